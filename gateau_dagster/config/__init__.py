@@ -1,4 +1,4 @@
-"""The configuration, one validated YAML file."""
+"""Define the configuration, one validated YAML file."""
 
 from gateau_dagster.config.evaluation import EvaluationConfig
 from gateau_dagster.config.inputs import DemoConfig, LongSftConfig, ShortChatConfig, StorageConfig

@@ -1,4 +1,4 @@
-"""Addresses in the configuration: local paths, S3 and the Hugging Face hub. Credentials in them are refused unseen."""
+"""Validate addresses in the configuration: local paths, S3 and the Hugging Face hub. Reject credentials in them."""
 
 import re
 from typing import Annotated
@@ -8,7 +8,7 @@ from pydantic import AfterValidator
 
 from gateau_dagster.config.values import possible_path, possible_paths
 
-# With one slash or none they would be the name of a local folder.
+# With one slash or none they would name a local folder.
 _PROTOCOLS = {"s3", "s3a", "hf", "file", "http", "https", "memory", "gs", "gcs", "az", "abfs", "abfss", "ftp", "sftp"}
 _READABLE_KIND = re.compile(r"[a-z0-9+.-]+(::[a-z0-9+.-]+)*")
 _PASSWORD = re.compile(r"^[^/\s:]+:[^\s@]+@[^/\s]")
@@ -20,17 +20,17 @@ _CREDENTIALS = (
 
 
 def store_address(text: str) -> str:
-    """A local folder or s3://bucket/prefix, in one spelling. Raises ValueError for anything else."""
+    """Return a local folder or s3://bucket/prefix in its canonical spelling. Raise ValueError for anything else."""
     return _checked(text, {"s3"}, "give a local folder or s3://bucket/prefix")
 
 
 def input_address(text: str) -> str:
-    """A local path, an s3:// or hf:// address or a data set's name. Raises ValueError for anything else."""
+    """Return a local path, an s3:// or hf:// address or a data set's name. Raise ValueError for anything else."""
     return _checked(text, {"s3", "hf"}, "download the file and give its path, or an s3:// or hf:// address")
 
 
 def model_address(text: str) -> str:
-    """A local folder or a name of the hub. Raises ValueError for anything else."""
+    """Return a local folder or a name of the hub. Raise ValueError for anything else."""
     return _checked(text, set(), "download the model and give its folder, or its name on the Hugging Face hub")
 
 
@@ -61,7 +61,7 @@ def _checked(text: str, known: set[str], cure: str) -> str:
 
 
 def _parts(text: str) -> tuple[str, str, str]:
-    """Kind, what stands behind it, and the rest; no kind for a local path or a name."""
+    """Return kind, separator and rest of an address; the kind is empty for a local path or a name."""
     kind, slashes, rest = text.partition("://")
     if slashes and "/" not in kind:
         return kind.strip().lower(), slashes, rest
@@ -70,7 +70,7 @@ def _parts(text: str) -> tuple[str, str, str]:
 
 
 def _local(slashes: str, rest: str) -> str:
-    """The path of a file: address, which has no host but this one."""
+    """Return the path of a file: address, which may name this host only."""
     path = rest.removeprefix("localhost") if slashes == "://" else rest
     if not path.startswith("/"):
         raise ValueError("a file: address names an absolute path: write file:///folder/file, or the path alone")

@@ -1,4 +1,4 @@
-"""What every section of the configuration shares: frozen, closed to unknown keys, and strict about kinds of values."""
+"""Define the base of all sections: frozen, closed to unknown keys, and strict about types."""
 
 from collections.abc import Mapping
 from typing import Any, Literal, TypeVar
@@ -9,10 +9,10 @@ from gateau_dagster.errors import GateauError
 
 
 class Section(BaseModel):
-    """A section of the YAML file. A misspelt key is an error: a default that silently stays is worse.
+    """A section of the YAML file. A misspelt key is an error, since a silent default is worse.
 
-    So is a value of another kind: `true` is no number, and neither is '4' in quotes. Pydantic's own message, which ends
-    up in tracebacks, does not show what was given: it may be a secret.
+    A value of another type is one too: `true` is no number, and neither is '4' in quotes. Pydantic's own message, which
+    reaches tracebacks, hides the given value, which may be a secret.
     """
 
     model_config = ConfigDict(
@@ -27,14 +27,14 @@ class Section(BaseModel):
 
 S = TypeVar("S", bound=Section)
 Verify = Literal["signature", "content"]
-"""How it is known that a local file is what it was: by its size and modification time, or by all its bytes."""
+"""The test that a local file is unchanged: its size and modification time, or all its bytes."""
 
 
 class SectionError(GateauError):
     """Mistakes in a section whose fields only a later layer knows.
 
     Args:
-        file: what was validated, the class of a file that holds this section alone.
+        file: the validated class, of a file that holds this section alone.
         error: the mistakes; their places begin at the top of the file.
     """
 
@@ -44,7 +44,7 @@ class SectionError(GateauError):
 
 
 def validated(name: str, section: type[S], given: Mapping[str, Any]) -> S:
-    """What stands under `name` in the file as this section. Raises SectionError."""
+    """Validate the value under `name` in the file as this section. Raise SectionError."""
     keys: dict[str, Any] = {name: (section, ...)}
     file = create_model("File", __config__=ConfigDict(hide_input_in_errors=True), **keys)
     try:

@@ -1,4 +1,4 @@
-"""The section about how the checkpoint, and every variant of an experiment, is measured."""
+"""Define the section about how the checkpoint, and every variant of an experiment, is measured."""
 
 import re
 from typing import Annotated, Any, Literal
@@ -14,7 +14,7 @@ _WEB = re.compile(r"^https?://[^/\s?#@]+(/[^\s?#@]*)?$")
 
 
 def _web_address(text: str) -> str:
-    """Raises ValueError for what is no address of a server, or holds credentials: it is not shown."""
+    """Return a server's address; raise ValueError for others and for credentials, which are not shown."""
     if not _WEB.match(text):
         raise ValueError(
             "is no address of a server: give http://host:port/v1, without user, password or query; a key comes from "
@@ -30,7 +30,7 @@ def _template(text: str) -> str:
 
 
 class EngineConfig(ServerConfig):
-    """A server that answers in place of this process: any with OpenAI's interface, such as vLLM's."""
+    """A server that answers instead of this process: any with OpenAI's interface, such as vLLM's."""
 
     base_url: Annotated[str, AfterValidator(_web_address)] = Field(
         description=f"Its address, such as http://localhost:8000/v1; {VARIANT} stands for the variant's name."
@@ -56,7 +56,7 @@ class EngineConfig(ServerConfig):
 
 
 class Gate(Section):
-    """Which loss against the reference is too much."""
+    """The limit of an acceptable loss against the reference."""
 
     benchmark: str = Field(description="One of evaluation.benchmarks that gives a value to each question.")
     margin: float = Field(ge=0, description="In the benchmark's unit: a loss up to it is none.")
@@ -64,9 +64,9 @@ class Gate(Section):
 
 
 class EvaluationConfig(Section):
-    """Which benchmarks run after training.
+    """The benchmarks that run after training.
 
-    Beside these keys each benchmark has its own section, by its name; see evaluation.registry, which validates them.
+    Each benchmark has its own section, by its name, beside these keys; evaluation.registry validates them.
     """
 
     model_config = ConfigDict(extra="allow")
@@ -115,5 +115,5 @@ class EvaluationConfig(Section):
 
     @property
     def sections(self) -> dict[str, Any]:
-        """The benchmarks' own sections by name, as they stand in the file."""
+        """Return the benchmarks' own sections by name, as given in the file."""
         return self.model_extra or {}

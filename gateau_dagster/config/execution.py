@@ -1,4 +1,4 @@
-"""The section `execution`: how Dagster runs the steps, and where models score; changes no result."""
+"""Define the section `execution`: how Dagster runs the steps, and where models score; it changes no result."""
 
 import re
 from fnmatch import fnmatchcase
@@ -17,7 +17,9 @@ _TAG_VALUE = re.compile(r"[A-Za-z0-9_.-]{0,63}")
 
 
 class CatalogueConfig(Section):
-    """Shown beside the assets; changes no result. Patterns are those of file names: `*`, `perplexity/*`, `report`."""
+    """Display options of the assets; these change no result. Patterns are file-name patterns: `*`, `perplexity/*`,
+    `report`.
+    """
 
     owners: dict[str, list[str]] = Field(
         default={}, description="By pattern of assets: e-mail addresses, or teams as team:name."
@@ -58,22 +60,22 @@ class CatalogueConfig(Section):
         return hours
 
     def owners_of(self, asset: str) -> list[str]:
-        """Those of every pattern that the asset matches, each once."""
+        """Return the owners of every pattern that the asset matches, each once."""
         found = [owner for pattern, owners in self.owners.items() if fnmatchcase(asset, pattern) for owner in owners]
         return [*dict.fromkeys(found)]
 
     def hours_of(self, asset: str) -> float | None:
-        """The fewest of the patterns that the asset matches; None for an asset that may be of any age."""
+        """Return the fewest hours of the patterns that the asset matches; None for an asset that may be of any age."""
         found = [hours for pattern, hours in self.fresh_within_hours.items() if fnmatchcase(asset, pattern)]
         return min(found, default=None)
 
 
-# Ray counts in such parts.
+# Ray counts in these fractions.
 _LEAST = 0.0001
 
 
 class RayConfig(Section):
-    """A Ray cluster that is there already, whose nodes score. Each worker is an actor that loads the model once."""
+    """An existing Ray cluster whose nodes score. Each worker is an actor that loads the model once."""
 
     address: str = Field(
         default="auto",
@@ -124,7 +126,7 @@ class RayConfig(Section):
 
 
 class ExecutionConfig(Section):
-    """How Dagster runs the steps; changes no result."""
+    """How Dagster runs the steps; this changes no result."""
 
     executor: Literal["in_process", "multiprocess"] = "in_process"
     max_concurrent: int = Field(
@@ -152,7 +154,7 @@ class ExecutionConfig(Section):
 
     @property
     def pool_name(self) -> str:
-        """Of the pool that scores."""
+        """Return the name of the pool that scores."""
         return self.pool or ("processes" if self.ray is None else "ray")
 
     @model_validator(mode="after")
@@ -165,10 +167,10 @@ class ExecutionConfig(Section):
 
 
 def check_devices(execution: ExecutionConfig, scoring: ScoringConfig) -> None:
-    """Whether `scoring` leaves to Ray what Ray decides.
+    """Check that `scoring` leaves Ray's decisions to Ray.
 
     Raises:
-        ValueError: both say how many workers there are, or on which device they score.
+        ValueError: both set the number of workers, or the device.
     """
     ray = execution.ray
     if ray is None:

@@ -1,4 +1,4 @@
-"""Sections that say where data come from and go to: files, or what the embedded demo builds."""
+"""Define the sections for data inputs and outputs: files, or what the embedded demo builds."""
 
 from pathlib import Path
 
@@ -8,21 +8,21 @@ from gateau_dagster.config.addresses import InputAddresses, StoreAddress
 from gateau_dagster.config.base import Section, Verify
 from gateau_dagster.config.values import MOST_SEEDS
 
-# Paths that start with this name things the demo builds; `demo_path` says where.
+# Paths with this prefix are data of the demo; `demo_path` resolves them.
 DEMO_SCHEME = "demo:"
 PAIR_FOLDER = "pair"
-# Configurations of the pair, which are known before it is built.
+# Configurations of the pair, which exist before it is built.
 SHAPES_FOLDER = "shapes"
-# Names the pair in fingerprints: raise it when the same seed gives other weights.
+# Identifies the pair in fingerprints: raise it when the same seed gives other weights.
 RECIPE_VERSION = "3"
-# The share of rejected samples above which a check warns: a tenth of the data is no stray bad line any more.
+# The share of rejected samples above which a check warns: a tenth of the data exceeds stray bad lines.
 NOTABLE_REJECTS = 0.1
-# The share of samples without a context above which nothing runs, unless `allow_empty_context` says that it is meant.
+# The share of samples without a context above which nothing runs, unless `allow_empty_context` is set.
 MOST_EMPTY_CONTEXTS = 0.5
 
 
 class StorageConfig(Section):
-    """Where the tables live."""
+    """The place of the tables."""
 
     root: StoreAddress = Field(default="./gateau_store", description="Local folder or s3://bucket/prefix.")
 
@@ -72,7 +72,7 @@ class ShortChatConfig(Section):
 
 
 class DemoConfig(Section):
-    """What the embedded demo builds before the pipeline starts."""
+    """The data that the embedded demo builds before the pipeline starts."""
 
     seed: int = Field(default=0, ge=0, lt=MOST_SEEDS, description="Of the pair's initialisation and of the samples.")
     samples: int = Field(
@@ -82,17 +82,17 @@ class DemoConfig(Section):
 
 
 def demo_folder(work_folder: Path, demo: DemoConfig) -> Path:
-    """Where this demo's pair and data are; another seed or size gets a folder of its own."""
+    """Return the folder of this demo's pair and data; each seed and size has its own."""
     return work_folder / "demo" / f"seed{demo.seed}-{demo.samples}-{demo.conversations}"
 
 
 def demo_shape(address: str, work_folder: Path, demo: DemoConfig) -> Path:
-    """Folder of the config.json of `demo:short` or `demo:long`, there before the model is built."""
+    """Return the folder of the config.json of `demo:short` or `demo:long`, which exists before the model is built."""
     return demo_folder(work_folder, demo) / SHAPES_FOLDER / address.removeprefix(DEMO_SCHEME)
 
 
 def demo_path(address: str, work_folder: Path, demo: DemoConfig) -> str:
-    """The real path behind `demo:short`, `demo:long`, `demo:samples` or `demo:conversations`.
+    """Return the real path behind `demo:short`, `demo:long`, `demo:samples` or `demo:conversations`.
 
     Raises:
         ValueError: the name after `demo:` is none of these.

@@ -1,4 +1,4 @@
-"""The section about the model that judges answers: where it is, what it costs, and how much of it may be spent."""
+"""Define the section about the judge model: where it is, what it costs, and the budget."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _server_address(text: str) -> str:
 def _can_be_asked(parts: SplitResult) -> bool:
     try:
         return parts.port != 0 and not any(map(str.isspace, parts.geturl()))
-    except ValueError:  # a port beyond all
+    except ValueError:  # a port out of range
         return False
 
 
@@ -40,7 +40,7 @@ _LIMITS = {"max_tokens", "max_completion_tokens"}
 _RENAMED = {"concurrent": "concurrency", "max_retries": "retries"}
 _AS_ASKED = "benchmark"
 AsAsked = Literal["benchmark"]
-"""Names the value that the request itself asks for, which is the benchmark's choice."""
+"""The value that means: send what the request itself asks for, which is the benchmark's choice."""
 
 
 def _extra_body(found: dict[str, JsonValue]) -> dict[str, JsonValue]:
@@ -59,7 +59,7 @@ def _extra_body(found: dict[str, JsonValue]) -> dict[str, JsonValue]:
 
 
 class ServerConfig(Section):
-    """Holds what judges and engines have in common: how a server is asked, and with which parameters."""
+    """The settings that judges and engines share: how to reach a server, and with which parameters."""
 
     key: KeyVariable | None = None
     concurrency: int = Field(
@@ -95,7 +95,7 @@ class ServerConfig(Section):
     @model_validator(mode="before")
     @classmethod
     def _renamed(cls, data: Any) -> Any:
-        """Take earlier names of keys."""
+        """Accept earlier names of keys."""
         if not isinstance(data, dict):
             return data
         data = dict(data)
@@ -107,7 +107,7 @@ class ServerConfig(Section):
         return data
 
     def sampling(self, **asked: float | int | None) -> dict[str, Any]:
-        """Return the sampling parameters to send: those that a request asks for, as far as no setting replaces them."""
+        """Return the sampling parameters to send: those that a request asks for, unless a setting replaces them."""
         sent: dict[str, Any] = {}
         for name in ("temperature", "top_p", "seed"):
             value = getattr(self, name)
@@ -118,20 +118,20 @@ class ServerConfig(Section):
 
     @property
     def changed_sampling(self) -> dict[str, Any]:
-        """Return the settings that change an answer, without those that leave a request as it is by default."""
+        """Return the settings that change an answer; the defaults leave requests unchanged."""
         names = {"temperature", "top_p", "seed", "extra_body"}
         return self.model_dump(mode="json", include=names)
 
 
 class PricesConfig(Section):
-    """Holds the price of a million tokens, in any currency."""
+    """The price of a million tokens, in any currency."""
 
     prompt: float = Field(ge=0, description="Of what it reads.")
     reply: float = Field(ge=0, description="Of what it writes.")
 
 
 class BudgetConfig(Section):
-    """Limits what judging may take, over everything that the store holds of this judge; nothing runs above it."""
+    """The budget of judging, over everything that the store holds of this judge; nothing runs above it."""
 
     requests: int | None = Field(default=None, ge=0, le=_MOST_REQUESTS, description="Requests in all.")
     money: float | None = Field(default=None, ge=0, description="In the currency of `prices`, which it needs.")
@@ -140,7 +140,7 @@ class BudgetConfig(Section):
 class JudgeConfig(ServerConfig):
     """`evaluation.judge`: a model behind an OpenAI-compatible server.
 
-    The model's name alone decides what is asked again: the same name at another address is the same judge.
+    The model's name alone identifies the judge: the same name at another address reuses its replies.
     """
 
     base_url: Annotated[str, AfterValidator(_server_address)] = Field(

@@ -1,4 +1,4 @@
-"""Reads the YAML file and turns every mistake in it into a line that names the place and the cure."""
+"""Read the YAML file, and report each mistake as a line that names the place and the remedy."""
 
 import re
 import reprlib
@@ -21,10 +21,12 @@ from gateau_dagster.readable import nearest_name
 
 
 class YamlLoader(yaml.SafeLoader):
-    """YAML 1.1, but for numbers such as 2e-5, which are numbers as in YAML 1.2 and not text."""
+    """YAML 1.1, except that numbers such as 2e-5 are numbers, as in YAML 1.2."""
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
-        """The node's value. Of one that its kind does not have (`!!int ''`, 2024-02-30) PyYAML raises what it meets."""
+        """Return the node's value; raise ConstructorError for invalid ones (`!!int ''`, 2024-02-30), as PyYAML does
+        not.
+        """
         try:
             return super().construct_object(node, deep=deep)
         except (ValueError, LookupError, AttributeError, ArithmeticError) as error:
@@ -40,7 +42,7 @@ YamlLoader.add_implicit_resolver(
 
 
 def line_of(node: yaml.Node | None, place: Sequence[int | str]) -> int:
-    """The line of a key, or of the nearest enclosing one that is in the file; lines count from 1."""
+    """Return the line of a key, or of the nearest enclosing one in the file; lines count from 1."""
     line = 1
     for part in place:
         if isinstance(node, yaml.MappingNode):
@@ -55,7 +57,7 @@ def line_of(node: yaml.Node | None, place: Sequence[int | str]) -> int:
 
 
 def repeated_keys(node: yaml.Node | None, name: str, place: tuple[str, ...] = ()) -> Iterator[str]:
-    """One line about each key that stands twice in a section: YAML would silently take the last one."""
+    """Yield a line about each key that is listed twice in a section: YAML would silently take the last one."""
     if not isinstance(node, yaml.MappingNode):
         return
     first: dict[str, int] = {}
@@ -64,15 +66,15 @@ def repeated_keys(node: yaml.Node | None, name: str, place: tuple[str, ...] = ()
         if key.value in first:
             yield f"  {name}:{line}: {'.'.join(path)}: stands twice, first in line {first[key.value]}"
         first.setdefault(key.value, line)
-        if value.start_mark.index >= key.start_mark.index:  # an alias leads back to its anchor, already seen
+        if value.start_mark.index >= key.start_mark.index:  # an alias refers to its anchor, which was checked already
             yield from repeated_keys(value, name, path)
 
 
 def values_of(node: yaml.Node | None, known: dict[int, int]) -> int:
-    """How many values a node is, what its aliases stand for included; `known`: of nodes, by identity.
+    """Return the number of values of a node, with its aliases expanded; `known`: counts of nodes, by identity.
 
     Raises:
-        yaml.MarkedYAMLError: a section or list holds itself, so that its values have no end.
+        yaml.MarkedYAMLError: a section or list contains itself, so that its values have no end.
     """
     if node is not None and known.get(id(node)) == _UNCOUNTED:
         problem = "the value holds itself by its alias: write out what the alias stands for"
@@ -89,7 +91,7 @@ def values_of(node: yaml.Node | None, known: dict[int, int]) -> int:
 
 
 def misread_numbers(node: yaml.Node | None, name: str, place: tuple[str, ...] = ()) -> Iterator[str]:
-    """One line about each number that YAML 1.1 takes for another one than it looks like: 010 is 8, and 1:30 is 90."""
+    """Yield a line about each number that YAML 1.1 reads differently than it looks: 010 is 8, and 1:30 is 90."""
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
             if value.start_mark.index >= key.start_mark.index:  # see repeated_keys
@@ -109,7 +111,7 @@ _NUMBER_TAGS = {"tag:yaml.org,2002:int", "tag:yaml.org,2002:float"}
 _MISREAD = re.compile(r"[-+]?(0[0-7_]*[0-7]|.*:.*)")
 _MOST_BYTES = 16 << 20
 _MOST_VALUES = 1_000_000
-_UNCOUNTED = 0  # a value that is being counted
+_UNCOUNTED = 0  # a value whose count is in progress
 _MOST_SHOWN = 50  # mistakes: a file with more of them is another kind of file
 Check: TypeAlias = Callable[[Config], None]
 _OWN = ("folder", "name")
@@ -118,7 +120,7 @@ _OWN = ("folder", "name")
 _NAMED_PLACE = re.compile(r"^([A-Za-z_]+(?:\.[^\s:.]+)*): (.*)$", re.DOTALL)
 _QUOTED = re.compile(r"'([^']*)'")
 _NUMBER = re.compile(r"[-+]?[\d_.]+([eE][-+]?\d+)?")
-# In the wrong place, a section may be shown, but not what its secret is.
+# A section in the wrong place may be shown, but not the secrets in it.
 _SECRET_VALUE = re.compile(r"(?i)('[^']*(?:secret|token|password|passwd|key|credential)': )(?:'[^']*'|[^,}\]]+)")
 _SECRET_KEY = re.compile(r"(?i)(.*[_-])?(api_?key|key|web_?hook|postgres|token|password|passwd|secret|credentials?)")
 _SECRET_LINE = re.compile(r"(?i)(key|webhook|postgres|token|password|passwd|secret|credentials?)['\"]?\s*:")
@@ -134,18 +136,18 @@ _YAML_WORDS = {
 
 
 def read_config(file: Path, checks: Sequence[Check] = ()) -> Config:
-    """The configuration in a file; `checks`: see parse_config.
+    """Return the configuration in a file; `checks`: see parse_config.
 
     Raises:
         GateauError: the file cannot be read, or is wrong; the message names each place in it.
     """
-    if file.is_fifo():  # it would be waited for without end, and read anew by every process of a run
+    if file.is_fifo():  # opening it would block, and every process of a run reads the file again
         raise GateauError(
             f"{file} is a pipe, not a file: a run reads its configuration more than once, and finds its paths from "
             f"there. Write it to a file, and name that with --config or {ENVIRONMENT_VARIABLE}."
         )
     try:
-        with file.open("rb") as stream:  # no more than that: it may be a device
+        with file.open("rb") as stream:  # bounded, since it may be a device
             data = stream.read(_MOST_BYTES + 1)
         text = data.decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -160,11 +162,10 @@ def read_config(file: Path, checks: Sequence[Check] = ()) -> Config:
 
 
 def parse_config(text: str, *, folder: Path, name: str = "gateau.yaml", checks: Sequence[Check] = ()) -> Config:
-    """Validates YAML text; `folder` is where its relative paths start, `name` stands in messages.
+    """Validate YAML text; `folder` is the base of its relative paths, `name` is for messages.
 
-    `checks` look at the validated configuration, in turn until one raises a GateauError, which is a mistake like
-    others: what a project needs that the sections alone cannot know, such as the models of the chosen methods. A
-    SectionError may be several mistakes.
+    `checks` test the validated configuration in order, until one raises a GateauError. They cover what the sections
+    alone cannot know, such as the models of the chosen methods. A SectionError may contain several mistakes.
 
     Raises:
         GateauError: with one line for each mistake: file, line, path of the key, what is wrong.
@@ -173,10 +174,10 @@ def parse_config(text: str, *, folder: Path, name: str = "gateau.yaml", checks: 
         node = yaml.compose(text, Loader=YamlLoader)
         _remember_pasted_secrets(node)
         values = values_of(node, {})
-        # Counted before they are made: merged keys (`<<`) are copied, alias by alias.
+        # Counted before construction: merged keys (`<<`) are copied, alias by alias.
         data = yaml.load(text, Loader=YamlLoader) if values <= _MOST_VALUES else {}
     except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as error:
-        # Without the parser's own error, which quotes the line and what may be secret in it.
+        # The parser's own error is hidden: it quotes the line, which may contain a secret.
         raise GateauError(f"{name}:{_yaml_mistake(error, text)}") from None
     if not isinstance(data, dict):
         found = "an empty file" if data is None else type(data).__name__
@@ -196,7 +197,7 @@ def parse_config(text: str, *, folder: Path, name: str = "gateau.yaml", checks: 
 
 
 def _remember_pasted_secrets(node: yaml.Node | None) -> None:
-    """Have all messages mask what is where the name of a secret's variable belongs, and is not such a name."""
+    """Make all messages mask values given where the name of a secret's variable belongs."""
     waiting: list[tuple[yaml.Node | None, bool]] = [(node, False)]
     seen: set[tuple[int, bool]] = set()
     while waiting:
@@ -218,7 +219,7 @@ def _is_secret_key(key: yaml.Node) -> bool:
 
 
 def _failed_check(config: Config, checks: Sequence[Check], node: yaml.Node | None, name: str) -> list[str]:
-    """What the first failing check found; nothing where all pass."""
+    """Return the mistakes of the first failing check; empty if all pass."""
     for check in checks:
         try:
             check(config)
@@ -231,7 +232,7 @@ def _failed_check(config: Config, checks: Sequence[Check], node: yaml.Node | Non
 
 
 def _yaml_mistake(error: Exception, text: str) -> str:
-    """Line, column and cause of what is no YAML."""
+    """Return line, column and cause of invalid YAML."""
     if isinstance(error, ReaderError):
         before = text[: error.position]
         place = f"{before.count(chr(10)) + 1}: not valid YAML, at column {len(before) - before.rfind(chr(10))}"
@@ -239,14 +240,14 @@ def _yaml_mistake(error: Exception, text: str) -> str:
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
         mark = error.problem_mark
         line = text.splitlines()[mark.line] if mark.line < len(text.splitlines()) else ""
-        if _SECRET_LINE.search(line):  # the problem may quote it, as an alias that is not defined
+        if _SECRET_LINE.search(line):  # the problem may quote it, such as an undefined alias
             return f"{mark.line + 1}: not valid YAML, at column {mark.column + 1}"
         return f"{mark.line + 1}: not valid YAML, at column {mark.column + 1}: {error.problem}"
     return f"1: not valid YAML: {error}"
 
 
 def _own_keys(data: dict[str, Any], node: yaml.Node | None, name: str) -> list[str]:
-    """`folder` and `name` are fields of Config but no keys of the file: they are the file's own."""
+    """Report the keys `folder` and `name`: they are fields of Config, but derived from the file's place."""
     return [
         f"  {name}:{line_of(node, [key])}: {key}: unknown key; it is known from where this file is"
         for key in _OWN
@@ -255,11 +256,11 @@ def _own_keys(data: dict[str, Any], node: yaml.Node | None, name: str) -> list[s
 
 
 def _mistakes(details: list[ErrorDetails], node: yaml.Node | None, name: str, file: Any = Config) -> list[str]:
-    """One line about each mistake; the branches of a union that all failed are one mistake. `file`: its class."""
+    """Return a line per mistake; a union whose branches all failed is one mistake. `file`: the validated class."""
     places: dict[tuple[int | str, ...], list[ErrorDetails]] = {}
     for detail in details:
         places.setdefault(tuple(part for part in detail["loc"] if not _is_union_branch(part)), []).append(detail)
-    # `path: [a, 3]`: that the list is no string says nothing once its element is named.
+    # For `path: [a, 3]`, a message that the list is no string is redundant once its element is named.
     outer = {place[:size] for place in places for size in range(len(place))}
     kept = {
         place: found
@@ -278,7 +279,7 @@ def _line_order(node: yaml.Node | None) -> Callable[[tuple[tuple[int | str, ...]
 def _mistake(
     place: list[int | str], found: list[ErrorDetails], node: yaml.Node | None, name: str, file: Any = Config
 ) -> str:
-    # Of a union the branch that looked at the value itself says more than those of other kinds.
+    # In a union, the branch that checked the value itself is more informative than those of other types.
     found = [each for each in found if each["type"] == "value_error"][:1] or found
     detail = found[0]
     if detail["type"] == "extra_forbidden":
@@ -298,7 +299,7 @@ def _mistake(
 
 
 def _words(detail: ErrorDetails) -> str:
-    """Pydantic's message in the words of someone who writes YAML."""
+    """Return Pydantic's message in YAML terms."""
     text = detail["msg"].removeprefix("Value error, ")
     text = re.sub(r"^(Input|List|String|Tuple|Keys) should", "should", text)
     text = re.sub(r" a valid dictionary( or instance of \w+)?", " a section of `key: value` lines", text)
@@ -311,7 +312,7 @@ def _words(detail: ErrorDetails) -> str:
 
 
 def _nearest_value(found: list[ErrorDetails]) -> str:
-    """Return the nearest value of a key that takes some words only; empty where none is near."""
+    """Return the nearest value of a key that accepts some words only; empty if none is near."""
     known = [each for detail in found for each in _QUOTED.findall(detail.get("ctx", {}).get("expected", ""))]
     value = found[0]["input"]
     meant = nearest_name(value, known) if known and isinstance(value, str) else ""
@@ -323,14 +324,14 @@ def _in_union(detail: ErrorDetails) -> bool:
 
 
 def _is_union_branch(part: int | str) -> bool:
-    """Pydantic adds the tried type of a union to the path ('str', 'list[str]', ...); no key of ours looks like it."""
+    """Return whether a part of the path is the tried type of a union ('str', 'list[str]'), not one of our keys."""
     return isinstance(part, str) and (part in {"str", "int", "constrained-int", "float", "dict"} or "[" in part)
 
 
 def _suggestion(place: list[int | str], model: Any) -> str:
-    """Return the nearest known key, or all of them; `model`: the class that `place` begins in."""
+    """Return the nearest known key, or all of them; `model`: the class in which `place` begins."""
     for part in place[:-1]:
-        # A key of `models` or a number in a list is no field: the section of its values was already found.
+        # A key of `models` or a number in a list is no field: the section of its values is known already.
         field = model.model_fields.get(str(part)) if hasattr(model, "model_fields") else None
         model = _section_of(field.annotation) if field else model
     known = list(model.model_fields) if hasattr(model, "model_fields") else []
@@ -339,7 +340,7 @@ def _suggestion(place: list[int | str], model: Any) -> str:
 
 
 def _section_of(annotation: Any) -> Any:
-    """The section class in an annotation such as `Section | None` or `dict[str, Section]`."""
+    """Return the section class in an annotation such as `Section | None` or `dict[str, Section]`."""
     if hasattr(annotation, "model_fields"):
         return annotation
     found = (_section_of(argument) for argument in getattr(annotation, "__args__", ()))
@@ -347,7 +348,7 @@ def _section_of(annotation: Any) -> Any:
 
 
 def _short(value: object) -> str:
-    # An alias may stand for as much as it likes, many times over.
+    # The text is bounded, since aliases may expand to any size.
     shown = repr(value) if isinstance(value, str | int | float) else reprlib.repr(value)
     text = _SECRET_VALUE.sub(r"\1'***'", redacted(shown))
     return text if len(text) <= 60 else text[:57] + "..."

@@ -1,4 +1,4 @@
-"""The models that the pipeline makes itself: what may stand in their sections, and how they are trained."""
+"""Check the models that the pipeline makes: their sections, and how they are trained."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,7 +15,7 @@ from gateau_dagster.config.models import (
 from gateau_dagster.config.training import TrainingConfig
 from gateau_dagster.config.values import MOST_ROWS
 
-# What of `training` says how a training fits on this machine, not what is learned from which samples.
+# The part of `training` that fits a training to this machine, as opposed to what is learned from which samples.
 _OF_THE_MACHINE = (
     "max_length",
     "truncation",
@@ -36,10 +36,10 @@ _OPERATIONAL = {"gradient_checkpointing", "save_steps", "launcher", "hostfile", 
 
 
 def check_made_models(models: Mapping[str, ModelConfig], training: TrainingConfig, *, segment_length: int) -> None:
-    """What is wrong with the models that are to be made, known before any model runs.
+    """Check the sections of the models to be made, before any model runs.
 
     Raises:
-        ValueError: one names no causal model that is there already, or is given what only such a model has.
+        ValueError: one names no existing causal model, or has a setting that only an existing model has.
     """
     for name, model in models.items():
         place = f"models.{name}"
@@ -59,7 +59,7 @@ def check_made_models(models: Mapping[str, ModelConfig], training: TrainingConfi
 
 
 def _check_sections(place: str, model: ModelConfig) -> None:
-    """A section about how a model is made is for a model that is made so."""
+    """Check that sections about making a model are on models that are made that way."""
     if model.pre_experience is not None and (model.base is None or model.is_homologous):
         raise ValueError(f"{place}.pre_experience: only a model with path {PRE_EXPERIENCED}<model> is made so")
     if model.homologous is not None and not model.is_homologous:
@@ -67,7 +67,7 @@ def _check_sections(place: str, model: ModelConfig) -> None:
 
 
 def _check_role(name: str, model: ModelConfig, training: TrainingConfig) -> None:
-    """A pre-experienced model is for scoring; a homologous one is what theta_B is, and may be trained further."""
+    """Check the role: a pre-experienced model is for scoring; a homologous one is theta_B, and may be trained on."""
     if model.is_homologous:
         if name == "short":
             raise ValueError(
@@ -137,13 +137,13 @@ def _stage(model: ModelConfig) -> PreExperienceOptions:
 
 
 def homologous_options(model: ModelConfig) -> HomologousOptions:
-    """The section of a model that is made so."""
+    """Return the section of a homologous model."""
     assert model.homologous is not None
     return model.homologous
 
 
 def stage_training(model: ModelConfig, training: TrainingConfig) -> TrainingConfig:
-    """The training that makes a model: its recipe from the model's own section, the machine's part from `training`."""
+    """Return the training that makes a model: the recipe of its own section, with the machine's part of `training`."""
     machine = {name: getattr(training, name) for name in _OF_THE_MACHINE}
     if model.is_homologous:
         return _homologous_training(model, machine)
@@ -161,9 +161,9 @@ def stage_training(model: ModelConfig, training: TrainingConfig) -> TrainingConf
 
 
 def _homologous_training(model: ModelConfig, machine: Mapping[str, Any]) -> TrainingConfig:
-    """One pass over the mix, in packed rows of `length` tokens whose documents do not see one another.
+    """Return one pass over the mix, in packed rows of `length` tokens whose documents do not see one another.
 
-    Processes that share a sequence would see no mask between documents: here each reads rows of its own.
+    Processes that share a sequence would lose the mask between documents, so each reads rows of its own here.
     """
     options = homologous_options(model)
     same = ("learning_rate", "scheduler", "warmup_ratio", "adam_betas", "weight_decay", "max_grad_norm", "seed")
@@ -185,7 +185,7 @@ def _homologous_training(model: ModelConfig, machine: Mapping[str, Any]) -> Trai
 
 
 def place_of(name: str, model: ModelConfig, setting: str) -> str:
-    """Where the configuration says a setting of the training that makes a model, for messages."""
+    """Return the place in the configuration of a setting of the training that makes a model, for messages."""
     if setting in _OF_THE_MACHINE:
         return f"training.{setting}"
     if model.is_homologous:
@@ -197,6 +197,6 @@ def place_of(name: str, model: ModelConfig, setting: str) -> str:
 
 
 def machine_settings(training: TrainingConfig) -> dict[str, Any]:
-    """The machine's part of a training that changes what comes out, by its place in the configuration."""
+    """Return the machine's part of a training that changes its result, by its place in the configuration."""
     dumped = training.model_dump(mode="json")
     return {f"training.{name}": dumped[name] for name in _OF_THE_MACHINE if name not in _OPERATIONAL}

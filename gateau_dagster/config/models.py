@@ -1,4 +1,4 @@
-"""Sections about models, those that are there and those that the pipeline makes, and how they score."""
+"""Define the sections about models, existing ones and those that the pipeline makes, and about scoring."""
 
 from typing import Annotated, Any, Literal
 
@@ -10,9 +10,9 @@ from gateau_dagster.config.training_sections import PositionExtension
 from gateau_dagster.config.values import LONGEST, MOST_EPOCHS, MOST_SEEDS, MOST_TOKENS, AdamBetas
 
 PRE_EXPERIENCED = "pre_experienced:"
-"""A model's path that begins so names another model, from which the pipeline makes this one."""
+"""The beginning of a model's path that names another model, from which the pipeline makes this one."""
 HOMOLOGOUS = "homologous:"
-"""A model's path that begins so names another model, which is trained on with long texts to become this one."""
+"""The beginning of a model's path that names another model, whose training on long texts gives this one."""
 Context = Literal["full", "window"]
 Dtype = Literal["float32", "bfloat16", "float16"]
 Template = Literal["gateau", "chat"]
@@ -20,20 +20,20 @@ Task = Literal["causal", "reward", "embedding"]
 
 
 def base_of(path: str) -> str | None:
-    """The model that `pre_experienced:<model>` names; None for any other path."""
+    """Return the model that `pre_experienced:<model>` names; None for any other path."""
     return path.removeprefix(PRE_EXPERIENCED) if path.startswith(PRE_EXPERIENCED) else None
 
 
 def homologous_base_of(path: str) -> str | None:
-    """The model that `homologous:<model>` names; None for any other path."""
+    """Return the model that `homologous:<model>` names; None for any other path."""
     return path.removeprefix(HOMOLOGOUS) if path.startswith(HOMOLOGOUS) else None
 
 
 class PreExperienceOptions(Section):
     """The sample of the data that the model is trained on, and how; defaults are Cherry Selection's.
 
-    What decides whether a training fits on this machine is said once, in `training`: max_length, dtype, batch_size,
-    processes, sequence_parallel, deepspeed, liger, gradient_checkpointing, save_steps; report_to is, too.
+    Settings that fit a training to this machine are in `training` only: max_length, dtype, batch_size, processes,
+    sequence_parallel, deepspeed, liger, gradient_checkpointing, save_steps; and report_to.
     """
 
     clusters: int = Field(default=100, ge=1, le=1_000_000, description="Clusters of the prompts' embeddings.")
@@ -59,12 +59,13 @@ class PreExperienceOptions(Section):
 
 
 class HomologousOptions(Section):
-    """The texts that the model is trained on, every token of them, and how; defaults are ProLong's (section 6, and the
-    authors' released `train_64K.sh` in princeton-nlp/ProLong for what the optimiser is told).
+    """The texts that the model is trained on, every token of them, and how; defaults are ProLong's.
 
-    What decides whether a training fits on this machine is said once, in `training`: dtype, batch_size (rows of
-    `length` tokens), processes, deepspeed, liger, gradient_checkpointing, save_steps; report_to is, too. Its
-    sequence_parallel does not count: it is not for packed rows, so each process reads rows of its own.
+    Source: section 6, and for the optimiser the authors' released `train_64K.sh` in princeton-nlp/ProLong.
+
+    Settings that fit a training to this machine are in `training` only: dtype, batch_size (rows of `length` tokens),
+    processes, deepspeed, liger, gradient_checkpointing, save_steps; and report_to. Its sequence_parallel is ignored:
+    packed rows do not support it, so each process reads rows of its own.
     """
 
     texts: InputAddresses = Field(
@@ -125,7 +126,7 @@ class HomologousOptions(Section):
 
     @property
     def extension(self) -> PositionExtension:
-        """How the rotary embedding is extended; the window that the model then declares is `length` at least."""
+        """Return the extension of the rotary embedding; the window that the model then declares is `length` or more."""
         if self.positions is None:
             return PositionExtension(method="ntk", target_length=self.length)
         if self.positions.target_length is None:
@@ -134,14 +135,14 @@ class HomologousOptions(Section):
 
 
 class Demonstration(Section):
-    """An instruction and how an aligned assistant answers it."""
+    """An instruction and the answer of an aligned assistant."""
 
     instruction: str
     response: str
 
 
 class ModelConfig(Section):
-    """One language model that scores responses; or, by its task, rates or embeds instruction and response."""
+    """A language model that scores responses; or, by its task, rates or embeds instruction and response."""
 
     path: ModelAddress = Field(
         description="Hugging Face folder or hub name; or pre_experienced:<model> or homologous:<model>, models that "
@@ -191,24 +192,24 @@ class ModelConfig(Section):
 
     @property
     def base(self) -> str | None:
-        """The model that the pipeline makes this one from; None for a model that is there already."""
+        """Return the model that the pipeline makes this one from; None for an existing model."""
         pre_experienced = base_of(self.path)
         return homologous_base_of(self.path) if pre_experienced is None else pre_experienced
 
     @property
     def is_homologous(self) -> bool:
-        """Whether the pipeline makes it by training another model on with long texts."""
+        """Return whether the pipeline makes the model by further training of another one on long texts."""
         return homologous_base_of(self.path) is not None
 
     @property
     def opening(self) -> str:
-        """The text before a scoring prompt: the preamble and the demonstrations, framed as the prompt is."""
+        """Return the text before a scoring prompt: the preamble and the demonstrations, framed as the prompt is."""
         turns = [f"### Instruction: {one.instruction}\n\n### Response: {one.response}" for one in self.demonstrations]
         return "".join(f"{part}\n\n" for part in [self.preamble, *turns] if part)
 
 
 class ScoringConfig(Section):
-    """How samples are scored. dtype changes results; device, device_map, workers, compile and batch_tokens do not."""
+    """How to score samples. dtype changes results; device, device_map, workers, compile and batch_tokens do not."""
 
     max_length: int = Field(
         default=65_536, ge=16, le=LONGEST, description="Tokens of the prompt; the context loses its left end."

@@ -1,4 +1,4 @@
-"""Who is told of runs that failed: a web hook, mail, or both. Addresses that are secret come from the environment."""
+"""Define who is notified of failed runs: a web hook, mail, or both. Secret addresses come from the environment."""
 
 import re
 from typing import Annotated, Literal
@@ -21,7 +21,7 @@ Address = Annotated[str, AfterValidator(_address)]
 
 
 class MailConfig(Section):
-    """A mail server, and whom it is to write to."""
+    """A mail server, and the recipients."""
 
     to: list[Address] = Field(min_length=1, description="E-mail addresses.")
     sender: Address = Field(description="E-mail address that the mail comes from.")
@@ -41,7 +41,7 @@ class MailConfig(Section):
 
 
 class NotifyConfig(Section):
-    """`execution.notify`: the sensor `failures` tells of every run that fails, and of checks that fail as errors."""
+    """`execution.notify`: recipients of the sensor `failures`, for runs that fail and checks that fail as errors."""
 
     webhook: HookVariable | None = Field(
         default=None,

@@ -1,4 +1,4 @@
-"""The whole configuration: one section per concern (design, section 4)."""
+"""Define the whole configuration: one section per concern."""
 
 import re
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ _MODEL_NAME = re.compile(r"^[A-Za-z0-9_]{1,100}\Z")
 
 
 class Config(Section):
-    """A validated configuration. `folder` is where relative paths start: the file's folder."""
+    """A validated configuration. `folder`: the file's folder, the base of relative paths."""
 
     storage: StorageConfig = StorageConfig()
     long_sft: LongSftConfig
@@ -46,39 +46,42 @@ class Config(Section):
 
     @property
     def work_folder(self) -> Path:
-        """Scratch space beside the configuration: Dagster's home, caches, unfinished training. Safe to delete.
+        """Return the scratch folder beside the configuration: Dagster's home, caches, unfinished training. Safe to
+        delete.
 
-        A file of another name than gateau.yaml has one of its own, so that two configurations in a folder stay apart.
+        A file with another name than gateau.yaml has its own, so that two configurations in a folder stay apart.
         """
         own = [] if self.name in {"", "gateau"} else [self.name]
         return (self.folder / ".gateau").joinpath(*own).absolute()
 
     def located(self, address: str) -> str:
-        """The real path of an address: `demo:` ones resolved, anything else as it is."""
+        """Return the real path of an address: `demo:` ones resolved, others unchanged."""
         if self.demo is None or not address.startswith(DEMO_SCHEME):
             return address
         return demo_path(address, self.work_folder, self.demo)
 
     def located_model(self, name: str) -> ModelConfig:
-        """The configuration of a model with its real path."""
+        """Return the configuration of a model with its real path."""
         model = self.models[name]
         return model.model_copy(update={"path": self.located(model.path)})
 
     @property
     def located_long_sft(self) -> LongSftConfig:
-        """`long_sft` with real paths."""
+        """Return `long_sft` with real paths."""
         return self.long_sft.model_copy(update={"path": self._located_paths(self.long_sft.path)})
 
     @property
     def located_short_chat(self) -> ShortChatConfig | None:
-        """`short_chat` with real paths."""
+        """Return `short_chat` with real paths."""
         if self.short_chat is None:
             return None
         return self.short_chat.model_copy(update={"path": self._located_paths(self.short_chat.path)})
 
     @property
     def located_root(self) -> str:
-        """The store's root: an address as it is, a local path made absolute from the configuration's folder."""
+        """Return the store's root: a remote address unchanged, a local path made absolute from the configuration's
+        folder.
+        """
         root = self.storage.root
         return root if "://" in root else str((self.folder / Path(root).expanduser()).absolute())
 
@@ -88,7 +91,7 @@ class Config(Section):
     @model_validator(mode="before")
     @classmethod
     def _nothing_to_train(cls, data: Any) -> Any:
-        """Who configures no model and says nothing of training selects samples, and trains none."""
+        """Turn training off without models and without a training section."""
         if isinstance(data, dict) and not data.get("models") and data.get("training") is None:
             return {**data, "training": {"enabled": False}}
         return data
@@ -122,7 +125,7 @@ class Config(Section):
         return self
 
     def _check_tasks(self) -> None:
-        """The models that GATEAU compares, and the one that is trained, have to generate text."""
+        """Check that the models that GATEAU compares, and the one that is trained, generate text."""
         for name in dict.fromkeys(["short", "long", self.training.model]):
             if name in self.models and self.models[name].task != "causal":
                 raise ValueError(f"models.{name}.task: {self.models[name].task}, but this model has to be causal")
@@ -134,41 +137,41 @@ class Config(Section):
 
     @property
     def has_pair(self) -> bool:
-        """Whether there are theta_A and theta_B, which GATEAU compares; other methods do without."""
+        """Return whether theta_A and theta_B are configured, which GATEAU compares; other methods do not need them."""
         return {"short", "long"} <= {*self.models}
 
     @property
     def causal_models(self) -> list[str]:
-        """The models with a table `perplexity/<model>`."""
+        """Return the models with a table `perplexity/<model>`."""
         return [name for name, model in self.models.items() if model.task == "causal"]
 
     @property
     def made_models(self) -> list[str]:
-        """The models that the pipeline makes itself, as `pre_experienced/<model>` or `homologous_model/<model>`."""
+        """Return the models that the pipeline makes, as `pre_experienced/<model>` or `homologous_model/<model>`."""
         return [name for name, model in self.models.items() if model.base is not None]
 
     @property
     def pre_experienced_models(self) -> list[str]:
-        """Those of them that are trained on samples of the data before they score."""
+        """Return the made models that are trained on samples of the data before they score."""
         return [name for name in self.made_models if not self.models[name].is_homologous]
 
     @property
     def homologous_models(self) -> list[str]:
-        """Those of them that are trained on with long texts."""
+        """Return the made models that are trained on long texts."""
         return [name for name in self.made_models if self.models[name].is_homologous]
 
     @property
     def variant_set(self) -> dict[str, Variant]:
-        """The models that are compared with one another, by name: base, checkpoint and those of `variants`."""
+        """Return the compared models by name: base, checkpoint and those of `variants`."""
         found = variants_of(self.variants, method=self.selection.method, trains=self.training.enabled)
         return {variant.name: variant for variant in found}
 
     def origin(self, model: str) -> str:
-        """The model whose folder or hub name is known beforehand: itself, or the one that it is made from."""
+        """Return the model whose folder or hub name is known beforehand: itself, or the one that it is made from."""
         return self.models[model].base or model
 
     def addresses(self) -> Iterator[tuple[str, str]]:
-        """Every address of an input or a model, after its name in the file."""
+        """Yield every address of an input or a model, after its name in the file."""
         inputs = {
             "long_sft.path": self.long_sft.path,
             "short_chat.path": self.short_chat.path if self.short_chat else [],

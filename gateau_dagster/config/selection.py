@@ -1,4 +1,4 @@
-"""Section about the ranking and what is taken from it: the method, the rule, and how much."""
+"""Define the section about the ranking and the selection: the method, the rule, and the amount."""
 
 from typing import Annotated, Any, Literal, Self
 
@@ -11,12 +11,12 @@ Rule = Literal["top", "token_budget", "per_source", "per_source_tokens", "divers
 Share = Annotated[float, Field(gt=0)]
 Preset = Literal["paper", "official", "robust"]
 PRESETS: tuple[Preset, ...] = ("paper", "official", "robust")
-# The paper's, and that of terms which are both probabilities.
+# The paper's weight, and the one for two terms that are both probabilities.
 ALPHA: dict[Preset, float] = {"paper": 0.8, "official": 0.8, "robust": 0.5}
 
 DEFAULT_FRACTION = 0.1  # the paper's smallest share
 
-# What each rule reads, beside itself.
+# The fields that each rule reads, beside itself.
 _READS: dict[Rule, tuple[str, ...]] = {
     "top": ("fraction", "count"),
     "token_budget": ("budget",),
@@ -27,7 +27,7 @@ _READS: dict[Rule, tuple[str, ...]] = {
 
 
 class RuleConfig(Section):
-    """Which of the ranked samples are chosen."""
+    """The rule that chooses among the ranked samples."""
 
     rule: Rule = Field(
         default="top",
@@ -72,7 +72,7 @@ class RuleConfig(Section):
         description="Of a document the so many samples that rank best can be chosen, whatever the rule; the others are "
         "left out. Equal and nearly equal contexts are one document, by the `similarity` of the benchmark that keeps "
         "documents from the selection, whether it runs or not. Default: no limit.",
-        # So that a configuration without it says what it said before there was such a limit.
+        # Excluded by default, so that a configuration without it keeps its earlier dump.
         exclude_if=lambda value: value is None,
     )
 
@@ -101,23 +101,27 @@ class RuleConfig(Section):
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """The rule and what it reads, as JSON: what decides the choice, for fingerprints and the report."""
+        """Return the rule and the fields that it reads, as JSON: they decide the choice, for fingerprints and the
+        report.
+        """
         values = {name: getattr(self, name) for name in _READS[self.rule]}
         if "fraction" in values and self.fraction is None and self.count is None:
             values["fraction"] = DEFAULT_FRACTION
         values["per_document"] = self.per_document
-        # A choice under `keep` is that of a store from before this setting: its fingerprint holds.
+        # A choice under `keep` equals that of a store from before this setting, so its fingerprint stays valid.
         values["duplicates"] = self.duplicates if self.duplicates == "one" else None
         return {"rule": self.rule, **{name: value for name, value in values.items() if value is not None}}
 
     def chosen(self, scored: int) -> int:
-        """How many of `scored` samples fraction or count choose; default is the paper's 0.1, and at least one."""
+        """Return how many of `scored` samples fraction or count choose: at least one; default is the paper's 0.1."""
         if self.count is not None:
             return min(self.count, scored)
         return min(scored, part_of(scored, self.fraction or DEFAULT_FRACTION))
 
     def taking(self, *, fraction: float | None = None, count: int | None = None, budget: int | None = None) -> Self:
-        """The same rule with one of these as the amount; where it does not count so, the plain rule that does."""
+        """Return the same rule with one of these amounts, or the plain rule for the amount if this one does not read
+        it.
+        """
         [(unit, amount)] = [
             (name, value) for name, value in (("fraction", fraction), ("count", count), ("budget", budget)) if value
         ]
@@ -130,18 +134,18 @@ class RuleConfig(Section):
         return self.model_validate({**given, "rule": rule, unit: amount})
 
     def _changed(self) -> list[str]:
-        """Fields of some rule that differ from their defaults."""
+        """Return the fields of any rule that differ from their defaults."""
         names = dict.fromkeys(name for read in _READS.values() for name in read)
         return [name for name in names if getattr(self, name) != RuleConfig.model_fields[name].default]
 
 
 def alpha_of(preset: Preset, alpha: float | None) -> float:
-    """The weight of HMP under a preset: `alpha`, or the preset's own where that is None."""
+    """Return the weight of HMP under a preset: `alpha`, or the preset's own if that is None."""
     return ALPHA[preset] if alpha is None else alpha
 
 
 class SelectionConfig(RuleConfig):
-    """What ranks the samples, and which of them are chosen."""
+    """The method that ranks the samples, and the rule that chooses among them."""
 
     method: str = Field(default="gateau", description="What ranks the samples: gateau, or another of the methods.")
     compare: list[str] = Field(default=[], description="Methods to score, too, and to compare in the report.")
@@ -175,5 +179,5 @@ class SelectionConfig(RuleConfig):
 
     @property
     def alphas(self) -> dict[Preset, float]:
-        """The weight of HMP under every preset."""
+        """Return the weight of HMP under every preset."""
         return {preset: alpha_of(preset, self.alpha) for preset in PRESETS}

@@ -1,4 +1,4 @@
-"""The store lies apart from what is read: the pipeline's own tables would be its next input."""
+"""Check that the store is apart from the inputs: the pipeline's own tables would be its next input."""
 
 import fnmatch
 import glob
@@ -8,12 +8,12 @@ from pathlib import Path, PurePosixPath
 from gateau_dagster.config.schema import Config
 from gateau_dagster.errors import GateauError
 
-_WRITTEN = ("0.parquet", "comparison.json")  # as tables and documents are called
+_WRITTEN = ("0.parquet", "comparison.json")  # examples of names of tables and documents
 _ANY_DEPTH = "**"
 
 
 def check_store_apart(config: Config) -> None:
-    """Whether no folder of input and no model's folder takes in the store.
+    """Check that no folder of input and no model's folder contains the store.
 
     Raises:
         GateauError: one does.
@@ -46,10 +46,10 @@ def _takes_in(path: str, config: Config) -> bool:
             return False
         place = Path(*place.parts[: next(number for number, part in enumerate(place.parts) if glob.has_magic(part))])
     below = _below(Path(root), place) if place.is_dir() else None
-    return below is not None and not any(part.startswith(".") for part in below.parts)  # what is hidden is not read
+    return below is not None and not any(part.startswith(".") for part in below.parts)  # hidden folders are not read
 
 
 def _below(root: Path, folder: Path) -> PurePosixPath | None:
-    """The root as it lies in the folder; None where it does not."""
+    """Return the root relative to the folder, or None if it is outside."""
     root, folder = root.resolve(), folder.resolve()
     return PurePosixPath(root.relative_to(folder)) if root.is_relative_to(folder) else None

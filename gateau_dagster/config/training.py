@@ -33,9 +33,9 @@ _GATEAU_7B = {
 
 RECIPES: Mapping[str, Mapping[str, Any]] = {
     "gateau-7b": _GATEAU_7B,
-    # Where the paper is silent, as in the authors' released `train/scripts/*.sh` (S1s-Z/GATEAU): cosine over a warm-up
-    # of 3 %, no decay, sequences of similar length side by side. With a sequence a GPU and pass, their mean over
-    # passes gives every sequence the same weight.
+    # Settings that the paper omits are those of the authors' released `train/scripts/*.sh` (S1s-Z/GATEAU): cosine over
+    # a warm-up of 3 %, no decay, sequences of similar length side by side. With one sequence per GPU and pass, their
+    # mean over passes gives every sequence the same weight.
     "gateau-7b-scripts": {
         **_GATEAU_7B,
         "scheduler": "cosine",
@@ -83,7 +83,7 @@ assert set(RECIPES) == set(get_args(Recipe))
 
 
 def with_recipe(given: Any) -> Any:
-    """Return the section's keys over those of its preset; another value, or preset, is left to the validation."""
+    """Return the section's keys over those of its preset; other values and presets are left to the validation."""
     name = given.get("preset") if isinstance(given, Mapping) else None
     return {**RECIPES[name], **given} if isinstance(name, str) and name in RECIPES else given
 
@@ -262,30 +262,30 @@ class TrainingConfig(Section):
     @field_validator("skip")
     @classmethod
     def _no_skip_at_zero(cls, given: SkipConfig | None) -> SkipConfig | None:
-        """A probability of 0 is plain training to the bit: with its batches and its attention."""
+        """Drop skips of probability 0, which are plain training to the bit: with its batches and its attention."""
         return None if given is not None and given.probability == 0 else given
 
     @property
     def packs(self) -> bool:
-        """Whether rows of `row_tokens` are filled with several sequences."""
+        """Return whether rows of `row_tokens` hold several sequences."""
         return self.batching in {"packed", "concatenated"}
 
     @property
     def row_tokens(self) -> int:
-        """Room of a packed row."""
+        """Return the tokens of a packed row."""
         return self.pack_length or self.max_length
 
     @property
     def data_processes(self) -> int:
-        """Processes that read rows of their own: sequence-parallel ones read the same."""
+        """Return the number of processes that read rows of their own: sequence-parallel ones read the same."""
         return self.processes // self.sequence_parallel
 
     @property
     def passes_per_step(self) -> int:
-        """Accumulation steps: as given, or what sequences_per_step or tokens_per_step asks for.
+        """Return the accumulation steps: as given, or as sequences_per_step or tokens_per_step requires.
 
         Raises:
-            ValueError: these do not divide, or do not go with the batching.
+            ValueError: these do not divide evenly, or do not fit the batching.
         """
         packed = self.packs
         if packed and self.sequences_per_step is not None:
@@ -308,10 +308,10 @@ class TrainingConfig(Section):
 
 
 def check_sequence_parallel(training: TrainingConfig) -> None:
-    """Whether `training.sequence_parallel` computes what one process would.
+    """Check that `training.sequence_parallel` computes what one process would.
 
     Raises:
-        ValueError: it would not, or is not known to; the message says why, and what to change.
+        ValueError: it would not, or that is not known; the message says why, and what to change.
     """
     if training.sequence_parallel == 1:
         return

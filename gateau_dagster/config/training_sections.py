@@ -1,4 +1,4 @@
-"""Sections of `training`: what is in the mix, position skips, low-rank adapters, positions beyond the window."""
+"""Define the sections of `training`: the mix, position skips, low-rank adapters, positions beyond the window."""
 
 from typing import Annotated, Literal
 
@@ -11,9 +11,9 @@ Weight = Annotated[float, Field(ge=0, le=1000)]
 
 
 class MixConfig(Section):
-    """What the mix is made of, once the samples are selected and the conversations sampled.
+    """The composition of the mix, after the selection of samples and conversations.
 
-    GATEAU's 10, 30, 50 and 100 % are parts of the data, `selection.fraction`; its real-world setting is
+    GATEAU's 10, 30, 50 and 100 % are parts of the data, `selection.fraction`. Its real-world setting is
     `short_chat.fraction` 1.0, and its limited short instruction data 0.1.
     """
 
@@ -63,7 +63,7 @@ ExtensionMethod = Literal["theta", "ntk", "yarn", "linear"]
 
 
 class PositionExtension(Section):
-    """How the rotary embedding is changed before training, so that positions beyond the model's window are usable."""
+    """The change of the rotary embedding before training that makes positions beyond the model's window usable."""
 
     method: ExtensionMethod = Field(
         description="theta: another base; ntk: a base scaled for target_length (NTK-aware); yarn; linear: position "

@@ -1,4 +1,4 @@
-"""Values that stand in several sections: paths that a file system can hold, and counts that a machine can."""
+"""Validate values of several sections: paths that a file system can hold, and counts that a machine can."""
 
 import os
 import re
@@ -12,38 +12,39 @@ from pydantic import AfterValidator, Field
 
 from gateau_dagster.errors import secret_found, secret_variable_named
 
-# Generous, and finite: what is above them would be found out by a run that never ends, or by a full memory.
+# Generous but finite limits: larger values would show only as an endless run, or as a full memory.
 LONGEST = 100_000_000
-"""Tokens of a sequence."""
+"""The most tokens of a sequence."""
 MOST_TOKENS = 10**15
-"""Trained on in all."""
+"""The most tokens of a training."""
 MOST_EPOCHS = 1000
 MOST_ROWS = 100_000_000
-"""Rows of a training, all of which are planned before it begins: a plan of 10 GB or so."""
+"""The most rows of a training, all of which are planned before it begins: a plan of about 10 GB."""
 MOST_SEEDS = 2**32
-"""Seeds are below it."""
+"""The exclusive upper bound of seeds."""
 
 _VARIABLE = re.compile(r"^[A-Za-z_][A-Za-z0-9_]{0,99}\Z")
 _USUAL_VARIABLE = re.compile(r"^[A-Z_][A-Z0-9_]{0,99}\Z")
-_KEY_LIKE = re.compile(r"(?=[A-Z]*[0-9])[A-Z0-9]{16}")  # as AKIAIOSFODNN7EXAMPLE; names have words with _ between them
-_UNFILLED = re.compile(r"\$\{\w+\}|^\$\w+")  # as of a shell: a folder of this name is not meant
-_LONGEST_PATH, _LONGEST_NAME = 4095, 255  # bytes; of Linux and, but for the path, of macOS
+_KEY_LIKE = re.compile(r"(?=[A-Z]*[0-9])[A-Z0-9]{16}")  # such as AKIAIOSFODNN7EXAMPLE; names have words with _ between
+_UNFILLED = re.compile(r"\$\{\w+\}|^\$\w+")  # unexpanded shell variables: no folder is meant to have such a name
+_LONGEST_PATH, _LONGEST_NAME = 4095, 255  # bytes; the limits of Linux and, except for the path, of macOS
 
 
 def part_of(count: int, fraction: float) -> int:
-    """So many of `count` as a fraction is, at least one: half of one counts as one more, as in school.
+    """Return round-half-up(count * fraction), at least 1.
 
-    In decimals, as the fraction is written: 0.145 of 100 is 15, though the nearest binary number is a little smaller.
+    It computes in decimals, as the fraction is written: 0.145 of 100 is 15, though the nearest binary number is
+    smaller.
     """
     exact = Decimal(repr(float(fraction))) * count
     return max(1, int(exact.to_integral_value(ROUND_HALF_UP)))
 
 
 def possible_path(path: str) -> str:
-    """The path or address as it is.
+    """Return the path or address unchanged.
 
     Raises:
-        ValueError: it is blank, or nothing can be called so: the message says why.
+        ValueError: it is blank, or no path can have this name; the message says why.
     """
     if not path.strip():
         raise ValueError("is empty: give a path, . for the folder of this file")
@@ -73,7 +74,7 @@ def possible_path(path: str) -> str:
 
 
 def possible_paths(paths: str | list[str]) -> str | list[str]:
-    """One path or several, as they are. Raises ValueError as `possible_path`, and for none."""
+    """Return one or several paths unchanged. Raise ValueError as `possible_path` does, and for an empty list."""
     if isinstance(paths, list):
         if not paths:
             raise ValueError("is an empty list: name at least one path")
@@ -87,17 +88,17 @@ def possible_paths(paths: str | list[str]) -> str | list[str]:
 
 
 def is_variable_name(text: str) -> bool:
-    """Return whether a text is the name of an environment variable rather than what such a variable holds."""
+    """Return whether a text is the name of an environment variable, rather than a variable's value."""
     if _VARIABLE.match(text) is None:
         return False
     return text in os.environ or bool(_USUAL_VARIABLE.match(text) and not _KEY_LIKE.search(text))
 
 
 def secret_variable(text: str, *, what: str, example: str) -> str:
-    """Return the name of the environment variable that holds a secret, and have messages mask its value.
+    """Return the name of the environment variable that holds a secret, and make messages mask its value.
 
-    What was given instead, maybe the secret itself, is not shown: here and in all other messages. A name that could be
-    a secret is refused unless a variable of this name is set.
+    An invalid name, which may be the secret itself, is masked in all messages. A name that looks like a secret is
+    rejected unless a variable with this name is set.
 
     Raises:
         ValueError: it is no name of a variable.
@@ -117,10 +118,10 @@ def _variable_of(what: str, example: str) -> AfterValidator:
 
 
 def known_time_zone(name: str) -> str:
-    """The name as it is.
+    """Return the name unchanged.
 
     Raises:
-        ValueError: no time zone is called so, as far as this machine knows.
+        ValueError: this machine knows no such time zone.
     """
     try:
         ZoneInfo(name)

@@ -1,4 +1,4 @@
-"""Section about the experiment: which models are set side by side, how each is trained, and what it is called."""
+"""Define the section about the experiment: which models are compared, how each is trained, and its name."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -15,7 +15,7 @@ from gateau_dagster.config.selection import Preset
 from gateau_dagster.config.values import MOST_SEEDS, MOST_TOKENS
 
 BASE, CHECKPOINT = "base", "checkpoint"
-"""Variants that are always there: the model before any training, and that of the single run, `checkpoint`."""
+"""Variants that always exist: the model before any training, and that of the single run, `checkpoint`."""
 Kind = Literal["base", "checkpoint", "selected", "full", "short_only", "other"]
 Also = Literal["full", "short_only", "base"]
 Equal = Literal["samples", "tokens", "steps"]
@@ -54,7 +54,7 @@ class OtherModel(Section):
 
     @property
     def model(self) -> ModelConfig:
-        """As a model of the configuration."""
+        """Return the section as a model of the configuration."""
         return ModelConfig(**self.model_dump(exclude={"name"}))
 
 
@@ -65,7 +65,7 @@ Beside = Annotated[
 
 
 class VariantsConfig(Section):
-    """The experiment: a model for each method, preset, amount and seed, and some besides."""
+    """The experiment: a model per method, preset, amount and seed, and further ones."""
 
     methods: list[Method] | None = Field(
         default=None, min_length=1, description="Methods of selection; default: selection.method alone."
@@ -118,8 +118,8 @@ class VariantsConfig(Section):
 class Variant:
     """One model of the experiment.
 
-    cell: its name without the seed: variants of one cell differ in their seed alone.
-    method, preset, fraction, budget, seed: None where the configuration's own counts. other: of kind `other`.
+    cell: its name without the seed; variants of one cell differ in their seed only.
+    method, preset, fraction, budget, seed: None if the configuration's own value applies. other: for kind `other`.
     """
 
     name: str
@@ -134,17 +134,17 @@ class Variant:
 
     @property
     def trained(self) -> bool:
-        """Whether it is trained for the experiment."""
+        """Return whether the variant is trained for the experiment."""
         return self.kind in {"selected", "full", "short_only"}
 
 
 def variants_of(section: VariantsConfig | None, *, method: str, trains: bool) -> list[Variant]:
-    """All of them, base and checkpoint first; names may repeat, see pipeline.variant_configs.
+    """Return all variants, base and checkpoint first; names may repeat, see pipeline.variant_configs.
 
     Args:
         section: `variants` of the configuration, if any.
         method: `selection.method`.
-        trains: whether there is the single run, `training.enabled`.
+        trains: whether the single run exists, `training.enabled`.
     """
     found = [Variant(name=name, kind=name, cell=name) for name in ((BASE, CHECKPOINT) if trains else (BASE,))]
     if section is None or not trains:
