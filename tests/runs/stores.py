@@ -13,8 +13,8 @@ ROUNDING = 1e-6
 ROUNDING_OF_ZERO = 1e-7  # attention means are near 1e-2 here
 # Eq. 3's softmax over raw perplexities turns a rounding of 1e-7 of a perplexity of 400 into 4e-5 of a share.
 AMPLIFIED = dict.fromkeys(("cas", "cas_paper", "cas_official", "score_paper", "score_official"), 1e-4)
-# A sum of differences, each of which is off by the rounding of a probability; the difference of two perplexities of 400,
-# each off by 1e-7 of itself and divided by the range of its table.
+# A sum of differences, each of which is off by the rounding of a probability; and a difference of two perplexities of
+# 400, each off by 1e-7 of itself, that is divided by the range of its table.
 SUMMED = ("segment_gain", "hmp_official")
 ROUNDING_OF_SUM = 1e-5
 # Depend on the choice, not on the scores behind it.
