@@ -1,1 +1,1 @@
-"""What a plan would take: tokens, FLOPs, time."""
+"""Estimate what a plan will take: tokens, FLOPs, time."""

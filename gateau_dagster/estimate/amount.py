@@ -1,4 +1,4 @@
-"""Work that is not scoring, as a plan shows it: how much of it, and the seconds that it should take."""
+"""Define the work of a plan that is not scoring: its amount, and the expected seconds."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Amount:
-    """Of one asset. models: that are trained, or asked. amount: tokens or questions, as `unit` says; None: unknown.
+    """The work of one asset.
 
-    seconds_low, seconds_high: None where they are not known. grounds: where they come from, or why they are not.
+    models: how many are trained or answer questions.
+    amount: tokens or questions, as `unit` names; None: unknown.
+    seconds_low, seconds_high: None if they are not known.
+    grounds: their source, or why they are not known.
     """
 
     asset: str

@@ -1,7 +1,7 @@
-"""What the answers of a plan should take, by those to the same questions that this store holds.
+"""Estimate the time for a plan's answers, from answers to the same questions in this store.
 
-Before any model has answered, a prompt takes a forward pass, by the speed of one matrix product; see `estimator`. An
-answer is said token by token, each of which reads all weights once more, for all that are answered beside it.
+Before any model has answered, the estimate uses the speed of one matrix product; see `estimator`. A prompt takes a
+forward pass. Each generated token reads all weights again, once for all answers of the batch.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from gateau_dagster.pipeline.state import State
 from gateau_dagster.pipeline.variant_assets import ANSWERS
 
 _WITHIN = 1.5
-# Tokens that are read in the time in which one is said alone: what arithmetic a device does while it reads a number.
+# Tokens that are read in the time of generating one token alone: the arithmetic of a device while it reads a number.
 _READ_FOR_ONE_SAID = {"cpu": 16, "cuda": 300}
 _SHORTEST = 0.25
-"""The share of the tokens that an answer may have, where models soon say all that they have to say."""
+"""The least share of its tokens that an answer uses, for models whose answers end early."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,14 +38,14 @@ class _Work:
     grounds: str
 
     def times(self, factor: float) -> _Work:
-        """So many times as many of them."""
+        """Scale the work by `factor`."""
         questions = None if self.questions is None else round(self.questions * factor)
         low, high = (None if each is None else each * factor for each in (self.low, self.high))
         return replace(self, questions=questions, low=low, high=high)
 
 
 def planned_answers(state: State, plan: Plan, estimator: Estimator) -> list[Amount]:
-    """By benchmark, the models that are to answer; those that answered some of the questions count whole.
+    """Return by benchmark the models that have to answer; models with some of the answers count in full.
 
     Raises:
         GateauError: a benchmark's questions cannot be read.
@@ -73,7 +73,7 @@ def planned_answers(state: State, plan: Plan, estimator: Estimator) -> list[Amou
 
 
 def _asked_anew(state: State, chosen: ChosenBenchmark) -> float:
-    """The share of its questions that no other benchmark asks before it, as far as both are known."""
+    """Return the share of its questions that no other benchmark asks before it, as far as both are known."""
     other = scored_benchmarks(state.config).get(chosen.scored.asks_as)
     if other is None:
         return 1.0
@@ -85,8 +85,8 @@ def _asked_anew(state: State, chosen: ChosenBenchmark) -> float:
 
 
 def _recorded(state: State, name: str) -> _Work | None:
-    """By the average of the models that answered. Answers of a server come side by side, those of this process count
-    their share of a batch.
+    """Return the average of the models that answered. Answers of a server run concurrently; those of this process
+    record their share of a batch.
     """
     asset, engine = f"{ANSWERS}/{name}", state.config.evaluation.engine
     stamps = state.store.stamps((asset, variant) for variant in state.config.variant_set)
@@ -105,7 +105,7 @@ def _recorded(state: State, name: str) -> _Work | None:
 
 
 def _expected(state: State, chosen: ChosenBenchmark, estimator: Estimator) -> _Work:
-    """By the tokens of its questions and the device, where both are known."""
+    """Return the work from the tokens of the questions and the device, if both are known."""
     sizes = _sizes(state, chosen, estimator)
     seconds = None if not sizes or state.config.evaluation.engine is not None else _seconds(state, sizes, estimator)
     low, high = seconds or (None, None)
@@ -120,7 +120,7 @@ def _expected(state: State, chosen: ChosenBenchmark, estimator: Estimator) -> _W
 
 
 def _sizes(state: State, chosen: ChosenBenchmark, estimator: Estimator) -> Sequence[tuple[float, float]] | None:
-    """Tokens of prompt and answer, at most, of each question; None where they are not known."""
+    """Return the most tokens of prompt and answer per question; None if they are not known."""
     scored, config = chosen.scored, state.config
     if scored.sizes is not None:
         return scored.sizes(config, chosen.options)
@@ -132,7 +132,11 @@ def _sizes(state: State, chosen: ChosenBenchmark, estimator: Estimator) -> Seque
 
 
 def _size(question: Question, letters: float, limit: int) -> tuple[float, float]:
-    """Each turn is read with those before it and their answers. `letters`: of a token. `limit`: tokens of a turn."""
+    """Return tokens read and generated: each turn is read with the turns before it and their answers.
+
+    letters: characters per token.
+    limit: tokens per turn.
+    """
     most, read, shown = question.generation.max_new_tokens, 0.0, 0.0
     for turn in question.turns:
         shown += min(len(turn) / letters, limit)
@@ -142,7 +146,7 @@ def _size(question: Question, letters: float, limit: int) -> tuple[float, float]
 
 
 def _seconds(state: State, sizes: Sequence[tuple[float, float]], estimator: Estimator) -> tuple[float, float] | None:
-    """The least and the most that one model should take; None for a model or a device of unknown speed."""
+    """Return the least and the most seconds that one model needs; None if the speed of model or device is unknown."""
     shape, device = estimator.model(state.config.training.model).shape, estimator.device
     if shape is None or device.product is None:
         return None

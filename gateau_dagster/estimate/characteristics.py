@@ -1,4 +1,4 @@
-"""What ratings of samples the judge will be asked for: of the best and worst ones, and of all."""
+"""Estimate the judge's ratings of samples: of the best and worst ones, and of all."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from gateau_dagster.pipeline.state import State
 
 RAW = "raw_long_sft"
 _WORD = " the"
-"""A common word is a token."""
+"""A common word of one token."""
 
 
 def rated_samples(state: State, settings: JudgeConfig) -> tuple[dict[str, str], list[Wanted]]:
-    """`part` by sample id, and what the judge is to be asked of these samples, by the tables that are there.
+    """Return `part` by sample id, and the judge's requests for these samples, from the tables in the store.
 
     Raises:
-        GateauError: they cannot be read.
+        GateauError: the tables cannot be read.
     """
     assert settings.characteristics is not None
     parts = ends_of_ranking(state.read(ranking_asset(state.config), ["sample_id", "score"]), settings.characteristics)
@@ -37,8 +37,10 @@ def rated_samples(state: State, settings: JudgeConfig) -> tuple[dict[str, str], 
 
 
 def rating_cost(state: State, settings: JudgeConfig, replies: Replies | None, count: CountTokens) -> PlannedCost:
-    """Of the samples that the ranking of the store names, be it up to date or not; without one, of as many samples of
-    middling length. replies: None where others are taken to be rated, of about the same length.
+    """Return the cost for the samples that the store's ranking names, whether it is up to date or not. Without a
+    ranking, assume as many samples of average length.
+
+    replies: None if other samples of about the same length are assumed.
 
     Raises:
         GateauError: the tables cannot be read.
@@ -52,7 +54,7 @@ def rating_cost(state: State, settings: JudgeConfig, replies: Replies | None, co
 
 
 def wanted_of_shard(state: State, settings: JudgeConfig, shard: str) -> list[Wanted]:
-    """What the judge is to be asked of every sample of a shard, by the validated samples that are there."""
+    """Return the judge's requests for every sample of a shard, from the validated samples in the store."""
     samples = [*samples_of(state.read(RAW, None, shard))]
     return wanted_ratings(samples, settings, rated_characteristics(state.config))
 
@@ -60,9 +62,11 @@ def wanted_of_shard(state: State, settings: JudgeConfig, shard: str) -> list[Wan
 def shards_cost(
     state: State, settings: JudgeConfig, replies: Replies, count: CountTokens, shards: Iterable[str]
 ) -> PlannedCost:
-    """Of every sample of these shards; those that have not been read yet are taken to be of middling length."""
+    """Return the cost for every sample of these shards; samples that have not been read yet count with average
+    length.
+    """
     cost, unread = planned_cost(settings, [], replies, count), 0
-    for shard in shards:  # the texts of one at a time
+    for shard in shards:  # only one shard's texts are in memory
         given = state.index.accepted.filter(pl.col("shard") == int(shard)).select("sample_id", "digest")
         there = pl.DataFrame(schema=given.schema)
         if state.store.stamp(RAW, shard) is not None:
@@ -77,13 +81,13 @@ def shards_cost(
 def _of_middling(
     state: State, settings: JudgeConfig, count: CountTokens, named: Collection[str] = CHARACTERISTIC_NAMES
 ) -> PlannedCost:
-    """Of one sample that nobody has read."""
+    """Return the cost for one sample of average length."""
     wanted = wanted_ratings([_middling(state)], settings, named)
     return planned_cost(settings, [each.asked for each in wanted], None, count)
 
 
 def _middling(state: State) -> Sample:
-    """A stand-in with as many tokens as a sample of the input has on average."""
+    """Return a dummy sample with as many tokens as a sample of the input has on average."""
     model = state.config.training.model
     rates = token_rates(state, model) if model in state.config.models else TokenRates()
     whole, tail = state.index.accepted.select(pl.col("characters", "tail_characters").mean()).row(0)

@@ -1,8 +1,8 @@
-"""How much work a plan is: tokens from the lengths of texts, FLOPs from the shapes of models, and the time.
+"""Estimate the work of a plan: tokens from the lengths of texts, FLOPs from the shapes of models, and the time.
 
-What shards of this store took on this device says what others will take. Before any has run, a pass is expected at
-MOST x width / (width + HALF_WIDTH) of the speed of one matrix product: what is none (norms, softmax, dispatch) grows
-with the model's width, its matrices with the square of it.
+The time comes from shards of this store that were scored on this device. Before any has run, a pass is expected at MOST
+x width / (width + HALF_WIDTH) of the speed of one matrix product. Work outside matrix products (norms, softmax,
+dispatch) grows with the model's width, while the matrices grow with its square.
 """
 
 from __future__ import annotations
@@ -28,17 +28,19 @@ if TYPE_CHECKING:
     from gateau_dagster.scoring.sample_table import Effort
 
 MOST, HALF_WIDTH = 0.8, 300
-# The factor by which the time may be missed: before any run, and by what other tables took.
+# The factor by which the estimated time may be wrong: before any run, and with records of other tables only.
 SPREAD, SPREAD_OF_OTHERS = 2.5, 2.0
 _IDENTITY = pl.Schema({"sample_id": pl.String(), "digest": pl.String()})
 RAW = "raw_long_sft"
 _NONE = pl.Series([], dtype=pl.String())
-Shards = Mapping[str, Sequence[str]]  # of each asset
+Shards = Mapping[str, Sequence[str]]  # by asset
 
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """Samples to score, tokens through the model, FLOPs, and seconds with the least and the most. None: unknown."""
+    """Samples to score, tokens through the model, FLOPs, and seconds with their lower and upper bounds. None:
+    unknown.
+    """
 
     samples: int
     tokens: int | None
@@ -50,7 +52,7 @@ class Estimate:
 
 @dataclass(frozen=True, kw_only=True)
 class Pace:
-    """A table takes `factor` times the expected seconds, give or take a factor `within`, for these grounds."""
+    """A table takes `factor` times the expected seconds, within a factor of `within`. `grounds`: the source of both."""
 
     factor: float
     within: float
@@ -58,7 +60,7 @@ class Pace:
 
 
 class Device:
-    """The device that scores. product: FLOP/s of a matrix product, None without memory for one."""
+    """The device that scores. product: FLOP/s of a matrix product; None if memory for one is short."""
 
     def __init__(self, scoring: ScoringConfig) -> None:
         import torch
@@ -71,12 +73,13 @@ class Device:
 
 
 class Estimator:
-    """Estimates on a state; what it finds out about a model or a table serves all of them.
+    """Estimates for a state; measurements of a model or a table are shared by all of them.
 
-    tables: model and effort of each. paces: of the tables that were asked for, None where their time is not known.
+    tables: model and effort of each.
+    paces: of the tables estimated so far; None if their time is not known.
 
     Args:
-        workers: so many score side by side, each with a device like the one that is here; None: as it is configured.
+        workers: how many score side by side, each on a device like this machine's; None: as configured.
     """
 
     def __init__(self, state: State, *, workers: int | None = None) -> None:
@@ -93,21 +96,21 @@ class Estimator:
 
     @cached_property
     def device(self) -> Device:
-        """Measured only where there is something to score."""
+        """Return the device, measured only if there is something to score."""
         return Device(self.state.config.scoring)
 
     @cached_property
     def workers(self) -> Workers:
-        """Those whose time is told."""
+        """Return the workers that the estimate assumes."""
         config = self.state.config
         return configured_workers(config) if self._asked is None else asked_workers(config, self._asked)
 
     def scored(self, plan: Plan) -> dict[str, list[str]]:
-        """The shards of each asset of a plan that a model scores."""
+        """Return the shards of each asset of a plan that a model scores."""
         return {work.asset: work.partitions for work in plan.work if work.asset in self.tables}
 
     def shards(self, wanted: Shards) -> dict[tuple[str, str], Estimate]:
-        """Estimates by asset and shard, each for the process that scores it beside the others."""
+        """Return estimates by asset and shard, each for the process that scores it next to the others."""
         found: dict[tuple[str, str], Estimate] = {}
         for asset, (work, _) in self._works(wanted).items():
             parts = work.partition_by("shard", as_dict=True)
@@ -116,16 +119,18 @@ class Estimator:
         return found
 
     def costs(self, wanted: Shards) -> pl.DataFrame:
-        """`shard`, `sample_id` and `cost` of the samples to score: the expected seconds of all tables together."""
+        """Return `shard`, `sample_id` and `cost` of the samples to score: the expected seconds of all tables
+        together.
+        """
         parts = [work.select("shard", "sample_id", cost="expected") for work, _ in self._works(wanted).values()]
         return pl.concat(parts).group_by("shard", "sample_id").agg(pl.col("cost").sum())
 
     def assets(self, wanted: Shards) -> dict[str, Estimate]:
-        """Estimates by asset, the time that of the workers side by side."""
+        """Return estimates by asset, with the time of all workers side by side."""
         return {asset: self._estimate(asset, work, workers) for asset, (work, workers) in self._works(wanted).items()}
 
     def _works(self, wanted: Shards) -> dict[str, tuple[pl.DataFrame, Workers]]:
-        """`_work` on the samples to score of each asset, whose pace is known then; and who does it."""
+        """Return by asset the `_work` on its samples to score, and its workers; set the pace of each asset."""
         samples = {asset: self._outstanding(asset, shards) for asset, shards in wanted.items()}
         found: dict[str, tuple[pl.DataFrame, Workers]] = {}
         for asset, shards in wanted.items():
@@ -135,7 +140,7 @@ class Estimator:
         return found
 
     def _common(self, asset: str, samples: Mapping[str, pl.DataFrame]) -> pl.Series:
-        """Ids of the samples whose pass over the whole prompt serves other tables that are asked for, too."""
+        """Return the ids of the samples whose pass over the whole prompt also serves other requested tables."""
         step = self._shared.get(asset)
         together = [each["sample_id"] for other, each in samples.items() if step and self._shared.get(other) == step]
         if len(together) < 2:
@@ -146,7 +151,7 @@ class Estimator:
         return found
 
     def _outstanding(self, asset: str, shards: Sequence[str]) -> pl.DataFrame:
-        """The samples of the input's index whose row cannot be kept."""
+        """Return the samples of the input's index whose row cannot be kept."""
         wanted = self.state.index.accepted.filter(pl.col("shard").is_in([int(shard) for shard in shards]))
         store, scorer = self.state.store, self.state.row_scorer(asset)
         if scorer is None:
@@ -159,7 +164,9 @@ class Estimator:
         return wanted.join(pl.concat(kept), on=columns, how="anti") if kept else wanted
 
     def _rows(self, asset: str, shard: str | None, stamp: Stamp) -> pl.DataFrame:
-        """_IDENTITY of a table's rows. Tables of all samples of their shard are of one: each is not read for itself."""
+        """Return _IDENTITY of a table's rows. Tables with all samples of a shard have the same rows, which are read
+        once.
+        """
         raw = self._stamps(RAW).get((RAW, shard))
         made_of = stamp.inputs.get("upstream", {}).get(RAW)
         if raw is None or made_of not in {raw.fingerprint, raw.content} or stamp.rows != raw.rows:
@@ -169,9 +176,9 @@ class Estimator:
         return self._identities[shard]
 
     def _work(self, asset: str, samples: pl.DataFrame, common: pl.Series) -> pl.DataFrame:
-        """`shard`, `sample_id`, `characters` to tokenise, `expected` seconds; `tokens` and `flops`, where known.
+        """Return `shard`, `sample_id`, `characters` to tokenise, `expected` seconds, and `tokens` and `flops` if known.
 
-        `common`: ids of those whose passes serve another table, too.
+        `common`: ids of the samples whose passes also serve another table.
         """
         name, effort = self.tables[asset]
         if effort is None:
@@ -179,14 +186,15 @@ class Estimator:
         shared = samples["sample_id"].is_in(common.implode()).to_numpy()
         planned = effort(self.model(name).sample_tokens(samples, shared))
         flops = self.model(name).flops(planned)
-        # A text that two tables share is tokenised once, for both.
+        # A text that two tables share is tokenised once for both.
         characters = samples["characters" if planned.reads_context else "tail_characters"].to_numpy() / (1 + shared)
         columns = {"characters": characters, "tokens": planned.tokens} | ({} if flops is None else {"flops": flops})
         work = pl.DataFrame({"shard": samples["shard"], "sample_id": samples["sample_id"], **columns})
         return work.with_columns(expected=self._expected(asset, work))
 
     def _expected(self, asset: str, amounts: Any) -> Any:
-        """Seconds by the device's speed, or what they grow with where FLOPs, or tokens too, are unknown.
+        """Return the expected seconds at the device's speed; if FLOPs or tokens are unknown, a quantity proportional to
+        them.
 
         `amounts`: numbers or columns `samples`, `tokens`, `flops` and `characters`, as far as they are needed.
         """
@@ -194,14 +202,14 @@ class Estimator:
         speed, device = self._speed(asset), self.device
         if speed is None:
             return amounts["samples" if effort is None else "tokens"]
-        # One core's work, which a CPU takes from the model and a GPU does not wait for.
+        # Tokenising uses one core: a CPU loses it for the model, while a GPU runs meanwhile.
         tokenising = amounts["characters"] * self.model(name).rates.seconds
         if device.kind == "cpu":
             return amounts["flops"] / speed + tokenising / device.threads
         return np.maximum(amounts["flops"] / speed, tokenising)
 
     def _speed(self, asset: str) -> float | None:
-        """FLOP/s that are expected of the device; None for a model of unknown shape or one that generates no text."""
+        """Return the FLOP/s expected of the device; None for a model of unknown shape or one that generates no text."""
         (name, effort), product = self.tables[asset], self.device.product
         shape = self.model(name).shape
         if effort is None or shape is None or product is None:
@@ -209,7 +217,9 @@ class Estimator:
         return product * MOST * shape.hidden / (shape.hidden + HALF_WIDTH)
 
     def _pace(self, asset: str, *, slower: float) -> Pace | None:
-        """By the shards of this table, else by those of other tables, else by the device alone."""
+        """Return the pace from this table's recorded shards, else from other tables' shards, else from the device
+        alone.
+        """
         speed, place = self._speed(asset), f"on this device ({self.device.kind}, {self.device.dtype})"
         tables, within, whose = [asset], 1.0, ""
         if not self._efforts(asset) and speed is not None:
@@ -227,7 +237,7 @@ class Estimator:
         return Pace(factor=slower, within=SPREAD, grounds=grounds)
 
     def _efforts(self, asset: str) -> list[Mapping[str, Any]]:
-        """`Stamp.effort` of the shards that were scored on such a device in the same precision."""
+        """Return `Stamp.effort` of the shards that were scored on such a device in the same precision."""
         return [
             stamp.effort
             for stamp in self._stamps(asset).values()
@@ -238,7 +248,9 @@ class Estimator:
         ]
 
     def _recorded(self, asset: str) -> list[tuple[float, float]]:
-        """The seconds that each recorded shard took, and the expected ones. Its texts count by the input's average."""
+        """Return the recorded and the expected seconds of each recorded shard. Texts count with the input's average
+        length.
+        """
         efforts = self._efforts(asset)
         if not efforts:
             return []
@@ -247,7 +259,7 @@ class Estimator:
         return [(each["seconds"], self._expected(asset, each)) for each in amounts]
 
     def _estimate(self, asset: str, work: pl.DataFrame, workers: Workers | None = None) -> Estimate:
-        """The sums; the time that these workers take, or without them one that does it all."""
+        """Return the sums, and the time of these workers, or of a single one without them."""
         sums, pace, middle = work.sum().row(0, named=True), self.paces[asset], None
         if pace is not None:
             each = work.group_by("shard").agg(pl.col("expected").sum()).sort("shard")["expected"]

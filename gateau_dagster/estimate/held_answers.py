@@ -1,4 +1,4 @@
-"""Which answers of models will hold after a plan: a judge that has seen them is not asked again."""
+"""Find the answers that stay valid after a plan: a judge that has graded them is not asked again."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _COLUMNS = ["question_id", "turn", "digest", "answer"]
 
 
 def is_stale(plan: Plan, asset: str, variant: str) -> bool:
-    """Whether a variant's table is on the plan."""
+    """Return whether a variant's table is on the plan."""
     work = plan.of(asset)
     return work is not None and variant in work.reasons
 
@@ -35,10 +35,10 @@ def held_answers(
     *,
     as_before: bool,
 ) -> Texts:
-    """Return what is graded of a variant's kept answers that will still be its answers to these questions.
+    """Return the graded part of a variant's kept answers that will still be its answers to these questions.
 
-    as_before: whether a model that is made again only if what it is trained on comes out different is taken to stay
-    the same; else what may be answered anew is not among them.
+    as_before: whether to assume that a model stays the same if it is only rebuilt when its training data change. If
+        False, answers that may be replaced are left out.
 
     Raises:
         GateauError: the answers cannot be read.
@@ -64,7 +64,7 @@ def _made_by(state: State, assets: Sequence[str], variant: str, scorer: str) -> 
 
 
 def _scorer(state: State, plan: Plan, variant: str, *, as_before: bool) -> str:
-    """What will answer, if it is known; else nothing that has answered."""
+    """Return what will answer, if it is known; else a text that matches no existing answer."""
     model, stamp = state.config.variant_set[variant], state.stamp(CHECKPOINTS, variant)
     reasons = [_reason(plan, CHECKPOINTS, variant)]
     if model.kind == CHECKPOINT:  # it waits for the single run, whatever that waits for

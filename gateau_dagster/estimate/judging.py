@@ -1,4 +1,4 @@
-"""What judging will ask and cost, before it begins; answers that are not there yet are taken to be of full length."""
+"""Estimate the requests and cost of judging before it begins; missing answers are assumed to have full length."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ if TYPE_CHECKING:
     from gateau_dagster.config import Config
 
 _BYTES = 3
-"""Of a token, about, in any language, where no tokenizer is here."""
+"""Bytes per token, about, in any language, if no tokenizer is on this machine."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class JudgedBenchmark:
     """A benchmark whose answers are judged, with its questions.
 
-    settings: None where nothing of it is to be judged and no judge is given.
+    settings: None if there is nothing to judge and no judge is configured.
     """
 
     chosen: ChosenBenchmark
@@ -59,7 +59,7 @@ class JudgedBenchmark:
 
     @classmethod
     def of(cls, state: State, name: str, materials: Materials) -> JudgedBenchmark:
-        """Raises GateauError where its questions cannot be read."""
+        """Return the benchmark of this name. Raise GateauError if its questions cannot be read."""
         chosen = scored_benchmarks(state.config)[name]
         assert chosen.scored.questions is not None
         questions = chosen.scored.questions(materials, chosen.options)
@@ -67,12 +67,12 @@ class JudgedBenchmark:
 
     @property
     def judging(self) -> Judging:
-        """How."""
+        """Return how its answers are judged."""
         assert self.chosen.scored.judging is not None
         return self.chosen.scored.judging
 
     def wanted(self, state: State, variant: str) -> list[Wanted]:
-        """The judgments of a variant's answers.
+        """Return the judgments of a variant's answers.
 
         Raises:
             GateauError: there are some, and no judge is configured; or the answers cannot be read.
@@ -86,12 +86,12 @@ class JudgedBenchmark:
         return self.judgments(self._texts(state, variant))
 
     def judgments(self, texts: Texts) -> list[Wanted]:
-        """Of these answers."""
+        """Return the judgments of these answers."""
         assert self.settings is not None
         return wanted_judgments(self.questions, texts, self.judging, self.chosen.options, self.settings)
 
     def matches(self, state: State) -> list[Match]:
-        """The pairs that are set against each other.
+        """Return the pairs of answers that are compared.
 
         Raises:
             GateauError: the answers cannot be read.
@@ -100,11 +100,11 @@ class JudgedBenchmark:
 
     @property
     def paired(self) -> list[str]:
-        """The variants that are set against others."""
+        """Return the variants that are compared with others."""
         return [*dict.fromkeys(name for pair in (self.settings.pairs if self.settings else ()) for name in pair)]
 
     def pairs(self, texts: Mapping[str, Texts]) -> list[Match]:
-        """Of these answers, by variant."""
+        """Return the pairs of these answers, by variant."""
         settings, pairing = self.settings, self.chosen.scored.pairing
         assert settings is not None and pairing is not None
         return matches(settings.pairs, self.questions, texts, pairing, self.chosen.options, settings)
@@ -116,11 +116,12 @@ class JudgedBenchmark:
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedJudging:
-    """Of one benchmark, over the variants whose judgments are out of date; or of `characteristics` or `sample_ratings`.
+    """The judging of one benchmark, over variants with outdated judgments; or of `characteristics` or `sample_ratings`.
 
-    cost: what is expected: answers, samples and rankings that may come out as before do, and their judgments are kept;
-    all others are new, and answers as long as they may be. most: where nothing comes out as before. Both None while the
-    questions are not known: they may be made from tables that are not there yet, or by a model.
+    cost: the expected cost. It assumes that answers, samples and rankings that may stay the same do so and keep their
+        judgments. All others are new, and answers have full length.
+    most: the cost if nothing stays the same.
+    Both are None while the questions are not known, since they may depend on missing tables or on a model.
     """
 
     of: str
@@ -130,7 +131,7 @@ class PlannedJudging:
 
 
 def planned_judging(state: State, plan: Plan) -> list[PlannedJudging]:
-    """What the judgments of a plan will take. No model is loaded, and none of the answers need be there.
+    """Return the judging of a plan. It loads no model, and the answers may be missing.
 
     Raises:
         GateauError: a benchmark's questions cannot be read.
@@ -170,7 +171,9 @@ def planned_judging(state: State, plan: Plan) -> list[PlannedJudging]:
 
 @dataclass(frozen=True, kw_only=True)
 class _Asked:
-    """known: of answers that are there. longest: of answers to come, each of another text, here all of full length."""
+    """The judge's requests. known: for existing answers. longest: for future answers, each with another text of full
+    length.
+    """
 
     known: Sequence[Asked]
     longest: Sequence[Asked]
@@ -179,7 +182,7 @@ class _Asked:
 def _asked(
     state: State, plan: Plan, benchmark: JudgedBenchmark, variants: Sequence[str], *, paired: bool, as_before: bool
 ) -> _Asked:
-    """What the judge is asked of a benchmark's answers."""
+    """Return the judge's requests for a benchmark's answers."""
     chosen, questions, longest = benchmark.chosen, benchmark.questions, longest_answers(benchmark.questions)
     held: dict[str, Texts] = {}
     texts: dict[str, Texts] = {}
@@ -198,18 +201,18 @@ def _asked(
 
 
 def total_cost(costs: Iterable[PlannedCost | None]) -> PlannedCost | None:
-    """Of those that are known; None where that is none of them."""
+    """Return the sum of the known costs; None if none is known."""
     known = [each for each in costs if each is not None]
     return reduce(add, known) if known else None
 
 
 def check_budget(state: State, planned: Iterable[PlannedJudging]) -> None:
-    """Raises BudgetError where what is expected, and what was spent before, is more than `evaluation.judge.budget`."""
+    """Raise BudgetError if expected and earlier cost together exceed `evaluation.judge.budget`."""
     _check(state, [each.cost for each in planned])
 
 
 def passing_budget(state: State, planned: Iterable[PlannedJudging]) -> str:
-    """That it may be more than the budget where nothing comes out as before; empty where it cannot be."""
+    """Return a warning if the worst case exceeds the budget; else an empty text."""
     try:
         _check(state, [each.most for each in planned])
     except BudgetError as error:
@@ -224,7 +227,9 @@ def _check(state: State, costs: Iterable[PlannedCost | None]) -> None:
 
 
 def token_counter(config: Config) -> CountTokens:
-    """Counts a text's tokens by the tokenizer of the model that is trained; by its bytes where none is here."""
+    """Return a function that counts tokens with the trained model's tokenizer, or by bytes if it is not on this
+    machine.
+    """
     name = config.training.model
     tokenizer = known_tokenizer(config, name) if name in config.models else None
     if tokenizer is None:

@@ -1,4 +1,4 @@
-"""What benchmarks will ask, as far as it can be known while nothing runs."""
+"""Read the questions of benchmarks, as far as they can be known without running anything."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from gateau_dagster.pipeline.variant_assets import ANSWERS, SCORES
 
 
 class _NotKnownYetError(Exception):
-    """A benchmark's questions need what is not there while nothing runs."""
+    """A benchmark's questions depend on something that only exists after a run."""
 
 
 def known_questions(state: State, chosen: ChosenBenchmark) -> Sequence[Question] | None:
-    """A benchmark's questions; None where they are made from tables that are not there yet, or by a model.
+    """Return a benchmark's questions; None if they depend on missing tables or on a model.
 
     Raises:
         GateauError: they cannot be read.
@@ -34,12 +34,12 @@ def known_questions(state: State, chosen: ChosenBenchmark) -> Sequence[Question]
 
 
 def check_questions(state: State, plan: Plan | None = None) -> None:
-    """Whether what benchmarks measure by can be read, as far as that can be known while nothing runs.
+    """Check that the files of benchmarks can be read, as far as possible without running anything.
 
-    plan: what is not on it is not looked at; None: everything is.
+    plan: benchmarks that are not on it are skipped; None: check all.
 
     Raises:
-        GateauError: it cannot.
+        GateauError: a file cannot be read.
     """
     for name, chosen in scored_benchmarks(state.config).items():
         asset = f"{SCORES if chosen.scored.questions is None else ANSWERS}/{name}"
@@ -50,7 +50,7 @@ def check_questions(state: State, plan: Plan | None = None) -> None:
 
 
 def _without_models(state: State, asset: str) -> Materials:
-    """What a benchmark's questions may read while nothing runs."""
+    """Return what a benchmark's questions may read without running anything."""
 
     def shards(table: str, columns: Sequence[str]) -> Iterator[pl.DataFrame]:
         for part in state.pipeline.partitions(table):

@@ -1,4 +1,4 @@
-"""A model as estimates need it: tokens from the lengths of texts, by its own tokenizer on a few of them, and FLOPs."""
+"""Prepare a model for estimates: tokens from the lengths of texts, by its tokenizer on a few of them, and FLOPs."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 _SAMPLES, _SECONDS = 32, 2.0
-_CHARACTERS = 20_000  # of a context that are tokenised: where a text is cut changes a token or two
-# How far into the input the sample is looked for: what stands before a record has to be read through.
+_CHARACTERS = 20_000  # per tokenised context; the cut changes a token or two
+# How far into the input the sample is taken from: everything before a record has to be read.
 _READ_AHEAD = 64_000_000
 _ANY_LENGTH = 2**40
 
@@ -37,8 +37,12 @@ _ANY_LENGTH = 2**40
 class ScoredModel:
     """A configured model that scores samples of a state.
 
-    known: what is here of it. parameters: how many, where its weights are here. shape: of a decoder that generates
-    text, where it is known. limit: tokens of a prompt that it is shown. Raises GateauError for damaged weights.
+    known: what is on this machine.
+    parameters: their number, if its weights are on this machine.
+    shape: of a decoder that generates text, if known.
+    limit: tokens of a prompt that the model is shown.
+
+    Raises GateauError for damaged weights.
     """
 
     def __init__(self, state: State, name: str) -> None:
@@ -54,25 +58,25 @@ class ScoredModel:
             self._shows_attention = attention_unseen(config, name, state.model_digests[name]) is None
 
     def sample_tokens(self, samples: pl.DataFrame, shared: npt.NDArray[np.bool_] | bool = False) -> SampleTokens:
-        """Of samples of the index."""
+        """Return the tokens of samples of the index."""
         found = self.rates.sample_tokens(samples, self.limit, shared)
         return replace(found, shows_attention=self._shows_attention)
 
     def flops(self, planned: PlannedWork) -> Numbers | None:
-        """Of each sample; None when they are not known."""
+        """Return the FLOPs of each sample; None if they are not known."""
         if self.causal:
             return None if self.shape is None else planned.flops(self.shape)
         if self.known.config is None or self.parameters is None:
             return None
         text = self.known.config.get_text_config()
-        weights = self.parameters - text.vocab_size * text.hidden_size  # without the embedding of words
+        weights = self.parameters - text.vocab_size * text.hidden_size  # without the word embedding
         layers, hidden = text.num_hidden_layers, text.hidden_size
         each = [one.count * whole_text_flops(one.length, weights, layers, hidden) for one in planned.passes]
         return np.sum(each, axis=0)
 
     @property
     def unknown(self) -> str:
-        """Why FLOPs cannot be said; empty when they can."""
+        """Return why FLOPs are unknown; empty if they are known."""
         if self.known.config is None or (self.shape if self.causal else self.parameters) is not None:
             return self.known.missing
         return "its shape is not known" if self.causal else "its weights are not on this machine yet"
@@ -80,21 +84,23 @@ class ScoredModel:
 
 @dataclass(frozen=True, kw_only=True)
 class TokenRates:
-    """How texts become tokens. The defaults are those of English and a byte-pair vocabulary."""
+    """The rates at which texts become tokens. The defaults hold for English and a byte-pair vocabulary."""
 
-    context: float = 4.0  # characters a token
-    tail: float = 4.0  # of instruction and response
+    context: float = 4.0  # characters per token
+    tail: float = 4.0  # characters per token, of instruction and response
     response: float = 0.5  # share of the response in the tail's tokens
     around: Mapping[str, int] = field(  # tokens around the texts: see SampleTokens
         default_factory=lambda: {"frame": 20, "opening": 0, "alone": 8, "bos": 1, "special": 3, "task": 45}
     )
-    seconds: float = 0.0  # a character takes to tokenise, on one core
+    seconds: float = 0.0  # seconds per character for tokenising, on one core
     samples: int = 0  # tokenised for this; 0: assumed
 
     def sample_tokens(
         self, samples: pl.DataFrame, limit: int, shared: npt.NDArray[np.bool_] | bool = False
     ) -> SampleTokens:
-        """Of samples of the index; how a tail divides into instruction and response, is taken to be alike in all."""
+        """Return the tokens of samples of the index, assuming the same ratio of instruction to response in every
+        tail.
+        """
         characters, tails = (samples[name].to_numpy().astype(np.float64) for name in ("characters", "tail_characters"))
         texts = np.round(tails / self.tail)
         response = np.maximum(np.round(texts * self.response), 1.0)
@@ -104,15 +110,15 @@ class TokenRates:
             response=response,
             limit=limit,
             shared=shared,
-            shows_attention=True,  # what a model shows is no matter of its tokenizer
+            shows_attention=True,  # the tokenizer does not affect what a model shows
             **self.around,
         )
 
 
 def token_rates(state: State, name: str) -> TokenRates:
-    """Measured in about a second for this model's tokenizer, input and template, and remembered.
+    """Return the rates for this model's tokenizer, input and template; measured in about a second, and cached.
 
-    A few changed samples do not change the key: a re-run after an edit measures nothing again.
+    A few changed samples do not change the cache key, so a run after an edit measures nothing again.
     """
     config, accepted = state.config, state.index.accepted
     about = [f"{np.log2(1.0 + size):.1f}" for size in (accepted.height, float(accepted["characters"].sum()))]
@@ -126,7 +132,7 @@ def token_rates(state: State, name: str) -> TokenRates:
     tokenizer = known_tokenizer(config, name)
     try:
         rates = TokenRates() if tokenizer is None else _measured(state, tokenizer, opening)
-    except GateauError:  # the run will say so
+    except GateauError:  # the run reports it
         return TokenRates()
     if rates.samples:
         remember(file, key, asdict(rates))
@@ -134,7 +140,7 @@ def token_rates(state: State, name: str) -> TokenRates:
 
 
 def chosen(accepted: pl.DataFrame, count: int = _SAMPLES) -> pl.DataFrame:
-    """`count` of the index's samples, evenly over their lengths, from the first part of each file."""
+    """Return `count` of the index's samples, evenly over their lengths, from the first part of each file."""
     before = pl.col("characters").cum_sum().over("file") - pl.col("characters")
     near = accepted.filter(before < _READ_AHEAD).sort("characters", "sample_id")
     places = np.unique(np.linspace(0, near.height - 1, min(count, near.height)).round().astype(int))
@@ -142,9 +148,9 @@ def chosen(accepted: pl.DataFrame, count: int = _SAMPLES) -> pl.DataFrame:
 
 
 def _measured(state: State, tokenizer: PreTrainedTokenizerBase, opening: str) -> TokenRates:
-    """Sums over the chosen samples, as many as there is time for. `opening`: see build_prompt.
+    """Return the rates over the chosen samples, as many as time allows. `opening`: see build_prompt.
 
-    Raises GateauError without a usable chat template, and for an input that changes meanwhile.
+    Raises GateauError without a usable chat template, and if the input changes meanwhile.
     """
     from gateau_dagster.models.prompt import build_prompt, encode
     from gateau_dagster.scoring.cherry_prompt import cherry_prompt

@@ -1,4 +1,4 @@
-"""Check that the servers of a plan can be asked, before anything runs: their keys, and the judge's budget."""
+"""Check before a run that the servers of a plan can be used: their keys, and the judge's budget."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gateau_dagster.pipeline.variant_assets import ANSWERS
 
 
 def check_servers(state: State, plan: Plan, judging: Sequence[PlannedJudging]) -> None:
-    """Raises GateauError for a key that is missing, BudgetError for more than the judge's budget allows.
+    """Raise GateauError for a missing key, BudgetError if the judge's budget is exceeded.
 
     judging: of the same plan.
     """
@@ -20,7 +20,7 @@ def check_servers(state: State, plan: Plan, judging: Sequence[PlannedJudging]) -
     asked = (work for work in plan.work if work.asset.startswith(f"{ANSWERS}/") and not work.conditional)
     if engine is not None and any(asked):
         server_key("evaluation.engine", engine.key, engine.base_url)
-    # Anything that is, or may be, without a kept reply.
+    # True if any request has, or may have, no kept reply.
     if judge is not None and any(each.cost is None or each.cost.usage.requests for each in judging):
         server_key("evaluation.judge", judge.key, judge.base_url)
     check_budget(state, judging)

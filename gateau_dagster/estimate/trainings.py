@@ -1,6 +1,6 @@
-"""What the trainings of a plan should take: tokens from the lengths of texts, time from trainings of this store.
+"""Estimate a plan's trainings: tokens from the lengths of texts, time from trainings of this store.
 
-Before any has run, a token takes three times its forward pass, by the speed of one matrix product; see `estimator`.
+Before any has run, a token takes three times its forward pass, at the speed of one matrix product; see `estimator`.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from gateau_dagster.pipeline.variant_configs import variant_config
 from gateau_dagster.readable import plural
 from gateau_dagster.storage.training_record import read_training_log
 
-_PASSES = 3  # forward once, backward twice the work of it
-_BYTES = 4  # of a token of short conversations, with the JSON around them
+_PASSES = 3  # one forward; the backward pass takes twice the work
+_BYTES = 4  # per token of short conversations, with the JSON around them
 
 
 def planned_trainings(state: State, plan: Plan, estimator: Estimator) -> list[Amount]:
-    """The checkpoint and the variants that a plan trains; equal mixes, which are trained once, count for each."""
+    """Return the checkpoint and the variants that a plan trains; equal mixes, which are trained once, each count."""
     found = []
     for asset, configs in _configs(state, plan).items():
         tokens = sum(_tokens(state, config, estimator) for config in configs)
@@ -46,7 +46,7 @@ def planned_trainings(state: State, plan: Plan, estimator: Estimator) -> list[Am
 
 
 def _configs(state: State, plan: Plan) -> dict[str, list[Config]]:
-    """By asset, each training as the single run of a configuration."""
+    """Return by asset each training as the configuration of a single run."""
     variants = plan.of(CHECKPOINTS)
     stale = [state.config.variant_set[name] for name in (variants.partitions if variants else ())]
     found = {
@@ -57,7 +57,9 @@ def _configs(state: State, plan: Plan) -> dict[str, list[Config]]:
 
 
 def _tokens(state: State, config: Config, estimator: Estimator) -> float:
-    """Over all epochs or steps, each sequence cut to the length of training; chosen samples are as long as others."""
+    """Return the tokens over all epochs or steps, each sequence cut to the training length. Chosen samples count with
+    average length.
+    """
     training, accepted = config.training, state.index.accepted
     rates = estimator.model(training.model).rates
     lengths = (accepted["characters"] / rates.context).clip(upper_bound=training.max_length)
@@ -69,7 +71,7 @@ def _tokens(state: State, config: Config, estimator: Estimator) -> float:
 
 
 def _short_tokens(config: Config) -> float:
-    """Of the short conversations, by the size of their files."""
+    """Return the tokens of the short conversations, from the size of their files."""
     chat = config.located_short_chat
     if chat is None:
         return 0.0
@@ -77,7 +79,7 @@ def _short_tokens(config: Config) -> float:
 
 
 def _rate(state: State, estimator: Estimator) -> tuple[float | None, float, str]:
-    """Tokens a second, the factor by which they may be missed, and where both come from."""
+    """Return tokens per second, the factor by which they may be wrong, and the source of both."""
     recorded = [*_recorded(state)]
     if recorded:
         tokens, seconds = map(sum, zip(*recorded, strict=True))
@@ -94,7 +96,7 @@ def _rate(state: State, estimator: Estimator) -> tuple[float | None, float, str]
 
 
 def _recorded(state: State) -> Iterator[tuple[float, float]]:
-    """Tokens and seconds of each training whose model is there."""
+    """Yield tokens and seconds of each training whose model is in the store."""
     for (_, name), stamp in state.store.stamps((CHECKPOINTS, name) for name in state.config.variant_set).items():
         row = None if stamp is None else state.store.read(CHECKPOINTS, name, ["tokens", "seconds"]).row(0)
         if row is not None and row[0] and row[1]:

@@ -1,4 +1,4 @@
-"""What limits of tokens will cut off, and what is read beyond a model's positions, before any model runs.
+"""Predict, before any model runs, what token limits cut off and what exceeds a model's positions.
 
 Both come from the lengths of all texts.
 """
@@ -22,11 +22,11 @@ class BeyondPositions:
     """Prompts that are longer than a model's rotary embedding is made for.
 
     Attributes:
-        positions: of the embedding, see `rotary_positions`.
-        samples: whose prompts are longer, of `scored` ones.
-        tokens: after the last position, of `prompt_tokens` in all prompts.
-        longest: prompt, in tokens.
-        cure: of the configuration, instead of a longer model.
+        positions: of the embedding, from `rotary_positions`.
+        samples: with longer prompts, out of `scored`.
+        tokens: after the last position, out of `prompt_tokens` in all prompts.
+        longest: the longest prompt, in tokens.
+        cure: change of the configuration that avoids it without a longer model.
     """
 
     positions: int
@@ -51,14 +51,14 @@ class BeyondPositions:
 
 @dataclass(frozen=True, kw_only=True)
 class ExpectedTruncation:
-    """What a model will not see of the samples, or not be able to read.
+    """The part of the samples that a model will not see or cannot read.
 
     Attributes:
         model: its name in `models`.
         truncation: of its prompts.
         unscorable: samples whose instruction and response alone are too long.
-        counted: whether its tokenizer has told how texts become tokens, or a usual number of characters is assumed.
-        beyond: prompts beyond its rotary positions; None where there are none.
+        counted: whether its tokenizer was measured; otherwise a usual number of characters per token is assumed.
+        beyond: prompts beyond its rotary positions; None if there are none.
     """
 
     model: str
@@ -75,7 +75,7 @@ class ExpectedTruncation:
 
     @property
     def sentences(self) -> list[str]:
-        """Return what is lost in words; none where nothing is expected to be."""
+        """Return what is lost in words; empty if no loss is expected."""
         found = []
         if self.truncation.cut:
             found.append(f"models.{self.model}: {self.truncation.sentence('about ')}")
@@ -89,10 +89,10 @@ class ExpectedTruncation:
 
 
 def expected_truncation(state: State, model: str) -> ExpectedTruncation:
-    """Return what a model loses of all samples, by the texts' lengths and the model's tokenizer on some of them.
+    """Return what a model loses of all samples, from the texts' lengths and the model's tokenizer on some of them.
 
     Raises:
-        GateauError: the model is not there.
+        GateauError: the model is missing.
     """
     limit, rates = PromptLimit.of(state.config, model), token_rates(state, model)
     tokens = rates.sample_tokens(state.index.accepted, limit.tokens)

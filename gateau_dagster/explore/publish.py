@@ -65,8 +65,8 @@ def _unmeasured(evidence: MakeMaps, samples: Sequence[Sample]) -> EvidenceMaps:
 
 
 def _makers(state: State) -> dict[str, Any]:
-    """Return what decides the maps besides tables: whether the models with their tokenizers are on this machine, and
-    how methods read their spans.
+    """Return what decides the maps besides tables: whether the models' tokenizers are on this machine, and how
+    methods read their spans.
     """
     spans = span_maps(state)
     models = {span_map.model for _, span_map in spans} | ({THETA_B} if _is_measured(state) else set())
