@@ -1,4 +1,4 @@
-"""The `gateau` command."""
+"""Provide the `gateau` command."""
 
 import atexit
 import os
@@ -11,7 +11,7 @@ _ERROR_STREAM = 2
 
 
 def main() -> None:
-    """Entry point. What takes time is imported only when an interrupt is one line already."""
+    """Run the command. Slow imports come last, so that an interrupt during them is reported in one line."""
     _open_streams()
     try:
         with ends_at_once():
@@ -19,16 +19,18 @@ def main() -> None:
 
             command_line()
     finally:
-        # An interrupt while Python takes itself apart would be a traceback.
+        # Otherwise an interrupt while Python shuts down would print a traceback.
         atexit.register(signal.signal, signal.SIGINT, signal.SIG_DFL)
 
 
 def _open_streams() -> None:
-    """Opens what the shell has closed (`>&-`) on nothing: else the next file would be the one that is printed to."""
+    """Open closed standard streams (`>&-`) on the null device; otherwise output would go to the next file that is
+    opened.
+    """
     while (number := os.open(os.devnull, os.O_RDWR)) <= _ERROR_STREAM:
         os.set_inheritable(number, True)
     os.close(number)
-    # Python has left them out; they live as long as the process.
+    # Python sets closed streams to None; the replacements live as long as the process.
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115, PTH123

@@ -179,11 +179,11 @@ def _load(config_file: str | None) -> Config:
 
 
 def command_line() -> None:
-    """The command of `sys.argv`; a GateauError becomes its message and exit status 1, an interrupt 130."""
+    """Run the command of `sys.argv`; a GateauError becomes its message and exit status 1, an interrupt 130."""
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    # transformers imports DeepSpeed, which says on standard output that there is no GPU.
+    # transformers imports DeepSpeed, which prints on standard output that there is no GPU.
     logging.getLogger("DeepSpeed").addFilter(lambda record: "Setting accelerator to" not in record.getMessage())
     redact_output()
     try:
@@ -200,7 +200,7 @@ def command_line() -> None:
     except (click.Abort, KeyboardInterrupt):
         _fail(INTERRUPTED, 130)
     except BrokenPipeError:
-        # The reader has left, as in `gateau plan | head`; closing the streams at exit must not fail a second time.
+        # The reader has closed the pipe, as in `gateau plan | head`; closing the streams at exit must not fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except Exception as error:
@@ -212,7 +212,7 @@ def command_line() -> None:
 
 
 def _defect(error: Exception) -> str:
-    """What to say of a failure that nobody foresaw; its traceback goes to a file that this user alone can read."""
+    """Return the message for an unexpected failure; write its traceback to a file that only this user can read."""
     trace = "".join(traceback.format_exception(error))
     kind = type(error).__name__
     if isinstance(error, UnforeseenError):
@@ -221,7 +221,7 @@ def _defect(error: Exception) -> str:
     log = Path(".gateau") / "error.log"
     try:
         log.parent.mkdir(exist_ok=True)
-        log.unlink(missing_ok=True)  # it may have been anybody's to read
+        log.unlink(missing_ok=True)  # the old file may have been readable for others
         new = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(new, "w", encoding="utf-8", errors="backslashreplace") as file:
             file.write(f"gateau {__version__}: {redacted(' '.join(sys.argv[1:]))}\n{trace}")

@@ -1,4 +1,4 @@
-"""The terminal: one console for all commands, and the bars of a run."""
+"""Print to the terminal: one console for all commands, and the progress bars of a run."""
 
 import os
 import threading
@@ -42,9 +42,9 @@ _SECONDS_BETWEEN_LINES = 15.0
 
 
 class _Terminal(Console):
-    """A console that escapes every control character of what it is given; its own are those of colours and bars.
+    """A console that escapes every control character in what it prints; its own are those of colours and bars.
 
-    Texts of users (ids, sources, names of files, replies of servers) are in what any command prints.
+    Every command may print texts of users: ids, sources, file names, replies of servers.
     """
 
     def render_str(self, text: str, **options: Any) -> Text:
@@ -52,7 +52,7 @@ class _Terminal(Console):
         return super().render_str(escaped_controls(text, lines=True), **options)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
-        """Yield what Rich renders; text that was no string is escaped here."""
+        """Yield what Rich renders; text that was not a string is escaped here."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else Segment(escaped_controls(segment.text, lines=True), segment.style)
 
@@ -60,19 +60,19 @@ class _Terminal(Console):
 def console() -> Console:
     """Return a console with a descriptor of its own: Dagster captures descriptors 1 and 2 while a step runs."""
     found = _Terminal(file=os.fdopen(os.dup(1), "w", errors="backslashreplace"), highlight=False, soft_wrap=True)
-    if found.width < _NARROWEST:  # as by COLUMNS=0, where Rich prints nothing, or 1, where it leaves out tables
+    if found.width < _NARROWEST:  # such as COLUMNS=0, where Rich prints nothing, or 1, where it leaves out tables
         found.width = _USUAL_WIDTH
     return found
 
 
 def configuration_in_words() -> str:
-    """Return what to call the configuration of this command: its file as seen from here, or the embedded demo."""
+    """Return the name of this command's configuration: its file relative to this folder, or the embedded demo."""
     name = os.environ.get(ENVIRONMENT_VARIABLE, "")
     return "the embedded demo" if demo_place(name) else shown_configuration(name)
 
 
 def show_earlier_demo(out: Console, config: Config) -> None:
-    """Print a line where the store, or the demo's usual one of earlier versions, has the embedded demo's tables."""
+    """Print a line if the store, or the demo's store of earlier versions, holds the embedded demo's tables."""
     if config.demo is not None:
         earlier = config.folder.parent / StorageConfig().root
         if config.folder.name == DEMO_FOLDER and is_demo_store(earlier):
@@ -87,13 +87,14 @@ def show_earlier_demo(out: Console, config: Config) -> None:
 
 
 def as_line(text: str) -> str:
-    """Return a text of one line as it stands in Rich's markup: control characters and line feeds escaped."""
+    """Return a one-line text for Rich's markup, with control characters and line feeds escaped."""
     return escape(escaped_controls(text))
 
 
 def show_losses(out: Console, lost: Iterable[Loss]) -> None:
-    """What was rejected and what was cut off, a line for all tables that lost the same, with an exclamation mark where
-    it is much."""
+    """Print rejected samples and truncated tokens, one line for all tables with the same loss; notable losses get an
+    exclamation mark.
+    """
     assets: dict[tuple[str, bool], list[str]] = {}
     for loss in lost:
         assets.setdefault((loss.sentence, loss.notable), []).append(loss.asset)
@@ -103,7 +104,7 @@ def show_losses(out: Console, lost: Iterable[Loss]) -> None:
 
 
 class _Left(ProgressColumn):
-    """The time left as the step knows it, else as Rich tells from the speed so far."""
+    """The time left as the step reports it, else as Rich derives it from the speed so far."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -119,9 +120,9 @@ class _Left(ProgressColumn):
 
 
 class RunDisplay:
-    """Shows the steps that begin from now on in the runs below a folder of progress boards, until it is closed.
+    """Shows the steps that start from now on in the runs below a folder of progress boards, until it is closed.
 
-    In a terminal as bars, elsewhere (a log file, CI) as a line every 15 seconds and one for each finished step.
+    A terminal shows bars. Elsewhere (a log file, CI) it prints a line every 15 seconds and one per finished step.
     """
 
     def __init__(self, out: Console, folder: Path) -> None:
@@ -146,7 +147,7 @@ class RunDisplay:
 
     @contextmanager
     def shown(self) -> Iterator[None]:
-        """Follows the run in a thread while the block runs it."""
+        """Follow the run in a thread while the block runs it."""
         stop = threading.Event()
 
         def follow() -> None:
@@ -154,7 +155,7 @@ class RunDisplay:
                 self.look()
 
         thread = threading.Thread(target=follow, daemon=True, name="run-display")
-        with self._bars, at_end(self._bars.stop):  # else an interrupt would leave a terminal without its cursor
+        with self._bars, at_end(self._bars.stop):  # otherwise an interrupt would leave the terminal's cursor hidden
             thread.start()
             try:
                 yield
@@ -164,7 +165,7 @@ class RunDisplay:
                 self.look()
 
     def look(self) -> None:
-        """Reads the boards once and redraws."""
+        """Read the boards once and redraw."""
         entries = [entry for board in self._boards() for entry in board.entries() if entry.started >= self._opened]
         for entry in entries:
             if entry.ended:
@@ -205,7 +206,7 @@ class RunDisplay:
 
 
 def _line(entry: Entry) -> str:
-    """`perplexity/long: 12/200 samples, 4 s, 63 s left, shard 2`; nothing but the time before the first report."""
+    """Return `perplexity/long: 12/200 samples, 4 s, 63 s left, shard 2`; only the time before the first report."""
     seconds = f"{time.time() - entry.started:.0f} s"
     if not entry.unit:
         return f"{entry.step}: {seconds}"

@@ -1,4 +1,4 @@
-"""Tables and times as they are printed."""
+"""Format tables and times for printing."""
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
@@ -7,10 +7,10 @@ _WIDEST = 10_000
 
 
 class WholeTable(Table):
-    """A table that is wider than what it is shown on, rather than cut: a figure without its end is another one."""
+    """A table that may be wider than its console but is never cut, because a cut figure is a wrong figure."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """See `rich`."""
+        """Render the table at its full width."""
         return super().__rich_console__(console, options.update(max_width=_WIDEST))
 
 
@@ -29,7 +29,7 @@ def left_table(*left: str, right: tuple[str, ...] = ()) -> Table:
 
 
 def time_range(low: float, high: float) -> str:
-    """`12 s`, `2 to 8 min`, `50 s to 5 min`."""
+    """Return `12 s`, `2 to 8 min` or `50 s to 5 min`."""
     first, last = _duration(low), _duration(high)
     if first == last:
         return last

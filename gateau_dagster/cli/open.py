@@ -21,10 +21,10 @@ _SECONDS = 3.0
 
 
 def open_in_browser(config: Config, what: str, port: int) -> None:
-    """Opens it, and says where it is: where there is no browser, that is all.
+    """Open a page, and print its address, also if there is no browser.
 
     Raises:
-        GateauError: there is nothing of this name, the page is not made yet, or no UI runs at that port.
+        GateauError: no page has this name, the page does not exist yet, or no UI runs at that port.
     """
     address = _served(port) if what == UI else _page(State(config=config), what)
     shown = webbrowser.open(address)
@@ -53,12 +53,12 @@ def _page(state: State, what: str) -> str:
 
 
 def _served(port: int) -> str:
-    """The UI's address, where one answers."""
+    """Return the UI's address if a UI answers there."""
     address = f"http://127.0.0.1:{port}"
     try:
         with urllib.request.urlopen(f"{address}/server_info", timeout=_SECONDS) as reply:
             answer = reply.read()
-    except (OSError, HTTPException) as error:  # nobody answers, or who does speaks another language
+    except (OSError, HTTPException) as error:  # no answer, or not HTTP
         raise GateauError(
             f"no Dagster UI answers at {address}. Start it with {gateau_command('dev')}, or give its --port."
         ) from error

@@ -36,8 +36,8 @@ from gateau_dagster.report.effort import quantity
 
 
 def show_judging(out: Console, state: State, plan: Plan) -> None:
-    """One row a benchmark that is to be judged, and one for rated samples; what the figures mean that need it; a line
-    where a server cannot be asked, or not for so much, or maybe not for so much.
+    """Print one row per benchmark to be judged, and one for rated samples, with explanations. Print a warning if a
+    server cannot be used, or if the cost exceeds or may exceed the budget.
     """
     settings, planned = state.config.evaluation.judge, planned_judging(state, plan)
     if settings is not None and planned:
@@ -76,8 +76,11 @@ def _grounds(planned: Sequence[PlannedJudging]) -> Iterator[str]:
 
 
 def judging_record(state: State, plan: Plan) -> dict[str, Any]:
-    """For programs. benchmarks: what is asked, by their names and for `characteristics`; `most`: where nothing comes
-    out as before. refused: why nothing would be sent, or empty. warning: that it may be more than the budget, or empty.
+    """Return the plan's judging for programs.
+
+    benchmarks: the requests by benchmark, and for `characteristics`; `most`: if nothing stays the same.
+    refused: why no request would be sent, or empty.
+    warning: that the cost may exceed the budget, or empty.
     """
     planned = planned_judging(state, plan)
     return {
@@ -104,7 +107,7 @@ def _amounts(cost: PlannedCost | None) -> dict[str, Any]:
 
 
 def _figures(cost: PlannedCost | None, most: PlannedCost | None, settings: JudgeConfig) -> list[str]:
-    """Requests, kept replies, tokens and money; where something may come out as before, from what to what."""
+    """Return requests, kept replies, tokens and money; as a range if some of it may stay the same."""
     if cost is None or most is None:
         return ["not known yet", "", "", ""]
     ends = [cost] if cost == most else [cost, most]
@@ -124,12 +127,12 @@ def _refusal(state: State, plan: Plan, planned: Sequence[PlannedJudging]) -> str
 
 
 def planned_amounts(state: State, plan: Plan, estimator: Estimator) -> list[Amount]:
-    """Trainings, then answers."""
+    """Return the trainings, then the answers."""
     return [*planned_trainings(state, plan, estimator), *planned_answers(state, plan, estimator)]
 
 
 def show_amounts(out: Console, planned: Sequence[Amount]) -> None:
-    """One row an asset, and where the times come from; nothing where nothing is trained or asked."""
+    """Print one row per asset, and the source of the times; nothing without trainings and answers."""
     if not planned:
         return
     table = left_table("to train, to ask", right=("models", "amount", "time"))
@@ -147,7 +150,7 @@ def show_amounts(out: Console, planned: Sequence[Amount]) -> None:
 
 
 def amounts_record(planned: Sequence[Amount]) -> list[dict[str, Any]]:
-    """For programs: the fields of Amount."""
+    """Return the fields of Amount for programs."""
     return [asdict(each) for each in planned]
 
 
@@ -164,8 +167,8 @@ def print_plan(config: Config, until: str | None, *, as_json: bool = False, work
     """Print the plan; load no model. workers: see Estimator.
 
     Raises:
-        GateauError: the input or the store cannot be read, or there is no asset `until`; after the plan, what a
-            benchmark measures by cannot be read.
+        GateauError: the input or the store cannot be read, or there is no asset `until`; after the plan is printed,
+            files of a benchmark cannot be read.
     """
     out, state = console(), State(config=config)
     if as_json:
@@ -198,10 +201,12 @@ def print_plan(config: Config, until: str | None, *, as_json: bool = False, work
 def plan_record(state: State, plan: Plan, workers: int | None = None) -> dict[str, Any]:
     """Return the plan for programs: `work` in the order in which it can run, `estimates` by asset, `grounds` in words.
 
-    `workers`: that score side by side in the estimates, None where nothing is scored; see Estimator.
-    `amounts`: see amounts_record. `judging`: see judging_record.
-    `rejected`: records of the long input. `truncation`: expected of each model that scores. `left_out`: tables that
-    nothing configured reads.
+    `workers`: how many score side by side in the estimates; None if nothing is scored.
+    `amounts`: from amounts_record.
+    `judging`: from judging_record.
+    `rejected`: records of the long input.
+    `truncation`: expected for each model that scores.
+    `left_out`: tables that nothing configured reads.
     """
     estimator = Estimator(state, workers=workers)
     estimates = estimator.assets(estimator.scored(plan))
@@ -230,7 +235,7 @@ def show_warnings(out: Console, state: State) -> None:
 
 
 def show_plan(out: Console, state: State, plan: Plan) -> None:
-    """Print one row per asset, what some words mean, and the warnings."""
+    """Print one row per asset, explanations of terms, and the warnings."""
     show_warnings(out, state)
     of_variants = any(state.asset(work.asset).partitions == VARIANT for work in plan.work)
     table = left_table("asset", "shards, variants" if of_variants else "shards", "why")
@@ -247,7 +252,7 @@ def show_plan(out: Console, state: State, plan: Plan) -> None:
 
 
 def _expected(state: State, scored: Iterable[str]) -> list[ExpectedTruncation]:
-    """Return what is expected of each model that is shown contexts for one of these tables."""
+    """Return the expected truncation for each model that is shown contexts for one of these tables."""
     return [expected_truncation(state, model) for model in prompted_models(map(state.asset, scored))]
 
 
@@ -269,7 +274,7 @@ def _truncation_record(found: ExpectedTruncation) -> dict[str, Any]:
 
 
 def left_out(state: State, plan: Plan) -> list[str]:
-    """Return the tables that the configuration does not ask for and that the plan does not make either."""
+    """Return the tables that the configuration does not need and the plan does not make."""
     return [asset for asset in state.pipeline.left_out if plan.of(asset) is None]
 
 
@@ -283,7 +288,7 @@ def show_left_out(out: Console, state: State, plan: Plan) -> None:
 
 
 def show_estimates(out: Console, estimates: Mapping[str, Estimate]) -> None:
-    """Print the scoring's work, asset by asset and in all."""
+    """Print the scoring's work, per asset and in total."""
     table = left_table("to score", right=("samples", "tokens", "FLOPs", "time"))
     for asset, found in estimates.items():
         table.add_row(asset, f"{found.samples:,}", *_estimate_figures([found]))
@@ -296,7 +301,7 @@ def show_estimates(out: Console, estimates: Mapping[str, Estimate]) -> None:
 
 
 def show_truncation(out: Console, expected: Iterable[ExpectedTruncation]) -> None:
-    """Print what of the samples models will not see or cannot read, a line each."""
+    """Print what models will not see of the samples or cannot read, one line each."""
     for found in expected:
         for sentence, notable in found.lines:
             out.print(f"{'[yellow]![/yellow] ' if notable else ''}{as_line(sentence)}", soft_wrap=False)
@@ -318,7 +323,7 @@ def _estimate_figures(estimates: Collection[Estimate]) -> list[str]:
 
 
 def grounds(estimator: Estimator) -> Iterator[str]:
-    """Yield where the figures come from, and what is not known."""
+    """Yield the sources of the figures, and what is not known."""
     models = list(dict.fromkeys(estimator.model(estimator.tables[asset][0]) for asset in estimator.paces))
     yield from dict.fromkeys(_rates(model) for model in models)
     for model in models:
@@ -338,7 +343,7 @@ def grounds(estimator: Estimator) -> Iterator[str]:
 
 
 def _beside(estimator: Estimator) -> Iterator[str]:
-    """Return how many workers the times are for, and whether all of them have something to do."""
+    """Yield how many workers the times are for, and whether all of them have something to do."""
     workers, shards = estimator.workers, estimator.state.config.long_sft.shards
     count = len(workers.devices)
     if count == 1:
@@ -358,13 +363,13 @@ def _rates(model: ScoredModel) -> str:
 
 
 def _partitions_record(state: State, work: Work) -> dict[str, Any]:
-    """Return the stale shards or variants of an asset; none for a global one."""
+    """Return the stale shards or variants of an asset; empty for a global one."""
     variants = state.asset(work.asset).partitions == VARIANT
     return {"shards": [], "variants": work.partitions} if variants else {"shards": work.partitions}
 
 
 def _shards(work: Work, total: int) -> str:
-    """Return `all 16`, `2 of 16: 03, 11`, or nothing for a global asset."""
+    """Return `all 16`, `2 of 16: 03, 11`, or an empty text for a global asset."""
     if not work.partitions:
         return ""
     if len(work.partitions) == total:

@@ -1,4 +1,4 @@
-"""`gateau run`: plan, run with a progress bar, say what came out."""
+"""`gateau run`: plan, run with a progress bar, and print the results."""
 
 import time
 from collections.abc import Container, Mapping
@@ -30,7 +30,7 @@ from resources.locks.lease import store_lease
 
 
 def run_pipeline(config: Config, config_file: str, until: str | None) -> None:
-    """Runs what is out of date. A signal ends the process in order.
+    """Run what is out of date. A signal ends the process in order.
 
     Raises:
         GateauError: a step failed; the message is its reason.
@@ -43,7 +43,7 @@ def _run(config: Config, config_file: str, until: str | None) -> None:
     out, started = console(), time.monotonic()
 
     def say(text: str) -> None:
-        if text != fence.loss():  # the last line says it
+        if text != fence.loss():  # the last line reports it
             out.print(as_line(text))
 
     with store_lease(config, config_file, exclusive=True, say=say):
@@ -62,7 +62,7 @@ def _run(config: Config, config_file: str, until: str | None) -> None:
 
 
 def _conclude(out: Console, state: State, until: str | None, worked: bool, result: Refreshed, seconds: float) -> None:
-    """Only of what was asked for: the rest of the store may be out of date."""
+    """Print the results of the requested assets only, since the rest of the store may be out of date."""
     asked = state.pipeline.required if until is None else state.pipeline.ancestors([until])
     for note in result.notes:
         out.print(as_line(note))
@@ -72,7 +72,7 @@ def _conclude(out: Console, state: State, until: str | None, worked: bool, resul
         out.print(f"[green]Done[/green] in {seconds:.0f} s.")
     lost = [*losses(state, asked)]
     for line in result.failed_checks:
-        if not any(loss.sentence in line for loss in lost):  # said below
+        if not any(loss.sentence in line for loss in lost):  # it is printed below
             out.print(f"[yellow]![/yellow] {as_line(line)}")
     show_losses(out, (loss for loss in lost if not loss.intended))
     if worked:
@@ -85,7 +85,7 @@ def _conclude(out: Console, state: State, until: str | None, worked: bool, resul
 
 
 def _show_ground_truth(out: Console, state: State, asked: Container[str]) -> None:
-    """How well each preset and the deciding method found the samples that are known to need far context."""
+    """Print how well each preset and the deciding method found the samples known to need far context."""
     selection, texts = state.config.selection, []
     if wants_presets(state.config) and PRESETS_TABLE in asked:
         presets = _aurocs(state, PRESETS_TABLE, {preset: f"score_{preset}" for preset in PRESETS})
@@ -106,7 +106,9 @@ def _listed(found: Mapping[str, float], selects: str | None) -> str:
 
 
 def _aurocs(state: State, asset: str, columns: Mapping[str, str]) -> dict[str, float]:
-    """AUROC of columns of scores by name; empty while the table is not made, or no ground truth tells samples apart."""
+    """Return the AUROC of score columns by name; empty if the table is missing or no ground truth separates the
+    samples.
+    """
     known, parts = state.config.selection.ground_truth, state.pipeline.partitions(asset)
     if not known or any(state.stamp(asset, part) is None for part in parts):
         return {}

@@ -27,7 +27,7 @@ _THOUSANDTHS = 1000
 
 
 def show_strips(out: Console, strips: Sequence[SpanStrip]) -> None:
-    """Prints each map: nothing for none."""
+    """Print each map; nothing if there are none."""
     for strip in strips:
         card = strip_card(strip)
         out.print(
@@ -45,7 +45,7 @@ def show_strips(out: Console, strips: Sequence[SpanStrip]) -> None:
 
 
 def line_of(bars: Sequence[Bar], width: int) -> str:
-    """`width` blocks; each as high as the strongest of the stretches that it stands for."""
+    """Return `width` blocks; each is as high as the strongest stretch within it."""
     levels = [_EMPTY] * width
     for bar in bars:
         first = int(bar.left * width / _THOUSANDTHS)
@@ -56,10 +56,10 @@ def line_of(bars: Sequence[Bar], width: int) -> str:
 
 
 LONGEST = 1500
-"""Characters of a context that is shown as a whole."""
+"""Contexts with at most this many characters are shown whole."""
 SEGMENTS = 4
 TOKENS = 12
-"""Response tokens whose figures are shown: those that gain most."""
+"""The number of response tokens whose figures are shown, by gain."""
 _LEAST_GAIN = 0.01
 _VALUES = 8
 _INDENT, _NARROWEST = "  ", 20
@@ -70,11 +70,11 @@ _LEGEND = (
 
 
 def print_sample(config: Config, name: str, method: str | None) -> None:
-    """Prints what the store knows of a sample; loads no model.
+    """Print what the store holds about a sample; load no model.
 
     Args:
-        name: its id, or how that begins.
-        method: whose rank and figures come first; the one that selects by default.
+        name: its id, or the beginning of it.
+        method: its rank and figures come first; by default the method that selects.
 
     Raises:
         GateauError: there is no such sample or method, or a table cannot be read.
@@ -156,7 +156,7 @@ def _show_head(out: Console, found: OneSample, place: Place | None) -> None:
 
 
 def _sum(place: Place, summands: Summands) -> str:
-    """`0.5 · HMPp 0.421 + 0.5 · FG 0.2 = 0.3105`."""
+    """Return `0.5 · HMPp 0.421 + 0.5 · FG 0.2 = 0.3105`."""
     first, second = (
         f"{weight:.4g} · {name} {number(value)}"
         for name, weight, value in zip(summands.names, summands.weights, (place.first, place.second), strict=True)
@@ -181,7 +181,7 @@ def _show_places(out: Console, places: Sequence[Place], chosen: Place) -> None:
 
 
 def _show_figures(out: Console, place: Place, figures: Mapping[str, Mapping[str, Any]]) -> None:
-    """What the method reads of the sample; of a list its ends."""
+    """Print what the method reads of the sample; of a list, only its ends."""
     rows = [(asset, column, value) for asset, row in figures.items() for column, value in row.items()]
     if not rows:
         return
@@ -276,7 +276,7 @@ def _show_indented(out: Console, text: Text) -> None:
 
 
 def _table(first: str, *others: str) -> Table:
-    """Words flush left, figures flush right."""
+    """Return a table with left-aligned words and right-aligned figures."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column(first)
     for column in others:

@@ -1,4 +1,4 @@
-"""`gateau status`: on one screen, how each asset stands, and what is at work."""
+"""`gateau status`: the state of each asset, and what is running, on one screen."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -24,7 +24,7 @@ _SHOWN = 8  # characters of a run's id
 
 
 def print_status(config: Config, *, as_json: bool = False) -> None:
-    """Prints it; computes nothing, and loads no model.
+    """Print the status; compute nothing, and load no model.
 
     Raises:
         GateauError: the input, the store or Dagster's records cannot be read.
@@ -42,7 +42,7 @@ def print_status(config: Config, *, as_json: bool = False) -> None:
 
 
 def status_record(state: State, instance: Records | None) -> dict[str, Any]:
-    """For programs: `assets` in the order of the data's flow, times in ISO 8601, sizes in bytes."""
+    """Return the status for programs: `assets` in the order of the data's flow, times in ISO 8601, sizes in bytes."""
     found = asset_statuses(state, instance)
     return {
         "store": state.store.root,
@@ -57,7 +57,7 @@ def _record(found: AssetStatus) -> dict[str, Any]:
 
 
 def show_status(out: Console, state: State, found: list[AssetStatus]) -> None:
-    """A row an asset, and a line for each that is not as it should be."""
+    """Print one row per asset, and a line for each asset that needs attention."""
     counts: Mapping[str, int] = {
         name: sum(each.standing == name for each in found if each.asked_for) for name in _STYLES
     }
@@ -78,7 +78,7 @@ def show_status(out: Console, state: State, found: list[AssetStatus]) -> None:
 
 
 def _cells(found: AssetStatus) -> list[str]:
-    """The columns after the first two."""
+    """Return the columns after the first two."""
     behind = found.stale + found.missing
     parts = f"{found.parts}" if found.parts else ""
     return [
@@ -92,7 +92,7 @@ def _cells(found: AssetStatus) -> list[str]:
 
 
 def at_work(config: Config, instance: Records | None) -> Iterator[str]:
-    """A line for each run that has not ended, with its steps."""
+    """Yield a line for each run that has not ended, with its steps."""
     for run in [] if instance is None else runs_at_work(instance, config):
         steps = [entry for entry in board_of(config, run.run_id).entries() if not entry.ended]
         doing = "; ".join(
@@ -104,7 +104,7 @@ def at_work(config: Config, instance: Records | None) -> Iterator[str]:
 
 
 def size(count: float) -> str:
-    """`3 B`, `1.2 MB`."""
+    """Return a size as `3 B` or `1.2 MB`."""
     unit = 0
     while count >= 999.5 and unit < len(_UNITS) - 1:
         count, unit = count / 1000, unit + 1
@@ -112,7 +112,7 @@ def size(count: float) -> str:
 
 
 def ago(seconds: float) -> str:
-    """`just now`, `12 minutes ago`, `3 days ago`."""
+    """Return a time as `just now`, `12 minutes ago` or `3 days ago`."""
     for length, noun in ((86_400, "day"), (3600, "hour"), (60, "minute")):
         if seconds >= length:
             return f"{plural(int(seconds // length), noun)} ago"

@@ -1,4 +1,4 @@
-"""`gateau validate`: what of the input can be used, and about how much of it the models will see."""
+"""`gateau validate`: which records of the input can be used, and about how much of them the models will see."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -29,7 +29,7 @@ def print_validation(config: Config) -> None:
     """Print how the whole input is read, what is rejected and truncated, and then every reason that would end a run.
 
     Raises:
-        GateauError: there is such a reason: of the input, the models, the device, the store or a server's key.
+        GateauError: there is such a reason: from the input, the models, the device, the store or a server's key.
     """
     out, state = console(), State(config=config)
     looks = (
@@ -115,7 +115,7 @@ def _show_amount(out: Console, found: Rejects, noun: str) -> None:
 
 
 def _truncation_lines(state: State, models: list[str]) -> Iterator[str]:
-    """Yield for each model what it will not see or cannot read; `findings` say why a model cannot be read."""
+    """Yield for each model what it will not see or cannot read; `findings` report why a model cannot be read."""
     for model in models:
         try:
             found = expected_truncation(state, model)
