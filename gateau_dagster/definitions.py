@@ -1,4 +1,4 @@
-"""The Dagster code location: composes assets, checks, jobs, automation and resources. The only file here that may."""
+"""Define the Dagster code location. Only this file composes assets, checks, jobs, automation and resources."""
 
 import os
 
@@ -62,8 +62,8 @@ def build_definitions(config_file: str = DEMO) -> dg.Definitions:
     )
 
 
-# Without a configuration the code location is that of the embedded demo.
+# Without a configuration, the code location is that of the embedded demo.
 _config_file = configuration_name(configuration_name() or DEMO)
-# Commands in the messages of this process, and of those that it starts, name it.
+# The messages of this process and its children name the configuration in their commands.
 os.environ[ENVIRONMENT_VARIABLE] = _config_file
 defs = build_definitions(_config_file)

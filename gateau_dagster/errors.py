@@ -1,7 +1,7 @@
-"""The two ways in which work for a user can fail: the whole of it, or one sample of it. No message tells a secret.
+"""Define how work for a user can fail: the whole of it, or one sample of it. No message contains a secret.
 
-`redacted` is the one place that knows secrets. Every border calls it: error messages, log records, failures that
-Dagster stores, answers, judges' replies and rejected samples.
+Only `redacted` knows secrets. It is applied to error messages, log records, failures that Dagster stores, answers,
+judges' replies and rejected samples.
 """
 
 import base64
@@ -27,7 +27,7 @@ DEMO = "demo"
 DEMO_FOLDER = "gateau_demo"
 """Folder of the embedded demo, below the current one: its store, its models, its records."""
 
-# Credentials by their place in an address, or by their own shape.
+# Credentials, recognised by their place in an address or by their own shape.
 _SHAPES = (
     re.compile(r"(?<=://)[^\s/@]*:(?!\d+/)[^\s@]*(?=@)|(?<=://)[^\s/@]+(?=@)"),
     re.compile(r"(?i)(?<=[?&;])(?:x-amz-(?:signature|credential|security-token)|signature|token)=[^\s&;'\"]+"),
@@ -36,25 +36,25 @@ _SHAPES = (
         r"(?:gsk|gh[opsu]|github_pat|xai|nvapi|glpat|xox[abprs])[-_][\w-]{16,})"
     ),
 )
-# Variables that hold a secret by their name, whether the configuration names them or not.
+# Variables whose names mark them as secret, whether the configuration names them or not.
 _SECRET_NAME = re.compile(
     r"(?i)(?:^|_)(?:(?:ACCESS_|SECRET_|PRIVATE_)?KEY(?:_ID)?|API_?KEYS?|TOKENS?|SECRETS?|PASS|PASSWORD|PASSWD|PASSPHRASE"
     r"|PGPASSWORD|CREDENTIALS?|WEB_?HOOK(?:_URL)?|HOOK(?:_URL)?)$"
 )
 _HOOK_NAME = re.compile(r"(?i)HOOK(?:_URL)?$")
 _ECHO_GAP = re.compile(r"\*{2,}|\.{3,}|\u2026|[xX\u2022]{4,}")
-_ECHO = 7  # characters beside a gap; more of them are a part
+_ECHO = 7  # characters next to a gap; a longer run counts as a part
 _ECHOES = range(3, _ECHO + 1)
 _PART = 8
-"""Characters of a secret that are a secret themselves."""
+"""Any run of this many characters of a secret is masked too."""
 _FEWEST_LETTERS = 4
-"""Different characters that a secret has: 00000000 is none."""
+"""The least number of different characters in a secret: 00000000 is not one."""
 _MASK = "***"
 _NAME_LIKE = re.compile(r"[A-Z_${}%\s]*")
 """A variable's name in another spelling, such as ${OPENAI_API_KEY}, which may be shown."""
 _PIECE = re.compile(r"[^\W_]+")
-# Words of stand-ins for a key ("not-needed", "your-api-key"), defaults that everybody knows, and words that messages
-# are made of. What consists of them alone is no secret: to mask it hides nothing and makes messages unreadable.
+# Words of placeholders for a key ("not-needed", "your-api-key"), well-known defaults, and words of messages. A text of
+# these words alone is not a secret: masking it hides nothing and makes messages unreadable.
 _COMMON_WORDS = frozenset(
     _PIECE.findall("""
     a an and any api apikey base body change changeit changeme concurrency currency database default demo dummy
@@ -69,7 +69,9 @@ _COMMON_PARTS = frozenset(
     word[place : place + _PART] for word in _COMMON_WORDS for place in range(len(word) - _PART + 1)
 )
 _NAMES_VARIABLE = "GATEAU_SECRET_VARIABLES"
-"""Environment variable that tells child processes, which read no configuration, whose values to mask."""
+"""Environment variable that names, for child processes that read no configuration, the variables whose values to
+mask.
+"""
 
 _variables: set[str] = set()
 _values: set[str] = set()
@@ -82,7 +84,7 @@ def secret_variable_named(name: str) -> None:
 
 
 def secret_found(value: str) -> None:
-    """Make `redacted` mask a value: a key that stands where the name of its variable belongs."""
+    """Make `redacted` mask a value: a key that was given in place of the name of its variable."""
     if len(value.strip()) >= _PART and not _NAME_LIKE.fullmatch(value):
         _values.add(value.strip())
 
@@ -92,15 +94,15 @@ def _named_variables() -> frozenset[str]:
 
 
 def redacted(text: str) -> str:
-    """Return the text with *** in place of every secret, and of each part of one that has eight characters.
+    """Return the text with *** in place of every secret, and of each part of a secret that has eight characters.
 
-    Secrets are: the values of the variables that the configuration names, those of variables whose name says so
-    (HF_TOKEN, AWS_SECRET_ACCESS_KEY), passwords in addresses, keys that were pasted into the configuration, and what
-    has the shape of a key. A secret that is encoded (base64, URL, JSON), or cut as in `sk-abc...wxyz`, is found, too.
+    Secrets are the values of variables that the configuration names or that are secret by name (HF_TOKEN,
+    AWS_SECRET_ACCESS_KEY). Secrets are also passwords in addresses, keys pasted into the configuration, and texts with
+    the shape of a key. A secret is also found if it is encoded (base64, URL, JSON) or cut as in `sk-abc...wxyz`.
 
-    A secret has eight characters or more, four of them different. A value of four to seven characters is masked as a
-    whole where the configuration names its variable and it is neither all letters nor all digits. What consists of
-    common words alone, such as `password`, `changeme` or `your-api-key`, is no secret, whatever holds it.
+    A secret has at least eight characters, four of them different. A value of four to seven characters is masked as a
+    whole if the configuration names its variable, unless it is all letters or all digits. A text of common words
+    alone, such as `password`, `changeme` or `your-api-key`, is never a secret.
     """
     for shape in _SHAPES:
         text = shape.sub(_MASK, text)
@@ -116,13 +118,13 @@ def redacted(text: str) -> str:
 def redact_exception(error: BaseException) -> BaseException:
     """Redact the messages of an exception, of its notes and of those that caused it or that it groups.
 
-    Returns the exception itself, or a stand-in where its message cannot be changed. Dagster and tracebacks show them.
+    Returns the exception itself, or a replacement if its message cannot be changed. Dagster and tracebacks show both.
     """
     return _redacted_exception(error, set())
 
 
 def _redacted_exception(error: BaseException, seen: set[int]) -> BaseException:
-    if id(error) in seen:  # `raise first from second`, where the second one was raised while the first was handled
+    if id(error) in seen:  # for `raise first from second`, if second was raised while first was handled
         return error
     seen.add(id(error))
     if notes := getattr(error, "__notes__", None):
@@ -151,7 +153,7 @@ def _redacted_exception(error: BaseException, seen: set[int]) -> BaseException:
 def redact_output() -> None:
     """Redact every log record of this process, whichever library writes it, and every exception that nobody catches.
 
-    Control characters in a record's message are escaped, whatever prints it.
+    Control characters in a record's message are escaped, whatever handler prints it.
     """
     made, uncaught, of_thread = logging.getLogRecordFactory(), sys.excepthook, threading.excepthook
     if getattr(made, "redacts", False):
@@ -178,7 +180,7 @@ def redact_output() -> None:
             found.exc_info = (type(error), error, error.__traceback__)
         return found
 
-    if logging.lastResort is not None:  # it prints what no logger takes
+    if logging.lastResort is not None:  # it prints records without a handler
         logging.lastResort.setFormatter(EscapedRecords())
     record.redacts = True  # type: ignore[attr-defined]
     logging.setLogRecordFactory(record)
@@ -186,7 +188,7 @@ def redact_output() -> None:
 
 
 def _known_secrets() -> tuple[frozenset[str], frozenset[str]]:
-    """Return the secrets that are masked as a whole, and those whose parts are masked, too."""
+    """Return the secrets that are masked as a whole, and those whose parts are masked too."""
     configured = _named_variables()
     named = {
         (name, value.strip())
@@ -213,7 +215,7 @@ def _sorted_secrets(
             is_hook = bool(_HOOK_NAME.search(name)) or (is_configured and value.startswith("http"))
             whole |= {value} if is_configured or is_hook else set()
             parted |= set(_secrets_of_address(value, is_hook=is_hook))
-        elif is_configured or name.startswith("AWS_") or not value.startswith(("/", "~", ".")):  # which are paths
+        elif is_configured or name.startswith("AWS_") or not value.startswith(("/", "~", ".")):  # those are paths
             parted.add(value)
             short = is_configured and 4 <= len(value) < _PART and not (value.isalpha() or value.isdigit())
             whole |= {value} if short else set()
@@ -229,7 +231,7 @@ def _is_common(text: str) -> bool:
 
 
 def _secrets_of_address(address: str, *, is_hook: bool) -> Iterator[str]:
-    """The password of an address; of a web hook what is behind the host, too, but for plain words."""
+    """Yield the password of an address; for a web hook also everything behind the host except plain words."""
     try:
         parts = urlsplit(address)
     except ValueError:
@@ -254,7 +256,7 @@ def _parts_of(secrets: frozenset[str]) -> frozenset[str]:
 def _forms(secret: str) -> Iterator[str]:
     yield from (secret, quote(secret, safe=""), quote_plus(secret), json.dumps(secret)[1:-1])
     data = secret.encode("utf-8", errors="surrogatepass")
-    for before in range(3):  # within another text, base64 begins at any of three places
+    for before in range(3):  # within another text, base64 begins at any of three offsets
         for encode in (base64.b64encode, base64.urlsafe_b64encode):
             encoded = encode(bytes(before) + data).decode().rstrip("=")
             cut = 0 if not before else before + 1
@@ -280,7 +282,7 @@ def _without_parts(text: str, secrets: frozenset[str]) -> str:
 
 
 def _without_echoes(text: str, secrets: frozenset[str]) -> str:
-    """Without the ends of a secret that a server shows around a gap, as in `sk-a****wxyz`."""
+    """Return the text without the ends of a secret that a server shows around a gap, as in `sk-a****wxyz`."""
     shown: list[str] = []
     done = 0
     for gap in _ECHO_GAP.finditer(text):
@@ -294,18 +296,18 @@ def _without_echoes(text: str, secrets: frozenset[str]) -> str:
 
 
 def demo_name(folder: str) -> str:
-    """Return the name, for every process whatever its current folder, of the embedded demo in a folder."""
+    """Return the name of the embedded demo in a folder; it is valid in every process, whatever its current folder."""
     return f"{DEMO}:{folder}"
 
 
 def demo_place(name: str) -> str:
-    """Return the folder of the embedded demo that a `demo_name` means; empty for the path of a file."""
+    """Return the folder of the embedded demo that a `demo_name` names; empty for the path of a file."""
     folder = name.removeprefix(f"{DEMO}:")
     return "" if folder == name else folder
 
 
 def shown_configuration(name: str) -> str:
-    """Return a configuration's name as a command in the current folder takes it, before it is quoted for a shell.
+    """Return a configuration's name for a command in the current folder, not yet quoted for a shell.
 
     Args:
         name: the absolute path of a file, or `demo_name`.
@@ -313,7 +315,7 @@ def shown_configuration(name: str) -> str:
     folder = demo_place(name)
     try:
         here = os.getcwd()  # noqa: PTH109  as text
-    except OSError:  # the folder is gone
+    except OSError:  # the folder was removed
         return name
     if folder:
         return DEMO if folder == os.path.join(here, DEMO_FOLDER) else name  # noqa: PTH118
@@ -323,35 +325,36 @@ def shown_configuration(name: str) -> str:
 def gateau_command(words: str) -> str:
     """Return a `gateau` command for a message, with the configuration of this process: gateau run --config other.yaml.
 
-    Without GATEAU_CONFIG, as in a library's use, the command names no configuration.
+    Without GATEAU_CONFIG, for example in a library, the command names no configuration.
     """
     name = os.environ.get(ENVIRONMENT_VARIABLE)
     return f"gateau {words}{f' --config {shlex.quote(shown_configuration(name))}' if name else ''}"
 
 
 class GateauError(ValueError):
-    """The run cannot go on. The message names the cause and the cure, and is printed without a traceback."""
+    """The run cannot continue. The message names the cause and the cure, and is printed without a traceback."""
 
     def __init__(self, message: str = "") -> None:
         super().__init__(redacted(message))
 
 
 class UnscorableSampleError(ValueError):
-    """One sample cannot be scored; its message becomes the `reason` in the rejected table and the run goes on."""
+    """One sample cannot be scored; its message becomes the `reason` in the rejected table, and the run continues."""
 
 
 class ShortOfMemoryError(UnscorableSampleError):
-    """One sample does not fit into memory; unlike other rejects it is tried again under other memory settings."""
+    """One sample does not fit into memory; unlike other rejects, it is retried under other memory settings."""
 
 
 class TransientError(GateauError):
-    """A failure that may pass: a server that does not answer. Dagster tries the step again, with back-off."""
+    """A failure that may pass, such as a server that does not answer. Dagster retries the step with back-off."""
 
 
 class UnforeseenError(GateauError):
-    """A step failed in a way that nobody foresaw: nothing that the user can mend, but a defect of this product.
+    """A step failed unexpectedly: the user cannot fix it, because it is a defect of this product.
 
-    kind: the name of what was raised; trace: where, as text.
+    kind: the name of the exception.
+    trace: its traceback as text.
     """
 
     def __init__(self, message: str, *, kind: str, trace: str) -> None:
@@ -360,7 +363,7 @@ class UnforeseenError(GateauError):
 
 
 class MissingUpstreamError(GateauError):
-    """An output cannot be computed because one that it reads is not there yet."""
+    """An output cannot be computed because one that it reads does not exist yet."""
 
     def __init__(self, asset: str, partition: str | None, missing: tuple[str, str | None]) -> None:
         name = missing[0] if missing[1] is None else f"{missing[0]}[{missing[1]}]"

@@ -1,4 +1,4 @@
-"""Figures: the common style, values on axes, and the ways out as PNG, SVG and Markdown."""
+"""Draw figures: the common style, values on axes, and export to PNG, SVG and Markdown."""
 
 import base64
 import math
@@ -16,11 +16,11 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 INK, MUTED, GRID, FRAME, FAINT = "#1b2733", "#5b6b7a", "#e6ebf0", "#b9c4ce", "#eef1f4"
-# Letters on a coloured ground: the same on a light and on a dark page, unlike all other letters.
+# Letters on a coloured ground: unlike all other letters, they are the same on light and dark pages.
 ON_LIGHT, ON_DARK = "#1b2734", "#fefefe"
-# What the neutral colours become on a dark page; those of the data are readable on both.
+# The neutral colours on a dark page; those of the data are readable on both.
 DARK = {INK: "#e3e9ef", MUTED: "#9badbd", GRID: "#2a343e", FRAME: "#4a5763", FAINT: "#222c35", "#ffffff": "#161d24"}
-# Okabe and Ito's colours, the light ones darkened a little so that they read on white.
+# Okabe and Ito's colours, the light ones slightly darkened to be readable on white.
 PRESET_COLOURS = {"paper": "#b7588c", "official": "#d08700", "robust": "#0072b2"}
 FAR, OTHER = "#d55e00", "#8fb8d6"
 BASE, CHECKPOINT = "#8996a3", "#0072b2"
@@ -30,9 +30,9 @@ SELECTED, ALL = "#009e73", "#c3cdd6"
 def new_figure(
     title: str, *, columns: int = 1, width: float = 10.2, height: float = 3.4
 ) -> tuple[Figure, Sequence[Axes]]:
-    """A figure of `width` x `height` inches with `columns` panels side by side, and its title at the top left.
+    """Return a figure of `width` x `height` inches with `columns` panels side by side, and its title at the top left.
 
-    Made without pyplot: no global state, so that plots may be drawn in any thread.
+    It is made without pyplot, which has global state, so that any thread can draw plots.
     """
     figure = Figure(figsize=(width, height), layout="constrained", facecolor="white")
     axes = figure.subplots(1, columns, squeeze=False)[0]
@@ -43,7 +43,7 @@ def new_figure(
 
 
 def entitle(figure: Figure, title: str) -> None:
-    """Writes the figure's title at its top left."""
+    """Write the figure's title at its top left."""
     figure.suptitle(title, x=0.008, ha="left", fontsize=12, fontweight="bold", color=INK)
 
 
@@ -56,7 +56,7 @@ def _clean(axis: Axes) -> None:
 
 
 def label(axis: Axes, *, x: str, y: str, title: str | None = None) -> None:
-    """Name what is on the axes, with units."""
+    """Label the axes, with units."""
     axis.set_xlabel(x, fontsize=9.5, color=INK)
     axis.set_ylabel(y, fontsize=9.5, color=INK)
     if title is not None:
@@ -64,12 +64,12 @@ def label(axis: Axes, *, x: str, y: str, title: str | None = None) -> None:
 
 
 def legend(axis: Axes, **options: object) -> None:
-    """A legend without a box."""
+    """Draw a legend without a box."""
     axis.legend(frameon=False, fontsize=8.5, labelcolor=INK, **options)  # type: ignore[arg-type]
 
 
 def say(axis: Axes, text: str) -> None:
-    """Write `text` into an empty panel: an empty panel without a word looks like a fault."""
+    """Write `text` into an empty panel, which would look like an error without it."""
     axis.grid(False)
     axis.set_xticks([])
     axis.set_yticks([])
@@ -81,8 +81,8 @@ _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\ufffe\uffff]")
 
 
 def shortened(name: str, *, most: int = 26) -> str:
-    """A name that fits beside an axis: at most `most` characters of its two ends, no `$` starts a formula, and nothing
-    ends an SVG, which holds no control characters.
+    """Return a name that fits next to an axis: at most `most` characters of its two ends. No `$` starts a formula, and
+    no control character breaks an SVG.
     """
     short = name if len(name) <= most else f"{name[: most - 9]}…{name[-8:]}"
     return _CONTROL.sub("\ufffd", short).replace("$", r"\$")
@@ -92,19 +92,19 @@ Array = NDArray[np.float64]
 
 
 def finite(frame: pl.DataFrame, column: str) -> Array:
-    """The finite values of a column, float64; null, NaN and infinite ones are left out."""
+    """Return the finite values of a column, float64; null, NaN and infinite values are left out."""
     values = frame[column].cast(pl.Float64).drop_nulls().to_numpy()
     return values[np.isfinite(values)]
 
 
 def finite_pairs(frame: pl.DataFrame, x: str, y: str) -> pl.DataFrame:
-    """The rows where both columns are finite."""
+    """Return the rows where both columns are finite."""
     both = [pl.col(name).cast(pl.Float64).is_finite().fill_null(False) for name in (x, y)]
     return frame.filter(*both)
 
 
 def edges(values: Array, *, most: int = 60) -> Array:
-    """Edges of histogram bins that cover `values` [n]; at most `most` bins, more for more values (Rice's rule).
+    """Return edges of histogram bins that cover `values` [n]; at most `most` bins, more for more values (Rice's rule).
 
     Equal values get one bin around them. The span may be as small as 1e-12 (a softmax over a large data set).
     """
@@ -121,26 +121,26 @@ def edges(values: Array, *, most: int = 60) -> Array:
 
 
 def log_edges(values: Array, *, most: int = 40) -> Array:
-    """Edges of bins that are equally wide on a logarithmic axis; values below 1 count as 1."""
+    """Return edges of bins that are equally wide on a logarithmic axis; values below 1 count as 1."""
     counted = np.maximum(values, 1.0)
     bins = np.exp(edges(np.log(counted), most=most))
-    if counted.size:  # exp(log(x)) may fall a rounding short of x, which would lose the outermost samples
+    if counted.size:  # exp(log(x)) may be a rounding error below x, which would lose the outermost samples
         bins[0], bins[-1] = min(bins[0], counted.min()), max(bins[-1], counted.max())
     return bins
 
 
 PNG_LIMIT = 150_000
-"""Bytes: Dagster keeps metadata in its event log, where large values make every page slow."""
+"""In bytes: Dagster keeps metadata in its event log, where large values make every page slow."""
 
 
 _FAMILIES = ["DejaVu Sans", "Verdana", "sans-serif"]
-"""The layout is found with the first one, which is among the widest there are: words of others fit, too."""
+"""The layout is computed with the first font, which is among the widest, so that the text fits in the others too."""
 
 
 def to_svg(figure: Figure) -> bytes:
-    """The figure as an SVG document (UTF-8). Equal figures give equal bytes: no date, no random ids.
+    """Return the figure as an SVG document (UTF-8). Equal figures give equal bytes: no date, no random ids.
 
-    Its words are text, which the reader's machine draws: as outlines they were more than half of the report.
+    Words are text, which the reader's machine draws. As outlines they took more than half of the report.
     """
     buffer = BytesIO()
     with mpl.rc_context({"svg.hashsalt": "gateau", "svg.fonttype": "none", "font.sans-serif": _FAMILIES}):
@@ -150,14 +150,14 @@ def to_svg(figure: Figure) -> bytes:
 
 
 def _keep_layout(figure: Figure) -> None:
-    """Finding the layout is half of the time that drawing takes: the next time the figure is drawn it has this one."""
+    """Keep the layout, which takes half of the drawing time, for the next time that the figure is drawn."""
     figure.set_layout_engine("none")
 
 
 def to_png(figure: Figure, *, limit: int = PNG_LIMIT) -> bytes:
-    """The figure as a PNG of at most `limit` bytes, as sharp as that allows.
+    """Return the figure as a PNG of at most `limit` bytes, as sharp as that allows.
 
-    Raises ValueError when even 40 dots per inch do not fit.
+    Raises ValueError if even 40 dots per inch do not fit.
     """
     size = 0
     for dpi in (110, 90, 72, 56, 40):
@@ -172,9 +172,9 @@ def to_png(figure: Figure, *, limit: int = PNG_LIMIT) -> bytes:
 
 
 def as_markdown_image(png: bytes, *, alt: str = "plot") -> str:
-    """Markdown that shows the PNG from a data URI, for Dagster's metadata.
+    """Return Markdown that shows the PNG from a data URI, for Dagster's metadata.
 
-    Raises ValueError when `png` is not a PNG or above `PNG_LIMIT`.
+    Raises ValueError if `png` is not a PNG or is above `PNG_LIMIT`.
     """
     if not png.startswith(b"\x89PNG\r\n\x1a\n"):
         raise ValueError("as_markdown_image wants PNG bytes, as to_png gives")

@@ -1,4 +1,4 @@
-"""Progress of long work: how a method reports it, and the board where a run shows it to other processes."""
+"""Report progress of long work: the callback for methods, and the board that shows a run to other processes."""
 
 import json
 import os
@@ -12,25 +12,27 @@ from typing import Protocol
 
 
 class Progress(Protocol):
-    """Receives what has been done so far; called often, so implementations throttle themselves."""
+    """A callback for finished work; it is called often, so implementations throttle themselves."""
 
     def __call__(self, done: float, total: float | None, unit: str, note: str = "") -> None:
-        """`done` of `total` `unit`s (samples, tokens, steps) are finished; `total` is None when it is not known."""
+        """Report that `done` of `total` `unit`s (samples, tokens, steps) are finished; `total` is None if it is not
+        known.
+        """
         ...
 
 
 class TimedProgress(Protocol):
-    """A progress that can also be told how long the rest takes, where units are too uneven to tell from their count."""
+    """A progress callback that also accepts the time left, if units are too uneven to derive it from their count."""
 
     def __call__(
         self, done: float, total: float | None, unit: str, note: str = "", *, left: float | None = None
     ) -> None:
-        """`left`: seconds; None where `done` and `total` say it well enough."""
+        """Report progress. `left`: seconds; None if `done` and `total` suffice to derive it."""
         ...
 
 
 def silent(done: float, total: float | None, unit: str, note: str = "", *, left: float | None = None) -> None:
-    """The progress of work that nobody watches."""
+    """Ignore progress: the default callback."""
     del done, total, unit, note, left
 
 
@@ -39,9 +41,9 @@ _SECONDS_BETWEEN_WRITES = 0.2
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """What a step has done; `started` and `ended` are a time.time(), `ended` 0 while it runs.
+    """The progress of a step; `started` and `ended` are a time.time(), `ended` 0 while it runs.
 
-    left: seconds that the rest takes, where the step knows better than `done` and `total` do.
+    left: seconds until the end, if the step knows better than `done` and `total` tell.
     """
 
     step: str
@@ -62,7 +64,7 @@ class ProgressBoard:
 
     @contextmanager
     def step(self, name: str) -> Iterator[TimedProgress]:
-        """The progress of one step; how it ended stays on the board until someone takes it down."""
+        """Yield the progress callback of one step; its result stays on the board until the board is removed."""
         self._folder.mkdir(parents=True, exist_ok=True)
         file = self._folder / f"{name.replace('/', '__')}.json"
         started, written = time.time(), 0.0
@@ -80,7 +82,7 @@ class ProgressBoard:
         _write(file, replace(last, ended=time.time()))
 
     def entries(self) -> list[Entry]:
-        """The steps that are running, or have ended well, in the order in which they began."""
+        """Return the steps that are running, or have ended well, in the order of their start."""
         found = [entry for entry in map(_read, self._folder.glob("*.json")) if entry is not None]
         return sorted(found, key=lambda entry: entry.started)
 
@@ -88,7 +90,7 @@ class ProgressBoard:
 def _read(file: Path) -> Entry | None:
     try:
         return Entry(**json.loads(file.read_text()))
-    except FileNotFoundError:  # a new run has just taken the old board down
+    except FileNotFoundError:  # a new run has just removed the old board
         return None
 
 

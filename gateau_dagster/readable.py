@@ -1,4 +1,4 @@
-"""Numbers as people write them, and texts without characters that a terminal or a page acts on."""
+"""Format numbers for people, and escape characters that a terminal or a page acts on."""
 
 import difflib
 import logging
@@ -11,11 +11,11 @@ UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e
 
 
 def escaped_controls(text: str, *, lines: bool = False) -> str:
-    """Return the text with each character of UNSAFE as Python writes it: `\\x1b`, `\\u202e`.
+    """Return the text with each character of UNSAFE as a Python escape: `\\x1b`, `\\u202e`.
 
     Args:
-        lines: whether line feeds stay as they are (an error of several lines, a text that is shown as a text), and a
-            carriage return before one is left out. Otherwise the result is one line, as for an id or a file's name.
+        lines: whether line feeds are kept (for an error of several lines, or a longer text), and a carriage return
+            before one is left out. Otherwise the result is one line, as for an id or a file's name.
     """
     if lines:
         return UNSAFE.sub(_escape, text.replace("\r\n", "\n"))
@@ -23,7 +23,7 @@ def escaped_controls(text: str, *, lines: bool = False) -> str:
 
 
 class EscapedRecords(logging.Formatter):
-    """Escapes control characters: a record, or its traceback, may name a file or quote a server."""
+    """Escapes control characters, since a record, or its traceback, may name a file or quote a server."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the record as `logging.Formatter` writes it, escaped."""
@@ -31,15 +31,16 @@ class EscapedRecords(logging.Formatter):
 
 
 def nearest_name(name: str, known: Iterable[str], otherwise: str = "there are") -> str:
-    """Return "did you mean a?" where one of the known names is near to an unknown one, else "there are a, b, c"."""
+    """Return "did you mean a?" if a known name is similar to an unknown one, else "there are a, b, c"."""
     names = [*known]
     near = difflib.get_close_matches(name, names, n=1)
     return f"did you mean {near[0]}?" if near else f"{otherwise} {', '.join(names) or 'none'}"
 
 
 def indented_lines(text: str) -> str:
-    """Return the text with `escaped_controls`, and each line after the first indented: a value that is quoted in a
-    message cannot look like a message of its own."""
+    """Return the text with `escaped_controls`, and each line after the first indented. A value quoted in
+    a message then cannot look like a message of its own.
+    """
     first, *others = escaped_controls(text, lines=True).split("\n")
     return "\n".join([first, *(line if not line or line.startswith("  ") else f"  {line}" for line in others)])
 
@@ -49,7 +50,7 @@ def _escape(found: re.Match[str]) -> str:
 
 
 def number(value: float | int | None, digits: int = 4) -> str:
-    """A number as people write it: 12,345; 3.142; 1.234e−07; a dash for what is missing or undefined."""
+    """Return a number for people: 12,345; 3.142; 1.234e−07; a dash if it is missing or undefined."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return "–"
     if isinstance(value, int):
@@ -63,20 +64,20 @@ def number(value: float | int | None, digits: int = 4) -> str:
 
 
 def fixed(value: float | None, digits: int = 2) -> str:
-    """A number with a fixed count of decimals, for columns of figures of one size; what rounds to 0 has no sign."""
+    """Return a number with fixed decimals, for columns of figures; what rounds to 0 has no sign."""
     return "–" if value is None or math.isnan(value) else f"{value:z.{digits}f}".replace("-", "−")
 
 
 def percent(value: float | None, digits: int = 1) -> str:
-    """A share in 0..1 as a percentage."""
+    """Return a share in 0..1 as a percentage."""
     return "–" if value is None or math.isnan(value) else f"{100 * value:.{digits}f}\u00a0%"
 
 
 def percentage(value: float) -> str:
-    """A share in 0..1 to three digits, with a plain space: `94.6 %`, `0.012 %`."""
+    """Return a share in 0..1 with three digits and a plain space: `94.6 %`, `0.012 %`."""
     return f"{100 * value:.3g} %"
 
 
 def plural(count: int, noun: str) -> str:
-    """`1 sample`, `2 samples`."""
+    """Return a count with its noun: `1 sample`, `2 samples`."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

@@ -1,4 +1,4 @@
-"""What stands in a file of its own in a package and is found there: methods, benchmarks, worker pools, locks."""
+"""Find what has a file of its own in a package: methods, benchmarks, worker pools, locks."""
 
 import importlib
 import pkgutil
@@ -10,10 +10,11 @@ T = TypeVar("T")
 
 
 def registered(package: ModuleType, kind: type[T]) -> Iterator[T]:
-    """Every `kind` that a module of `package` holds under its kind's name in capitals: METHOD, or METHODS for several.
+    """Yield every `kind` that a module of `package` holds under its kind's name in capitals: METHOD, or METHODS for
+    several.
 
-    A module without one is a helper of its neighbours. `package.__path__` says where the modules are: a test, or a
-    project of one's own, may add a folder to it.
+    A module without one is a helper of its neighbours. The modules are found by `package.__path__`, so a test or
+    another project may add a folder to it.
     """
     name = kind.__name__.upper()
     for module in sorted(pkgutil.iter_modules(package.__path__), key=lambda found: found.name):

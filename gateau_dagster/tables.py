@@ -1,4 +1,4 @@
-"""The promised tables: columns, types and what each holds (design, section 4). One row per sample unless said."""
+"""Define the promised tables: columns, types and contents. One row per sample unless stated otherwise."""
 
 from dataclasses import dataclass
 
@@ -25,7 +25,7 @@ def _column(name: str, dtype: pl.DataType | type[pl.DataType], description: str,
 
 
 def schema(columns: tuple[Column, ...]) -> pl.Schema:
-    """The Polars schema of a table."""
+    """Return the Polars schema of a table."""
     return pl.Schema({column.name: column.dtype for column in columns})
 
 
