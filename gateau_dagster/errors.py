@@ -69,9 +69,7 @@ _COMMON_PARTS = frozenset(
     word[place : place + _PART] for word in _COMMON_WORDS for place in range(len(word) - _PART + 1)
 )
 _NAMES_VARIABLE = "GATEAU_SECRET_VARIABLES"
-"""Environment variable that names, for child processes that read no configuration, the variables whose values to
-mask.
-"""
+"""Environment variable for child processes without configuration: names the variables whose values to mask."""
 
 _variables: set[str] = set()
 _values: set[str] = set()

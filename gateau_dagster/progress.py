@@ -15,9 +15,7 @@ class Progress(Protocol):
     """A callback for finished work; it is called often, so implementations throttle themselves."""
 
     def __call__(self, done: float, total: float | None, unit: str, note: str = "") -> None:
-        """Report that `done` of `total` `unit`s (samples, tokens, steps) are finished; `total` is None if it is not
-        known.
-        """
+        """Report that `done` of `total` `unit`s (samples, tokens, steps) are finished; `total` is None if unknown."""
         ...
 
 
@@ -43,7 +41,7 @@ _SECONDS_BETWEEN_WRITES = 0.2
 class Entry:
     """The progress of a step; `started` and `ended` are a time.time(), `ended` 0 while it runs.
 
-    left: seconds until the end, if the step knows better than `done` and `total` tell.
+    left: seconds until the end, if the step knows better than `done` and `total` suggest.
     """
 
     step: str

@@ -24,9 +24,7 @@ def main() -> None:
 
 
 def _open_streams() -> None:
-    """Open closed standard streams (`>&-`) on the null device; otherwise output would go to the next file that is
-    opened.
-    """
+    """Open closed standard streams (`>&-`) on the null device; else output would go to the next opened file."""
     while (number := os.open(os.devnull, os.O_RDWR)) <= _ERROR_STREAM:
         os.set_inheritable(number, True)
     os.close(number)

@@ -92,9 +92,7 @@ def as_line(text: str) -> str:
 
 
 def show_losses(out: Console, lost: Iterable[Loss]) -> None:
-    """Print rejected samples and truncated tokens, one line for all tables with the same loss; notable losses get an
-    exclamation mark.
-    """
+    """Print rejects and truncation, one line for all tables with the same loss; `!` marks notable losses."""
     assets: dict[tuple[str, bool], list[str]] = {}
     for loss in lost:
         assets.setdefault((loss.sentence, loss.notable), []).append(loss.asset)

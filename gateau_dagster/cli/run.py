@@ -106,9 +106,7 @@ def _listed(found: Mapping[str, float], selects: str | None) -> str:
 
 
 def _aurocs(state: State, asset: str, columns: Mapping[str, str]) -> dict[str, float]:
-    """Return the AUROC of score columns by name; empty if the table is missing or no ground truth separates the
-    samples.
-    """
+    """Return the AUROC of score columns by name; empty without the table, or if no ground truth separates samples."""
     known, parts = state.config.selection.ground_truth, state.pipeline.partitions(asset)
     if not known or any(state.stamp(asset, part) is None for part in parts):
         return {}

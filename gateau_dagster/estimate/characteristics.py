@@ -62,9 +62,7 @@ def wanted_of_shard(state: State, settings: JudgeConfig, shard: str) -> list[Wan
 def shards_cost(
     state: State, settings: JudgeConfig, replies: Replies, count: CountTokens, shards: Iterable[str]
 ) -> PlannedCost:
-    """Return the cost for every sample of these shards; samples that have not been read yet count with average
-    length.
-    """
+    """Return the cost for every sample of these shards; samples not read yet count with average length."""
     cost, unread = planned_cost(settings, [], replies, count), 0
     for shard in shards:  # only one shard's texts are in memory
         given = state.index.accepted.filter(pl.col("shard") == int(shard)).select("sample_id", "digest")

@@ -38,9 +38,7 @@ Shards = Mapping[str, Sequence[str]]  # by asset
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """Samples to score, tokens through the model, FLOPs, and seconds with their lower and upper bounds. None:
-    unknown.
-    """
+    """Samples to score, tokens through the model, FLOPs, and seconds with their bounds. None: unknown."""
 
     samples: int
     tokens: int | None
@@ -119,9 +117,7 @@ class Estimator:
         return found
 
     def costs(self, wanted: Shards) -> pl.DataFrame:
-        """Return `shard`, `sample_id` and `cost` of the samples to score: the expected seconds of all tables
-        together.
-        """
+        """Return `shard`, `sample_id` and `cost`, the expected seconds of all tables, of the samples to score."""
         parts = [work.select("shard", "sample_id", cost="expected") for work, _ in self._works(wanted).values()]
         return pl.concat(parts).group_by("shard", "sample_id").agg(pl.col("cost").sum())
 
@@ -164,9 +160,7 @@ class Estimator:
         return wanted.join(pl.concat(kept), on=columns, how="anti") if kept else wanted
 
     def _rows(self, asset: str, shard: str | None, stamp: Stamp) -> pl.DataFrame:
-        """Return _IDENTITY of a table's rows. Tables with all samples of a shard have the same rows, which are read
-        once.
-        """
+        """Return _IDENTITY of a table's rows; it is read once for all tables with every sample of a shard."""
         raw = self._stamps(RAW).get((RAW, shard))
         made_of = stamp.inputs.get("upstream", {}).get(RAW)
         if raw is None or made_of not in {raw.fingerprint, raw.content} or stamp.rows != raw.rows:
@@ -217,9 +211,7 @@ class Estimator:
         return product * MOST * shape.hidden / (shape.hidden + HALF_WIDTH)
 
     def _pace(self, asset: str, *, slower: float) -> Pace | None:
-        """Return the pace from this table's recorded shards, else from other tables' shards, else from the device
-        alone.
-        """
+        """Return the pace from this table's recorded shards, else from other tables', else from the device alone."""
         speed, place = self._speed(asset), f"on this device ({self.device.kind}, {self.device.dtype})"
         tables, within, whose = [asset], 1.0, ""
         if not self._efforts(asset) and speed is not None:
@@ -248,9 +240,7 @@ class Estimator:
         ]
 
     def _recorded(self, asset: str) -> list[tuple[float, float]]:
-        """Return the recorded and the expected seconds of each recorded shard. Texts count with the input's average
-        length.
-        """
+        """Return recorded and expected seconds of each recorded shard. Texts count with the input's average length."""
         efforts = self._efforts(asset)
         if not efforts:
             return []

@@ -171,9 +171,7 @@ def planned_judging(state: State, plan: Plan) -> list[PlannedJudging]:
 
 @dataclass(frozen=True, kw_only=True)
 class _Asked:
-    """The judge's requests. known: for existing answers. longest: for future answers, each with another text of full
-    length.
-    """
+    """The judge's requests. known: for existing answers. longest: for future ones, each another full-length text."""
 
     known: Sequence[Asked]
     longest: Sequence[Asked]
@@ -227,9 +225,7 @@ def _check(state: State, costs: Iterable[PlannedCost | None]) -> None:
 
 
 def token_counter(config: Config) -> CountTokens:
-    """Return a function that counts tokens with the trained model's tokenizer, or by bytes if it is not on this
-    machine.
-    """
+    """Return a function that counts tokens with the trained model's tokenizer; by bytes if that is not here."""
     name = config.training.model
     tokenizer = known_tokenizer(config, name) if name in config.models else None
     if tokenizer is None:

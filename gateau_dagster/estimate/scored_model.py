@@ -98,9 +98,7 @@ class TokenRates:
     def sample_tokens(
         self, samples: pl.DataFrame, limit: int, shared: npt.NDArray[np.bool_] | bool = False
     ) -> SampleTokens:
-        """Return the tokens of samples of the index, assuming the same ratio of instruction to response in every
-        tail.
-        """
+        """Return the tokens of samples of the index, assuming one ratio of instruction to response in all tails."""
         characters, tails = (samples[name].to_numpy().astype(np.float64) for name in ("characters", "tail_characters"))
         texts = np.round(tails / self.tail)
         response = np.maximum(np.round(texts * self.response), 1.0)

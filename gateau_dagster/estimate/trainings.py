@@ -57,8 +57,8 @@ def _configs(state: State, plan: Plan) -> dict[str, list[Config]]:
 
 
 def _tokens(state: State, config: Config, estimator: Estimator) -> float:
-    """Return the tokens over all epochs or steps, each sequence cut to the training length. Chosen samples count with
-    average length.
+    """Return the tokens over all epochs or steps, at average sample length, each sequence cut to the training
+    length.
     """
     training, accepted = config.training, state.index.accepted
     rates = estimator.model(training.model).rates

@@ -176,9 +176,7 @@ def _is_reserved(state: State, sample_id: str) -> bool | None:
 
 
 def _rejections(state: State, sample_id: str) -> list[tuple[str, str]]:
-    """Return the sample's rejections: by the tables that models compute, read in its shard only, and by the
-    selection.
-    """
+    """Return the sample's rejections: by tables that models compute, read in its shard only, and by the selection."""
     shards = state.config.long_sft.shards
     shard = shard_keys(shards)[shard_of(sample_id, shards)]
     found = []

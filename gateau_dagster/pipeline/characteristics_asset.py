@@ -1,6 +1,4 @@
-"""Declare the assets with a judge's ratings of training samples: of the best and worst, and of all for method
-`judge`.
-"""
+"""Declare the judge's ratings of training samples: of the best and worst, and of all for method `judge`."""
 
 from collections.abc import Iterator
 

@@ -63,9 +63,7 @@ class Truncation:
         return not self.intended and self.share > NOTABLE_CUT
 
     def sentence(self, about: str = "") -> str:
-        """Return `190 of 200 samples cut, 9,000 of 10,000 context tokens (90 %) lost: …`. `about`: put before
-        counts.
-        """
+        """Return `190 of 200 samples cut, 9,000 of 10,000 context tokens (90 %) lost: …`. `about`: precedes counts."""
         one, tokens = self.nouns
         return (
             f"{about}{self.cut:,} of {plural(self.samples, one)} cut, {about}{self.cut_tokens:,} of {self.tokens:,} "
@@ -214,9 +212,7 @@ UNSEEN = pl.Schema({"sample_id": pl.String(), "unseen": pl.Float64()})
 
 @dataclass(frozen=True, kw_only=True)
 class PromptLimit:
-    """How many tokens of a prompt a causal model is shown, why, and whether the configuration asks for its window
-    only.
-    """
+    """How many tokens of a prompt a causal model is shown, why, and whether only its window is configured."""
 
     tokens: int
     why: str
@@ -281,9 +277,7 @@ def noun_of(asset: Asset) -> str:
 
 
 def rejects_of(state: State, asset: Asset, part: str | None = None) -> Rejects:
-    """Return what an asset, or a part of it, rejected. For the long samples, return the rejects of the current
-    input.
-    """
+    """Return what an asset, or a part of it, rejected; for the long samples, the rejects of the current input."""
     if asset.key == RAW:
         return state.index.rejects
     if asset.rows is not None:
@@ -312,9 +306,7 @@ def _rejected_texts(state: State, key: str) -> Rejects:
 
 
 def _rejects_by_shard(state: State, key: str) -> Rejects:
-    """Return the rejects of a table with one row per sample. Rejects of shards with a row for each sample are not
-    read.
-    """
+    """Return the rejects of a table with one row per sample, read only for shards with missing rows."""
     raw, own = (state.store.stamps((name, shard) for shard in state.shards) for name in (RAW, key))
     made = {shard: stamp.rows or 0 for (_, shard), stamp in own.items() if stamp is not None and shard is not None}
     whole = {shard: stamp.rows for (_, shard), stamp in raw.items() if stamp is not None}
@@ -333,9 +325,7 @@ def check_some_scored(state: State, asset: str) -> None:
 
 
 def truncation_of(state: State, asset: Asset, part: str | None = None) -> Truncation:
-    """Return what was cut off in a table with `truncated_tokens`, or a part of it: perplexities, ratings of texts, a
-    mix.
-    """
+    """Return what was cut off in a table with `truncated_tokens`, or a part of it: perplexities, ratings, a mix."""
     if asset.rows is None:
         columns = ["block_tokens", "truncated_tokens"]
         mix = pl.concat(state.store.read(asset.key, each, columns) for each in _parts(state, asset, part))
@@ -351,9 +341,7 @@ def truncation_of(state: State, asset: Asset, part: str | None = None) -> Trunca
 
 
 def _truncation_of_texts(state: State, asset: Asset, model: str) -> Truncation:
-    """Return the truncation of texts of instruction and response: a model reads both as one text, whose end is cut
-    off.
-    """
+    """Return the truncation of instruction and response, which a model reads as one text and cuts at the end."""
     table = state.store.read_all(asset.key, _made(state, asset), ["tokens", "truncated_tokens"])
     read = max(table.filter(pl.col("truncated_tokens") > 0)["tokens"].to_list(), default=0)
     found = truncation_among(table["tokens"], table["truncated_tokens"], limit=f"models.{model} reads {read:,} tokens")

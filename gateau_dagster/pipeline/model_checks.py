@@ -129,9 +129,7 @@ def _tokenizer_folder(config: Config, name: str, digest: str) -> Path | None:
 def _remembered_trial(
     config: Config, folder: Path, place: str, digest: str, code: bool, records: Sequence[Sequence[Mapping[str, str]]]
 ) -> Trial:
-    """Try a template, or recall its trial. `digest`: of the model; it counts if the model's code makes the
-    tokenizer.
-    """
+    """Try a template, or recall its trial. `digest`: of the model; it counts if its code makes the tokenizer."""
     shown = text_digest([json.dumps([[dict(message) for message in each] for each in records])]) if records else ""
     cache, key = _memory(config), _trial_key(config, folder, digest, code)
     known = recall(cache, key + shown)
@@ -415,7 +413,7 @@ def lost_first_tokens(config: Config) -> list[str]:
 def unknown_chat_templates(config: Config) -> list[str]:
     """Return a sentence for each hub model whose tokenizer is not here, if prompts are made by chat templates.
 
-    Only the first step that loads the model finds out whether it has one, maybe hours into the run.
+    Only the first step that loads the model finds out whether it has one, possibly hours into the run.
     """
     if config.scoring.template != "chat":
         return []
@@ -472,9 +470,7 @@ def unseen_attention(config: Config, digest: str) -> list[str]:
 
 
 def attention_unseen(config: Config, name: str, digest: str) -> str | None:
-    """Return class and reason if a model returns no attention; None if that is unknown or it is not here. `digest`: of
-    the model.
-    """
+    """Return class and reason if a model returns no attention; None if unknown or not here. `digest`: of the model."""
     cache, key = _memory(config), f"{_EDITION} attention {digest}"
     known = recall(cache, key)
     if isinstance(known, str):

@@ -81,7 +81,7 @@ class Work:
 
     asset: str
     reasons: Mapping[str | None, str]
-    # Whether this depends on an upstream compared by content, which has to run first.
+    # Whether it may prove unnecessary: an upstream that is compared by content has to run first.
     conditional: bool = False
 
     @property
@@ -165,9 +165,7 @@ class Partitions:
         return [(asset, partition) for partition in self.sets[name]] if name else [(asset, None)]
 
     def read(self, upstream: str, reader: str, partition: str | None) -> list[Key]:
-        """Return the outputs of `upstream` that one output of `reader` reads: the same partition of a common set, else
-        all.
-        """
+        """Return the outputs of `upstream` that one of `reader` reads: the same partition of a common set, else all."""
         same = self.of[upstream] and self.of[upstream] == self.of[reader]
         return [(upstream, partition)] if same else self.keys(upstream)
 
@@ -213,9 +211,7 @@ def make_plan(
 
 
 def _reason_before(waiting: Sequence[str], node: Node, versions: Mapping[str, str | None], stamp: Stamp | None) -> str:
-    """Return why an output is on the plan while some upstream is still to be made. Either it surely is, or only if
-    these upstreams change.
-    """
+    """Return why an output is planned while upstreams are pending: a certain change, or only that these may change."""
     if stamp is None:
         return MISSING
     before = stamp.inputs.get("upstream", {})

@@ -69,7 +69,7 @@ def _check_positions(config: Config) -> None:
         return
     known = known_model(config, training.model).config
     if known is None:
-        return  # not on this machine yet: the training says the same
+        return  # not on this machine yet: the training checks it
     from gateau_dagster.training.position_extension import extend_positions
 
     try:
@@ -87,7 +87,7 @@ def _check_model(config: Config) -> None:
     folder = model_folder(config, config.origin(training.model), local_only=True)
     known = None if folder is None else known_model(config, training.model).config
     if known is None:
-        return  # not on this machine yet: the training says the same
+        return  # not on this machine yet: the training checks it
     name = config.models[training.model].path
     positions = learned_positions(known)
     if positions is not None and positions < training.max_length:
@@ -122,9 +122,7 @@ def _check_rows(config: Config, accepted: pl.DataFrame) -> None:
 
 
 def _check_memory(config: Config, accepted: pl.DataFrame) -> None:
-    """Check the memory, since every rank holds the whole mix. Skip ranks of a launcher or hostfile, which may be on
-    other machines.
-    """
+    """Check that every rank can hold the whole mix; skip ranks of a launcher or hostfile, maybe on other machines."""
     training, there = config.training, psutil.virtual_memory().total
     if training.launcher is not None or training.hostfile is not None:
         return

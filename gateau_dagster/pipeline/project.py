@@ -208,9 +208,7 @@ def earlier_demo_note(store: Path) -> str:
 
 
 def _as_text(path: Path) -> Path:
-    """Return the path. Raise GateauError if it cannot be written as text, since stamps, caches and Dagster keep
-    texts.
-    """
+    """Return the path. Raise GateauError if it is not valid text, since stamps, caches and Dagster keep texts."""
     try:
         str(path).encode()
     except UnicodeEncodeError as error:

@@ -1,6 +1,4 @@
-"""Count what the asset checks report: repeated ids, non-finite values, missing samples, and trained reserved
-samples.
-"""
+"""Count what the asset checks report: repeated ids, non-finite values, missing samples, reserved samples in a mix."""
 
 from dataclasses import dataclass
 

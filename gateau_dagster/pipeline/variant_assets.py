@@ -56,9 +56,7 @@ def experiment_settings(config: Config, scored: Mapping[str, ChosenBenchmark]) -
 
 
 def experiment_assets(config: Config) -> Iterator[Asset]:
-    """Declare the experiment: every benchmark's values of every variant, and their cost. Yield nothing if no benchmark
-    is scored.
-    """
+    """Declare the experiment: every benchmark's values and costs by variant; nothing if no benchmark is scored."""
     scored = scored_benchmarks(config)
     if not scored:
         return

@@ -81,9 +81,7 @@ def _group(asset: str, reason: str, ids: list[str]) -> RejectGroup:
 
 @dataclass(frozen=True, kw_only=True)
 class Truth:
-    """`auroc` of the ranking, and shares of samples that need far context, among all scored and among the selected
-    ones.
-    """
+    """`auroc` of the ranking, and shares of samples that need far context, among all scored and the selected ones."""
 
     auroc: float
     far_share: float | None

@@ -130,9 +130,7 @@ class ReportInputs:
 
     @property
     def far(self) -> pl.Series | None:
-        """Return the ground truth by row of `scores`; None if none is configured, or it does not separate the
-        samples.
-        """
+        """Return the ground truth by row of `scores`; None if none is configured, or it does not separate them."""
         return self._known(self.scores["far"])
 
     @property

@@ -26,7 +26,7 @@ class OverlapRow:
 
 @dataclass(frozen=True, kw_only=True)
 class BucketRow:
-    """A method's rank correlation with the reference in each length bucket; None where it is not defined."""
+    """A method's rank correlation with the reference in each length bucket; None if it is undefined."""
 
     name: str
     spearman: list[float | None]
@@ -103,9 +103,7 @@ def methods_section(inputs: ReportInputs) -> MethodsSection | None:
 
 
 def source_swatches(inputs: ReportInputs) -> list[tuple[str, str]]:
-    """Return the colour and name of each source in the picture of what methods prefer; sources of one colour are
-    merged.
-    """
+    """Return colour and name of each source in the picture of what methods prefer; sources of one colour are merged."""
     if inputs.methods is None:
         return []
     places = source_colours(len(inputs.methods.sources))

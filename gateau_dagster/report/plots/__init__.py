@@ -1,6 +1,4 @@
-"""Draw the plots of the report and of Dagster's metadata. Each function returns a Figure; `to_svg` and `to_png` return
-bytes.
-"""
+"""Draw the plots of the report and of Dagster's metadata, as Figures that `to_svg` and `to_png` turn into bytes."""
 
 from gateau_dagster.plotting import PNG_LIMIT, as_markdown_image, to_png, to_svg
 from gateau_dagster.report.plots.agreement_plots import (

@@ -106,9 +106,7 @@ def agreement_by_length(comparison: MethodComparison, reference: str) -> Figure:
 
 
 def disputed_ranks(comparison: MethodComparison) -> Figure:
-    """Draw the rank of the most disputed samples under each method: one row per sample, cells as shares of scored
-    samples.
-    """
+    """Draw each method's ranks of the most disputed samples: one row per sample, cells as shares of scored samples."""
     order = similar_first(spearman_matrix(comparison.names, comparison.pairs))
     scored = np.array([comparison.methods[row].scored for row in order])
     ranks = np.array(

@@ -119,9 +119,7 @@ def _level_lines(axis: Axes, models: pl.DataFrame) -> None:
 
 
 def outcome_bars(found: Sequence[Outcomes], *, title: str, reference: str) -> Figure:
-    """Draw for each model the shares of questions that it answers better than the reference, equally well, and
-    worse.
-    """
+    """Draw per model the shares of questions that it answers better than the reference, equally well, and worse."""
     names = [shortened(each.name) for each in found]
     shares = [(each.better, each.equal, each.worse) for each in found]
     than = f"than {shortened(reference)}"
@@ -154,9 +152,7 @@ def three_shares(
 
 
 def ratings(means: pl.DataFrame, *, lowest: float, highest: float) -> Figure:
-    """Draw a judge's ratings of the best and the worst samples, one row per characteristic; see
-    characteristics.mean_ratings.
-    """
+    """Draw a judge's ratings of the best and worst samples, one row per characteristic, from `mean_ratings`."""
     figure, (axis,) = new_figure("Best and worst samples by a judge", width=8.2, height=1.2 + 0.42 * means.height)
     for shift, part, colour in ((0.13, "best", SELECTED), (-0.13, "worst", BASE)):
         known = means.with_columns(place=means.height - 1 + shift - pl.int_range(means.height)).drop_nulls(part)

@@ -58,9 +58,7 @@ def alpha_curves(sweep: AlphaSweep) -> Figure:
 
 
 def segment_length_curves(sweep: SegmentLengthSweep) -> Figure:
-    """Draw the agreement with the ranking at the configured segment length, and AUROC with a ground truth, over the
-    length.
-    """
+    """Draw agreement with the configured segment length's ranking, and AUROC with a ground truth, over the length."""
     measured = any(point.auroc is not None for point in sweep.points)
     panels = _panels("length", sweep.chosen, measured=measured)
     figure, axes = new_figure("What the segment length changes", columns=len(panels), height=3.0)
@@ -142,9 +140,7 @@ def method_profiles(comparison: MethodComparison) -> Figure:
 
 
 def source_colours(count: int) -> list[int]:
-    """Return the index in `SOURCES` of each of `count` sources; sources without a colour of their own take the last
-    one.
-    """
+    """Return the index in `SOURCES` of each of `count` sources; those without their own colour take the last one."""
     return [min(number, len(SOURCES) - 1) for number in range(count)]
 
 
@@ -310,9 +306,7 @@ def terms_scatter(scores: pl.DataFrame, *, preset: str, far: pl.Series | None = 
 
 
 def context_lengths(scores: pl.DataFrame, *, selected: pl.Series, unit: str = "tokens") -> Figure:
-    """Draw the shares of all and of the selected samples by `context_<unit>`. `selected`: boolean, one value per
-    row.
-    """
+    """Draw the shares of all and of selected samples by `context_<unit>`. `selected`: boolean, one value per row."""
     figure, (axis,) = new_figure("Context length: selected samples against all", height=3.2)
     everything, chosen = (finite(frame, f"context_{unit}") for frame in (scores, scores.filter(selected)))
     if everything.size == 0:

@@ -47,9 +47,7 @@ def histogram(values: NDArray[np.float64], *, name: str, cut: float | None = Non
 
 
 def shares(amounts: Sequence[tuple[str, float]], *, name: str) -> str:
-    """Return Markdown of one bar per name with an amount >= 0, as shares of the sum; the smallest are merged into
-    one.
-    """
+    """Return Markdown of one bar per name with an amount >= 0, as shares of the sum; the smallest are merged."""
     total = sum(amount for _, amount in amounts)
     if total <= 0:
         return f"there is no {name}"
@@ -66,9 +64,7 @@ def shares(amounts: Sequence[tuple[str, float]], *, name: str) -> str:
 
 
 def bars(chart: PageChart) -> str:
-    """Return Markdown of a bar from 0 for each amount, with its interval; the last ones are left out if they do not
-    fit.
-    """
+    """Return Markdown of a bar from 0 per amount, with its interval; the last ones are left out if they do not fit."""
     amounts = [each for each in chart.amounts if isfinite(each.value)]
     if not amounts:
         return f"no {chart.name} is known"

@@ -75,9 +75,7 @@ SMOOTH_ABOVE = 30
 
 
 def training_curve(log: Sequence[Mapping[str, Any]]) -> Figure:
-    """Draw loss and learning rate by optimiser step. Each entry of `log`: `step`, and `loss` or `learning_rate` or
-    both.
-    """
+    """Draw loss and learning rate by optimiser step. Entries of `log`: `step`, and `loss`, `learning_rate` or both."""
     figure, (left, right) = new_figure("Fine-tuning on the selected samples", columns=2, height=3.2)
     _line(left, log, "loss", CHECKPOINT)
     label(left, x="optimiser step", y="loss (nats per response token)", title="loss")
@@ -87,9 +85,7 @@ def training_curve(log: Sequence[Mapping[str, Any]]) -> Figure:
 
 
 def curve(log: Sequence[Mapping[str, Any]], key: str) -> tuple[list[float], list[float]]:
-    """Return steps and finite values of `key`, in step order; for a step logged twice (resumed run) the last entry
-    counts.
-    """
+    """Return steps and finite values of `key`, in step order; the last entry of a step counts (resumed runs)."""
     values = {float(entry["step"]): float(entry[key]) for entry in log if entry.get(key) is not None}
     points = sorted((step, value) for step, value in values.items() if np.isfinite(value))
     return [step for step, _ in points], [value for _, value in points]
@@ -153,9 +149,7 @@ def _sequence_lengths(axis: Axes, sequences: pl.DataFrame) -> None:
 
 
 def _groups(sequences: pl.DataFrame) -> pl.DataFrame:
-    """Return the sums per origin and source, ordered by the largest of their shares; many small ones are merged into
-    one.
-    """
+    """Return the sums per origin and source, ordered by the largest of their shares; many small ones are merged."""
     groups = sequences.group_by("origin", "source").agg(
         pl.len().alias("sequences"),
         pl.col("tokens").sum(),
