@@ -1,4 +1,4 @@
-"""Tables on a local path or on S3, written atomically and stamped with what they were made from."""
+"""Store tables on a local path or on S3, written atomically and stamped with their inputs."""
 
 from gateau_dagster.storage.stamp import Stamp
 from gateau_dagster.storage.store import Store

@@ -1,4 +1,4 @@
-"""Digests of what a table or a model holds, independent of how and when it was written."""
+"""Compute digests of the content of tables and models, independent of how and when they were written."""
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,7 +11,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute
 
-pc: Any = pyarrow.compute  # its functions are made at import time, so that no type checker knows them
+pc: Any = pyarrow.compute  # its functions are created at import time, so type checkers do not know them
 Rows = TypeVar("Rows", pl.DataFrame, pl.Series)
 GROUP_BYTES, GROUP_ROWS = 64 * 2**20, 2**20
 _READERS = 8
@@ -51,7 +51,7 @@ def _text_column(column: pl.Series) -> Iterator[Any]:
 
 
 def _canonical_bytes(chunks: Sequence[Any]) -> Iterator[Any]:
-    """Yield which values of an array in chunks are null, then the others; lengths first where they differ."""
+    """Yield the null mask of an array in chunks, then its other values; lengths first if they differ."""
     yield np.packbits(np.concatenate([chunk.is_valid().to_numpy(zero_copy_only=False) for chunk in chunks]))
     values = [chunk.drop_null() if chunk.null_count else chunk for chunk in chunks]
     kind = values[0].type
@@ -88,7 +88,7 @@ def _text_bytes(chunks: Sequence[Any]) -> Iterator[Any]:
 
 
 def _joined(values: Any) -> Iterator[Any]:
-    """Yield the content of a large_binary array without nulls, where it lies in memory."""
+    """Yield the content of a large_binary array without nulls, without copying."""
     if len(values):
         _, offset_buffer, data = values.buffers()
         offsets = np.frombuffer(offset_buffer, dtype=np.int64)[values.offset : values.offset + len(values) + 1]
@@ -112,7 +112,7 @@ def rows_digest(frame: pl.DataFrame) -> str:
 
 
 RECORDS = frozenset({"training_log.json", "README.md"})
-"""Files of a model's folder that hold times, or are written for people: the model is the same without them."""
+"""Files of a model's folder that hold times, or are written for people; the model's content excludes them."""
 _STAMP = "gateau.json"
 
 

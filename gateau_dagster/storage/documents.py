@@ -1,4 +1,4 @@
-"""Outputs that are no tables: the report's page and the checkpoint's folder, each with a stamp beside its content."""
+"""Store outputs that are no tables: the report's page and the checkpoint's folder, each with a stamp."""
 
 import hashlib
 import shutil
@@ -39,10 +39,11 @@ def write_document(store: Store, name: str, text: str, stamp: Stamp) -> None:
 
 
 def document_stamp(store: Store, name: str, cache: Path | None = None) -> Stamp | None:
-    """Return the stamp of a document; None when a file is missing or damaged: the document, its stamp, or one of those
-    that it loads.
+    """Return the stamp of a document; None if the document, its stamp, or a file that it loads is missing or damaged.
 
     Args:
+        store: that holds the document.
+        name: of the document.
         cache: see `beside`.
     """
     stamp = _read_stamp(store, _document_stamp(name))
@@ -61,8 +62,7 @@ def document_stamp(store: Store, name: str, cache: Path | None = None) -> Stamp 
 
 
 def loaded_files(store: Store, name: str) -> Mapping[str, str]:
-    """Return the files that a document in the store loads, with their versions when they were written; empty where no
-    stamp names them."""
+    """Return the files that a document in the store loads, with their versions when written; empty without a stamp."""
     stamp = _read_stamp(store, _document_stamp(name))
     return {} if stamp is None else stamp.files
 
@@ -70,15 +70,17 @@ def loaded_files(store: Store, name: str) -> Mapping[str, str]:
 def beside(files: Files, folder: str, cache: Path | None = None) -> dict[str, str]:
     """Return the version of each file in a folder of a store, by its name in the store.
 
-    A version is the MD5 (hex) of the content; on S3 the ETag, which is the same for an object that was written by one
+    A version is the MD5 (hex) of the content. On S3 it is the ETag, which equals the MD5 for an object written by one
     request and without a key of KMS.
 
     Args:
-        cache: JSON file that remembers versions: a local file is not read again while its size and times stay. None:
-            all are read.
+        files: of the store.
+        folder: in the store.
+        cache: JSON file with known versions: a local file is not read again while its size and times stay. None: all
+            are read.
 
     Raises:
-        GateauError, TransientError: see `Files.write`.
+        GateauError, TransientError: for the reasons of `Files.write`.
     """
     if not files.is_local:
         return {name: tag.strip('"') for name, tag in files.versions(folder).items()}
@@ -97,7 +99,7 @@ def beside(files: Files, folder: str, cache: Path | None = None) -> dict[str, st
 
 
 def content_version(data: bytes) -> str:
-    """Return what `beside` has for a local file of this content."""
+    """Return the version that `beside` gives a local file with this content."""
     return hashlib.md5(data, usedforsecurity=False).hexdigest()
 
 
@@ -109,8 +111,8 @@ def read_document(store: Store, name: str) -> str:
     """Return the text of a document.
 
     Raises:
-        DamagedTableError: it is not what was written.
-        GateauError: it is not there.
+        DamagedTableError: it differs from what was written.
+        GateauError: it does not exist.
     """
     address = store.files.address(name)
     try:
@@ -123,16 +125,16 @@ def read_document(store: Store, name: str) -> str:
 
 
 def _is_whole(stamp: Stamp, data: bytes) -> bool:
-    """Return whether this is what the stamp names; stamps of early releases name nothing."""
+    """Return whether the content matches the stamp; stamps of early releases contain no digest."""
     return stamp.content in ("", hashlib.sha256(data).hexdigest())
 
 
 def publish_folder(store: Store, folder: Path, name: str, stamp: Stamp) -> None:
-    """Make a finished local folder the store's `<root>/<name>/`; afterwards `folder` is gone.
+    """Move a finished local folder to the store's `<root>/<name>/`; afterwards `folder` is gone.
 
-    Locally the last step is a rename, before which the lease is proved; killed before it, `finish_publishing` does what
-    is left. S3 has no such step: the stamp goes first and comes back last, and a folder without a stamp counts as
-    missing; `folder` stays until then.
+    Locally the last step is a rename, before which the lease is proved; after a kill before it, `finish_publishing`
+    completes the work. S3 has no such step. There the stamp is removed first and written last, and a folder without a
+    stamp counts as missing; `folder` stays until then.
     """
     with readable_failures(f"write {store.files.address(name)}"):
         if store.files.is_local:
@@ -149,7 +151,7 @@ def publish_folder(store: Store, folder: Path, name: str, stamp: Stamp) -> None:
 
 
 def finish_publishing(store: Store, name: str) -> None:
-    """Complete what a kill in the middle of `publish_folder` left: the new folder if it is whole, else the old one."""
+    """Complete a `publish_folder` that was killed: keep the new folder if it is whole, else restore the old one."""
     if not store.files.is_local:
         return
     target = Path(store.files.address(name))
@@ -161,23 +163,23 @@ def finish_publishing(store: Store, name: str) -> None:
 
 
 def remove_folder(store: Store, name: str) -> None:
-    """Remove a published folder; killed in the middle, what is left has no stamp and counts as missing."""
+    """Remove a published folder; after a kill, the rest has no stamp and counts as missing."""
     store.files.remove(f"{name}/{_FOLDER_STAMP}")
     store.files.remove(name)
 
 
 def folder_stamp(store: Store, name: str) -> Stamp | None:
-    """Return the stamp of a published folder; None when it is missing or incomplete."""
+    """Return the stamp of a published folder; None if it is missing or incomplete."""
     return _read_stamp(store, f"{name}/{_FOLDER_STAMP}")
 
 
 def changed_records(store: Store, name: str) -> list[str]:
-    """Return the README.md and training_log.json of a published model that are not what its training wrote.
+    """Return the README.md and training_log.json of a published model that differ from what its training wrote.
 
-    One that was removed is none of them, and those of a model of an earlier release are unknown.
+    A removed file does not count, and those of a model of an earlier release are unknown.
 
     Raises:
-        GateauError, TransientError: see `Files.write`.
+        GateauError, TransientError: for the reasons of `Files.write`.
     """
     stamp, changed = folder_stamp(store, name), []
     for file in sorted(RECORDS.intersection(() if stamp is None else stamp.files)):
@@ -189,14 +191,14 @@ def changed_records(store: Store, name: str) -> list[str]:
 
 
 def fetched_folder(store: Store, name: str, scratch: Path) -> Path:
-    """Return a published folder on this machine, each file as it was written: itself on a local store, else a copy.
+    """Return a published folder on this machine, verified: itself on a local store, else a copy.
 
-    The copy is kept in `scratch` for the next time; a damaged one is fetched again before the store's own is blamed,
-    which then loses its stamp, so that it counts as missing.
+    The copy is kept in `scratch` for later calls. A damaged copy is fetched again first. If the store's own folder is
+    damaged, it loses its stamp, so that it counts as missing.
 
     Raises:
-        DamagedTableError: a file in the store is another one, or is missing.
-        GateauError, TransientError: see `Files.write`; FileNotFoundError when there is no such folder.
+        DamagedTableError: a file in the store differs, or is missing.
+        GateauError, TransientError: for the reasons of `Files.write`. FileNotFoundError: there is no such folder.
     """
     stamp = folder_stamp(store, name)
     folder = _kept_copy(store, name, scratch, "" if stamp is None else stamp.content)
@@ -218,7 +220,7 @@ def fetched_folder(store: Store, name: str, scratch: Path) -> Path:
 
 
 def _kept_copy(store: Store, name: str, scratch: Path, content: str) -> Path:
-    """Return the folder, or its copy in `scratch`; a note beside that names the content of the copy."""
+    """Return the folder, or its copy in `scratch`; a note beside the copy names its content."""
     if store.files.is_local:
         return local_copy(store.files, name, scratch)
     note = _note(scratch, name)
@@ -235,7 +237,7 @@ def _note(scratch: Path, name: str) -> Path:
 
 
 def _is_as_written(folder: Path, stamp: Stamp) -> bool:
-    """Return whether each file has the content that the stamp names; read once a process while size and time stay."""
+    """Return whether each file has the content that the stamp names; read once per process while size and time stay."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     seen = (folder, stamp.content, *((file, file.stat().st_size, file.stat().st_mtime_ns) for file in files))
     if seen not in _as_written and model_content(file_digests(folder)) == stamp.content:
@@ -267,9 +269,9 @@ def _aside(target: Path) -> Path:
 
 
 def _stage(new: Path, target: Path, stamp: Stamp, fence: Fence) -> None:
-    """Brings the folder beside its place, on the same disk; there it is whole if its stamp is with it.
+    """Move the folder next to its target, on the same disk, with its stamp, which marks it as whole.
 
-    Until the lease is proved it has a name with the lease's number, which a take-over changes: see `fence`.
+    Before the lease is proved, its name contains the lease's number, which a take-over removes: see `fence`.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     if not fence.tokens:
@@ -303,7 +305,7 @@ def _write_stamp(folder: Path, stamp: Stamp) -> None:
 
 
 def _swap(target: Path) -> None:
-    """Puts the staged folder in its place; the old one steps aside first, since a full folder cannot be replaced."""
+    """Move the staged folder to its target; the old one is renamed first, since a full folder cannot be replaced."""
     old = _aside(target)
     if target.exists():
         if old.exists():
@@ -311,7 +313,7 @@ def _swap(target: Path) -> None:
         target.rename(old)
     try:
         _staged(target).rename(target)
-    except FileNotFoundError:  # who took over the store has put it there, and this its folder aside
+    except FileNotFoundError:  # the new owner of the store has moved both folders
         if old.exists() and not target.exists():
             old.rename(target)
         raise
@@ -320,7 +322,7 @@ def _swap(target: Path) -> None:
 
 
 def _discard(folder: Path) -> None:
-    """Removes a folder; renamed first, so that half of it is never taken for the whole."""
+    """Remove a folder; it is renamed first, so that half of it is never taken for the whole."""
     doomed = folder.with_name(f".{folder.name}.discarded")
     if doomed.exists():
         shutil.rmtree(doomed)

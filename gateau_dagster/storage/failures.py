@@ -1,4 +1,4 @@
-"""Turns failures of disks and servers into messages that name the cause and the cure."""
+"""Convert failures of disks and servers to messages that name the cause and the remedy."""
 
 import errno
 import os
@@ -29,7 +29,7 @@ _OS_CURES = {
     errno.EMFILE: "this process may not open more files. Raise the limit (ulimit -n 1024), then run again.",
     errno.ENOTDIR: "a part of the path is a file, not a folder.",
 }
-# A file system that is on another machine, in the words of this one.
+# Errors of a file system on another machine, by their number on this one.
 _OF_A_NETWORK = {
     getattr(errno, name)
     for name in ("EREMOTEIO", "EHOSTUNREACH", "EHOSTDOWN", "ENETUNREACH", "ENETDOWN", "ETIMEDOUT")
@@ -43,9 +43,9 @@ _FULL_DISK = ("No space left on device", "database or disk is full")
 
 @dataclass(frozen=True, kw_only=True)
 class _Cause:
-    """A failure of a server, told by the names of its classes, by the answer's status or by words of its message.
+    """A failure of a server, identified by the names of its classes, by the answer's status or by words of its message.
 
-    By name, so that no client of a server needs to be imported for work on a local disk.
+    Class names avoid the import of a server's client for work on a local disk.
     """
 
     classes: frozenset[str] = frozenset()
@@ -56,7 +56,7 @@ class _Cause:
 
     def of(self, error: BaseException) -> bool:
         """Return whether the error has this cause."""
-        text = "" if getattr(error, "filename", None) else str(error)  # a file may be called anything
+        text = "" if getattr(error, "filename", None) else str(error)  # a file may have any name
         return self.by_kind(error) or any(word in text for word in self.words)
 
     def by_kind(self, error: BaseException) -> bool:
@@ -118,14 +118,14 @@ _SERVER_CAUSES = (
         cure="HF_HUB_OFFLINE is set. Unset it, or download the file and give its path.",
     ),
     _Cause(
-        classes=frozenset({"HTTPError"}),  # the base of huggingface_hub's errors and of those of the client below it
+        classes=frozenset({"HTTPError"}),  # the base of huggingface_hub's errors and of its HTTP client's
         kind=TransientError,
         cure="the Hugging Face hub cannot be used ({text}). Check the network, HF_ENDPOINT and HF_TOKEN, then run "
         "again.",
     ),
     _NO_BUCKET,
     _Cause(
-        classes=frozenset({"PermissionError"}),  # without a number: one of the system's own was told before
+        classes=frozenset({"PermissionError"}),  # without a number: the system's own was handled before
         words=("InvalidAccessKeyId", "SignatureDoesNotMatch", "AccessDenied", "Forbidden"),
         cure="access denied ({text}). Check the credentials and the bucket policy.",
     ),
@@ -137,7 +137,7 @@ _ANY_OF_A_SERVER = _Cause(
     cure="the storage server cannot be used ({text}). Check the address, AWS_ENDPOINT_URL and the credentials, then "
     "run again.",
 )
-# What has to be there and is not, by the beginning of its address.
+# Messages for missing inputs, by the prefix of the address.
 _MISSING = {
     S3: "there is no such file. Check the address and AWS_ENDPOINT_URL.",
     HUB: "the Hugging Face hub has no such data set, revision or file. Check the name, and set HF_TOKEN if it is "
@@ -150,12 +150,12 @@ _ADDRESSES = {S3: "s3://bucket/folder/file", HUB: "hf://datasets/owner/name/file
 
 @contextmanager
 def readable_failures(action: str) -> Iterator[None]:
-    """Run an access to storage; `action` says what was tried, as in "write s3://bucket/cam/03.parquet".
+    """Run an access to storage; `action` names it in messages, such as "write s3://bucket/cam/03.parquet".
 
     Raises:
         TransientError: the server could not be reached or is overloaded; trying again may help.
         GateauError: it will fail again: disk full, no rights, no bucket, wrong credentials.
-        FileNotFoundError: as it was; that a file is not there can be an answer.
+        FileNotFoundError: unchanged, since a missing file may be an answer.
     """
     try:
         yield
@@ -176,11 +176,11 @@ def readable_failures(action: str) -> Iterator[None]:
 
 @contextmanager
 def readable_input(address: str) -> Iterator[None]:
-    """Run the reading of what has to be there; failures are those of `readable_failures`.
+    """Read required input, with the failures of `readable_failures`.
 
     Raises:
         TransientError: trying again may help.
-        GateauError: it will not. No OSError is left, so that damaged content can be told from a lost disk or server.
+        GateauError: it will not. No OSError passes, so that damaged content differs from a lost disk or server.
     """
     place = next(beginning for beginning in _MISSING if address.startswith(beginning))
     try:
@@ -201,11 +201,11 @@ def readable_input(address: str) -> Iterator[None]:
 
 
 def explained(error: Exception, action: str) -> Exception:
-    """Return the failure as a GateauError or TransientError where its cause is known, else unchanged."""
+    """Return the failure as a GateauError or TransientError if its cause is known, else unchanged."""
     links = [*_chain(error)]
     made = (
         *(_of_disk(link, action) or _first(_SERVER_CAUSES, link, action) for link in links),
-        *(_of_connection(link, action) for link in links),  # s3fs turns an answer into an error of the system
+        *(_of_connection(link, action) for link in links),  # s3fs converts an answer to a system error
         *(_first((_ANY_OF_A_SERVER,), link, action) for link in (error, error.__cause__)),
     )
     return next((found for found in made if found is not None), error)
@@ -214,14 +214,14 @@ def explained(error: Exception, action: str) -> Exception:
 def explained_by_system(error: Exception, action: str) -> Exception:
     """Explain a failure of work that is no access to storage.
 
-    Only what the operating system said counts, and what only the client of a storage server raises; see `explained`.
+    Only errors of the operating system count, and those that only a storage client raises; see `explained`.
     """
     made = (of(link, action) for link in _chain(error) for of in (_of_disk, _of_memory, _of_connection, _of_client))
     return next((found for found in made if found is not None), error)
 
 
 def _first(causes: Sequence[_Cause], error: BaseException | None, action: str) -> GateauError | None:
-    """Return what the first of the causes that fits makes of an error of a server's client."""
+    """Return the explanation by the first matching cause, or None."""
     found = None if error is None else next((cause for cause in causes if cause.of(error)), None)
     return (
         None
@@ -248,20 +248,21 @@ def is_gated(error: BaseException) -> bool:
 def hub_model_failure(  # noqa: PLR0911  one answer after the other
     error: BaseException, *, place: str, name: str, revision: str | None
 ) -> GateauError | None:
-    """Return what the hub's answer about a model means, and what to do.
+    """Return an explanation of the hub's answer about a model, and what to do.
 
     Args:
+        error: that the client raised.
         place: of the model's section in the configuration.
         name: of the model on the hub.
         revision: as configured.
 
     Returns:
-        A TransientError where the hub may answer otherwise later; None where it did not answer at all.
+        A TransientError if the hub may answer otherwise later; None if it did not answer at all.
     """
     for link in _chain(error):
         kinds = {each.__name__ for each in type(link).__mro__}
         status = getattr(getattr(link, "response", None), "status_code", None)
-        # A gated repository is told as one that was not found.
+        # The error of a gated repository is a subclass of that of a missing one.
         if "GatedRepoError" in kinds:
             return GateauError(
                 f"{place}.path: {name} is gated on the Hugging Face hub, and this account may not read it. Sign in at "
@@ -305,14 +306,14 @@ def hub_model_failure(  # noqa: PLR0911  one answer after the other
 def _of_disk(link: BaseException, action: str) -> GateauError | None:
     if isinstance(link, OSError) and link.errno in _OS_CURES:
         return GateauError(f"Cannot {action}: {_OS_CURES[link.errno]}")
-    # Polars and SQLite (Dagster's records) have errors of their own for it.
+    # Polars and SQLite (Dagster's records) have their own errors for it.
     if any(words in str(link) for words in _FULL_DISK):
         return GateauError(f"Cannot {action}: {_OS_CURES[errno.ENOSPC]}")
     return _of_sqlite(link, action)
 
 
 def _of_sqlite(link: BaseException, action: str) -> GateauError | None:
-    """Return what SQLite meant where a limit on this process explains it: it tells no cause."""
+    """Explain an SQLite error by a limit on this process, since SQLite names no cause."""
     if not any(f"{kind.__module__}.{kind.__name__}" == "sqlite3.OperationalError" for kind in type(link).__mro__):
         return None
     if "unable to open database file" in str(link) and _limit(resource.RLIMIT_NOFILE) < _FEW_FILES:
@@ -328,7 +329,7 @@ def _limit(kind: int) -> float:
 
 
 def check_address_space() -> None:
-    """Check, before the libraries are loaded, that they may map enough: some of them abort the process otherwise.
+    """Check, before libraries are loaded, that they may map enough memory: some would abort the process.
 
     Raises:
         GateauError: a limit leaves too little.
@@ -360,7 +361,7 @@ def _of_client(link: BaseException, action: str) -> GateauError | None:
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield the error and what it was raised from."""
+    """Yield the error and its causes."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))

@@ -1,20 +1,20 @@
-"""Fence the commits of a store: who lost the lease writes nothing more, however long it was stopped in between.
+"""Fence the commits of a store: a run that lost the lease writes nothing more, however long it was stopped.
 
 A commit has three steps: create a temporary that names the lease, prove the lease, commit. On a disk the temporary is a
-file beside its target and the commit a rename. On S3 a small object is put below `_commits/` and copied to its place by
-the server; a large one is an upload in parts, with a note below `_commits/` that names it, and is completed.
+file beside its target and the commit a rename. On S3 a small object is put below `_commits/`, and the server copies it
+to its place. A large one is an upload in parts, named by a note below `_commits/`, and is completed.
 
 A take-over has three steps, too: create the next lease, remove the old one, remove what names the old one (`sweep`). So
-there is no window between a proof and its commit. A proof that succeeds comes before the removal of the lease; its
+there is no window between a proof and its commit. A proof that succeeds precedes the removal of the lease. Its
 temporary is then older than the sweep, which removes it. The late rename, copy or completion has nothing to commit and
-fails; an earlier one is done before the new owner reads the first table. No clock takes part.
+fails. An earlier commit precedes the new owner's first read. No clock takes part.
 
-A removal has no such step: it proves the lease, file by file on a disk, just before the system call, and removes what
-it listed before by name. That leaves a window of one call, in which a stopped process may still remove a file of its
+A removal has no such step. It proves the lease just before the system call, file by file on a disk, and removes by name
+what it listed before. That leaves a window of one call, in which a stopped process may still remove a file of its
 successor.
 
-The owner's tokens are kept by process; processes that it starts inherit them in their environment, and others adopt
-them. A process without tokens, as a library's user has it, writes without proofs.
+The owner's tokens are kept per process; its children inherit them in their environment, and other processes adopt them.
+A process without tokens, such as a library user's, writes without proofs.
 """
 
 import errno
@@ -44,7 +44,7 @@ class LeaseLostError(GateauError):
 
 @dataclass(frozen=True, kw_only=True)
 class Token:
-    """A lease that its owner can prove: its number, and the id that is written in it."""
+    """A lease that its owner can prove: its number, and its id."""
 
     root: str
     number: int
@@ -52,7 +52,7 @@ class Token:
 
     @property
     def name(self) -> str:
-        """The lease's file, relative to the root."""
+        """Return the lease's file, relative to the root."""
         return lease_name(self.number)
 
 
@@ -85,17 +85,18 @@ def exported() -> str:
 
 
 def adopt(text: str) -> None:
-    """Take over the tokens that `exported` returned in the process that this one works for."""
+    """Adopt the tokens that `exported` returned in the process that this one works for."""
     if text:
         _process.tokens = _parsed(text)
 
 
 @contextmanager
 def holding(token: Token, *, alone: bool) -> Iterator[None]:
-    """Prove this token at each commit of this process and of those that it starts within the block.
+    """Prove this token at each commit of this process and of its children within the block.
 
     Args:
-        alone: whether it takes the place of the tokens that the process has, else it joins them.
+        token: to be proved.
+        alone: whether it replaces the tokens of the process; otherwise it joins them.
     """
     before, variable = _process.tokens, os.environ.get(_VARIABLE)
     _process.tokens = [*([] if alone else before), token]
@@ -109,7 +110,7 @@ def holding(token: Token, *, alone: bool) -> Iterator[None]:
 
 @contextmanager
 def acting_as(*tokens: Token) -> Iterator[None]:
-    """Within the block this thread proves these tokens, and not those of the process."""
+    """Make this thread prove these tokens instead of those of the process, within the block."""
     earlier = _instead.set(tokens)
     try:
         yield
@@ -118,7 +119,7 @@ def acting_as(*tokens: Token) -> Iterator[None]:
 
 
 def lost(message: str) -> None:
-    """Remember that this process lost its lease: its last line says so."""
+    """Record that this process lost its lease, for its last line."""
     _process.loss = message
 
 
@@ -128,7 +129,7 @@ def loss() -> str:
 
 
 def loss_message(root: str, taken_by: str = "another run") -> str:
-    """Return the one line with which a run ends that lost its lease."""
+    """Return the last line of a run that lost its lease."""
     return (
         f"This run did not renew its lease of {root} in time (was the machine asleep, or the store out of reach?), and "
         f"{taken_by} has taken over. What was computed before is kept. Run again when the other run has ended."
@@ -139,7 +140,8 @@ class Fence:
     """The proof of the tokens that count for one store; see the module.
 
     Args:
-        read: returns the content of a file of the store; raises FileNotFoundError where there is none.
+        root: of the store.
+        read: returns the content of a file of the store; raises FileNotFoundError if it is missing.
     """
 
     def __init__(self, root: str, read: Callable[[str], bytes]) -> None:
@@ -149,7 +151,7 @@ class Fence:
 
     @property
     def mark(self) -> str:
-        """The numbers of the leases, as temporaries name them; empty where there is nothing to prove."""
+        """Return the numbers of the leases, as in the names of temporaries; empty if there is nothing to prove."""
         return _MARK + "-".join(str(token.number) for token in self.tokens) if self.tokens else ""
 
     def prove(self) -> None:
@@ -171,16 +173,16 @@ class Fence:
         for _ in range(_READS):
             try:
                 return self._read(name)
-            except OSError as error:  # its owner replaced it on another machine, just between a network disk's steps
+            except OSError as error:  # the owner on another machine replaced it between the steps of a network disk
                 if error.errno != errno.ESTALE:
                     raise
         return self._read(name)
 
     @contextmanager
     def committing(self) -> Iterator[None]:
-        """Prove the lease before the commit within the block, and where that failed: the temporary may have been swept.
+        """Prove the lease before the commit in the block, and again after an OSError.
 
-        Servers differ in what they answer to a commit of what is gone.
+        A take-over may have swept the temporary, and servers differ in their answers to a commit of a removed object.
 
         Raises:
             LeaseLostError: another run has taken over.
@@ -194,7 +196,7 @@ class Fence:
 
 
 def _is_other(data: bytes) -> bool:
-    """Whether this is the lease of somebody else; a damaged one is whose number it has, and is written again."""
+    """Return whether the lease belongs to another owner; a damaged one belongs to its number's, who writes it again."""
     try:
         content = json.loads(data)
     except (ValueError, RecursionError):
@@ -203,7 +205,7 @@ def _is_other(data: bytes) -> bool:
 
 
 def roots_to_prove() -> list[str]:
-    """Return the stores whose leases this process has, once in some seconds; else none. For work outside a store."""
+    """Return the stores whose leases this process has, every few seconds; else none. For work outside a store."""
     now = time.clock_gettime(_CLOCK)
     with _process.lock:
         if now - _process.looked < _SECONDS_BETWEEN_LOOKS:
@@ -213,7 +215,7 @@ def roots_to_prove() -> list[str]:
 
 
 def numbers_in(name: str) -> Sequence[int]:
-    """Return the leases that the name of a temporary names; none for any other name."""
+    """Return the leases that a temporary's name contains; empty for any other name."""
     for part in name.split("."):
         numbers = part.removeprefix(_MARK).split("-") if part.startswith(_MARK) else []
         if numbers and all(number.isdecimal() for number in numbers):

@@ -1,4 +1,4 @@
-"""Atomic files on a local path or on S3: a reader sees the old content or the new, never half of one."""
+"""Read and write atomic files on a local path or on S3: a reader sees the old content or the new, never half of one."""
 
 import errno
 import io
@@ -22,16 +22,16 @@ from gateau_dagster.storage.objects import create_object, replace_object, sweep_
 from gateau_dagster.storage.remote import filesystem
 
 _CHUNK_BYTES = 32 * 2**20
-_REMOVALS = 5  # S3 may answer that all went well and keep some of the objects
-# Large objects too: of a body that is cut short s3fs asks for the rest, of one of many ranges it does not.
+_REMOVALS = 5  # S3 may report success and keep some of the objects
+# Also for large objects: s3fs resumes a truncated body, but not one of several ranges.
 _WHOLE: dict[str, Any] = {"max_concurrency": 1}
 
 
 class Files:
-    """The few file operations the store needs, below `root` (a local folder or s3://bucket/prefix).
+    """The file operations of the store, below `root` (a local folder or s3://bucket/prefix).
 
-    Where this process has a lease of the root, whatever replaces, renames or removes a file proves it first, and raises
-    LeaseLostError where another run has taken over; see `fence`.
+    If this process has a lease of the root, each replacement, renaming and removal proves it first. It raises
+    LeaseLostError if another run has taken over; see `fence`.
     """
 
     def __init__(self, root: str) -> None:
@@ -40,7 +40,7 @@ class Files:
 
     @cached_property
     def filesystem(self) -> AbstractFileSystem:
-        """The fsspec file system; see `remote.filesystem`."""
+        """Return the fsspec file system; see `remote.filesystem`."""
         with readable_failures(f"open {self.root}"):
             try:
                 return filesystem(self.root)
@@ -57,17 +57,17 @@ class Files:
 
     @property
     def fence(self) -> Fence:
-        """Return what this process, or thread, has to prove at a commit."""
+        """Return the fence that this process, or thread, proves at a commit."""
         return Fence(self.root, self._read_lease)
 
     def _read_lease(self, name: str) -> bytes:
         return Path(self.address(name)).read_bytes() if self.is_local else self.read(name)
 
     def sweep(self, is_dead: Callable[[int], bool]) -> None:
-        """Removes what was about to be committed under a lease that is dead, so that it never is.
+        """Remove pending commits under a dead lease, so that they never happen.
 
         Raises:
-            GateauError, TransientError: as for `write`.
+            GateauError, TransientError: for the reasons of `write`.
         """
         with readable_failures(f"take over {self.root}"):
             if self.is_local:
@@ -76,7 +76,7 @@ class Files:
                 sweep_objects(self.filesystem, self.root, is_dead)
 
     def write(self, name: str, data: bytes) -> None:
-        """Replaces the file in one step.
+        """Replace the file in one step.
 
         Raises:
             GateauError: the disk is full, there is no bucket, no right to write, ...
@@ -90,10 +90,10 @@ class Files:
                 replace_object(self.filesystem, self.address(name), pieces, self.fence, self.root)
 
     def check_writable(self) -> None:
-        """Whether files can be written below the root; leaves none behind, and makes no folder.
+        """Check that files can be written below the root; leave none behind, and make no folder.
 
         Raises:
-            GateauError, TransientError: as for `write`.
+            GateauError, TransientError: for the reasons of `write`.
         """
         if not self.is_local:
             probe = f".gateau-probe-{uuid.uuid4().hex}"
@@ -109,10 +109,11 @@ class Files:
                 pass
 
     def create(self, name: str, data: bytes) -> bool:
-        """Writes the file in one step if there is none; whether this call made it. Of many calls at once, one did.
+        """Write the file in one step unless it exists; return whether this call made it. Of concurrent calls, one
+        succeeds.
 
         Raises:
-            GateauError, TransientError: as for `write`.
+            GateauError, TransientError: for the reasons of `write`.
         """
         with self._writing(name):
             if self.is_local:
@@ -121,7 +122,7 @@ class Files:
 
     @contextmanager
     def _writing(self, name: str) -> Iterator[None]:
-        """Explain failures of a write; what is not there on a disk is the folder."""
+        """Explain failures of a write; on a disk, a missing file means a missing folder."""
         try:
             with readable_failures(f"write {self.address(name)}"):
                 yield
@@ -134,10 +135,10 @@ class Files:
             ) from error
 
     def write_by(self, name: str, fill: Callable[[Path], None]) -> None:
-        """Replaces the file in one step by what `fill` writes to the local path it is given: it need not fit in memory.
+        """Replace the file in one step by what `fill` writes to a local path: it need not fit in memory.
 
         Raises:
-            GateauError, TransientError: as for `write`.
+            GateauError, TransientError: for the reasons of `write`.
         """
         with self._writing(name):
             if self.is_local:
@@ -149,17 +150,17 @@ class Files:
                 self.upload(name, path)
 
     def upload(self, name: str, file: Path) -> None:
-        """Replaces an object by a local file's content, piece by piece: a model's weights need not fit into memory.
+        """Replace an object by a local file's content, piece by piece: a model's weights need not fit into memory.
 
         Raises:
-            GateauError, TransientError: as for `write`.
+            GateauError, TransientError: for the reasons of `write`.
         """
         assert not self.is_local
         with readable_failures(f"write {self.address(name)}"), file.open("rb") as stream:
             replace_object(self.filesystem, self.address(name), _pieces(stream), self.fence, self.root)
 
     def read(self, name: str) -> bytes:
-        """Return the file's content; FileNotFoundError when there is none."""
+        """Return the file's content; raise FileNotFoundError if it is missing."""
         with readable_failures(f"read {self.address(name)}"):
             if self.is_local:
                 check_regular(Path(self.address(name)))
@@ -167,18 +168,18 @@ class Files:
         return data if isinstance(data, bytes) else data.encode()
 
     def size(self, name: str) -> int | None:
-        """Return a file's bytes; None for a folder, a pipe or the like. FileNotFoundError where there is nothing."""
+        """Return a file's size in bytes; None for a folder, a pipe or the like. Raise FileNotFoundError for nothing."""
         with readable_failures(f"read {self.address(name)}"):
             found: Any = self.filesystem.info(self.address(name))
         return int(found["size"] or 0) if found["type"] == "file" else None
 
     def exists(self, name: str) -> bool:
-        """Return whether there is such a file or folder."""
+        """Return whether the file or folder exists."""
         with readable_failures(f"read {self.address(name)}"):
             return bool(self.filesystem.exists(self.address(name)))
 
     def names(self, folder: str) -> list[str]:
-        """Return the sorted names of the files directly in a folder; none when there is no such folder."""
+        """Return the sorted names of the files directly in a folder; empty if it is missing."""
         with readable_failures(f"list {self.address(folder)}"):
             try:
                 found = self.filesystem.ls(self.address(folder), detail=False)
@@ -190,13 +191,13 @@ class Files:
         """Return the ETag of each object below a folder, by its name, from one listing of a store on S3.
 
         Raises:
-            GateauError, TransientError: as for `write`.
+            GateauError, TransientError: for the reasons of `write`.
         """
         assert not self.is_local
         return {name: found["ETag"] for name, found in self._found(folder).items()}
 
     def sizes(self) -> dict[str, int]:
-        """Return the bytes of each file by its name, from one listing; none where there is no such store yet."""
+        """Return the bytes of each file by its name, from one listing; empty if the store does not exist yet."""
         return {name: int(found["size"] or 0) for name, found in self._found("").items()}
 
     def _found(self, folder: str) -> dict[str, Any]:
@@ -210,10 +211,10 @@ class Files:
         return {name.removeprefix(f"{root}/"): details for name, details in found.items()}
 
     def rename(self, name: str, new: str) -> None:
-        """Give a file another name, and replace one that has it; not in one step on S3.
+        """Rename a file, replacing any file with the new name; not in one step on S3.
 
         Raises:
-            GateauError, TransientError: as for `write`; FileNotFoundError when there is no such file.
+            GateauError, TransientError: for the reasons of `write`. FileNotFoundError: there is no such file.
         """
         with readable_failures(f"rename {self.address(name)}"), self.fence.committing():
             if self.is_local:
@@ -222,17 +223,17 @@ class Files:
                 self.filesystem.mv(self.address(name), self.address(new))
 
     def remove(self, name: str) -> None:
-        """Remove a file or a folder, if there is one.
+        """Remove a file or a folder, if it exists.
 
         Raises:
-            GateauError, TransientError: as for `write`.
+            GateauError, TransientError: for the reasons of `write`.
         """
         fence = self.fence
         with readable_failures(f"remove {self.address(name)}"):
             for _ in range(_REMOVALS):
                 if not self.filesystem.exists(self.address(name)):
                     return
-                with suppress(FileNotFoundError):  # somebody else was faster
+                with suppress(FileNotFoundError):  # another process was faster
                     if fence.tokens:
                         self._remove_fenced(name, fence)
                     else:
@@ -240,7 +241,7 @@ class Files:
         raise TransientError(f"Cannot remove {self.address(name)}: the storage server keeps it. Run again later.")
 
     def _remove_fenced(self, name: str, fence: Fence) -> None:
-        """Remove only what is there now: another run's files, after a take-over, are none of these."""
+        """Remove only what is listed now, which excludes another run's files after a take-over."""
         address = self.address(name)
         if self.is_local:
             for file in [*_files_below(Path(address))]:
@@ -253,7 +254,7 @@ class Files:
 
 
 def prove_leases() -> None:
-    """Check, for work outside the store, that no other run has taken over; looked at every few seconds.
+    """Check every few seconds, for work outside the store, that no other run has taken over.
 
     A process that cannot read the store goes on: the step that publishes its result proves the lease.
 
@@ -280,7 +281,7 @@ def _files_below(path: Path) -> Iterator[Path]:
 
 
 def _rmdir_below(folder: Path) -> None:
-    """Remove the empty folders of a tree; another's file keeps its own."""
+    """Remove the empty folders of a tree; folders with other files stay."""
     for place, _, _ in os.walk(folder, topdown=False):
         with suppress(OSError):
             Path(place).rmdir()
@@ -304,13 +305,13 @@ def local_copy(files: Files, name: str, folder: Path) -> Path:
     """Return a local path of a file or folder of the store: itself on a local store, else a download into `folder`.
 
     Raises:
-        GateauError, TransientError: see `Files.write`; FileNotFoundError when there is no such file.
+        GateauError, TransientError: for the reasons of `Files.write`. FileNotFoundError: there is no such file.
     """
     if files.is_local:
         return Path(files.address(name))
     target = folder / name
     target.parent.mkdir(parents=True, exist_ok=True)
-    # Into a folder that is there a download would go one level deeper, and the old content would stay.
+    # A download into an existing folder would go one level deeper, and the old content would stay.
     if target.is_dir():
         shutil.rmtree(target)
     with readable_failures(f"copy {files.address(name)} to {target}"):

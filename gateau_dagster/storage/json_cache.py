@@ -1,4 +1,4 @@
-"""What was measured or read, kept between commands: small JSON files, safe to delete and rebuilt if damaged."""
+"""Cache measurements and digests between commands: small JSON files, safe to delete and rebuilt if damaged."""
 
 import json
 import logging
@@ -20,7 +20,7 @@ _told: set[Path] = set()
 
 @contextmanager
 def keeping(file: Path) -> Iterator[None]:
-    """Writes a cache: that it cannot be written is said, once for a folder in a process, and stops nothing."""
+    """Write a cache within the block; a failure is logged once per folder and process, and stops nothing."""
     try:
         with readable_failures(f"keep in {file.parent} what was read and measured"):
             yield
@@ -31,12 +31,12 @@ def keeping(file: Path) -> Iterator[None]:
 
 
 def recall(file: Path, key: str) -> Any:
-    """What was remembered under `key`; None when nothing was, or the file is missing or damaged."""
+    """Return the value under `key`; None if it is unknown, or the file is missing or damaged."""
     return recall_all(file).get(key)
 
 
 def recall_all(file: Path) -> dict[str, Any]:
-    """All that was remembered, by key; nothing when the file is missing or damaged."""
+    """Return all values by key; empty if the file is missing or damaged."""
     try:
         check_regular(file)
         content = json.loads(file.read_bytes())
@@ -49,17 +49,16 @@ def recall_all(file: Path) -> dict[str, Any]:
 
 
 def remember(file: Path, key: str, value: Any) -> None:
-    """Keeps a JSON value; see `remember_all`."""
+    """Store a JSON value; see `remember_all`."""
     remember_all(file, {key: value})
 
 
 def remember_all(file: Path, values: Mapping[str, Any]) -> None:
-    """Keeps JSON values by key; a reader sees the old file or the new one. See `keeping` for a folder that cannot be
-    written.
+    """Store JSON values by key; a reader sees the old file or the new one. An unwritable folder is logged (`keeping`).
 
-    Two processes that write at once may lose one's values, which are then measured again.
+    If two processes write at once, one's values may be lost, and are measured again.
     """
-    # As they are read back: keys as texts, tuples as lists.
+    # The values take the form in which they are read: keys as texts, tuples as lists.
     known = json.loads(json.dumps({**recall_all(file), **values}))
     content = json.dumps({_DIGEST: fingerprint(known), _VALUES: known}, indent=1)
     with keeping(file):

@@ -1,12 +1,12 @@
-"""A store has one owner at a time: the lease, in the store itself, for all machines that reach it.
+"""Lease a store to one owner at a time; the lease is in the store itself, for all machines that reach it.
 
-A lease is a file `_lease/<number>.json` that nobody else can have made: `Files.create` makes a file only where there is
-none, on a disk by a hard link, on S3 by a conditional write (`If-None-Match: *`: AWS, MinIO, Ceph, R2). Numbers grow:
-whoever makes the next one has seen all before it, and gives it back where a higher one has come meanwhile, for then the
-number may have been another's. While it is held, a thread renews it every few seconds.
-It ends by being released, when its process is gone where that can be seen, else when it was not renewed for a while:
-then a newcomer watches it on his own clock first, so that no step and no difference of clocks ends a living one.
-Who takes over fences the old owner before any work: a process that was stopped may wake up later; see `fence`.
+A lease is a file `_lease/<number>.json`. `Files.create` makes it only if it does not exist: on a disk by a hard link,
+on S3 by a conditional write (`If-None-Match: *`: AWS, MinIO, Ceph, R2). Numbers grow. The maker of the next lease has
+seen all earlier ones. It gives the lease back if a higher one has appeared, since its number may then have been
+another's. A thread renews a held lease every few seconds.
+A lease ends by its release, or when its process is visibly gone. Otherwise it ends when it was not renewed for a while.
+A newcomer then watches it on its own clock first, so that a clock jump or skew cannot expire a live lease.
+A new owner fences the old one before any work, since a stopped process may wake up later; see `fence`.
 """
 
 import json
@@ -34,20 +34,20 @@ EXPIRES_SECONDS = 60.0
 WATCH_SECONDS = 25.0  # two renewals, and time for a slow one
 _CHECK = "check"
 _MOST_BYTES = 1 << 20
-_NO_LEASE = b""  # stands for what is too large, or is no file
+_NO_LEASE = b""  # represents an oversized file, or something that is no file
 _NUMBERED = re.compile(r"([0-9]{1,18})(\.json)?")
-_LAST_SECOND = 253402300799  # of the year 9999
-# The ids of the leases that this process has, or is about to take.
+_LAST_SECOND = 253402300799  # in the year 9999
+# The ids of the leases that this process holds or is about to take.
 _of_this_process: set[str] = set()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Holder:
-    """Who has a lease.
+    """The holder of a lease.
 
-    party: holders of one party go together, those of others do not. exclusive: nor do two exclusive ones of a party.
-    process: a `ProcessIdentity`; lease: one of those that it may have. since, renewed_at: seconds since 1970, by the
-        holder's clock.
+    party: holders of one party may share a store. exclusive: two exclusive holders may not, even of one party.
+    process: a `ProcessIdentity`; lease: the id of one of its leases. since, renewed_at: seconds since 1970, by the
+    holder's clock.
     """
 
     party: str
@@ -61,23 +61,23 @@ class Holder:
     lease: str = ""
 
     def conflicts(self, other: "Holder") -> bool:
-        """Whether the two cannot work on a store at once."""
+        """Return whether the two cannot work on a store at once."""
         return self.party != other.party or (self.exclusive and other.exclusive)
 
     def described(self) -> str:
-        """For the user who has to wait."""
+        """Describe the holder to the user who has to wait."""
         process = ProcessIdentity.from_text(self.process)
         since = datetime.fromtimestamp(self.since, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
         return f"process {process.pid} on {process.host}, with {self.configuration}, since {since}"
 
     def to_bytes(self) -> bytes:
-        """As JSON, with a digest."""
+        """Return the holder as JSON, with a digest."""
         content = asdict(self)
         return json.dumps({**content, _CHECK: fingerprint(content)}).encode()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "Holder | None":
-        """The inverse of `to_bytes`; None for anything else."""
+        """Return the holder from `to_bytes` output; None for anything else."""
         try:
             content = json.loads(data)
             whole = content.pop(_CHECK) == fingerprint(content)
@@ -87,7 +87,7 @@ class Holder:
             return None
 
     def _is_valid(self) -> bool:
-        """Return whether each field is of its type. Raises ValueError where `process` names no process."""
+        """Return whether each field has its type. Raise ValueError if `process` names no process."""
         ProcessIdentity.from_text(self.process)
         texts = (self.party, self.process, self.configuration, self.lease)
         return (
@@ -99,13 +99,16 @@ class Holder:
 
 
 class Lease:
-    """Held within a `with` block.
+    """A lease, held within a `with` block.
 
     Args:
-        say: told what is waited for, and a loss of the lease.
+        files: of the store.
+        party: see Holder, with `exclusive`.
+        configuration: for messages.
+        say: receives messages about waiting, and about a loss of the lease.
 
     Raises (on entering):
-        GateauError: another holder has the store; the message names it. Or the store cannot be written.
+        GateauError: another holder has the store (the message names it), or the store cannot be written.
         TransientError: the server does not answer.
     """
 
@@ -133,7 +136,7 @@ class Lease:
         self._number = 0
         self._ending = threading.Event()
         self._lost = ""
-        self._ended: dict[int, str] = {}  # leases that count no more: released, gone (its process), or silent
+        self._ended: dict[int, str] = {}  # leases that no longer count: released, gone (its process), or silent
         self._thread = threading.Thread(target=self._keep, daemon=True, name="lease")
 
     def __enter__(self) -> "Lease":
@@ -147,11 +150,11 @@ class Lease:
 
     @property
     def token(self) -> Token:
-        """What proves this lease, while it is held."""
+        """Return the token that proves this lease while it is held."""
         return Token(root=self._files.root, number=self._number, lease=self._holder.lease)
 
     def _acquire(self) -> None:
-        """Raises as entering does."""
+        """Take the lease; raise the errors of entering."""
         with acting_as():
             while True:
                 self._ended = {}
@@ -165,23 +168,23 @@ class Lease:
             try:
                 self._fence(living)
             except BaseException:
-                # The lease stays as one that was not given back: whoever comes next fences what is left.
+                # The lease stays without a release: the next owner fences what is left.
                 self._ending.set()
                 self._thread.join()
                 raise
 
     def _fence(self, living: set[int]) -> None:
-        """Removes the leases that have ended, and then what names one of them: their holders commit nothing more."""
+        """Remove the ended leases, then the temporaries that name them: their holders commit nothing more."""
         silent = [number for number, how in self._ended.items() if how == "silent"]
         for number in silent:
             self._files.remove(lease_name(number))
         self._clear_away([number for number in self._ended if number not in silent])
-        # A process that is gone may have left others behind, and one that a server failed its temporary objects.
+        # A process that is gone may have left others behind, or temporary objects on a failed server.
         if {*self._ended.values()} - ({"released"} if self._files.is_local else set()):
             self._files.sweep(lambda number: number < self._number and number not in living)
 
     def _take(self, number: int) -> bool:
-        """Whether the lease of this number is now this one's."""
+        """Create the lease with this number, and return whether it is ours."""
         if not self._files.create(lease_name(number), self._holder.to_bytes()):
             return False
         if max(self._numbers(), default=0) > number:
@@ -192,7 +195,7 @@ class Lease:
 
     def _clear_away(self, numbers: Sequence[int]) -> None:
         for number in numbers:
-            with suppress(GateauError, OSError):  # it has ended, and whoever comes next does it
+            with suppress(GateauError, OSError):  # it has ended, and the next owner removes it
                 self._files.remove(lease_name(number))
 
     def __exit__(
@@ -205,7 +208,7 @@ class Lease:
             raise LeaseLostError(self._lost) from error
 
     def release(self) -> None:
-        """Ends it; also called where a process ends without leaving its blocks, or a second time."""
+        """Release the lease; safe to call twice, or from a process that ends without leaving its blocks."""
         if self._ending.is_set():
             return
         self._ending.set()
@@ -214,40 +217,40 @@ class Lease:
         if self._lost:
             return
         try:
-            # The file stays until the next holder has a higher number: numbers must not be used again.
+            # The file stays until the next holder has a higher number: numbers must not repeat.
             with acting_as(self.token):
                 self._files.write(lease_name(self._number), replace(self._holder, released=True).to_bytes())
         except LeaseLostError as error:
             self._lose(str(error))
-        except (GateauError, OSError) as error:  # what the work came to counts, and the lease ends with the process
+        except (GateauError, OSError) as error:  # the result of the work counts, and the lease ends with the process
             self._say(f"The lease of {self._files.root} could not be given back, and runs out by itself: {error}")
 
     def _lose(self, message: str) -> None:
-        """The process's last line tells it; see `fence.loss`."""
+        """Record the loss for the process's last line; see `fence.loss`."""
         self._lost = message
         lost(message)
 
     def _has_ended(self, number: int) -> bool:
-        """Whether a lease counts no more; one that goes together with this one, and lives, is no matter.
+        """Return whether a lease no longer counts; a live lease that may share the store returns False.
 
-        A refresh ends the steps of its party that have run out, too: their machine may wake up while it works.
+        A refresh also ends expired steps of its party, since their machine may wake up during its work.
 
         Raises:
-            GateauError: it lives, and both cannot be.
+            GateauError: it lives, and the two conflict.
         """
         data = self._read(number)
         if data is None:
             return True
         holder = Holder.from_bytes(data)
         if holder is None and self._changes(number, data, "A lease is damaged"):
-            return self._has_ended(number)  # it was written again by who has it
+            return self._has_ended(number)  # its holder has written it again
         how = "silent" if holder is None else self._end_of(holder, number, data)
         if how:
             self._ended[number] = how
         return bool(how)
 
     def _end_of(self, holder: Holder, number: int, data: bytes) -> str:
-        """How a lease ended, as in `_ended`; empty where it did not, and its holder goes together with this one."""
+        """Return how a lease ended, as in `_ended`; empty if it lives and may share the store."""
         state = ProcessIdentity.from_text(holder.process).state()
         could_not_be_given_back = holder.process == self._holder.process and holder.lease not in _of_this_process
         if holder.released:
@@ -265,7 +268,7 @@ class Lease:
         return ""
 
     def _changes(self, number: int, data: bytes | None, why: str) -> bool:
-        """Whether a lease is renewed while it is watched; not when it is gone."""
+        """Return whether a lease is renewed while it is watched; False if it disappears."""
         self._say(f"{why}; watching it for {WATCH_SECONDS:.0f} s")
         deadline = time.monotonic() + WATCH_SECONDS
         while time.monotonic() < deadline:
@@ -276,7 +279,7 @@ class Lease:
         return False
 
     def _keep(self) -> None:
-        """Renews the lease until it ends; when somebody took it for dead, ends the work of this process."""
+        """Renew the lease until it ends; end the work of this process if another run took the store."""
         known = {self._number}
         while not self._ending.wait(RENEW_SECONDS):
             try:
@@ -292,7 +295,7 @@ class Lease:
                 os.kill(os.getpid(), signal.SIGINT)
                 return
             except (GateauError, OSError):
-                # A lost server, a full disk: the work itself meets it, and says so. The lease is tried again.
+                # The work itself meets and reports a lost server or a full disk. The renewal is retried.
                 continue
             except Exception as error:
                 # Without this thread another run would take the store while this one works.
@@ -301,14 +304,14 @@ class Lease:
                 )
 
     def _successor(self, known: set[int]) -> str:
-        """Who has the store now, if not this one; empty while nobody else has."""
+        """Describe the current holder if that is another one; return an empty text otherwise."""
         numbers = self._numbers()
         for number in numbers:
             if number not in known and number > self._number:
                 data = self._read(number)
                 holder = None if data is None else Holder.from_bytes(data)
                 if holder is None:
-                    continue  # damaged, or half-written where a disk has no links: looked at again
+                    continue  # damaged, or half-written on a disk without links: it is read again
                 if self._holder.conflicts(holder):
                     return holder.described()
                 known.add(number)

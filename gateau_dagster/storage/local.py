@@ -1,4 +1,4 @@
-"""Atomic files on this machine; their rights are those of any new file: the umask's, or the folder's default ACL."""
+"""Write atomic files on this machine, with the rights of any new file: the umask's, or the folder's default ACL."""
 
 import errno
 import os
@@ -18,10 +18,10 @@ _NOT_THERE = {errno.ENOENT, errno.ENOTDIR, errno.EBADF, errno.ELOOP}
 
 
 def replace_local(path: Path, fill: Callable[[Path], None], fence: Fence | None = None) -> None:
-    """Replaces a file by what `fill` writes to the path it is given: rename is atomic within one folder.
+    """Replace a file by what `fill` writes to a temporary path: a rename is atomic within one folder.
 
     Raises:
-        LeaseLostError: another run has taken over the store; nothing is left of the temporary file.
+        LeaseLostError: another run has taken over the store; the temporary file is removed.
     """
     if fence is None or not fence.tokens:
         with _filled(path, fill) as temporary:
@@ -32,9 +32,9 @@ def replace_local(path: Path, fill: Callable[[Path], None], fence: Fence | None 
 
 
 def sweep_local(root: Path, is_dead: Callable[[int], bool]) -> None:
-    """Removes every temporary that names a lease which is dead, so that a late rename of it fails; see `fence`.
+    """Remove every temporary that names a dead lease, so that its late rename fails; see `fence`.
 
-    A folder that was being published loses the lease's name only: whoever publishes next completes it, or discards it.
+    A folder that was being published only loses the lease's name: the next publication completes or discards it.
     """
     for folder, folders, files in os.walk(root):
         for name in [name for name in folders if any(map(is_dead, numbers_in(name)))]:
@@ -49,17 +49,17 @@ def sweep_local(root: Path, is_dead: Callable[[int], bool]) -> None:
 
 
 def write_if_other(path: Path, text: str) -> None:
-    """Replaces a file by this text; one that has it already is left as it is, its time included."""
+    """Replace a file by this text unless it has it already, which keeps its time."""
     data = text.encode()
     if not path.exists() or path.read_bytes() != data:
         replace_local(path, partial(fill_with, data=data))
 
 
 def check_regular(path: Path) -> os.stat_result | None:
-    """Before a file is opened: a pipe by its name would be waited for without end. Its status; None where nothing is.
+    """Return the status of a file, or None if nothing is there; opening a pipe would block forever.
 
     Raises:
-        OSError: something else than a file is there, or it cannot be seen.
+        OSError: something other than a file is there, or it cannot be accessed.
     """
     try:
         status = path.stat()
@@ -67,7 +67,7 @@ def check_regular(path: Path) -> os.stat_result | None:
         if error.errno in _NOT_THERE:
             return None
         raise
-    except ValueError:  # no name of a file
+    except ValueError:  # not a valid file name
         return None
     if stat.S_ISDIR(status.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
@@ -77,15 +77,16 @@ def check_regular(path: Path) -> os.stat_result | None:
 
 
 def create_local(path: Path, data: bytes) -> bool:
-    """Makes a file with this content unless there is one; whether this call made it. A link appears with the content.
+    """Create a file with this content unless it exists; return whether this call made it.
 
-    Where the file system has no links the name comes first: for a moment a reader may see less than all of it.
+    A hard link makes it appear with its content. On a file system without links the name appears first: for a moment a
+    reader may see part of the content.
     """
     with _filled(path, partial(fill_with, data=data)) as temporary:
         try:
             os.link(temporary, path)
         except FileExistsError:
-            # An NFS client that lost the server's answer asks again: then the link is there, and it is ours.
+            # An NFS client that lost the server's answer asks again: then the link exists, and it is ours.
             return temporary.stat().st_nlink > 1
         except OSError as error:
             if error.errno not in _NO_LINKS:
@@ -95,10 +96,10 @@ def create_local(path: Path, data: bytes) -> bool:
 
 
 def moves_into(folder: Path, parent: Path) -> bool:
-    """Gives a folder that is to be moved into another one the rights and the group of what is new there.
+    """Give a folder the rights and the group of new files in its new parent; return whether it can be moved there.
 
-    safetensors writes for its user alone, whatever the umask says; a setgid folder's group is for what is made in it.
-    False where the group is not to be had: what is copied there has it all the same.
+    safetensors writes files for its user only, regardless of the umask. In a setgid folder, new files get its group.
+    The result is False if a move cannot set the group; a copy inherits it.
     """
     status, rights = parent.stat(), _rights_of_new_files(folder)
     to_group = bool(status.st_mode & stat.S_ISGID)
@@ -116,13 +117,13 @@ def moves_into(folder: Path, parent: Path) -> bool:
 
 
 def _rights_of_new_files(folder: Path) -> int:
-    """By a new file: the umask cannot be read without being changed, for every thread."""
+    """Return the rights of a new file, from a test file: reading the umask would change it for every thread."""
     with _filled(folder / "rights", Path.touch) as new:
         return stat.S_IMODE(new.stat().st_mode)
 
 
 def copy_folder(folder: Path, target: Path) -> None:
-    """A copy whose rights and group are those of what is new there; shutil.copytree would bring the old ones."""
+    """Copy a folder with the rights and the group of new files; shutil.copytree would keep the old ones."""
     target.mkdir()
     for path in sorted(folder.rglob("*")):
         place = target / path.relative_to(folder)
@@ -133,24 +134,24 @@ def copy_folder(folder: Path, target: Path) -> None:
 
 
 def flush_folder(folder: Path) -> None:
-    """Brings each file of a finished folder to the disk: what it was made from may then be removed.
+    """Flush each file of a finished folder to the disk, so that its source may be removed.
 
-    Else a power cut soon after leaves the folder's name, and nothing behind it.
+    Otherwise a power cut soon after could leave the folder's name without content.
     """
     for path in folder.rglob("*"):
-        if path.is_file():  # of a folder, not every file system takes it
+        if path.is_file():  # not every file system accepts it for a folder
             with path.open("rb") as file:
                 os.fsync(file.fileno())
 
 
 def fill_with(path: Path, data: bytes) -> None:
-    """Writes data that is in memory, as the `fill` of `replace_local`."""
+    """Write data from memory, as the `fill` of `replace_local`."""
     path.write_bytes(data)
 
 
 @contextmanager
 def _filled(path: Path, fill: Callable[[Path], None], mark: str = "") -> Iterator[Path]:
-    """A new file beside `path`, filled and on the disk; afterwards its name is gone. `mark`: of the lease."""
+    """Yield a new file beside `path`, filled and flushed; remove its name afterwards. `mark`: of the lease."""
     path.parent.mkdir(parents=True, exist_ok=True)
     named = f"{mark}.{secrets.token_hex(4)}" if mark else secrets.token_hex(4)
     temporary = path.with_name(f".{path.name}.{named}.tmp")

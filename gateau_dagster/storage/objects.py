@@ -1,4 +1,4 @@
-"""Atomic objects on S3: each appears as a whole, when its upload is committed."""
+"""Write atomic objects on S3: each appears as a whole, when its upload is committed."""
 
 import json
 import time
@@ -13,8 +13,8 @@ from fsspec.caching import AllBytes
 
 from gateau_dagster.storage.fence import COMMITS, Fence, LeaseLostError, numbers_in
 
-_SMALL_BYTES = 2**20  # a request takes longer than so many bytes
-_REFUSED = {409, 412}  # another is writing it; it is there
+_SMALL_BYTES = 2**20  # a request takes longer than this many bytes
+_REFUSED = {409, 412}  # another writer is at work; it exists
 _MARK = "gateau-writer"
 _TRIES, _PAUSE_SECONDS = 5, 0.2
 
@@ -22,13 +22,17 @@ _TRIES, _PAUSE_SECONDS = 5, 0.2
 def replace_object(
     filesystem: Any, address: str, pieces: Iterable[bytes], fence: Fence | None = None, root: str = ""
 ) -> None:
-    """Replaces an object: what is one piece by one request, else part by part.
+    """Replace an object: a single piece by one request, several pieces by an upload in parts.
 
     Args:
-        fence: what is proved before the object appears; see `fence`. root: of the store, where there is one.
+        filesystem: s3fs.
+        address: of the object.
+        pieces: of the content.
+        fence: proved before the object appears; see `fence`.
+        root: of the store, if there is one.
 
     Raises:
-        LeaseLostError: another run has taken over the store; nothing is left of the temporary object.
+        LeaseLostError: another run has taken over the store; the temporary object is removed.
     """
     left = iter(pieces)
     first, second = next(left, b""), next(left, None)
@@ -50,7 +54,7 @@ def replace_object(
 
 
 def _upload(filesystem: Any, address: str, pieces: Iterable[bytes], fence: Fence | None, note: str) -> None:
-    """A failed upload in parts is discarded, not left behind."""
+    """Upload an object in parts, and discard a failed upload."""
     mark = uuid.uuid4().hex
     file: Any = filesystem.open(address, "wb", autocommit=False, Metadata={_MARK: mark})
     try:
@@ -63,24 +67,24 @@ def _upload(filesystem: Any, address: str, pieces: Iterable[bytes], fence: Fence
         with nullcontext() if fence is None else fence.committing():
             _commit(file, filesystem, address, mark)
     except BaseException:
-        with suppress(FileNotFoundError):  # who took over the store has discarded it
+        with suppress(FileNotFoundError):  # the new owner of the store has discarded it
             file.discard()
         if fence is not None:
             _forget(filesystem, note)
-        file.closed = True  # else the garbage collector would try to write the rest
+        file.closed = True  # otherwise the garbage collector would try to write the rest
         raise
     if fence is not None:
         _forget(filesystem, note)
 
 
 def _forget(filesystem: Any, note: str) -> None:
-    """Removes a temporary object. One that stays, on a server that fails, goes when the next run takes the store."""
+    """Remove a temporary object; if the server fails, the next owner of the store removes it."""
     with suppress(OSError):
         filesystem.rm_file(note)
 
 
 def sweep_objects(filesystem: Any, root: str, is_dead: Callable[[int], bool]) -> None:
-    """Removes every temporary object and upload that names a lease which is dead; see `fence`."""
+    """Remove every temporary object and upload that names a dead lease; see `fence`."""
     try:
         found = filesystem.find(f"{root}/{COMMITS}")
     except FileNotFoundError:
@@ -93,18 +97,18 @@ def sweep_objects(filesystem: Any, root: str, is_dead: Callable[[int], bool]) ->
 
 
 def _abort(filesystem: Any, note: bytes) -> None:
-    """Aborts the upload that a note names; the content of a small object is not one."""
+    """Abort the upload that a note names; ignore the content of a small object."""
     try:
         told = json.loads(note)
         upload = {"Bucket": told["bucket"], "Key": told["key"], "UploadId": told["upload"]}
     except (ValueError, TypeError, KeyError, RecursionError):
         return
-    with suppress(FileNotFoundError):  # it is completed, or aborted
+    with suppress(FileNotFoundError):  # it is completed or aborted already
         sync(filesystem.loop, filesystem._call_s3, "abort_multipart_upload", **upload)
 
 
 def _commit(file: Any, filesystem: Any, address: str, mark: str) -> None:
-    """Where the answer was lost, the second request finds no such upload: the object is there, with this mark."""
+    """Commit an upload; if the answer was lost, a repeated request finds no upload, but an object with this mark."""
     try:
         file.commit()
     except FileNotFoundError:
@@ -113,10 +117,10 @@ def _commit(file: Any, filesystem: Any, address: str, mark: str) -> None:
 
 
 def create_object(filesystem: Any, address: str, data: bytes) -> bool:
-    """Makes an object with this content unless there is one; whether this call made it.
+    """Create an object with this content unless it exists; return whether this call made it.
 
-    A write whose answer was lost is tried again, and then refused on account of itself: the mark in the object's
-    metadata says whose it is.
+    A write whose answer was lost is repeated, and then refused because of itself: the mark in the object's metadata
+    identifies the writer.
     """
     mark = uuid.uuid4().hex
     for attempt in range(_TRIES):
@@ -129,12 +133,12 @@ def create_object(filesystem: Any, address: str, data: bytes) -> bool:
         marked = _is_marked(filesystem, address, mark)
         if marked is not None:
             return marked
-        time.sleep(_PAUSE_SECONDS)  # the other's was removed since, or did not succeed
+        time.sleep(_PAUSE_SECONDS)  # the other object was removed since, or its write failed
     raise AssertionError("unreachable")
 
 
 def _is_marked(filesystem: Any, address: str, mark: str) -> bool | None:
-    """Whether the object was written with this mark; None when there is none."""
+    """Return whether the object was written with this mark; None if it does not exist."""
     try:
         return filesystem.metadata(address).get(_MARK) == mark
     except FileNotFoundError:
@@ -142,20 +146,20 @@ def _is_marked(filesystem: Any, address: str, mark: str) -> bool | None:
 
 
 def object_version(file: Any) -> str:
-    """The ETag of an object that is open for reading, another one with each other content; empty for a local file."""
+    """Return the ETag of an object open for reading, which changes with its content; empty for a local file."""
     return getattr(file, "details", {}).get("ETag", "")
 
 
 def fetch_small(file: Any) -> None:
-    """Of an object that is open for reading: fetches a small one by one request, for who reads a piece here and there.
+    """Fetch a small object, open for reading, by one request, for readers of scattered pieces.
 
-    Nothing for a large one, and for a local file.
+    Large objects and local files are left as they are.
     """
     if object_version(file) and 0 < file.size <= _SMALL_BYTES:
         file.cache = AllBytes(size=file.size, fetcher=file._fetch_range)
 
 
 def _status(error: OSError) -> int | None:
-    """The HTTP status of the answer that s3fs made an error of."""
+    """Return the HTTP status behind an error of s3fs."""
     response: Any = getattr(error.__cause__, "response", None) or {}
     return response.get("ResponseMetadata", {}).get("HTTPStatusCode")

@@ -1,4 +1,4 @@
-"""Parquet files group by group: what is read or written need not fit into memory a second time."""
+"""Read and write Parquet files by row groups, so that tables need not fit into memory twice."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,7 +17,7 @@ _ROWS_FOR_THREADS = 2**12  # starting Arrow's threads takes longer than reading 
 
 
 def metadata(file: Any) -> dict[bytes, bytes]:
-    """The metadata in a Parquet file's footer; none when the footer is damaged."""
+    """Return the metadata in a Parquet file's footer; empty if the footer is damaged."""
     try:
         return read_footer(file).metadata.metadata or {}
     except DamagedFileError:
@@ -25,10 +25,10 @@ def metadata(file: Any) -> dict[bytes, bytes]:
 
 
 def read_columns(columns: list[str] | None, file: Any) -> pa.Table:
-    """These columns of a table, in this order (None: all), of whose bytes each was verified.
+    """Return these columns of a table, in this order (None: all), with each of their bytes verified.
 
     Raises:
-        DamagedFileError: a byte is not the one that was written.
+        DamagedFileError: a byte differs from what was written.
         pa.ArrowException, OSError: the file cannot be read.
     """
     with verified(file, columns) as found:
@@ -37,10 +37,10 @@ def read_columns(columns: list[str] | None, file: Any) -> pa.Table:
 
 
 def read_local(path: Path, columns: list[str] | None = None) -> tuple[pl.DataFrame, dict[bytes, bytes]]:
-    """Table and metadata of a file on this machine, verified as by `read_columns`.
+    """Return table and metadata of a file on this machine, verified like `read_columns`.
 
     Raises:
-        DamagedFileError: it is not what was written, or no Parquet file with these columns.
+        DamagedFileError: it differs from what was written, or is no Parquet file with these columns.
         OSError: it cannot be read.
     """
     with pa.OSFile(str(path)) as file:
@@ -52,13 +52,13 @@ def read_local(path: Path, columns: list[str] | None = None) -> tuple[pl.DataFra
 
 
 def verified_schema(file: Any) -> pa.Table:
-    """A table without rows, after every byte of the file was verified as by `read_columns`."""
+    """Return a table without rows, after verifying every byte of the file like `read_columns`."""
     with verified(file) as found:
         return found.schema_arrow.empty_table()
 
 
 def wanted_rows(sample_ids: pl.DataFrame, file: Any) -> pa.Table:
-    """The rows of these samples, verified as by `read_columns`; of a large table one batch is in memory at a time."""
+    """Return the rows of these samples, verified like `read_columns`; a large table is read in batches."""
     with verified(file, ["sample_id"]) as parquet:
         ids = parquet.read(columns=["sample_id"])["sample_id"].to_pylist()
         sizes = [parquet.metadata.row_group(number).total_byte_size for number in range(parquet.num_row_groups)]
@@ -78,7 +78,7 @@ def wanted_rows(sample_ids: pl.DataFrame, file: Any) -> pa.Table:
 
 
 def write_parquet(frame: pl.DataFrame, metadata: Mapping[bytes, bytes], path: Path) -> None:
-    """Group by group, so that no second copy of the table is made in memory; sealed."""
+    """Write the table by row groups, without a second copy in memory, and seal it."""
     schema = frame.clear().to_arrow().schema.with_metadata({**metadata, SEALED: b"1"})
     texts: Any = [name for name, kind in frame.schema.items() if kind == pl.String]  # numbers seldom repeat
     with pq.ParquetWriter(str(path), schema, compression="zstd", use_dictionary=texts) as writer:

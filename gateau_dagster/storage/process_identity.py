@@ -1,7 +1,7 @@
-"""Who a process is, so that nobody else is taken for it: for locks and for runs that outlive the process they name.
+"""Identify processes uniquely, for locks and for runs that outlive the process they name.
 
-The kernel counts a process's start in ticks since the boot. Wall-clock times of it, as psutil gives them, move with
-every step of the clock, and a process id alone is used again.
+The kernel counts a process's start in ticks since the boot. Its wall-clock start, as psutil returns it, moves with
+every step of the clock, and process ids are reused.
 """
 
 import hashlib
@@ -20,8 +20,8 @@ State = Literal["alive", "gone", "unknown"]
 _PROC = Path("/proc")
 _FIELDS = 6
 _LARGEST_PID = 2**31 - 1
-_TICKS_WITHOUT_PROC = 100  # a second
-# The kernel's fixed number of the namespace that is no container's.
+_TICKS_WITHOUT_PROC = 100  # per second
+# The kernel's fixed number of the initial namespace, outside containers.
 _FIRST_NAMESPACE = "pid:[4026531836]"
 
 
@@ -29,11 +29,11 @@ _FIRST_NAMESPACE = "pid:[4026531836]"
 class ProcessIdentity:
     """A process.
 
-    host: its host's name. boot_id: of the kernel, another one after each start of the machine; containers share their
-    machine's. pid_namespace: where `pid` counts; each container has its own. start_ticks: since the boot.
-    machine: a digest of the machine's id, which stays over a restart; empty in a container, whose image may carry one.
+    host: its host's name. boot_id: of the kernel, new after each start of the machine; containers share their
+    machine's. pid_namespace: where `pid` counts; each container has its own. start_ticks: since the boot. machine: a
+    digest of the machine's id, which survives a restart; empty in a container, whose image may contain one.
 
-    Where the system has no /proc, boot_id, pid_namespace and machine are empty.
+    On a system without /proc, boot_id, pid_namespace and machine are empty.
     """
 
     host: str
@@ -45,11 +45,11 @@ class ProcessIdentity:
 
     @classmethod
     def of(cls, pid: int | None = None) -> "ProcessIdentity":
-        """Of a process that can be seen from here; default: this one.
+        """Return the identity of a process that is visible from here; default: this one.
 
         Raises:
-            ProcessLookupError: there is none, or it cannot be seen.
-            GateauError: this process does not see itself, without a /proc that can be read.
+            ProcessLookupError: the process does not exist, or is not visible.
+            GateauError: this process does not see itself, without a readable /proc.
         """
         own, pid = pid is None, os.getpid() if pid is None else pid
         found = _status_and_start(pid)
@@ -64,33 +64,33 @@ class ProcessIdentity:
         return cls(socket.gethostname(), boot, namespace, pid, found[1], _machine())
 
     def to_text(self) -> str:
-        """One line."""
+        """Return the identity as one line."""
         where = (self.boot_id, self.pid_namespace, self.machine)
         return "|".join((self.host, str(self.pid), str(self.start_ticks), *where))
 
     @classmethod
     def from_text(cls, text: str) -> "ProcessIdentity":
-        """What `to_text` gave.
+        """Return the identity from the output of `to_text`.
 
         Raises:
-            ValueError: it is none.
+            ValueError: the text is no identity.
         """
         parts = text.rsplit("|", _FIELDS - 1)
         if len(parts) != _FIELDS:
             raise ValueError(f"not a process: {text!r}")
         host, pid, ticks, boot, namespace, machine = parts
-        if not 0 < int(pid) <= _LARGEST_PID:  # os.kill takes no larger one, and others for groups of processes
+        if not 0 < int(pid) <= _LARGEST_PID:  # os.kill accepts no larger ids, and takes others for process groups
             raise ValueError(f"not a process: {text!r}")
         return cls(host, boot, namespace, int(pid), int(ticks), machine)
 
     def state(self) -> State:
-        """Whether it runs. "unknown" where that cannot be seen from here; "gone" is sure. A zombie is gone."""
+        """Return whether the process runs; "unknown" if that is not visible from here. A zombie is gone."""
         if self.boot_id != _boot_id():
             restarted = self.machine != "" and (self.host, self.machine) == (socket.gethostname(), _machine())
             return "gone" if restarted else "unknown"
         if not self.boot_id and self.host != socket.gethostname():
             return "unknown"
-        # Two containers of one machine have the same boot. A namespace's number is used again only once it has ended.
+        # Two containers of one machine share the boot id. A namespace's number is reused only after it has ended.
         return self._seen() if self.pid_namespace == _pid_namespace() else "unknown"
 
     def _seen(self) -> State:
@@ -105,14 +105,14 @@ class ProcessIdentity:
 
 
 def _status_and_start(pid: int) -> tuple[str, int] | None:
-    """The state's letter and the start in ticks since the boot; None if there is no such process, or it is hidden."""
+    """Return the state's letter and the start in ticks since the boot; None if the process is missing or hidden."""
     if not (_PROC / "self" / "stat").exists():
         return _without_proc(pid)
     try:
         stat = (_PROC / str(pid) / "stat").read_bytes()
     except (FileNotFoundError, ProcessLookupError):
         return None
-    # The second field is the command's name in brackets, and may itself hold spaces and brackets.
+    # The second field is the command's name in brackets, and may itself contain spaces and brackets.
     fields = stat.rpartition(b")")[2].split()
     return fields[0].decode(), int(fields[19])
 
@@ -129,7 +129,7 @@ def _without_proc(pid: int) -> tuple[str, int] | None:
 
 
 def _answers(pid: int) -> bool:
-    """Whether there is such a process, though /proc does not show it: of another user, where that is hidden."""
+    """Return whether a process exists that /proc hides, such as another user's."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

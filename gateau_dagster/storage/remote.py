@@ -1,4 +1,4 @@
-"""File systems that are not on this machine, all made here: S3 and the Hugging Face hub."""
+"""Create remote file systems, in one place: S3 and the Hugging Face hub."""
 
 import os
 from typing import Any
@@ -10,8 +10,8 @@ from gateau_dagster.errors import GateauError
 
 S3 = "s3://"
 HUB = "hf://"
-# A server that hangs is reported within a minute: that often, that long, and the pauses between (3 seconds in all). One
-# that fails every fifth time is not noticed. A time-out counts from the last byte that came.
+# A hanging server is reported within a minute: tries, time-outs, and pauses between them (3 seconds in all). A server
+# that fails every fifth time goes unnoticed. A time-out counts from the last received byte.
 S3_TRIES = 6
 S3_CLIENT: dict[str, Any] = {
     "connect_timeout": 5,
@@ -21,18 +21,18 @@ S3_CLIENT: dict[str, Any] = {
 
 
 def is_remote(address: str) -> bool:
-    """Whether the address names a file on S3 or on the Hugging Face hub."""
+    """Return whether the address names a file on S3 or on the Hugging Face hub."""
     return address.startswith((S3, HUB))
 
 
 def filesystem(address: str) -> AbstractFileSystem:
-    """The fsspec file system of an address, or the local one. Its listings are not cached: others write there, too.
+    """Return the fsspec file system of an address, or the local one; uncached, since others write there, too.
 
     Credentials and the end point come from the environment (AWS_ENDPOINT_URL or AWS_ENDPOINT_URL_S3; HF_TOKEN).
 
     Raises:
-        ValueError: there is none for addresses of this kind.
-        GateauError: there are credentials in the end point.
+        ValueError: addresses of this kind have no file system.
+        GateauError: the end point contains credentials.
     """
     protocol, found, _ = address.partition("://")
     if not found:
@@ -40,16 +40,16 @@ def filesystem(address: str) -> AbstractFileSystem:
     if protocol == "hf":
         from huggingface_hub import HfFileSystem
 
-        return HfFileSystem(skip_instance_cache=True, use_listings_cache=False)  # it remembers what was not there
+        return HfFileSystem(skip_instance_cache=True, use_listings_cache=False)  # it caches missing files
     if protocol != "s3":
         raise ValueError("it is neither a local path nor on S3 or the Hugging Face hub")
     for name in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"):
-        if "@" in os.environ.get(name, ""):  # messages tell the end point, and no request to it succeeds
+        if "@" in os.environ.get(name, ""):  # messages contain the end point, and no request to it succeeds
             raise GateauError(
                 f"{name} holds a user name or a password. Leave them out: the credentials of S3 come from "
                 "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE."
             )
-    from gateau_dagster.storage.s3 import make_patient  # and with it s3fs
+    from gateau_dagster.storage.s3 import make_patient  # imports s3fs
 
     s3 = fsspec.filesystem("s3", use_listings_cache=False, config_kwargs=S3_CLIENT)
     make_patient(s3, S3_TRIES)

@@ -1,4 +1,4 @@
-"""s3fs made patient: what a server may answer better the next time is asked again, after pauses that grow."""
+"""Make s3fs patient: retry requests that may succeed later, after growing pauses."""
 
 from typing import Any
 
@@ -11,9 +11,9 @@ from s3fs.core import S3_RETRYABLE_ERRORS, add_retryable_error, set_custom_error
 from gateau_dagster.errors import GateauError
 
 _STATUSES = {408, 429, 500, 502, 503, 504}
-# With the status 400: the request was damaged or held up on its way.
+# With status 400: the request was damaged or delayed on its way.
 _CODES = {"BadDigest", "IncompleteBody", "RequestTimeout", "XAmzContentSHA256Mismatch"}
-# Beside what s3fs knows itself: refused and broken connections, bodies that are cut short or damaged.
+# Beyond s3fs's own list: refused and broken connections, truncated or damaged bodies.
 _BROKEN: tuple[type[Exception], ...] = (
     *(BotoConnectionError, ClientConnectionError, ConnectionError),
     *(IncompleteReadError, FlexibleChecksumError),
@@ -21,11 +21,11 @@ _BROKEN: tuple[type[Exception], ...] = (
 
 
 class GivenUpError(OSError):
-    """A request that failed as often as it may be tried; its cause is the last failure."""
+    """A request that used up its tries; its cause is the last failure."""
 
 
 def is_transient(error: BaseException | None) -> bool:
-    """Whether the answer may be another one the next time."""
+    """Return whether the answer may differ next time."""
     if not isinstance(error, ClientError):
         return isinstance(error, (*S3_RETRYABLE_ERRORS, *_BROKEN))
     response: Any = error.response
@@ -34,15 +34,15 @@ def is_transient(error: BaseException | None) -> bool:
 
 
 def make_patient(s3: Any, tries: int) -> None:
-    """Let a file system try each request, and each reading of a body, so often, and refuse a server of web pages.
+    """Let a file system try each request, and each reading of a body, `tries` times; reject servers of web pages.
 
-    s3fs tries the reading of a body, which begins with a request, again as a whole; a request that has used up its
-    tries ends both.
+    s3fs repeats the reading of a body as a whole, including its request; a request that has used up its tries ends
+    both.
     """
     s3.retries = tries
     if "_call_s3" in vars(s3):
         return
-    s3.session = AioSession(**s3.kwargs)  # the one that s3fs would make when it connects
+    s3.session = AioSession(**s3.kwargs)  # the session that s3fs would create on connecting
     s3.session.register("before-parse.s3.*", lambda response_dict, **_: _check_no_page(response_dict, s3))
     call = s3._call_s3
 
@@ -58,9 +58,9 @@ def make_patient(s3: Any, tries: int) -> None:
 
 
 def _check_no_page(answer: dict[str, Any], s3: Any) -> None:
-    """Raise GateauError where a page was answered with the status 200: its listing would be an empty store.
+    """Raise GateauError for a web page with status 200: its listing would look like an empty store.
 
-    A stored page has an ETag, as every object.
+    A stored page has an ETag, like every object.
     """
     headers = answer["headers"]
     is_page = str(headers.get("content-type", "")).lower().startswith(("text/html", "application/xhtml"))

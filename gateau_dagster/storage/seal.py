@@ -1,7 +1,7 @@
-"""The seal of a Parquet file: digests of its footer and of each column chunk, so that no flipped bit goes unseen.
+"""Seal a Parquet file: digests of its footer and of each column chunk detect every flipped bit.
 
-The seal lies between the last chunk and the footer, where the format has room and no reader looks: any Parquet reader
-takes a sealed file as it is. Parquet's own page checksums leave out page headers, footer and metadata.
+The seal is between the last chunk and the footer, where the format has room and no reader looks: any Parquet reader
+accepts a sealed file. Parquet's own page checksums omit page headers, footer and metadata.
 
     PAR1 | column chunks | digests, group by group, then the footer's | digest of these | their length | magic | footer
 """
@@ -17,26 +17,26 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-# In the metadata of a sealed file, so that one whose seal is destroyed is not taken for one that never had any.
+# In the metadata of a sealed file, so that a destroyed seal is not taken for a missing one.
 SEALED = b"gateau.sealed"
 _MAGIC = b"GTSEAL01"
 _DIGEST_BYTES = 8
 _TRAILER_BYTES = _DIGEST_BYTES + 4 + len(_MAGIC)
 _PARQUET = b"PAR1"
-_END_BYTES = 4 + len(_PARQUET)  # the footer's length comes before it
+_END_BYTES = 4 + len(_PARQUET)  # the footer's length precedes it
 _TAIL_BYTES = 2**16
 _PIECE_BYTES = 2**24
 
 
 class DamagedFileError(ValueError):
-    """Bytes of a file are not those that were written."""
+    """Bytes of a file differ from what was written."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Footer:
-    """A footer whose bytes were verified. `digests`: of the chunks, by group and column; empty without a seal.
+    """A verified footer. `digests`: of the chunks, by group and column; empty without a seal.
 
-    after_chunks: where the last chunk ends.
+    after_chunks: the end of the last chunk.
     """
 
     metadata: pq.FileMetaData
@@ -46,7 +46,7 @@ class Footer:
 
 @dataclass(frozen=True, kw_only=True)
 class _Chunk:
-    """A column chunk: its bytes, and their digest where the file is sealed."""
+    """A column chunk: its range of bytes, and their digest if the file is sealed."""
 
     start: int
     end: int
@@ -54,7 +54,7 @@ class _Chunk:
 
 
 class _Reader:
-    """Reads at places; the end of the file, where footer and seal are, in one request."""
+    """Reads ranges of a file; its end, with footer and seal, in one request."""
 
     def __init__(self, file: Any) -> None:
         self._file = file
@@ -64,7 +64,7 @@ class _Reader:
         self._tail: bytes = file.read(self.size - self._tail_start)
 
     def at(self, start: int, end: int) -> bytes:
-        """Bytes from `start` up to `end`."""
+        """Return the bytes from `start` up to `end`."""
         if start >= self._tail_start:
             return self._tail[start - self._tail_start : end - self._tail_start]
         self._file.seek(start)
@@ -72,7 +72,7 @@ class _Reader:
 
 
 def seal(path: Path) -> None:
-    """Puts the seal into a Parquet file that was just written, with `SEALED` in its metadata, and is in no use yet."""
+    """Seal a Parquet file that was just written with `SEALED` in its metadata, before its first use."""
     with path.open("rb+") as file:
         reader = _Reader(file)
         start, footer = _footer(reader)
@@ -83,10 +83,10 @@ def seal(path: Path) -> None:
 
 
 def read_footer(file: Any) -> Footer:
-    """The footer of a seekable binary file, one of Arrow's or a remote one.
+    """Return the footer of a seekable binary file, one of Arrow's or a remote one.
 
     Raises:
-        DamagedFileError: it is not what was written, or this is no Parquet file.
+        DamagedFileError: it differs from what was written, or this is no Parquet file.
         OSError: it cannot be read.
     """
     reader = _Reader(file)
@@ -107,12 +107,12 @@ def read_footer(file: Any) -> Footer:
 
 @contextmanager
 def verified(file: Any, columns: Collection[str] | None = None) -> Iterator[pq.ParquetFile]:
-    """A table of which these columns (None: all) can be read, after every byte of them was verified.
+    """Yield a table after verifying every byte of these columns (None: all), which can then be read.
 
-    Of a remote file they are fetched once, to a temporary file with holes for the others.
+    Those of a remote file are fetched once, to a temporary file with holes for the others.
 
     Raises:
-        DamagedFileError, OSError: as for `read_footer`.
+        DamagedFileError, OSError: for the reasons of `read_footer`.
     """
     footer = read_footer(file)
     chunks = _chunks(footer.metadata, footer.digests, columns)
@@ -130,7 +130,7 @@ def verified(file: Any, columns: Collection[str] | None = None) -> Iterator[pq.P
 def _chunks(
     metadata: pq.FileMetaData, digests: tuple[tuple[bytes, ...], ...], columns: Collection[str] | None
 ) -> list[_Chunk]:
-    """The chunks of these columns, in the file's order."""
+    """Return the chunks of these columns, in the file's order."""
     found = []
     for group in range(metadata.num_row_groups):
         for number in range(metadata.num_columns):
@@ -150,7 +150,7 @@ def _verify(file: pa.NativeFile, chunks: list[_Chunk]) -> None:
 
 
 def _fetch(file: Any, footer: Footer, chunks: list[_Chunk], copy: Any) -> None:
-    """Neighbouring chunks in one request, as long as they fit into memory together."""
+    """Fetch neighbouring chunks in one request, up to a limit of memory."""
     pieces = [(chunk.start, chunk.end) for chunk in chunks] + [(footer.after_chunks, int(file.seek(0, 2)))]
     joined = [(0, len(_PARQUET))]
     for start, end in pieces:
@@ -166,7 +166,7 @@ def _fetch(file: Any, footer: Footer, chunks: list[_Chunk], copy: Any) -> None:
 
 
 def _seal_body(reader: _Reader, footer_start: int) -> bytes | None:
-    """The digests before the footer; None where there is no seal."""
+    """Return the digests before the footer; None without a seal."""
     trailer = reader.at(max(0, footer_start - _TRAILER_BYTES), footer_start)
     if trailer[-len(_MAGIC) :] != _MAGIC:
         return None
@@ -179,7 +179,7 @@ def _seal_body(reader: _Reader, footer_start: int) -> bytes | None:
 
 
 def _footer(reader: _Reader) -> tuple[int, bytes]:
-    """Where the footer begins, and its bytes up to the end of the file."""
+    """Return where the footer begins, and its bytes up to the end of the file."""
     end = reader.at(max(0, reader.size - _END_BYTES), reader.size)
     start = reader.size - _END_BYTES - int.from_bytes(end[:4], "little")
     if end[4:] != _PARQUET or start < len(_PARQUET):

@@ -1,4 +1,4 @@
-"""JSON objects with a digest of themselves inside, so that no flipped bit is taken for what was written."""
+"""Store JSON objects with a digest of themselves, which detects every flipped bit."""
 
 import hashlib
 import json
@@ -9,16 +9,16 @@ _DIGEST = "digest"
 
 
 def sealed(content: Mapping[str, Any], key: str = _DIGEST) -> dict[str, Any]:
-    """The object with its digest under `key`. A number that is not finite stays one, as Python writes it."""
+    """Return the object with its digest under `key`. Infinity and NaN are kept, as Python writes them."""
     as_read = json.loads(json.dumps(content))  # keys are texts
     return {key: _digest(as_read), **as_read}
 
 
 def unsealed(data: str | bytes, key: str = _DIGEST) -> dict[str, Any]:
-    """What was sealed under `key`; an object without a digest, as files of old have it, is taken as it is.
+    """Return the content sealed under `key`; an object without a digest, from an old release, is accepted unchanged.
 
     Raises:
-        ValueError: it is no JSON object, or another one than was written.
+        ValueError: it is no JSON object, or differs from what was written.
     """
     try:
         content = json.loads(data)

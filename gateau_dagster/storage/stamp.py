@@ -1,4 +1,4 @@
-"""What an output says about itself, and the digests that decide whether work is needed."""
+"""Define the stamp of an output, and the digests that decide whether work is needed."""
 
 import hashlib
 import json
@@ -10,18 +10,18 @@ from gateau_dagster.storage.sealed_json import sealed, unsealed
 
 
 def fingerprint(parts: Mapping[str, Any]) -> str:
-    """32 hex digits of SHA-256 over the canonical JSON of `parts`; equal parts give equal digests in any process."""
+    """Return 32 hex digits of SHA-256 over the canonical JSON of `parts`; equal in every process for equal parts."""
     text = json.dumps(parts, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def joint(versions: Mapping[str, str]) -> str:
-    """One digest for many versions by name (the shards of a table)."""
+    """Return one digest for many versions by name (the shards of a table)."""
     return fingerprint(dict(versions))
 
 
-# How an upstream counts: by its origin (fingerprint), or by what is in it (content). By content, an upstream that was
-# rebuilt but came out the same costs nothing: a GPU week of training is not repeated for an equal selection.
+# How an upstream counts: by its origin (fingerprint), or by its content. By content, an upstream that was rebuilt with
+# the same result costs nothing: a GPU week of training is not repeated for an equal selection.
 By: TypeAlias = Literal["fingerprint", "content"]
 
 
@@ -31,20 +31,20 @@ _OLD_NAMES = {"short_of_memory": "lacking"}
 
 @dataclass(frozen=True, kw_only=True)
 class Stamp:
-    """Written with every output, in the same atomic step.
+    """The stamp of an output, written in the same atomic step.
 
-    fingerprint: what the output was made from (its data version in Dagster).
-    content: digest of what is in it; equal contents of unequal origin let downstream work be skipped.
+    fingerprint: of the inputs of the output (its data version in Dagster).
+    content: digest of the output; equal contents of different origin let downstream work be skipped.
     inputs: the parts of the fingerprint by name, so that a difference can be named.
-    scorer: digest of the model and settings that made each row, where rows can be kept one by one.
-    rows: rows of the table, or None for what is not a table.
-    lacking: digest of the settings under which some rows could not be had (see `without`); empty when all could.
-    complete: the fingerprint it would have had with all of them.
-    effort: what computing its new rows took, and what had been expected; no part of any fingerprint.
-    given: how many samples or texts a table is drawn from, where its rows and rejects do not tell; no part of any
-        fingerprint.
+    scorer: digest of the model and settings that made each row, if rows can be kept one by one.
+    rows: rows of the table, or None for other outputs.
+    lacking: digest of the settings under which some rows could not be computed (see `without`); empty if none.
+    complete: the fingerprint it would have with all rows.
+    effort: the measured and the planned effort of its new rows; no part of any fingerprint.
+    given: the number of samples or texts from which a table is drawn, if its rows and rejects do not add up to it; no
+    part of any fingerprint.
     files: of a folder, the SHA-256 (hex) of each file by its name; of a document, the version of each file that it
-        loads by its name in the store, see documents.beside.
+    loads by its name in the store, see documents.beside.
     """
 
     fingerprint: str
@@ -59,9 +59,9 @@ class Stamp:
     files: dict[str, str] = field(default_factory=dict)
 
     def without(self, absent: Iterable[str], means: str) -> "Stamp":
-        """The stamp of a table that lacks rows which `means` cannot give: not the wanted one, and known for what it is.
+        """Return the stamp of a table without the rows that `means` cannot compute, with its own fingerprint.
 
-        absent: the ids of what lacks them; with none, the stamp is as it was. means: see Node.
+        absent: ids without a row; if empty, the stamp is unchanged. means: see Node.
         """
         names = sorted(absent)
         if not names:
@@ -70,12 +70,12 @@ class Stamp:
         return replace(self, fingerprint=made, complete=self.fingerprint, lacking=means)
 
     def to_json(self) -> str:
-        """One line of JSON with sorted keys, and a digest of the others."""
+        """Return one line of JSON with sorted keys, and a digest of the others."""
         return json.dumps(sealed(asdict(self), _CHECK), sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> "Stamp":
-        """The inverse of `to_json`; raises ValueError for anything else, and where a byte of it has changed."""
+        """Return the stamp from `to_json` output; raise ValueError for anything else, and for any changed byte."""
         data = unsealed(text, _CHECK)
         for old, new in _OLD_NAMES.items():
             if old in data:

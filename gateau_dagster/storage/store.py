@@ -1,4 +1,4 @@
-"""The store: `<root>/<asset key as path>/<partition>.parquet` and its stamp, in one atomic file (design, section 4)."""
+"""Store tables as `<root>/<asset key as path>/<partition>.parquet`, with the stamp in the same atomic file."""
 
 import errno
 from collections.abc import Callable, Iterable
@@ -30,16 +30,16 @@ Read = TypeVar("Read")
 Key: TypeAlias = tuple[str, str | None]  # an asset and its partition
 REJECTED = "rejected"
 _STAMP_READERS, _STAMPS_TOGETHER = 16, 32
-_WAITING = 2.0  # times as long as it works: a network's file system
+_WAITING = 2.0  # times the processor time: the file system is on a network
 _MOST_READS = 4
 
-# What readers raise for a file whose content is not what was written.
+# Exceptions of readers for a file whose content differs from what was written.
 _DAMAGE = (DamagedFileError, pa.ArrowException, pl.exceptions.PanicException, UnicodeDecodeError, OSError)
 _ASIDE = ".damaged"
 
 
 class DamagedTableError(GateauError):
-    """A table's file is not what was written; it was set aside where that is possible."""
+    """A table's file differs from what was written; it was set aside if possible."""
 
 
 class Store:
@@ -50,30 +50,31 @@ class Store:
 
     @property
     def root(self) -> str:
-        """The store's folder or address."""
+        """Return the store's folder or address."""
         return self.files.root
 
     def table_name(self, asset: str, partition: str | None = None) -> str:
-        """The table's file, relative to the root."""
+        """Return the table's file, relative to the root."""
         return f"{asset}.parquet" if partition is None else f"{asset}/{partition}.parquet"
 
     def rejected_name(self, asset: str, partition: str | None = None) -> str:
-        """The file of an asset's rejected samples; a global asset has one, beside its table."""
+        """Return the file of an asset's rejected samples; a global asset has one, beside its table."""
         return f"{asset}/{REJECTED}.parquet" if partition is None else f"{asset}/{REJECTED}/{partition}.parquet"
 
     def address(self, asset: str, partition: str | None = None) -> str:
-        """Full path or address of a table."""
+        """Return the full path or address of a table."""
         return self.files.address(self.table_name(asset, partition))
 
     def write(
         self, frame: pl.DataFrame, asset: str, partition: str | None, stamp: Stamp, rejected: pl.DataFrame | None = None
     ) -> Stamp:
-        """Replaces a table and, before it, its rejected samples; the table is what makes the work count as done.
+        """Replace a table and, before it, its rejected samples; the table marks the work as done.
 
-        Returns the stamp completed with the row count and content digest.
+        Returns:
+            The stamp, completed with row count and content digest.
 
         Raises:
-            GateauError, TransientError: see `Files.write`.
+            GateauError, TransientError: for the reasons of `Files.write`.
         """
         complete = replace(stamp, rows=frame.height, content=stamp.content or frame_digest(frame))
         if rejected is not None:
@@ -83,41 +84,41 @@ class Store:
         return complete
 
     def read(self, asset: str, partition: str | None = None, columns: list[str] | None = None) -> pl.DataFrame:
-        """A table.
+        """Return a table.
 
         Raises:
-            GateauError: it is not there.
+            GateauError: it does not exist.
             DamagedTableError: its file is damaged.
         """
         return self._read(self.table_name(asset, partition), columns)
 
     def read_all(self, asset: str, partitions: Iterable[str], columns: list[str] | None = None) -> pl.DataFrame:
-        """All partitions of a table, one below the other."""
+        """Return all partitions of a table, one below the other."""
         return pl.concat([self.read(asset, partition, columns) for partition in partitions])
 
     def read_rows(self, asset: str, partition: str | None, sample_ids: pl.DataFrame) -> pl.DataFrame:
-        """The rows of some samples (column `sample_id`), in the table's order; the texts of the others are let go at
-        once, so that a shard need not fit into memory.
+        """Return the rows of some samples (column `sample_id`), in the table's order.
+
+        The texts of other rows are dropped at once, so that a shard need not fit into memory.
 
         Raises:
-            GateauError: as for `read`.
+            GateauError: for the reasons of `read`.
         """
         return self._found(self.table_name(asset, partition), partial(wanted_rows, sample_ids))
 
     def verify(self, asset: str, partition: str | None = None) -> None:
-        """Before something else than this class reads a table's file: whether each of its bytes is what was written.
+        """Verify each byte of a table's file, before other code than this class reads it.
 
         Raises:
-            GateauError: as for `read`.
+            GateauError: for the reasons of `read`.
         """
         self._found(self.table_name(asset, partition), verified_schema)
 
     def fetched(self, asset: str, scratch: Path) -> Path:
-        """A global table's file on this machine, each of its bytes as it was written: itself on a local store, else a
-        copy in `scratch`, fetched now.
+        """Return a global table's verified file on this machine: itself on a local store, else a new copy in `scratch`.
 
         Raises:
-            GateauError: as for `read`.
+            GateauError: for the reasons of `read`.
         """
         name = self.table_name(asset)
 
@@ -130,10 +131,10 @@ class Store:
         return self._whole(name, fetch)
 
     def read_rejected(self, asset: str, partitions: Iterable[str | None]) -> pl.DataFrame:
-        """Rejected samples of the partitions; empty where nothing was rejected.
+        """Return the rejected samples of the partitions; empty if nothing was rejected.
 
         Raises:
-            DamagedTableError: a file is damaged; its table is set aside with it, so that both are computed again.
+            DamagedTableError: a file is damaged; its table is set aside with it, so that both are recomputed.
         """
         found = {each: self.rejected_name(asset, each) for each in partitions}
         frames = []
@@ -147,10 +148,10 @@ class Store:
         return pl.concat(frames) if frames else pl.DataFrame(schema=tables.schema(tables.REJECTED))
 
     def stamp(self, asset: str, partition: str | None = None) -> Stamp | None:
-        """The stamp of a table; None when the table is missing, damaged, or not one of ours.
+        """Return the stamp of a table; None if the table is missing, damaged, or not one of ours.
 
         Raises:
-            GateauError, TransientError: the store cannot be read; that says nothing about the table.
+            GateauError, TransientError: the store cannot be read, which says nothing about the table.
         """
         name = self.table_name(asset, partition)
         address = self.files.address(name)
@@ -176,10 +177,10 @@ class Store:
         return known_stamp(address)
 
     def stamps(self, wanted: Iterable[Key]) -> dict[Key, Stamp | None]:
-        """Stamps of many tables: on S3 one listing says which are there, and which this process has read already.
+        """Return the stamps of many tables; on S3 one listing shows which exist, and which this process has read.
 
         Raises:
-            GateauError, TransientError: as for `stamp`.
+            GateauError, TransientError: for the reasons of `stamp`.
         """
         keys = list(wanted)
         if self.files.is_local:
@@ -198,7 +199,7 @@ class Store:
             return dict(zip(keys, pool.map(one, keys), strict=True))
 
     def _local_stamps(self, keys: list[Key]) -> dict[Key, Stamp | None]:
-        """One by one; side by side, which takes twice the processor's time, where the first ones are waited for."""
+        """Return the stamps one by one, or in threads if the first ones wait; threads take twice the processor time."""
         begun, worked = perf_counter(), thread_time()
         found = {key: self.stamp(*key) for key in keys[:_STAMPS_TOGETHER]}
         waiting = perf_counter() - begun > _WAITING * (thread_time() - worked)
@@ -211,22 +212,22 @@ class Store:
             return found | dict(zip(others, chain.from_iterable(read), strict=True))
 
     def _read(self, name: str, columns: list[str] | None) -> pl.DataFrame:
-        """Only the wanted columns are fetched: ids without the texts, from S3 too."""
+        """Return the wanted columns; only these are fetched: ids without the texts, from S3 too."""
         return self._found(name, partial(read_columns, columns))
 
     def _found(self, name: str, read: Callable[[Any], pa.Table]) -> pl.DataFrame:
-        """What `read` gets from a table's file."""
+        """Return the table that `read` gets from a file."""
 
         def valid(file: Any) -> pa.Table:
             fetch_small(file)
             found = read(file)
-            found.validate(full=True)  # Polars takes on trust that text is UTF-8
+            found.validate(full=True)  # Polars assumes that text is valid UTF-8
             return found
 
         return self._whole(name, lambda: pl.DataFrame(pl.from_arrow(_reading(self.files, name, valid))))
 
     def _whole(self, name: str, get: Callable[[], Read]) -> Read:
-        """What `get` makes of a table's file. Damage is looked at twice: a read may fail where the file is whole."""
+        """Return the result of `get` on a table's file; repeat a damaged read once, since the file may be whole."""
         address, last = self.files.address(name), None
         for _ in range(2):
             try:
@@ -238,14 +239,14 @@ class Store:
                 ) from error
             except GateauError:
                 raise
-            except _DAMAGE as error:  # a full disk or a lost server is a GateauError by now
+            except _DAMAGE as error:  # a full disk or a lost server is a GateauError already
                 last = error
         raise DamagedTableError(
             f"{address} is damaged ({' '.join(str(last).split())}). {self._set_aside(name)}"
         ) from last
 
     def _set_aside(self, name: str) -> str:
-        """Renames a damaged file, so that it counts as missing; returns what the user is to do."""
+        """Rename a damaged file, so that it counts as missing; return what the user should do."""
         aside = f"{name}{_ASIDE}"
         try:
             self.files.rename(name, aside)
@@ -255,7 +256,7 @@ class Store:
 
 
 def _stamp_in(address: str, file: Any) -> Stamp | None:
-    """The stamp in a table's file; of an object that this process has read before, without reading it again.
+    """Return the stamp in a table's file; of an object that this process has read, without reading it again.
 
     Raises:
         ValueError: it is damaged.
@@ -271,9 +272,9 @@ def _stamp_in(address: str, file: Any) -> Stamp | None:
 
 
 def _reading(files: Files, name: str, read: Callable[[Any], Read]) -> Read:
-    """What `read` gets from a file; begun again when the object is replaced in the middle, which S3 says by EBUSY.
+    """Return the result of `read` on a file; restart if the object is replaced meanwhile (EBUSY on S3).
 
-    One that is replaced again and again is fetched whole, by one request, which nothing can come between.
+    After several replacements the object is fetched by one request, which is atomic.
     """
     for _ in range(_MOST_READS):
         try:
@@ -286,10 +287,10 @@ def _reading(files: Files, name: str, read: Callable[[Any], Read]) -> Read:
 
 
 def _opened(files: Files, address: str) -> Any:
-    """A file to read; a local one is one of Arrow's own.
+    """Open a file for reading; a local one as Arrow's own.
 
-    Arrow's threads may still hold it while the process ends, and letting go of a Python object then aborts the process.
-    Of a remote one `seal.verified` makes a local copy first, of exactly what it wants: nothing is read ahead.
+    Arrow's threads may still hold the file at the end of the process, where releasing a Python object would abort it.
+    `seal.verified` first copies the wanted parts of a remote file, so nothing is read ahead.
     """
     if files.is_local:
         check_regular(Path(address))  # Arrow's own error has no number

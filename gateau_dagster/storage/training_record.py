@@ -1,6 +1,6 @@
-"""The record of a training in its model's folder: steps, settings and batches, with a digest of themselves.
+"""Read the record of a training in its model's folder: steps, settings and batches, sealed with a digest.
 
-It holds times, so that it is no part of the model's content.
+It contains times, so the model's content excludes it.
 """
 
 import json
@@ -17,12 +17,12 @@ _log = logging.getLogger(__name__)
 
 
 def read_training_log(store: Store, name: str = "checkpoint") -> list[dict[str, Any]]:
-    """The metrics of each step of the training that made a published model; none where it has no whole record."""
+    """Return the metrics of each step of the training of a published model; empty without a complete record."""
     return read_training_record(store, name).get("steps", [])
 
 
 def read_training_record(store: Store, name: str) -> dict[str, Any]:
-    """The record of a published model; empty where there is none, or a damaged one, which is said."""
+    """Return the record of a published model; empty if it is missing, or damaged, which is logged."""
     try:
         data = store.files.read(f"{name}/{RECORD_NAME}")
     except FileNotFoundError:
@@ -31,13 +31,13 @@ def read_training_record(store: Store, name: str) -> dict[str, Any]:
 
 
 def local_training_record(folder: Path) -> dict[str, Any]:
-    """As `read_training_record`, of a model in a folder."""
+    """Return the record like `read_training_record`, for a model in a local folder."""
     path = folder / RECORD_NAME
     return _whole(path.read_bytes(), str(path)) if path.exists() else {}
 
 
 def record_bytes(record: Mapping[str, Any]) -> bytes:
-    """What the file holds."""
+    """Return the content of the record's file."""
     return json.dumps(sealed(record), indent=1).encode()
 
 
