@@ -1,1 +1,1 @@
-"""Computing a table shard by shard: kept rows, saved progress, what it took."""
+"""Compute tables shard by shard: keep valid rows, save progress, measure the effort."""

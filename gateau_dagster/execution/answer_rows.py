@@ -1,4 +1,4 @@
-"""A model's answers to a benchmark, brought up to date: rows that hold are kept, those of a killed run too."""
+"""Bring a model's answers to a benchmark up to date; valid rows are kept, including those of a killed run."""
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -31,18 +31,22 @@ def answer_questions(
     progress: TimedProgress,
     shared: Sequence[str] = (),
 ) -> Answered:
-    """Asks what is not answered yet; each group of answers is in the store before the next one is asked.
+    """Ask the unanswered questions; each group of answers is stored before the next one is asked.
 
     Args:
-        scorer: digest of what answers, and how: other rows are not kept.
-        engine: asked for once there is something to ask.
-        write: is given tables.ANSWERS, by question and turn; what was rejected; a digest of what counts of the
-            answers, which is not how long they took; and the questions that other means may have answered. A question
-            that was rejected has no row.
-        shared: other assets whose rows are kept as this one's are.
+        store: of the project.
+        asset: of the answers.
+        partition: of the asset.
+        scorer: digest of the answering model and settings: other rows are not kept.
+        questions: all of the benchmark.
+        engine: called once there is something to ask.
+        write: receives tables.ANSWERS by question and turn, the rejects, a content digest without timings, and the
+            questions that other means may answer. A rejected question has no row.
+        progress: receives questions.
+        shared: other assets whose rows are kept like this one's.
 
     Raises:
-        GateauError, TransientError: the engine fails, or the store; what was answered is saved.
+        GateauError, TransientError: the engine or the store fails; earlier answers are saved.
     """
     schema = tables.schema(tables.ANSWERS)
     partial = RowCheckpoints(store, asset, partition, scorer, schema)
@@ -70,6 +74,6 @@ def answer_questions(
 def _previous(store: Store, asset: str, partition: str, scorer: str) -> pl.DataFrame:
     stamp = store.stamp(asset, partition)
     if stamp is not None and stamp.scorer == scorer:
-        with suppress(DamagedTableError):  # what it held is answered again
+        with suppress(DamagedTableError):  # its content is answered again
             return store.read(asset, partition)
     return pl.DataFrame(schema=tables.schema(tables.ANSWERS))

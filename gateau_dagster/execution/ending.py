@@ -1,4 +1,4 @@
-"""What is to be done when the process is told to end, and where its main thread then waits for the end."""
+"""Register work for the end of the process, and hold its main thread until then."""
 
 import sys
 import threading
@@ -15,10 +15,10 @@ _SIGNAL_ON_ITS_WAY = 0.5  # seconds
 
 @dataclass
 class Ending:
-    """Of this process.
+    """The state of this process's end.
 
-    requested: it has been told to end. unwound: its main thread has ended what it was doing. watched: some thread reads
-    the signals. goes_on: a main thread that has unwound ends by itself. at_request, at_end: see the functions.
+    requested: it was told to end. unwound: its main thread has ended its work. watched: a thread reads the signals.
+    goes_on: an unwound main thread ends by itself. at_request, at_end: see the functions.
     """
 
     requested: threading.Event = field(default_factory=threading.Event)
@@ -34,9 +34,9 @@ ENDING = Ending()
 
 @contextmanager
 def at_request(call: Call) -> Iterator[None]:
-    """While the block works: a thread calls this as soon as the process is told to end. The block is given time.
+    """Call this in a thread as soon as the process is told to end, during the block, which gets time to finish.
 
-    What must be done is for `at_end`: nobody hears of a failure here.
+    Use `at_end` for required work: a failure here is not reported.
     """
     with _listed(call, ENDING.at_request):
         yield
@@ -44,10 +44,11 @@ def at_request(call: Call) -> Iterator[None]:
 
 @contextmanager
 def at_end(call: Call, if_not: str | None = None) -> Iterator[None]:
-    """While the block works: a thread calls this just before the process ends, the innermost first.
+    """Call this in a thread just before the process ends, during the block; the innermost call comes first.
 
     Args:
-        if_not: what the user is told where it fails or takes too long; None: nothing.
+        call: the work.
+        if_not: message to the user if it fails or takes too long; None: no message.
     """
     with _listed((call, if_not), ENDING.at_end):
         yield
@@ -64,12 +65,12 @@ def _listed(call: Listed, calls: list[Listed]) -> Iterator[None]:
 
 
 def hold_if_requested() -> None:
-    """The main thread has nothing more to do: the thread that reads the signals ends the process."""
+    """Hold a finished main thread: the thread that reads the signals ends the process."""
     if ENDING.watched and sys.exc_info()[0] in (KeyboardInterrupt, SystemExit):
-        ENDING.requested.wait(_SIGNAL_ON_ITS_WAY)  # the main thread may hear of a signal first
+        ENDING.requested.wait(_SIGNAL_ON_ITS_WAY)  # the main thread may receive a signal first
     while ENDING.requested.is_set() and threading.current_thread() is threading.main_thread():
         ENDING.unwound.set()
         if ENDING.goes_on:
             return
-        with suppress(KeyboardInterrupt, SystemExit):  # of the signal that is being dealt with
+        with suppress(KeyboardInterrupt, SystemExit):  # from the signal that is being handled
             threading.Event().wait()

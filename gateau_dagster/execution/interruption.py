@@ -1,9 +1,9 @@
-"""What a process does when it is told to end: by itself within seconds, at whatever moment the signal comes.
+"""End a process within seconds after a signal, at any moment.
 
-Python runs a signal's handler between two instructions of the main thread, and an exception that it raises is lost
-where a library swallows it, during imports above all; while the main thread is inside a library it is not even raised.
-So a thread of its own reads the signals. It leaves the main thread some time to end its work, then does what is needed
-in its place, and ends the process. What is in the store is whole at every moment.
+Python runs a signal's handler between two instructions of the main thread. A library may swallow the exception that it
+raises, above all during imports; inside a library it is not even raised. So a separate thread reads the signals. It
+gives the main thread some time to finish, then does the rest itself and ends the process. The store is consistent at
+every moment.
 """
 
 import logging
@@ -31,7 +31,7 @@ Handler = Callable[[int, FrameType | None], None]
 
 @contextmanager
 def ends_at_once() -> Iterator[None]:
-    """A signal ends the process with one line: for the time in which there is nothing to save."""
+    """End the process with one line after a signal, within the block: for work with nothing to save."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -45,15 +45,15 @@ def ends_at_once() -> Iterator[None]:
 
 @contextmanager
 def ends_in_order(save: Call) -> Iterator[None]:
-    """A signal ends the work of the block in order and then the process with one line; a second one, at once.
+    """End the work of the block in order after a signal, then the process with one line; after a second one, at once.
 
-    Children of the process do not get a terminal's interrupt: they are ended by whoever started them, else from here.
+    Children do not receive a terminal's interrupt: their starter ends them, else this process.
 
     Args:
         save: keeps what was computed; called from a thread.
     """
-    error_stream = os.dup(2)  # Dagster puts another file in its place while a step runs
-    # multiprocessing's helper would say what it removes after us.
+    error_stream = os.dup(2)  # Dagster replaces it by another file while a step runs
+    # multiprocessing's helper would report what it removes after us.
     silenced = ",".join(filter(None, [os.environ.get("PYTHONWARNINGS"), "ignore:resource_tracker:UserWarning"]))
     with (
         ExitStack() as opened,
@@ -61,7 +61,8 @@ def ends_in_order(save: Call) -> Iterator[None]:
         _watched(SignalWatch(_signals(), save, error_stream, LONGEST_UNWINDING), _raise_if_working),
     ):
         opened.callback(os.close, error_stream)
-        # multiprocessing starts its helper with its first process, and lets the interrupt in then: so before the block.
+        # multiprocessing starts its helper with its first process, which unblocks the interrupt; so it starts before
+        # the block.
         resource_tracker.ensure_running()
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
@@ -73,7 +74,7 @@ def ends_in_order(save: Call) -> Iterator[None]:
 
 @contextmanager
 def worker_ends_in_order(save: Call) -> Iterator[None]:
-    """The same for a worker process, which is told to end by SIGTERM, once or more often, and says nothing."""
+    """End a worker process in order after one or more SIGTERM signals, without a message."""
     watch = SignalWatch([signal.SIGTERM], save, None, LONGEST_UNWINDING_OF_WORKER)
     with _watched(watch, _raise_exit), at_request(lambda: None):
         yield
@@ -81,20 +82,20 @@ def worker_ends_in_order(save: Call) -> Iterator[None]:
 
 @contextmanager
 def step_ends_in_order(save: Call) -> Iterator[None]:
-    """The same for a process that Dagster's multi-process executor started, if Dagster's own way takes too long."""
+    """End a process of Dagster's multi-process executor in order, if Dagster's own way takes too long."""
     watch = SignalWatch([signal.SIGTERM, signal.SIGINT], save, None, LONGEST_UNWINDING_OF_WORKER, is_last_resort=True)
     with _watched(watch, None), at_request(lambda: None):
         yield
 
 
 def _signals() -> list[int]:
-    """Those that end a command. A hang-up is ignored where `nohup` said so."""
+    """Return the signals that end a command. A hang-up is ignored under `nohup`."""
     heeds_hangup = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
     return [signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if heeds_hangup else [])]
 
 
 def _raise_if_working(number: int, _: FrameType | None) -> None:
-    """In the main thread. Without work that is given time, the process is just about to end."""
+    """Raise in the main thread if its work gets time to end; otherwise the process is about to end."""
     if ENDING.at_request:
         raise KeyboardInterrupt(number)
 
@@ -134,7 +135,7 @@ def _watched(watch: SignalWatch, handler: Handler | None) -> Iterator[None]:
         watch.thread.start()
         ENDING.watched, ENDING.goes_on = True, watch.is_last_resort
         try:
-            with _handlers(numbers, handler or _nothing):  # last: until then the earlier ones hear of a signal
+            with _handlers(numbers, handler or _nothing):  # last, since the earlier handlers receive signals until then
                 try:
                     yield
                 finally:
@@ -147,7 +148,7 @@ def _watched(watch: SignalWatch, handler: Handler | None) -> Iterator[None]:
 
 @contextmanager
 def _no_word_of_lost_interrupts() -> Iterator[None]:
-    """An interrupt inside a destructor, or where a library logs what it swallows: a traceback that helps nobody."""
+    """Suppress useless tracebacks of interrupts inside destructors, or where a library logs what it swallows."""
 
     def unraisable(found: "sys.UnraisableHookArgs") -> None:
         if issubclass(found.exc_type, Exception):

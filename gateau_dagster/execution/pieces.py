@@ -1,6 +1,6 @@
-"""A shard in pieces: its samples scored in several places side by side, and its tables made when all are scored.
+"""Score a shard in pieces side by side, and make its tables when all pieces are done.
 
-What scores a piece saves its rows in the store; what became of the other samples it tells whoever makes the tables.
+The scorer of a piece saves rows in the store, and reports the other samples to the maker of the tables.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -28,7 +28,7 @@ from gateau_dagster.execution.shard_work import (
 from gateau_dagster.storage import Store
 
 Texts = Callable[[Store, str], pl.DataFrame]
-# How `Stamp.effort` of a shard comes from those of its pieces; the rest is that of any.
+# How `Stamp.effort` of a shard follows from those of its pieces; other entries are equal in all.
 _TOGETHER: Mapping[str, Callable[[Any], Any]] = {
     **dict.fromkeys(("samples", "tokens", "flops", "seconds"), sum),
     **dict.fromkeys(("peak_memory", "peak_memory_since_start"), max),
@@ -37,20 +37,20 @@ _TOGETHER: Mapping[str, Callable[[Any], Any]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Piece:
-    """Samples of a shard that are scored together. `lacking`: by sample, the assets that lack its row."""
+    """Samples of a shard that are scored together. `lacking`: the assets without a row, by sample."""
 
     shard: str
     works: Sequence[TableWork]
     lacking: Mapping[str, frozenset[str]]
 
     def part(self, ids: Sequence[str]) -> "Piece":
-        """Of these samples only."""
+        """Return the piece restricted to these samples."""
         return replace(self, lacking={sample_id: self.lacking[sample_id] for sample_id in ids})
 
 
 @dataclass(frozen=True, kw_only=True)
 class PieceResult:
-    """What became of a piece, by asset: the rows that are in the store now, the other samples, and the effort."""
+    """The result of a piece by asset: the rows now in the store, the other samples, and the effort."""
 
     computed: Mapping[str, int]
     rejects: Mapping[str, Sequence[Reject]]
@@ -67,9 +67,11 @@ def compute_piece(
     on_taken: OnTaken = untold,
     texts: Texts = read_samples,
 ) -> PieceResult:
-    """Scores a piece; whatever ends the work, its rows are saved. Others may save rows of the shard meanwhile.
+    """Score a piece; however the work ends, its rows are saved. Others may save rows of the shard meanwhile.
 
     Args:
+        store: of the project.
+        piece: to be scored.
         score, on_sample, effort, on_taken: see `compute_shard`.
         texts: reads the samples of a shard.
 
@@ -98,13 +100,16 @@ def _table(store: Store, piece: Piece, work: TableWork) -> ShardTable:
 def finish_shard(
     store: Store, partition: str, works: Sequence[TableWork], results: Sequence[PieceResult]
 ) -> dict[str, ShardResult]:
-    """Makes the tables of a shard from the rows that are in the store; returns the results by asset.
+    """Make the tables of a shard from the rows in the store; return the results by asset.
 
     Args:
-        results: of all pieces that its missing samples were cut into.
+        store: of the project.
+        partition: the shard.
+        works: the work on each table.
+        results: of all pieces of its missing samples.
 
     Raises:
-        GateauError: reading or writing the store failed, or rows that were said to be in it are not.
+        GateauError: reading or writing the store failed, or reported rows are missing in it.
     """
     samples = store.read("raw_long_sft", partition, ["sample_id", "digest"])
     return {
@@ -131,7 +136,7 @@ def _finished(store: Store, partition: str, table: ShardTable, results: Sequence
 
 
 def _common_effort(efforts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """`Stamp.effort` of all pieces; nothing where nothing was measured."""
+    """Return `Stamp.effort` of all pieces together; empty if nothing was measured."""
     if not efforts:
         return {}
     found = dict(efforts[0])

@@ -1,4 +1,4 @@
-"""Ending processes together with all that they started."""
+"""End processes together with all their descendants."""
 
 import signal
 import subprocess
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def signal_children(number: int) -> None:
-    """Sends a signal to all processes that descend from this one."""
+    """Send a signal to all descendants of this process."""
     import psutil
 
     for child in psutil.Process().children(recursive=True):
@@ -22,9 +22,9 @@ def signal_children(number: int) -> None:
 
 
 def end_tree(process: subprocess.Popen[bytes], *, patience: float) -> None:
-    """Ends a child process and all that descend from it: told to, and killed after `patience` seconds.
+    """End a child process and all its descendants by SIGTERM; kill them after `patience` seconds.
 
-    One that has ended already stays alone: its id may be another process's by now.
+    A child that has ended already is left alone: its id may be reused.
     """
     import psutil
 

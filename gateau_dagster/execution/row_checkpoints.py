@@ -1,4 +1,4 @@
-"""Rows of an unfinished shard, saved in groups as they are computed, so that a killed run continues where it was."""
+"""Save rows of an unfinished shard in groups while they are computed, so that a killed run can be resumed."""
 
 import threading
 import time
@@ -22,7 +22,7 @@ _unsaved: "set[RowCheckpoints]" = set()
 
 
 def save_all_rows() -> None:
-    """Saves what waits of all shards that are being computed; called from a thread when the process is to end.
+    """Save the waiting rows of all running shards; called from a thread when the process is to end.
 
     Raises:
         GateauError: the rows of a shard could not be written; those of the others are.
@@ -35,7 +35,7 @@ def save_all_rows() -> None:
 class RowCheckpoints:
     """Group files `<root>/_partial/<asset>/<partition>/<scorer>/<n>-<writer>.parquet`.
 
-    The scorer's digest is a part of the path: rows of another model or setting are never mistaken for these. Several
+    The scorer's digest is part of the path: rows of another model or setting are never mistaken for these. Several
     writers may save rows of a shard at a time, on several machines.
     """
 
@@ -45,14 +45,14 @@ class RowCheckpoints:
         self._folder = f"{self._shard_folder}/{scorer}"
         self._scorer = scorer
         self._schema = schema
-        self.damaged: list[str] = []  # what is to be said of files that `load` could not use
+        self.damaged: list[str] = []  # messages about files that `load` could not use
         self._waiting: list[Mapping[str, Any]] = []
         self._saved_at = time.monotonic()
         self._next, self._writer = 0, uuid.uuid4().hex[:12]
         self._lock = threading.RLock()  # see save_all_rows
 
     def load(self) -> pl.DataFrame:
-        """The rows that an earlier, interrupted run saved, and others do now; a row may be there twice."""
+        """Return the rows that other writers have saved, earlier or meanwhile; a row may occur twice."""
         files = [name for name in self._store.files.names(self._folder) if name.endswith(_ENDING)]
         frames: list[pl.DataFrame] = []
         for file in sorted(files):
@@ -60,12 +60,12 @@ class RowCheckpoints:
             try:
                 if self._store.stamp(name) is not None:
                     frames.append(self._store.read(name))
-            except DamagedTableError as error:  # its rows are computed again
+            except DamagedTableError as error:  # its rows are recomputed
                 self.damaged.append(str(error))
         return pl.concat(frames) if frames else pl.DataFrame(schema=self._schema)
 
     def add(self, row: Mapping[str, Any]) -> None:
-        """Keeps a row, and saves the group when it is large or old enough."""
+        """Add a row, and save the group when it is large or old enough."""
         with self._lock:
             self._waiting.append(row)
             _unsaved.add(self)
@@ -73,7 +73,7 @@ class RowCheckpoints:
                 self.save()
 
     def save(self) -> None:
-        """Writes the waiting rows as the next group."""
+        """Write the waiting rows as the next group."""
         with self._lock:
             if self._waiting:
                 frame = rows_frame(self._waiting, self._schema)
@@ -85,14 +85,14 @@ class RowCheckpoints:
             self._saved_at = time.monotonic()
 
     def close(self) -> None:
-        """Saves what waits, once: what could not be written then is computed again, maybe by others."""
+        """Save the waiting rows once; rows that cannot be written are recomputed, maybe by others."""
         try:
             self.save()
         finally:
             _unsaved.discard(self)
 
     def remove(self) -> None:
-        """Called when the shard's table stands: the groups are of no more use, whatever scorer made them."""
+        """Remove the groups of the shard, of any scorer; called once its table is written."""
         with self._lock:
             self._waiting = []
             _unsaved.discard(self)
@@ -100,5 +100,5 @@ class RowCheckpoints:
 
 
 def rows_frame(rows: Sequence[Mapping[str, Any]], schema: pl.Schema) -> pl.DataFrame:
-    """Rows as a table with exactly the schema's columns and types."""
+    """Return rows as a table with exactly the schema's columns and types."""
     return pl.DataFrame(rows, schema=schema, orient="row") if rows else pl.DataFrame(schema=schema)

@@ -1,4 +1,4 @@
-"""Scores shards with one loaded model, for the tables that one step makes, and measures what each of them takes."""
+"""Score shards with one loaded model, for the tables of one step, and measure the effort of each."""
 
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -40,7 +40,7 @@ class ScoringRun:
 
     @classmethod
     def start(cls, config: Config, model: str, loaded: "LoadedModel", assets: Sequence[str]) -> "ScoringRun":
-        """Of these assets."""
+        """Return the run for these assets."""
         from gateau_dagster.models.flops import Work
         from gateau_dagster.models.loading import effective_max_length
 
@@ -61,11 +61,11 @@ class ScoringRun:
 
     @property
     def works(self) -> "Mapping[str, Work]":
-        """The tokens and FLOPs of each asset so far."""
+        """Return the tokens and FLOPs of each asset so far."""
         return {asset: running.work for asset, running in self.running.items()}
 
     def outcomes(self, asked: Iterable[Asked]) -> Generator[Outcomes]:
-        """In order, for each sample a row or a reject for each asset that asks for it."""
+        """Yield, in order, for each sample a row or a reject for each asset that asks for it."""
         from gateau_dagster.models.cpu_allocator import retained_memory
 
         with retained_memory(self.loaded.device), closing(self._scored(asked)) as found:  # pyright: ignore[reportArgumentType]
@@ -84,7 +84,7 @@ class ScoringRun:
 
 @dataclass(frozen=True, kw_only=True)
 class ShardReport:
-    """A shard's progress, with the tokens that went through the model for it and the seconds that scoring took."""
+    """A shard's progress, with the tokens that passed the model and the seconds of scoring."""
 
     shard: str
     progress: ShardProgress
@@ -99,7 +99,7 @@ class ShardScorer:
     """One model for many shards.
 
     Args:
-        load: gives the model, the same one each time; asked for a shard whose samples need it.
+        load: returns the model, the same one each time; called for a shard whose samples need it.
     """
 
     def __init__(self, config: Config, model: str, load: "Callable[[], LoadedModel]") -> None:
@@ -115,7 +115,7 @@ class ShardScorer:
         on_taken: OnTaken = untold,
         suspects: Suspects | None = None,
     ) -> dict[str, ShardResult]:
-        """See `compute_shard`; the stamps get the effort."""
+        """Compute a shard with `compute_shard`; the stamps get the effort."""
         each = _Measuring(lambda: self._start(works), shard, report)
         return compute_shard(
             store,
@@ -131,7 +131,7 @@ class ShardScorer:
     def piece(
         self, store: Store, piece: Piece, report: Report, *, on_taken: OnTaken = untold, texts: Texts = read_samples
     ) -> PieceResult:
-        """See `compute_piece`. The progress is that within the piece."""
+        """Score a piece with `compute_piece`; the progress is within the piece."""
         each = _Measuring(lambda: self._start(piece.works), piece.shard, report)
         return compute_piece(
             store,
@@ -150,7 +150,7 @@ class ShardScorer:
 
 
 class _Measuring:
-    """What `compute_shard` asks for, by a model that is loaded for the first sample."""
+    """The callbacks of `compute_shard`, with a model that is loaded for the first sample."""
 
     def __init__(self, start: "Callable[[], _Measured]", shard: str, report: Report) -> None:
         self._start, self._shard, self._report = start, shard, report
@@ -172,7 +172,7 @@ class _Measuring:
 
 @dataclass(kw_only=True)
 class _Measured:
-    """The scoring of one shard's samples while it is measured."""
+    """The scoring of one shard's samples, with measurements."""
 
     config: Config
     loaded: "LoadedModel"
@@ -188,7 +188,7 @@ class _Measured:
         return cls(config=config, loaded=loaded, run=run, memory=PeakMemory(loaded.device))
 
     def score(self, asked: Iterable[Asked]) -> Iterator[Outcomes]:
-        """The outcomes by asset. The time that the caller spends on saving them is not scoring."""
+        """Yield the outcomes by asset; the caller's time for saving them does not count as scoring."""
         with closing(self.run.outcomes(asked)) as outcomes:
             while True:
                 started = time.perf_counter()
@@ -201,7 +201,7 @@ class _Measured:
                 yield found
 
     def effort(self) -> dict[str, dict[str, Any]]:
-        """By asset, `Stamp.effort`; the seconds of a common pass are split as the FLOPs are."""
+        """Return `Stamp.effort` by asset; the seconds of a common pass are divided by FLOPs."""
         from gateau_dagster.models.devices import matrix_product_speed
 
         peak = self.memory.read()

@@ -1,4 +1,4 @@
-"""The tables of a shard while they are brought up to date: what of each is kept, what is missing, and how it ends."""
+"""Bring the tables of a shard up to date: the kept rows, the missing ones, and the result."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -18,7 +18,7 @@ from gateau_dagster.storage.store import DamagedTableError
 
 @dataclass(frozen=True, kw_only=True)
 class TableWork:
-    """A table's part of the work on a shard: the stamp it is to get, `Node.means`, and the effort it should take."""
+    """A table's part of the work on a shard: the stamp it will get, `Node.means`, and the planned effort."""
 
     asset: str
     columns: tuple[tables.Column, ...]
@@ -29,7 +29,7 @@ class TableWork:
 
 @dataclass(frozen=True, kw_only=True)
 class ShardResult:
-    """What became of a shard's samples in one table: `reused` rows were kept, `computed` ones are new."""
+    """The result of a shard in one table: `reused` rows were kept, `computed` ones are new."""
 
     table: pl.DataFrame
     rejected: pl.DataFrame
@@ -40,9 +40,9 @@ class ShardResult:
 
 @dataclass(kw_only=True)
 class ShardTable:
-    """A table while its shard is computed, or a piece of it.
+    """A table while its shard, or a piece of it, is computed.
 
-    kept: rows that hold. missing: ids of the samples to score. rows, rejects: what became of them so far.
+    kept: valid rows. missing: ids of the samples to score. rows, rejects: their outcomes so far.
     """
 
     work: TableWork
@@ -54,7 +54,7 @@ class ShardTable:
 
     @classmethod
     def open(cls, store: Store, partition: str, work: TableWork, samples: pl.DataFrame) -> "ShardTable":
-        """What is there of a table. `samples`: the shard's, with their `sample_id` and `digest`."""
+        """Open a table with its kept rows. `samples`: of the shard, with their `sample_id` and `digest`."""
         partial = checkpoints(store, partition, work)
         saved = partial.load()
         kept = reusable_rows(store, work.asset, partition, samples=samples, scorer=work.stamp.scorer, saved=saved)
@@ -62,7 +62,7 @@ class ShardTable:
         return cls(work=work, partial=partial, kept=kept, missing=frozenset(missing))
 
     def add(self, outcome: Row | Reject) -> None:
-        """The row is among those that are saved if the work ends before it is done."""
+        """Add an outcome; a row is saved even if the work ends before it is done."""
         if isinstance(outcome, Reject):
             self.rejects.append(outcome)
         else:
@@ -70,7 +70,7 @@ class ShardTable:
             self.partial.add(outcome)
 
     def write(self, store: Store, partition: str, effort: Mapping[str, Any]) -> ShardResult:
-        """Makes the table, with its rejects and its stamp. `effort`: what it took, for the stamp; empty: nothing."""
+        """Write the table, with its rejects and its stamp. `effort`: measured, for the stamp; empty if nothing was."""
         assert len(self.rows) + len(self.rejects) == len(self.missing), "every sample is scored or rejected"
         table = pl.concat([self.kept, rows_frame(self.rows, self.kept.schema)]).sort("sample_id")
         rejected = rejected_frame(self.rejects)
@@ -86,14 +86,14 @@ class ShardTable:
 
 
 def checkpoints(store: Store, partition: str, work: TableWork) -> RowCheckpoints:
-    """Where the rows of an unfinished table are saved."""
+    """Return the checkpoints for the rows of an unfinished table."""
     return RowCheckpoints(store, work.asset, partition, work.stamp.scorer, tables.schema(work.columns))
 
 
 def reusable_rows(
     store: Store, asset: str, partition: str, *, samples: pl.DataFrame, scorer: str, saved: pl.DataFrame
 ) -> pl.DataFrame:
-    """Rows of the previous table and of an interrupted run that were made by the same scorer from the same content."""
+    """Return rows of the previous table and of an interrupted run, made by the same scorer from the same content."""
     previous = store.stamp(asset, partition)
     frames = [saved]
     if previous is not None and previous.scorer == scorer:
@@ -104,7 +104,7 @@ def reusable_rows(
 
 
 def lacking_rows(store: Store, partition: str, works: Sequence[TableWork]) -> dict[str, frozenset[str]]:
-    """By sample of the shard, the assets that lack its row, which may be none of them; texts are not read."""
+    """Return the assets without a row for each sample of the shard, maybe none; texts are not read."""
     samples = store.read("raw_long_sft", partition, ["sample_id", "digest"])
     found = [ShardTable.open(store, partition, work, samples) for work in works]
     return {
@@ -114,7 +114,7 @@ def lacking_rows(store: Store, partition: str, works: Sequence[TableWork]) -> di
 
 
 def rejected_frame(rejects: Sequence[Reject]) -> pl.DataFrame:
-    """Return rejects as a table, sorted by id; no reason tells a secret."""
+    """Return rejects as a table, sorted by id; secrets in reasons are masked."""
     shown = {reason: redacted(reason) for reason in {reject.reason for reject in rejects}}
     rows = [{"sample_id": reject.sample_id, "reason": shown[reject.reason]} for reject in rejects]
     return rows_frame(rows, tables.schema(tables.REJECTED)).sort("sample_id", "reason")

@@ -1,4 +1,4 @@
-"""Computes one shard of the scored tables: keeps the rows that still hold, computes the others, saves as it goes."""
+"""Compute one shard of the scored tables: keep valid rows, compute the others, save progress."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -17,7 +17,7 @@ Effort = Mapping[str, Mapping[str, Any]]
 
 @dataclass(frozen=True, kw_only=True)
 class ShardProgress:
-    """How far a shard is: samples finished (kept ones included), and the share of the text to score that is scored."""
+    """The progress of a shard: finished samples (kept ones included), scored ones, and the scored share of the text."""
 
     finished: int
     scored: int
@@ -28,8 +28,8 @@ class ShardProgress:
 class Suspects:
     """Samples of a shard over which workers died.
 
-    alone: each is scored by itself, before the others, so that another death tells which one it was. given_up: they are
-    rejected, for the reason that is given.
+    alone: each is scored by itself, before the others, so that another death identifies the culprit. given_up: they are
+    rejected, with these reasons.
     """
 
     alone: frozenset[str] = frozenset()
@@ -42,29 +42,29 @@ OnTaken = Callable[[str], None]
 
 
 def read_samples(store: Store, partition: str) -> pl.DataFrame:
-    """The shard's validated samples."""
+    """Return the shard's validated samples."""
     return store.read("raw_long_sft", partition)
 
 
 def samples_of(frame: pl.DataFrame) -> Iterator[Sample]:
-    """The rows of a `raw_long_sft` table as records."""
+    """Yield the rows of a `raw_long_sft` table as records."""
     for row in frame.select("sample_id", "source", "context", "instruction", "response").iter_rows(named=True):
         yield Sample(**row)
 
 
 def has_missing_rows(store: Store, partition: str, works: Sequence[TableWork]) -> bool:
-    """Whether a model is needed to bring the shard's tables up to date; texts are not read."""
+    """Return whether a model is needed to bring the shard's tables up to date; texts are not read."""
     samples = store.read("raw_long_sft", partition, ["sample_id", "digest"])
     return any(ShardTable.open(store, partition, work, samples).missing for work in works)
 
 
 def no_effort() -> Effort:
-    """The effort of work that nobody measures."""
+    """Return no effort, for work that is not measured."""
     return {}
 
 
 def untold(sample_id: str) -> None:
-    """Nobody wants to know which samples are in hand."""
+    """Ignore the begun sample."""
     del sample_id
 
 
@@ -79,18 +79,21 @@ def compute_shard(
     on_taken: OnTaken = untold,
     suspects: Suspects | None = None,
 ) -> dict[str, ShardResult]:
-    """Brings one shard of one or several tables up to date and writes them; returns the results by asset.
+    """Bring one shard of one or several tables up to date; return the results by asset.
 
-    A sample whose row several tables lack is scored once for all of them. Whatever ends the work, the rows of the
-    tables that are not written yet are saved.
+    A sample whose row several tables need is scored once for all of them. However the work ends, the rows of unwritten
+    tables are saved.
 
     Args:
-        score: yields, in order, for each sample it is given one row or one reject for each asset that asks for it;
-            called only if there is work; more than once where there are suspects.
+        store: of the project.
+        partition: the shard.
+        works: the work on each table.
+        score: yields, in order, for each sample one row or one reject for each asset that asks for it; called only if
+            there is work; more than once if there are suspects.
         on_sample: called after each sample.
-        effort: by asset, what scoring took; asked once, when all samples are scored.
+        effort: returns the effort of scoring by asset; called once, after all samples.
         on_taken: called with each sample's id before `score` gets it; maybe in a thread.
-        suspects: what to do apart from the other samples.
+        suspects: samples to handle apart from the others.
 
     Raises:
         GateauError: reading or writing the store failed.
@@ -116,7 +119,7 @@ def _save_unless_written(table: ShardTable, results: Mapping[str, ShardResult]) 
 
 @dataclass(frozen=True)
 class Scoring:
-    """See `compute_shard`."""
+    """The callbacks and suspects of `compute_shard`."""
 
     score: Score
     on_sample: OnSample
@@ -124,7 +127,7 @@ class Scoring:
     suspects: Suspects = field(default_factory=Suspects)
 
     def outcomes(self, missing: pl.DataFrame, found: Sequence[ShardTable]) -> Iterator[tuple[Outcomes, str]]:
-        """With the sample's id, for each of `missing`."""
+        """Yield the outcomes and the sample's id for each of `missing`."""
         alone = pl.col("sample_id").is_in(list(self.suspects.alone))
         for group in (*missing.filter(alone).iter_slices(1), missing.filter(~alone)):
             ids = group["sample_id"].to_list()
@@ -138,7 +141,7 @@ class Scoring:
 
 
 def score_missing(samples: pl.DataFrame, found: Sequence[ShardTable], scoring: Scoring) -> int:
-    """Scores the samples that some table lacks, one by one; returns how many those were. See `compute_shard`."""
+    """Score the samples without a row in some table, one by one; return their number. See `compute_shard`."""
     for table in found:
         table.rejects += _given_up(table.missing, scoring.suspects)
     wanted: frozenset[str] = frozenset().union(*(table.missing for table in found)) - scoring.suspects.given_up.keys()
@@ -165,7 +168,7 @@ def _given_up(missing: frozenset[str], suspects: Suspects) -> list[Reject]:
 
 
 def _sizes(samples: pl.DataFrame) -> list[int]:
-    """Bytes of each sample's text, at least one: scoring takes about as long as that."""
+    """Return the bytes of each sample's text, at least one, which scoring time is roughly proportional to."""
     texts = ("context", "instruction", "response")
     return samples.select(1 + sum((pl.col(text).str.len_bytes() for text in texts), pl.lit(0))).to_series().to_list()
 

@@ -1,4 +1,4 @@
-"""The thread that reads the signals of a process and brings it to its end. See `interruption`."""
+"""Read the signals of a process in a thread, and bring the process to its end. See `interruption`."""
 
 import os
 import select
@@ -16,15 +16,16 @@ INTERRUPTED = "Interrupted. What was computed is kept; run again to go on."
 AT_ONCE = "Interrupted twice, and ended at once: the last seconds may be lost. Run again to go on."
 _NOT_KEPT = "the rows of the last seconds are not kept"
 
-# Seconds after the signal. The main thread ends its child processes itself; later they are told to, then killed.
+# Seconds after the signal. The main thread ends its child processes itself; afterwards they are told to end, then
+# killed.
 _TELL_CHILDREN = 1.0
 LONGEST_UNWINDING = 3.0
-LONGEST_UNWINDING_OF_WORKER = 1.2  # so that whoever told it to end waits long enough
+LONGEST_UNWINDING_OF_WORKER = 1.2  # short enough for the patience of the process that ends it
 _LONGEST_SAVING = 4.0
 _LONGEST_END = 4.6
-# `timeout` and some shells send a signal to the process and to its group: that is one.
+# `timeout` and some shells send a signal to the process and to its group: these count as one.
 _ONE_SIGNAL = 0.3
-WAKES = signal.SIGURG  # ignored everywhere else; makes a main thread that waits look for its signals
+WAKES = signal.SIGURG  # ignored everywhere else; wakes a waiting main thread for its signals
 _DONE = 0
 
 
@@ -32,8 +33,9 @@ _DONE = 0
 class SignalWatch:
     """The thread that reads the signals `numbers`.
 
-    save: keeps what was computed. error_stream: where it says its line; None: nowhere.
-    longest_unwinding: seconds for the main thread. is_last_resort: one that ends its work in time goes on by itself.
+    save: keeps what was computed. error_stream: for its message; None: no message.
+    longest_unwinding: seconds for the main thread. is_last_resort: whether a process that finishes in time ends by
+    itself.
     """
 
     numbers: Sequence[int]
@@ -53,14 +55,14 @@ class SignalWatch:
         self.thread = threading.Thread(target=self.run, daemon=True, name="signal-watch")
 
     def close(self) -> None:
-        """Ends the thread, unless it ends the process."""
+        """End the thread, unless it ends the process."""
         os.write(self.writes, bytes([_DONE]))
         self.thread.join()
         os.close(self.reads)
         os.close(self.writes)
 
     def run(self) -> None:
-        """The thread's."""
+        """Run the thread: wait for a signal, and end the process."""
         signal.pthread_sigmask(signal.SIG_UNBLOCK, self.numbers)
         while (number := os.read(self.reads, 1)[0]) not in self.numbers:
             if number == _DONE:
@@ -76,7 +78,7 @@ class SignalWatch:
         ENDING.requested.set()
         signal.pthread_kill(threading.main_thread().ident or 0, WAKES)
         for call in [*ENDING.at_request]:
-            self._call(call, None, until=_TELL_CHILDREN)  # a failure of these is made good at the end, or told there
+            self._call(call, None, until=_TELL_CHILDREN)  # a failure here is repaired or reported at the end
         if working and not self._wait(ENDING.unwound.is_set, until=min(_TELL_CHILDREN, self.longest_unwinding)):
             signal_children(signal.SIGTERM)
             self._wait(ENDING.unwound.is_set, until=self.longest_unwinding)
@@ -91,7 +93,7 @@ class SignalWatch:
         leave(number, self.error_stream, f"Error: {fence.loss()}" if fence.loss() else line)
 
     def _call(self, call: Call, if_not: str | None, *, until: float) -> None:
-        """In a thread: it may hang, on a server that does not answer, say. `if_not`: what to say if it fails."""
+        """Call in a thread, since it may hang on a server that does not answer. `if_not`: message if it fails."""
 
         def fails(why: object) -> None:
             if if_not is not None:
@@ -109,7 +111,7 @@ class SignalWatch:
             fails("it took too long")
 
     def _wait(self, ready: Callable[[], bool], *, until: float) -> bool:
-        """Whether it is ready within so many seconds after the signal. A second signal ends the process."""
+        """Return whether it is ready within `until` seconds after the signal. A second signal ends the process."""
         while not ready():
             passed = time.monotonic() - self._started
             if passed >= until:
@@ -124,11 +126,11 @@ class SignalWatch:
 
 
 def leave(number: int, error_stream: int | None, line: str) -> None:
-    """Ends the process here and now, as shells expect it of one that a signal ended."""
+    """End the process at once, with the exit status that shells expect after a signal."""
     try:
         if error_stream is not None:
             shown = os.isatty(error_stream)
             red, plain, cursor = ("\033[31m", "\033[0m", "\r\033[K\033[?25h") if shown else ("", "", "")
             os.write(error_stream, f"{cursor}{red}{line}{plain}\n".encode())
-    finally:  # whether or not somebody is left to read it
+    finally:  # even if nobody is left to read it
         os._exit(128 + number)
