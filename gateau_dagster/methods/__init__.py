@@ -1,1 +1,1 @@
-"""Selection methods: one file each, found by the registry. None imports torch until it scores."""
+"""Selection methods: one file each, found by the registry. They import torch only when they score."""

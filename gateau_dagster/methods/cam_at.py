@@ -1,4 +1,4 @@
-"""`cam_at/<length>`: what `cam` says of each sample with segments of another length, for the study of the length."""
+"""Compute `cam_at/<length>`: the values of `cam` with another segment length, to study the effect of the length."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ _FIGURES = ("sample_id", "digest", "segments", "far_gain")
 
 
 def further_lengths(config: Config) -> list[int]:
-    """The lengths in tokens, ascending, that have a table beside `cam`, which has `scoring.segment_length`."""
+    """Return the lengths in tokens, ascending, that need a table besides `cam`, which has `scoring.segment_length`."""
     return sorted(length for length in config.selection.segment_lengths if length != config.scoring.segment_length)
 
 
 def cam_at_asset(length: int) -> str:
-    """The table of a further length."""
+    """Return the name of the table of a further length."""
     return f"{FAMILY}/{length}"
 
 
 def cam_at_columns(config: Config) -> tuple[tables.Column, ...]:
-    """What the ranking by `selection.preset` reads of a sample, as `cam` has it.
+    """Return the columns of `cam` that the ranking by `selection.preset` reads.
 
     CAS (Eq. 5) takes a pass over the whole prompt that observes attention; preset robust reads FG instead.
     """
@@ -43,9 +43,9 @@ def cam_at_columns(config: Config) -> tuple[tables.Column, ...]:
 
 
 def cam_at_tables(config: Config) -> Sequence[SampleTable]:
-    """A table for each of `further_lengths`.
+    """Return a table for each of `further_lengths`.
 
-    Raises GateauError for a length of which no prompt of `scoring.max_length` holds two segments.
+    Raises GateauError for a length at which no prompt of `scoring.max_length` holds two segments.
     """
     return [_table(config, length) for length in further_lengths(config)]
 
@@ -76,7 +76,7 @@ def _table(config: Config, length: int) -> SampleTable:
 def _measure(
     loaded: LoadedModel, samples: Iterable[Sample], running: Running, *, length: int, columns: Sequence[str]
 ) -> Iterator[Row | Reject]:
-    """One row or reject a sample, in order."""
+    """Yield one row or reject per sample, in order."""
     from gateau_dagster.models.flops import Meter
     from gateau_dagster.scoring.scorer import Request, score_samples
 

@@ -1,6 +1,6 @@
-"""Clustering and Ranking (CaR): the quality of instruction and response, as a reward model rates them.
+"""Clustering and Ranking (CaR): rate the quality of instruction and response by a reward model.
 
-The other half of CaR, the best samples and the best of every cluster besides, is `selection.rule: diverse`.
+The other half of CaR, which adds the best samples of every cluster to the best of all, is `selection.rule: diverse`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ QUALITY = (
 
 
 class CarOptions(Section):
-    """The reward model and how it is asked."""
+    """The reward model and its input and output."""
 
     model: str = Field(default="reward", description="The model of task reward.")
     label: str | int | None = Field(
@@ -57,7 +57,7 @@ class CarOptions(Section):
 
 
 def quality_table(options: CarOptions) -> SampleTable:
-    """`quality/<model>`."""
+    """Return the table `quality/<model>`."""
 
     def score(loaded: LoadedModel, samples: Iterable[Sample], running: Running) -> Iterator[Row | Reject]:
         from gateau_dagster.scoring.text_models import quality_rows
@@ -78,7 +78,7 @@ def quality_table(options: CarOptions) -> SampleTable:
 
 
 def whole_text_effort(tokens: SampleTokens) -> PlannedWork:
-    """Instruction and response as one text, cut to the model's window."""
+    """Return the pass over instruction and response as one text, cut to the model's window."""
     from gateau_dagster.scoring.planned_work import PlannedWork, packed_documents
 
     length = (tokens.instruction + tokens.response + tokens.special).clip(max=tokens.limit)
@@ -105,14 +105,14 @@ def _check(config: Config, options: CarOptions) -> None:
 
 
 def _check_known_models(config: Config, options: CarOptions) -> None:
-    """Whether the reward model has a head that gives one number a text."""
+    """Check that the reward model has a head that gives one number per text."""
     from gateau_dagster.models.known_model import known_model
 
     model, known = config.models[options.model], known_model(config, options.model).config
     if known is None:
-        return  # neither here nor within reach: the loading says why
+        return  # neither on this machine nor downloadable: loading reports why
     try:
-        if not model.trust_remote_code:  # code that comes with a model names its head as it likes
+        if not model.trust_remote_code:  # remote code may use any name for its head
             check_architecture(known.architectures or [], name=model.path)
         label_index(known.id2label or {}, options.label, name=model.path)
     except GateauError as error:

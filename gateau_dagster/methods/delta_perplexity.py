@@ -1,8 +1,9 @@
-"""Delta perplexity: how many of a sample's segments become likelier behind an earlier segment, and behind which.
+"""Delta perplexity: score how many of a sample's segments become likelier after an earlier segment, and after which.
 
-After Chen et al. 2024, with their strength, distance and specificity. How the sum over pairs becomes a score under
-variant `paper` (the weights as shares of alpha + beta, divided by the number of evaluated pairs) is this project's
-reading of the paper; `program` is the plain sum of their program. The arithmetic: scoring.dependency_scores.
+The method follows Chen et al. 2024, with their strength, distance and specificity. Variant `paper` turns the sum over
+pairs into a score by our interpretation of the paper: the weights are shares of alpha + beta, and the sum is divided by
+the number of evaluated pairs. Variant `program` is the plain sum of their program. The arithmetic is in
+scoring.dependency_scores.
 """
 
 from __future__ import annotations
@@ -38,9 +39,9 @@ if TYPE_CHECKING:
 
 
 class DeltaPerplexityOptions(Section):
-    """Its parameters with the paper's defaults. Only the first three decide what a model computes.
+    """The method's parameters with the paper's defaults. Only the first three change what a model computes.
 
-    The paper's normalisation is not certain: variant `paper` is this project's reading of it.
+    The paper leaves the normalisation open: variant `paper` is our interpretation.
     """
 
     model: str = Field(default="long", description="Key of `models`; segments are short, so a small model will do.")
@@ -68,7 +69,7 @@ class DeltaPerplexityOptions(Section):
 
     @property
     def rule(self) -> DependencyRule:
-        """How pairs become a score."""
+        """Return the rule that turns pairs into a score."""
         return DependencyRule(
             variant=self.variant,
             threshold=self.threshold,
@@ -97,7 +98,7 @@ COLUMNS = (
 def _measure(
     loaded: LoadedModel, samples: Iterable[Sample], running: Running, *, segment_length: int, pairs: int
 ) -> Iterator[Row | Reject]:
-    """One row or reject a sample, in order."""
+    """Yield one row or reject per sample, in order."""
     from gateau_dagster.scoring.segment_pairs import PairPlan, measure_segment_pairs
 
     measured = measure_segment_pairs(
@@ -123,7 +124,7 @@ def _measure(
 
 
 def score_of(row: Row, rule: DependencyRule) -> float | None:
-    """LDS from a row of `segment_pairs/<model>`; None below two segments."""
+    """Return LDS from a row of `segment_pairs/<model>`; None for fewer than two segments."""
     return long_dependency_score(_pairs_of(row), rule)
 
 
@@ -160,7 +161,8 @@ def _tables(config: Config, options: DeltaPerplexityOptions) -> Sequence[SampleT
 
 
 def pairs_effort(tokens: SampleTokens, *, segment_length: int, pairs: int) -> PlannedWork:
-    """Every whole segment alone, and the chosen pairs; nothing for a sample with fewer than two segments."""
+    """Return the passes over every whole segment and the chosen pairs; none for a sample with fewer than two
+    segments."""
     from gateau_dagster.scoring.planned_work import PlannedPasses, PlannedWork
 
     segments = (tokens.prompts(opening=False).prompt - tokens.bos) // segment_length
@@ -211,7 +213,7 @@ def _check_known_models(config: Config, options: DeltaPerplexityOptions) -> None
 
 
 def _check_length(config: Config, options: DeltaPerplexityOptions, window: int | None) -> None:
-    """Raises GateauError when no prompt is long enough for a pair of segments. `window`: see longest_prompt."""
+    """Raise GateauError if no prompt is long enough for a pair of segments. `window`: see longest_prompt."""
     longest, limit = longest_prompt(config, options.model, window=window)
     if longest < 2 * options.segment_length:
         raise GateauError(

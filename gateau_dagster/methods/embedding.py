@@ -1,4 +1,4 @@
-"""Sentence embeddings of instruction and response: what `selection.rule: diverse` makes its clusters of."""
+"""Compute sentence embeddings of instruction and response, from which `selection.rule: diverse` makes its clusters."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ EMBEDDING = (
 
 
 def embedding_table(model: str) -> SampleTable:
-    """`embedding/<model>`."""
+    """Return the table `embedding/<model>`."""
 
     def score(loaded: LoadedModel, samples: Iterable[Sample], running: Running) -> Iterator[Row | Reject]:
         from gateau_dagster.scoring.text_models import embedding_rows
@@ -50,5 +50,5 @@ def embedding_table(model: str) -> SampleTable:
 
 
 def check_encoder(config: Config, model: str) -> None:
-    """Raises GateauError unless `model`, of `selection.encoder`, is there and has the task embedding."""
+    """Raise GateauError unless `model`, the value of `selection.encoder`, is configured and has the task embedding."""
     check_model(config, model, "embedding", place="selection.encoder")

@@ -1,15 +1,16 @@
-"""Far gain: how much likelier each response token is from far context than from near text, as a probability.
+"""Far gain: score how much likelier each response token is given far context than given near text, as a probability.
 
-Of the tables' per-token columns: p_A and p_B (`token_probability` of theta_A and theta_B given the whole prompt),
-near_t and the largest far p_t (of `cam`), of which FG is made as scoring.segments.far_gain says:
+The method reads per-token columns of the tables: p_A and p_B (`token_probability` of theta_A and theta_B given the
+whole prompt), and near_t and the largest far p_t of `cam`. FG follows from the latter as in scoring.segments.far_gain:
 
     HMPp = mean_t [p_B(y_t|c,x) - p_A(y_t|c within W,x)],  score = alpha·HMPp + (1 - alpha)·FG
 
-Both are probabilities, so that nothing is normalised and a sample's score depends on that sample alone. What is near:
-scoring.segments.near_and_far. FG is 0 where nothing is far: without context, and where the only segment is near. A lone
-segment of which theta_A sees no token is far, and counts. With the default `top`, preset `robust` of `gateau` ranks
-alike for an equal alpha, but gives samples below two segments no FG, the lone far one's neither, and puts them after
-all others.
+Both are probabilities, so nothing is normalised and a sample's score depends only on that sample.
+scoring.segments.near_and_far defines what is near. FG is 0 if nothing is far: without context, or if the only segment
+is near. A single segment of which theta_A sees no token is far, and counts.
+
+With the default `top` and equal alpha, preset `robust` of `gateau` ranks alike, with one exception. It gives samples
+with fewer than two segments no FG, even if the single segment is far, and ranks them after all others.
 """
 
 from __future__ import annotations
@@ -30,25 +31,26 @@ if TYPE_CHECKING:
 
 SHORT, LONG, CAM = "perplexity/short", "perplexity/long", "cam"
 _NEAR, _FAR = "near_probability", "far_probability"
-_ROWS = 2**15  # at a time: their tokens are copied as float64
+_ROWS = 2**15  # rows per block: their tokens are copied as float64
 
 
 class FarGainOptions(Section):
-    """How many tokens count."""
+    """The share of tokens that count."""
 
     top: float = Field(default=TOP_SHARE, gt=0, le=1, description="Share of the response tokens whose gain counts.")
 
 
 class BothOptions(FarGainOptions):
-    """How many tokens count, and the weight of the two parts."""
+    """The share of tokens that count, and the weight of the two parts."""
 
     alpha: float = Field(default=0.5, ge=0, le=1, description="Weight of HMPp; the rest is FG's.")
 
 
 def far_gain(cam: pl.DataFrame, *, top: float) -> pl.DataFrame:
-    """FG of each row of `cam` (`sample_id`, `near_probability`, `far_probability`): `sample_id`, `fg` f64 in [0, 1].
+    """Return FG of each row of `cam` (`sample_id`, `near_probability`, `far_probability`): `sample_id`, `fg` f64 in [0,
+    1].
 
-    0 where nothing is far, which `far_probability` says with zeros; the number of segments does not matter.
+    It is 0 if nothing is far, that is, if `far_probability` is zero; the number of segments does not matter.
     """
     parts = [_far_gain(part, top) for part in cam.iter_slices(_ROWS)]
     return pl.concat([cam.select("sample_id", fg=pl.lit(None, pl.Float64)).clear(), *parts])
@@ -57,7 +59,7 @@ def far_gain(cam: pl.DataFrame, *, top: float) -> pl.DataFrame:
 def _far_gain(cam: pl.DataFrame, top: float) -> pl.DataFrame:
     near, far = (pl.col(name).cast(pl.List(pl.Float64)) for name in (_NEAR, _FAR))
     counted = pl.Series(counted_tokens(cam[_NEAR].list.len().to_numpy(), top=top))
-    # The largest differences are the largest gains, and clipping them later leaves fewer to clip.
+    # The largest differences are the largest gains, so only those taken need clipping.
     return (
         cam.select("sample_id", gains=(far - near).list.sort(descending=True), counted=counted)
         .select("sample_id", gains=pl.col("gains").list.head(pl.col("counted")))
@@ -66,9 +68,9 @@ def _far_gain(cam: pl.DataFrame, top: float) -> pl.DataFrame:
 
 
 def probability_guidance(short: pl.DataFrame, long: pl.DataFrame) -> pl.DataFrame:
-    """HMPp of the samples of both tables (`sample_id`, `token_probability`): `sample_id`, `hmp` f64 in [-1, 1].
+    """Return HMPp of the samples of both tables (`sample_id`, `token_probability`): `sample_id`, `hmp` f64 in [-1, 1].
 
-    Raises GateauError as `token_pairs`.
+    Raises GateauError as `token_pairs` does.
     """
     means = pl.col("long").list.mean() - pl.col("short").list.mean()
     return token_pairs(short, long).select("sample_id", hmp=means)

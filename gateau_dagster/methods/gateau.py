@@ -1,4 +1,4 @@
-"""GATEAU, its two halves alone, and without the normalisation of Eq. 2: all from `combined_scores`."""
+"""GATEAU, its two halves alone, and GATEAU without the normalisation of Eq. 2: all from `combined_scores`."""
 
 from __future__ import annotations
 
@@ -26,18 +26,19 @@ SCORES = "combined_scores"
 
 
 class GateauOptions(Section):
-    """How the two terms are normalised."""
+    """The normalisation of the two terms."""
 
     preset: Preset | None = Field(default=None, description="paper, official or robust; default: selection.preset.")
 
 
 def preset_of(config: Config, options: GateauOptions) -> Preset:
-    """The normalisation that the options ask for."""
+    """Return the normalisation that the options choose."""
     return options.preset or config.selection.preset
 
 
 def _check_ranking(config: Config, options: GateauOptions) -> None:
-    """The ranking that chooses is the one that the presets are shown beside: it goes by selection.preset alone."""
+    """Check that gateau, if it is selection.method, ranks by selection.preset: the report shows the presets
+    beside it."""
     chosen = config.selection.preset
     if config.selection.method == "gateau" and preset_of(config, options) != chosen:
         raise GateauError(
@@ -48,7 +49,7 @@ def _check_ranking(config: Config, options: GateauOptions) -> None:
 
 
 def _column(kind: str) -> tuple[Callable[..., Reads], Callable[..., pl.DataFrame]]:
-    """What reads and gives one of the columns of a preset."""
+    """Return the functions that read and score one of the columns of a preset."""
 
     def reads(config: Config, options: GateauOptions) -> Reads:
         return {SCORES: ["sample_id", f"{kind}_{preset_of(config, options)}"]}
@@ -60,7 +61,10 @@ def _column(kind: str) -> tuple[Callable[..., Reads], Callable[..., pl.DataFrame
 
 
 def _span_map(config: Config, options: GateauOptions) -> SpanMap | None:
-    """Of the presets that read CAS; FG has no sum over segments, and the map of the report's samples shows it."""
+    """Return the span map of the presets that read CAS.
+
+    FG is not a sum over segments; the map of the report's samples shows it.
+    """
     if preset_of(config, options) == "robust":
         return None
     length = config.scoring.segment_length
@@ -76,7 +80,7 @@ def _span_map(config: Config, options: GateauOptions) -> SpanMap | None:
 
 
 def _warnings(config: Config, options: GateauOptions, accepted: pl.DataFrame) -> list[str]:
-    """The paper's own theta_A sees everything; ours does not."""
+    """Return a warning if theta_A sees as much as theta_B: the paper's own theta_A sees everything, ours must not."""
     return same_sight(config, options, accepted) if preset_of(config, options) == "robust" else []
 
 
@@ -86,7 +90,7 @@ def _reads_raw(config: Config, options: Section) -> Reads:
 
 
 def unnormalised(tables: Tables, config: Config, options: Section) -> pl.DataFrame:
-    """α·softmax_D(PPL_A - PPL_B) + (1-α)·softmax_D(CAS): Eq. 6 with an Eq. 2 without its softmaxes."""
+    """Return α·softmax_D(PPL_A - PPL_B) + (1-α)·softmax_D(CAS): Eq. 6, with Eq. 2 without its softmaxes."""
     del options
     found = tables[SCORES].sort("sample_id")
     hmp = found["perplexity_short"].to_numpy() - found["perplexity_long"].to_numpy()

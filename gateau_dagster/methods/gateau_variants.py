@@ -1,6 +1,6 @@
-"""GATEAU with other models in the place of the homologous pair: the ablations of its appendix (Tables 9 and 12).
+"""GATEAU with other models in place of the homologous pair: the ablations of its appendix (Tables 9 and 12).
 
-Each takes the perplexities of other entries of `models`; segments and attention stay those of theta_B.
+Each reads the perplexities of other entries of `models`; segments and attention remain those of theta_B.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Unit = Literal["token", "character"]
 
 
 class VariantOptions(GateauOptions):
-    """Which entries of `models` take the places of the pair."""
+    """The entries of `models` that replace the pair."""
 
     short: str | None = Field(default=None, description="Key of models in the place of theta_A: another than short.")
     long: str = Field(default="long", description="Key of models in the place of theta_B.")
@@ -34,12 +34,12 @@ class VariantOptions(GateauOptions):
 
     @property
     def columns(self) -> list[str]:
-        """What is read of each model's perplexity table."""
+        """Return the columns that are read from each model's perplexity table."""
         return ["mean_nll", "response_tokens" if self.per == "character" else "mean_probability"]
 
 
 def _check(name: str) -> Callable[[Config, VariantOptions], None]:
-    """Whether the entries are there, and theta_A's place is another model's: with theta_A it would be gateau."""
+    """Return a check that the entries exist and that theta_A is replaced: with theta_A itself it would be gateau."""
 
     def check(config: Config, options: VariantOptions) -> None:
         place = f"selection.options.{name}"
@@ -58,7 +58,7 @@ def _check(name: str) -> Callable[[Config, VariantOptions], None]:
 
 
 def _check_family(config: Config, options: VariantOptions) -> None:
-    """Raises GateauError when the model is one of the pair, however it is shown the prompt."""
+    """Raise GateauError if the model is one of the pair, whatever its other settings are."""
     _check("hmg_non_homologous")(config, options)
     assert options.short is not None
     for own in ("short", "long"):
@@ -70,7 +70,7 @@ def _check_family(config: Config, options: VariantOptions) -> None:
 
 
 def _check_shown(config: Config, options: VariantOptions) -> None:
-    """Raises GateauError unless both models are shown how to answer, as the alignment in context is."""
+    """Raise GateauError unless both models have demonstrations, because the alignment is in context."""
     _check("gateau_in_context")(config, options)
     for place, model in (("short", options.short), ("long", options.long)):
         assert model is not None
@@ -83,12 +83,12 @@ def _check_shown(config: Config, options: VariantOptions) -> None:
 
 
 def _reads(config: Config, options: VariantOptions) -> Reads:
-    # Only the one that the preset takes: robust is to work without attention, which cas_paper is made of.
+    # Read only the column of the preset: robust must work without attention, which cas_paper is computed from.
     return {SCORES: ["sample_id", _far_column(config, options)], **_reads_models(options)}
 
 
 def _reads_guidance(config: Config, options: VariantOptions) -> Reads:
-    """Without what segments say, and so without attention under any preset."""
+    """Return the columns read: none of segments, and so none of attention under any preset."""
     del config
     return {SCORES: ["sample_id"], **_reads_models(options)}
 
@@ -100,14 +100,14 @@ def _reads_models(options: VariantOptions) -> dict[str, list[str]]:
 
 
 def _far_column(config: Config, options: VariantOptions) -> str:
-    """FG for preset robust, CAS for the others."""
+    """Return the column of FG for preset robust, of CAS for the others."""
     return "cas_robust" if preset_of(config, options) == "robust" else "cas_paper"
 
 
 def variant_scores(tables: Tables, config: Config, options: VariantOptions) -> tuple[pl.Series, PresetScores]:
-    """The ids, sorted, and Eq. 2 and 6 of the samples that every table holds, with these models' figures.
+    """Return the ids, sorted, and Eqs. 2 and 6 of the samples that every table holds, with these models' perplexities.
 
-    Without the column of `combined_scores` that Eq. 6 takes, its second term is null.
+    Without the column of `combined_scores` that Eq. 6 reads, its second term is null.
     """
     far = _far_column(config, options)
     frame = tables[SCORES].select("sample_id", pl.col(far) if far in tables[SCORES] else pl.lit(None).alias(far))
@@ -127,10 +127,10 @@ def variant_scores(tables: Tables, config: Config, options: VariantOptions) -> t
 
 
 def _figures(frame: pl.DataFrame, place: str, per: Unit) -> tuple[Vector, Vector]:
-    """exp of the mean NLL of a response token (Eq. 1), and the mean of its probability; float64 [|D|] each.
+    """Return exp of the mean NLL of a response token (Eq. 1), and the mean of its probability; float64 [|D|] each.
 
-    Per character: exp of the mean NLL of one, and, since nothing splits a token's probability among its characters,
-    the geometric mean of theirs.
+    Per character, these are exp of the mean NLL of a character, and the geometric mean of the characters'
+    probabilities. The mean is geometric because nothing splits a token's probability among its characters.
     """
     nll = frame[f"mean_nll_{place}"].to_numpy()
     if per == "token":

@@ -1,4 +1,4 @@
-"""Instruction-Following Difficulty (Cherry Selection): what the instruction leaves of the response's loss."""
+"""Instruction-Following Difficulty (Cherry Selection): score how much of the response's loss the instruction leaves."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ RESPONSE_ALONE = (
 
 
 class IfdOptions(Section):
-    """The model that reads the responses, and which samples are excluded."""
+    """The model that reads the responses, and the samples that are excluded."""
 
     model: str = Field(default="long", description="The causal model; a pre-experienced one, where there is one.")
     ratio: Literal["loss", "perplexity"] = Field(
@@ -48,7 +48,7 @@ class IfdOptions(Section):
 
 
 def response_alone_table(model: str) -> SampleTable:
-    """`response_alone/<model>`."""
+    """Return the table `response_alone/<model>`."""
 
     def score(loaded: LoadedModel, samples: Iterable[Sample], running: Running) -> Iterator[Row | Reject]:
         from gateau_dagster.scoring.response_alone import response_alone_rows
@@ -68,7 +68,7 @@ def response_alone_table(model: str) -> SampleTable:
 
 
 def alone_effort(tokens: SampleTokens) -> PlannedWork:
-    """The response behind a few tokens."""
+    """Return the pass over the response after a few tokens."""
     from gateau_dagster.scoring.planned_work import PlannedWork, packed_documents
 
     length = tokens.response + tokens.alone
@@ -77,18 +77,18 @@ def alone_effort(tokens: SampleTokens) -> PlannedWork:
 
 
 def ifd(given: pl.DataFrame, alone: pl.DataFrame, options: IfdOptions) -> pl.DataFrame:
-    """IFD = s(y|c,x) / s(y), or exp(s(y|c,x) - s(y)): high where context and instruction help little.
+    """Return IFD = s(y|c,x) / s(y), or exp(s(y|c,x) - s(y)): high if context and instruction help little.
 
     Args:
         given: tables.PERPLEXITY of the model: its mean_nll is s(y|c,x), in nats per response token.
         alone: RESPONSE_ALONE of the same model.
-        options: which ratio, and what is excluded.
+        options: the kind of ratio, and what is excluded.
 
     Returns:
         `sample_id` and `score` f64 of the samples of `given`; null: excluded, or not in `alone`.
 
     Raises:
-        GateauError: the tables stem from different versions of a sample.
+        GateauError: the tables come from different versions of a sample.
     """
     joined = given.join(alone.rename({"mean_nll": "alone", "digest": "digest_alone"}), on="sample_id", how="left")
     differing = joined.filter(pl.col("digest") != pl.col("digest_alone"))["sample_id"].sort()
@@ -100,7 +100,7 @@ def ifd(given: pl.DataFrame, alone: pl.DataFrame, options: IfdOptions) -> pl.Dat
         )
     loss, alone_loss = pl.col("mean_nll"), pl.col("alone")
     ratio = (loss - alone_loss).exp() if options.ratio == "perplexity" else loss / alone_loss
-    # A response that is certain by itself cannot be made easier: there is no ratio to zero.
+    # A response that is certain by itself cannot become easier: a ratio to zero is undefined.
     kept = alone_loss > 0
     if options.above_one == "exclude":
         kept &= loss <= alone_loss

@@ -1,7 +1,7 @@
-"""A language model's rating of every sample, by the rubric of GATEAU's five characteristics.
+"""Rate every sample with a language model, by the rubric of GATEAU's five characteristics.
 
-The ratings are the table `sample_ratings`, which `evaluation.judge` answers: a request for each sample and
-characteristic, each kept for good, so that what is asked again costs nothing.
+The ratings are the table `sample_ratings`, which `evaluation.judge` answers: one request per sample and characteristic.
+Each answer is stored, so that a repeated request costs nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SAMPLE_RATINGS = "sample_ratings"
 
 
 class JudgeOptions(Section):
-    """What is rated."""
+    """The characteristics that are rated."""
 
     characteristics: list[Characteristic] = Field(
         default=[*CHARACTERISTIC_NAMES],
@@ -38,7 +38,7 @@ def _reads(config: Config, options: JudgeOptions) -> Reads:
 
 
 def _score(found: Tables, config: Config, options: JudgeOptions) -> pl.DataFrame:
-    """The mean rating; `sample_ratings` rejects a sample of which one of them is missing."""
+    """Return the mean rating; `sample_ratings` rejects a sample that misses one of them."""
     del config, options
     return found[SAMPLE_RATINGS].group_by("sample_id").agg(score=pl.col("rating").mean())
 

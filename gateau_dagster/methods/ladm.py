@@ -1,4 +1,4 @@
-"""LADM: how much, how far back and how unevenly each span of a sample attends to the spans before it."""
+"""LADM: score how much, how far back and how unevenly each span of a sample attends to the spans before it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class LadmOptions(Section):
-    """LADM's parameters, with the paper's defaults (section 4.3). Switching a weight off runs no model again."""
+    """LADM's parameters, with the paper's defaults (section 4.3). Switching a weight off needs no model run."""
 
     model: str = Field(default="long", description="Key of `models`: the paper's Long Attention Calculator.")
     variant: Variant = Field(default="paper", description="'program' computes what the authors' program does.")
@@ -77,31 +77,31 @@ class LadmOptions(Section):
 
     @property
     def plan(self) -> FocusPlan:
-        """What is measured."""
+        """Return the plan of what is measured."""
         return FocusPlan(**self.model_dump(include=set(FocusPlan.__dataclass_fields__)))
 
     @property
     def needed(self) -> str:
-        """Why a sample without so many tokens has no score, in words."""
+        """Return the length that a sample needs for a score, as text."""
         if self.variant == "program":
             return f"more than {self.plan.lowest_scored + 1} spans of {self.span_length}"
         return f"{self.first_scored + 1} spans of {self.span_length}"
 
     @property
     def lowered(self) -> str:
-        """The keys that let shorter samples be scored, in words."""
+        """Return the keys that let shorter samples be scored if lowered, as text."""
         return "span_length or earlier_stride" if self.variant == "program" else "span_length or first_scored"
 
     @property
     def weights(self) -> FocusWeights:
-        """What of it counts."""
+        """Return which weights count."""
         return FocusWeights(
             deviation=self.deviation_weight, interval=self.interval_weight, position=self.position_weight
         )
 
 
 _SUMS = ("deviation", "focus", "distant_focus")
-_CHARACTERS = 4  # of a token, about
+_CHARACTERS = 4  # characters per token, approximately
 _NOTABLE = 0.05  # share of samples without a score that is worth a warning
 _TABLE_VERSIONS = {"paper": "2", "program": "3"}
 _LAYERS = "layer after layer, in each for every scored span"
@@ -122,13 +122,13 @@ COLUMNS = (
 
 
 def row_of(measured: Measured) -> Row:
-    """The columns after `sample_id` and `digest`."""
+    """Return the columns after `sample_id` and `digest`."""
     sums = {name: getattr(measured.sums, name).ravel().tolist() for name in _SUMS}
     return {"tokens": measured.tokens, "spans": measured.spans, "scored_spans": list(measured.sums.later), **sums}
 
 
 def score_of(row: Row, plan: FocusPlan, weights: FocusWeights) -> float | None:
-    """CDS (Eq. 5) from a row of `span_attention/<model>`; None where no span is scored."""
+    """Return CDS (Eq. 5) from a row of `span_attention/<model>`; None if no span is scored."""
     sums = sums_from_lists(row["scored_spans"], *(row[name] for name in _SUMS))
     return contextual_dependency_score(sums, plan, row["tokens"], weights)
 
@@ -136,7 +136,7 @@ def score_of(row: Row, plan: FocusPlan, weights: FocusWeights) -> float | None:
 def _measure(
     loaded: LoadedModel, samples: Iterable[Sample], running: Running, *, plan: FocusPlan
 ) -> Iterator[Row | Reject]:
-    """One row or reject a sample, in order."""
+    """Yield one row or reject per sample, in order."""
     from gateau_dagster.scoring.documents import sample_documents
     from gateau_dagster.scoring.span_scorer import measure_documents
 
@@ -174,7 +174,7 @@ def _tables(config: Config, options: LadmOptions) -> Sequence[SampleTable]:
 
 
 def spans_effort(tokens: SampleTokens, *, plan: FocusPlan) -> PlannedWork:
-    """A pass over each prompt that has a scored span, and the rows of its scored spans."""
+    """Return a pass over each prompt that has a scored span, and the rows of its scored spans."""
     from gateau_dagster.scoring.planned_work import PlannedPasses, PlannedWork
 
     length = tokens.prompts(opening=False).prompt
@@ -184,9 +184,9 @@ def spans_effort(tokens: SampleTokens, *, plan: FocusPlan) -> PlannedWork:
 
 
 def _span_rows(shape: ModelShape, *, length: Numbers, plan: FocusPlan) -> Numbers:
-    """FLOPs of the attention of the scored spans of prompts of `length` tokens, float64 [samples].
+    """Return the FLOPs of the attention of the scored spans of prompts of `length` tokens, float64 [samples].
 
-    Scored span by scored span, over all samples at once; as scoring.span_attention counts them.
+    It loops over the scored spans, for all samples at once, and counts as scoring.span_attention does.
     """
     total, spans, offset = np.zeros_like(length), length // plan.span_length, length % plan.span_length
     program, lowest = plan.variant == "program", plan.lowest_scored
@@ -239,7 +239,7 @@ def _check_known_models(config: Config, options: LadmOptions) -> None:
 
 
 def _check_length(config: Config, options: LadmOptions, window: int | None) -> None:
-    """Raises GateauError when no prompt is long enough for a scored span. `window`: see longest_prompt."""
+    """Raise GateauError if no prompt is long enough for a scored span. `window`: see longest_prompt."""
     longest, limit = longest_prompt(config, options.model, window=window)
     if longest < options.plan.fewest_tokens:
         raise GateauError(
@@ -249,7 +249,8 @@ def _check_length(config: Config, options: LadmOptions, window: int | None) -> N
 
 
 def _warnings(config: Config, options: LadmOptions, accepted: pl.DataFrame) -> list[str]:
-    """Where a notable share of the samples is too short for a scored span, by a usual number of characters a token."""
+    """Warn if a notable share of the samples is too short for a scored span, by a usual number of characters per
+    token."""
     del config
     fewest = options.plan.fewest_tokens
     short = float((accepted["characters"] < fewest * _CHARACTERS).mean() or 0)  # pyright: ignore

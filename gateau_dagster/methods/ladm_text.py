@@ -1,6 +1,6 @@
-"""`python -m gateau_dagster.methods.ladm_text`: LADM's score of plain texts, and the best of every domain.
+"""Score plain texts by LADM and choose the best of every domain: `python -m gateau_dagster.methods.ladm_text`.
 
-For pre-training data, which has no instruction and no response.
+It is for pre-training data, which has no instruction and no response.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def _run(inputs: tuple[str, ...], out: str, chosen: str | None, options: dict[st
     budget = options["token_budget"]
     names = choose_by_domain(scored, budget) if budget is not None else set[str]()
     rows = [(t.name, t.domain, t.tokens, t.spans, t.score, None if budget is None else t.name in names) for t in scored]
-    # First what took the model's hours: the chosen records are read from the input again, which may be gone.
+    # Write first what took the model's hours: the chosen records are read from the input again, which may be gone.
     _write_table(Path(out), pl.DataFrame(rows, schema=_SCHEMA, orient="row"))
     _write_lines(rejected, ({"id": one.sample_id, "reason": one.reason} for one in sorted(rejects, key=_by_name)))
     if chosen is not None and names:
@@ -165,7 +165,7 @@ def _by_name(reject: Reject) -> str:
 
 
 def _check(out: str, chosen: str | None, options: dict[str, Any]) -> None:
-    """What would fail after the model has run, and is known before it."""
+    """Check before the model runs for errors that would otherwise occur after it."""
     if Path(out).suffix not in _ENDINGS:
         raise GateauError(f"--out {out}: end the name in .parquet or .jsonl")
     if chosen is not None and Path(chosen).suffix != ".jsonl":
@@ -201,7 +201,7 @@ def _check_places(out: str, chosen: str | None) -> None:
 
 
 class _Reporter:
-    """A line on standard error every 15 seconds, or in a terminal one that stays in its place."""
+    """Print progress to standard error: a line every 15 seconds, or in a terminal one line that is updated."""
 
     def __init__(self, total: int) -> None:
         self._total, self._said, self._started = max(1, total), time.monotonic(), time.monotonic()
@@ -216,7 +216,7 @@ class _Reporter:
         click.echo(f"\r{line}" if self._live else line, err=True, nl=not self._live)
 
     def end(self) -> None:
-        """What follows begins a line of its own."""
+        """End the updated line, so that further output begins on a new one."""
         if self._live:
             click.echo(err=True)
 

@@ -1,7 +1,7 @@
-"""Length and response length: baselines that a method has to beat to have found more than long samples.
+"""Length and response length: baselines that a method must beat to show that it finds more than long samples.
 
-By default in bytes of UTF-8, which no model has to be run for, and which compare texts of different scripts more evenly
-than characters do; with a model, in its tokens, which stand in its perplexity table.
+The default unit is bytes of UTF-8, which needs no model and compares texts of different scripts more evenly than
+characters do. With a model, the unit is its tokens, from its perplexity table.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ RAW = "raw_long_sft"
 
 
 class LengthOptions(Section):
-    """In which unit."""
+    """The unit of length."""
 
     model: str | None = Field(
         default=None,
@@ -30,7 +30,7 @@ class LengthOptions(Section):
 
 
 def _method(name: str, texts: list[str], columns: list[str], title: str) -> Method:
-    """The bytes of some texts of a sample; or the sum of some columns of `perplexity/<model>`, in tokens."""
+    """Return a method that sums the bytes of some texts of a sample, or some token columns of `perplexity/<model>`."""
 
     def reads(config: Config, options: LengthOptions) -> Reads:
         del config

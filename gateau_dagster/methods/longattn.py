@@ -1,12 +1,12 @@
-"""LongAttn: tokens that attend strongly and evenly to what stands a quarter of the text or more before them.
+"""LongAttn: prefer tokens that attend strongly and evenly to text at least a quarter of the length before them.
 
-From each text's figures (scoring.long_attention), the means over the heads of one layer, each scaled to 0..1 over the
-data set, as the authors' program ranks:
+The score uses each text's figures (scoring.long_attention): the means over the heads of one layer, each scaled to 0..1
+over the data set, as the authors' program ranks:
 
     score = minmax(mean proportion) - uniformity · minmax(mean variance)
 
-They look at the first layer of Llama-3.1-70B over windows of 32,768 tokens; here it is the first layer of any model,
-over a sample's whole prompt with its response.
+The authors read the first layer of Llama-3.1-70B over windows of 32,768 tokens. Here it is the first layer of any
+model, over a sample's whole prompt with its response.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ if TYPE_CHECKING:
     from gateau_dagster.scoring.documents import Document
     from gateau_dagster.scoring.planned_work import SampleTokens
 
-_SHORTEST = 4  # tokens: of fewer, nothing is far
+_SHORTEST = 4  # tokens: with fewer, nothing is far
 _ADVICE = "let the model read fewer tokens, use dtype bfloat16, or a device with more memory"
 _BY_HEAD = "head after head; none in a text of fewer than 4 tokens"
 
 
 class LongAttnOptions(Section):
-    """Whose attention is looked at, and how much its evenness counts."""
+    """The model and layer whose attention is read, and the weight of its evenness."""
 
     model: str = Field(default="long", description="Key of `models`.")
     layer: int = Field(default=0, ge=0, description="Which of its layers with attention, from 0; no later one is run.")
@@ -87,7 +87,7 @@ def _effort(tokens: SampleTokens, *, layer: int) -> PlannedWork:
 
 
 def _rows(loaded: LoadedModel, samples: Iterable[Sample], running: Running, *, layer: int) -> Iterator[Row | Reject]:
-    """One row or reject a sample, in order."""
+    """Yield one row or reject per sample, in order."""
     from gateau_dagster.models.context_attention import require_attention_interface
     from gateau_dagster.scoring.documents import documents_ahead, sample_documents
     from gateau_dagster.scoring.long_attention import WHAT
@@ -151,7 +151,7 @@ def _score(found: Tables, config: Config, options: LongAttnOptions) -> pl.DataFr
 
 
 def _scaled(name: str) -> pl.Expr:
-    """To 0..1 over the data set; one half where all are equal."""
+    """Scale a column to 0..1 over the data set; 0.5 if all values are equal."""
     low, high = pl.col(name).min(), pl.col(name).max()
     scaled = (pl.col(name) - low) / (high - low)
     return pl.when(pl.col(name).is_not_null()).then(pl.when(high > low).then(scaled).otherwise(0.5))
@@ -175,14 +175,14 @@ def _check_known_models(config: Config, options: LongAttnOptions) -> None:
 
 
 def _warnings(config: Config, options: LongAttnOptions, accepted: pl.DataFrame) -> list[str]:
-    """Where the layer's window ends before what is far."""
+    """Warn if the layer's window ends before the far tokens."""
     from gateau_dagster.models.known_model import known_model
     from gateau_dagster.models.positions import spans_of
 
     del accepted
     known = known_model(config, options.model).config
     spans = () if known is None else spans_of(known.get_text_config(decoder=True))
-    seen = [span for span in spans if span != 0]  # a layer without attention is none of those that are counted
+    seen = [span for span in spans if span != 0]  # `layer` counts only layers with attention
     window = seen[options.layer] if options.layer < len(seen) else None
     if window is None:
         return []

@@ -1,4 +1,4 @@
-"""What a selection method is: the tables it reads, and a score for every sample."""
+"""Define a selection method: the tables it reads, and a score for every sample."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ Reads: TypeAlias = Mapping[str, Sequence[str]]
 
 
 class NoOptions(Section):
-    """The options of a method that has none."""
+    """The options of a method without options."""
 
 
 def no_tables(config: Config, options: Any) -> Sequence[SampleTable]:
-    """The tables of a method that needs no model of its own."""
+    """Return no tables, for a method that needs no model of its own."""
     del config, options
     return ()
 
 
 def no_check(config: Config, options: Any) -> None:
-    """The check of a method that every configuration can serve."""
+    """Accept any configuration."""
     del config, options
 
 
 def no_data_check(config: Config, options: Any, accepted: pl.DataFrame) -> None:
-    """The check of a method that any data can serve."""
+    """Accept any data."""
     del config, options, accepted
 
 
 def no_warnings(config: Config, options: Any, accepted: pl.DataFrame) -> list[str]:
-    """The warnings of a method that scores whatever it is given."""
+    """Return no warnings, for a method that scores any data."""
     del config, options, accepted
     return []
 
@@ -54,21 +54,21 @@ class Method:
     """A way to rank samples, as the asset `method_scores/<name>`.
 
     title: one sentence for a reader who knows no paper: what a high score means. source: paper and equation.
-    per_sample: a sample's score depends on its own rows only, so that the asset has a partition a shard; otherwise the
-        score is made over the whole data set.
+    per_sample: a sample's score depends on its own rows only, so that the asset has one partition per shard; otherwise
+        the score is computed over the whole data set.
     options: the section `selection.options.<name>` of the configuration.
-    reads: the columns that are read of each table.
-    score: from these tables, of one shard or of all, to `sample_id` and `score` (f64, higher is chosen first, null
-        where the method cannot score the sample).
-    tables: what a model has to compute for it, beside `perplexity/<model>` and `cam`.
-    check: raises GateauError, before any model runs, when the configuration lacks what the method needs.
-    check_known_models: raises GateauError, before any model runs, when a model cannot serve the method as its
-        config.json says, as far as that is here or on the hub.
-    check_data: raises GateauError, before any model runs, when the data cannot serve the method. It is given the index
+    reads: the columns that are read from each table.
+    score: maps these tables, of one shard or of all, to `sample_id` and `score` (f64, higher is chosen first, null
+        if the method cannot score the sample).
+    tables: the tables that a model must compute for it, besides `perplexity/<model>` and `cam`.
+    check: raises GateauError, before any model runs, if the configuration lacks what the method needs.
+    check_known_models: raises GateauError, before any model runs, if a model's config.json shows that it cannot serve
+        the method. A config.json that is neither on this machine nor on the hub is not checked.
+    check_data: raises GateauError, before any model runs, if the data cannot serve the method. It receives the index
         of the usable samples, with their `source` and `characters`.
-    warnings: what of these samples the method will leave without a score, and what of the configuration will blind it,
-        in sentences for `gateau validate` and `gateau plan`.
-    span_map: where the report reads what each span of a sample adds to its score; None where there is no such thing.
+    warnings: sentences for `gateau validate` and `gateau plan`: which samples the method leaves without a score, and
+        which settings make it ineffective.
+    span_map: where the report reads what each span of a sample adds to its score; None if spans have no such part.
     """
 
     name: str
@@ -88,7 +88,7 @@ class Method:
 
 
 def check_model(config: Config, model: str, task: Task, *, place: str) -> None:
-    """Raises GateauError unless `model`, a name that stands at `place` of the configuration, has this task."""
+    """Raise GateauError unless `model`, a name at `place` of the configuration, has this task."""
     if model not in config.models:
         meant = nearest_name(model, config.models)
         raise GateauError(f"{place}: {model!r} is none of models: add it there, with task {task}; {meant}")
@@ -97,9 +97,9 @@ def check_model(config: Config, model: str, task: Task, *, place: str) -> None:
 
 
 def longest_prompt(config: Config, model: str, *, window: int | None) -> tuple[int, str]:
-    """Tokens of the longest prompt that a causal model is shown, and what limits them, in words.
+    """Return the tokens of the longest prompt that a causal model is shown, and what limits them, as text.
 
-    `window`: that of the model, which counts under `context: window`; None: it is not known.
+    window: of the model, which counts under `context: window`; None: it is unknown.
     """
     longest = config.scoring.max_length
     if config.models[model].context == "window" and window is not None and window < longest:

@@ -1,4 +1,4 @@
-"""Perplexity Guidance: the responses that the long model finds hardest, whatever the reason."""
+"""Perplexity Guidance: prefer the responses that the long model finds hardest, whatever the reason."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class PerplexityOptions(Section):
-    """The model that is asked."""
+    """The model whose perplexity is read."""
 
     model: str = Field(default="long", description="The causal model whose perplexity it is.")
 
@@ -26,7 +26,7 @@ def _reads(config: Config, options: PerplexityOptions) -> Reads:
 
 
 def _score(found: Tables, config: Config, options: PerplexityOptions) -> pl.DataFrame:
-    """PPL(y|c,x) of Eq. 1; the paper takes the samples with the highest."""
+    """Return PPL(y|c,x) of Eq. 1; the paper takes the samples with the highest."""
     del config
     return found[f"perplexity/{options.model}"].select("sample_id", score="perplexity")
 

@@ -1,4 +1,4 @@
-"""The pre-experienced model of Cherry Selection: the few samples, of all kinds, that it is trained on first."""
+"""Choose the few diverse samples on which Cherry Selection trains its pre-experienced model first."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ INSTRUCTION_EMBEDDING = (
 
 
 def instruction_embedding_table(model: str) -> SampleTable:
-    """`instruction_embedding/<model>`."""
+    """Return the table `instruction_embedding/<model>`."""
 
     def score(loaded: LoadedModel, samples: Iterable[Sample], running: Running) -> Iterator[Row | Reject]:
         from gateau_dagster.scoring.instruction_embedding import instruction_embedding_rows
@@ -58,7 +58,7 @@ def instruction_embedding_table(model: str) -> SampleTable:
 
 
 def instruction_effort(tokens: SampleTokens) -> PlannedWork:
-    """The prompt's beginning behind bos, every token of it predicted but the first."""
+    """Return the pass over bos and the prompt's beginning; all its tokens but the first are predicted."""
     from gateau_dagster.scoring.cherry_prompt import PROMPT_TOKENS
     from gateau_dagster.scoring.planned_work import PlannedPasses, PlannedWork
 
@@ -68,14 +68,14 @@ def instruction_effort(tokens: SampleTokens) -> PlannedWork:
 
 
 def pre_experience_sample(embeddings: pl.DataFrame, options: PreExperienceOptions) -> pl.DataFrame:
-    """The samples that the pre-experienced model is trained on: at most `per_cluster` of each cluster of prompts.
+    """Return the samples for training the pre-experienced model: at most `per_cluster` of each cluster of prompts.
 
-    A cluster with fewer samples gives all it has. The result does not depend on the rows' order: that of the data is
-    the order of the ids.
+    A cluster with fewer samples gives all of them. The result does not depend on the rows' order, because samples are
+    sorted by id.
 
     Args:
         embeddings: INSTRUCTION_EMBEDDING, of the whole data set.
-        options: how many clusters, and which samples of them.
+        options: the number of clusters, and which of their samples to take.
 
     Returns:
         `sample_id` and `cluster` i64, sorted by id.
@@ -103,11 +103,11 @@ def pre_experience_sample(embeddings: pl.DataFrame, options: PreExperienceOption
 
 
 def in_the_middle(perplexity: Vector, labels: Labels, most: int) -> npt.NDArray[np.bool_]:
-    """Which samples the authors' program takes (tianyi-lab/Cherry_LLM, data_by_cluster.py): bool [n].
+    """Return which samples the authors' program takes (tianyi-lab/Cherry_LLM, data_by_cluster.py): bool [n].
 
-    Of a cluster with fewer than `most` samples all; else of those whose perplexity lies between the cluster's 25th and
-    75th percentiles, these included, every (number / `most`)-th in their order, the quotient rounded down, and of them
-    the first `most`; all of them where they are fewer.
+    A cluster with fewer than `most` samples gives all. Otherwise the candidates are those whose perplexity is between
+    the cluster's 25th and 75th percentiles, inclusive. Of these, every s-th in their order is taken, s =
+    floor(candidates / `most`), up to `most`; all of them if they are fewer.
 
     `perplexity` f64 [n]; `labels` [n], the cluster of each, in the order of the data.
     """

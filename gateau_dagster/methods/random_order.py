@@ -1,4 +1,4 @@
-"""Random order: what a selection is worth has to be measured against it."""
+"""Random order: the baseline against which the value of a selection is measured."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 
 class RandomOptions(Section):
-    """Which of the random orders."""
+    """The seed of the random order."""
 
     seed: int = Field(default=0, description="Another seed is another order.")
 
 
 def uniform(sample_id: str, seed: int) -> float:
-    """A number in [0, 1), a multiple of 2^-53, that only id and seed decide: another sample does not change it."""
+    """Return a number in [0, 1), a multiple of 2^-53, that depends only on id and seed, not on other samples."""
     return (int(text_digest((str(seed), sample_id))[:16], 16) >> 11) / 2**53
 
 

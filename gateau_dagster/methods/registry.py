@@ -1,4 +1,4 @@
-"""All methods by name: every module of this package that ends with METHOD or METHODS."""
+"""Find all methods by name: every module of this package that ends with METHOD or METHODS."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from gateau_dagster.config.base import Section
 
 FAMILY = "method_scores"
-# Of what all methods share; raise it when it changes a score. Each method has one of its own besides.
+# The version of the code that all methods share; raise it when it changes a score. Each method also has its own.
 CODE_VERSION = "1"
 GATEAU = "gateau"
-# Columns that come of attention, by asset.
+# Columns that are computed from attention, by asset.
 _OF_ATTENTION = {
     "cam": frozenset({"segment_attention", "cas"}),
     "combined_scores": frozenset(f"{kind}_{preset}" for kind in ("cas", "score", "rank") for preset in PRESETS)
@@ -45,54 +45,55 @@ class ChosenMethod:
 
     @property
     def name(self) -> str:
-        """As in `selection.method`."""
+        """Return the method's name, as in `selection.method`."""
         return self.method.name
 
     @property
     def code_version(self) -> str:
-        """Of what makes its scores."""
+        """Return the version of the code that computes its scores."""
         return f"{CODE_VERSION}.{self.method.code_version}"
 
     @property
     def asset(self) -> str:
-        """The asset that holds its scores."""
+        """Return the name of the asset that holds its scores."""
         return f"{FAMILY}/{self.name}"
 
     def reads(self, config: Config) -> Reads:
-        """See Method.reads."""
+        """Return the columns that are read from each table."""
         return self.method.reads(config, self.options)
 
     def check_known_models(self, config: Config) -> None:
-        """See Method.check_known_models."""
+        """Raise GateauError if a model's config.json shows that it cannot serve the method."""
         self.method.check_known_models(config, self.options)
 
     def check_data(self, config: Config, accepted: pl.DataFrame) -> None:
-        """See Method.check_data."""
+        """Raise GateauError if the data cannot serve the method."""
         self.method.check_data(config, self.options, accepted)
 
     def warnings(self, config: Config, accepted: pl.DataFrame) -> list[str]:
-        """See Method.warnings."""
+        """Return sentences on samples that get no score and on settings that make the method ineffective."""
         return self.method.warnings(config, self.options, accepted)
 
     def tables(self, config: Config) -> Sequence[SampleTable]:
-        """See Method.tables."""
+        """Return the tables that a model must compute for the method."""
         return self.method.tables(config, self.options)
 
     def score(self, found: Tables, config: Config) -> pl.DataFrame:
-        """See Method.score; sorted by id, with the promised columns."""
+        """Return the method's scores, sorted by id, with the columns of tables.METHOD_SCORES."""
         scores = self.method.score(found, config, self.options)
         return scores.select(tables.schema(tables.METHOD_SCORES).names()).sort("sample_id")
 
 
 @cache
 def all_methods() -> Mapping[str, Method]:
-    """Every method of the project by its name."""
+    """Return every method of the project by its name."""
     found = {method.name: method for method in registered(methods, Method)}
     return dict(sorted(found.items(), key=lambda item: (item[0] != GATEAU, item[0])))
 
 
 def chosen_methods(config: Config) -> dict[str, ChosenMethod]:
-    """`selection.method`, `selection.compare` and `variants.methods` by name, with their options, each name once.
+    """Return `selection.method`, `selection.compare` and `variants.methods` by name, with their options, each name
+    once.
 
     Raises:
         GateauError: a name or an option that does not exist, or a configuration that lacks what a method needs.
@@ -113,7 +114,8 @@ def chosen_methods(config: Config) -> dict[str, ChosenMethod]:
 
 
 def reads_attention(config: Config) -> bool:
-    """Whether a method or the study of segment lengths reads what `cam` has of attention; raises as chosen_methods."""
+    """Return whether a method or the study of segment lengths reads attention from `cam`; raise as chosen_methods
+    does."""
     if further_lengths(config) and config.selection.preset != "robust":
         return True
     reads = (each.reads(config).items() for each in chosen_methods(config).values())
@@ -121,15 +123,16 @@ def reads_attention(config: Config) -> bool:
 
 
 def watched_models(config: Config) -> set[str]:
-    """The models whose attention a method's own table needs; raises as sample_tables."""
+    """Return the models whose attention a method's own table needs; raise as sample_tables does."""
     return {table.model for table in sample_tables(config).values() if table.needs_attention}
 
 
 def sample_tables(config: Config) -> dict[str, SampleTable]:
-    """What models compute for methods, rule, further segment lengths and models that are made, by asset; each once.
+    """Return the tables that models compute for methods, the rule, further segment lengths and trained models, by
+    asset.
 
     Raises:
-        GateauError: as `chosen_methods` and `cam_at_tables`, or two want a table with different settings.
+        GateauError: as `chosen_methods` and `cam_at_tables`, or if two methods need a table with different settings.
     """
     found: dict[str, SampleTable] = {}
     for table in _wanted_tables(config):
@@ -143,7 +146,7 @@ def sample_tables(config: Config) -> dict[str, SampleTable]:
 
 
 def all_sample_tables(config: Config) -> dict[str, SampleTable]:
-    """Everything that models compute of each sample: the pair's tables and `sample_tables`; raises as that."""
+    """Return all tables that models compute per sample: the pair's tables and `sample_tables`; raise as these do."""
     pair = pair_tables(config, attention_read=reads_attention(config))
     return {table.asset: table for table in pair} | sample_tables(config)
 

@@ -1,4 +1,4 @@
-"""What the stretches of a sample's text add to its score under a method: the method's own evidence map."""
+"""Define what the spans of a sample's text add to its score under a method: the method's own evidence map."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ Row: TypeAlias = Mapping[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Spans:
-    """What each span of a sample adds to its score.
+    """The amounts that the spans of a sample add to its score.
 
-    of: what was cut into spans: the whole scoring prompt with the response and without the model's opening ('prompt'),
-        that without its bos ('prompt without bos'), or the truncated context ('context').
-    tokens: of that. first: the token at which the first span begins. length: tokens of a span; the last may be shorter.
-    added: of each span, in order; together they are the score, or the term of it that `SpanMap.adds` names.
+    of: the text that was cut into spans: the whole scoring prompt with the response and without the model's opening
+    ('prompt'), the same without its bos ('prompt without bos'), or the truncated context ('context'). tokens: length of
+    that text. first: the token at which the first span begins. length: tokens of a span; the last may be shorter.
+    added: one value per span, in order; their sum is the score, or the term of it that `SpanMap.adds` names.
     """
 
     of: Literal["prompt", "prompt without bos", "context"]
@@ -31,10 +31,10 @@ class Spans:
 
 @dataclass(frozen=True, kw_only=True)
 class SpanMap:
-    """Where a method's spans are read.
+    """The place from which a method's spans are read.
 
-    table: whose rows. model: key of `models`, whose tokens they count. adds: to what, for a reader.
-    spans: of a row; None where the method cannot score the sample.
+    table: the table whose rows are read. model: key of `models`, whose tokens the spans count. adds: the name of the
+    sum, for a reader. spans: maps a row to its spans; None if the method cannot score the sample.
     """
 
     table: str
@@ -44,5 +44,5 @@ class SpanMap:
 
 
 def no_span_map(config: Config, options: Any) -> SpanMap | None:
-    """Of a method that reads no spans, or one whose sum over them means nothing."""
+    """Return None, for a method that reads no spans, or whose sum over them has no meaning."""
     del config, options

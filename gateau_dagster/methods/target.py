@@ -1,13 +1,13 @@
-"""Closeness to a target set: samples like those of given sources, by sentence embeddings of instruction and response.
+"""Closeness to a target set: prefer samples like those of given sources, by embeddings of instruction and response.
 
-What selections by influence (LESS) or of data like a benchmark's ask for, at the price of one pass of a small encoder:
-no gradient of a language model is taken, so closeness of texts stands in the place of influence on a loss.
+It serves the purpose of selection by influence (LESS) or of data like a benchmark's, at the price of one pass of a
+small encoder. No gradient of a language model is computed: closeness of texts replaces influence on a loss.
 
     score(s) = mean of the k largest cos(e_s, e_t) over the samples t of the target sources
 
-The target set stands in the data like other samples, under a `source` of its own. It is what the others are held
-against and has no score itself, so that no rule chooses it: it may be a benchmark's own questions. A variant of all
-samples (`full`) is trained on it all the same.
+The target set is part of the data, under a `source` of its own. It is the reference for the others and has no score
+itself, so that no rule chooses it. It may therefore be a benchmark's own questions. A variant of all samples (`full`)
+still trains on it.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
 _PLACE = "selection.options.target"
 _RAW = "raw_long_sft"
-_ROWS = 4096  # samples at a time: their embeddings in float64, and their cosines with all of the target set
+_ROWS = 4096  # samples per block: their embeddings in float64, and their cosines with the whole target set
 
 
 class TargetOptions(Section):
-    """What samples are to be like, and by which model."""
+    """The target samples, and the model that compares others with them."""
 
     encoder: str = Field(default="encoder", description="The model of task embedding.")
     sources: list[str] = Field(default=[], description="Values of `source`: the samples that others are to be like.")
@@ -43,9 +43,10 @@ class TargetOptions(Section):
 
 
 def closeness(vectors: Matrix, target: Matrix, *, nearest: int) -> Matrix:
-    """Mean cosine of each of `vectors` [n, d] with the `nearest` most alike rows of `target` [m, d]: float64 [n].
+    """Return the mean cosine of each of `vectors` [n, d] with the `nearest` closest rows of `target` [m, d]: float64
+    [n].
 
-    Both have rows of length one. With fewer than `nearest` targets, all count. n x m cosines are held at once.
+    Both have rows of length one. With fewer than `nearest` targets, all count. n x m cosines are in memory at once.
     """
     count = min(nearest, len(target))
     return np.partition(vectors @ target.T, -count, axis=1)[:, -count:].mean(axis=1)
@@ -99,7 +100,7 @@ def _check_data(config: Config, options: TargetOptions, accepted: pl.DataFrame) 
 
 
 def _warnings(config: Config, options: TargetOptions, accepted: pl.DataFrame) -> list[str]:
-    """A name among others that is nobody's may be misspelt."""
+    """Warn about target sources that no sample has: the name may be misspelt."""
     del config
     absent = {*options.sources} - {*accepted["source"].unique()}
     return [_no_target(sorted(absent))] if absent else []

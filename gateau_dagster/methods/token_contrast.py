@@ -1,14 +1,14 @@
-"""Two methods that contrast each response token's probability under theta_B and theta_A: from stored tables alone.
+"""Two methods that compare each response token's probability under theta_B and theta_A, from stored tables alone.
 
 p_A and p_B are `token_probability` of theta_A (the short context) and theta_B (the long one), float32:
 
     information_gain = mean_t p_B(y_t) log(p_B(y_t) / p_A(y_t))
     key_tokens       = share of the tokens with log(p_B / p_A) > gain and log p_B > least
 
-The first is LongFilter's (Deng et al. 2025, arXiv 2510.25804): of the divergence of the two next-token distributions it
-keeps the summand of the token that follows. The second counts what LongPPL calls key (scoring.key_tokens). Both papers
-read plain text, and contrast every token's last few thousand tokens with more of the same model; here the response is
-read, by the pair, whose difference is what each may see.
+The first is LongFilter's (Deng et al. 2025, arXiv 2510.25804). Of the divergence of the two next-token distributions it
+keeps the summand of the actual next token. The second counts the key tokens of LongPPL (scoring.key_tokens). Both
+papers read plain text, and compare every token's last few thousand tokens with a longer context of the same model. Here
+the pair reads the response, and the two models differ in what they may see.
 """
 
 from __future__ import annotations
@@ -30,28 +30,28 @@ if TYPE_CHECKING:
     from gateau_dagster.config import Config
 
 SHORT, LONG = "perplexity/short", "perplexity/long"
-_ROWS = 2**15  # at a time
+_ROWS = 2**15  # rows per block
 
 Values: TypeAlias = npt.NDArray[np.float64]
 OfTokens: TypeAlias = Callable[[Values, Values], npt.NDArray[Any]]
 
 
 class KeyTokenOptions(Section):
-    """When a token counts as key."""
+    """The thresholds of a key token."""
 
     gain: float = Field(default=GAIN, description="Its log-probability is higher by more under theta_B.")
     least: float = Field(default=LEAST, le=0, description="And above this there.")
 
 
 def information_gain(long: Values, short: Values) -> Values:
-    """p_B log(p_B / p_A) of tokens with -log p_B and -log p_A, [n] each."""
+    """Return p_B log(p_B / p_A) of tokens with -log p_B and -log p_A, [n] each."""
     return np.exp(-long) * (short - long)
 
 
 def mean_over_tokens(pairs: pl.DataFrame, of_tokens: OfTokens) -> pl.DataFrame:
-    """`sample_id` and `score`, f64: the mean of what `of_tokens` makes of -log p_B and -log p_A, [tokens] each.
+    """Return `sample_id` and `score` f64: the mean of `of_tokens` over -log p_B and -log p_A, [tokens] each.
 
-    pairs: as of `token_pairs`. Null for a response without tokens.
+    pairs: the result of `token_pairs`. The score is null for a response without tokens.
     """
     parts = [_mean_over_tokens(part, of_tokens) for part in pairs.iter_slices(_ROWS)]
     return pl.concat([pairs.select("sample_id", score=pl.lit(None, pl.Float64)).clear(), *parts])

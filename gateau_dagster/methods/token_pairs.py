@@ -1,4 +1,4 @@
-"""Response tokens as two models find them, token by token: the columns of their perplexity tables side by side."""
+"""Join the response tokens of two models, token by token: the columns of their perplexity tables side by side."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ LEAST_PROBABILITY = 2.0**-149
 
 
 def token_pairs(short: pl.DataFrame, long: pl.DataFrame) -> pl.DataFrame:
-    """`sample_id`, `short` and `long`: the lists of `token_probability` of the samples of both tables, as float64.
+    """Return `sample_id`, `short` and `long`: the lists of `token_probability` of samples in both tables, as float64.
 
-    Raises GateauError when the two models count different response tokens, which cannot be compared.
+    Raises GateauError if the two models count different response tokens, which cannot be compared.
     """
     probabilities = pl.col(SHARED).cast(pl.List(pl.Float64))
     tables = [
@@ -37,7 +37,7 @@ def token_pairs(short: pl.DataFrame, long: pl.DataFrame) -> pl.DataFrame:
 
 
 def check_same_version(found: Mapping[str, pl.DataFrame]) -> None:
-    """Raises GateauError when the tables (`sample_id`, `digest`) stem from different versions of a sample."""
+    """Raise GateauError if the tables (`sample_id`, `digest`) come from different versions of a sample."""
     first, *others = (table.select("sample_id", "digest") for table in found.values())
     for other in others:
         both = first.join(other, on="sample_id", suffix="_other")
@@ -50,9 +50,9 @@ def check_same_version(found: Mapping[str, pl.DataFrame]) -> None:
 
 
 def same_sight(config: Config, options: Any, accepted: pl.DataFrame) -> list[str]:
-    """Method.warnings of a method that holds the pair's probabilities against each other: does theta_A see less?
+    """Warn if theta_A sees as much as theta_B, for methods that compare the pair's probabilities (`Method.warnings`).
 
-    benchmarks/README.md, "Selection on real text", says what it costs where it does not.
+    benchmarks/README.md, "Selection on real text", reports the cost.
     """
     del options, accepted
     from gateau_dagster.models.known_model import short_window
