@@ -1,4 +1,4 @@
-"""Stores of earlier commits: what they scored is not scored again."""
+"""Plan stores of earlier commits: what they scored is not scored again."""
 
 import tarfile
 from pathlib import Path
@@ -11,7 +11,8 @@ from gateau_dagster.pipeline.state import State
 FOLDER = Path(__file__).parent
 # What may be stale in the store of a commit, since the code after it reads or chooses differently. All tables that a
 # model computes from samples are absent from these lists.
-STALE = {
+STALE: dict[str, set[str]] = {
+    "20d4756": set(),
     "ee5b479": {
         *("short_chat_mix", "selected_subset", "comparison", "training_mix", "checkpoint", "experiment", "report"),
         *("evaluation/heldout", "evaluation/needle", "scores/heldout", "scores/needle"),
