@@ -1,1 +1,1 @@
-"""From perplexities and segment figures to scores, ranks and the chosen samples. No torch."""
+"""Turn perplexities and segment values into scores, ranks and the chosen samples, without torch."""

@@ -1,4 +1,4 @@
-"""Clusters of samples by their embeddings (principal components and k-means), and the selection that keeps them all.
+"""Cluster samples by their embeddings (principal components and k-means), and select from every cluster.
 
 The same data give the same clusters on every run.
 """
@@ -18,15 +18,15 @@ Labels = npt.NDArray[np.int64]
 
 
 def diverse(ranked: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
-    """n1 best samples and the n2 best of each of k clusters, each sample once (CaR; GATEAU, appendix I.3).
+    """Return the n1 best samples and the n2 best of each of k clusters, each sample once (CaR; GATEAU, appendix I.3).
 
-    n1 is `fraction` or `count`, n2 `per_cluster`. With `cluster_from: all` a cluster's best are often among the n1
-    already, so that fewer than n1 + k·n2 are chosen; with `rest` they are looked for below the n1, and it is
-    n1 + k·n2 as long as every cluster has so many left. Clusters are made of the scored samples that have an
-    embedding; one without can only be among the n1.
+    n1 is `fraction` or `count`, n2 `per_cluster`. With `cluster_from: all`, a cluster's best are often among the n1, so
+    fewer than n1 + k·n2 samples are chosen. With `rest` they are taken from below the n1, which gives n1 + k·n2 if
+    every cluster has enough left. Clusters are made of the scored samples with an embedding; a sample without one can
+    only be among the n1.
 
-    `ranked`: see rules.chosen_ids, sorted by rank, samples without a score last. Raises GateauError when there are
-    fewer samples, or different embeddings, than clusters.
+    `ranked`: see rules.chosen_ids, sorted by rank, samples without a score last. Raises GateauError if there are fewer
+    samples, or fewer different embeddings, than clusters.
     """
     scored = ranked.filter(pl.col("score").is_not_null())
     clustered = with_clusters(scored, rule)
@@ -42,7 +42,7 @@ def diverse(ranked: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
 
 
 def with_clusters(scored: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
-    """`sample_id` and `cluster` i64 of the samples with an embedding, the same whatever the order and the scores are.
+    """Return `sample_id` and `cluster` i64 of samples with an embedding, whatever their order and scores are.
 
     Raises GateauError as `diverse` does.
     """
@@ -52,21 +52,21 @@ def with_clusters(scored: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
 
 
 def clusters(embeddings: pl.Series, count: int, rule: RuleConfig) -> Labels:
-    """The cluster of each sample [n]: `rule.variance` of the embeddings' variance is clustered.
+    """Return the cluster of each sample [n], from components that keep `rule.variance` of the embeddings' variance.
 
     `embeddings`: list[f32] of one length, in the order of the samples' ids.
     """
     vectors = matrix(embeddings)
-    check_different(vectors, count)  # rounding may tell equal ones apart afterwards
-    if count > 1:  # one cluster has no need of components, and equal vectors have none
+    check_different(vectors, count)  # checked first, because rounding may make equal ones differ afterwards
+    if count > 1:  # one cluster needs no components, and equal vectors have none
         vectors = principal_components(vectors, rule.variance)
     return k_means(vectors, count, seed=rule.seed)[0]
 
 
 def cluster_count(samples: int, wanted: int | None = None) -> int:
-    """`wanted`, or sqrt(n/2) rounded down: 70 of 10,000, as GATEAU counts them (appendix I.3); at least one.
+    """Return `wanted`, or sqrt(n/2) rounded down: 70 for 10,000, as in GATEAU (appendix I.3); at least one.
 
-    Raises GateauError when there are fewer samples than clusters.
+    Raises GateauError if there are fewer samples than clusters.
     """
     count = max(1, math.isqrt(samples // 2)) if wanted is None else wanted
     if samples < count:
@@ -77,14 +77,14 @@ def cluster_count(samples: int, wanted: int | None = None) -> int:
 
 
 def matrix(vectors: pl.Series) -> Matrix:
-    """A column of lists of one length d as float64 [n, d]."""
+    """Return a column of lists of one length d as float64 [n, d]."""
     rows = vectors.len()
     assert vectors.null_count() == 0 and vectors.list.len().n_unique() <= 1
     return vectors.explode().cast(pl.Float64).to_numpy().reshape(rows, -1)
 
 
 def check_different(vectors: Matrix, count: int) -> None:
-    """Raises GateauError when `vectors` [n, d] has fewer rows, or fewer different ones, than clusters are wanted."""
+    """Raise GateauError if `vectors` [n, d] has fewer rows, or fewer different ones, than the clusters requested."""
     cluster_count(len(vectors), count)
     different = len(np.unique(vectors, axis=0))
     if different < count:
@@ -95,7 +95,7 @@ def check_different(vectors: Matrix, count: int) -> None:
 
 
 def principal_components(vectors: Matrix, variance: float) -> Matrix:
-    """The fewest first components [n, e] of `vectors` [n, d] that keep this share of their variance (1: all)."""
+    """Return the fewest first components [n, e] of `vectors` [n, d] that keep this share of their variance (1: all)."""
     from sklearn.decomposition import PCA
     from threadpoolctl import threadpool_limits
 
@@ -105,10 +105,10 @@ def principal_components(vectors: Matrix, variance: float) -> Matrix:
 
 
 def k_means(vectors: Matrix, count: int, *, seed: int) -> tuple[Labels, Matrix]:
-    """The cluster of each row of `vectors` [n, d], 0 to `count` - 1, and the clusters' centres [count, d].
+    """Return the cluster of each row of `vectors` [n, d], 0 to `count` - 1, and the clusters' centres [count, d].
 
-    Depends on the rows' order, as k-means does: sort them by id. One thread does it: several would add their sums up
-    in another order each time.
+    The result of k-means depends on the rows' order: sort them by id. It uses one thread, because several would add up
+    their sums in a different order each time.
 
     Raises:
         GateauError: see check_different.

@@ -1,4 +1,5 @@
-"""HMP, CAS and final score of all samples (Eq. 2 and 6), their ranking, and the chosen ones with their texts."""
+"""Compute HMP, CAS and the final score of all samples (Eqs. 2 and 6), rank them, and join the chosen ones with
+texts."""
 
 from collections.abc import Sequence
 from dataclasses import fields
@@ -14,10 +15,10 @@ from gateau_dagster.selection.joining import join_all, join_shard
 from gateau_dagster.selection.presets import PRESET_FUNCTIONS, Measures, PresetScores
 from gateau_dagster.selection.statistics import Vector
 
-# Raise it when the same tables come to other scores.
+# Raise it when the same tables give other scores.
 CODE_VERSION = "3"
 
-# Measures that stand beside the promised columns: what the presets' terms are computed from, and lengths.
+# Measures besides the columns of the schema: the inputs of the presets' terms, and lengths.
 FURTHER = ("probability_short", "probability_long", "context_tokens", "response_tokens", "segments")
 
 Frame = pl.DataFrame | pl.LazyFrame
@@ -25,7 +26,7 @@ Order = npt.NDArray[np.int64]
 
 
 def combine(short: Frame, long: Frame, cam: Frame, *, preset: Preset, alpha: float | None) -> pl.DataFrame:
-    """`ranked` samples of tables that hold the whole data set: `short`, `long` (tables.PERPLEXITY), `cam` (tables.CAM).
+    """Return the `ranked` samples of whole tables: `short`, `long` (tables.PERPLEXITY) and `cam` (tables.CAM).
 
     Raises GateauError as `join_all` does.
     """
@@ -35,13 +36,13 @@ def combine(short: Frame, long: Frame, cam: Frame, *, preset: Preset, alpha: flo
 
 
 def ranked(measures: pl.DataFrame, *, preset: Preset, alpha: float | None) -> pl.DataFrame:
-    """tables.COMBINED_SCORES under `preset`, sorted by rank; one row per sample of `measures` (`join_all`).
+    """Return tables.COMBINED_SCORES under `preset`, sorted by rank; one row per sample of `measures` (`join_all`).
 
-    Further columns: `hmp_p`, `cas_p`, `score_p`, `rank_p` for every preset p, and FURTHER. A null CAS ranks last, by
-    HMP; ties break by sample_id. `alpha`: of every preset; None: each its own.
+    Further columns are `hmp_p`, `cas_p`, `score_p`, `rank_p` for every preset p, and FURTHER. A null CAS ranks last, by
+    HMP; ties break by sample_id. `alpha`: for every preset; None: each uses its own.
     """
     found = {name: _preset_columns(measures, name, alpha_of(name, alpha)) for name in PRESETS}
-    # The row of each rank. Column by column, so that the table is not in memory twice.
+    # The row of each rank. Columns are gathered one by one, so that the table is not in memory twice.
     order = np.empty(measures.height, dtype=np.int64)
     order[found[preset]["rank"].to_numpy() - 1] = np.arange(measures.height)
     taken = {name: measures[name].gather(order) for name in ("sample_id", "perplexity_short", "perplexity_long")}
@@ -56,9 +57,9 @@ def ranked(measures: pl.DataFrame, *, preset: Preset, alpha: float | None) -> pl
 
 
 def with_reasons(absent: pl.DataFrame, rejected: Sequence[Frame]) -> pl.DataFrame:
-    """`sample_id` and `reason` of the samples that have no score, `absent` (column `sample_id`), sorted by id.
+    """Return `sample_id` and `reason` of the samples without a score, `absent` (column `sample_id`), sorted by id.
 
-    The reasons stand in the `rejected` tables; several are joined by "; ", and null means that none is known, which is
+    The reasons are from the `rejected` tables; several are joined by "; ". Null means that no reason is known, which is
     a gap in the coverage.
     """
     empty = pl.DataFrame(schema=tables.schema(tables.REJECTED))
@@ -68,7 +69,7 @@ def with_reasons(absent: pl.DataFrame, rejected: Sequence[Frame]) -> pl.DataFram
 
 
 def _preset_columns(measures: pl.DataFrame, preset: Preset, alpha: float) -> dict[str, pl.Series]:
-    """`hmp`, `cas`, `score` and `rank` of each sample."""
+    """Return `hmp`, `cas`, `score` and `rank` of each sample."""
     scores = PRESET_FUNCTIONS[preset](_measures(measures))
     score = scores.score(alpha)
     return {
@@ -89,11 +90,11 @@ def _measures(joined: pl.DataFrame) -> Measures:
 
 
 def rank(scores: PresetScores, score: Vector) -> npt.NDArray[np.int32]:
-    """1 is the best, int32 [|D|]; ties break by place."""
+    """Return the ranks, 1 is the best, int32 [|D|]; ties break by place."""
     null = np.isnan(scores.cas_term)
     known, unknown = np.flatnonzero(~null), np.flatnonzero(null)
     first = known[_descending(score[known])]
-    # With alpha 0 the samples without CAS have one score; their HMP still orders them.
+    # With alpha 0, all samples without CAS have the same score; their HMP still orders them.
     last = unknown[_descending(score[unknown], scores.hmp[unknown])]
     ranks = np.empty(null.size, dtype=np.int32)
     ranks[first] = np.arange(1, first.size + 1)
@@ -102,15 +103,16 @@ def rank(scores: PresetScores, score: Vector) -> npt.NDArray[np.int32]:
 
 
 def _descending(*keys: Vector) -> Order:
-    """The places of the largest first; where one key is equal the next decides, then the place. NaN comes last."""
+    """Return the indices of the largest first; equal values are ordered by the next key, then by place. NaN comes
+    last."""
     frame = pl.DataFrame({str(number): -key for number, key in enumerate(keys)})
     return frame.select(pl.arg_sort_by(frame.columns, maintain_order=True)).to_series().to_numpy()
 
 
 def ranked_by_score(scores: pl.DataFrame) -> pl.DataFrame:
-    """`sample_id`, `score` and `rank` (i32, 1 is the best) of the samples with a score; ties break by sample_id.
+    """Return `sample_id`, `score` and `rank` (i32, 1 is the best) of the samples with a score; ties break by sample_id.
 
-    Raises GateauError when there is none.
+    Raises GateauError if no sample has a score.
     """
     known = scores.select("sample_id", "score").filter(pl.col("score").is_not_null())
     if not known.height:
@@ -123,10 +125,10 @@ def ranked_by_score(scores: pl.DataFrame) -> pl.DataFrame:
 
 
 def choose(chosen: pl.DataFrame, raw: pl.LazyFrame) -> pl.DataFrame:
-    """tables.SELECTED_SUBSET, sorted by rank: the `chosen` samples (`sample_id`, `score`, `rank`) with their texts.
+    """Return tables.SELECTED_SUBSET, sorted by rank: the `chosen` samples (`sample_id`, `score`, `rank`) with their
+    texts.
 
-    `raw` is tables.RAW_LONG_SFT; only the chosen rows of it are read. Raises GateauError when a chosen sample is not
-    in it.
+    `raw` is tables.RAW_LONG_SFT; only its chosen rows are read. Raises GateauError if a chosen sample is not in it.
     """
     found = chosen.lazy().join(raw, on="sample_id").collect()
     missing = chosen.join(found, on="sample_id", how="anti")["sample_id"].sort()

@@ -1,4 +1,4 @@
-"""Whether a preset still tells samples apart, or its normalisation has degenerated (design, section 5)."""
+"""Check whether a preset still distinguishes samples, or its normalisation has degenerated."""
 
 from dataclasses import dataclass
 
@@ -8,45 +8,45 @@ import polars as pl
 from gateau_dagster.config.selection import PRESETS, Preset, alpha_of
 from gateau_dagster.selection.statistics import Vector, softmax, spearman
 
-RESOLUTION = 1e-6  # of the range: closer values count as one
-LEAST_DISTINCT = 0.5  # of the samples
+RESOLUTION = 1e-6  # share of the range: closer values count as one
+LEAST_DISTINCT = 0.5  # share of the samples
 ONE_HOT = 0.5  # share of a softmax on one sample
 DECIDES, IGNORED = 0.95, 0.8  # |Spearman| of the final score with a term
 
 
 @dataclass(frozen=True, kw_only=True)
 class Degeneration:
-    """How a preset's score is made up over the `samples` with both terms."""
+    """The composition of a preset's score over the `samples` with both terms."""
 
     preset: Preset
     samples: int
-    distinct_hmp: int  # values apart by more than RESOLUTION of the range
+    distinct_hmp: int  # values that differ by more than RESOLUTION of the range
     distinct_score: int
-    largest_softmax_share: float | None  # of softmax_D(PPL), the larger of the two models; `paper` only
+    largest_softmax_share: float | None  # in softmax_D(PPL), the larger of the two models; `paper` only
     alpha: float  # weight of HMP in the score; the rest is CAS's
-    spearman_hmp: float | None  # of the score with HMP; None where one is constant
+    spearman_hmp: float | None  # of the score with HMP; None if one is constant
     spearman_cas: float | None
     problems: tuple[str, ...]
 
     @property
     def degenerate(self) -> bool:
-        """Whether the preset should not be trusted on this data set."""
+        """Return whether the preset should not be trusted on this data set."""
         return bool(self.problems)
 
     @property
     def sentence(self) -> str:
-        """The verdict for a reader: the problems, or else how much of the rank each term makes."""
+        """Return the verdict for a reader: the problems, or else how much each term decides the rank."""
         found = self.problems or (f"{self.distinct_score} distinct scores in {self.samples} samples", self.shares)
         return f"{self.preset}: " + "; ".join(found) + "."
 
     @property
     def shares(self) -> str:
-        """Which term makes the rank: both, one, or neither by itself."""
+        """Return which term decides the rank: both, one, or neither by itself."""
         hmp, cas = (abs(rho or 0.0) for rho in (self.spearman_hmp, self.spearman_cas))
         if min(hmp, cas) >= IGNORED:
             return "both terms count"
         if max(hmp, cas) < IGNORED:
-            # Two unrelated terms of like spread come to about 0.7 each.
+            # Two unrelated terms of similar spread have about 0.7 each.
             return f"neither term decides the rank alone (|Spearman| with the score: HMP {hmp:.2f}, CAS {cas:.2f})"
         most, other, weight = ("HMP", "CAS", self.alpha) if hmp > cas else ("CAS", "HMP", 1 - self.alpha)
         verb = "decides" if max(hmp, cas) >= DECIDES else "leads"
@@ -56,7 +56,7 @@ class Degeneration:
 
 
 def distinct(values: Vector) -> int:
-    """How many values are apart by more than RESOLUTION of their range."""
+    """Return how many values differ by more than RESOLUTION of their range."""
     if not values.size:
         return 0
     ordered = np.sort(values)
@@ -64,7 +64,7 @@ def distinct(values: Vector) -> int:
 
 
 def check(scores: pl.DataFrame, *, preset: Preset, alpha: float) -> Degeneration:
-    """Examine one preset of tables.COMBINED_SCORES (with the columns that `combine` adds). Null CAS is left out."""
+    """Check one preset of tables.COMBINED_SCORES (with the columns that `combine` adds). Null CAS is left out."""
     known = scores.filter(pl.col(f"cas_{preset}").is_not_null())
     hmp, cas, score = (known[f"{name}_{preset}"].to_numpy() for name in ("hmp", "cas", "score"))
     share = None
@@ -87,7 +87,7 @@ def check(scores: pl.DataFrame, *, preset: Preset, alpha: float) -> Degeneration
 
 
 def check_all(scores: pl.DataFrame, *, alpha: float | None) -> list[Degeneration]:
-    """`check` for every preset; `alpha` None: each with its own."""
+    """Return the `check` of every preset; with `alpha` None, each uses its own."""
     return [check(scores, preset=preset, alpha=alpha_of(preset, alpha)) for preset in PRESETS]
 
 
@@ -110,9 +110,10 @@ def _problems(found: Degeneration) -> list[str]:
 
 
 def _one_sided(found: Degeneration) -> list[str]:
-    """Names the term that decides the rank although the other one has more than half of the weight.
+    """Return a sentence if one term decides the rank although the other has more than half of the weight.
 
-    With equal weights that is no fault: of two terms in one unit, the one that spreads more decides; `shares` names it.
+    With equal weights that is not a fault: of two terms in one unit, the one that spreads more decides; `shares` names
+    it.
     """
     terms = {"HMP": (found.alpha, found.spearman_hmp), "CAS": (1 - found.alpha, found.spearman_cas)}
     for name, other in (("HMP", "CAS"), ("CAS", "HMP")):

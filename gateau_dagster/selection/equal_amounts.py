@@ -1,4 +1,4 @@
-"""The same amount for every method: a fraction as a number of samples or of tokens of all candidates."""
+"""Make methods choose the same amount: convert a fraction to a number of samples or tokens of all candidates."""
 
 import polars as pl
 
@@ -8,15 +8,16 @@ from gateau_dagster.config.variants import Equal
 
 
 def equal_amount(rule: SelectionConfig, equal: Equal | None, samples: pl.DataFrame) -> SelectionConfig:
-    """The rule with its fraction counted in what is to be equal; as it is where it counts so, or nothing is to be.
+    """Return the rule with its fraction as a number of samples or tokens; unchanged if it already counts, or `equal` is
+    unset.
 
-    Of the samples that a method scores a fraction is fewer where it rejects some, and more tokens where it likes long
-    ones.
+    A fraction of the samples that a method scores is fewer samples if it rejects some, and more tokens if it prefers
+    long ones.
 
     Args:
         rule: see config.selection.
         equal: `variants.equal`.
-        samples: all candidates, see rules.chosen_ids; with `tokens` where these are to be equal.
+        samples: all candidates, see rules.chosen_ids; with `tokens` if these must be equal.
     """
     if rule.count is not None or rule.budget is not None:
         return rule

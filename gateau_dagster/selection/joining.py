@@ -1,4 +1,4 @@
-"""What the three tables say of each sample, joined by id shard by shard: a shard's tables hold the same samples."""
+"""Join the three tables by sample id, shard by shard: a shard's tables hold the same samples."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -21,13 +21,13 @@ MEASURES = pl.Schema(
         "segments": pl.Int32(),
     }
 )
-# What is read of each table: figures of samples only, no lists of tokens or segments.
+# The columns read from each table: values per sample only, not lists per token or segment.
 COLUMNS = {
     "perplexity/short": ["sample_id", "digest", "perplexity", "mean_probability", "response_tokens"],
     "perplexity/long": ["sample_id", "digest", "perplexity", "mean_probability", "context_tokens", "response_tokens"],
     "cam": ["sample_id", "digest", "segments", "cas", "far_gain"],
 }
-_NAMED = 5  # samples that a message names
+_NAMED = 5  # the number of samples that a message names
 _TWICE = " holds {} more than once: recompute its shards"
 _DIFFERING = "perplexity/short, perplexity/long and cam scored different versions of {}"
 _UNEVEN = (
@@ -38,13 +38,11 @@ _UNEVEN = (
 
 @dataclass(frozen=True, kw_only=True)
 class Joined:
-    """The samples of a shard that all three tables hold, and what is wrong with them.
+    """The samples of a shard that all three tables hold, and their faults.
 
-    frame: schema MEASURES; `cas` and `far_gain` null below two segments. Empty if a sample stands twice.
-    rows: of each table.
-    twice: ids that stand in a table more than once.
-    differing: ids whose rows stem from different versions of the sample; uneven: whose response was tokenised
-        differently by the two models.
+    frame: schema MEASURES; `cas` and `far_gain` are null below two segments. It is empty if a sample is listed twice.
+    rows: of each table. twice: ids that are in a table more than once. differing: ids whose rows come from different
+    versions of the sample. uneven: ids whose response the two models tokenise differently.
     """
 
     frame: pl.DataFrame
@@ -55,7 +53,7 @@ class Joined:
 
 
 def join_shard(tables: Mapping[str, pl.DataFrame]) -> Joined:
-    """Joins a shard's `tables` by name, with at least COLUMNS."""
+    """Join a shard's `tables` by name, with at least COLUMNS."""
     short, long, cam = (tables[name].select(columns) for name, columns in COLUMNS.items())
     twice = {name: _repeated(tables[name]["sample_id"]) for name in COLUMNS}
     if any(ids.len() for ids in twice.values()):
@@ -79,9 +77,9 @@ def _renamed(table: pl.DataFrame, model: str) -> pl.DataFrame:
 
 
 def join_all(shards: Iterable[Joined]) -> pl.DataFrame:
-    """All shards' samples, schema MEASURES, sorted by id.
+    """Return all shards' samples, schema MEASURES, sorted by id.
 
-    Raises GateauError when the tables stem from different versions of a sample, hold a sample twice, or have none in
+    Raises GateauError if the tables come from different versions of a sample, hold a sample twice, or have none in
     common.
     """
     parts = list(shards)
@@ -92,9 +90,10 @@ def join_all(shards: Iterable[Joined]) -> pl.DataFrame:
 
 
 def check_observed(measures: pl.DataFrame) -> None:
-    """Raises GateauError when no sample with segments to compare has a CAS: theta_B shows no attention weights.
+    """Raise GateauError if no sample with segments to compare has a CAS: theta_B shows no attention weights.
 
-    `measures`: schema MEASURES. Such a table stays in order for what reads none of it; by CAS it would rank anyhow.
+    `measures`: schema MEASURES. Methods that do not read CAS may still use such a table; a ranking by CAS would be
+    arbitrary.
     """
     comparable = measures.filter(pl.col("segments") >= 2)
     if comparable.height and comparable["cas"].null_count() == comparable.height:
@@ -105,8 +104,8 @@ def check_observed(measures: pl.DataFrame) -> None:
 
 
 def _repeated(ids: pl.Series) -> pl.Series:
-    """Ids that stand in the column more than once."""
-    if ids.is_sorted():  # as stored tables are: then neighbours tell it, without a hash table
+    """Return the ids that are in the column more than once."""
+    if ids.is_sorted():  # as stored tables are: comparing neighbours then needs no hash table
         return ids.slice(1).filter(ids.slice(1) == ids.head(max(0, ids.len() - 1)))
     return ids.filter(ids.is_duplicated())
 

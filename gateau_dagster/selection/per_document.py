@@ -1,4 +1,4 @@
-"""Which samples of a ranking are candidates: one of those with identical texts, and the k best of a document."""
+"""Choose the candidates of a ranking: one of the samples with identical texts, and the k best of a document."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,12 +12,12 @@ from gateau_dagster.selection.token_budget import countable
 
 @dataclass(frozen=True, kw_only=True)
 class LeftOut:
-    """What `selection.duplicates` and `selection.per_document` take out of a choice.
+    """The samples that `selection.duplicates` and `selection.per_document` exclude from a choice.
 
-    rows: tables.REJECTED, sorted by id, of all samples with a score that are no candidates. repeats: how many of them
-    have the texts of a candidate. by_document: whether documents are limited. passed_over: those that documents leave
-    out and that rank before the worst sample that is chosen. unfilled: samples that were asked for and could not be
-    chosen, since too few were left; 0 where tokens are asked for.
+    rows: tables.REJECTED, sorted by id, of all samples with a score that are not candidates. repeats: how many of them
+    have the texts of a candidate. by_document: whether documents are limited. passed_over: samples that documents
+    exclude and that rank before the worst chosen sample. unfilled: samples that were requested but could not be chosen,
+    because too few were left; 0 if tokens are requested.
     """
 
     rows: pl.DataFrame
@@ -49,7 +49,7 @@ def repeats_of_texts(ranked: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
 
 
 def countable_samples(samples: pl.DataFrame, rule: RuleConfig) -> tuple[Mapping[str, int], RuleConfig]:
-    """Return the samples of each source that count for a rule whatever the scores are, at most, and the rule for them.
+    """Return the most samples of each source that can count for a rule, whatever the scores are, and the rule for them.
 
     Identical texts count once, or once in each of their sources. The rule's fraction, which is of all samples, becomes
     a number of those that are left. `samples`: `source` str and, unless `duplicates` is keep, `digest` str.
@@ -62,12 +62,11 @@ def countable_samples(samples: pl.DataFrame, rule: RuleConfig) -> tuple[Mapping[
 
 
 def with_best_of_documents(ranked: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
-    """`ranked` without the scores of those that follow the `rule.per_document` best of their document, which go to the
-    end.
+    """Return `ranked` with only the `rule.per_document` best of each document scored; the others lose their score.
 
-    So they are never chosen, but count where a rule speaks of the whole data, like a sample that no model could read.
-    Which samples are left does not depend on quotas or on what else is chosen. A sample that the rule cannot choose
-    whatever its rank is takes no other's place.
+    Samples without a score go to the end. They are never chosen, but count if a rule refers to the whole data, like a
+    sample that no model could read. Which samples are left does not depend on quotas or on other choices. A sample that
+    the rule cannot choose at any rank does not take another's place.
 
     `ranked`: see rules.chosen_ids, sorted by rank, samples without a score last; with `document` str.
     """
@@ -76,7 +75,8 @@ def with_best_of_documents(ranked: pl.DataFrame, rule: RuleConfig) -> pl.DataFra
 
 
 def beyond_the_best(ranked: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
-    """tables.REJECTED of the samples with a score that `with_best_of_documents` leaves out. `ranked`: see there."""
+    """Return tables.REJECTED of the samples with a score that `with_best_of_documents` excludes. `ranked`: see
+    there."""
     best = pl.col("sample_id").filter(_choosable(rule)).first().over("document").alias("best")
     out = ranked.with_columns(best).filter(_follows_the_best(ranked, rule), pl.col("score").is_not_null())
     samples = "sample ranks" if rule.per_document == 1 else "samples rank"
@@ -90,33 +90,33 @@ def beyond_the_best(ranked: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
 
 
 def most_by_source(samples: pl.DataFrame, most: int) -> Mapping[str, int]:
-    """How many samples of each source the limit leaves at most, whatever the scores are.
+    """Return how many samples of each source the limit leaves at most, whatever the scores are.
 
-    `samples`: `document` and `source`, both str. A document that stands in several sources counts in each of them.
+    `samples`: `document` and `source`, both str. A document in several sources counts in each of them.
     """
     each = samples.group_by("source", "document").agg(left=pl.len().clip(upper_bound=most))
     return dict(each.group_by("source").agg(pl.col("left").sum()).iter_rows())
 
 
 def most_of_all(samples: pl.DataFrame, most: int) -> int:
-    """How many samples the limit leaves at most, whatever the scores are. `samples`: `document` str."""
+    """Return how many samples the limit leaves at most, whatever the scores are. `samples`: `document` str."""
     return int(samples["document"].value_counts()["count"].clip(upper_bound=most).sum())
 
 
 def _best_of_text(rule: RuleConfig) -> pl.Expr:
-    """The id of the sample that stands for all of its texts."""
+    """Return the id of the sample that represents all samples with its texts."""
     ids = pl.col("sample_id")
     return pl.coalesce(ids.filter(_choosable(rule)).first().over("digest"), ids.first().over("digest"))
 
 
 def _choosable(rule: RuleConfig) -> pl.Expr:
-    """Whether the rule could choose a sample if it ranked best."""
+    """Return whether the rule could choose a sample if it ranked best."""
     found = countable() if rule.budget is not None else pl.col("score").is_not_null()
     return found if rule.shares is None else found & pl.col("source").is_in([*rule.shares])
 
 
 def _follows_the_best(ranked: pl.DataFrame, rule: RuleConfig) -> pl.Series:
-    """Whether as many samples of its document as are allowed rank before a sample."""
+    """Return whether the allowed number of samples of its document rank before a sample."""
     assert rule.per_document is not None and ranked["document"].null_count() == 0
     choosable = _choosable(rule).cast(pl.Int64)
     before = choosable.cum_sum().over("document") - choosable

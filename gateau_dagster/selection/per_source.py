@@ -1,4 +1,4 @@
-"""The best of every source, in proportion: shares of a number of samples by largest remainder."""
+"""Choose the best of every source in proportion: split a number of samples by largest remainder."""
 
 from collections.abc import Mapping
 from fractions import Fraction
@@ -11,10 +11,10 @@ from gateau_dagster.readable import nearest_name
 
 
 def per_source(ranked: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
-    """The best of every source, as many as its share of `fraction` or `count` is.
+    """Return the best of every source, as many as its share of `fraction` or `count`.
 
     Shares are `rule.shares`, or by default the sources' numbers of samples in the data, scored or not. A source with
-    fewer scored samples than its share is an error, or with `short_source: share` gives what it has, and the rest goes
+    fewer scored samples than its share is an error. With `short_source: share` it gives what it has, and the rest goes
     to the others in proportion.
 
     `ranked`: see rules.chosen_ids, sorted by rank, samples without a score last. Raises GateauError as described.
@@ -28,7 +28,7 @@ def per_source(ranked: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
 
 
 def limit_hint(rule: RuleConfig) -> str:
-    """Return what an error about too few samples adds: what else leaves some out."""
+    """Return the addition to an error about too few samples: the other settings that exclude some."""
     once = "" if rule.duplicates == "keep" else ". Samples with the same texts count once (selection.duplicates: one)"
     if rule.per_document is None:
         return once
@@ -36,9 +36,9 @@ def limit_hint(rule: RuleConfig) -> str:
 
 
 def check_sources(counts: Mapping[str, int], left: Mapping[str, int], rule: RuleConfig, *, count: int) -> None:
-    """Raises GateauError when the sources are too small whatever the scores are.
+    """Raise GateauError if the sources are too small whatever the scores are.
 
-    `counts`: samples of each source. `left`: those of them that a limit of samples by document leaves.
+    `counts`: samples of each source. `left`: how many of them a limit of samples per document leaves.
     """
     source_counts(counts, left, rule, count=count)
 
@@ -46,16 +46,16 @@ def check_sources(counts: Mapping[str, int], left: Mapping[str, int], rule: Rule
 def source_counts(
     counts: Mapping[str, int], available: Mapping[str, int], rule: RuleConfig, *, count: int
 ) -> dict[str, int]:
-    """How many samples each source gives.
+    """Return how many samples each source gives.
 
     Args:
         counts: samples of each source.
-        available: those of them that can be chosen: they have a score, and no limit leaves them out.
+        available: how many of them can be chosen: they have a score, and no limit excludes them.
         rule: its shares, and what a short source does.
         count: samples of all sources together.
 
     Raises:
-        GateauError: shares name a source that is not there, or a source is short.
+        GateauError: shares name an unknown source, or a source is short.
     """
     weights = {source: Fraction(weight) for source, weight in (rule.shares or counts).items()}
     unknown = sorted(set(weights) - set(counts))
@@ -76,7 +76,7 @@ def source_counts(
 
 
 def largest_remainder(weights: Mapping[str, Fraction], count: int) -> dict[str, int]:
-    """`count` split by the weights: whole quotas first, what is left by the largest remainders, ties by name."""
+    """Split `count` by the weights: whole quotas first, then the rest by the largest remainders, ties by name."""
     total = sum(weights.values())
     quotas = {name: count * weight / total for name, weight in weights.items()}
     given = {name: quota.__floor__() for name, quota in quotas.items()}

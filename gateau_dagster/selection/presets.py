@@ -1,4 +1,4 @@
-"""The three presets: what HMP and CAS are, and how the two are normalised into the final score (Eq. 6)."""
+"""Define the three presets: their HMP and CAS, and how both are normalised into the final score (Eq. 6)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from gateau_dagster.selection.statistics import Vector, finite, min_max, softmax
 
 @dataclass(frozen=True, kw_only=True)
 class Measures:
-    """What the models found, one entry per sample of the data set D: float64 [|D|] each.
+    """The models' measurements, one entry per sample of the data set D: float64 [|D|] each.
 
     probability_short, probability_long: mean over the response's tokens of their probability. `cas` (Eq. 5) and
     `far_gain` (scoring.segments) are NaN for samples with fewer than two segments.
@@ -27,12 +27,12 @@ class Measures:
 
 @dataclass(frozen=True, kw_only=True)
 class PresetScores:
-    """HMP and CAS as the preset defines them, and as they enter the score: float64 [|D|] each.
+    """HMP and CAS by the preset's definition, and their terms in the score: float64 [|D|] each.
 
-    `cas` and `cas_term` are NaN where the sample has fewer than two segments. `cas_term` lies in [0, 1].
+    `cas` and `cas_term` are NaN if the sample has fewer than two segments. `cas_term` is in [0, 1].
 
-    without_cas: stands for the whole second summand where CAS is null. With alpha·hmp_term it must not exceed the score
-        of any other sample: -1 where hmp_term lies in [0, 1], -2 where it lies in [-1, 1].
+    without_cas: replaces the whole second summand if CAS is null. With alpha·hmp_term it must not exceed the score of
+    any other sample: -1 for hmp_term in [0, 1], -2 for hmp_term in [-1, 1].
     """
 
     hmp: Vector
@@ -42,7 +42,7 @@ class PresetScores:
     without_cas: float = -1.0
 
     def score(self, alpha: float) -> Vector:
-        """alpha · hmp_term + (1 - alpha) · cas_term, float64 [|D|] (Eq. 6).
+        """Return alpha · hmp_term + (1 - alpha) · cas_term, float64 [|D|] (Eq. 6).
 
         Samples whose CAS is null come after all others, in the order of their HMP.
         """
@@ -51,55 +51,59 @@ class PresetScores:
 
 
 def paper(measures: Measures) -> PresetScores:
-    """Eqs. 2, 5 and 6 to the letter: softmax of each raw perplexity, their difference, and softmax of both terms."""
+    """Compute Eqs. 2, 5 and 6 literally: softmax of each raw perplexity, their difference, and softmax of both
+    terms."""
     return paper_terms(softmax(measures.perplexity_short) - softmax(measures.perplexity_long), measures.cas)
 
 
 def official(measures: Measures) -> PresetScores:
-    """The authors' released ranking script: softmax(min-max PPL_A - min-max PPL_B), and CAS as it is.
+    """Compute the authors' released ranking script: softmax(min-max PPL_A - min-max PPL_B), and CAS unchanged.
 
-    The script weights the two with alpha and 1 - alpha like Eq. 6; but its first term is about 1/|D| and its second
-    about 1, so that alpha hardly matters.
+    The script weights the two with alpha and 1 - alpha like Eq. 6. But its first term is about 1/|D| and its second
+    about 1, so alpha has little effect.
     """
     return official_terms(min_max(measures.perplexity_short) - min_max(measures.perplexity_long), measures.cas)
 
 
 def robust(measures: Measures) -> PresetScores:
-    """Ours, as method `far_gain`. HMP is HMPp = mean_t [p_B(y_t|c,x) - p_A(y_t|c within W,x)], how much likelier
-    theta_B finds a response token than theta_A does; CAS is FG, how much likelier the best tokens are from one far
-    segment than from near text (scoring.segments). Both are probabilities and enter as they are: no rank, no softmax,
-    so that a sample's score depends on that sample alone. Alpha is 0.5 by default: where theta_A is shown the whole
-    context, HMPp tells little, and the paper's 0.8 lets it outweigh FG.
+    """Compute our own preset, like method `far_gain`.
 
-    Probabilities and not their logarithms: a noisy response has none to lose, while its log-perplexity differs by
-    chance as much as a real dependency's. Attention does not enter: its agreement with importance (Eq. 5) did not tell
-    samples apart. All of this was chosen on the synthetic language (pairs and data of seeds 0 to 2);
-    benchmarks/README.md has the figures on held-back seeds, kind by kind. It fails where theta_B does not know the
-    answer itself, so that no far segment raises its probability: there, two far facts that have to be combined, and
-    order among many values. Rare words are its least safe negatives. The same page has it on real text with two small
-    pretrained models.
+    HMP is HMPp = mean_t [p_B(y_t|c,x) - p_A(y_t|c within W,x)]: how much likelier theta_B finds a response token than
+    theta_A does. CAS is FG: how much likelier the best tokens are given one far segment than given near text
+    (scoring.segments). Both are probabilities and are not normalised by rank or softmax, so a sample's score depends
+    only on that sample. Alpha is 0.5 by default: if theta_A is shown the whole context, HMPp is uninformative, and the
+    paper's 0.8 would let it outweigh FG.
+
+    It uses probabilities, not their logarithms. A noisy response has no probability to lose, while chance changes its
+    log-perplexity as much as a real dependency does. Attention is not used: its agreement with importance (Eq. 5) did
+    not distinguish samples.
+
+    All of this was chosen on the synthetic language (pairs and data of seeds 0 to 2). benchmarks/README.md has the
+    results on held-back seeds by kind, and on real text with two small pretrained models. The preset fails if theta_B
+    does not know the answer itself, so that no far segment raises its probability: with two far facts to combine, and
+    with order among many values. Rare words are its least safe negatives.
     """
     hmp = finite(measures.probability_long) - finite(measures.probability_short)
     return robust_terms(hmp, measures.far_gain)
 
 
 def paper_terms(hmp: Vector, cas: Vector) -> PresetScores:
-    """How `paper`'s HMP and CAS enter the score."""
+    """Return the terms of `paper`'s HMP and CAS in the score."""
     return PresetScores(hmp=hmp, cas=cas, hmp_term=softmax(hmp), cas_term=where_known(softmax, cas))
 
 
 def official_terms(hmp: Vector, cas: Vector) -> PresetScores:
-    """How `official`'s HMP and CAS enter the score."""
+    """Return the terms of `official`'s HMP and CAS in the score."""
     return PresetScores(hmp=hmp, cas=cas, hmp_term=softmax(hmp), cas_term=cas)
 
 
 def robust_terms(hmp: Vector, cas: Vector) -> PresetScores:
-    """How `robust`'s HMP and CAS enter the score."""
+    """Return the terms of `robust`'s HMP and CAS in the score."""
     return PresetScores(hmp=hmp, cas=cas, hmp_term=hmp, cas_term=cas, without_cas=-2.0)
 
 
 def where_known(normalise: Callable[[Vector], Vector], values: Vector) -> Vector:
-    """`values` normalised among themselves where they are known; NaN stays NaN."""
+    """Normalise the known `values` among themselves; NaN stays NaN."""
     known = ~np.isnan(values)
     result = np.full_like(values, np.nan)
     result[known] = normalise(values[known])
@@ -111,7 +115,7 @@ PRESET_FUNCTIONS: dict[Preset, Callable[[Measures], PresetScores]] = {
     "official": official,
     "robust": robust,
 }
-# The same from HMP and CAS as `combined_scores` stores them.
+# The same scores from HMP and CAS as stored in `combined_scores`.
 PRESET_TERMS: dict[Preset, Callable[[Vector, Vector], PresetScores]] = {
     "paper": paper_terms,
     "official": official_terms,

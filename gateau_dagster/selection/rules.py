@@ -1,6 +1,6 @@
-"""Rules that take samples from a ranking: by number, by tokens, by source, or with every cluster present.
+"""Choose samples from a ranking: by number, by tokens, by source, or from every cluster.
 
-Under each of them one of several identical samples is a candidate (`duplicates`), and a document may be limited to its
+Under each rule, one of several identical samples is a candidate (`duplicates`), and a document may be limited to its
 best samples (`per_document`).
 """
 
@@ -21,19 +21,19 @@ from gateau_dagster.selection.per_document import (
 from gateau_dagster.selection.per_source import check_sources, per_source
 from gateau_dagster.selection.token_budget import per_source_tokens, token_budget
 
-# Raise it when a rule chooses other samples by the same scores.
+# Raise it when a rule chooses other samples for the same scores.
 CODE_VERSION = "2"
 
 __all__ = ["check_data", "chosen_ids", "left_out", "top"]
 
 
 def top(ranked: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
-    """The `fraction` or `count` of the samples that rank first."""
+    """Return the `fraction` or `count` of the samples that rank first."""
     return ranked.head(rule.chosen(ranked.filter(scored()).height))
 
 
 def scored() -> pl.Expr:
-    """Whether a sample can be chosen at all."""
+    """Return whether a sample has a score, without which it cannot be chosen."""
     return pl.col("score").is_not_null()
 
 
@@ -47,20 +47,20 @@ _RULES: dict[Rule, Callable[[pl.DataFrame, RuleConfig], pl.DataFrame]] = {
 
 
 def chosen_ids(samples: pl.DataFrame, rule: RuleConfig) -> list[str]:
-    """The ids of the samples that the rule chooses, best rank first.
+    """Return the ids of the samples that the rule chooses, best rank first.
 
     Args:
-        samples: one row a sample of the data set, in any order: `sample_id` str; `score` f64, null where the method
-            has none: such a sample is never chosen, but counts where a rule speaks of the whole data; `rank` int, 1 is
-            the best; `source` str; `tokens` int, of context and response, null where they are not known; for
-            `diverse`, `embedding` list[f32], null where there is none; with `rule.per_document`, `document` str;
-            unless `rule.duplicates` is keep, `digest` str. Equal ranks are in the order of the ids.
-        rule: which one, and how much. A fraction is of the samples with a score, those that `duplicates` and
-            `per_document` leave out among them: these change which samples are chosen, and how many only where too few
-            are left. Repeated texts count once where a rule speaks of the whole data, as for the share of a source.
+        samples: one row per sample of the data set, in any order: `sample_id` str; `score` f64, null if the method has
+            none: such a sample is never chosen, but counts if a rule refers to the whole data; `rank` int, 1 is the
+            best; `source` str; `tokens` int, of context and response, null if unknown; for `diverse`, `embedding`
+            list[f32], null if there is none; with `rule.per_document`, `document` str; unless `rule.duplicates` is
+            keep, `digest` str. Equal ranks are in the order of the ids.
+        rule: the rule and the amount. A fraction is of the samples with a score, including those that `duplicates` and
+            `per_document` exclude. These two change which samples are chosen, and their number only if too few are
+            left. Repeated texts count once if a rule refers to the whole data, as for the share of a source.
 
     Raises:
-        GateauError: the data cannot give what the rule asks for.
+        GateauError: the data cannot satisfy the rule.
     """
     assert not samples["sample_id"].is_duplicated().any()
     assert not samples["score"].is_nan().any()
@@ -102,22 +102,22 @@ def _ranked(samples: pl.DataFrame) -> pl.DataFrame:
 
 
 def _counted(rule: RuleConfig, ranked: pl.DataFrame) -> RuleConfig:
-    """The rule with its fraction as a number of samples, before any of them is left out."""
+    """Return the rule with its fraction as a number of samples, before any of them is excluded."""
     if rule.budget is not None:
         return rule
     return rule.taking(count=rule.chosen(ranked.filter(scored()).height))
 
 
 def check_data(sources: Mapping[str, int], rule: RuleConfig, *, left: Mapping[str, int] | None = None) -> None:
-    """What a rule cannot do with this data whatever the scores are, known before any model runs.
+    """Check before any model runs that a rule can work with this data, whatever the scores are.
 
     Args:
         sources: samples of each source.
-        rule: which one, and how much.
-        left: those of them that `rule.per_document` leaves at most; None where the documents are not known yet.
+        rule: the rule and the amount.
+        left: how many of them `rule.per_document` leaves at most; None if the documents are not known yet.
 
     Raises:
-        GateauError: a source that is named and absent, or smaller than its share; more clusters than samples.
+        GateauError: a named source is absent or smaller than its share, or there are more clusters than samples.
     """
     total = sum(sources.values())
     if rule.rule == "diverse":

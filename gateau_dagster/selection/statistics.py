@@ -1,4 +1,5 @@
-"""Statistics over a data set: normalisations, ranks, their correlation, and how well scores find labelled samples."""
+"""Compute statistics over a data set: normalisations, ranks, correlations, and how well scores find labelled
+samples."""
 
 from collections.abc import Collection, Sequence
 from typing import TypeAlias
@@ -12,17 +13,17 @@ Labels = Sequence[bool] | npt.NDArray[np.bool_]
 
 
 def softmax(values: Sequence[float] | Vector) -> Vector:
-    """exp(v - max) / Σ exp(v - max); sums to 1 (Norm of Eqs. 2-4 and 6)."""
+    """Return exp(v - max) / Σ exp(v - max), which sums to 1 (Norm of Eqs. 2-4 and 6)."""
     vector = finite(values)
     if not vector.size:
         return vector
-    # Halved before the subtraction, so that values near ±1e308 do not overflow.
+    # Halve before the subtraction, so that values near ±1e308 do not overflow.
     weights = np.exp(2 * np.maximum(vector / 2 - vector.max() / 2, -1e3))
     return weights / weights.sum()
 
 
 def min_max(values: Sequence[float] | Vector) -> Vector:
-    """(v - min) / (max - min), in [0, 1]; zeros where all values are equal, since none stands out."""
+    """Return (v - min) / (max - min), in [0, 1]; zeros if all values are equal."""
     vector = finite(values)
     if not vector.size or vector.max() == vector.min():
         return np.zeros_like(vector)
@@ -31,7 +32,7 @@ def min_max(values: Sequence[float] | Vector) -> Vector:
 
 
 def finite(values: Sequence[float] | Vector) -> Vector:
-    """The values as a float64 vector. Raises ValueError for one that is not finite, which would rank anywhere."""
+    """Return the values as a float64 vector. Raise ValueError for one that is not finite, which would rank anywhere."""
     vector = np.asarray(values, dtype=np.float64)
     if not np.isfinite(vector).all():
         raise ValueError(f"{int((~np.isfinite(vector)).sum())} of {vector.size} values are not finite")
@@ -39,22 +40,22 @@ def finite(values: Sequence[float] | Vector) -> Vector:
 
 
 def average_ranks(vector: Vector) -> Vector:
-    """1 is the smallest; equal values share the mean of their ranks, float64 [n].
+    """Return the ranks, 1 for the smallest; equal values share the mean of their ranks, float64 [n].
 
-    By Polars, with all threads: a third of SciPy's time, and importing `scipy.stats` would slow every command's start.
+    Polars ranks with all threads, in a third of SciPy's time. Importing `scipy.stats` would slow every command's start.
     """
     return pl.Series(vector).rank("average").cast(pl.Float64).to_numpy()
 
 
 def spearman(first: Sequence[float] | Vector, second: Sequence[float] | Vector) -> float | None:
-    """Correlation of the ranks, in [-1, 1]; None where one side is constant, since it has no order."""
+    """Return the correlation of the ranks, in [-1, 1]; None if one side is constant, since it has no order."""
     if len(first) != len(second):
         raise ValueError(f"{len(first)} scores against {len(second)}")
     return pearson(average_ranks(finite(first)), average_ranks(finite(second)))
 
 
 def pearson(first: Vector, second: Vector) -> float | None:
-    """Correlation of two float64 vectors [n], Spearman's rho when they hold ranks; None where one side is constant."""
+    """Return the correlation of two float64 vectors [n], Spearman's rho if they hold ranks; None if one is constant."""
     if not first.size:
         return None
     centred = [values - values.mean() for values in (first, second)]
@@ -65,9 +66,10 @@ def pearson(first: Vector, second: Vector) -> float | None:
 
 
 def auroc(scores: Sequence[float] | Vector, labels: Labels) -> float:
-    """Chance that a labelled sample scores above another, ties counting half (Mann-Whitney U / n₊n₋), in [0, 1].
+    """Return the probability that a labelled sample scores above another, ties counting half, in [0, 1].
 
-    Raises ValueError when the lengths differ, when a score is not finite, or when all labels are alike.
+    It is Mann-Whitney U / n₊n₋. Raises ValueError if the lengths differ, if a score is not finite, or if all labels are
+    equal.
     """
     vector, positive = _checked(scores, labels)
     count = int(positive.sum())
@@ -79,9 +81,9 @@ def auroc(scores: Sequence[float] | Vector, labels: Labels) -> float:
 
 
 def auroc_of_all(scores: Sequence[float] | Vector, labels: Labels) -> float:
-    """`auroc` over all samples of a data set; one without a score (NaN) counts below every other, equal to its like.
+    """Return `auroc` over all samples of a data set; samples without a score (NaN) tie below all others.
 
-    So a method that leaves samples out is measured on what it would choose from. Raises ValueError as `auroc` does.
+    So a method that leaves samples out is measured on all that it would choose from. Raises ValueError as `auroc` does.
     """
     vector = np.asarray(scores, dtype=np.float64)
     known = ~np.isnan(vector)
@@ -93,7 +95,7 @@ def auroc_of_all(scores: Sequence[float] | Vector, labels: Labels) -> float:
 def auroc_by_source(
     sources: pl.DataFrame, scores: pl.DataFrame, column: str, ground_truth: Collection[str]
 ) -> float | None:
-    """`auroc_of_all` for the samples whose source is in `ground_truth`; None where that tells no samples apart.
+    """Return `auroc_of_all` for the samples whose source is in `ground_truth`; None if all or no samples are.
 
     `sources`: `sample_id` and `source` str of every sample. `scores`: `sample_id` and the column f64, null or no row
     for a sample without a score.
@@ -106,9 +108,10 @@ def auroc_by_source(
 
 
 def precision_at(scores: Sequence[float] | Vector, labels: Labels, count: int) -> float:
-    """Share of labelled samples among the `count` best scores; ties at the border count by their expected share.
+    """Return the share of labelled samples among the `count` best scores; ties at the border count by their expected
+    share.
 
-    Raises ValueError when the lengths differ or `count` is not between 1 and the number of samples.
+    Raises ValueError if the lengths differ or `count` is not between 1 and the number of samples.
     """
     vector, positive = _checked(scores, labels)
     if not 1 <= count <= vector.size:

@@ -1,4 +1,4 @@
-"""As many samples as a number of tokens allows, best first."""
+"""Choose as many samples as a number of tokens allows, best first."""
 
 from collections.abc import Iterable
 
@@ -13,30 +13,30 @@ _RANKED = pl.Schema({"sample_id": pl.String, "source": pl.String, "score": pl.Fl
 
 
 def token_budget(ranked: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
-    """The best samples that have at most `rule.budget` tokens together.
+    """Return the best samples that have at most `rule.budget` tokens together.
 
-    Taken by rank until the next one would exceed the budget. That one is left out and ends the choice: a worse one
-    that would still fit is not taken for it, so that whatever is chosen ranks before whatever is not. A sample whose
-    tokens are not known is passed over: the model that counts them rejects it.
+    Samples are taken by rank until the next one would exceed the budget. That one is left out and ends the choice. No
+    worse sample that still fits replaces it, so every chosen sample ranks before every other. A sample with unknown
+    tokens is skipped: the model that counts them rejects it.
 
-    `ranked`: see rules.chosen_ids, sorted by rank, samples without a score last. Raises GateauError when the first
-    sample alone exceeds the budget.
+    `ranked`: see rules.chosen_ids, sorted by rank, samples without a score last. Raises GateauError if the first sample
+    alone exceeds the budget.
     """
     return _within(ranked.filter(countable()), rule)
 
 
 def countable() -> pl.Expr:
-    """Whether a sample can be chosen by its tokens: it has a score, and a model that reads it counted them."""
+    """Return whether a sample can be chosen by its tokens: it has a score, and a model that reads it counted them."""
     return pl.col("score").is_not_null() & pl.col("tokens").is_not_null()
 
 
 def per_source_tokens(ranked: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
-    """The same percentage of every source, raised until `rule.budget` tokens are met (LADM, selection by domain).
+    """Return the same percentage of every source, raised until `rule.budget` tokens are reached (LADM, by domain).
 
-    The i-th best of a source with n samples comes in at i/n, samples of one percentage by rank. The sample that would
-    exceed the budget is left out and ends the choice, as in `token_budget`. n counts samples without a score or
-    a number of tokens, too: a source whose other samples are used up before the budget is met is an error, or with
-    `short_source: share` the others go on without it. A budget that all of them fit into takes them all.
+    The i-th best of a source with n samples enters at i/n; samples of one percentage enter by rank. The sample that
+    would exceed the budget is left out and ends the choice, as in `token_budget`. n includes samples without a score or
+    a number of tokens. A source whose other samples are used up before the budget is reached is an error; with
+    `short_source: share` the others continue without it. A budget that all samples fit into takes them all.
 
     `ranked`: see `token_budget`. Raises GateauError as described.
     """
@@ -50,24 +50,25 @@ def per_source_tokens(ranked: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
 
 
 def by_percentage(ranked: pl.DataFrame) -> pl.DataFrame:
-    """`ranked` in the order in which samples come in, with `place`: i/n of the i-th best of a source with n samples.
+    """Return `ranked` in the order in which samples enter, with `place`: i/n for the i-th best of a source with n
+    samples.
 
     Samples that are not countable are the last of their source. `ranked`: see `token_budget`.
     """
     last = ranked.sort(~countable(), "rank", "sample_id", nulls_last=True)
     return last.with_columns(
-        # A quotient of two whole numbers is the same float64 whenever it is the same number, so that ties are exact.
+        # Equal quotients of two whole numbers are the same float64, so that ties are exact.
         place=pl.int_range(1, pl.len() + 1).over("source") / pl.len().over("source"),
     ).sort("place", "rank", "sample_id", maintain_order=True, nulls_last=True)
 
 
 def affordable(samples: pl.DataFrame, budget: int) -> pl.DataFrame:
-    """The first samples that have at most `budget` tokens together."""
+    """Return the first samples that have at most `budget` tokens together."""
     return samples.filter(pl.col("tokens").cast(pl.Int64).cum_sum() <= budget)
 
 
 def _within(samples: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
-    """The first samples with at most `rule.budget` tokens together; raises GateauError when that is none."""
+    """Return the first samples with at most `rule.budget` tokens together; raise GateauError if there are none."""
     assert rule.budget is not None
     if not samples.height:
         raise GateauError(f"selection.rule {rule.rule}: no sample that has a score has a number of tokens")
@@ -91,13 +92,13 @@ def _refuse_used_up(ranked: pl.DataFrame, source: str, rule: RuleConfig) -> None
 
 
 def choose_by_domain(texts: Iterable[ScoredText], token_budget: int) -> set[str]:
-    """Names of the texts chosen from every domain's best ones, as large a share of each domain as the budget allows.
+    """Return the names of texts chosen from every domain's best ones, as large a share of each as the budget allows.
 
-    LADM's selection (section 4.3), by the steps of selection.token_budget.per_source_tokens: the share taken grows in
-    all domains together, so that domains keep their proportions, until the next text's tokens would exceed
-    `token_budget`. The proportions are those of the scored texts: the paper's data set holds long texts only, and what
-    has no score is too short to be one of them. Equal shares go by score, equal scores by name. Empty when the first
-    text alone exceeds the budget.
+    This is LADM's selection (section 4.3), by the steps of selection.token_budget.per_source_tokens. The share grows in
+    all domains together, which keeps their proportions, until the next text's tokens would exceed `token_budget`. The
+    proportions are those of the scored texts: the paper's data set holds long texts only, and a text without a score is
+    too short for it. Equal shares are ordered by score, equal scores by name. Return an empty set if the first text
+    alone exceeds the budget.
     """
     rows = [(text.name, text.domain, text.score, text.tokens) for text in texts if text.score is not None]
     frame = pl.DataFrame(rows, schema=_RANKED, orient="row").sort("score", "sample_id", descending=[True, False])
