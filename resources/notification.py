@@ -26,7 +26,7 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
     """Refuses redirects: urllib would follow one with a GET request that lacks the text."""
 
     def redirect_request(self, *_: Any) -> None:
-        """Do nothing, which makes a redirect an error."""
+        """Return nothing, which makes a redirect an error."""
 
 
 _opener = urllib.request.build_opener(_NoRedirects)

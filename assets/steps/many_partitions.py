@@ -1,8 +1,8 @@
 """Limit what Dagster records per partition of a table with very many: figures only, no rows, charts or checks.
 
-Dagster stores a partition's record twice (in SQLite, for the run and for the asset), with some 150 bytes around each
-figure and 100 around each previewed column. The checks name the failing partitions, and the report has the asset's
-totals.
+Dagster stores a partition's record twice (in SQLite, for the run and for the asset). Each record has some 150 bytes
+around each figure, and 100 around each previewed column. The checks name the failing partitions, and the report has the
+asset's totals.
 """
 
 from collections.abc import Mapping

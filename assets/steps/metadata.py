@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 FIRST_ROWS = "first_rows"
 DATA_VERSION_TAG = "dagster/data_version"
-_MOST_COLUMNS, _MOST_LETTERS = 9, 60  # of a previewed table, and of a text in it
+_MOST_COLUMNS, _MOST_LETTERS = 9, 60  # limits of a preview: columns, and letters of a text
 _MOST_REJECTED, _LETTERS_OF_A_REASON = 20, 300
 _MOST_FIELDS = 40
 

@@ -126,7 +126,7 @@ class RayConfig(Section):
 
 
 class ExecutionConfig(Section):
-    """How Dagster runs the steps; this changes no result."""
+    """The way in which Dagster runs the steps; this changes no result."""
 
     executor: Literal["in_process", "multiprocess"] = "in_process"
     max_concurrent: int = Field(

@@ -209,7 +209,7 @@ class ModelConfig(Section):
 
 
 class ScoringConfig(Section):
-    """How to score samples. dtype changes results; device, device_map, workers, compile and batch_tokens do not."""
+    """The scoring of samples. dtype changes results; device, device_map, workers, compile and batch_tokens do not."""
 
     max_length: int = Field(
         default=65_536, ge=16, le=LONGEST, description="Tokens of the prompt; the context loses its left end."

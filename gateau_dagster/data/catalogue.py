@@ -122,7 +122,7 @@ def _without_duplicates(rows: _Rows, files: Sequence[SourceFile]) -> Catalogue:
 
 
 def _conflicts(frame: pl.DataFrame, files: Sequence[SourceFile]) -> pl.DataFrame:
-    """Rejects for records that share an id but not the content."""
+    """Return the rejects for records that share an id but not the content."""
     places: dict[str, list[str]] = {}
     for sample_id, file, record in frame.select("sample_id", "file", "record").iter_rows():
         places.setdefault(sample_id, []).append(location(files[file], record))

@@ -106,7 +106,7 @@ def _clear(below: Path, root: str) -> None:
         except FileNotFoundError:  # another process removed it
             continue
         if time.time() - used > _UNUSED_SECONDS:
-            shutil.rmtree(folder, ignore_errors=True)  # what stays is tried again beside the next copy
+            shutil.rmtree(folder, ignore_errors=True)  # the next copy tries to remove the rest
             if not folder.exists():
                 _note_file(folder).unlink(missing_ok=True)
 

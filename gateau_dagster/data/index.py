@@ -57,7 +57,7 @@ class InputIndex:
 
     @cached_property
     def contexts(self) -> Contexts:
-        """Return how many samples have no context, and how the others' was told from the instruction."""
+        """Return how many samples have no context, and how it was separated from the instruction in others."""
         return contexts_among(self.accepted)
 
     def repeats(self, *, kept: bool) -> list[str]:

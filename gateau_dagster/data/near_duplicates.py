@@ -53,7 +53,7 @@ def near_duplicates(sketches: Sequence[LeanMinHash], least: float) -> list[int]:
     groups = _Groups(sketches, least)
     bands, rows = _bands(least)
     for start in range(0, bands * rows, rows):
-        found: dict[bytes, list[list[int]]] = {}  # of a band, those whose hashes are equal, by group
+        found: dict[bytes, list[list[int]]] = {}  # texts with an equal band, by group
         for number, each in enumerate(sketches):
             if not each.is_empty():
                 groups.enter(found.setdefault(each.hashvalues[start : start + rows].tobytes(), []), number)

@@ -127,7 +127,7 @@ def split_lines(pieces: Iterable[bytes], longest: int = LONGEST_RECORD) -> Itera
     None replaces a line of more than `longest` bytes as soon as that is known; its rest is read, but not kept.
     """
     pending: list[bytes] = []
-    room = longest  # of the line; below 0: it is too long
+    room = longest  # for the line; below 0, it is too long
     for piece in pieces:
         for place, part in enumerate(piece.split(b"\n")):
             if place:  # a newline precedes it

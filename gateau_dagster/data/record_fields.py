@@ -15,8 +15,10 @@ from typing import Any, Literal, TypeAlias
 Use = Literal["used", "ignored", "irrelevant", "unknown", "rejected"]
 """The use of a field; of several turns of one record, the strongest counts (see _STRENGTH)."""
 FieldCounts: TypeAlias = dict[str, dict[str, int]]
-"""Records by field and use. Fields of turns begin with `turn.`, those of parts of a turn's content with
-`turn.content.`."""
+"""The number of records by field and use.
+
+Fields of turns begin with `turn.`, those of parts of a turn's content with `turn.content.`.
+"""
 
 LONG_TEXT = 300
 """Longest text in characters under an unknown key of a sample without context; a longer one may be the context."""

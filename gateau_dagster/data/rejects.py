@@ -121,7 +121,7 @@ def check_rejected(rejects: Rejects, config: LongSftConfig) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Contexts:
-    """How contexts were separated from instructions in `given` samples; `borders`: counts by user_turns.Border."""
+    """The separation of contexts from instructions in `given` samples; `borders`: counts by user_turns.Border."""
 
     given: int
     borders: dict[str, int]

@@ -81,9 +81,9 @@ class SourceFile:
 def resolve_files(path: str | Sequence[str], folder: Path, *, plain_texts: bool = False) -> list[SourceFile]:
     """Return the files that `path` means, relative to `folder`: patterns in the given order, each one's files sorted.
 
-    A pattern is a local path, folder or glob, an `s3://` or `hf://` address (glob too), or the name of a Hugging Face
-    data set, whose train split counts. A file that several patterns name is returned once. Folders and data sets
-    contribute their data files, with `plain_texts` also those that end in .txt.
+    A pattern is a local path, folder or glob, or an `s3://` or `hf://` address (glob too). It may be the name of a
+    Hugging Face data set, whose train split counts. A file that several patterns name is returned once. Folders and
+    data sets contribute their data files, with `plain_texts` also those that end in .txt.
 
     Raises:
         GateauError: a pattern matches nothing, or storage cannot be reached.

@@ -1,20 +1,20 @@
-"""Takes a user turn apart into context and instruction, and says by which rule it found the border.
+"""Split a user turn into context and instruction, and name the rule that found the border.
 
-The rules, in the order in which they are tried. Texts are long where they have `_LONG` characters or more.
+The rules are in the order in which they are tried. A text is long if it has `_LONG` characters or more.
 
 | border | when | context | instruction |
 |---|---|---|---|
-| label | a document in tags (`<document>…</document>`), or a last label such as `Question:` without a blank line | what stands before the instruction | what follows the tags or begins with the label |
-| instruction first | tags or a label of a document (`### Input:`) follow the instruction, and nothing asks after it | the document | what stands before it, and a cue such as `### Response:` after it |
-| instruction first | the first paragraph is a request, and the last one is very long and none | all after the first paragraph | the first paragraph |
-| last blank line | there is one, and it has text on both sides | what stands before it | what follows it |
-| uncertain | as before, but the text looks as if the border were elsewhere | what stands before it | what follows it |
+| label | a document in tags (`<document>…</document>`), or a last label such as `Question:` without a blank line | the text before the instruction | the text after the tags, or from the label on |
+| instruction first | tags or a label of a document (`### Input:`) follow the instruction, and nothing asks after it | the document | the text before it, and a cue such as `### Response:` after it |
+| instruction first | the first paragraph is a request, and the last one is very long and no request | all after the first paragraph | the first paragraph |
+| last blank line | there is one, and it has text on both sides | the text before it | the text after it |
+| uncertain | as before, but the text looks as if the border is elsewhere | the text before it | the text after it |
 | last line | no blank line; the last line is a request after a long text | the lines before | the last line |
 | instruction first | no blank line; the first line is a request before a long text that does not end in one | the lines after it | the first line |
-| none | nothing of this | empty | the whole turn |
+| none | no other rule applies | empty | the whole turn |
 
 A request is short, and ends in a question mark or begins as a command does ("Summarise …"); at the beginning of a turn
-it may end in a colon instead. A label overrides a blank line only where that stands inside the document, or before it.
+it may end in a colon instead. A label overrides a blank line only if that is inside the document, or before it.
 """  # noqa: E501 - a table's rows
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ ENDING = Ending()
 
 @contextmanager
 def at_request(call: Call) -> Iterator[None]:
-    """Call this in a thread as soon as the process is told to end, during the block, which gets time to finish.
+    """Have a thread run `call` as soon as the process is told to end during the block, which gets time to finish.
 
     Use `at_end` for required work: a failure here is not reported.
     """
@@ -44,7 +44,7 @@ def at_request(call: Call) -> Iterator[None]:
 
 @contextmanager
 def at_end(call: Call, if_not: str | None = None) -> Iterator[None]:
-    """Call this in a thread just before the process ends, during the block; the innermost call comes first.
+    """Have a thread run `call` just before the process ends during the block; the innermost call comes first.
 
     Args:
         call: the work.

@@ -52,7 +52,7 @@ class RowCheckpoints:
         self._lock = threading.RLock()  # see save_all_rows
 
     def load(self) -> pl.DataFrame:
-        """Return the rows that other writers have saved, earlier or meanwhile; a row may occur twice."""
+        """Return the rows that interrupted runs saved, and that other writers save now; a row may occur twice."""
         files = [name for name in self._store.files.names(self._folder) if name.endswith(_ENDING)]
         frames: list[pl.DataFrame] = []
         for file in sorted(files):

@@ -34,8 +34,8 @@ class SignalWatch:
     """The thread that reads the signals `numbers`.
 
     save: keeps what was computed. error_stream: for its message; None: no message.
-    longest_unwinding: seconds for the main thread. is_last_resort: whether a process that finishes in time ends by
-    itself.
+    longest_unwinding: seconds for the main thread. is_last_resort: whether a main thread that finishes in time ends the
+    process itself.
     """
 
     numbers: Sequence[int]

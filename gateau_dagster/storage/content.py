@@ -20,9 +20,8 @@ _READERS = 8
 def frame_digest(frame: pl.DataFrame) -> str:
     """Return the SHA-256 (hex) of the table's columns, types and rows, in their order.
 
-    It depends on the values, not on the memory that holds them: a table that was filtered, joined or read back from a
-    file has other buffers (values below nulls, shared strings) than an equal one that was just made. Texts are not
-    copied as a whole.
+    It depends on the values, not on their buffers. A table that was filtered, joined or read back from a file has other
+    buffers (values below nulls, shared strings) than an equal new one. Texts are not copied as a whole.
     """
     digest = hashlib.sha256()
     for name, kind in frame.schema.items():
@@ -35,7 +34,7 @@ def frame_digest(frame: pl.DataFrame) -> str:
 
 
 def row_groups(rows: Rows) -> Iterator[Rows]:
-    """Yield the rows in pieces of about GROUP_BYTES in memory; one piece where there are none."""
+    """Yield the rows in pieces of about GROUP_BYTES in memory; one piece for an empty table."""
     each = int(np.clip(GROUP_BYTES * len(rows) // max(1, int(rows.estimated_size())), 1, GROUP_ROWS))
     for first in range(0, max(1, len(rows)), each):
         yield rows.slice(first, each)
