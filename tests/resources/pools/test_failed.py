@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gateau_dagster.errors import GateauError, TransientError
-from resources.pools import scoring_worker
+from resources.pools import processes
 from resources.pools.failed import Failed, portable
 from resources.pools.node_actor import NodeActor
 
@@ -51,10 +51,10 @@ def test_neither_the_trace_of_a_worker_nor_what_the_step_hears_holds_a_secret(
 
     sent: list[Any] = []
     if worker == "process":
-        monkeypatch.setattr(scoring_worker, "Store", fail)
+        monkeypatch.setattr(processes, "Store", fail)
         task: Any = SimpleNamespace(config=SimpleNamespace(located_root="store"))
         connection: Any = SimpleNamespace(send=sent.append)
-        scoring_worker._work(task, "cpu", connection)
+        processes._work(task, "cpu", connection)
     else:
         actor: Any = SimpleNamespace(_started=fail, _told=lambda work: NodeActor._told(actor, work))
         sent.append(NodeActor.start(actor))

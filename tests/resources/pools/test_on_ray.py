@@ -27,9 +27,8 @@ from gateau_dagster.storage.fence import LeaseLostError, Token, holding
 from resources.models import ModelsResource
 from resources.pools import on_ray
 from resources.pools.failed import Failed
-from resources.pools.on_ray import POOL, RayWorkers
+from resources.pools.on_ray import POOL, RayWorkers, Scored, ScoringActor
 from resources.pools.pool import ScoringTask
-from resources.pools.scoring_actor import Scored, ScoringActor
 from tests.ray_cluster import RayCluster, ray_cluster
 from tests.resources.pools.deadly_samples import Deadly
 from tests.resources.pools.killed_once import KilledOnce

@@ -8,8 +8,8 @@ import pytest
 
 from gateau_dagster.config.execution import RayConfig
 from gateau_dagster.errors import GateauError
-from resources.pools import ray_connection
-from resources.pools.ray_connection import connected
+from resources.pools import on_ray
+from resources.pools.on_ray import connected
 
 
 def refused(address: str) -> str:
@@ -20,7 +20,7 @@ def refused(address: str) -> str:
 
 def test_another_service_listens(monkeypatch: pytest.MonkeyPatch) -> None:
     """The dashboard's port in the place of the head's, say."""
-    monkeypatch.setattr(ray_connection, "_CONNECT_SECONDS", 0.5)
+    monkeypatch.setattr(on_ray, "_CONNECT_SECONDS", 0.5)
     with socket.create_server(("", 0)) as server:
         assert "no head of a cluster" in refused(f"127.0.0.1:{server.getsockname()[1]}")
 
