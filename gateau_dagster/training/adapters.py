@@ -1,4 +1,4 @@
-"""Low-rank adapters (LoRA, Hu et al. 2021) by peft: put into the model before the training, merged into it after."""
+"""Train low-rank adapters (LoRA, Hu et al. 2021) by peft: add them before the training, merge them after it."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -18,9 +18,10 @@ _ADAPTED = ".base_layer."
 
 
 def with_adapters(model: PreTrainedModel, config: LoraConfig, *, seed: int) -> "PeftModel":
-    """`model` with frozen weights and trainable adapters in float32. Their first output is zero (B begins as zeros).
+    """Return `model` with frozen weights and trainable adapters in float32. Their first output is zero (B starts as
+    zeros).
 
-    `seed` decides how A begins: every attempt and every rank begins alike.
+    `seed` decides the initial A: every attempt and every rank starts alike.
 
     Raises:
         GateauError: no layer of the model has one of the names in `config.modules`.
@@ -29,7 +30,7 @@ def with_adapters(model: PreTrainedModel, config: LoraConfig, *, seed: int) -> "
 
     settings = peft.LoraConfig(
         r=config.rank,
-        lora_alpha=config.alpha,  # pyright: ignore[reportArgumentType]  # a float scales as well
+        lora_alpha=config.alpha,  # pyright: ignore[reportArgumentType]  # a float works, too
         lora_dropout=config.dropout,
         target_modules=config.modules,
         task_type="CAUSAL_LM",
@@ -47,11 +48,12 @@ def with_adapters(model: PreTrainedModel, config: LoraConfig, *, seed: int) -> "
 
 
 def merged_state(model: "PeftModel", state: dict[str, Tensor] | None = None) -> dict[str, Tensor]:
-    """The weights of the model without adapters, each adapted one W + alpha / rank · B A (Hu et al. 2021, Eq. 3).
+    """Return the weights of the model without adapters, each adapted one W + alpha / rank · B A (Hu et al. 2021, Eq.
+    3).
 
     Args:
-        model: as `with_adapters` made it.
-        state: its whole state, where the model itself holds a part only (ZeRO-3); its own by default.
+        model: result of `with_adapters`.
+        state: its whole state, if the model itself holds only a part (ZeRO-3); its own by default.
     """
     whole = model.state_dict() if state is None else state
     modules = dict(model.named_modules())
@@ -69,14 +71,14 @@ def merged_state(model: "PeftModel", state: dict[str, Tensor] | None = None) -> 
 
 
 def _update(state: dict[str, Tensor], layer: str, module: Any) -> Tensor:
-    """The adapter's product, float32, in the shape of the weight."""
+    """Return the adapter's product, float32, in the shape of the weight."""
     down, up = (state[f"{layer}.lora_{side}.{_NAME}.weight"].float() for side in "AB")
     product = module.scaling[_NAME] * (up @ down)
     return product.T if getattr(module, "fan_in_fan_out", False) else product
 
 
 def adapted_base(model: "PeftModel") -> PreTrainedModel:
-    """The model inside; its layers still hold the adapters."""
+    """Return the model inside; its layers still hold the adapters."""
     base = model.get_base_model()
     assert isinstance(base, PreTrainedModel)
     return base

@@ -1,7 +1,8 @@
-"""All batches of all epochs, computed ahead: a function of the documents' lengths, the settings and the seed.
+"""Compute all batches of all epochs in advance, from the documents' lengths, the settings and the seed.
 
-A row is read by its place in the plan, so that going on after a kill is a plain skip. (A sampler that reshuffles at
-every epoch resumes wrongly inside a later one.)"""
+A row is read by its place in the plan, so that resuming after a kill is a plain skip. (A sampler that reshuffles in
+every epoch resumes wrongly inside a later one.)
+"""
 
 import json
 from collections.abc import Sequence
@@ -21,17 +22,17 @@ from gateau_dagster.training.batching import Batching, Document, Row, planned_ro
 PLAN_COLUMNS = ("step", "accumulation", "rank", "row", "place", "mix_row", "epoch")
 """Of a stored plan, one line a document: its step (counted from 1), its row's place there, its own place in the row
 (these counted from 0), and what stands there."""
-_SHAPE = b"gateau_batch_plan"  # the footer's key for the sizes: rows without documents have no line
+_SHAPE = b"gateau_batch_plan"  # the footer's key for the sizes, because rows without documents have no line
 _SHAPE_FIELDS = ("steps", "accumulation", "processes", "rows_per_batch", "concatenated")
 
 
 @dataclass(frozen=True, kw_only=True)
 class BatchPlan:
-    """`rows` in the order [step][accumulation][rank][row of the micro batch], as many as these four ask for.
+    """Rows in the order [step][accumulation][rank][row of the micro batch].
 
-    steps: of the optimiser. accumulation: passes of a step. processes: ranks that read rows of their own.
-    rows_per_batch: of a micro batch, that is of one rank in one pass. concatenated: the documents of a row are one
-    sequence; otherwise they do not see one another.
+    steps: of the optimiser. accumulation: passes per step. processes: ranks that read rows of their own.
+    rows_per_batch: rows of a micro batch, that is, of one rank in one pass. concatenated: the documents of a row are
+    one sequence; otherwise they do not see one another.
     """
 
     rows: tuple[Row, ...]
@@ -46,17 +47,17 @@ class BatchPlan:
 
     @property
     def rows_per_step(self) -> int:
-        """Over all ranks and accumulation steps."""
+        """Return the number of rows over all ranks and accumulation steps."""
         return self.accumulation * self.processes * self.rows_per_batch
 
     def step_documents(self, step: int) -> list[Document]:
-        """The documents that optimiser step `step` (counted from 1) learns from."""
+        """Return the documents that optimiser step `step` (counted from 1) learns from."""
         assert 1 <= step <= self.steps, step
         rows = self.rows[(step - 1) * self.rows_per_step : step * self.rows_per_step]
         return [document for row in rows for document in row]
 
     def costs(self, lengths: Sequence[int]) -> np.ndarray:
-        """What each row's attention costs, int64 [rows], see `row_costs`. lengths: tokens of each document."""
+        """Return the attention cost of each row, int64 [rows], see `row_costs`. lengths: tokens of each document."""
         rows = [[document.row for document in row] for row in self.rows]
         return row_costs(rows, lengths, concatenated=self.concatenated)
 
@@ -74,7 +75,7 @@ def plan_batches(
     balanced: bool,
     seed: int,
 ) -> BatchPlan:
-    """Every row of every step. Each epoch holds every document once; one that is cut short, at most once.
+    """Return every row of every step. Each epoch holds every document once; one that is cut short, at most once.
 
     The last step is filled with () rows, so that all ranks make the same number of passes. `batching`, `pack_length`:
     see `planned_rows`. `rows_per_batch`, `accumulation`, `processes`: see `BatchPlan`.
@@ -82,7 +83,7 @@ def plan_batches(
     Args:
         lengths: tokens of each document, in the order of the mix.
         epochs: passes over the mix, possibly a fraction; ignored with `max_steps`, optimiser steps.
-        balanced: micro batches of similar cost in the same pass, see `balanced_order`.
+        balanced: put micro batches of similar cost into the same pass, see `balanced_order`.
         seed: of the epochs' order.
 
     Raises:
@@ -108,16 +109,16 @@ def _balanced(plan: BatchPlan, lengths: Sequence[int]) -> BatchPlan:
 
 
 def balanced_order(costs: np.ndarray, *, rows_per_batch: int, batches_per_step: int) -> np.ndarray:
-    """The rows, with the micro batches of each step by falling cost; equal ones in the order they have.
+    """Return the order of rows with the micro batches of each step by falling cost; equal ones keep their order.
 
-    So ranks that work at the same time get micro batches of similar cost (ProLong, appendix B.3: smart batching). The
-    cost of attention grows with the squared length of each document. The micro batches of a step are dealt out pass by
-    pass: of all orders, this one makes the sum of the passes' longest waits least. A micro batch stays what it was, and
-    so does the set of documents of every step: the loss is a mean over the whole step, and the update is the same. Over
-    a whole step, no rank has more than one micro batch's cost above another: so it helps trainings whose ranks wait for
-    each other once a step, too.
+    Ranks that work at the same time then get micro batches of similar cost (ProLong, appendix B.3: smart batching). The
+    cost of attention grows with the squared length of each document. The micro batches of a step are assigned pass by
+    pass: of all orders, this one minimises the sum of the passes' longest waits. Micro batches stay intact, and so does
+    the set of documents of every step. The loss is a mean over the whole step, so the update is the same. Over a whole
+    step, no rank exceeds another by more than one micro batch's cost. This also helps trainings whose ranks wait for
+    each other once per step.
 
-    The dearest come first: what does not fit into memory fails at once, and batches without documents come last.
+    The most expensive come first: what does not fit into memory fails at once, and batches without documents come last.
 
     Args:
         costs: int64 [steps * batches_per_step * rows_per_batch], see `row_costs`.
@@ -125,7 +126,7 @@ def balanced_order(costs: np.ndarray, *, rows_per_batch: int, batches_per_step: 
         batches_per_step: micro batches over all ranks and accumulation steps.
 
     Returns:
-        Indices into `costs`, as many.
+        Indices into `costs`, one per row.
     """
     steps = costs.reshape(-1, batches_per_step, rows_per_batch).sum(axis=2)
     within = np.argsort(-steps, axis=1, kind="stable")
@@ -134,7 +135,7 @@ def balanced_order(costs: np.ndarray, *, rows_per_batch: int, batches_per_step: 
 
 
 def row_costs(rows: Sequence[Sequence[int]], lengths: Sequence[int], *, concatenated: bool = False) -> np.ndarray:
-    """Sum of the squared lengths of each row's documents (indices of `lengths`), int64 [rows].
+    """Sum the squared lengths of each row's documents (indices of `lengths`), int64 [rows].
 
     concatenated: a row is one sequence, and costs the square of the sum.
     """
@@ -167,10 +168,10 @@ def write_plan(plan: BatchPlan, path: Path) -> None:
 
 
 def read_plan(path: Path) -> BatchPlan:
-    """What `write_plan` wrote.
+    """Return the plan that `write_plan` wrote.
 
     Raises:
-        GateauError: there is no such file, or it is no plan.
+        GateauError: there is no such file, or it is not a plan.
     """
     try:
         table, metadata = parquet.read_local(path)

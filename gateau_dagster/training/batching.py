@@ -1,4 +1,4 @@
-"""Sequences to batches: in which order, packed into which rows."""
+"""Order the sequences and pack them into rows."""
 
 import hashlib
 import math
@@ -38,14 +38,14 @@ def planned_rows(
     pack_length: int | None,
     seed: int,
 ) -> Iterator[Row]:
-    """The rows of all epochs.
+    """Yield the rows of all epochs.
 
     Args:
         lengths: tokens of each document.
         batching: see `Batching`.
         epochs, seed: see `epoch_orders`.
         per_pass: rows that all ranks take at a time.
-        pack_length: tokens of a row of several documents; not read for rows of one.
+        pack_length: tokens of a row of several documents; ignored for rows of one.
 
     Raises:
         GateauError: a document is longer than such a row.
@@ -64,15 +64,16 @@ def planned_rows(
 
 
 def padded_rows(order: Sequence[int], epoch: int) -> Iterator[Row]:
-    """Rows of one document, as they come."""
+    """Yield rows of one document, in the given order."""
     return ((Document(row=each, epoch=epoch),) for each in order)
 
 
 def sorted_rows(order: Sequence[int], epoch: int, *, lengths: Sequence[int], per_pass: int, seed: int) -> Iterator[Row]:
-    """Rows of one document, those of a pass of similar length (LongAlign's sorted batching).
+    """Yield rows of one document, those of a pass of similar length (LongAlign's sorted batching).
 
-    Documents are sorted by length and cut into groups of `per_pass`, what all ranks take at a time; the groups come in
-    random order. Where they do not divide, () rows fill up the group of the shortest documents: none is left out.
+    Documents are sorted by length and cut into groups of `per_pass`, the rows that all ranks take at a time. The groups
+    come in random order. If the documents do not divide evenly, () rows fill up the group of the shortest ones, so that
+    none is left out.
     """
     longest_first = sorted(order, key=lambda each: -lengths[each])
     groups = [longest_first[start : start + per_pass] for start in range(0, len(order), per_pass)]
@@ -82,24 +83,24 @@ def sorted_rows(order: Sequence[int], epoch: int, *, lengths: Sequence[int], per
 
 
 def packed_rows(order: Sequence[int], epoch: int, *, lengths: Sequence[int], pack_length: int) -> Iterator[Row]:
-    """Rows of whole documents, see `pack`; every epoch is packed by itself."""
+    """Yield rows of whole documents, see `pack`; every epoch is packed by itself."""
     for row in pack(lengths, order, pack_length=pack_length):
         yield tuple(Document(row=each, epoch=epoch) for each in row)
 
 
 def pack(lengths: Sequence[int], order: Iterable[int], *, pack_length: int) -> list[list[int]]:
-    """Rows of documents, whole ones, each once.
+    """Pack whole documents into rows, each once.
 
     Args:
         lengths: tokens of each document, all between 1 and `pack_length`.
-        order: the documents (indices of `lengths`) as they come.
+        order: the documents (indices of `lengths`) in input order.
         pack_length: tokens of a row, at most.
 
     Returns:
-        The documents of each row, those that came first in front.
+        The documents of each row, in input order.
     """
     rows: list[list[int]] = []
-    room: list[int] = []  # of each row, open or closed
+    room: list[int] = []  # free tokens of each row, open or closed
     open_rows: deque[int] = deque()  # the oldest first
     by_room: list[tuple[int, int]] = []  # (room, row) of the open rows, sorted
     for document in order:
@@ -123,10 +124,10 @@ def pack(lengths: Sequence[int], order: Iterable[int], *, pack_length: int) -> l
 
 
 def check_lengths(lengths: Sequence[int], *, pack_length: int) -> None:
-    """Whether every document fits into a row.
+    """Check that every document fits into a row.
 
     Raises:
-        GateauError: one does not; documents are never cut to be packed.
+        GateauError: one does not; documents are never cut for packing.
     """
     longest = max(lengths)
     if longest > pack_length:
@@ -138,11 +139,11 @@ def check_lengths(lengths: Sequence[int], *, pack_length: int) -> None:
 
 
 def epoch_orders(count: int, *, epochs: float | None, seed: int) -> Iterator[tuple[int, list[int]]]:
-    """(epoch, its documents in order): the mix's own order at first, reshuffled in every later epoch.
+    """Yield (epoch, its documents in order): first the mix's own order, reshuffled in every later epoch.
 
     Args:
         count: documents.
-        epochs: possibly a fraction: documents are rounded, at least one; None for epochs without end.
+        epochs: possibly a fraction: documents are rounded, at least one; None for endless epochs.
         seed: of the order.
     """
     wanted = math.inf if epochs is None else max(1, round(count * epochs))
@@ -154,14 +155,15 @@ def epoch_orders(count: int, *, epochs: float | None, seed: int) -> Iterator[tup
 
 
 def epoch_order(count: int, *, epoch: int, seed: int) -> list[int]:
-    """Rows 0..count-1 in the order of `epoch`: the mix's own order at first, reshuffled in every later one."""
+    """Return rows 0..count-1 in the order of `epoch`: first the mix's own order, reshuffled in every later one."""
     if epoch == 0:
         return list(range(count))
     return sorted(range(count), key=lambda row: _place("epoch", seed, epoch, row))
 
 
 def mix_order(keys: Sequence[tuple[str, str]], seed: int) -> list[int]:
-    """Indices of `keys` (origin, sample_id) shuffled by hash: two of them keep their order whatever else is there."""
+    """Return the indices of `keys` (origin, sample_id) shuffled by hash: any two keep their order whatever else
+    exists."""
     return sorted(range(len(keys)), key=lambda index: _place("mix", seed, *keys[index]))
 
 

@@ -1,5 +1,4 @@
-"""Checkpoints of an unfinished training: written whole, found again as they were written, and what a full disk does to
-them."""
+"""Write the checkpoints of an unfinished training completely, verify them on resuming, and handle a full disk."""
 
 import json
 import logging
@@ -18,10 +17,10 @@ from gateau_dagster.storage.content import tree_digests
 from gateau_dagster.storage.files import replace_text
 from gateau_dagster.storage.local import fill_with, replace_local
 
-# torch's writers raise a RuntimeError of no kind of their own: the zip writer's (at any of its checks, or from the
-# stream below it), and the older format's.
+# torch's writers raise a plain RuntimeError: the zip writer (at any of its checks, or from the stream below it), and
+# the older format's writer.
 _TORCH_WRITER = ("inline_container.cc", "iostream error", "write(): fd")
-# Not the disk: another rank, whose write failed, has removed the torn checkpoint, and gives the reason.
+# This is not the disk's fault: another rank's write failed, and that rank removed the torn checkpoint and reports why.
 _REMOVED = "No such file or directory"
 _NAME = re.compile(r"^checkpoint-(\d+)$")
 _KEY_FILE = "resume_key"
@@ -32,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 
 def write_failed(error: BaseException) -> bool:
-    """Whether this is what Python, safetensors or torch raise when a file cannot be written."""
+    """Return whether Python, safetensors or torch raise this error when a file cannot be written."""
     if _REMOVED in str(error):
         return False
     if isinstance(error, RuntimeError):
@@ -42,9 +41,9 @@ def write_failed(error: BaseException) -> bool:
 
 @contextmanager
 def saving(what: str, where: Path, *, torn: Path | None = None) -> Iterator[None]:
-    """Around the writing of `what`; errors that are no failed write pass through.
+    """Explain failures of writing `what` inside the context; errors other than failed writes pass through.
 
-    The folder `torn` is removed with a failed write: on a full disk the reason has no room beside it.
+    The folder `torn` is removed with a failed write, because on a full disk the reason could not be written beside it.
 
     Raises:
         GateauError: it could not be written.
@@ -64,25 +63,25 @@ def saving(what: str, where: Path, *, torn: Path | None = None) -> Iterator[None
 
 
 def _reason(error: BaseException) -> str:
-    """In one line; torch's writer says only at which byte it stopped."""
+    """Return the reason in one line; torch's writer reports only at which byte it stopped."""
     text = str(error).splitlines()[0] if str(error) else type(error).__name__
     return f"torch could not write on ({text})" if isinstance(error, RuntimeError) else text
 
 
 def step_of(checkpoint: Path) -> int:
-    """Optimiser steps that the checkpoint holds."""
+    """Return the number of optimiser steps that the checkpoint holds."""
     match = _NAME.match(checkpoint.name)
     assert match is not None
     return int(match.group(1))
 
 
 def of_step(work: Path, step: int) -> Path:
-    """Where the checkpoint of `step` is; the Trainer chooses the name."""
+    """Return the path of the checkpoint of `step`; the Trainer chooses the name."""
     return work / f"checkpoint-{step}"
 
 
 def complete_checkpoints(work: Path) -> list[Path]:
-    """The complete checkpoints, oldest first."""
+    """Return the complete checkpoints, oldest first."""
     found = [folder for folder in work.glob("checkpoint-*") if _NAME.match(folder.name) and (folder / MARKER).exists()]
     return sorted(found, key=step_of)
 
@@ -90,11 +89,11 @@ def complete_checkpoints(work: Path) -> list[Path]:
 def prepare_work(work: Path, resume_key: str, say: Callable[[str], None] = _log.warning) -> Path | None:
     """Make the work folder ready for one training: call on one rank only, before the others look.
 
-    A work folder of another training (another `resume_key`) is emptied; incomplete checkpoints are removed, and damaged
-    ones that are newer than what is gone on from. `say` is told of complete ones that go.
+    A work folder of another training (another `resume_key`) is emptied. Incomplete checkpoints are removed, and so are
+    damaged ones that are newer than the one to resume from. `say` reports complete ones that are removed.
 
     Returns:
-        The checkpoint to go on from, or None.
+        The checkpoint to resume from, or None.
 
     Raises:
         GateauError: the folder cannot be written.
@@ -107,7 +106,7 @@ def prepare_work(work: Path, resume_key: str, say: Callable[[str], None] = _log.
         work.mkdir(parents=True, exist_ok=True)
         discard_incomplete(work)
         discard_damaged(work, say)
-        if not known:  # an unchanged one is left alone: half a key would cost every checkpoint of old
+        if not known:  # do not rewrite an unchanged key: half a key would cost every existing checkpoint
             replace_text(key_file, resume_key)
     except OSError as error:
         raise GateauError(f"the training's work folder {work} cannot be written: {error.strerror}") from error
@@ -115,13 +114,13 @@ def prepare_work(work: Path, resume_key: str, say: Callable[[str], None] = _log.
 
 
 def _has_key(folder: Path, resume_key: str) -> bool:
-    """Whether a work folder, or a checkpoint, says that it is of this training."""
+    """Return whether a work folder, or a checkpoint, belongs to this training."""
     file = folder / _KEY_FILE
     return file.exists() and file.read_bytes() == resume_key.encode()
 
 
 def _discard_of_others(work: Path, resume_key: str, say: Callable[[str], None]) -> None:
-    """Empties a work folder whose key is not this training's; not where the checkpoints say that the key is damaged."""
+    """Empty a work folder whose key is not this training's, unless its checkpoints show that the key is damaged."""
     found = complete_checkpoints(work)
     others = [folder for folder in found if not _has_key(folder, resume_key)]
     if len(others) < len(found):
@@ -138,13 +137,13 @@ def _discard_of_others(work: Path, resume_key: str, say: Callable[[str], None]) 
 
 
 def last_checkpoint(work: Path) -> Path | None:
-    """The newest complete checkpoint."""
+    """Return the newest complete checkpoint."""
     complete = complete_checkpoints(work)
     return complete[-1] if complete else None
 
 
 def discard_incomplete(work: Path) -> None:
-    """Remove what a killed or failed save left."""
+    """Remove the remains of a killed or failed save."""
     for folder in work.glob("checkpoint-*"):
         if not (folder / MARKER).exists():
             shutil.rmtree(folder)
@@ -153,7 +152,7 @@ def discard_incomplete(work: Path) -> None:
 def discard_damaged(work: Path, say: Callable[[str], None]) -> None:
     """Remove the newest complete checkpoints, up to one whose files are all as they were written.
 
-    torch and safetensors read damaged numbers without a word.
+    torch and safetensors read damaged numbers without an error.
     """
     for folder in reversed(complete_checkpoints(work)):
         others = damaged_files(folder)
@@ -164,38 +163,38 @@ def discard_damaged(work: Path, say: Callable[[str], None]) -> None:
 
 
 def damaged_files(checkpoint: Path) -> list[str]:
-    """The files of a complete checkpoint that are not as they were written, or that are more or fewer."""
+    """Return the files of a complete checkpoint that are changed, missing or added since it was written."""
     try:
         written = dict(json.loads((checkpoint / MARKER).read_text(encoding="utf-8")))
-    except (TypeError, ValueError, RecursionError):  # no pairs, no JSON, no UTF-8
+    except (TypeError, ValueError, RecursionError):  # not pairs, JSON or UTF-8
         return [MARKER]
     found = _digests(checkpoint)
     return sorted(name for name in {*written, *found} if written.get(name) != found.get(name))
 
 
 def _digests(checkpoint: Path) -> dict[str, str]:
-    """Of each file but the marker."""
+    """Return the digest of each file but the marker."""
     found = tree_digests(checkpoint)
     found.pop(MARKER, None)
     return found
 
 
 def _discard(checkpoint: Path) -> None:
-    """The marker goes first: a checkpoint half removed must not look complete."""
+    """Remove a checkpoint, its marker first: a checkpoint half removed must not look complete."""
     (checkpoint / MARKER).unlink(missing_ok=True)
     shutil.rmtree(checkpoint)
 
 
 def discard_all(work: Path) -> None:
-    """Remove every checkpoint: the training is over, and they are several times the model's size."""
+    """Remove every checkpoint after the training: they are several times the model's size."""
     for folder in work.glob("checkpoint-*"):
         _discard(folder)
 
 
 def mark_complete(checkpoint: Path, resume_key: str) -> None:
-    """Call on one rank, after all have written; then the oldest ones may go.
+    """Mark a checkpoint as complete, and remove the oldest ones. Call on one rank, after all have written.
 
-    The key is in each checkpoint, under its digests: one that lay beside them alone would cost all of them.
+    Each checkpoint holds the key, covered by its digests: damage to a single key beside them would cost all of them.
     """
     replace_local(checkpoint / _KEY_FILE, partial(fill_with, data=resume_key.encode()))
     digests = json.dumps(_digests(checkpoint), indent=1).encode()

@@ -1,6 +1,6 @@
-"""The rows of the batch plan as a data set, item i a list of documents with their positions; and its collators.
+"""Provide the rows of the batch plan as a data set, item i a list of documents with positions, and its collators.
 
-A batch is a sequence a row and padded on the right, or all documents side by side without any padding.
+A batch is one padded sequence per row, or all documents side by side without padding.
 """
 
 from collections.abc import Sequence
@@ -23,9 +23,10 @@ from gateau_dagster.training.skip_positions import copy_numbers, position_rng, s
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TrainingDocument:
     """One sequence of the mix: its place there (`row`), `input_ids`, `labels` and `positions`, each int64 [n], and
-    `weights` of its tokens, float32 [n], where the mix has some.
+    `weights` of its tokens, float32 [n], if the mix has them.
 
-    The first label is IGNORED: no token comes before it, or in a row of several documents one that knows nothing of it.
+    The first label is IGNORED: no token precedes it, or, in a row of several documents, only a token of another
+    document.
     """
 
     row: int
@@ -38,19 +39,19 @@ class TrainingDocument:
 Batch = dict[str, Any]
 Rows = list[list[TrainingDocument]]
 
-# In the place of a row without documents: one token that nothing learns from, so that every rank makes each pass.
+# Replaces a row without documents: one token without loss, so that every rank makes each pass.
 _FILLER = TrainingDocument(
     row=-1, input_ids=torch.zeros(1).long(), labels=torch.full((1,), IGNORED), positions=torch.zeros(1).long()
 )
 
 
 class MixRows(Dataset[list[TrainingDocument]]):
-    """Rows of `plan` over the mix (tables.TRAINING_MIX or WEIGHTED_MIX), with skipped positions where `skip` asks so.
+    """The rows of `plan` over the mix (tables.TRAINING_MIX or WEIGHTED_MIX), with skipped positions if `skip` is set.
 
-    A document's skips are drawn anew in every epoch and for every copy of a sample, from `seed`, the epoch, the
-    sample's id and the copy's number: a training that is resumed draws the same.
+    Skips are redrawn in every epoch and for every copy of a sample, from `seed`, the epoch, the sample's id and the
+    copy's number. A resumed training draws the same.
 
-    Tokens stay where they were read to, 8 bytes of ids and labels each: of a mix in order nothing is copied.
+    Tokens remain in the buffers they were read into, 8 bytes for id and label each; an ordered mix is not copied.
     """
 
     def __init__(self, mix: pl.DataFrame, plan: BatchPlan, *, skip: SkipConfig | None = None, seed: int = 0) -> None:
@@ -66,29 +67,30 @@ class MixRows(Dataset[list[TrainingDocument]]):
         return len(self._plan.rows)
 
     def __getitem__(self, index: int) -> list[TrainingDocument]:
-        """The documents of a row; none for a row that only fills up the last step."""
+        """Return the documents of a row; none for a row that only fills up the last step."""
         return [self._document(each) for each in self._plan.rows[index]]
 
     def ids_of(self, rows: Sequence[int]) -> list[str]:
-        """The samples' ids."""
+        """Return the samples' ids."""
         return [self.sample_ids[row] for row in rows]
 
     def ids_of_step(self, step: int) -> list[str]:
-        """The samples that optimiser step `step` (counted from 1) learns from."""
+        """Return the samples that optimiser step `step` (counted from 1) learns from."""
         return self.ids_of([each.row for each in self._plan.step_documents(step)])
 
     def tokens_until(self, step: int) -> int:
-        """Tokens of the mix that steps 1..step learn from, padding not counted."""
+        """Return the tokens of the mix that steps 1..step learn from, without padding."""
         return self._tokens_until[step]
 
     @property
     def weighs_tokens(self) -> bool:
-        """Whether the mix says what each token counts."""
+        """Return whether the mix has a weight for each token."""
         return "weights" in self._mix.columns
 
     @property
     def farthest(self) -> int:
-        """Positions stay below this: tokens of the longest sequence, or what skips spread over."""
+        """Return a bound that positions stay below: tokens of the longest sequence, or the length that skips spread
+        over."""
         longest = max(self.lengths)
         if self._plan.concatenated:
             longest = max(sum(self.lengths[each.row] for each in row) for row in self._plan.rows)
@@ -121,8 +123,9 @@ class MixRows(Dataset[list[TrainingDocument]]):
 class PadRight:
     """Collator that makes one sequence of each row. Right padding changes nothing for a causal model.
 
-    The documents of a row stand one behind the other, and each sees those before it (PackedSFT-k). What is learned is
-    the same as alone: no document's first token, which the one before it says nothing of.
+    The documents of a row follow one another, and each sees those before it (PackedSFT-k). The loss covers the same
+    tokens as for separate documents: a document's first token has none, since the document before it does not predict
+    it.
 
     weighted: adds `weights`, see `loss_weights`.
     """
@@ -131,7 +134,8 @@ class PadRight:
     weighted: bool = False
 
     def __call__(self, rows: Rows) -> Batch:
-        """`input_ids`, `labels`, `attention_mask`, int64 [batch, longest], `row`, int64 [documents], and weights."""
+        """Return `input_ids`, `labels`, `attention_mask`, int64 [batch, longest], `row`, int64 [documents], and
+        weights."""
         rows = [row or [_FILLER] for row in rows]
         ids = [torch.cat([each.input_ids for each in row]) for row in rows]
         batch: Batch = {
@@ -156,8 +160,11 @@ class SideBySide:
     weighted: bool = False
 
     def __call__(self, rows: Rows) -> Batch:
-        """`input_ids`, `labels`, `position_ids`, int64 [1, T]; `cu_seq_lens_q/k`, int32 [documents + 1], where each
-        document begins, and T; `max_length_q/k`, the longest one; `row`, int64 [documents]; and weights [1, T]."""
+        """Return the batch of one row.
+
+        It has `input_ids`, `labels`, `position_ids`, int64 [1, T]; `cu_seq_lens_q/k`, int32 [documents + 1], the start
+        of each document, and T; `max_length_q/k`, the longest one; `row`, int64 [documents]; and weights [1, T].
+        """
         documents = [each for row in rows for each in row] or [_FILLER]
         lengths = [each.input_ids.numel() for each in documents]
         starts = torch.tensor([0, *accumulate(lengths)], dtype=torch.int32)
@@ -176,12 +183,13 @@ class SideBySide:
 
 
 def loss_weights(document: TrainingDocument) -> Tensor:
-    """float32 [n]: the mix's own weights (LongCE), or those of LongAlign."""
+    """Return the mix's own weights (LongCE), or those of LongAlign: float32 [n]."""
     return sequence_weights(document.labels) if document.weights is None else document.weights
 
 
 def sequence_weights(labels: Tensor) -> Tensor:
-    """float32 [n]: 1 / (trained tokens), so that a sequence's loss is the mean over its own tokens (LongAlign)."""
+    """Return 1 / (trained tokens), float32 [n], so that a sequence's loss is the mean over its own tokens
+    (LongAlign)."""
     return torch.full(labels.shape, 1.0 / max(1, int((labels != IGNORED).sum())))
 
 

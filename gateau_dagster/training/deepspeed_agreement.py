@@ -1,8 +1,8 @@
-"""A DeepSpeed configuration beside `training`: what both speak of has to agree, and then `training` is heard.
+"""Check that a DeepSpeed configuration agrees with `training` on what both set; `training` then decides.
 
-The usual Hugging Face files say "auto" to what the training decides, and that is what is left of them here. Sections
-`optimizer` and `scheduler` are taken out once they agree: AdamW and the schedule are the Trainer's, under DeepSpeed as
-without it (DeepSpeed's own would decay the norms' weights, and warm up by a logarithm).
+The usual Hugging Face files use "auto" for what the training decides, and this module sets it everywhere. Sections
+`optimizer` and `scheduler` are removed once they agree. AdamW and the schedule are the Trainer's, with DeepSpeed and
+without it (DeepSpeed's own would decay the norms' weights, and warm up logarithmically).
 """
 
 import json
@@ -18,24 +18,24 @@ _PLAIN = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumu
 _TYPES = ("bf16", "fp16")
 _TAKEN_OUT = ("optimizer", "scheduler")
 _SCHEDULERS = {"constant": "WarmupLR", "linear": "WarmupDecayLR", "cosine": "WarmupCosineLR"}
-_ADAMW = {"adam", "adamw"}  # DeepSpeed's Adam decays weights as AdamW does, unless adam_w_mode is false
+_ADAMW = {"adam", "adamw"}  # DeepSpeed's Adam decays weights like AdamW, unless adam_w_mode is false
 
-# What a key has to be, and who says so; no value: it follows from the mix, and a number cannot be right beforehand.
+# The value that a key must have, and what decides it. Without a value, the mix decides, and no number can be right.
 Decided = dict[str, tuple[Any, str]]
 
 
 def agreed_deepspeed_config(
     training: TrainingConfig, *, folder: Path, place: Callable[[str], str] = "training.{}".format
 ) -> dict[str, Any] | None:
-    """`training.deepspeed` as the trainer wants it, or None: everything that `training` decides is "auto".
+    """Return `training.deepspeed` for the trainer, or None: everything that `training` decides is "auto".
 
     Args:
-        training: whose `deepspeed` and settings are set side by side.
+        training: whose `deepspeed` and settings are compared.
         folder: of the configuration file.
-        place: where a setting of `training` stands in the configuration, for the message.
+        place: maps a setting of `training` to its place in the configuration, for the message.
 
     Raises:
-        GateauError: the file cannot be read, or says something else than `training`; all such places are named.
+        GateauError: the file cannot be read, or contradicts `training`; the message names all such places.
     """
     config = deepspeed_config(training.deepspeed, folder=folder)
     if config is None:
@@ -65,7 +65,7 @@ def _reason(key: str, decided: Decided) -> str:
 
 
 def _said(config: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """What the file says of the training: dotted keys and their values."""
+    """Yield the file's settings of the training: dotted keys and their values."""
     yield from ((name, config[name]) for name in _PLAIN)
     yield from ((f"{name}.enabled", config[name]["enabled"]) for name in _TYPES)
     for name in _TAKEN_OUT:
@@ -83,7 +83,7 @@ def _flat(name: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _decided(training: TrainingConfig, place: Callable[[str], str]) -> Decided:
-    """Every key that may stand in a file and says what `training` says as well."""
+    """Return every key of a file that repeats a setting of `training`."""
     passes, rate = training.passes_per_step, (training.learning_rate, place("learning_rate"))
     wanted = [name for name in ("sequences_per_step", "tokens_per_step") if getattr(training, name) is not None]
     sequences = training.batch_size * passes * training.data_processes

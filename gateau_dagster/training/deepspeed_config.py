@@ -1,4 +1,4 @@
-"""`training.deepspeed` resolved to the content that the Hugging Face integration wants."""
+"""Resolve `training.deepspeed` to the content that the Hugging Face integration needs."""
 
 import json
 from difflib import get_close_matches
@@ -13,8 +13,8 @@ _STAGES = (0, 1, 2, 3)
 
 DeepSpeedSetting = str | dict[str, Any] | None
 
-# "auto" is filled in by the Hugging Face integration from the training arguments, so that nothing is said twice. A file
-# without these gets them, too: what is missing would be DeepSpeed's default, whatever `training` says.
+# The Hugging Face integration fills in "auto" from the training arguments, so that nothing is set twice. A file without
+# these keys gets them, too: otherwise DeepSpeed would use its own defaults, whatever `training` sets.
 _COMMON: dict[str, Any] = {
     "train_batch_size": "auto",
     "train_micro_batch_size_per_gpu": "auto",
@@ -41,14 +41,14 @@ _ZERO: dict[str, dict[str, Any]] = {
     "zero2_offload": {"zero_optimization": _STAGE_2 | {"offload_optimizer": _TO_CPU}},
     "zero3_offload": {"zero_optimization": _STAGE_3 | {"offload_optimizer": _TO_CPU, "offload_param": _TO_CPU}},
 }
-# DeepSpeed's own optimiser for offloading has to be compiled; torch's AdamW works on what was offloaded as well.
+# DeepSpeed's own optimiser for offloading must be compiled; torch's AdamW works on offloaded states, too.
 _OFFLOADED = {"zero_force_ds_cpu_optimizer": False}
 _READ = [*_COMMON, "zero_optimization", "optimizer", "scheduler"]
-# No "optimizer": the Trainer hands over torch's AdamW, which ZeRO supports and which needs no compiler.
+# No "optimizer": the Trainer passes torch's AdamW, which ZeRO supports and which needs no compiler.
 
 
 def deepspeed_config(setting: DeepSpeedSetting, *, folder: Path) -> dict[str, Any] | None:
-    """The DeepSpeed configuration, or None for training without it.
+    """Return the DeepSpeed configuration, or None for training without it.
 
     Args:
         setting: `zero1`, `zero2`, `zero3`, `zero2_offload`, `zero3_offload`, a path to a JSON file (relative to
@@ -56,7 +56,7 @@ def deepspeed_config(setting: DeepSpeedSetting, *, folder: Path) -> dict[str, An
         folder: of the configuration file.
 
     Raises:
-        GateauError: the file is missing, is not JSON, or holds no JSON object, or none where it should.
+        GateauError: the file is missing, is not JSON, or a value that must be a JSON object is not one.
     """
     if setting is None:
         return None
@@ -69,7 +69,7 @@ def deepspeed_config(setting: DeepSpeedSetting, *, folder: Path) -> dict[str, An
 
 
 def _check_names(config: dict[str, Any]) -> None:
-    """DeepSpeed reads on over a name that it does not know, and this module puts the right one in beside it."""
+    """Refuse misspelt names, because DeepSpeed ignores unknown names and this module adds the right ones."""
     for name in config:
         close = [] if name in _READ else get_close_matches(name, _READ, n=1, cutoff=0.9)
         if close:
@@ -99,7 +99,7 @@ def _read(path: Path, setting: str) -> dict[str, Any]:
 
 
 def _completed(config: dict[str, Any]) -> dict[str, Any]:
-    """The sections that every training reads, each with the key that decides."""
+    """Return the configuration with the sections that every training reads, each with the key that decides."""
     for name, key, default in (
         ("zero_optimization", "stage", 0),
         ("bf16", "enabled", "auto"),
@@ -116,7 +116,7 @@ def _completed(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def _gathering(config: dict[str, Any]) -> dict[str, Any]:
-    """Under ZeRO-3 every rank holds a part of the weights; the checkpoint asset needs them gathered into one model."""
+    """Let ZeRO-3 gather the ranks' parts of the weights when saving: the checkpoint asset needs one model."""
     zero = config["zero_optimization"]
     if zero["stage"] == 3:
         zero["stage3_gather_16bit_weights_on_model_save"] = True
@@ -127,7 +127,7 @@ def join_by_gloo() -> None:
     """Let DeepSpeed on CPU communicate by torch's gloo group, which must exist, without a kernel of its own.
 
     DeepSpeed would compile its shared-memory kernel at the first start (90 s, and a C++ compiler is needed) and use it
-    for what gloo does as well. Call in every rank, before the model is loaded.
+    for what gloo can do, too. Call in every rank, before the model is loaded.
     """
     import deepspeed
     from deepspeed import ops

@@ -1,8 +1,8 @@
-"""Text to token ids and labels, in the scoring prompt's format: what was scored is what is trained.
+"""Encode text as token ids and labels, in the scoring prompt's format, so that training sees what was scored.
 
-A sequence is built from pieces, tokenised as in scoring (design, section 4), so that the positions with loss are exact:
-the tokens of every assistant answer and the token that ends it, nothing else. An answer and what asks for it are one
-text, see models.prompt.divided.
+A sequence is built from pieces, tokenised as in scoring, so that the positions with loss are exact: the tokens of every
+assistant answer and the token that ends it, nothing else. An answer and its question are one text, see
+models.prompt.divided.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Truncation = Literal["context", "right"]
 class Encoded:
     """One training sequence.
 
-    input_ids, labels: int32 [n]. block_tokens: int32 [2 * answers], tokens of each block of what is left, instruction
+    input_ids, labels: int32 [n]. block_tokens: int32 [2 * answers], tokens of each block after truncation, instruction
     and response in turn; their sum is n. bos and context belong to the first instruction, which may be empty under a
     chat template that prints nothing before an answer. truncated_tokens: how many were cut off.
     """
@@ -61,13 +61,14 @@ def encode_long(
     max_length: int,
     truncation: Truncation = "context",
 ) -> Encoded:
-    """A long sample as a training sequence: the scoring prompt with loss on the response and its end.
+    """Encode a long sample as a training sequence: the scoring prompt with loss on the response and its end.
 
-    Too long for `max_length`, it loses the left end of its context, as in scoring, or with `right` its end (GATEAU,
-    appendix A): the response comes last, so a sample whose prompt alone is that long has nothing left to learn.
+    A sample that is too long for `max_length` loses the start of its context, as in scoring, or with `right` its end
+    (GATEAU, appendix A). The response comes last, so a sample whose prompt alone is that long has nothing left to
+    learn.
 
     Raises:
-        UnscorableSampleError: there are no response tokens, or none is left by the truncation.
+        UnscorableSampleError: there are no response tokens, or truncation leaves none.
         GateauError: `template` is 'chat' and the tokenizer has no usable chat template.
     """
     if template == "chat":
@@ -95,18 +96,18 @@ def encode_conversation(
     max_length: int,
     trained: Sequence[bool] | None = None,
 ) -> Encoded:
-    """A short conversation as a training sequence, with loss on every assistant turn and its end.
+    """Encode a short conversation as a training sequence, with loss on every assistant turn and its end.
 
-    trained: of each turn whether it may have loss, where some answers are not to be learned.
+    trained: for each turn, whether it may have loss, if some answers must not be learned.
 
-    Too long for `max_length`, it loses its end, and what is then left after its last answer.
+    A conversation that is too long for `max_length` loses its end, and then what is left after its last answer.
 
     Raises:
-        UnscorableSampleError: it has no answer within `max_length`, an empty one, or its turns make no sense.
+        UnscorableSampleError: it has no answer within `max_length`, an empty one, or invalid turns.
         GateauError: `template` is 'chat' and the tokenizer has no usable chat template.
     """
     for turn, message in enumerate(messages, start=1):
-        # The template's end of the turn alone would teach to say nothing.
+        # The template's end of the turn alone would teach the model to answer nothing.
         if message["role"] == "assistant" and not message["content"].strip():
             raise UnscorableSampleError(f"turn {turn}: the answer is empty")
     if template == "chat":
@@ -119,16 +120,16 @@ def encode_conversation(
 
 
 def _without_flagged(pieces: list[Piece], messages: Sequence[Message], trained: Sequence[bool]) -> list[Piece]:
-    """The pieces, which have one with loss for each answer, without loss on those that are not `trained`."""
+    """Return the pieces without loss on answers that are not `trained`; there is one piece with loss per answer."""
     answers = [flag for message, flag in zip(messages, trained, strict=True) if message["role"] == "assistant"]
     flags = dict(zip((place for place, piece in enumerate(pieces) if piece.trained), answers, strict=True))
     return [replace(piece, trained=flags.get(place, False)) for place, piece in enumerate(pieces)]
 
 
 def conversation_pieces(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message]) -> list[Piece]:
-    """`[bos]`, then each exchange in the scoring prompt's format without its input part, one after the other.
+    """Return `[bos]`, then each exchange in the scoring prompt's format without its input part, one after the other.
 
-    A leading system message is put before the first instruction; a user turn that nobody answers is left out.
+    A leading system message is put before the first instruction; a user turn without an answer is left out.
 
     Raises:
         UnscorableSampleError: an assistant turn answers nothing, or is empty.
@@ -156,11 +157,11 @@ def conversation_pieces(tokenizer: PreTrainedTokenizerBase, messages: Sequence[M
 def chat_pieces(
     tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message], trained: Sequence[bool] | None = None
 ) -> list[Piece]:
-    """The conversation as the chat template renders it, cut where each assistant answer begins and ends.
+    """Return the conversation as the chat template renders it, cut at the start and end of each assistant answer.
 
-    The template's own end of a turn carries loss; white space after it and what stands before an answer do not. An
-    earlier answer that the template rewrites, such as one that loses its thoughts, stays in the text without loss: as
-    it is printed there, the model never writes it. Those that are not `trained`, see encode_conversation, have none.
+    The template's own end of a turn has loss; white space after it and text before an answer do not. An earlier answer
+    that the template rewrites, such as one that loses its thoughts, stays in the text without loss, because the model
+    never writes it in this form. Answers that are not `trained` have no loss, see encode_conversation.
 
     Raises:
         GateauError: there is no template.
@@ -188,7 +189,7 @@ def _require_chat_template(tokenizer: PreTrainedTokenizerBase) -> None:
 
 
 def _cut(pieces: list[Piece], *, max_length: int, cure: str) -> Encoded:
-    """Cut on the right, after a token with loss: what follows the last one teaches nothing.
+    """Cut at the end, after the last token with loss: tokens behind it teach nothing.
 
     The first token has no predecessor, so it has no loss either.
     """
@@ -211,7 +212,7 @@ def _cut(pieces: list[Piece], *, max_length: int, cure: str) -> Encoded:
 
 
 def _blocks(pieces: list[Piece], *, kept: int) -> np.ndarray:
-    """Tokens of each block among the first `kept` tokens, int32: untrained pieces and trained ones in turn."""
+    """Return the tokens of each block among the first `kept` tokens, int32: untrained and trained pieces in turn."""
     blocks = [0]
     for piece in pieces:
         if piece.trained == bool(len(blocks) % 2):

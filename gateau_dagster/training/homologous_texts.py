@@ -1,4 +1,4 @@
-"""The texts of homologous models, and what is wrong with them or with the model they are for, before any model runs."""
+"""Find the texts of homologous models, and check them and their models before any model runs."""
 
 from pathlib import Path
 
@@ -11,11 +11,11 @@ from gateau_dagster.data.sources import SourceFile, content_signature, resolve_f
 from gateau_dagster.errors import GateauError, TransientError
 from gateau_dagster.models.known_model import known_model, own_window
 
-_TOKEN_BYTES = 8  # its id and its label
+_TOKEN_BYTES = 8  # bytes of a token's id and label
 
 
 def text_files(config: Config, name: str) -> dict[str, list[SourceFile]]:
-    """The files of model `name` by key of its section: `texts`, and `short_texts` where there are such.
+    """Return the files of model `name` by key of its section: `texts`, and `short_texts` if configured.
 
     Raises:
         GateauError: a path matches nothing, or its storage cannot be reached; the message names the key.
@@ -34,9 +34,9 @@ def text_files(config: Config, name: str) -> dict[str, list[SourceFile]]:
 
 
 def text_signatures(config: Config, cache: Path) -> dict[str, str]:
-    """Of each homologous model: changes with the names and contents of its texts' files.
+    """Return for each homologous model a signature that changes with the names and contents of its texts' files.
 
-    Contents are remembered in `cache`, a file, and read again as the model's `verify` says. Raises as `text_files`.
+    The file `cache` remembers contents, which are read again as the model's `verify` says. Raises as `text_files` does.
     """
     return {
         name: text_digest(
@@ -50,18 +50,18 @@ def text_signatures(config: Config, cache: Path) -> dict[str, str]:
 
 
 def check_homologous(config: Config) -> None:
-    """Whether each homologous model's base can be taken further, as far as it is known without loading it, and this
-    machine can hold its mix.
+    """Check that each homologous model's base can be extended and its mix fits into memory, without loading the base.
 
     Raises:
-        GateauError: it has no rotary embedding, or reads as far as the new one already; or there are too many tokens.
+        GateauError: the base has no rotary embedding, or already reads as far as the new model; or there are too many
+            tokens.
     """
     for name in config.homologous_models:
         _check_memory(config, name)
         base = config.origin(name)
         known = known_model(config, base).config
         if known is None:
-            continue  # not on this machine yet: the training says the same
+            continue  # not on this machine yet: the training checks it again
         text_config = known.get_text_config(decoder=True)
         if not getattr(text_config, "rope_parameters", None):
             raise GateauError(

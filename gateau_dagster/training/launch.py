@@ -1,4 +1,4 @@
-"""The command and environment that start a training, and what to say when it ended badly."""
+"""Build the command and environment that start a training, and explain how it failed."""
 
 import os
 import shutil
@@ -18,7 +18,7 @@ LAUNCHER_VARIABLE = "GATEAU_LAUNCHER"
 """Host and process whose end ends the training: an orphan would write where the next run writes."""
 SHARE_VARIABLE = "GATEAU_SHARE_CORES"
 """There when the user has not chosen OMP_NUM_THREADS: a rank may then choose it by the machine that it runs on."""
-_RANKS_HERE = ("LOCAL_WORLD_SIZE", "LOCAL_SIZE")  # of torchrun and accelerate; of DeepSpeed's launcher
+_RANKS_HERE = ("LOCAL_WORLD_SIZE", "LOCAL_SIZE")  # set by torchrun and accelerate; by DeepSpeed's launcher
 _HUNG_UP = (
     *("Connection closed by peer", "Connection reset by peer", "Broken pipe"),
     *("Timed out waiting", "Application timeout caused pair closure"),  # gloo's
@@ -36,15 +36,16 @@ def training_command(
     hostfile: Path | None = None,
     python: str = sys.executable,
 ) -> list[str]:
-    """Plain Python for one process without DeepSpeed, else torchrun on this machine, on a free port.
+    """Return the command: plain Python for one process without DeepSpeed, else torchrun on this machine, on a free
+    port.
 
     Args:
         spec_path: file that `TrainingSpec.save` wrote; ranks on other machines read it at the same path.
         processes: `training.processes`.
         deepspeed: whether the specification has a DeepSpeed configuration.
-        launcher: `training.launcher`, in the place of torchrun. It is followed by `-m`, the module and the file, or has
-            `{module}` and `{spec}` where it wants them.
-        hostfile: of DeepSpeed's launcher, in the place of torchrun.
+        launcher: `training.launcher`, instead of torchrun. It is followed by `-m`, the module and the file, unless it
+            contains `{module}` and `{spec}`.
+        hostfile: for DeepSpeed's launcher, instead of torchrun.
         python: interpreter.
 
     Raises:
@@ -61,7 +62,8 @@ def training_command(
 
 
 def _own_launcher(launcher: Sequence[str], spec_path: Path, *, python: str) -> list[str]:
-    """The user's words, the program by its full path: an environment that is not activated is not on the PATH."""
+    """Return the user's command with the program's full path: an environment that is not activated is not on the
+    PATH."""
     if not launcher:
         raise GateauError("training.launcher is an empty list: name a command, or remove it")
     places = os.pathsep.join([str(Path(python).parent), os.environ.get("PATH", os.defpath)])
@@ -85,13 +87,13 @@ def _deepspeed_runner(hostfile: Path, spec_path: Path, *, processes: int, python
         )
     command = [python, "-m", "deepspeed.launcher.runner", "--hostfile", str(hostfile), "--no_local_rank"]
     if set(slots) <= {"localhost", "127.0.0.1", socket.gethostname()}:
-        # The runner would ask ssh for this machine's address, and take a port that another training may have.
+        # The runner would ask ssh for this machine's address, and use a port that another training may have.
         command += ["--no_ssh_check", "--master_addr=127.0.0.1", f"--master_port={_free_port()}"]
     return [*command, "--module", MODULE, str(spec_path)]
 
 
 def read_hostfile(path: Path) -> dict[str, int]:
-    """Machines and their slots, in order; lines `name slots=8`, empty ones, and comments behind `#`.
+    """Return machines and their slots, in order, from lines `name slots=8`, empty ones, and comments after `#`.
 
     Raises:
         GateauError: it cannot be read, names no machine or one twice, or has another kind of line.
@@ -125,11 +127,11 @@ def _free_port() -> int:
 
 
 def training_environment(*, processes: int, cuda: bool, base: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The variables to add to the training's environment; what the user has set in `base` stays.
+    """Return the variables to add to the training's environment; variables that the user has set in `base` stay.
 
     Args:
-        processes: ranks on all machines. They share the cores of this one until `share_cores` knows better.
-        cuda: whether a GPU is there, or may be on the machines where the ranks are going to run.
+        processes: ranks on all machines. They share this machine's cores until `share_cores` corrects it.
+        cuda: whether this machine, or those that the ranks will run on, may have a GPU.
         base: environment that the variables are added to.
     """
     threads = max(1, (os.cpu_count() or 1) // processes)
@@ -143,9 +145,9 @@ def training_environment(*, processes: int, cuda: bool, base: Mapping[str, str] 
 
 
 def share_cores(environment: MutableMapping[str, str] = os.environ) -> None:
-    """In a rank: its threads are its share of this machine's cores, unless the user has chosen their number.
+    """Limit a rank's threads to its share of this machine's cores, unless the user has chosen their number.
 
-    Call it before torch is imported. Nothing changes where the launcher does not say how many ranks run here.
+    Call it before torch is imported. Nothing changes if the launcher does not report how many ranks run here.
     """
     here = next((environment[name] for name in _RANKS_HERE if name in environment), None)
     if here is not None and (SHARE_VARIABLE in environment or "OMP_NUM_THREADS" not in environment):
@@ -153,18 +155,18 @@ def share_cores(environment: MutableMapping[str, str] = os.environ) -> None:
 
 
 def is_finished(spec: TrainingSpec) -> bool:
-    """Whether the output folder holds this very training's result."""
+    """Return whether the output folder holds exactly this training's result."""
     return local_training_record(spec.output).get("resume_key") == spec.resume_key
 
 
 def hung_up(error: BaseException) -> bool:
-    """Whether this error of gloo or NCCL says no more than that another rank is gone, or does not answer."""
+    """Return whether this error of gloo or NCCL only means that another rank has ended, or does not answer."""
     several = int(os.environ.get("WORLD_SIZE", "1")) > 1
     return several and not isinstance(error, GateauError) and any(sign in str(error) for sign in _HUNG_UP)
 
 
 def record_failure(spec: TrainingSpec, message: str) -> None:
-    """Leave the reason where `recorded_failure` finds it: whole, or not at all.
+    """Write the reason for `recorded_failure`: completely, or not at all.
 
     Raises:
         GateauError, OSError: it cannot be written.
@@ -173,12 +175,12 @@ def record_failure(spec: TrainingSpec, message: str) -> None:
 
 
 def recorded_failure(spec: TrainingSpec) -> str:
-    """Why the last attempt ended, as a rank recorded it; empty if none did."""
+    """Return why the last attempt ended, as a rank recorded it; empty if none did."""
     return spec.failure.read_text(encoding="utf-8").strip() if spec.failure.exists() else ""
 
 
 def _hindrance(spec: TrainingSpec) -> str:
-    """What keeps a rank from leaving its reason, found by writing as it does; empty if nothing does."""
+    """Return what prevents a rank from recording its reason, found by writing a file; empty if nothing does."""
     try:
         replace_text(spec.failure, " " * _BLOCK_BYTES)
     except (GateauError, OSError) as error:
@@ -188,16 +190,16 @@ def _hindrance(spec: TrainingSpec) -> str:
 
 
 def failure_message(spec: TrainingSpec, returncode: int) -> str:
-    """Why the training ended with `returncode` (negative for a signal) and without a result, in one line."""
+    """Return why the training ended with `returncode` (negative for a signal) and without a result, in one line."""
     reason = recorded_failure(spec)
     if reason:
         return reason
     if hindrance := _hindrance(spec):
         return f"the training could not say why it ended: {hindrance}"
     cause = f"ended with status {returncode}"
-    if returncode == 1:  # torchrun's own, which ends the other ranks before they can tell that one hung up
+    if returncode == 1:  # torchrun's own, which ends the other ranks before they can report that one hung up
         cause += " and no rank said why: it could not start, or was killed, often by the system for lack of memory"
-    elif returncode == 0:  # DeepSpeed's runner says this of ranks that a signal ended
+    elif returncode == 0:  # DeepSpeed's runner returns this for ranks that a signal ended
         cause = "ended without a result, and its launcher does not say why: ranks were killed, often by the system for "
         cause += "lack of memory"
     elif returncode < 0:

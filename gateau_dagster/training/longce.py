@@ -1,12 +1,13 @@
-"""LongCE (Fang et al. 2024, arXiv 2410.23771): response tokens that need far context count more in the loss.
+"""LongCE (Fang et al. 2024, arXiv 2410.23771): weigh response tokens that need far context more in the loss.
 
     loss = 1/n sum_t w_t * -log P(y_t),  w_t = min(p_B(y_t) / p_A(y_t), gamma)
 
-n counts all trained tokens of a step: the weights are not normalised, a token of weight 1 counts as without them. So
-do the authors' program (PKU-ML/LongPPL, `finetune/finetune.py`) and its gamma of 5. There p_B and p_A are those of the
-model in training, given the whole text and its last 4,096 tokens, measured in every step. Here they are theta_B's and
-theta_A's, of the stored tables, and stay what they are; only long samples' responses have them. The token that ends a
-response, and all of short conversations, weigh 1.
+n counts all trained tokens of a step. The weights are not normalised: a token of weight 1 counts as without weights.
+That follows the authors' program (PKU-ML/LongPPL, `finetune/finetune.py`), and so does its gamma of 5.
+
+In the program, p_B and p_A are those of the model in training, given the whole text and its last 4,096 tokens, measured
+in every step. Here they are theta_B's and theta_A's, from the stored tables, and do not change. Only long samples'
+responses have them. The token that ends a response, and all tokens of short conversations, weigh 1.
 """
 
 from __future__ import annotations
@@ -35,17 +36,17 @@ Weights = npt.NDArray[np.float32]
 
 
 def token_weights(long: npt.ArrayLike, short: npt.ArrayLike, *, gamma: float) -> Weights:
-    """min(p_B / p_A, gamma) of tokens, float32 [n], from p_B and p_A, [n] each.
+    """Return min(p_B / p_A, gamma) of tokens, float32 [n], from p_B and p_A, [n] each.
 
-    A probability of 0, which float32 rounds below 7e-46, is taken as the smallest above it: without either the weight
-    is 1 (gamma if that is less).
+    A probability of 0, to which float32 rounds values below 7e-46, is replaced by the smallest positive one. If both
+    are 0, the weight is 1 (gamma if that is less).
     """
     floored = [np.maximum(np.asarray(each, dtype=np.float64), LEAST_PROBABILITY) for each in (long, short)]
     return np.minimum(floored[0] / floored[1], gamma).astype(np.float32)
 
 
 def response_weights(chosen: pl.DataFrame, found: Mapping[str, pl.DataFrame], *, gamma: float) -> dict[str, Weights]:
-    """The weights of each response's tokens by sample, of those that both models scored.
+    """Return the weights of each response's tokens by sample, for samples that both models scored.
 
     Args:
         chosen: `sample_id` and `digest` of the samples that are trained on.
@@ -53,7 +54,7 @@ def response_weights(chosen: pl.DataFrame, found: Mapping[str, pl.DataFrame], *,
         gamma: the largest weight.
 
     Raises:
-        GateauError: the tables are of other versions of a sample, or the models count different response tokens.
+        GateauError: the tables come from other versions of a sample, or the models count different response tokens.
     """
     check_same_version({"selected_subset": chosen, **found})
     pairs = token_pairs(*(found[name].join(chosen, on="sample_id", how="semi") for name in (SHORT, LONG)))
@@ -62,10 +63,10 @@ def response_weights(chosen: pl.DataFrame, found: Mapping[str, pl.DataFrame], *,
 
 @dataclass(frozen=True, kw_only=True)
 class LongCE:
-    """Weighs the tokens of sequences.
+    """The token weights of sequences.
 
-    weights: see `response_weights`. tokenizer: of the model that is trained. scorers: those of the models whose tables
-    the weights are of, by name. template: of all prompts.
+    weights: see `response_weights`. tokenizer: of the model that is trained. scorers: tokenizers of the models that the
+    weights come from, by name. template: of all prompts.
     """
 
     weights: Mapping[str, Weights]
@@ -74,11 +75,11 @@ class LongCE:
     template: Template
 
     def of(self, sample: Sample, encoded: Encoded) -> Weights:
-        """The weight of every token of a long sample's sequence, float32 [n]: 1 but for its response.
+        """Return the weight of every token of a long sample's sequence, float32 [n]: 1 outside its response.
 
         Raises:
             UnscorableSampleError: one of the models did not score the sample.
-            GateauError: the tokens that were scored are not those that are trained.
+            GateauError: the scored tokens are not the trained ones.
         """
         weights = self.weights.get(sample.sample_id)
         if weights is None:
@@ -89,7 +90,7 @@ class LongCE:
         self._check_tokens(sample, encoded, scored=len(weights))
         begin = int(encoded.block_tokens[0])
         found = np.ones(len(encoded.input_ids), dtype=np.float32)
-        found[begin : begin + len(weights)] = weights[: len(found) - begin]  # the end of one that was cut is gone
+        found[begin : begin + len(weights)] = weights[: len(found) - begin]  # fewer if the response was truncated
         return found
 
     def _check_tokens(self, sample: Sample, encoded: Encoded, *, scored: int) -> None:

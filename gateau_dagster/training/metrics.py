@@ -1,4 +1,4 @@
-"""What the user sees of a running training, and its log: one line a step, without duplicates or gaps over resumes."""
+"""Report a running training to the user, and log it: one line per step, without duplicates or gaps over resumes."""
 
 import json
 import logging
@@ -21,12 +21,12 @@ _log = logging.getLogger(__name__)
 
 
 def read_log(path: Path) -> list[Metrics]:
-    """The steps logged so far, without those whose lines are damaged; see `rewind_log`."""
+    """Return the steps logged so far, without those whose lines are damaged; see `rewind_log`."""
     return _read(path)[0]
 
 
 def rewind_log(path: Path, step: int, say: Callable[[str], None] = _log.warning) -> None:
-    """Forget the steps after `step`: training goes on from there and will log them again. `say` is told of damage.
+    """Remove the steps after `step`: training resumes there and logs them again. `say` reports damage.
 
     Raises:
         GateauError: the log cannot be written.
@@ -41,7 +41,7 @@ def rewind_log(path: Path, step: int, say: Callable[[str], None] = _log.warning)
 
 
 def _read(path: Path) -> tuple[list[Metrics], int]:
-    """The steps, and the number of damaged lines. A last line that a kill tore apart is none: no checkpoint has it."""
+    """Return the steps, and the number of damaged lines. A torn last line is ignored: no checkpoint has its step."""
     if not path.exists():
         return [], 0
     *lines, torn = path.read_bytes().split(b"\n")
@@ -51,7 +51,7 @@ def _read(path: Path) -> tuple[list[Metrics], int]:
 
 
 def _step(line: bytes) -> Metrics | None:
-    """None for what is no whole line."""
+    """Return a line's step; None for an incomplete line."""
     try:
         metrics = unsealed(line)
     except ValueError:
@@ -64,16 +64,18 @@ def _line(metrics: Metrics) -> str:
 
 
 def peak_memory_bytes() -> int:
-    """Of the GPU where one is used, else of the process."""
+    """Return the peak memory of the GPU if one is used, else of the process."""
     if torch.cuda.is_initialized():
         return torch.cuda.max_memory_allocated()
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 class StepLog:
-    """Turns the Trainer's figures into one record a step: `step, total, loss, learning_rate, grad_norm, tokens,
-    tokens_per_second, seconds_left, peak_memory_bytes` (tokens and rates over all ranks, rates over the last step and
-    since this start)."""
+    """Turn the Trainer's figures into one record per step.
+
+    The fields are `step, total, loss, learning_rate, grad_norm, tokens, tokens_per_second, seconds_left,
+    peak_memory_bytes`. Tokens and rates are over all ranks; rates are over the last step and since this start.
+    """
 
     def __init__(self, path: Path, *, rows: MixRows, first_step: int, total: int, report: Report) -> None:
         self._path, self._rows, self._total, self._report = path, rows, total, report

@@ -1,4 +1,4 @@
-"""Which samples the training mix takes, and how often: `training.mix`, before anything is tokenised."""
+"""Choose which samples the training mix takes, and how often, by `training.mix`, before anything is tokenised."""
 
 import math
 from collections.abc import Mapping
@@ -17,16 +17,16 @@ Origin = Literal["long", "short"]
 def wanted_samples(
     selected: pl.DataFrame, short: pl.DataFrame | None, *, mix: MixConfig, seed: int
 ) -> dict[Origin, pl.DataFrame]:
-    """The rows of both tables that the mix takes, in their order, with a column `copies` (at least 1).
+    """Return the rows of both tables that the mix takes, in their order, with a column `copies` (at least 1).
 
     Args:
-        selected: long samples with `sample_id`, `source`, and `rank` where `mix.long_fraction` is below 1.
+        selected: long samples with `sample_id`, `source`, and `rank` if `mix.long_fraction` is below 1.
         short: conversations with `sample_id` and `source`, or None.
-        mix: `training.mix`; a source of its weights may be in the data, and none of these samples from it.
+        mix: `training.mix`; a source of its weights may be in the data without a sample in these tables.
         seed: of the hash that decides which samples occur once more than others of their source.
 
     Raises:
-        GateauError: no conversation is there for a mix without long samples.
+        GateauError: a mix without long samples has no conversations.
     """
     if mix.without_long:
         if short is None:
@@ -50,15 +50,15 @@ def _with_copies(table: pl.DataFrame, origin: Origin, weights: Mapping[str, floa
 
 
 def copies_of(table: pl.DataFrame, origin: Origin, weights: Mapping[str, float], seed: int) -> list[int]:
-    """How often each row occurs in an epoch: its source's weight rounded down, or once more for the fraction.
+    """Return how often each row occurs in an epoch: its source's weight rounded down, or once more for the fraction.
 
-    Of n samples of weight 2.3 all occur twice, and round(0.3 n) a third time: those first by a hash of their ids, so
+    Of n samples of weight 2.3 all occur twice, and round(0.3 n) a third time. A hash of their ids chooses these, so
     that another sample changes the number of at most one.
 
     Args:
         table: `sample_id` and `source`.
         origin: of all rows.
-        weights: by source; 1 where there is none.
+        weights: by source; 1 for other sources.
         seed: of the hash.
     """
     ids, sources = table["sample_id"].to_list(), table["source"].to_list()

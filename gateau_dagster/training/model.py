@@ -1,4 +1,4 @@
-"""Load the model that is trained, with its changes, and write it as a complete Hugging Face folder with its card."""
+"""Load the model to train, with its changes, and write it as a complete Hugging Face folder with its model card."""
 
 import html
 import json
@@ -35,13 +35,13 @@ from gateau_dagster.training.trainer import ResponseTrainer, barrier
 from gateau_dagster.training.used_settings import SETTINGS_NAME
 
 CARD_NAME = "README.md"
-# Not of the recipe, or said in other words.
+# Settings that are not part of the recipe, or are listed in another form.
 _ELSEWHERE = {"enabled", "model", "deepspeed", "launcher", "hostfile", "gradient_accumulation"}
 _PACKAGES = ("gateau-dagster", "torch", "transformers", "accelerate", "deepspeed", "peft")
 
 
 def model_card(spec: TrainingSpec, plan: BatchPlan, steps: Sequence[Metrics]) -> str:
-    """The card, Markdown with the front matter that the Hugging Face hub reads.
+    """Return the model card: Markdown with the front matter that the Hugging Face hub reads.
 
     Args:
         spec: of the training.
@@ -82,7 +82,7 @@ def _outcome(plan: BatchPlan, steps: Sequence[Metrics]) -> dict[str, str]:
 
 
 def _recipe(spec: TrainingSpec) -> dict[str, str]:
-    """Every setting of `training` that is not off, and what DeepSpeed was told."""
+    """Return every setting of `training` that is not off, and the DeepSpeed stage."""
     training = spec.training
     settings = training.model_dump(mode="json", exclude=_ELSEWHERE)
     found = {"Template": spec.template, "Passes per step": str(training.passes_per_step)}
@@ -95,7 +95,7 @@ def _recipe(spec: TrainingSpec) -> dict[str, str]:
 
 
 def _is_off(value: Any) -> bool:
-    """A rate or a seed of 0 is a setting."""
+    """Return whether a setting is off; a rate or a seed of 0 is a setting."""
     return value is None or value is False or value in ([], {})
 
 
@@ -109,7 +109,7 @@ def _versions() -> dict[str, str]:
         try:
             found[package] = version(package)
         except PackageNotFoundError:
-            continue  # peft is there for LoRA only
+            continue  # peft is installed for LoRA only
     return found
 
 
@@ -119,7 +119,7 @@ def _section(title: str, lines: Mapping[str, str]) -> str:
 
 
 def _plain(text: str) -> str:
-    """Markdown that shows the text as it is: names and settings bring neither HTML, links and cells nor new lines."""
+    """Escape text for Markdown: names and settings add no HTML, links, table cells or new lines."""
     marks = {"|": "&#124;", "`": "&#96;", "](": "]&#40;", "*": "&#42;"}
     shown = html.escape(" ".join(text.split()), quote=False)
     for mark, written in marks.items():
@@ -129,12 +129,12 @@ def _plain(text: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class PlanStatistics:
-    """Figures of a plan.
+    """Statistics of a plan.
 
     rows: those that hold a document. empty_rows: those that only fill up a pass. documents, tokens: over all epochs.
-    fill_rate: tokens / room of `rows`, for rows of pack_length tokens. padding_share: of the tokens of a batch that is
-    padded to its longest row, over all batches; empty rows count as padding. imbalance: time of all passes / what it
-    would be if all ranks had the same cost, see `imbalance`. documents_per_step: least, mean and most.
+    fill_rate: tokens / room of `rows`, for rows of pack_length tokens. padding_share: share of the tokens of batches
+    padded to their longest row; empty rows count as padding. imbalance: time of all passes relative to equal costs of
+    all ranks, see `imbalance`. documents_per_step: least, mean and most.
     """
 
     steps: int
@@ -149,12 +149,12 @@ class PlanStatistics:
 
 
 def plan_statistics(plan: BatchPlan, lengths: Sequence[int], *, pack_length: int | None = None) -> PlanStatistics:
-    """Figures of `plan` over documents of these lengths.
+    """Return the statistics of `plan` over documents of these lengths.
 
     Args:
         plan: the plan.
         lengths: tokens of each document of the mix.
-        pack_length: tokens of a row of several documents; None where rows hold one.
+        pack_length: tokens of a row of several documents; None if rows hold one.
     """
     rows = [[document.row for document in row] for row in plan.rows]
     tokens = np.array([sum(lengths[document] for document in row) for row in rows], dtype=np.int64)
@@ -177,7 +177,8 @@ def plan_statistics(plan: BatchPlan, lengths: Sequence[int], *, pack_length: int
 
 
 def imbalance(costs: np.ndarray, *, processes: int, rows_per_batch: int) -> float:
-    """How much longer the passes take than if all ranks had the same cost: sum of maxima / sum of means, 1 at best.
+    """Return how much longer the passes take than with equal costs of all ranks: sum of maxima / sum of means, 1 at
+    best.
 
     Args:
         costs: int64 [passes * processes * rows_per_batch], of the rows in the plan's order.
@@ -192,10 +193,10 @@ PLAN_NAME = "batch_plan.parquet"
 
 
 def load_base(spec: TrainingSpec, *, longest: int) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """The base model in float32 (its master weights) on the CPU, and its tokenizer.
+    """Load the base model in float32 (its master weights) on the CPU, and its tokenizer.
 
-    `rope_theta` replaces the base of the rotary embedding, and `training.positions` extends it. Where a plain one is
-    trained beyond the declared window, the window grows to `longest` tokens; a scaled one keeps it, for its
+    `rope_theta` replaces the base of the rotary embedding, and `training.positions` extends it. If a plain embedding is
+    trained beyond the declared window, the window grows to `longest` tokens. A scaled one keeps it, because its
     frequencies depend on it.
 
     Raises:
@@ -223,7 +224,7 @@ def load_base(spec: TrainingSpec, *, longest: int) -> tuple[PreTrainedModel, Pre
 def write_output(
     trainer: ResponseTrainer, tokenizer: PreTrainedTokenizerBase, spec: TrainingSpec, plan: BatchPlan
 ) -> None:
-    """Consolidated safetensors, config, tokenizer, `training_log.json`, the batch plan and the model card.
+    """Write consolidated safetensors, config, tokenizer, `training_log.json`, the batch plan and the model card.
 
     The folder `spec.output` is complete or absent.
 
@@ -246,14 +247,15 @@ def write_output(
             _write_log(temporary / RECORD_NAME, spec, _batches(trainer, spec, plan))
             write_plan(plan, temporary / PLAN_NAME)
             (temporary / CARD_NAME).write_text(model_card(spec, plan, read_log(spec.log)), encoding="utf-8")
-            flush_folder(temporary)  # the checkpoints go next
+            flush_folder(temporary)  # before the checkpoints are removed
             prove_leases()
             _replace(temporary, spec.output)
     barrier()
 
 
 def _as_stored(trainer: ResponseTrainer, state: Any, spec: TrainingSpec) -> tuple[PreTrainedModel, Any]:
-    """The model without adapters, in `training.dtype`, and its weights where DeepSpeed or the adapters hold them."""
+    """Return the model without adapters, in `training.dtype`, and its weights if DeepSpeed or the adapters hold
+    them."""
     model: Any = trainer.model
     dtype = getattr(torch, spec.training.dtype)
     if spec.training.lora is not None:
@@ -261,9 +263,9 @@ def _as_stored(trainer: ResponseTrainer, state: Any, spec: TrainingSpec) -> tupl
         model = adapted_base(model)
     assert isinstance(model, PreTrainedModel)
     if state is not None and getattr(model.config, "tie_word_embeddings", False):
-        # ZeRO-2 gathers a tied output layer as well; saved twice, it would only make the file larger.
+        # ZeRO-2 also gathers a tied output layer; saving it twice would only make the file larger.
         state.pop("lm_head.weight", None)
-    if not trainer.is_deepspeed_enabled:  # there the model is in this type already
+    if not trainer.is_deepspeed_enabled:  # under DeepSpeed the model already has this type
         model.to(dtype=dtype)  # pyright: ignore[reportCallIssue]
     model.config.get_text_config(decoder=True).use_cache = True
     return model, state
@@ -271,14 +273,14 @@ def _as_stored(trainer: ResponseTrainer, state: Any, spec: TrainingSpec) -> tupl
 
 def set_ends(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, template: Template) -> None:
     """Let a trained model stop where its answers end: generation_config.json and config.json name the tokens, and the
-    tokenizer has the first one as its eos.
+    first one becomes the tokenizer's eos.
 
-    What they name already stays, behind it. The tokenizer's eos stays where its chat template prints another text with
-    the new one.
+    Tokens that they already name follow it. The tokenizer keeps its eos if the new one would change what its chat
+    template prints.
     """
     ends: tuple[int, ...] = ()
     if template == "gateau" or tokenizer.chat_template:
-        with suppress(Exception):  # a template may raise anything; one that cannot be used is refused before
+        with suppress(Exception):  # a template may raise anything; an unusable one is refused earlier
             ends = answer_ends(tokenizer, template)
     if not ends:
         return
@@ -320,7 +322,7 @@ def _write_log(path: Path, spec: TrainingSpec, batches: PlanStatistics) -> None:
 
 
 def _replace(temporary: Path, output: Path) -> None:
-    """A folder cannot be replaced in one call: the old one steps aside first, and is removed last."""
+    """Replace a folder: the old one is renamed first and removed last, since one call cannot replace it."""
     old = output.with_name(f".{output.name}.old")
     shutil.rmtree(old, ignore_errors=True)
     if output.exists():

@@ -1,7 +1,7 @@
-"""Rotary embeddings for positions beyond a model's window: another base, NTK-aware scaling, YaRN, linear interpolation.
+"""Extend rotary embeddings beyond a model's window: another base, NTK-aware scaling, YaRN, linear interpolation.
 
-Changes a configuration before the model is built from it, in the form in which transformers stores and reads it, so
-that the trained folder needs no code of ours to be loaded with the same frequencies.
+The configuration is changed before the model is built from it, in the form that transformers stores and reads. So the
+trained folder loads with the same frequencies without our code.
 """
 
 import copy
@@ -19,24 +19,24 @@ _BY_LENGTH = {"dynamic", "longrope"}
 
 
 def extend_positions(config: PreTrainedConfig, section: PositionExtension, *, name: str) -> None:
-    """Change the rotary embedding in `config` as `section` says, and raise `max_position_embeddings` to its target.
+    """Change the rotary embedding in `config` by `section`, and raise `max_position_embeddings` to its target.
 
-    With `d` the rotated dimensions of a head, `b` the base, and `t` the ratio of `section.target_length` to the
-    model's window (`max_position_embeddings`), the inverse frequencies f_i = b^(-2i/d), i = 0..d/2-1, become
+    With `d` the rotated dimensions of a head, `b` the base, and `t` the ratio of `section.target_length` to the model's
+    window (`max_position_embeddings`), the inverse frequencies f_i = b^(-2i/d), i = 0..d/2-1, become
 
     - `theta`: f_i of the base `section.theta`;
     - `ntk`: f_i of the base `b * t^(d/(d-2))` (ProLong, C.1): the slowest frequency is divided by t, the fastest stays;
     - `linear`: `f_i / t`;
-    - `yarn`: f_i where a dimension turns often within the window, `f_i / t` where it turns less than once, a ramp in
+    - `yarn`: f_i if a dimension turns often within the window, `f_i / t` if it turns less than once, a ramp in
       between, and queries and keys times `0.1 ln t + 1` (Peng et al. 2023), as transformers computes it.
 
-    A model that has linear or YaRN scaling already is taken further by the same method: its factor grows. Models with
-    one rotary embedding per kind of layer (Gemma 3) get the change in their full-attention layers only: the sliding
-    ones never look past their window. `config` is left as it is where an error is raised; `name` is for its message.
+    If a model already has linear or YaRN scaling, the same method raises its factor. Models with one rotary embedding
+    per kind of layer (Gemma 3) get the change in their full-attention layers only: the sliding ones never look past
+    their window. `config` is unchanged if an error is raised; `name` is for its message.
 
     Raises:
         GateauError: no rotary embedding, no window in the configuration, a target within the window, a scaled rotary
-            embedding that this method cannot be put on, or an architecture whose configuration knows no such scaling.
+            embedding that excludes this method, or an architecture whose configuration does not support the scaling.
     """
     text_config: Any = config.get_text_config(decoder=True)
     parameters = getattr(text_config, "rope_parameters", None)
@@ -86,11 +86,11 @@ def _change(rope: Rope, section: PositionExtension, text_config: Any, *, name: s
             "factor": section.target_length / original,
             "original_max_position_embeddings": original,
         }
-        rope.pop("attention_factor", None)  # it belongs to the factor that was; without it, it follows from the factor
+        rope.pop("attention_factor", None)  # it belongs to the old factor; if absent, it is computed from the new one
 
 
 def _check_combination(kind: str, section: PositionExtension, *, name: str) -> None:
-    """Refuse what cannot be combined: a scaled embedding takes its own method, and most of them another base."""
+    """Refuse invalid combinations: a scaled embedding accepts its own method, and most accept another base."""
     if kind in {"default", section.method} or (section.method == "theta" and kind not in _BY_LENGTH):
         return
     cures = ["train the model as it is, without the extension", "start from a model whose rope_type is default"]
@@ -103,7 +103,7 @@ def _check_combination(kind: str, section: PositionExtension, *, name: str) -> N
 
 
 def _window(rope: Rope, text_config: Any, *, name: str) -> int:
-    """Return the positions that the model reads as it is: those it declares, or that its YaRN scaling reaches."""
+    """Return the positions that the unchanged model reads: those it declares, or that its YaRN scaling reaches."""
     declared = getattr(text_config, "max_position_embeddings", None)
     if not declared:
         raise GateauError(f"{name}: its configuration names no max_position_embeddings to extend: use method: theta")

@@ -1,4 +1,4 @@
-"""What a training needs besides its data, looked for before anything is loaded or launched."""
+"""Check what a training needs besides its data, before anything is loaded or launched."""
 
 import importlib.util
 from collections.abc import Callable
@@ -15,7 +15,7 @@ def _installed(package: str) -> bool:
 
 
 def check_packages(training: TrainingConfig, *, installed: Callable[[str], bool] = _installed) -> None:
-    """Whether what the settings name is installed.
+    """Check that the packages that the settings name are installed.
 
     Raises:
         GateauError: a package of `training.report_to`, liger-kernel or peft is missing.
@@ -33,7 +33,7 @@ def check_packages(training: TrainingConfig, *, installed: Callable[[str], bool]
 
 
 def check_device(training: TrainingConfig, *, cuda: bool) -> None:
-    """Whether the machine that trains can do what the settings ask for.
+    """Check that the training machine supports the settings.
 
     Raises:
         GateauError: float16 or Liger without a GPU.
@@ -45,7 +45,7 @@ def check_device(training: TrainingConfig, *, cuda: bool) -> None:
 
 
 def check_ranks(training: TrainingConfig, *, ranks: int) -> None:
-    """Whether as many ranks run as the batches are planned for.
+    """Check that the number of running ranks is the one that the batches are planned for.
 
     Raises:
         GateauError: they differ.

@@ -1,12 +1,12 @@
-"""How often each relative distance stands in a data set, before and after skipping (SkipAlign, section 3.2, Figure 2).
+"""Count each relative distance in a data set, before and after skipping (SkipAlign, section 3.2, Figure 2).
 
 A sample counts once for each distance between a response token and a token that it can attend to: the union over turns
 of the sets of such distances. Blocks are contiguous, so the distances between two blocks are an interval, and a sample
-of B blocks is a union of at most B² intervals: nothing of the size of tokens times tokens is held.
+of B blocks is a union of at most B² intervals. Nothing of the size of tokens times tokens is in memory.
 
-The sets are exact. The paper writes a single turn of l tokens with a skip s as {s, ..., s + l - 1}; exactly it is
+The sets are exact. The paper writes a single turn of l tokens with a skip s as {s, ..., s + l - 1}. The exact set is
 {0, ..., |y| - 1}, the distances inside the response, together with {s + 1, ..., s + l - 1}, those across the skip. The
-two agree without a skip, where both are {0, ..., l - 1}.
+two agree without a skip: both are {0, ..., l - 1}.
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,7 +21,7 @@ _GROWTH, _MOST_OF_RANGE = 0.15, 0.01
 
 
 class DistanceCounts:
-    """For each distance, the number of samples that hold it; memory grows with the largest distance only."""
+    """The number of samples that hold each distance; memory grows only with the largest distance."""
 
     def __init__(self) -> None:
         # A sample that holds distances a..b adds 1 at a and -1 at b + 1: the running sum counts samples.
@@ -43,14 +43,14 @@ class DistanceCounts:
             self._steps[last + 1] -= 1
 
     def counts(self) -> np.ndarray:
-        """Samples that hold each distance: int64 [largest distance + 1]."""
+        """Return the samples that hold each distance: int64 [largest distance + 1]."""
         counts = np.cumsum(self._steps)
         held = np.flatnonzero(counts)
         return counts[: int(held[-1]) + 1 if held.size else 0]
 
 
 def distance_intervals(blocks: Sequence[int], positions: np.ndarray) -> list[tuple[int, int]]:
-    """The distances that one sample holds, as disjoint intervals (first, last), both ends included, in rising order.
+    """Return the distances that one sample holds, as disjoint intervals (first, last), inclusive, in rising order.
 
     Args: as `DistanceCounts.add`.
     """
@@ -62,7 +62,7 @@ def distance_intervals(blocks: Sequence[int], positions: np.ndarray) -> list[tup
     assert ((lasts - starts + 1) == sizes[filled]).all(), "blocks are contiguous inside"
     pairs: list[np.ndarray] = []
     for place in np.flatnonzero(filled % 2 == 1):
-        # Of an earlier block the last token is nearest and the first one farthest; within its own block a token meets
+        # In an earlier block the last token is nearest and the first one farthest; in its own block a token meets
         # itself at 0.
         nearest = np.append(starts[place] - lasts[:place], 0)
         pairs.append(np.stack([nearest, lasts[place] - starts[: place + 1]], axis=1))
@@ -70,7 +70,7 @@ def distance_intervals(blocks: Sequence[int], positions: np.ndarray) -> list[tup
 
 
 def _merged(intervals: np.ndarray) -> list[tuple[int, int]]:
-    """The union of intervals, int64 [n, 2], as disjoint ones; neighbours without a gap become one."""
+    """Return the union of intervals, int64 [n, 2], as disjoint ones; neighbours without a gap become one."""
     intervals = intervals[np.argsort(intervals[:, 0], kind="stable")]
     reach = np.maximum.accumulate(intervals[:, 1])
     begins = np.flatnonzero(np.append(True, intervals[1:, 0] > reach[:-1] + 1))
@@ -87,17 +87,17 @@ def relative_distances(
     seed: int,
     epoch: int = 0,
 ) -> pl.DataFrame:
-    """The frequency of distances with plain and with skipped positions, in bins.
+    """Return the frequency of distances with plain and with skipped positions, in bins.
 
     Args:
-        samples: id and blocks of each sample; once more for each copy of one.
+        samples: id and blocks of each sample; repeated for each copy.
         strategy, length, probability: as `skip_positions`.
-        seed, epoch: as `position_rng`; the positions are those that this epoch of the training sees.
+        seed, epoch: as `position_rng`; the positions are those of this epoch of the training.
 
     Returns:
-        A row a bin of distances: `first` i64 (included), `end` i64 (excluded), `before` and `after` f64, the share of
-        the samples that hold a distance of the bin, on average over its distances. The bins cover 0 to the larger of
-        `length` and the longest sample.
+        One row per bin of distances: `first` i64 (included), `end` i64 (excluded), `before` and `after` f64, the share
+            of the samples that hold a distance of the bin, averaged over its distances. The bins cover 0 to the larger
+            of `length` and the longest sample.
 
     Raises:
         ValueError: as `skip_positions`.
@@ -118,7 +118,8 @@ def relative_distances(
 
 
 def distance_edges(end: int) -> np.ndarray:
-    """Edges of bins that cover 0..end-1, int64: one distance each at first, then 15 % wide, then 1 % of the range.
+    """Return the edges of bins that cover 0..end-1, int64: first one distance each, then 15 % wide, then 1 % of the
+    range.
 
     Short distances stay visible on a logarithmic axis, and long ones on a linear one.
     """
@@ -131,6 +132,6 @@ def distance_edges(end: int) -> np.ndarray:
 
 
 def _means(counts: np.ndarray, edges: np.ndarray) -> np.ndarray:
-    """Mean of `counts` in each bin, float64; distances beyond the end of `counts` count 0."""
+    """Return the mean of `counts` in each bin, float64; distances beyond the end of `counts` count 0."""
     running = np.concatenate([[0], np.cumsum(counts)])
     return np.diff(running[np.minimum(edges, counts.size)]) / np.diff(edges)

@@ -1,11 +1,11 @@
-"""The loss of a causal language model without its logits: only the labelled rows meet the output layer, some at a time.
+"""Compute a causal language model's loss without all its logits: only labelled rows pass the output layer, in chunks.
 
-Everything between the hidden states and the loss happens inside one call of the output layer, however many chunks it
-takes: under ZeRO-3 every rank gathers the layer once per pass, whatever the rows it has.
+Everything between the hidden states and the loss happens inside one call of the output layer, whatever the number of
+chunks. So under ZeRO-3 every rank gathers the layer once per pass, whatever its rows.
 
 The gradients are computed in the forward pass, while a chunk's logits exist, and are only scaled in the backward pass.
-This is a quarter to a third faster than computing the logits again, at equal memory: the weight's gradient exists from
-the loss on in either case.
+This is a quarter to a third faster than recomputing the logits, at equal memory: in both cases the weight's gradient
+exists from the loss on.
 """
 
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ from gateau_dagster.models.mask_pattern import UnknownAttentionError
 from gateau_dagster.models.probe import ROUNDING, probe_ids, probing
 from gateau_dagster.training.encode import IGNORED
 
-# Logits of a chunk: on CPU what a cache holds, on CUDA enough to be busy. A chunk has no fewer rows than these, for
+# Logits of a chunk: on CPU what a cache holds, on CUDA enough to be busy. A chunk has at least this many rows, because
 # each chunk reads the whole weight.
 _ELEMENTS = {"cpu": 2**22, "cuda": 2**27}
 _LEAST_ROWS = 128
@@ -34,19 +34,19 @@ _LEAST_ROWS = 128
 
 @dataclass(frozen=True, kw_only=True)
 class LogitChange:
-    """What a model does with its logits: softcap · tanh(scale · logits / softcap), without softcap scale · logits."""
+    """A model's change of its logits: softcap · tanh(scale · logits / softcap), without softcap scale · logits."""
 
     scale: float = 1.0
     softcap: float | None = None
 
     def __call__(self, logits: Tensor) -> Tensor:
-        """Of logits [n, V], in place."""
+        """Change logits [n, V] in place."""
         if self.scale != 1:
             logits *= self.scale
         return logits if self.softcap is None else logits.div_(self.softcap).tanh_().mul_(self.softcap)
 
     def slope(self, changed: Tensor) -> Tensor | float:
-        """Derivative by the logits, [n, V] if it differs among them, where the changed ones are `changed`."""
+        """Return the derivative by the logits, [n, V] if it differs among them, at the changed logits `changed`."""
         return self.scale if self.softcap is None else (1 - (changed / self.softcap) ** 2) * self.scale
 
 
@@ -60,7 +60,7 @@ def summed_nll(
     change: LogitChange | None = None,
     chunk: int | None = None,
 ) -> Tensor:
-    """Σ weights_i · -log softmax(change(states_i weightᵀ + bias))[targets_i]: a scalar, float32 or better.
+    """Return Σ weights_i · -log softmax(change(states_i weightᵀ + bias))[targets_i]: a scalar, float32 or better.
 
     Args:
         states: [n, hidden]; n may be 0.
@@ -70,8 +70,8 @@ def summed_nll(
         change: of the logits.
         chunk: rows at a time.
 
-    Products are in autocast's type where it is on, otherwise in the weight's; softmax, sums and the gradients' sums
-    over chunks in float32 or better. The result can be differentiated once.
+    Products are in autocast's type if it is on, otherwise in the weight's. The softmax, the sums and the gradients'
+    sums over chunks are in float32 or better. The result can be differentiated once.
     """
     kind = states.device.type
     dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weight.dtype
@@ -99,7 +99,7 @@ class _SummedNll(torch.autograd.Function):
         learn: bool,
     ) -> Tensor:
         exact = torch.promote_types(dtype, torch.float32)
-        # What a gradient is wanted for; zeros where there is no row.
+        # Allocate the requested gradients; they stay zero without rows.
         by = [
             torch.zeros_like(tensor, dtype=exact) if learn and tensor is not None and wanted else None
             for tensor, wanted in zip((states, weight, bias), ctx.needs_input_grad[:3], strict=True)
@@ -133,13 +133,13 @@ class _SummedNll(torch.autograd.Function):
 
 
 def _nll(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """-log softmax(logits)[target] [n], and the log of the sum of exponentials [n]."""
+    """Return -log softmax(logits)[target] [n], and the log of the sum of exponentials [n]."""
     norm = logits.logsumexp(dim=-1)
     return norm - logits.gather(1, targets[:, None])[:, 0], norm
 
 
 def _by_logits(changed: Tensor, norm: Tensor, targets: Tensor, scale: Tensor | None, change: LogitChange) -> Tensor:
-    """Gradient [n, V] of Σ scale · nll by the logits before the change; takes the place of `changed`."""
+    """Return the gradient [n, V] of Σ scale · nll by the logits before the change; overwrites `changed`."""
     slope = change.slope(changed)
     gradient = changed.sub_(norm[:, None]).exp_()
     gradient[torch.arange(len(targets), device=targets.device), targets] -= 1
@@ -174,18 +174,18 @@ def use_chunked_loss(model: PreTrainedModel, *, chunk: int | None = None) -> Non
         loss = Σ weights_t · -log P(label_t) / num_items_in_batch
 
     a float32 scalar (float64 for a float64 model). `weights` float32 [B, T], which LongAlign's loss weighting needs, is
-    1 where it is not given; without `num_items_in_batch` the number of labels in this batch divides. No label at all
-    gives a loss of 0 with gradients of 0 for every parameter. Without `labels` the model is what it was.
+    1 by default; without `num_items_in_batch` the sum is divided by the number of labels in this batch. Without any
+    label, the loss is 0 with gradients of 0 for every parameter. Without `labels` the model is unchanged.
 
-    Tied embeddings, a bias, frozen or not, Gemma's final soft cap and the logit scales of Granite and Cohere are known.
+    It supports tied embeddings, a bias, frozen or not, Gemma's final soft cap, and Granite's and Cohere's logit scales.
 
     Args:
         model: a causal language model of transformers, or one about to be wrapped by peft, DDP or DeepSpeed.
         chunk: rows of logits that exist at a time; None: as many as the device handles well.
 
     Raises:
-        GateauError: the model does something else with its logits or adds to the loss, or its output layer is no plain
-            linear one. Under ZeRO-3 all ranks must call this: it tries the model on a few tokens.
+        GateauError: the model changes its logits in another way or adds to the loss, or its output layer is not a plain
+            linear one. Under ZeRO-3 all ranks must call this: it probes the model on a few tokens.
     """
     assert chunk is None or chunk > 0
     head = model.get_output_embeddings()
@@ -214,7 +214,7 @@ def _forward(
     num_items_in_batch: Tensor | int | None = None,
     **kwargs: Any,
 ) -> Any:
-    """In the place of the model's own forward."""
+    """Replace the model's own forward."""
     if labels is None:
         return type(self).forward(self, input_ids=input_ids, **kwargs)
     head = self.get_output_embeddings()
@@ -245,14 +245,14 @@ def _head_forward(
     change: LogitChange,
     chunk: int | None,
 ) -> Tensor:
-    """In the place of the output layer's own forward: with targets, the summed loss instead of the logits."""
+    """Replace the output layer's own forward: with targets, return the summed loss instead of the logits."""
     if targets is None:
         return type(self).forward(self, states)
     return summed_nll(states, self.weight, self.bias, targets, weights, change=change, chunk=chunk)
 
 
 def _logit_change(model: PreTrainedModel) -> LogitChange:
-    """What the model's configuration says about its logits."""
+    """Return the change of logits that the model's configuration declares."""
     config = model.config.get_text_config(decoder=True)
     scale = 1.0
     if isinstance(divisor := getattr(config, "logits_scaling", None), float | int):  # Granite
@@ -263,14 +263,14 @@ def _logit_change(model: PreTrainedModel) -> LogitChange:
 
 
 def _why_not(model: PreTrainedModel) -> str | None:
-    """Why the loss is not that of the model's own forward; None: it is."""
+    """Return why the loss is not that of the model's own forward; None if it is."""
     ids = probe_ids(model, _PROBE)[None]
     borders = torch.tensor([0, _PROBE], dtype=torch.int32, device=ids.device)
     batch = {"input_ids": ids, "cu_seq_lens_q": borders, "cu_seq_lens_k": borders, "use_cache": False}
     batch["labels"] = torch.where(torch.arange(_PROBE, device=ids.device) % 3 == 0, IGNORED, ids)
     with probing(model):
         largest = float(type(model).forward(model, **batch).logits.abs().max())
-        for scale in (1.0, _LARGE / max(largest, 1e-3)):  # the second: what a random model's small logits do not show
+        for scale in (1.0, _LARGE / max(largest, 1e-3)):  # the second: effects that small random logits hide
             with _scaled_states(model, scale):
                 own, ours = (
                     float(forward(**batch, num_items_in_batch=_PROBE).loss)

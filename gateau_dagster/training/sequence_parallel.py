@@ -1,9 +1,9 @@
-"""Ulysses sequence parallelism: ranks share each sequence, a part of its tokens and, in the attention, of its heads.
+"""Ulysses sequence parallelism: ranks share each sequence, by its tokens and, in the attention, by its heads.
 
 DeepSpeed exchanges tokens against heads around the attention (Jacobs et al. 2023, arXiv 2309.14509), through
-accelerate's ParallelismConfig. Its own data loader deals out batches in another order, in which a training cannot be
-resumed; here each rank reads the batch of its group and keeps its part. The loss is summed over the parts, and divided
-once by the count of the whole global batch: exact with several passes per step as well.
+accelerate's ParallelismConfig. Its own data loader distributes batches in another order, in which a training cannot be
+resumed. Here each rank reads the batch of its group and keeps its part. The loss is summed over the parts, and divided
+once by the count of the whole global batch, so it is exact with several passes per step, too.
 """
 
 from dataclasses import dataclass
@@ -25,10 +25,11 @@ ATTENTION = "sdpa"
 
 
 def parallelism(*, size: int, processes: int, deepspeed: dict[str, Any] | None) -> Any:
-    """accelerate's configuration: `size` ranks share a sequence, `processes` run in all, by DeepSpeed's `deepspeed`.
+    """Return accelerate's configuration: `size` ranks share a sequence, of `processes` in all, by DeepSpeed's
+    `deepspeed`.
 
     Raises:
-        GateauError: DeepSpeed would scale the gradient otherwise than `ResponseTrainer` makes up for.
+        GateauError: DeepSpeed would scale the gradient differently than `ResponseTrainer` compensates for.
     """
     from accelerate.parallelism_config import ParallelismConfig
     from accelerate.utils import DeepSpeedSequenceParallelConfig
@@ -43,7 +44,8 @@ def parallelism(*, size: int, processes: int, deepspeed: dict[str, Any] | None) 
 
 
 class SharedRows(Dataset[list[TrainingDocument]]):
-    """The rows as the Trainer deals out batches to ranks: each batch once for every rank of a group."""
+    """The rows in the order in which the Trainer distributes batches to ranks: each batch once for every rank of a
+    group."""
 
     def __init__(self, rows: MixRows, *, size: int, rows_per_batch: int) -> None:
         self._rows, self._size, self._per_batch = rows, size, rows_per_batch
@@ -65,9 +67,10 @@ class PartOfSequence:
     size: int
 
     def __call__(self, rows: Rows) -> Batch:
-        """`input_ids`, `position_ids`, `shift_labels` int64 [batch, tokens of a part], `row`, and `shift_weights`.
+        """Return `input_ids`, `position_ids`, `shift_labels` int64 [batch, tokens of a part], `row`, and
+        `shift_weights`.
 
-        Token t of a part is trained by shift_labels t, the token that follows it, be it of the next part.
+        Token t of a part is trained with shift_labels t, the next token, even if that is in the next part.
         """
         batch = self.whole(rows)
         ids = batch["input_ids"]
@@ -90,11 +93,11 @@ def _longer(values: Tensor, missing: int, fill: float) -> Tensor:
 
 
 def share_sequences(model: PreTrainedModel, *, size: int) -> None:
-    """Let `model`, after `use_chunked_loss`, return the loss of a part of each sequence, labels shifted already.
+    """Let `model`, after `use_chunked_loss`, return the loss of a part of each sequence, with shifted labels.
 
     Raises:
-        GateauError: its heads cannot be shared out, its attention is not plainly causal (the exchange drops masks), or
-            a trial shows that a part of a sequence does not come out as in the whole.
+        GateauError: its heads cannot be split, its attention is not plainly causal (the exchange drops masks), or a
+            trial shows that a part of a sequence does not come out as in the whole.
     """
     name = type(model).__name__
     check_heads(model.config, size, name=name)
@@ -115,7 +118,7 @@ def _forward(
     num_items_in_batch: Tensor,
     shift_weights: Tensor | None = None,
 ) -> Any:
-    """In the place of the model's own forward."""
+    """Replace the model's own forward."""
     states = self.base_model(
         input_ids=input_ids, position_ids=position_ids, use_cache=False, return_dict=True
     ).last_hidden_state
@@ -131,7 +134,7 @@ def _forward(
 
 
 def trained_items(batches: list[Batch], *, by_weight: bool = True) -> Tensor:
-    """Of this rank's parts: the number of trained tokens, or `by_weight` the sum of the weights that they have."""
+    """Return the number of trained tokens of this rank's parts, or with `by_weight` the sum of their weights."""
     found = [
         (batch["shift_labels"] != IGNORED).sum()
         if "shift_weights" not in batch or not by_weight
@@ -142,5 +145,5 @@ def trained_items(batches: list[Batch], *, by_weight: bool = True) -> Tensor:
 
 
 def part_of(arguments: TrainingArguments, size: int) -> int:
-    """This rank's part: ranks of a group are neighbours."""
+    """Return this rank's part: ranks of a group are neighbours."""
     return arguments.process_index % size

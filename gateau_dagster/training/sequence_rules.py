@@ -1,4 +1,4 @@
-"""Which trainings may share a sequence among ranks, as far as DeepSpeed's file and the model's config.json tell."""
+"""Decide from DeepSpeed's file and the model's config.json which trainings may share a sequence among ranks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def check_sharding(deepspeed: dict[str, Any] | None) -> None:
-    """Raises GateauError where DeepSpeed would scale the gradient otherwise than `ResponseTrainer` makes up for."""
+    """Raise GateauError if DeepSpeed would scale the gradient differently than `ResponseTrainer` compensates for."""
     zero = (deepspeed or {}).get("zero_optimization", {})
     if zero.get("stage", 0) == 0 or not zero.get("reduce_scatter", True):
         raise GateauError(
@@ -21,7 +21,7 @@ def check_sharding(deepspeed: dict[str, Any] | None) -> None:
 
 
 def check_heads(model_config: PreTrainedConfig, size: int, *, name: str) -> None:
-    """Whether `size` ranks can share out the heads of a model whose attention is plainly causal.
+    """Check that `size` ranks can split the heads of a model whose attention is plainly causal.
 
     Raises:
         GateauError: they cannot, or some layers do not see the whole sequence (the exchange of heads drops masks).
@@ -47,7 +47,7 @@ def check_heads(model_config: PreTrainedConfig, size: int, *, name: str) -> None
 
 
 def unsupported(model_config: PreTrainedConfig, name: str, reason: str) -> GateauError:
-    """What to say of a model, which `name` names, that cannot be trained so."""
+    """Return the error for a model, named `name`, that cannot be trained this way."""
     return GateauError(
         f"training.sequence_parallel: {name} (model type {model_config.model_type}) cannot be trained by ranks that "
         f"share a sequence: {reason}. Set it to 1."

@@ -1,4 +1,4 @@
-"""Everything one training needs, in one JSON file: the training runs in processes of its own."""
+"""Store everything one training needs in one JSON file, because the training runs in separate processes."""
 
 import json
 from dataclasses import asdict, dataclass, field
@@ -14,10 +14,10 @@ from gateau_dagster.storage.files import replace_text
 # Raise it when the same mix and settings train another model.
 CODE_VERSION = "3"
 
-# They change how often work is saved or shown, not the weights.
+# Settings that change how often work is saved or shown, not the weights.
 _OPERATIONAL = {
     *{"save_steps", "enabled", "deepspeed", "gradient_checkpointing", "preset", "launcher", "hostfile", "report_to"},
-    *{"sequences_per_step", "tokens_per_step"},  # the passes that they ask for count
+    *{"sequences_per_step", "tokens_per_step"},  # the resulting passes count
     *{"mix", "truncation"},  # the mix itself counts
 }
 
@@ -46,23 +46,26 @@ class TrainingSpec:
 
     @property
     def log(self) -> Path:
-        """Metrics, one JSON object a line and a step."""
+        """Return the path of the metrics, one JSON object per line and step."""
         return self.work / "metrics.jsonl"
 
     @property
     def failure(self) -> Path:
-        """Why the last attempt ended, one line, written by whichever rank failed."""
+        """Return the path of the reason why the last attempt ended, one line, written by the rank that failed."""
         return self.work / "failure.txt"
 
     @property
     def side_by_side(self) -> bool:
-        """Whether a batch is one row of documents without padding. Skipped positions ask for it as well: transformers'
-        own attention takes a skip for the border of a document."""
+        """Return whether a batch is one row of documents without padding.
+
+        Skipped positions need it, too: transformers' own attention takes a skip for the border of a document.
+        """
         return self.training.batching == "packed" or self.training.skip is not None
 
     @property
     def resume_key(self) -> str:
-        """Two attempts with the same key continue one another: same result wanted, same number and kind of ranks."""
+        """Return the key of attempts that continue one another: same result requested, same number and kind of
+        ranks."""
         training = self.training.model_dump(mode="json", exclude=_OPERATIONAL)
         passes = self.training.passes_per_step
         base = [self.base_model, self.revision, self.rope_theta, self.template, self.deepspeed, passes]
@@ -82,7 +85,7 @@ class TrainingSpec:
         """Read what `save` wrote.
 
         Raises:
-            GateauError: there is no such file, or it is no specification.
+            GateauError: there is no such file, or it is not a specification.
         """
         try:
             content = json.loads(path.read_text(encoding="utf-8"))

@@ -1,4 +1,5 @@
-"""What a homologous model is trained on: long and short texts by their shares of tokens, every token with loss."""
+"""Build the mix that a homologous model trains on: long and short texts by shares of tokens, with loss on every
+token."""
 
 from __future__ import annotations
 
@@ -21,14 +22,17 @@ from gateau_dagster.training.training_mix import rejected_table
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-# Raise it when the same texts come to another mix.
+# Raise it when the same texts give another mix.
 CODE_VERSION = "3"
 
 
 @dataclass(frozen=True, kw_only=True)
 class TextMix:
-    """What came of `given` texts: `mix` (tables.TRAINING_MIX), `rejected` (tables.REJECTED), and `epochs` of each
-    origin: its tokens in the mix over those that its drawn texts hold, above 1 where texts are repeated."""
+    """The result for `given` texts: `mix` (tables.TRAINING_MIX), `rejected` (tables.REJECTED), and `epochs` of each
+    origin.
+
+    Epochs are its tokens in the mix over those of its drawn texts, above 1 if texts are repeated.
+    """
 
     mix: pl.DataFrame
     rejected: pl.DataFrame
@@ -39,11 +43,11 @@ class TextMix:
 def build_text_mix(
     long: TextSource, short: TextSource | None, tokenizer: PreTrainedTokenizerBase, *, options: HomologousOptions
 ) -> TextMix:
-    """Draws, tokenises, cuts and shuffles; a function of the texts, `options` and the tokenizer.
+    """Draw, tokenise, cut and shuffle texts; the result depends only on the texts, `options` and the tokenizer.
 
-    `options.long_share` of `options.tokens` are of long texts, exactly (but for a token that would stand alone): the
-    last text of each origin is cut, and where there are too few, they are repeated. Documents are kept apart by the
-    batching. Without `options.tokens` the origin with too few tokens for its share decides how many there are.
+    `options.long_share` of `options.tokens` are from long texts, exactly (except for a token that would be alone). The
+    last text of each origin is cut, and if there are too few, they are repeated. The batching keeps documents apart.
+    Without `options.tokens`, the origin with too few tokens for its share decides the number.
 
     Raises:
         GateauError: an origin has no text that can be trained on, or a file cannot be reached or changes meanwhile.
@@ -69,7 +73,7 @@ def build_text_mix(
 
 
 def _filled(pieces: Sequence[Piece], tokens: int) -> list[tuple[Piece, int]]:
-    """Pieces with their round, from the front and round after round, of `tokens` tokens in all; the last one is cut."""
+    """Return pieces with their round, repeated in order up to `tokens` tokens in all; the last one is cut."""
     found: list[tuple[Piece, int]] = []
     for turn in count():
         for piece in pieces:
@@ -82,7 +86,7 @@ def _filled(pieces: Sequence[Piece], tokens: int) -> list[tuple[Piece, int]]:
 
 
 def _table(filled: dict[str, list[tuple[Piece, int]]], seed: int) -> pl.DataFrame:
-    """Shuffled by the names, so that a text that is there again stands in another place."""
+    """Return the pieces shuffled by name and round, so that a repeated text gets another place."""
     rows = [(origin, piece, turn) for origin, pieces in filled.items() for piece, turn in pieces]
     places = [(f"{origin} text", f"{piece.name}/{turn}" if turn else piece.name) for origin, piece, turn in rows]
     ordered = [rows[at] for at in mix_order(places, seed)]
@@ -101,7 +105,7 @@ def _table(filled: dict[str, list[tuple[Piece, int]]], seed: int) -> pl.DataFram
 
 
 def _labels(ids: np.ndarray) -> np.ndarray:
-    """Every token but the first, which none comes before."""
+    """Return a label for every token but the first, which no token precedes."""
     labels = ids.copy()
     labels[0] = IGNORED
     return labels

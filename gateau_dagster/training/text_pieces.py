@@ -1,4 +1,4 @@
-"""Long texts as sequences to train on: whole where they fit, cut one after the other where they do not."""
+"""Turn long texts into sequences to train on: whole if they fit, otherwise cut one after the other."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ _CHARACTERS_A_TOKEN = 4.0
 
 @dataclass(frozen=True, kw_only=True)
 class Piece:
-    """A sequence: `input_ids` int32 [n], n >= 2. truncated_tokens: how many were cut off to meet a number of tokens."""
+    """A sequence: `input_ids` int32 [n], n >= 2. truncated_tokens: how many were cut off to reach a number of
+    tokens."""
 
     name: str
     source: str
@@ -34,14 +35,16 @@ class Piece:
     truncated_tokens: int = 0
 
     def cut(self, length: int) -> Piece:
-        """Its first `length` tokens."""
+        """Return the first `length` tokens."""
         dropped = len(self.input_ids) - length
         return replace(self, input_ids=self.input_ids[:length], truncated_tokens=self.truncated_tokens + dropped)
 
 
 def pieces_of(text: CorpusText, tokenizer: PreTrainedTokenizerBase, *, length: int) -> list[Piece]:
-    """The text's sequences, of `length` tokens but for the last. Each begins with bos, as every prompt does, for the
-    model reads it on its own; eos follows the text's end, where it has room. A tokenizer may lack either.
+    """Return the text's sequences, of `length` tokens except for the last.
+
+    Each begins with bos, as every prompt does, because the model reads it on its own. eos follows the text's end if it
+    has room. A tokenizer may lack either.
 
     Raises:
         UnscorableSampleError: it has no tokens, or cannot be tokenised.
@@ -51,7 +54,7 @@ def pieces_of(text: CorpusText, tokenizer: PreTrainedTokenizerBase, *, length: i
     )
     tokens = encode(tokenizer, text.text)
     body, room = tokens + eos, length - len(bos)
-    # No sequence of eos alone, and none of one token, which nothing comes before.
+    # Make no sequence of eos alone, and none of one token, which no token precedes.
     starts = [start for start in range(0, len(tokens), room) if len(bos) + len(body) - start >= 2]
     if not starts:
         raise UnscorableSampleError("the text has no tokens to learn")
@@ -65,10 +68,10 @@ def pieces_of(text: CorpusText, tokenizer: PreTrainedTokenizerBase, *, length: i
 
 @dataclass(kw_only=True)
 class TextSource:
-    """Texts of one origin: reads them, draws them by lot, tokenises what is drawn.
+    """The texts of one origin, which it reads, draws at random and tokenises.
 
-    least_tokens: of a text; shorter ones are rejected. rejected: filled while texts are read. given: how many texts
-    there were, with those that are rejected, once they are drawn.
+    least_tokens: of a text; shorter ones are rejected. rejected: filled while texts are read. given: the number of
+    texts, including rejected ones, once they are drawn.
     """
 
     origin: Origin
@@ -80,12 +83,12 @@ class TextSource:
     given: int = 0
 
     def draw(self, tokenizer: PreTrainedTokenizerBase, *, length: int, tokens: int | None, seed: int) -> list[Piece]:
-        """Pieces of texts in random order, of at least `tokens` tokens in all if the texts have so many (None: all).
+        """Return pieces of texts in random order, at least `tokens` tokens in all if the texts suffice (None: all).
 
-        The order of the texts is that of a hash of seed and name: another text changes no other's place. The files are
-        read once to know the texts, and again for those that are drawn; few more are tokenised than are needed.
+        A hash of seed and name orders the texts, so another text does not move others. The files are read once to list
+        the texts, and again for those that are drawn; few more are tokenised than needed.
 
-        Raises GateauError where a text is another one when it is read again.
+        Raises GateauError if a text has changed when it is read again.
         """
         known = [_Known(name=text.name, file=text.file, record=text.record, characters=len(text.text)) for text in self]
         self.given = len(known) + len(self.rejected)
@@ -103,7 +106,7 @@ class TextSource:
         return found
 
     def __iter__(self) -> Iterator[CorpusText]:
-        """All texts, in the files' order; forgets the rejects of an earlier reading."""
+        """Yield all texts, in the files' order, after clearing the rejects of an earlier reading."""
         self.rejected.clear()
         yield from self._texts(None)
 
@@ -118,7 +121,7 @@ class TextSource:
     def _tokenised(
         self, part: Sequence[_Known], tokenizer: PreTrainedTokenizerBase, length: int
     ) -> dict[str, list[Piece]]:
-        """The pieces of these texts by name; one that cannot be used is rejected and has none."""
+        """Return the pieces of these texts by name; an unusable text is rejected and has none."""
         wanted: dict[int, set[int]] = {}
         for each in part:
             wanted.setdefault(each.file, set()).add(each.record)
@@ -142,7 +145,7 @@ class TextSource:
 
     @property
     def option(self) -> str:
-        """Where the configuration names its files."""
+        """Return the configuration key of its files."""
         return "texts" if self.origin == "long" else "short_texts"
 
     def _pieces(self, text: CorpusText, tokenizer: PreTrainedTokenizerBase, length: int) -> list[Piece]:
@@ -155,7 +158,7 @@ class TextSource:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Known:
-    """A text without its text."""
+    """A text's place and length, without its content."""
 
     name: str
     file: int
@@ -164,7 +167,7 @@ class _Known:
 
 
 def _first_of(waiting: Sequence[_Known], characters: float | None) -> list[_Known]:
-    """Texts from the front with so many characters in all, one at least; all of them for None."""
+    """Return texts from the front with this many characters in all, at least one; all of them for None."""
     if characters is None:
         return list(waiting)
     sums = accumulate(each.characters for each in waiting)

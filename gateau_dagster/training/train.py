@@ -1,9 +1,9 @@
-"""One training from its specification to its output folder, resumed where the last attempt left a complete checkpoint.
+"""Run one training from its specification to its output folder, resuming from the last complete checkpoint.
 
-Hugging Face Trainer, with DeepSpeed where the specification has its configuration; every rank calls `train`.
+It uses the Hugging Face Trainer, with DeepSpeed if the specification has its configuration; every rank calls `train`.
 
 Precision: master weights are float32. On one process or with plain data parallelism, `bfloat16` and `float16` are
-autocast, on CPU (bfloat16 only) as on GPU; under DeepSpeed the model itself is in that type and the optimiser holds the
+autocast, on CPU (bfloat16 only) as on GPU. Under DeepSpeed the model itself has that type and the optimiser holds the
 float32 master weights. `float16` needs a GPU.
 """
 
@@ -40,9 +40,9 @@ from gateau_dagster.training.spec import TrainingSpec
 from gateau_dagster.training.trainer import ResponseTrainer, TrainingCallback, barrier
 
 _log = logging.getLogger(__name__)
-# Norms, rotary embedding and feed-forward layers. Liger's losses would take the place of ours, which knows weights.
+# Norms, rotary embedding and feed-forward layers. Liger's losses would replace ours, which supports weights.
 _LIGER = {"cross_entropy": False, "fused_linear_cross_entropy": False}
-# Every step reaches the log as it is; nothing else is printed.
+# Every step reaches the log unchanged; nothing else is printed.
 _SAYS_LITTLE: dict[str, Any] = {
     "logging_steps": 1,
     "logging_nan_inf_filter": False,
@@ -53,20 +53,20 @@ _SAYS_LITTLE: dict[str, Any] = {
 
 
 def train(spec: TrainingSpec, report: Report, *, cpu: bool = False, say: Callable[[str], None] = _log.warning) -> None:
-    """Train, or go on training; nothing is done if the output folder already holds this training's result.
+    """Train, or resume training; do nothing if the output folder already holds this training's result.
 
     Args:
         spec: the training; its `training.processes` must be the number of ranks.
         report: called on rank 0 after each step with the metrics of `StepLog`.
-        cpu: train on the CPU even where there is a GPU.
-        say: told what was found damaged.
+        cpu: train on the CPU even if there is a GPU.
+        say: receives reports of damage.
 
     Raises:
         GateauError: the mix, the base model or the settings cannot be used, the loss is not finite, or a save failed.
     """
     if is_finished(spec):
         if os.environ.get("RANK", "0") == "0":
-            checkpoints.discard_all(spec.work)  # what a kill between the last write and the clean-up left
+            checkpoints.discard_all(spec.work)  # remains of a kill between the last write and the clean-up
         return
     check_ranks(spec.training, ranks=int(os.environ.get("WORLD_SIZE", "1")))
     check_packages(spec.training)
@@ -75,7 +75,7 @@ def train(spec: TrainingSpec, report: Report, *, cpu: bool = False, say: Callabl
     mix = read_mix(spec.mix, weighted=spec.training.loss == "longce")
     plan = plan_of(spec, mix)
     rows = MixRows(mix, plan, skip=spec.training.skip, seed=spec.training.seed)
-    # First the arguments: they start the process group, and ZeRO-3 must be known before the model is loaded.
+    # Create the arguments first: they start the process group, and ZeRO-3 must be known before the model is loaded.
     arguments = training_arguments(spec, steps=plan.steps, cpu=cpu)
     if spec.deepspeed is not None and arguments.use_cpu:
         join_by_gloo()
@@ -92,9 +92,9 @@ def train(spec: TrainingSpec, report: Report, *, cpu: bool = False, say: Callabl
 
 
 def plan_of(spec: TrainingSpec, mix: pl.DataFrame) -> BatchPlan:
-    """The plan of all batches: the same on every rank and in every attempt, for it depends on mix and settings only."""
+    """Return the plan of all batches: the same on every rank and in every attempt, from mix and settings only."""
     training = spec.training
-    # The lengths alone are sorted: the whole mix in order would be a second copy of it.
+    # Sort the lengths only: sorting the whole mix would copy it.
     lengths = mix.select("position", pl.col("input_ids").list.len()).sort("position")["input_ids"]
     return plan_batches(
         lengths.to_list(),
@@ -117,10 +117,10 @@ def make_trainer(
     arguments: TrainingArguments,
     rows: MixRows,
 ) -> ResponseTrainer:
-    """The trainer of `rows` as the specification asks: changes the model's loss and attention, and adds adapters to it.
+    """Return the trainer of `rows` for the specification: changes the model's loss and attention, and adds adapters.
 
     Raises:
-        GateauError: the model cannot be trained so.
+        GateauError: the model cannot be trained this way.
     """
     training = spec.training
     weighted = training.loss != "token"
@@ -147,7 +147,7 @@ def make_trainer(
 
 
 def read_mix(path: Path, *, weighted: bool = False) -> pl.DataFrame:
-    """The training mix (`tables.TRAINING_MIX`, or `weighted` `tables.WEIGHTED_MIX`).
+    """Read the training mix (`tables.TRAINING_MIX`, or with `weighted` `tables.WEIGHTED_MIX`).
 
     Raises:
         GateauError: it cannot be read, lacks a column, or is empty.
@@ -162,7 +162,8 @@ def read_mix(path: Path, *, weighted: bool = False) -> pl.DataFrame:
 
 
 def _prepare(spec: TrainingSpec, plan: BatchPlan, *, rank: int, say: Callable[[str], None]) -> Path | None:
-    """The checkpoint to go on from, the same on all ranks: rank 0 cleans up and stores the plan, then all look."""
+    """Return the checkpoint to resume from, the same on all ranks: rank 0 cleans up and stores the plan, then all
+    look."""
     if rank == 0:
         resumed = checkpoints.prepare_work(spec.work, spec.resume_key, say)
         write_plan(plan, spec.work / PLAN_NAME)
@@ -179,7 +180,8 @@ def _parallelism(spec: TrainingSpec) -> Any:
 
 
 def training_arguments(spec: TrainingSpec, *, steps: int, cpu: bool = False) -> TrainingArguments:
-    """The Trainer's arguments for `steps` optimiser steps over the laid-out epochs, in order; `cpu` as for `train`."""
+    """Return the Trainer's arguments for `steps` optimiser steps over the planned epochs, in order; `cpu` as for
+    `train`."""
     training = spec.training
     arguments = TrainingArguments(
         output_dir=str(spec.work),
@@ -201,7 +203,7 @@ def training_arguments(spec: TrainingSpec, *, steps: int, cpu: bool = False) -> 
         average_tokens_across_devices=True,
         save_strategy="steps",
         save_steps=training.save_steps,
-        save_total_limit=None,  # `checkpoints.mark_complete` removes the old ones, never before the new one is complete
+        save_total_limit=None,  # `checkpoints.mark_complete` removes old ones, never before the new one is complete
         report_to=list(training.report_to),
         use_liger_kernel=training.liger,
         liger_kernel_config=_LIGER if training.liger else None,
@@ -230,7 +232,7 @@ def _schedule(training: TrainingConfig) -> dict[str, Any]:
     if training.scheduler == "cosine" and lowest > 0:
         return {"lr_scheduler_type": "cosine_with_min_lr", "lr_scheduler_kwargs": {"min_lr_rate": lowest}}
     if training.scheduler == "constant" and training.warmup_ratio > 0:
-        return {"lr_scheduler_type": "constant_with_warmup"}  # transformers' `constant` knows no warm-up
+        return {"lr_scheduler_type": "constant_with_warmup"}  # transformers' `constant` has no warm-up
     return {"lr_scheduler_type": training.scheduler}
 
 

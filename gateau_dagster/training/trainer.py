@@ -1,4 +1,4 @@
-"""The Hugging Face Trainer with what it lacks: readable failures, complete checkpoints, figures a step."""
+"""Extend the Hugging Face Trainer with readable failures, complete checkpoints and figures per step."""
 
 import math
 from pathlib import Path
@@ -23,16 +23,17 @@ from gateau_dagster.training.used_settings import SETTINGS_NAME, used_settings, 
 
 
 def barrier() -> None:
-    """Wait for every rank; nothing to do in one process."""
+    """Wait for every rank; do nothing in one process."""
     if dist.is_available() and dist.is_initialized():
         dist.barrier()
 
 
 class ResponseTrainer(Trainer):
-    """Loss over the response tokens of the whole global batch. Stops at a loss that is not finite, naming samples.
+    """Trainer with a loss over the response tokens of the whole global batch. Stops at a loss that is not finite,
+    naming samples.
 
-    The Trainer hands the number of labelled tokens of a step, over all ranks and accumulated passes, to the model,
-    whose summed loss is divided by it. Where a batch has `weights`, their sum takes its place, except for the mix's own
+    The Trainer passes the number of labelled tokens of a step, over all ranks and accumulated passes, to the model,
+    which divides its summed loss by it. If a batch has `weights`, their sum is used instead, except for the mix's own
     weights of tokens (LongCE), which are not normalised.
     """
 
@@ -40,7 +41,7 @@ class ResponseTrainer(Trainer):
         super().__init__(**arguments)
         if self.get_sp_size() > 1:
             self.loss_is_scaled_for_ga = True
-            # Every rank of a group has its part of the batch already.
+            # Every rank of a group already has its part of the batch.
             self.accelerator.deepspeed_ulysses_dl_adapter = _as_it_is  # pyright: ignore[reportAttributeAccessIssue]
 
     def _get_dataloader(self, dataset: Dataset[Any], *arguments: Any, **options: Any) -> DataLoader[Any]:
@@ -68,7 +69,7 @@ class ResponseTrainer(Trainer):
         return_outputs: bool = False,
         num_items_in_batch: torch.Tensor | int | None = None,
     ) -> Any:
-        """As the Trainer's, after taking the row numbers out of the batch.
+        """Compute the Trainer's loss after removing the row numbers from the batch.
 
         Raises:
             GateauError: the loss is NaN or infinite.
@@ -88,10 +89,11 @@ class ResponseTrainer(Trainer):
         return loss
 
     def _loss_of_part(self, loss: torch.Tensor) -> torch.Tensor:
-        """Its value times the number of ranks, over which the Trainer shows the mean, and its gradient times what
-        DeepSpeed divides the sum over ranks by: both then are those of the sum over all parts.
+        """Scale the loss of a part so that value and gradient are those of the sum over all parts.
 
-        ZeRO-3 divides by the number of ranks, the stages below it by that of groups (seen in DeepSpeed 0.19.8).
+        The value is multiplied by the number of ranks, because the Trainer shows the mean over them. The gradient is
+        multiplied by DeepSpeed's divisor of the sum over ranks. ZeRO-3 divides by the number of ranks, the stages below
+        it by the number of groups (seen in DeepSpeed 0.19.8).
         """
         ranks = self.args.world_size
         engine: Any = self.deepspeed
@@ -106,12 +108,12 @@ class ResponseTrainer(Trainer):
 
 
 def _as_it_is(dataloader: Any, _: Any) -> Any:
-    """In the place of a data loader that shares out whole batches."""
+    """Return a data loader unchanged, instead of one that distributes whole batches."""
     return dataloader
 
 
 def unstable(figure: str, value: float, step: int, sample_ids: list[str]) -> GateauError:
-    """The message for a training that has come apart."""
+    """Return the error for a training that has diverged."""
     return GateauError(
         f"the {figure} is {value} at step {step}; the batch's samples: {', '.join(sample_ids)}. "
         "Look at these samples, lower training.learning_rate, or use dtype bfloat16 or float32."
@@ -127,7 +129,7 @@ class TrainingCallback(TrainerCallback):
         self._spec, self._trainer, self._plan, self._rows, self._log = spec, trainer, plan, rows, log
 
     def on_train_begin(self, args: TrainingArguments, _: TrainerState, __: TrainerControl, **kwargs: Any) -> None:
-        """Write down what is really used.
+        """Record the settings that are really used.
 
         Raises:
             GateauError: Liger has no kernels for this model.
@@ -162,7 +164,7 @@ class TrainingCallback(TrainerCallback):
                 self._log.record(state.global_step, loss=logs["loss"], learning_rate=rate, grad_norm=norm)
 
     def on_save(self, args: TrainingArguments, state: TrainerState, _: TrainerControl, **__: Any) -> None:
-        """All ranks have written their part: now, and only now, the checkpoint counts."""
+        """Mark the checkpoint as complete, but only after all ranks have written their part."""
         barrier()
         if args.process_index == 0:
             prove_leases()

@@ -1,4 +1,5 @@
-"""The training mix: selected long samples and short conversations, tokenised and in training order, and its figures."""
+"""Build the training mix: selected long samples and short conversations, tokenised and in training order, with
+figures."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ from gateau_dagster.training.mix_sources import Origin, wanted_samples
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-# Raise it when the same samples come to another mix.
+# Raise it when the same samples give another mix.
 CODE_VERSION = "6"
 
 _SAMPLE_FIELDS = ("sample_id", "source", "context", "instruction", "response")
@@ -43,21 +44,21 @@ def build_training_mix(
     """Tokenise and shuffle. The order depends on `training.seed` and the ids only.
 
     Args:
-        selected: `tables.SELECTED_SUBSET`; without `rank` where `training.mix` uses all of it.
-        short: `tables.SHORT_CHAT_MIX`, or None for long samples alone.
+        selected: `tables.SELECTED_SUBSET`; without `rank` if `training.mix` uses all of it.
+        short: `tables.SHORT_CHAT_MIX`, or None for long samples only.
         tokenizer: of the model that is trained.
         training: gives `max_length`, `truncation`, `seed` and `mix`.
         template: as in scoring, `gateau` or `chat`.
         progress: in samples.
-        longce: weighs the tokens of long samples, where `training.loss` asks for it.
+        longce: weighs the tokens of long samples, if `training.loss` is longce.
 
     Returns:
-        The mix (`tables.TRAINING_MIX`, with `longce` `tables.WEIGHTED_MIX`), where a sample of weight 2 has two rows,
-        and the rejected samples (`tables.REJECTED`). What `training.mix` leaves out is in neither.
+        The mix (`tables.TRAINING_MIX`, with `longce` `tables.WEIGHTED_MIX`), in which a sample of weight 2 has two
+        rows, and the rejected samples (`tables.REJECTED`). Samples that `training.mix` leaves out are in neither.
 
     Raises:
         GateauError: no sequence is left, `training.mix` names a source that no sample is from, the tokenizer has no
-            usable chat template, or `longce` knows other tokens than are trained.
+            usable chat template, or `longce` has weights for other tokens than the trained ones.
     """
     wanted = wanted_samples(selected, short, mix=training.mix, seed=training.seed)
     total = sum(table.height for table in wanted.values())
@@ -83,12 +84,12 @@ def _empty(rejects: Sequence[Reject]) -> str:
 
 
 def rejected_table(rejects: Sequence[Reject]) -> pl.DataFrame:
-    """Samples that are not in a mix, as `tables.REJECTED`, in their order."""
+    """Return samples that are not in a mix as `tables.REJECTED`, in their order."""
     return pl.DataFrame([(each.sample_id, each.reason) for each in rejects], schema(REJECTED), orient="row")
 
 
 def _in_order(taken: Sequence[tuple[Row, int]], seed: int) -> pl.DataFrame:
-    """The shuffled mix. Every copy has a place of its own; the first has the sample's, whatever its weight."""
+    """Return the shuffled mix. Every copy has a place of its own; the first has the sample's, whatever its weight."""
     rows = [(row, copy) for row, copies in taken for copy in range(copies)]
     places = [(row["origin"], f"{row['sample_id']}/{copy}" if copy else row["sample_id"]) for row, copy in rows]
     ordered = [rows[index][0] for index in mix_order(places, seed)]
@@ -104,7 +105,7 @@ def _rows(
     template: Template,
     longce: LongCE | None,
 ) -> Iterator[tuple[Row | Reject, int]]:
-    """The mix's row of each sample, or why there is none, and how often it is wanted."""
+    """Yield the mix's row of each sample, or why it has none, with its number of copies."""
     for origin, table in wanted.items():
         for sample in table.iter_rows(named=True):
             try:
@@ -161,8 +162,11 @@ def _sample(row: Mapping[str, Any]) -> Sample:
 
 
 def mix_sequences(mix: pl.DataFrame) -> pl.DataFrame:
-    """One line a sequence of the mix (tables.TRAINING_MIX): `sample_id`, `origin`, `source`, and in tokens, int64,
-    `tokens`, `trained_tokens` (those with loss) and `truncated_tokens`."""
+    """Return one row per sequence of the mix (tables.TRAINING_MIX).
+
+    Columns are `sample_id`, `origin`, `source`, and in tokens, int64, `tokens`, `trained_tokens` (those with loss) and
+    `truncated_tokens`.
+    """
     tokens = pl.col("input_ids").list.len().cast(pl.Int64)
     return mix.select(
         "sample_id",
@@ -175,14 +179,14 @@ def mix_sequences(mix: pl.DataFrame) -> pl.DataFrame:
 
 
 def by_source(sequences: pl.DataFrame) -> pl.DataFrame:
-    """Figures of each origin and source, most tokens first.
+    """Return figures of each origin and source, most tokens first.
 
     Args:
         sequences: see `mix_sequences`.
 
     Returns:
-        `origin`, `source`, `sequences`, `samples` (fewer where a weight repeats them), `tokens`, `trained_tokens`,
-        `truncated` (sequences), `median` and `longest` (tokens of a sequence).
+        `origin`, `source`, `sequences`, `samples` (fewer if a weight repeats them), `tokens`, `trained_tokens`,
+            `truncated` (sequences), `median` and `longest` (tokens of a sequence).
     """
     figures = sequences.group_by("origin", "source").agg(
         pl.len().alias("sequences"),
@@ -197,7 +201,7 @@ def by_source(sequences: pl.DataFrame) -> pl.DataFrame:
 
 
 def mix_summary(sequences: pl.DataFrame) -> dict[str, Any]:
-    """Figures of the whole mix. `sequences`: see `mix_sequences`, at least one."""
+    """Return figures of the whole mix. `sequences`: see `mix_sequences`, at least one."""
     tokens = sequences["tokens"]
     total, trained = int(tokens.sum()), int(sequences["trained_tokens"].sum())
     return {

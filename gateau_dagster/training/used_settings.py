@@ -1,4 +1,4 @@
-"""What a running training really uses, read from the objects that do the work and not from the configuration."""
+"""Read the settings of a running training from the objects that do the work, not from the configuration."""
 
 import json
 from pathlib import Path
@@ -14,18 +14,18 @@ from gateau_dagster.training.dataset import MixRows
 from gateau_dagster.training.encode import IGNORED
 
 Settings = dict[str, Any]
-SETTINGS_NAME = "settings.json"  # in the training's work folder
-_SHOWN_RATES = 4  # of the schedule, evenly spaced after the warm-up
+SETTINGS_NAME = "settings.json"  # file in the training's work folder
+_SHOWN_RATES = 4  # number of rates shown, evenly spaced after the warm-up
 
 
 def used_settings(trainer: Trainer, optimizer: Any, scheduler: Any, *, plan: BatchPlan, rows: MixRows) -> Settings:
-    """One JSON object, from the objects that the Trainer hands to its callbacks when the training begins.
+    """Return one JSON object from the objects that the Trainer passes to its callbacks when the training begins.
 
     `optimizer`: class, betas, eps, weight decay, largest gradient norm. `schedule`: kind, peak rate, warm-up steps,
     steps, and the rate at some steps (counted from 1). `batch`: rows of a pass, passes, ranks that read rows of their
-    own, rows of a step. `data`: what the plan and its documents hold; `documents` and `trained_tokens` over all epochs.
-    `model`: types, attention, loss, trained share. `deepspeed`: ZeRO stage, what waits on the CPU, or null.
-    `ranks`: processes, device, how they are joined.
+    own, rows of a step. `data`: content of the plan and its documents; `documents` and `trained_tokens` over all
+    epochs. `model`: types, attention, loss, trained share. `deepspeed`: ZeRO stage, what is offloaded to the CPU, or
+    null. `ranks`: processes, device, how they are connected.
     """
     return {
         "optimizer": _optimizer(trainer, optimizer),
@@ -53,7 +53,7 @@ def write_settings(settings: Settings, path: Path) -> None:
 
 
 def _innermost(wrapped: Any, name: str) -> Any:
-    """The object within accelerate's and DeepSpeed's wrappers, which keep it as attribute `name`."""
+    """Return the object inside accelerate's and DeepSpeed's wrappers, which keep it as attribute `name`."""
     while (inner := getattr(wrapped, name, None)) is not None:
         wrapped = inner
     return wrapped
@@ -75,7 +75,7 @@ def _optimizer(trainer: Trainer, optimizer: Any) -> Settings:
 def _schedule(scheduler: Any, steps: int) -> Settings:
     inner = _innermost(scheduler, "scheduler")
     [factor] = {id(each): each for each in inner.lr_lambdas}.values()
-    given = getattr(factor, "keywords", {})  # transformers makes its schedules as partial functions
+    given = getattr(factor, "keywords", {})  # transformers builds its schedules as partial functions
     peak = max(inner.base_lrs)
     warm = given.get("num_warmup_steps", 0)
     shown = sorted({1, warm + 1, *(warm + 1 + (steps - 1 - warm) * part // _SHOWN_RATES for part in range(1, 5))})
@@ -119,7 +119,7 @@ def _data(plan: BatchPlan, rows: MixRows) -> Settings:
 
 
 def _trained_tokens(rows: MixRows) -> list[int]:
-    """Of each document; the first label does not count, whatever it is."""
+    """Return the trained tokens of each document; the first label never counts."""
     labels = pl.col("labels").list
     trained = labels.len() - labels.count_matches(IGNORED) - (labels.first() != IGNORED)
     return rows._mix.select(trained)["labels"].to_list()
@@ -147,7 +147,8 @@ def _is_liger(module: torch.nn.Module) -> bool:
 
 
 def _masters(optimizer: Any) -> list[torch.Tensor]:
-    """What the optimiser changes: under DeepSpeed flat parts of its own, else the model's parameters."""
+    """Return the tensors that the optimiser updates: under DeepSpeed its own flat parts, else the model's
+    parameters."""
     zero = getattr(optimizer, "optimizer", optimizer)
     for name in ("fp32_partitioned_groups_flat", "single_partition_of_fp32_groups", "fp32_groups_flat_partition"):
         if getattr(zero, name, None):
@@ -160,7 +161,8 @@ def _types(tensors: list[torch.Tensor]) -> list[str]:
 
 
 def _count(parameters: list[Any]) -> int:
-    """Of the whole model: under ZeRO-3 a rank holds a part and knows the whole number as `ds_numel`."""
+    """Return the number of parameters of the whole model: under ZeRO-3 a rank holds a part, and `ds_numel` is the
+    whole."""
     return sum(getattr(each, "ds_numel", each.numel()) for each in parameters)
 
 
@@ -178,5 +180,5 @@ def _deepspeed(trainer: Trainer) -> Settings | None:
 
 
 def _engine(trainer: Trainer) -> Any:
-    """DeepSpeed's engine, or None."""
+    """Return DeepSpeed's engine, or None."""
     return trainer.deepspeed if trainer.is_deepspeed_enabled else None
