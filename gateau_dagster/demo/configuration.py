@@ -1,4 +1,4 @@
-"""The configuration that is used when the user gives none."""
+"""Define the configuration that is used when the user gives none."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from gateau_dagster.config.training import TrainingConfig
 
 
 def embedded_demo(folder: Path, demo: DemoConfig | None = None) -> Config:
-    """The demo's configuration: a tiny homologous pair and samples whose dependencies are known (design, section 6)."""
+    """Return the demo's configuration: a tiny homologous pair, and samples with known dependencies."""
     from gateau_dagster.demo.language import ATTRIBUTES, VALUES
     from gateau_dagster.demo.long_samples import FAR_KINDS
 
@@ -25,7 +25,7 @@ def embedded_demo(folder: Path, demo: DemoConfig | None = None) -> Config:
             "long": ModelConfig(path="demo:long"),
         },
         scoring=ScoringConfig(max_length=2048, segment_length=128, dtype="float32"),
-        # GATEAU's halves and the plain baselines: they load no model, and read what the pair has made anyway.
+        # GATEAU's halves and the plain baselines: they load no model, and read tables that the pair computes anyway.
         selection=SelectionConfig(
             fraction=0.3, compare=["hmg", "cam", "perplexity", "length", "random"], ground_truth=list(FAR_KINDS)
         ),
@@ -39,7 +39,7 @@ def embedded_demo(folder: Path, demo: DemoConfig | None = None) -> Config:
                     "lengths": [256, 512, 1024, 1536],
                     "depths": [0.0, 0.25, 0.5, 0.75, 1.0],
                     "repeats": 4,
-                    # The language's own sentences.
+                    # The sentences of the demo's language.
                     "fact": " note {key} {value} . ",
                     "question": "recall {key}",
                     "answer": "{key} {value} .",

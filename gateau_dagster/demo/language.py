@@ -1,7 +1,7 @@
-"""A language of 423 words in which it is known what each response depends on (design, section 6), and its tokenizer.
+"""Define a language of 423 words with known dependencies of each response, and its tokenizer.
 
-Filler sentences carry no information that is asked for; facts do. Each attribute has values of its own, so recalling
-one is matching content, which a tiny model learns in some hundred steps.
+Questions ask only for facts; filler sentences carry no information. Each attribute has its own values, so recalling one
+is matching content, which a tiny model learns in a few hundred steps.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def _words(text: str) -> tuple[str, ...]:
 
 PAD, UNK, BOS, EOS = "<pad>", "<unk>", "<s>", "</s>"
 SPECIALS = (PAD, UNK, BOS, EOS)
-# The words of the scoring prompt (design, section 4), and those that give facts and instructions their form.
+# The words of the scoring prompt, and those that give facts and instructions their form.
 MARKERS = ("###", "Input:", "Instruction:", "Response:")
 KEYWORDS = ("note", "recall", "tell", "about", "the", "of", ".")
 ATTRIBUTES = _words("""
@@ -70,7 +70,8 @@ class Fact:
 def _successors(
     words: tuple[str, ...], following: tuple[str, ...], count: int, seed: int
 ) -> dict[str, tuple[str, ...]]:
-    """`count` allowed successors of each word: part of the language, hence the same for every seed of the data."""
+    """Return `count` allowed successors of each word; they are part of the language, so equal for every seed of the
+    data."""
     rng = np.random.default_rng(seed)
     return {word: tuple(rng.choice(following, size=count, replace=False).tolist()) for word in words}
 
@@ -82,12 +83,12 @@ SUBJECTS_AFTER = _successors(ADJECTIVES, NOUNS, 3, seed=4)
 
 
 def pick(rng: np.random.Generator, options: tuple[str, ...] | list[str]) -> str:
-    """One of the options, all as likely. (`Generator.choice` is ten times slower.)"""
+    """Return one of the options, all equally likely. (`Generator.choice` is ten times slower.)"""
     return options[int(rng.integers(len(options)))]
 
 
 def sentences(rng: np.random.Generator, start: str | None = None) -> Iterator[Words]:
-    """Endless filler, `the NOUN VERB the NOUN of ADJECTIVE .`; the first sentence is about `start` if that is given."""
+    """Yield endless filler, `the NOUN VERB the NOUN of ADJECTIVE .`; the first sentence is about `start` if given."""
     noun = pick(rng, NOUNS) if start is None else start
     while True:
         verb = pick(rng, VERBS_AFTER[noun])
@@ -98,43 +99,43 @@ def sentences(rng: np.random.Generator, start: str | None = None) -> Iterator[Wo
 
 
 def random_facts(rng: np.random.Generator, count: int) -> list[Fact]:
-    """`count` facts about different attributes."""
+    """Return `count` facts about different attributes."""
     names = rng.permutation(len(ATTRIBUTES))[:count]
     return [Fact(attribute=ATTRIBUTES[index], value=pick(rng, VALUES[ATTRIBUTES[index]])) for index in names]
 
 
 def fact_words(fact: Fact) -> Words:
-    """The fact as it stands in a context."""
+    """Return the fact in the form that a context uses."""
     return ["note", fact.attribute, fact.value, "."]
 
 
 def recall_instruction(facts: list[Fact]) -> Words:
-    """The instruction that asks for these facts."""
+    """Return the instruction that asks for these facts."""
     return ["recall", *(fact.attribute for fact in facts)]
 
 
 def recall_response(facts: list[Fact]) -> Words:
-    """Its response, in the order of asking."""
+    """Return the response to `recall_instruction`, in the order of the facts."""
     return [word for fact in facts for word in (fact.attribute, fact.value, ".")]
 
 
 def tell_instruction(noun: str) -> Words:
-    """An instruction that needs no context."""
+    """Return an instruction that needs no context."""
     return ["tell", "about", noun]
 
 
 def tell_response(rng: np.random.Generator, noun: str, count: int) -> Words:
-    """`count` sentences of the language, the first about `noun`."""
+    """Return `count` sentences of the language, the first about `noun`."""
     return [word for _, sentence in zip(range(count), sentences(rng, noun), strict=False) for word in sentence]
 
 
 def noisy_response(rng: np.random.Generator, count: int) -> Words:
-    """Random words in the place of sentences: high perplexity, whatever the context."""
+    """Return random words instead of sentences: high perplexity, whatever the context."""
     return [*(pick(rng, FILLER_WORDS) for _ in range(count - 1)), "."]
 
 
 def document(rng: np.random.Generator, sentence_count: int, facts: dict[int, list[Fact]]) -> Words:
-    """Filler of `sentence_count` sentences; `facts[i]` stand before sentence i, `facts[sentence_count]` at the end."""
+    """Return filler of `sentence_count` sentences; `facts[i]` precede sentence i, `facts[sentence_count]` come last."""
     assert all(0 <= slot <= sentence_count for slot in facts)
     words: Words = []
     for slot, sentence in zip(range(sentence_count), sentences(rng), strict=False):
@@ -146,7 +147,7 @@ def document(rng: np.random.Generator, sentence_count: int, facts: dict[int, lis
     return words
 
 
-# For `template: chat`: the words of the scoring prompt, so that the pair knows the form. A blank line in a user's turn
+# For `template: chat`: the words of the scoring prompt, which the pair was trained on. A blank line in a user's turn
 # separates document and instruction.
 CHAT_TEMPLATE = (
     "{{ bos_token }}{% for message in messages %}"
@@ -159,9 +160,10 @@ CHAT_TEMPLATE = (
 
 
 def build_tokenizer(model_max_length: int) -> PreTrainedTokenizerFast:
-    """Word-level tokenizer, split at white space; ids are places in `VOCABULARY`, unknown words are `<unk>`.
+    """Return a word-level tokenizer that splits at white space; ids are indices of `VOCABULARY`, unknown words are
+    `<unk>`.
 
-    Special tokens are added as `<s> text` where they are asked for, which is the default of `tokenizer(text)`.
+    Special tokens are added as `<s> text` if requested, which is the default of `tokenizer(text)`.
     """
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
     from transformers import PreTrainedTokenizerFast

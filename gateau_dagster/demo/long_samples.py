@@ -1,4 +1,4 @@
-"""The demo's long samples: five kinds of which it is known whether the response needs the far context."""
+"""Generate the demo's long samples: five kinds, for each of which it is known whether it needs the far context."""
 
 import json
 import os
@@ -25,9 +25,9 @@ from gateau_dagster.demo.language import (
 KINDS = ("no_context", "near_fact", "far_fact", "far_facts", "noisy")
 FAR_KINDS = ("far_fact", "far_facts")
 CONTEXT_SENTENCES = (62, 168)  # about 500 to 1400 tokens with the facts
-NEAR_SENTENCES = 6  # near facts stand among the last 48 filler tokens: in the last segment, and in theta_A's window
-FAR_SENTENCES = 48  # far facts have at least 384 filler tokens behind them: theta_A's window is 256
-DISTRACTORS = (4, 10)  # facts that are not asked for, anywhere in the context
+NEAR_SENTENCES = 6  # near facts are among the last 48 filler tokens: in the last segment, and in theta_A's window
+FAR_SENTENCES = 48  # far facts have at least 384 filler tokens after them: theta_A's window is 256
+DISTRACTORS = (4, 10)  # number of facts that no question asks for, anywhere in the context
 
 
 def _place(rng: np.random.Generator, sentence_count: int, asked: list[Fact], others: list[Fact], far: bool) -> Words:
@@ -41,7 +41,7 @@ def _place(rng: np.random.Generator, sentence_count: int, asked: list[Fact], oth
 
 
 def _parts(rng: np.random.Generator, kind: str) -> tuple[Words, Words, Words]:
-    """Context, instruction and response; every kind's contexts have the same lengths and distractors."""
+    """Return context, instruction and response; every kind's contexts have the same lengths and distractors."""
     sentence_count = int(rng.integers(CONTEXT_SENTENCES[0], CONTEXT_SENTENCES[1] + 1))
     facts = random_facts(rng, int(rng.integers(DISTRACTORS[0], DISTRACTORS[1] + 1)) + 3)
     count = {"near_fact": int(rng.integers(1, 4)), "far_fact": 1, "far_facts": int(rng.integers(2, 4))}.get(kind, 0)
@@ -55,12 +55,12 @@ def _parts(rng: np.random.Generator, kind: str) -> tuple[Words, Words, Words]:
 
 
 def demo_samples(count: int, seed: int) -> list[dict[str, str]]:
-    """`count` records with id, source (the kind), context, instruction and response; the kinds take turns."""
+    """Return `count` records with id, source (the kind), context, instruction and response; the kinds alternate."""
     return [_sample(index, seed) for index in range(count)]
 
 
 def _sample(index: int, seed: int) -> dict[str, str]:
-    # A generator per sample: the first n of a larger set are the set of n.
+    # Use a generator per sample, so that the first n of a larger set are the set of n.
     rng = np.random.default_rng((seed, index))
     kind = KINDS[index % len(KINDS)]
     context, instruction, response = _parts(rng, kind)
@@ -74,7 +74,7 @@ def _sample(index: int, seed: int) -> dict[str, str]:
 
 
 def write_jsonl(path: Path, records: Sequence[Mapping[str, object]]) -> None:
-    """One JSON object a line; the file is complete or absent."""
+    """Write one JSON object per line; the file is complete or absent."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -87,5 +87,5 @@ def write_jsonl(path: Path, records: Sequence[Mapping[str, object]]) -> None:
 
 
 def write_demo_samples(path: Path, count: int, seed: int) -> None:
-    """`demo_samples` as JSON lines in `path`, atomically."""
+    """Write `demo_samples` as JSON lines to `path`, atomically."""
     write_jsonl(path, demo_samples(count, seed))

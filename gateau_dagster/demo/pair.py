@@ -1,6 +1,6 @@
-"""Builds the demo's homologous pair, theta_A with a window of 256 tokens and theta_B, theta_A extended to 2048.
+"""Build the demo's homologous pair: theta_A with a window of 256 tokens, and theta_B, theta_A extended to 2048.
 
-Beside it, how far back a model recalls.
+It also measures how far back a model recalls.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from gateau_dagster.progress import Progress, silent
 TOKENS_PER_STEP = 4096
 LONG_LENGTHS, SHORT_LENGTHS = (2048, 2048, 1024), (512, 160)
 FACTS = (6, 28)
-_AROUND = 2  # bos and eos, which training puts around a text
+_AROUND = 2  # bos and eos, which training adds to a text
 
 
 def extend(
@@ -55,16 +55,16 @@ def extend(
     seed: int,
     after_step: Callable[[float], None],
 ) -> None:
-    """Trains the model in `short` on and writes `folder`/output, a Hugging Face folder; `folder` is scratch space.
+    """Train the model in `short` further and write `folder`/output, a Hugging Face folder; `folder` is scratch space.
 
     Args:
         short: Hugging Face folder of theta_A.
         folder: empty; holds texts, mix and unfinished work besides the result.
         window: tokens of the longest text, and of a packed row.
         theta: base of the rotary embedding.
-        steps, rate: of the optimiser, TOKENS_PER_STEP tokens each; the learning rate falls linearly to nothing.
+        steps, rate: of the optimiser, TOKENS_PER_STEP tokens each; the learning rate falls linearly to 0.
         seed: of the texts and their order.
-        after_step: gets each step's loss.
+        after_step: receives each step's loss.
     """
     from gateau_dagster.training.spec import TrainingSpec
     from gateau_dagster.training.train import train
@@ -82,12 +82,14 @@ def extend(
         fingerprint="demo",
     )
     with _own_random_numbers():
-        train(spec, lambda metrics: after_step(metrics["loss"]), cpu=True)  # as theta_A: the seed decides the weights
+        train(spec, lambda metrics: after_step(metrics["loss"]), cpu=True)  # like theta_A: the seed decides the weights
 
 
 def _options(window: int, theta: float, steps: int, rate: float, seed: int) -> HomologousOptions:
-    """The section that a configuration of one's own would have: ProLong's 60 % of long texts, and a recipe for a model
-    of some ten thousand parameters."""
+    """Return the section as a user's configuration would have it.
+
+    It has ProLong's 60 % of long texts, and a recipe for a model of some ten thousand parameters.
+    """
     return HomologousOptions(
         texts="long.jsonl",
         short_texts="short.jsonl",
@@ -105,7 +107,7 @@ def _options(window: int, theta: float, steps: int, rate: float, seed: int) -> H
 
 
 def _write_mix(folder: Path, options: HomologousOptions) -> None:
-    """`mix.parquet` (tables.TRAINING_MIX), from texts that are written beside it."""
+    """Write `mix.parquet` (tables.TRAINING_MIX), from texts that are written beside it."""
     from gateau_dagster.training.text_mix import build_text_mix
     from gateau_dagster.training.text_pieces import TextSource
 
@@ -125,13 +127,14 @@ def _write_mix(folder: Path, options: HomologousOptions) -> None:
 
 
 def write_texts(path: Path, rng: np.random.Generator, *, tokens: int, lengths: tuple[int, ...]) -> None:
-    """JSON Lines with a field `text`; see `texts`."""
+    """Write JSON Lines with a field `text`; see `texts`."""
     lines = (json.dumps({"text": text}) + "\n" for text in texts(rng, tokens=tokens, lengths=lengths))
     path.write_text("".join(lines), encoding="utf-8")
 
 
 def texts(rng: np.random.Generator, *, tokens: int, lengths: tuple[int, ...]) -> Iterator[str]:
-    """Texts of at least `tokens` tokens in all, which take turns to be of `lengths` with the tokens around each."""
+    """Yield texts of at least `tokens` tokens in all; their lengths, with the added tokens, alternate over
+    `lengths`."""
     made = 0
     while made < tokens:
         for length in lengths:
@@ -146,7 +149,7 @@ def texts(rng: np.random.Generator, *, tokens: int, lengths: tuple[int, ...]) ->
 
 @contextmanager
 def _own_random_numbers() -> Iterator[None]:
-    """The training seeds all generators of the process; the caller's go on as if it had not."""
+    """Restore the caller's random generators afterwards, because the training seeds all generators of the process."""
     python, numpy = random.getstate(), np.random.get_state()
     try:
         with torch.random.fork_rng(devices=[]):
@@ -156,7 +159,7 @@ def _own_random_numbers() -> Iterator[None]:
         np.random.set_state(numpy)
 
 
-_RECALL_ROWS = 10  # of a batch
+_RECALL_ROWS = 10  # rows per batch
 SHORT_STAGES = (
     Stage(name="facts only", steps=260, shapes=((32, 96),), facts=(8, 8), filler=False),
     Stage(name="short window", steps=190, shapes=((12, 256),), facts=(4, 12), filler=True),
@@ -168,9 +171,9 @@ SHORT_RATE, LONG_RATE = 5e-3, 3e-3
 def build_pair(folder: Path, *, seed: int = 0, progress: Progress = silent) -> None:
     """Train the pair and write `folder`/short and `folder`/long, Hugging Face folders that load on their own.
 
-    About a CPU minute, on as many threads as torch uses, and on the CPU even where there is a GPU: the same seed and
-    number of threads give the same weights.
-    `folder` appears complete or not at all; one that is there is replaced. Progress is in optimiser steps.
+    It takes about a CPU minute, on as many threads as torch uses. It runs on the CPU even if there is a GPU: the same
+    seed and number of threads give the same weights. `folder` appears complete or not at all; an existing one is
+    replaced. Progress is in optimiser steps.
     """
     rng = np.random.default_rng(seed)
     total = sum(stage.steps for stage in SHORT_STAGES) + LONG_STEPS
@@ -198,7 +201,7 @@ def build_pair(folder: Path, *, seed: int = 0, progress: Progress = silent) -> N
 
 
 def _extend(short: Path, long: Path, work: Path, seed: int, after_step: Callable[[float], None]) -> None:
-    """theta_B in `long` from theta_A in `short`, with a tokenizer that names its window."""
+    """Make theta_B in `long` from theta_A in `short`, with a tokenizer that names its window."""
     work.mkdir()
     extend(
         short,
@@ -215,10 +218,11 @@ def _extend(short: Path, long: Path, work: Path, seed: int, after_step: Callable
 
 
 def pair_is_current(folder: Path, *, seed: int = 0) -> bool:
-    """Whether `folder` holds the pair of this recipe and seed: not where that cannot be read, and it is built anew."""
+    """Return whether `folder` holds the pair of this recipe and seed; False if that cannot be read, so that it is
+    rebuilt."""
     try:
         return json.loads((folder / "recipe.json").read_bytes()) == _recipe(seed)
-    except (OSError, ValueError, RecursionError):  # none is there, or it was not on the disk yet when the power failed
+    except (OSError, ValueError, RecursionError):  # it is missing, or was not on the disk yet when the power failed
         return False
 
 
@@ -234,7 +238,7 @@ def train(
     rng: np.random.Generator,
     after_step: Callable[[str, float], None],
 ) -> None:
-    """AdamW (0.9, 0.98), no decay, gradients clipped to norm 1; changes `model` in place."""
+    """Train `model` in place by AdamW (0.9, 0.98), without decay, with gradients clipped to norm 1."""
     steps = sum(stage.steps for stage in stages)
     optimizer = torch.optim.AdamW(model.parameters(), lr=rate, betas=(0.9, 0.98), weight_decay=0.0)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: rate_factor(step, steps))
@@ -252,13 +256,13 @@ def train(
 
 
 def rate_factor(step: int, steps: int) -> float:
-    """1, then a linear fall to 0.1 over the last 30 % of the steps."""
+    """Return 1, then a linear fall to 0.1 over the last 30 % of the steps."""
     start = 0.7 * steps
     return 1.0 if step <= start else 1.0 - 0.9 * (step - start) / (steps - start)
 
 
 def batch_loss(model: LlamaForCausalLM, batch: Batch) -> torch.Tensor:
-    """Weighted mean cross-entropy of each next token, scalar."""
+    """Return the weighted mean cross-entropy of each next token, scalar."""
     ids = torch.from_numpy(batch.ids)
     weights = torch.from_numpy(batch.weights)[:, 1:].reshape(-1)
     logits = model(input_ids=ids).logits[:, :-1]
@@ -267,15 +271,16 @@ def batch_loss(model: LlamaForCausalLM, batch: Batch) -> torch.Tensor:
 
 
 def pair_config(window: int, theta: float) -> LlamaConfig:
-    """Llama with 2 layers of 4 heads, d 64, ff 128, tied embeddings, for rows of up to `window` tokens."""
+    """Return a Llama with 2 layers of 4 heads, d 64, ff 128, tied embeddings, for rows of up to `window` tokens."""
     return LlamaConfig(**pair_shape(window, theta))
 
 
 @torch.no_grad()
 def recall_at(model: PreTrainedModel, distance: int, *, repeats: int, seed: int = 0) -> float:
-    """Share of `repeats` facts, `distance` tokens before the end of the context, whose value is the likeliest word.
+    """Return the share of `repeats` facts, `distance` tokens before the context's end, whose value is the likeliest
+    word.
 
-    `distance` in tokens, rounded down to whole sentences. Chance is 1/8, the values of an attribute.
+    `distance` is in tokens, rounded down to whole sentences. Chance is 1/8, since an attribute has eight values.
     """
     rng = np.random.default_rng((seed, distance))
     after = distance // SENTENCE_WORDS

@@ -1,10 +1,10 @@
-"""Where the demo planted the facts that a sample's instruction asks for: the ground truth of its evidence map."""
+"""Find the facts that the demo planted for a sample's instruction: the ground truth of its evidence map."""
 
 import re
 
 
 def planted_values(context: str, instruction: str) -> list[int]:
-    """First character of the value of each fact that is asked for, in the context; none where nothing is recalled."""
+    """Return the first character, in the context, of the value of each requested fact; none if nothing is recalled."""
     verb, *attributes = instruction.split() or [""]
     if verb != "recall":
         return []

@@ -1,4 +1,4 @@
-"""Write the embedded demo's inputs: samples and short conversations at once, the pair when a model is first needed."""
+"""Write the demo's inputs: samples and short conversations immediately, the pair when a model is first needed."""
 
 import json
 from pathlib import Path
@@ -36,7 +36,7 @@ class Conversation(TypedDict):
 
 
 def demo_short_chat(count: int, seed: int) -> list[Conversation]:
-    """`count` conversations of one to three exchanges: recalls of facts just told, and sentences about a noun."""
+    """Return `count` conversations of one to three exchanges: recalls of given facts, and sentences about a noun."""
     return [_conversation(index, seed) for index in range(count)]
 
 
@@ -61,12 +61,13 @@ def _exchange(rng: np.random.Generator) -> tuple[str, Words]:
 
 
 def write_demo_short_chat(path: Path, count: int, seed: int) -> None:
-    """`demo_short_chat` as JSON lines in `path`, atomically."""
+    """Write `demo_short_chat` as JSON lines to `path`, atomically."""
     write_jsonl(path, demo_short_chat(count, seed))
 
 
 def ensure_demo_data(config: Config) -> None:
-    """Writes the demo's samples, conversations and the pair's shapes if missing; nothing for another configuration."""
+    """Write the demo's samples, conversations and the pair's shapes if missing; do nothing for another
+    configuration."""
     if config.demo is None:
         return
     from gateau_dagster.demo.long_samples import write_demo_samples
@@ -86,7 +87,7 @@ def ensure_demo_data(config: Config) -> None:
 
 
 def ensure_demo_tokenizer(config: Config) -> None:
-    """Puts the pair's tokenizers beside their shapes; does nothing for another configuration."""
+    """Write the pair's tokenizers beside their shapes; do nothing for another configuration."""
     if config.demo is None:
         return
     from gateau_dagster.demo.language import build_tokenizer
@@ -100,7 +101,7 @@ def ensure_demo_tokenizer(config: Config) -> None:
 
 
 def ensure_demo_pair(config: Config, progress: Progress = silent) -> None:
-    """Builds the demo's homologous pair if it is missing, about a minute; does nothing for another configuration."""
+    """Build the demo's homologous pair if it is missing, in about a minute; do nothing for another configuration."""
     if config.demo is None:
         return
     from gateau_dagster.demo.pair import build_pair, pair_is_current
@@ -115,7 +116,7 @@ def ensure_demo_pair(config: Config, progress: Progress = silent) -> None:
 
 
 def is_demo_store(store: Path) -> bool:
-    """Return whether a local store's samples are those of the embedded demo, as far as its first shard tells."""
+    """Return whether a local store's samples are those of the embedded demo, judged by its first shard."""
     from gateau_dagster.demo.long_samples import KINDS
 
     first = min(store.glob("raw_long_sft/*.parquet"), default=None)

@@ -1,4 +1,4 @@
-"""What the pair is, known without torch: the sizes of theta_A and theta_B as their config.json has them."""
+"""Define the pair without torch: the sizes of theta_A and theta_B as in their config.json."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ SHORT_THETA, LONG_THETA = 1e4, 1e6
 
 
 def pair_shape(window: int, theta: float) -> dict[str, Any]:
-    """Llama with 2 layers of 4 heads, d 64, ff 128, tied embeddings, for rows of up to `window` tokens."""
+    """Return a Llama with 2 layers of 4 heads, d 64, ff 128, tied embeddings, for rows of up to `window` tokens."""
     return {
         "vocab_size": len(VOCABULARY),
         "hidden_size": 64,
@@ -29,5 +29,5 @@ def pair_shape(window: int, theta: float) -> dict[str, Any]:
     }
 
 
-# By name, as in `demo:short`.
+# Keyed by name, as in `demo:short`.
 PAIR_SHAPES = {"short": pair_shape(SHORT_WINDOW, SHORT_THETA), "long": pair_shape(LONG_WINDOW, LONG_THETA)}

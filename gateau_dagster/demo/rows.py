@@ -1,4 +1,4 @@
-"""Training rows of the embedded pair: a document in the scoring prompt's form, then many instructions and responses."""
+"""Build training rows of the pair: a document in the scoring prompt's form, then many instructions and responses."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -27,9 +27,9 @@ from gateau_dagster.demo.language import (
 
 ANSWER_WEIGHT, RESPONSE_WEIGHT, CONTEXT_WEIGHT, INSTRUCTION_WEIGHT = 1.0, 0.3, 0.2, 0.03
 MOST_ASKED = 3  # facts of one query
-RECALL_SHARE = 0.85  # of the queries; the others need no context
-ABSENT_SHARE = 0.05  # of the recalled facts are not in the context: the model learns what it cannot know
-NOISE_SHARE = 0.15  # of the responses that need no context are random words
+RECALL_SHARE = 0.85  # share of the queries; the others need no context
+ABSENT_SHARE = 0.05  # share of recalled facts not in the context: the model learns what it cannot know
+NOISE_SHARE = 0.15  # share of the responses without need of context that are random words
 _ANSWER_WORDS = frozenset([*ATTRIBUTES, *(value for values in VALUES.values() for value in values)])
 
 
@@ -66,7 +66,7 @@ def _add_query(row: Row, rng: np.random.Generator, facts: list[Fact]) -> None:
 
 
 def training_row(rng: np.random.Generator, *, length: int, context: int, fact_count: int) -> Row:
-    """One row of `length` words: a document of about `context` words with `fact_count` facts, then queries."""
+    """Return one row of `length` words: a document of about `context` words with `fact_count` facts, then queries."""
     row = Row()
     row.add([BOS], 0.0)
     row.add(["###", "Input:"], INSTRUCTION_WEIGHT)
@@ -101,7 +101,7 @@ class Stage:
 
 
 def batches(stage: Stage, rng: np.random.Generator) -> Iterator[Batch]:
-    """The stage's batches, one per step."""
+    """Yield the stage's batches, one per step."""
     for step in range(stage.steps):
         rows, length = stage.shapes[step % len(stage.shapes)]
         made = []
