@@ -1,7 +1,7 @@
 """Delta perplexity: score how many of a sample's segments become likelier after an earlier segment, and after which.
 
 The method follows Chen et al. 2024, with their strength, distance and specificity. Variant `paper` turns the sum over
-pairs into a score by our interpretation of the paper: the weights are shares of alpha + beta, and the sum is divided by
+pairs into a score by our interpretation of the paper. The weights are shares of alpha + beta, and the sum is divided by
 the number of evaluated pairs. Variant `program` is the plain sum of their program. The arithmetic is in
 scoring.dependency_scores.
 """

@@ -122,7 +122,7 @@ def variant_scores(tables: Tables, config: Config, options: VariantOptions) -> t
     for place in ("short", "long"):
         found[f"perplexity_{place}"], found[f"probability_{place}"] = _figures(frame, place, options.per)
     term = frame[far].cast(pl.Float64).fill_null(float("nan")).to_numpy()
-    measures = Measures(**found, cas=term, far_gain=term)  # a preset takes one of the two
+    measures = Measures(**found, cas=term, far_gain=term)  # a preset reads one of the two
     return frame["sample_id"], PRESET_FUNCTIONS[preset_of(config, options)](measures)
 
 

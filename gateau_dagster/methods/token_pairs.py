@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 SHARED = "token_probability"
 LEAST_PROBABILITY = 2.0**-149
-"""The smallest float32 above 0, in the place of a probability that is rounded to 0."""
+"""The smallest float32 above 0, which replaces a probability that is rounded to 0."""
 
 
 def token_pairs(short: pl.DataFrame, long: pl.DataFrame) -> pl.DataFrame:

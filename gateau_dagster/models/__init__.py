@@ -1,1 +1,1 @@
-"""Language models as the pipeline uses them: loading, prompts, attention, forward passes, and what they cost."""
+"""Language models as the pipeline uses them: loading, prompts, attention, forward passes and their cost."""

@@ -41,7 +41,7 @@ def attend_documents(
         value = pad(value, (0, size - width))
     full = how.window is None or how.window >= max(lengths)
     uneven = len(set(lengths)) > 1 or not full
-    if spans is not None and full and not query.is_cuda:  # CUDA's kernels take no mask beside a causal one
+    if spans is not None and full and not query.is_cuda:  # CUDA's kernels accept no mask but a causal one
         out = _spans_by_length(query, key, value, lengths, spans, how)
     elif uneven and _flash(query):
         out = _variable_length(query, key, value, starts(lengths, query.device), max(lengths), how)

@@ -185,7 +185,7 @@ def rendered_answers(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Mess
 def _as_last(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message], *, number: int) -> tuple[str, int, int]:
     """Return the text of a conversation that ends with an answer, and where the answer is.
 
-    number: of the answer's turn in the conversation as it was given, for messages.
+    number: of the answer's turn in the original conversation, for messages.
     """
     answer = messages[-1]["content"]
     frame = _finished_frame(tokenizer, messages[:-1])

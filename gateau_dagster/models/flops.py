@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
     from transformers.configuration_utils import PreTrainedConfig
 
-_STATE = 3  # multiply-adds of a token for each number of a recurrent layer's state
+_STATE = 3  # multiply-adds per token and number of a recurrent layer's state
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,9 +170,9 @@ _UNGATED = {
 class ModelShape:
     """The sizes that decide a decoder's arithmetic.
 
-    Layers of mixtures of experts count what one token meets: `intermediate` wide, after a router of `router` experts;
-    `dense_layers` of the layers have an ordinary feed-forward layer, `dense_intermediate` wide, instead. Where layers
-    differ in other ways, `each` says what they do and the sizes of heads and feed-forward layers are 0.
+    In a mixture of experts, a layer counts what one token meets: `intermediate` wide, after a router of `router`
+    experts. `dense_layers` of the layers have an ordinary feed-forward layer instead, `dense_intermediate` wide. If
+    layers differ in other ways, `each` describes them and the sizes of heads and feed-forward layers are 0.
     """
 
     layers: int
@@ -188,7 +188,7 @@ class ModelShape:
     dense_intermediate: int = 0
     ends_dense: bool = False  # the last layer is one of the dense ones
     spans: tuple[int | None, ...] = ()  # keys that a query of each layer sees: None all, 0 no attention; (): all in all
-    each: tuple[LayerWork, ...] = ()  # of models whose layers differ (models.built_layers), in place of the sizes above
+    each: tuple[LayerWork, ...] = ()  # for models whose layers differ (built_layers), instead of the sizes above
     outside: float = 0.0  # with `each`: multiply-adds of a token outside the layers and the output layer
 
     @classmethod

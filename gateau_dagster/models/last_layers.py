@@ -51,7 +51,7 @@ def head(loaded: LoadedModel, states: Tensor) -> Tensor:
         calls += 1
         return _Replayed(last_hidden_state=states[None])  # pyright: ignore[reportArgumentType]
 
-    own = body.__dict__.get("forward")  # accelerate's hooks and compiled bodies live here
+    own = body.__dict__.get("forward")  # accelerate's hooks and compiled bodies are stored here
     body.forward = replay
     try:
         ids = torch.zeros((1, states.shape[0]), dtype=torch.long, device=states.device)
@@ -89,7 +89,7 @@ class ReadRows:
 
     lengths: tuple[int, ...]
     spans: tuple[Span, ...]
-    layer: int  # index of the last layer, as its attention knows it
+    layer: int  # index of the last layer, the `layer_idx` of its attention
     indices: dict[torch.device, Tensor] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

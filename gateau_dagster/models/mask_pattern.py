@@ -76,7 +76,7 @@ def describe_mask(
 
     Raises UnknownAttentionError if no pattern agrees (bidirectional, added conditions, ...).
     """
-    if not use_vmap:  # set where the model adds conditions of its own
+    if not use_vmap:  # set if the model adds its own conditions
         queries, keys = _pairs(local_size)
         zero = torch.tensor(0)
         try:

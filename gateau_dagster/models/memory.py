@@ -57,8 +57,8 @@ _fitting: "WeakKeyDictionary[nn.Module, int]" = WeakKeyDictionary()
 class TokenBudget:
     """The bound on a batch's tokens for one model; it only shrinks.
 
-    It does not grow back: a batch half as large costs a few per cent of speed, while every attempt at the larger one
-    costs a whole pass and leaves the device's memory in pieces.
+    It does not grow back: a batch half as large costs a few per cent of speed. Every attempt at the larger one costs a
+    whole pass and fragments the device's memory.
     """
 
     def __init__(self, model: nn.Module, allowed: int) -> None:

@@ -1,6 +1,6 @@
-"""Run several documents through the model as one row, without padding, and without a T x T mask.
+"""Run several documents through the model as one row, without padding and without a T x T mask.
 
-An attention function registered with transformers replaces the model's own while `document_attention` lasts.
+An attention function registered with transformers replaces the model's own inside `document_attention`.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from transformers.configuration_utils import PreTrainedConfig
 
 Rope = dict[str, Any]
-"""The parameters of a rotary embedding, as transformers keeps them in `rope_parameters`."""
+"""The parameters of a rotary embedding, in the form of transformers' `rope_parameters`."""
 
 
 def learned_positions(config: PreTrainedConfig) -> int | None:

@@ -29,7 +29,7 @@ class Prompt:
     context: tuple[int, ...]
     suffix: tuple[int, ...]
     response: tuple[int, ...]
-    truncated_tokens: int = 0  # dropped from the left of the context
+    truncated_tokens: int = 0  # cut at the start of the context
 
     @property
     def ids(self) -> tuple[int, ...]:

@@ -15,7 +15,7 @@ Variant = Literal["paper", "program"]
 
 
 FEWEST_STRIDES = 4
-"""Strides d, and the first spans, that the authors' program wants before a span it scores: 'more than'."""
+"""The authors' program scores a span only if more than the first spans and this many strides d precede it."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ from gateau_dagster.selection.statistics import Vector, softmax, spearman
 
 RESOLUTION = 1e-6  # share of the range: closer values count as one
 LEAST_DISTINCT = 0.5  # share of the samples
-ONE_HOT = 0.5  # share of a softmax on one sample
+ONE_HOT = 0.5  # share of a softmax that is on one sample
 DECIDES, IGNORED = 0.95, 0.8  # |Spearman| of the final score with a term
 
 

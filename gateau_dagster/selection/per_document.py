@@ -28,7 +28,7 @@ class LeftOut:
 
 
 def with_one_of_each_text(ranked: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
-    """Return `ranked` with one sample of each text: the best that the rule can choose, or the first of all.
+    """Return `ranked` with one sample of each text: the best that the rule can choose, else the first one.
 
     Under `duplicates: keep` all stay. `ranked`: see rules.chosen_ids, sorted by rank, samples without a score last.
     """

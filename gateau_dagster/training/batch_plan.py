@@ -20,8 +20,8 @@ from gateau_dagster.storage.seal import DamagedFileError
 from gateau_dagster.training.batching import Batching, Document, Row, planned_rows
 
 PLAN_COLUMNS = ("step", "accumulation", "rank", "row", "place", "mix_row", "epoch")
-"""Of a stored plan, one line a document: its step (counted from 1), its row's place there, its own place in the row
-(these counted from 0), and what stands there."""
+"""Columns of a stored plan, one row per document: its step (counted from 1), its row's place in it, its own place in
+the row (these counted from 0), and the document."""
 _SHAPE = b"gateau_batch_plan"  # the footer's key for the sizes, because rows without documents have no line
 _SHAPE_FIELDS = ("steps", "accumulation", "processes", "rows_per_batch", "concatenated")
 

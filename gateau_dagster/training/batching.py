@@ -11,10 +11,10 @@ from typing import Literal
 from gateau_dagster.errors import GateauError
 
 OPEN_ROWS = 64
-"""Rows that documents may still join. More fill the rows little better, and move documents farther."""
+"""The number of rows that documents may still join. More would fill rows little better, and move documents farther."""
 Batching = Literal["padded", "sorted", "packed", "concatenated"]
-"""Rows of one document, those in similar lengths together, rows of several documents that do not see one another, and
-rows of several documents that are one sequence (PackedSFT-k in SkipAlign, 3.1)."""
+"""Rows of one document, in given order or with similar lengths together; rows of several documents that do not see one
+another; and rows of several documents that are one sequence (PackedSFT-k in SkipAlign, 3.1)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,7 +26,7 @@ class Document:
 
 
 Row = tuple[Document, ...]
-"""Documents side by side in one row of tokens; () has no token to learn and fills up a pass."""
+"""The documents of one row of tokens, side by side; () has no token to learn and fills up a pass."""
 
 
 def planned_rows(

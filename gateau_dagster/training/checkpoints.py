@@ -25,7 +25,7 @@ _REMOVED = "No such file or directory"
 _NAME = re.compile(r"^checkpoint-(\d+)$")
 _KEY_FILE = "resume_key"
 MARKER = "COMPLETE"
-"""File of a complete checkpoint, with the digests of all others."""
+"""The file that marks a complete checkpoint, with the digests of all other files."""
 KEPT = 2
 _log = logging.getLogger(__name__)
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 IGNORED = -100
-"""Label of a position without loss (torch's default ignore_index)."""
+"""The label of a position without loss (torch's default ignore_index)."""
 
 Message = dict[str, str]
 Truncation = Literal["context", "right"]

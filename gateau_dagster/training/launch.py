@@ -15,9 +15,9 @@ from gateau_dagster.training.spec import TrainingSpec
 
 MODULE = "resources.training_process"
 LAUNCHER_VARIABLE = "GATEAU_LAUNCHER"
-"""Host and process whose end ends the training: an orphan would write where the next run writes."""
+"""Names the host and process whose end ends the training: an orphan would write where the next run writes."""
 SHARE_VARIABLE = "GATEAU_SHARE_CORES"
-"""There when the user has not chosen OMP_NUM_THREADS: a rank may then choose it by the machine that it runs on."""
+"""Set if the user has not chosen OMP_NUM_THREADS: a rank may then choose it for its machine."""
 _RANKS_HERE = ("LOCAL_WORLD_SIZE", "LOCAL_SIZE")  # set by torchrun and accelerate; by DeepSpeed's launcher
 _HUNG_UP = (
     *("Connection closed by peer", "Connection reset by peer", "Broken pipe"),

@@ -15,7 +15,7 @@ from gateau_dagster.errors import GateauError
 from gateau_dagster.models.positions import Rope, full_attention_ropes, rotated_dimensions, scaled_positions
 
 _BY_LENGTH = {"dynamic", "longrope"}
-"""Scalings whose frequencies depend on the length that is read, and were chosen for the base that they have."""
+"""Scalings whose frequencies depend on the text's length, and were chosen for the present base."""
 
 
 def extend_positions(config: PreTrainedConfig, section: PositionExtension, *, name: str) -> None:

@@ -17,7 +17,7 @@ import polars as pl
 from gateau_dagster.training.skip_positions import Strategy, copy_numbers, position_rng, skip_positions
 
 _GROWTH, _MOST_OF_RANGE = 0.15, 0.01
-"""A bin is 15 % of its distance wide, and at most 1 % of the whole range."""
+"""The width of a bin is 15 % of its distance, at most 1 % of the whole range."""
 
 
 class DistanceCounts:

@@ -8,7 +8,7 @@ are far shorter.
 as `u_i = u_{i-1}^a + s_i`. Taken literally, the two contradict the requirement that positions increase. `Σ_{j<i-1} u_j`
 leaves out the block just before, so a skip is undone one block later. If the sum includes it, every earlier skip counts
 repeatedly until positions pass L. A bias that carries over increases and fits the bound of Eq. 3:
-`u_i = u_{i-1} + s_i`, with `s_i = 0` without a skip. The bias of a block is then the sum of the skips up to it, the
+`u_i = u_{i-1} + s_i`, with `s_i = 0` without a skip. The bias of a block is then the sum of the skips up to it. The
 bound of Eq. 3 is the room that is left, and the last position is at most L - 1. Eq. 4 names no value for a later block
 that does not skip; here it keeps the bias of its predecessor, the least that Eq. 2 permits. Its `i = 0` is the first
 block, `c_1`, which is never shifted.

@@ -38,11 +38,11 @@ class TrainingSpec:
     trust_remote_code: bool = False
     hostfile: Path | None = None
     deepspeed: dict[str, Any] | None = None
-    """Content of the resolved DeepSpeed configuration (`deepspeed_config`); `training.deepspeed` is not read again."""
+    """The resolved DeepSpeed configuration (`deepspeed_config`); `training.deepspeed` is not read again."""
     provenance: dict[str, str] = field(default_factory=dict)
-    """What the model card says of the data: a line each."""
+    """The model card's lines on the data."""
     leases: str = ""
-    """Leases of the store, for ranks whose launcher does not hand on the environment; see `fence.exported`."""
+    """The store's leases, for ranks whose launcher does not pass on the environment; see `fence.exported`."""
 
     @property
     def log(self) -> Path:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 _CHARACTERS_A_TOKEN = 4.0
-"""Before any text is tokenised; what was seen takes its place."""
+"""The estimate before any text is tokenised; the measured rate then replaces it."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -121,7 +121,8 @@ def unstable(figure: str, value: float, step: int, sample_ids: list[str]) -> Gat
 
 
 class TrainingCallback(TrainerCallback):
-    """Logs settings and steps and marks checkpoints as complete, on rank 0; watches the gradient on every rank."""
+    """Callback that logs settings and steps and marks checkpoints as complete, on rank 0, and watches the gradient
+    everywhere."""
 
     def __init__(
         self, spec: TrainingSpec, trainer: ResponseTrainer, plan: BatchPlan, rows: MixRows, log: StepLog

@@ -28,7 +28,7 @@ CODE_VERSION = "6"
 
 _SAMPLE_FIELDS = ("sample_id", "source", "context", "instruction", "response")
 Row = dict[str, Any]
-"""Columns of `tables.TRAINING_MIX`, or with weights of `tables.WEIGHTED_MIX`, but `position`."""
+"""The columns of `tables.TRAINING_MIX`, or with weights of `tables.WEIGHTED_MIX`, except `position`."""
 
 
 def build_training_mix(
