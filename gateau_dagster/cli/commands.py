@@ -28,7 +28,7 @@ from gateau_dagster.errors import (
     redacted,
 )
 from gateau_dagster.execution.signal_watch import INTERRUPTED
-from gateau_dagster.explore.scripts import FOLDER
+from gateau_dagster.explore.publish import FOLDER
 from gateau_dagster.pipeline.declarations import EXPLORER_FILE
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.readable import escaped_controls, indented_lines, nearest_name

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console, ConsoleOptions, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.markup import escape
 from rich.progress import (
     BarColumn,
@@ -23,6 +23,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.segment import Segment
+from rich.table import Table
 from rich.text import Text
 
 from gateau_dagster.config import Config
@@ -34,6 +35,48 @@ from gateau_dagster.pipeline.losses import Loss
 from gateau_dagster.pipeline.project import earlier_demo_note
 from gateau_dagster.progress import Entry, ProgressBoard
 from gateau_dagster.readable import escaped_controls
+
+_WIDEST = 10_000
+
+
+class WholeTable(Table):
+    """A table that may be wider than its console but is never cut, because a cut figure is a wrong figure."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Render the table at its full width."""
+        return super().__rich_console__(console, options.update(max_width=_WIDEST))
+
+
+_SECOND_COLUMN = 24
+
+
+def left_table(*left: str, right: tuple[str, ...] = ()) -> Table:
+    """Return a table without lines. Its first column is never broken; the second is, between words, at 24 columns."""
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for position, column in enumerate(left):
+        width = _SECOND_COLUMN if position == 1 else None  # leaves the last column readable in 80 characters
+        table.add_column(column, overflow="fold", no_wrap=position == 0, max_width=width)
+    for column in right:
+        table.add_column(column, justify="right", no_wrap=True)
+    return table
+
+
+def time_range(low: float, high: float) -> str:
+    """Return `12 s`, `2 to 8 min` or `50 s to 5 min`."""
+    first, last = _duration(low), _duration(high)
+    if first == last:
+        return last
+    unit = f" {last.split()[-1]}"
+    return f"{first.removesuffix(unit)} to {last}"
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:.0f} s" if seconds >= 1 else "< 1 s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 2 * 86_400 else f"{seconds / 86_400:.1f} days"
+
 
 _NARROWEST, _USUAL_WIDTH = 20, 80
 _NAMES = len("method_scores/gateau_unnormalised")

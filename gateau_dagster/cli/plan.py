@@ -10,8 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from gateau_dagster.cli.display import as_line, console, show_earlier_demo, show_losses
-from gateau_dagster.cli.figures import left_table, time_range
+from gateau_dagster.cli.display import as_line, console, left_table, show_earlier_demo, show_losses, time_range
 from gateau_dagster.config import Config
 from gateau_dagster.config.judge import JudgeConfig
 from gateau_dagster.data.rejects import Rejects

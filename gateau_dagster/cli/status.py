@@ -12,8 +12,7 @@ from rich.text import Text
 from assets.runs.history import Records, recorded_history, runs_at_work
 from assets.runs.status import AssetStatus, asset_statuses
 from assets.steps.progress import board_of
-from gateau_dagster.cli.display import as_line, console
-from gateau_dagster.cli.figures import WholeTable
+from gateau_dagster.cli.display import WholeTable, as_line, console
 from gateau_dagster.config import Config
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.readable import indented_lines, plural

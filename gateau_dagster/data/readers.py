@@ -2,15 +2,292 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import re
+import tempfile
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
 from itertools import chain, islice, takewhile
+from typing import IO, Any
 
-from gateau_dagster.data.json_values import Members, json_values
-from gateau_dagster.data.parquet_rows import read_parquet
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from gateau_dagster.data.sources import COMPRESSIONS, FORMATS, Problem, Record, SourceFile
-from gateau_dagster.data.streams import LONGEST_RECORD, Chunks, damage_reason, open_stream, too_long, unheard
+from gateau_dagster.data.streams import LONGEST_RECORD, Chunks, damage_reason, open_raw, open_stream, too_long, unheard
+
+_CHUNK = 1 << 18
+_SPACE = re.compile(r"[ \t\r\n]*")
+# _MARKS: where a value may begin or end, except after a backslash. _ESCAPED_BYTES: the code points of undecodable
+# bytes, which valid UTF-8 never contains.
+_MARKS = re.compile(r'\\.|["\[\]{}]', re.DOTALL)
+_ESCAPED_BYTES = re.compile("[\udc80-\udcff]")
+
+
+class Members:
+    """An `object_pairs_hook` that makes an object's members a dict.
+
+    repeated: a key that an object has twice with different values; JSON does not define which one counts.
+    """
+
+    repeated: str | None = None
+
+    def __call__(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        """Return the members; of several with one name, the last."""
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            self.repeated = next((key for key, value in pairs if value != found[key]), self.repeated)
+        return found
+
+    @property
+    def reason(self) -> str | None:
+        """Return the reason for rejecting the value, or None."""
+        if self.repeated is None:
+            return None
+        return f"repeated key: {ascii(self.repeated)[:60]} stands twice in one object, with different values"
+
+
+class _Text:
+    """A window on decoded text: `buffer[position:]` is what has not been consumed."""
+
+    def __init__(self, pieces: Iterable[bytes]) -> None:
+        self._pieces = iter(pieces)
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="surrogateescape")
+        self.buffer, self.position, self.ended, self._lines = "", 0, False, 1
+
+    def fill(self) -> bool:
+        """Read more text, at least as much as is pending, so that long values cost linear time; return False at the
+        end.
+        """
+        if self.ended:
+            return False
+        self._lines += self.buffer.count("\n", 0, self.position)
+        parts, size = [self.buffer[self.position :]], 0
+        wanted = max(_CHUNK, len(parts[0]))
+        while size < wanted and not self.ended:
+            piece = next(self._pieces, None)
+            self.ended = piece is None
+            parts.append(self._decoder.decode(piece or b"", final=self.ended))
+            size += len(parts[-1])
+        self.buffer, self.position = "".join(parts), 0
+        return True
+
+    def peek(self) -> str:
+        """Return the next character that is not white space, or '' at the end."""
+        while True:
+            match = _SPACE.match(self.buffer, self.position)
+            assert match is not None
+            self.position = match.end()
+            if self.position < len(self.buffer):
+                return self.buffer[self.position]
+            if not self.fill():
+                return ""
+
+    def skip(self) -> bool:
+        """Skip the object, list or text at the position; return False if there is none, or if it has no end."""
+        if self.peek() not in {"{", "[", '"'}:
+            return False
+        depth, quoted = 0, False
+        while True:
+            read = self.position
+            for match in _MARKS.finditer(self.buffer, self.position):
+                mark, read = match.group(), match.end()
+                if mark == '"':
+                    quoted = not quoted
+                elif not quoted and mark in "[]{}":
+                    depth += 1 if mark in "[{" else -1
+                if depth == 0 and not quoted and mark in ']}"':
+                    self.position = read
+                    return True
+            # A backslash at the end belongs to the next piece.
+            self.position = len(self.buffer) - (read < len(self.buffer) and self.buffer.endswith("\\"))
+            if not self.fill():
+                return False
+
+    def line(self, index: int) -> int:
+        """Return the line number, from 1, of a place in the buffer."""
+        return self._lines + self.buffer.count("\n", 0, index)
+
+
+def json_values(pieces: Iterable[bytes]) -> Iterator[tuple[Any, str | None]]:
+    """Yield (value, None) for each value, or (None, reason) for one that is invalid UTF-8 or too long.
+
+    Malformed JSON cannot be skipped: the reason names its line, and is the last item.
+    """
+    text = _Text(pieces)
+    in_list = text.peek() == "["
+    if in_list:
+        text.position += 1
+    first = True
+    while True:
+        character = text.peek()
+        if in_list and (character == "]" and first):
+            break
+        if not character:
+            if in_list:
+                yield None, f"malformed JSON: the list is not closed at line {text.line(text.position)}; truncated?"
+            return
+        value, reason, fatal = _decode(text)
+        yield value, reason
+        if fatal:
+            return
+        first = False
+        if in_list:
+            separator = text.peek()
+            if separator == "]":
+                break
+            if separator != ",":
+                found = f"expected , or ] but found {separator!r}" if separator else "the list is not closed"
+                yield None, f"malformed JSON: {found} at line {text.line(text.position)}; nothing after it was read"
+                return
+            text.position += 1
+    if in_list:
+        text.position += 1
+        if text.peek():
+            yield None, f"malformed JSON: text after the end of the list at line {text.line(text.position)}"
+
+
+def _decode(text: _Text) -> tuple[Any, str | None, bool]:
+    """Return the value at the position, the reason for rejecting it, and whether nothing more can be read."""
+    while True:
+        start, members = text.position, Members()
+        decoder = json.JSONDecoder(object_pairs_hook=members)
+        try:
+            value, end = decoder.raw_decode(text.buffer, start)
+        except json.JSONDecodeError as error:
+            cut = _may_be_cut(error, text.buffer)
+            if cut and len(text.buffer) - start > LONGEST_RECORD:
+                return _too_long(text)
+            if cut and text.fill():
+                continue
+            return None, f"malformed JSON: {error.msg} at line {text.line(error.pos)}; nothing after it was read", True
+        except (ValueError, RecursionError) as error:
+            return None, f"malformed JSON: {error} at line {text.line(start)}; nothing after it was read", True
+        if end - start > LONGEST_RECORD:
+            return _too_long(text)
+        if end == len(text.buffer) and text.fill():
+            continue  # a number may continue in the next piece
+        text.position = end
+        reason = "invalid UTF-8:" if _ESCAPED_BYTES.search(text.buffer, start, end) else members.reason
+        return (value, None, False) if reason is None else (None, f"{reason} at line {text.line(start)}", False)
+
+
+def _too_long(text: _Text) -> tuple[Any, str, bool]:
+    reason = f"{too_long('value')} at line {text.line(text.position)}"
+    skipped = text.skip()
+    return None, reason if skipped else f"{reason}; nothing after it was read", not skipped
+
+
+def _may_be_cut(error: json.JSONDecodeError, buffer: str) -> bool:
+    """Return whether more text could fix the error: it is at the buffer's end, or in an unterminated string."""
+    return error.msg.startswith("Unterminated string") or error.pos >= len(buffer) - 16
+
+
+_ROWS = 32
+_MAGIC = b"PAR1"
+# A packed file may hold this multiple of its size, and in any case these bytes: parquet is already packed.
+_MOST_TIMES, _ALWAYS_BYTES = 64, 1 << 30
+
+
+def read_parquet(
+    file: SourceFile, wanted: Collection[int] | None, on_bytes: Callable[[int], None]
+) -> Iterator[Record | Problem]:
+    """Stream the rows (numbers from 1); a damaged row group is one Problem and affects no other group."""
+    with _seekable(file, on_bytes) as raw:
+        if isinstance(raw, Problem):
+            yield raw
+            return
+        try:
+            # Without threads: a thread that held `raw`, a Python object, at the end of the process would abort it.
+            parquet = pq.ParquetFile(raw, pre_buffer=False)
+        except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
+            found = f"{file.name} is no (complete) parquet file: {_first(error)}"
+            yield Problem(number=0, reason=f"wrong file type: {found}")
+            return
+        if repeated := [name for name, count in Counter(parquet.schema_arrow.names).items() if count > 1]:
+            yield Problem(number=0, reason=f"repeated column: {file.name} has several that are called {repeated[0]!r}")
+            return
+        if parquet.metadata.num_rows == 0:
+            yield Problem(number=0, reason=f"empty file: {file.name} has no rows")
+        start = 1
+        for group in range(parquet.num_row_groups):
+            end = start + parquet.metadata.row_group(group).num_rows
+            if wanted is None or any(start <= number < end for number in wanted):
+                yield from _read_group(parquet, group, start, wanted)
+            start = end
+
+
+def _read_group(
+    parquet: pq.ParquetFile, group: int, start: int, wanted: Collection[int] | None
+) -> Iterator[Record | Problem]:
+    number, facts = start, parquet.metadata.row_group(group)
+    # The batch is small enough that rows of usual length need no more memory than the longest one.
+    rows = min(_ROWS, max(1, LONGEST_RECORD * facts.num_rows // max(1, facts.total_byte_size)))
+    try:
+        for batch in parquet.iter_batches(batch_size=rows, row_groups=[group], use_threads=False):
+            for index in range(batch.num_rows):
+                if wanted is None or number in wanted:
+                    yield _row(batch, index, number)
+                number += 1
+    except (pa.ArrowException, OSError) as error:
+        yield Problem(number=number, reason=f"damaged parquet: row group {group}: {_first(error)}")
+
+
+def _row(batch: pa.RecordBatch, index: int, number: int) -> Record | Problem:
+    row = batch.slice(index, 1)
+    if row.nbytes > LONGEST_RECORD:
+        return Problem(number=number, reason=too_long("row"))
+    try:
+        return Record(number=number, value={name: _value(row.column(name)) for name in row.schema.names})
+    except UnicodeDecodeError as error:
+        return Problem(number=number, reason=f"invalid UTF-8: byte 0x{error.object[error.start]:02x} in a text column")
+
+
+def _value(column: pa.Array) -> Any:
+    """Return a row's value of one column: Python's, or Arrow's if Python has none, as for dates after the year 9999.
+
+    Such values are neither text nor ids, and other columns of a row need not be understood.
+    """
+    try:
+        return column.to_pylist()[0]
+    except UnicodeDecodeError:
+        raise
+    except (ValueError, ArithmeticError, LookupError):  # parts of a second, sizes, unknown time zones
+        return column[0]
+
+
+@contextmanager
+def _seekable(file: SourceFile, on_bytes: Callable[[int], None]) -> Iterator[IO[bytes] | Problem | Any]:
+    """Yield the file, or a temporary file with its decompressed content: parquet is read from its end."""
+    if file.compression is None:
+        with open_raw(file, on_bytes) as raw:
+            yield raw
+        return
+    with tempfile.TemporaryFile() as spooled:
+        problem = _unpack(file, spooled, on_bytes)
+        spooled.seek(0)
+        yield problem or spooled
+
+
+def _unpack(file: SourceFile, target: IO[bytes], on_bytes: Callable[[int], None]) -> Problem | None:
+    """Write the content of a packed file to `target`; if it is no parquet, only its beginning."""
+    room = most = max(_ALWAYS_BYTES, _MOST_TIMES * file.size)
+    with open_stream(file, on_bytes) as stream:
+        chunks = Chunks(stream)
+        head = chunks.head(len(_MAGIC))
+        for piece in chain([head], chunks if head.startswith(_MAGIC) else ()):
+            room -= len(piece)
+            if room < 0:
+                text = f"{file.name} holds more than {most >> 20:,} MiB, {most // file.size:,} times its size or more"
+                return Problem(number=0, reason=f"too long: {text}: unpack it, if that is meant")
+            target.write(piece)
+    return None if chunks.damage is None else Problem(number=0, reason=damage_reason(chunks.damage, file))
+
+
+def _first(error: BaseException) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
 
 
 def read_plain_text(file: SourceFile, on_bytes: Callable[[int], None] = unheard) -> Record | Problem:
@@ -38,7 +315,7 @@ def read_plain_text(file: SourceFile, on_bytes: Callable[[int], None] = unheard)
 
 
 _BOM = b"\xef\xbb\xbf"
-_MAGIC = {
+_FOREIGN = {
     b"PAR1": "a parquet file",
     b"\x1f\x8b": "gzip data (its name should end in .gz)",
     b"\x28\xb5\x2f\xfd": "zstd data (its name should end in .zst)",
@@ -80,7 +357,7 @@ def _read_text(chunks: Chunks, file: SourceFile, wanted: Collection[int] | None)
     if not head.strip() and chunks.damage is None:
         yield Problem(number=0, reason=f"empty file: {file.name} has no content")
         return
-    foreign = next((what for magic, what in _MAGIC.items() if head.startswith(magic)), None)
+    foreign = next((what for magic, what in _FOREIGN.items() if head.startswith(magic)), None)
     if foreign or head.count(b"\0") > len(head) // 20:  # a stray NUL spoils its line, not the file
         yield Problem(number=0, reason=f"wrong file type: {file.name} is {foreign or 'binary data'}")
         return

@@ -2,25 +2,204 @@
 
 from __future__ import annotations
 
+import errno
+import glob
 import hashlib
+import os
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import dropwhile
 from pathlib import Path, PurePosixPath
+from posixpath import normpath
 from typing import Any
+
+import yaml
+from fsspec.utils import glob_translate
+from pydantic import BaseModel
 
 from gateau_dagster.config.base import Verify
 from gateau_dagster.config.values import possible_path
-from gateau_dagster.data.globs import files_below, matching_files
-from gateau_dagster.data.hub import train_files
 from gateau_dagster.data.sample import text_digest
 from gateau_dagster.errors import GateauError
 from gateau_dagster.readable import plural
 from gateau_dagster.storage.failures import is_gated, readable_input
 from gateau_dagster.storage.json_cache import recall_all, remember_all
 from gateau_dagster.storage.remote import HUB, S3, filesystem, is_remote
+
+_ANY_DEPTH = "**"
+# It never holds user data, and is closed on every disk that has one.
+_OF_THE_DISK = "lost+found"
+
+
+def files_below(top: Path, wanted: Callable[[str], bool]) -> list[Path]:
+    """Return the files of a folder and below it whose name is wanted; hidden files and folders are left out.
+
+    Links are followed, and no folder is entered twice.
+
+    Raises:
+        GateauError: a folder is closed or a link is broken, since their data would be missed silently.
+    """
+    named = (child for folder in _folders(top) for child in _shown(folder) if wanted(child.name))
+    return [child for child in named if _is_file(child)]
+
+
+def matching_files(pattern: str, base: Path) -> list[Path]:
+    """Return the files that a pattern means, relative to `base` unless it is absolute; each path once.
+
+    The result is that of `glob.glob`, but no folder is entered twice below a `**`: links may lead back above it.
+
+    Raises:
+        GateauError: for the reasons of `files_below`.
+    """
+    return [path for path in dict.fromkeys(_matches(pattern, base)) if _is_file(path)]
+
+
+def _matches(pattern: str, base: Path) -> Iterator[Path]:
+    parts = pattern.split("/")
+    if _ANY_DEPTH not in parts:
+        # Path.glob accepts no absolute pattern.
+        yield from (base / name for name in glob.glob(pattern, root_dir=base))  # noqa: PTH207
+        return
+    place = parts.index(_ANY_DEPTH)
+    above, below = "/".join(parts[:place]), [*dropwhile(_ANY_DEPTH.__eq__, parts[place:])] or ["*"]
+    tops = _matches(above, base) if glob.has_magic(above) else [base / (above or ("/" if place else ""))]
+    for top in tops:
+        for folder in _folders(top):
+            yield from _matches("/".join(below), folder)
+
+
+def _folders(top: Path) -> Iterator[Path]:
+    """Yield the folder and those below it, without hidden ones; each by one of its shortest paths."""
+    entered: set[tuple[int, int]] = set()
+    waiting = [top] if top.is_dir() else []
+    while waiting:
+        inner: list[Path] = []
+        for folder in waiting:
+            status = folder.stat()
+            if (status.st_dev, status.st_ino) in entered:
+                continue
+            entered.add((status.st_dev, status.st_ino))
+            yield folder
+            inner += [child for child in _shown(folder) if _is_folder(child)]
+        waiting = inner
+
+
+def _shown(folder: Path) -> list[Path]:
+    """Return the entries of a folder that are not hidden."""
+    if not os.access(folder, os.R_OK | os.X_OK):
+        if folder.name == _OF_THE_DISK:
+            return []
+        raise GateauError(f"Cannot read the folder {folder}: permission denied. Check its rights, or name the others.")
+    return [child for child in sorted(folder.iterdir()) if not child.name.startswith(".")]
+
+
+def _is_file(path: Path) -> bool:
+    if path.is_symlink() and not path.exists():
+        raise _leads_nowhere(path)
+    return path.is_file()
+
+
+def _is_folder(path: Path) -> bool:
+    """Return whether it is a folder; a broken link without a file extension raises, since its disk may be absent."""
+    try:
+        path.stat()
+    except FileNotFoundError:
+        if path.is_symlink() and not path.suffix:
+            raise _leads_nowhere(path) from None
+    except OSError as error:
+        if error.errno != errno.ELOOP:  # a link to itself never leads anywhere
+            raise
+        return False
+    return path.is_dir()
+
+
+def _leads_nowhere(path: Path) -> GateauError:
+    return GateauError(
+        f"Cannot read {path}: it is a link to {path.readlink()}, which is not there. Bring that back (mount its disk, "
+        "fetch its content), or remove the link."
+    )
+
+
+_TRAIN = re.compile(r"(^|[^a-z0-9])train([^a-z0-9]|$)", re.IGNORECASE)
+_OTHER = re.compile(r"(^|[^a-z0-9])(test|validation|valid|val|dev|eval)([^a-z0-9]|$)", re.IGNORECASE)
+_FRONT_MATTER = re.compile(r"\A---\s*\n(.*?)\n---\s*(\n|\Z)", re.DOTALL)
+# Exceptions of PyYAML for text that it cannot read, or with invalid values: `!!int ''`, `2024-99-99`.
+_NOT_YAML = (yaml.YAMLError, ValueError, LookupError, AttributeError, RecursionError)
+
+
+def train_files(fs: Any, root: str, readable: Callable[[str], bool]) -> list[dict[str, Any]]:
+    """Return the fsspec infos of the train split of the data set at `root` ('datasets/owner/name').
+
+    If the card's default configuration names data files, it decides: its split `train`, else the first one whose name
+    starts so. Otherwise the files with 'train' as a word of their path count; otherwise all but test and validation
+    files. A configuration's `data_dir` is the base of its paths.
+
+    Raises:
+        GateauError: the card cannot be read. Errors of the file system pass (FileNotFoundError: unknown data set).
+    """
+    found, name = fs.find(root, detail=True), f"{root}/README.md"
+    card = fs.cat_file(name) if name in found else b""
+    try:
+        folder, patterns = card_files(card)
+        wanted = [re.compile(glob_translate(normpath(pattern))) for pattern in patterns]
+    except _NOT_YAML as error:
+        raise GateauError(
+            f"the card {HUB}{name} cannot be read, which says what is the train split: name files as {HUB}{root}/..."
+        ) from error
+    base = f"{normpath(f'{root}/{folder}')}/"
+    infos = {name.removeprefix(base): info for name, info in found.items() if name.startswith(base) and readable(name)}
+    if patterns:
+        return [info for path, info in infos.items() if any(pattern.match(path) for pattern in wanted)]
+    train = [info for path, info in infos.items() if _TRAIN.search(path)]
+    return train or [info for path, info in infos.items() if not _OTHER.search(path)]
+
+
+class _Split(BaseModel):
+    split: Any
+    path: str | list[str]
+
+
+class _Configuration(BaseModel):
+    config_name: Any = None
+    default: Any = False
+    data_dir: str | None = None
+    data_files: str | dict[str, str | list[str]] | list[str] | list[_Split] | None = None
+
+
+class _Front(BaseModel):
+    configs: list[_Configuration] | None = None
+
+
+def card_files(card: bytes) -> tuple[str, list[str]]:
+    """Return (folder, glob patterns below it) of the train split in a data-set card: README.md with YAML front matter.
+
+    The result is ('', []) if the card names none. Raises one of _NOT_YAML for an invalid card.
+    """
+    match = _FRONT_MATTER.match(card.decode("utf-8", errors="replace").removeprefix("\ufeff"))
+    front = yaml.safe_load(match.group(1)) if match else None
+    configs = _Front.model_validate(front).configs if isinstance(front, dict) else None
+    if not configs:
+        return "", []
+    chosen = next((each for each in configs if each.default or each.config_name == "default"), configs[0])
+    return chosen.data_dir or "", _patterns(chosen.data_files or [])
+
+
+def _patterns(files: str | dict[str, str | list[str]] | Sequence[str | _Split]) -> list[str]:
+    if isinstance(files, str):
+        return [files]
+    if isinstance(files, dict):
+        splits = [*files.items()]
+    else:
+        splits = [(str(item.split), item.path) for item in files if isinstance(item, _Split)]
+        if not splits:
+            return [item for item in files if isinstance(item, str)]
+    exact = [path for split, path in splits if split == "train"]
+    named = exact or [path for split, path in splits if split.startswith("train")]
+    return ([named[0]] if isinstance(named[0], str) else named[0]) if named else []
+
 
 FORMATS = ("jsonl", "json", "parquet")
 COMPRESSIONS = ("gz", "zst")

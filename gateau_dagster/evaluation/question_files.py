@@ -10,14 +10,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from gateau_dagster.data.readers import read_plain_text, read_records
-from gateau_dagster.data.sources import (
-    FILE_DIGESTS,
-    Problem,
-    SourceFile,
-    content_signature,
-    location,
-    resolve_files,
-)
+from gateau_dagster.data.sources import FILE_DIGESTS, Problem, SourceFile, content_signature, location, resolve_files
 from gateau_dagster.errors import GateauError, TransientError
 from gateau_dagster.storage.remote import is_remote
 

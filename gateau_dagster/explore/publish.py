@@ -1,28 +1,246 @@
 """Write the viewer to a store: `explore.html`, and the files that it loads in `explore/`."""
 
+import base64
+import hashlib
+import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
+from importlib.resources import files
 from typing import Any, TypeAlias
 
 import polars as pl
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
 from gateau_dagster.data.sample import Sample
-from gateau_dagster.explore.data_files import DataFiles
-from gateau_dagster.explore.index import index_content
-from gateau_dagster.explore.page import build_page
-from gateau_dagster.explore.rankings import rankings
-from gateau_dagster.explore.sample_pages import PAGE_ROWS, Shard, openings, sample_content, shard_files
+from gateau_dagster.explore.rankings import Ranking, disputed, rankings
+from gateau_dagster.explore.sample_pages import LONGEST, PAGE_ROWS, Shard, openings, sample_content, shard_files
 from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.models.known_model import model_folder
 from gateau_dagster.pipeline.declarations import EXPLORER_FILE
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.progress import Progress
+from gateau_dagster.readable import number, plural
 from gateau_dagster.report.evidence_card import LONG, SHORT, EvidenceMaps, span_maps
 from gateau_dagster.report.inputs import ReportInputs
+from gateau_dagster.report.provenance import chosen_by, ranked_by
+from gateau_dagster.report.text import printable
 from gateau_dagster.scoring.pair_tables import CAM, THETA_B
 from gateau_dagster.storage import Stamp
-from gateau_dagster.storage.documents import loaded_files, write_document
+from gateau_dagster.storage.documents import beside, content_version, loaded_files, write_document
+from gateau_dagster.storage.files import Files
+
+FOLDER = "explore"
+
+
+def as_json(content: Any) -> str:
+    """Return JSON that can be put in a script, inside a page or on its own, and ends neither."""
+    text = json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+
+
+def as_script(name: str, content: Any) -> bytes:
+    """Return the file that passes `content` to the page when it is loaded under this name."""
+    return f"explorer.take({as_json(name)},{as_json(content)});\n".encode()
+
+
+def named_by_content(kind: str, content: Any) -> str:
+    """Return a file's name, which changes with its content, so that a page never finds newer data than its own."""
+    return f"{kind}-{hashlib.sha256(as_json(content).encode()).hexdigest()[:16]}.js"
+
+
+class DataFiles:
+    """The data files of a page that is being built. The previous page keeps its files until the new one replaces it."""
+
+    def __init__(self, files: Files, written: Mapping[str, str] | None = None) -> None:
+        """Read what is there; a damaged file, or one of unknown content, counts as missing.
+
+        Args:
+            written: the versions of the files that the previous page loads, from its stamp.
+
+        Raises:
+            GateauError, TransientError: see `Files.write`.
+        """
+        self._files = files
+        self._there = beside(files, FOLDER)
+        self._whole = {name: version for name, version in self._there.items() if (written or {}).get(name) == version}
+        self._used: dict[str, str] = {}
+
+    def keep(self, *names: str) -> bool:
+        """Return whether all of these files are there and intact; those that are now belong to this page."""
+        addresses = [f"{FOLDER}/{name}" for name in names]
+        self._used |= {each: self._whole[each] for each in addresses if each in self._whole}
+        return all(each in self._whole for each in addresses)
+
+    def write(self, name: str, content: Any) -> None:
+        """Write a file, in one step.
+
+        Raises:
+            GateauError, TransientError: see `Files.write`.
+        """
+        data = as_script(name, content)
+        self._files.write(f"{FOLDER}/{name}", data)
+        self._whole[f"{FOLDER}/{name}"] = self._used[f"{FOLDER}/{name}"] = content_version(data)
+
+    def put(self, kind: str, content: Any) -> str:
+        """Write a file that is named by its content, unless it exists; return its name."""
+        name = named_by_content(kind, content)
+        if not self.keep(name):
+            self.write(name, content)
+        return name
+
+    def versions(self) -> dict[str, str]:
+        """Return the version of each file of this page, for the page's stamp.
+
+        Raises:
+            GateauError, TransientError: see `Files.write`.
+        """
+        present = self._used if self._files.is_local else beside(self._files, FOLDER)
+        return {name: present[name] for name in sorted(self._used)}
+
+    def remove_others(self) -> None:
+        """Remove the files that no page refers to any more; call it when the new page is in place."""
+        for name in sorted({*self._there} - {*self._used}):
+            self._files.remove(name)
+
+
+# In this order: each script uses those before it.
+_SCRIPTS = (
+    "loading.js",
+    "elements.js",
+    "columns.js",
+    "order.js",
+    "evidence.js",
+    "strips.js",
+    "sample.js",
+    "list.js",
+    "start.js",
+)
+_STYLES = ("style.css",)
+
+
+def build_page(inputs: ReportInputs, index: str) -> str:
+    """Return the viewer as HTML. Only its own script and the files that it loads run; nothing is fetched from
+    elsewhere.
+
+    Args:
+        index: name of the index file.
+    """
+    environment = Environment(
+        loader=PackageLoader("gateau_dagster.explore", package_path="."), autoescape=True, undefined=StrictUndefined
+    )
+    script, style = f'"use strict";\n(() => {{{_joined(_SCRIPTS)}}})();\n', _joined(_STYLES)
+    return environment.get_template("explore.html.j2").render(
+        manifest=Markup(as_json({"index": index})),
+        summary=_summary(inputs),
+        longest=number(LONGEST),
+        script=Markup(script),
+        style=Markup(style),
+        script_hash=_hash(script),
+        style_hash=_hash(style),
+    )
+
+
+def _summary(inputs: ReportInputs) -> str:
+    chosen = number(inputs.selected_subset.height)
+    made = inputs.generated_at.strftime("%Y-%m-%d %H:%M %Z").strip()
+    return (
+        f"{plural(inputs.given, 'sample')}, {chosen} selected. {ranked_by(inputs.config.selection)}; "
+        f"{chosen_by(inputs.config.selection)}. Made {made}."
+    )
+
+
+def _joined(names: tuple[str, ...]) -> str:
+    folder = files("gateau_dagster.explore")
+    return "\n".join(["", *(folder.joinpath(name).read_text(encoding="utf-8") for name in names)])
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+DIGITS = 6
+"""Significant digits of a score."""
+
+Put: TypeAlias = Callable[[str, Any], str]
+
+
+def index_content(inputs: ReportInputs, found: Sequence[Ranking], shards: Sequence[Shard], put: Put) -> dict[str, Any]:
+    """Return the index of a page.
+
+    Args:
+        inputs: of the report; the rows of `inputs.raw` are those of the shards, in order.
+        shards: with the files that hold the samples' texts.
+        put: writes a file of this kind and content, and returns its name.
+    """
+    samples = inputs.raw.lazy().select("sample_id", "source").collect()
+    ids = samples["sample_id"].to_list()
+    assert sum(shard.rows for shard in shards) == len(ids)
+    rows = samples.select("sample_id").with_row_index("row")
+    lengths = rows.join(_lengths(inputs), on="sample_id", how="left").sort("row")
+    sources = samples["source"].unique().sort().to_list()
+    spread = disputed(ids, found)
+    return {
+        "ids": ids,
+        "sources": [printable(source) for source in sources],
+        "source": samples["source"].replace_strict(sources, range(len(sources))).to_list(),
+        "unit": inputs.length_unit,
+        "context": lengths["context"].to_list(),
+        "response": lengths["response"].to_list(),
+        "selected": _rows_of(rows, inputs.selected_subset["sample_id"].to_list()),
+        "reserved": _rows_of(rows, inputs.reserved),
+        "far": _far(inputs, samples),
+        "unseen": rows.join(inputs.unseen, on="sample_id").sort("row").select("row", "unseen").rows(),
+        "rankings": [_ranking(ranking, rows, put) for ranking in found],
+        "disputed": None if spread is None else put("disputed", spread.round(4).to_list()),
+        "rejected": put("rejected", _rejected(rows, inputs.rejected)),
+        "shards": [{"rows": shard.rows, "openings": shard.openings, "pages": list(shard.pages)} for shard in shards],
+        "page_rows": shards[0].page_rows if shards else 0,
+    }
+
+
+def _lengths(inputs: ReportInputs) -> pl.DataFrame:
+    """Return `sample_id`, `context`, `response` in `inputs.length_unit`, for the samples with known lengths."""
+    counted = inputs.combined_scores if inputs.by_gateau else inputs.lengths
+    if counted is not None:
+        return counted.select("sample_id", context="context_tokens", response="response_tokens")
+    sizes = {part: pl.col(part).str.len_bytes().cast(pl.Int64) for part in ("context", "response")}
+    return inputs.raw.lazy().select("sample_id", **sizes).collect()
+
+
+def _rows_of(rows: pl.DataFrame, ids: Sequence[str]) -> list[int]:
+    wanted = pl.DataFrame({"sample_id": ids}, schema={"sample_id": pl.String()})
+    return rows.join(wanted, on="sample_id", how="semi").sort("row")["row"].to_list()
+
+
+def _far(inputs: ReportInputs, samples: pl.DataFrame) -> list[int]:
+    known = samples["source"].is_in(list(inputs.config.selection.ground_truth)).fill_null(False)
+    return known.arg_true().to_list()
+
+
+def _ranking(ranking: Ranking, rows: pl.DataFrame, put: Put) -> dict[str, Any]:
+    table = rows.join(ranking.table, on="sample_id", how="left").sort("row")
+    columns = {"rank": table["rank"].fill_null(0).to_list(), "score": table["score"].round_sig_figs(DIGITS).to_list()}
+    if ranking.summands is not None:
+        columns |= {name: table[name].round_sig_figs(DIGITS).to_list() for name in ("first", "second")}
+    return {
+        "summands": None if ranking.summands is None else asdict(ranking.summands),
+        "name": ranking.name,
+        "title": ranking.title,
+        "scored": ranking.table.height,
+        "file": put("ranking", columns),
+    }
+
+
+def _rejected(rows: pl.DataFrame, rejected: Mapping[str, pl.DataFrame]) -> list[tuple[int, str, str]]:
+    """Return row, asset and reason of samples that are in the data and were rejected later."""
+    found = []
+    for asset, table in rejected.items():
+        known = rows.join(table, on="sample_id").sort("row").select("row", "reason")
+        found += [(row, asset, printable(reason)) for row, reason in known.iter_rows()]
+    return found
+
 
 RAW = "raw_long_sft"
 TOGETHER = 10

@@ -15,10 +15,9 @@ from gateau_dagster.storage.failures import readable_failures
 from gateau_dagster.storage.fence import Fence
 from gateau_dagster.storage.files import Files, local_copy
 from gateau_dagster.storage.json_cache import recall, remember
-from gateau_dagster.storage.known_stamps import local_version
 from gateau_dagster.storage.local import copy_folder, flush_folder, moves_into
 from gateau_dagster.storage.stamp import Stamp
-from gateau_dagster.storage.store import DamagedTableError, Store
+from gateau_dagster.storage.store import DamagedTableError, Store, local_version
 
 _FOLDER_STAMP = "gateau.json"
 _READERS = 8

@@ -1,6 +1,10 @@
 """Store tables as `<root>/<asset key as path>/<partition>.parquet`, with the stamp in the same atomic file."""
 
+from __future__ import annotations
+
 import errno
+import os
+import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -18,12 +22,45 @@ from gateau_dagster.errors import GateauError, gateau_command
 from gateau_dagster.storage.content import frame_digest
 from gateau_dagster.storage.failures import readable_failures
 from gateau_dagster.storage.files import Files, local_copy
-from gateau_dagster.storage.known_stamps import is_known, known_stamp, local_version, remember_stamp
 from gateau_dagster.storage.local import check_regular
 from gateau_dagster.storage.objects import fetch_small, object_version
 from gateau_dagster.storage.parquet import metadata, read_columns, verified_schema, wanted_rows, write_parquet
 from gateau_dagster.storage.seal import DamagedFileError
 from gateau_dagster.storage.stamp import Stamp
+
+# File systems count time in steps of up to two seconds: a file that changed just now may change again unnoticed.
+_SETTLED_NS = 3 * 10**9
+
+# By address: the version that was read, and its stamp.
+_known: dict[str, tuple[str, Stamp | None]] = {}
+
+
+def local_version(status: os.stat_result) -> str:
+    """Return a version of a local file that changes with its content; empty if it changed a moment ago.
+
+    It contains the time of the last change to the inode, which users cannot set back, unlike that of the content.
+    """
+    if abs(time.time_ns() - status.st_ctime_ns) < _SETTLED_NS:
+        return ""
+    return f"{status.st_dev}:{status.st_ino}:{status.st_size}:{status.st_mtime_ns}:{status.st_ctime_ns}"
+
+
+def is_known(address: str, version: str) -> bool:
+    """Return whether `known_stamp` is of this version of the file; False for an empty version."""
+    found = _known.get(address)
+    return bool(version) and found is not None and found[0] == version
+
+
+def known_stamp(address: str) -> Stamp | None:
+    """Return the stamp of an address for which `is_known` is true; None if it is no table of ours."""
+    return _known[address][1]
+
+
+def remember_stamp(address: str, version: str, stamp: Stamp | None) -> None:
+    """Cache a stamp. `version`: of the file before it was read, so that one replaced meanwhile is read again."""
+    if version:
+        _known[address] = version, stamp
+
 
 _STAMP_KEY = b"gateau.stamp"
 Read = TypeVar("Read")

@@ -9,8 +9,7 @@ import pytest
 from rich.console import Console
 
 from gateau_dagster.cli import display
-from gateau_dagster.cli.display import RunDisplay, console, show_losses
-from gateau_dagster.cli.figures import WholeTable, left_table
+from gateau_dagster.cli.display import RunDisplay, WholeTable, console, left_table, show_losses
 from gateau_dagster.pipeline.losses import Loss
 from gateau_dagster.progress import ProgressBoard
 

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gateau_dagster.data.globs import matching_files
-from gateau_dagster.data.sources import resolve_files
+from gateau_dagster.data.sources import matching_files, resolve_files
 from gateau_dagster.errors import GateauError
 
 

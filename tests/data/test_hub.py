@@ -5,10 +5,9 @@ import huggingface_hub.constants
 import pytest
 
 from gateau_dagster.config import LongSftConfig
-from gateau_dagster.data.hub import card_files
 from gateau_dagster.data.index import build_index
 from gateau_dagster.data.ingest import read_shards
-from gateau_dagster.data.sources import SourceFile, input_signature, resolve_files
+from gateau_dagster.data.sources import SourceFile, card_files, input_signature, resolve_files
 from gateau_dagster.errors import GateauError, TransientError
 
 from .hub_server import Datasets, hub_server

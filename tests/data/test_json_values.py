@@ -4,8 +4,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateau_dagster.data import json_values as module
-from gateau_dagster.data.json_values import json_values
+from gateau_dagster.data import readers as module
+from gateau_dagster.data.readers import json_values
 
 
 def cut(data: bytes, size: int) -> list[bytes]:

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateau_dagster.data import parquet_rows
+from gateau_dagster.data import readers
 from gateau_dagster.data.readers import read_plain_text, read_records, split_lines
 from gateau_dagster.data.sources import Problem, Record, SourceFile, resolve_files
 
@@ -26,7 +26,7 @@ MIB = 1 << 20
 @pytest.fixture
 def one_mib(monkeypatch: pytest.MonkeyPatch) -> None:
     """Records of more than 1 MiB are too long."""
-    for module in ("streams", "readers", "json_values", "parquet_rows"):
+    for module in ("streams", "readers"):
         monkeypatch.setattr(f"gateau_dagster.data.{module}.LONGEST_RECORD", MIB)
 
 
@@ -135,7 +135,7 @@ def test_rows_of_parquet_are_read_so_few_at_a_time_as_one_may_be_long(
 def test_a_packed_parquet_that_unpacks_without_end_fills_no_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, beginning: bytes
 ) -> None:
-    monkeypatch.setattr(parquet_rows, "_ALWAYS_BYTES", 2 * MIB)
+    monkeypatch.setattr(readers, "_ALWAYS_BYTES", 2 * MIB)
     data = beginning + bytes(64 * MIB)
     file = file_of(tmp_path, name, gzip.compress(data, 1) if name.endswith("gz") else zstd(data))
     monkeypatch.setattr(tempfile, "TemporaryFile", lambda: (tmp_path / "unpacked").open("w+b"))

@@ -87,8 +87,8 @@ def test_what_costs_the_rest_of_a_file_is_worth_a_warning(tmp_path: Path, name: 
 
 
 def test_a_packed_file_that_holds_too_much_is_worth_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateau_dagster.data.parquet_rows._ALWAYS_BYTES", 100)
-    monkeypatch.setattr("gateau_dagster.data.parquet_rows._MOST_TIMES", 1)
+    monkeypatch.setattr("gateau_dagster.data.readers._ALWAYS_BYTES", 100)
+    monkeypatch.setattr("gateau_dagster.data.readers._MOST_TIMES", 1)
     (tmp_path / "all.jsonl").write_bytes(jsonl(explicit("a")))
     (tmp_path / "packed.parquet.gz").write_bytes(gzip.compress(parquet([explicit("b")] * 50)))
     found = build_index(LongSftConfig(path="*"), tmp_path).rejects

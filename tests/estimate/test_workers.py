@@ -3,7 +3,7 @@
 import pytest
 
 from gateau_dagster.config import Config
-from gateau_dagster.estimate.workers import Workers, asked_workers, configured_workers
+from gateau_dagster.estimate.estimator import Workers, asked_workers, configured_workers
 
 
 def config(**scoring: object) -> Config:

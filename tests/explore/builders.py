@@ -9,9 +9,7 @@ import numpy as np
 import polars as pl
 
 from gateau_dagster.data.sample import Sample
-from gateau_dagster.explore.data_files import DataFiles
-from gateau_dagster.explore.index import index_content
-from gateau_dagster.explore.page import build_page
+from gateau_dagster.explore.publish import DataFiles, build_page, index_content
 from gateau_dagster.explore.rankings import rankings
 from gateau_dagster.explore.sample_pages import PAGE_ROWS, openings, sample_content, shard_files
 from gateau_dagster.report.evidence_card import EvidenceMaps

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gateau_dagster.explore.data_files import DataFiles
+from gateau_dagster.explore.publish import DataFiles
 from gateau_dagster.storage.files import Files
 
 

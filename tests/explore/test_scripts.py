@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from gateau_dagster.explore.scripts import as_json, as_script, named_by_content
+from gateau_dagster.explore.publish import as_json, as_script, named_by_content
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gateau_dagster.errors import GateauError, TransientError
-from gateau_dagster.storage import Stamp, Store, documents, known_stamps
+from gateau_dagster.storage import Stamp, Store, documents
 from gateau_dagster.storage.content import RECORDS, file_digests, folder_content, model_content
 from gateau_dagster.storage.documents import (
     beside,
@@ -70,7 +70,7 @@ def test_files_that_a_document_loads_are_read_once_while_they_stay(
     store.files.write("data/a.js", b"first")
     write_document(store, "page.html", "x", replace(STAMP, files=beside(store.files, "data")))
     read: list[bytes] = []
-    monkeypatch.setattr(known_stamps, "_SETTLED_NS", 0)
+    monkeypatch.setattr("gateau_dagster.storage.store._SETTLED_NS", 0)
     monkeypatch.setattr(documents, "content_version", lambda data: (read.append(data), content_version(data))[1])
     for _ in range(2):
         assert document_stamp(store, "page.html", cache) is not None

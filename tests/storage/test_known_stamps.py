@@ -7,7 +7,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from gateau_dagster.storage import Stamp, Store, known_stamps
+from gateau_dagster.storage import Stamp, Store
 from gateau_dagster.storage import store as module
 
 FRAME = pl.DataFrame({"sample_id": ["a", "b"]})
@@ -36,7 +36,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Iterator[Reads]:
 @pytest.fixture
 def settled(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if every file had changed long ago."""
-    monkeypatch.setattr(known_stamps, "_SETTLED_NS", 0)
+    monkeypatch.setattr(module, "_SETTLED_NS", 0)
 
 
 @pytest.mark.usefixtures("settled")
@@ -81,4 +81,4 @@ def test_a_file_that_changed_just_now_is_read_each_time(tmp_path: Path, reads: R
     store.write(FRAME, "cam", "0", Stamp(fingerprint="one"))
     assert store.stamp("cam", "0") == store.stamp("cam", "0")
     assert reads.count == 2
-    assert known_stamps.local_version((tmp_path / "cam" / "0.parquet").stat()) == ""
+    assert module.local_version((tmp_path / "cam" / "0.parquet").stat()) == ""

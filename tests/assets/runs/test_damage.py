@@ -12,7 +12,7 @@ from assets.runs.status import asset_statuses
 from gateau_dagster.errors import GateauError
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
-from gateau_dagster.storage import Store, documents, known_stamps
+from gateau_dagster.storage import Store, documents, store
 from gateau_dagster.storage.documents import fetched_folder
 from gateau_dagster.storage.store import DamagedTableError
 from tests.assets.harness import Pipeline, key_of, pipeline_on, value_of
@@ -42,7 +42,7 @@ def looks(state: State, scratch: Path) -> Iterator[Callable[[], object]]:
 
 def noticed(state: State) -> list[str]:
     """What they and the plan find wrong; damaged tables are set aside."""
-    known_stamps._known.clear()
+    store._known.clear()
     documents._as_written.clear()
     found = [f"plan: {work.asset}" for work in state.plan().work]
     for look in looks(state, state.config.work_folder / "scratch"):

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from gateau_dagster.errors import GateauError
+from resources.pools.on_ray import Staff
 from resources.pools.piece_queue import MOST
 from resources.pools.ray_crew import Joined, Lost
-from resources.pools.ray_staff import Staff
 
 
 class Ready:

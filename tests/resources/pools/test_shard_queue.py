@@ -8,7 +8,7 @@ import pytest
 from gateau_dagster.errors import GateauError
 from gateau_dagster.execution.shard_scorer import ShardReport
 from gateau_dagster.execution.shard_work import Suspects
-from resources.pools.shard_queue import Job, ShardQueue
+from resources.pools.processes import Job, ShardQueue
 
 
 def test_the_shard_of_a_lost_worker_comes_next_and_no_more_than_three_times() -> None:
