@@ -10,7 +10,7 @@ export HF_HUB_DISABLE_TELEMETRY := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo dev test test-long test-kills test-pretrained browser check lint format example-real example-homologous example-pretrained clean \
+.PHONY: help setup demo dev test test-long test-kills test-pretrained test-mutations browser check lint format example-real example-homologous example-pretrained clean \
 	benchmark-selection benchmark-real benchmark-scoring benchmark-context-length benchmark-training benchmark-gpu architectures
 
 help:  ## this list
@@ -63,6 +63,9 @@ test-kills: $(VENV)/.dev-installed  ## a hundred kills and forty take-overs at r
 
 test-pretrained: $(VENV)/.dev-installed  ## every figure of real models against the slow reference: MODELS="folder folder"; 5 minutes each
 	@GATEAU_TEST_MODELS="$(MODELS)" $(PYTEST) tests/scoring/test_pretrained.py -m long
+
+test-mutations: $(VENV)/.dev-installed  ## 66 faults in the source, one at a time: the tests must notice each; 7 minutes
+	@$(BIN)/python scripts/mutations.py
 
 check: lint  ## lint, types and tests
 	@$(MAKE) test
