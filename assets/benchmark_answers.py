@@ -79,7 +79,7 @@ def _engine(step: VariantStep, models: ModelsResource) -> "Iterator[Engine]":
 
 def _engine_here(step: VariantStep, models: ModelsResource) -> "Engine":
     from gateau_dagster.evaluation.generation.in_process import InProcess
-    from gateau_dagster.evaluation.generation.prompts import Prompts
+    from gateau_dagster.evaluation.generation.prompts import PromptBuilder
     from gateau_dagster.evaluation.generation.server import Server
     from gateau_dagster.models.loading import load_tokenizer
 
@@ -88,10 +88,10 @@ def _engine_here(step: VariantStep, models: ModelsResource) -> "Engine":
     lengths = {"max_length": config.scoring.max_length, "input_length": config.evaluation.input_length}
     if config.evaluation.engine is not None:
         tokenizer = load_tokenizer(section, folder=config.folder)
-        prompts = Prompts(tokenizer=tokenizer, template=template, **lengths)
+        prompts = PromptBuilder(tokenizer=tokenizer, template=template, **lengths)
         return Server(config.evaluation.engine, step.variant.name, prompts)
     loaded = models.load(config, section, version=version)
-    prompts = Prompts(tokenizer=loaded.tokenizer, template=template, **lengths)
+    prompts = PromptBuilder(tokenizer=loaded.tokenizer, template=template, **lengths)
     return InProcess(loaded, prompts, batch_tokens=config.scoring.batch_tokens)
 
 

@@ -75,7 +75,7 @@ def _finished(
         workers=len(devices),
     )
     shown.start()
-    step = Scoring(
+    step = StepScoring(
         state=state,
         models=models,
         model=_model(state, stale),
@@ -167,7 +167,7 @@ def _shards(works: Works) -> dict[str, list[str]]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scoring:
+class StepScoring:
     """The scoring of one step with one model, in this process or in workers. Results come by shard and asset."""
 
     state: State

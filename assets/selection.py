@@ -21,7 +21,7 @@ from gateau_dagster.pipeline.selection_reads import PRESETS_TABLE, ranking_asset
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.progress import Progress
 from gateau_dagster.selection.combine import choose, ranked, ranked_by_score, with_reasons
-from gateau_dagster.selection.joining import COLUMNS, Joined, check_observed, join_all, join_shard
+from gateau_dagster.selection.joining import COLUMNS, JoinedShard, check_observed, join_all, join_shard
 from gateau_dagster.selection.per_document import LeftOut
 from gateau_dagster.selection.rules import chosen_ids, left_out
 from gateau_dagster.storage.content import rows_digest
@@ -72,7 +72,7 @@ def scored(state: State, progress: Progress) -> tuple[pl.DataFrame, pl.DataFrame
     return scores, with_reasons(pl.concat(absent), [state.read_rejected(asset) for asset in COLUMNS])
 
 
-def _joined_shards(state: State, absent: list[pl.DataFrame], progress: Progress) -> Iterator[Joined]:
+def _joined_shards(state: State, absent: list[pl.DataFrame], progress: Progress) -> Iterator[JoinedShard]:
     """Yield each shard's joined tables; append the ids of samples missing from a table to `absent`."""
     for done, (raw_ids, found) in enumerate(_one_ahead(partial(_shard_tables, state), state.shards), start=1):
         joined = join_shard(found)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
+class TrainingRequest:
     """A model to train.
 
     folder: in the store, the asset's name. mix: the asset with the tokenised samples. model: the configured model that
@@ -48,7 +48,7 @@ class Wanted:
     own_rotary: bool = False
 
     @classmethod
-    def of(cls, config: Config, asset: str) -> "Wanted":
+    def of(cls, config: Config, asset: str) -> "TrainingRequest":
         """Return the job of the checkpoint, or of a model that the pipeline makes for others."""
         if asset == CHECKPOINT_FOLDER:
             return cls(folder=asset, mix="training_mix", model=config.training.model, training=config.training)
@@ -74,7 +74,7 @@ def trained_model(
     with unpartitioned_step(context, configuration) as step:
         if step.is_stale:
             models.release()
-            wanted = Wanted.of(step.state.config, step.asset)
+            wanted = TrainingRequest.of(step.state.config, step.asset)
             stamp = train_and_publish(context, step.state, step.wanted, wanted, training, step.progress)
             step.finish(stamp, **trained_model_metadata(step.state, wanted.folder, wanted.mix, wanted.training))
     return step.result
@@ -84,7 +84,7 @@ def train_and_publish(
     context: dg.AssetExecutionContext,
     state: State,
     stamp: Stamp,
-    wanted: Wanted,
+    wanted: TrainingRequest,
     training: TrainingResource,
     progress: TimedProgress,
 ) -> Stamp:
@@ -108,12 +108,12 @@ def train_and_publish(
     return complete
 
 
-def scratch_of(state: State, wanted: Wanted) -> Path:
+def scratch_of(state: State, wanted: TrainingRequest) -> Path:
     """Return the folder of a training's unfinished work, which is separate for each store."""
     return state.config.work_folder / "training" / text_digest([state.store.root])[:12] / wanted.scratch
 
 
-def _spec(state: State, stamp: Stamp, wanted: Wanted, scratch: Path) -> "TrainingSpec":
+def _spec(state: State, stamp: Stamp, wanted: TrainingRequest, scratch: Path) -> "TrainingSpec":
     """Return the specification for the training process, with its unfinished work below `scratch`."""
     from gateau_dagster.training.deepspeed_agreement import agreed_deepspeed_config
     from gateau_dagster.training.spec import TrainingSpec

@@ -23,7 +23,7 @@ from assets.steps.definition import makes_asset
 from assets.steps.partitioned_step import Event
 from assets.steps.training_metadata import trained_model_metadata
 from assets.steps.variant_step import VariantStep, variant_events
-from assets.trained_model import Wanted, scratch_of, train_and_publish
+from assets.trained_model import TrainingRequest, scratch_of, train_and_publish
 from assets.training_mix import mix_statistics, selected_mix
 from gateau_dagster import tables
 from gateau_dagster.config.selection import RuleConfig
@@ -165,7 +165,9 @@ def _train(step: VariantStep, training: TrainingResource) -> None:
     """
     state, config = step.state, variant_config(step.state.config, step.variant)
     folder, mix = f"{TRAINED}/{step.wanted.fingerprint}", f"{MIXES}/{step.variant.name}"
-    wanted = Wanted(folder=folder, mix=mix, model=config.training.model, training=config.training, scratch=folder)
+    wanted = TrainingRequest(
+        folder=folder, mix=mix, model=config.training.model, training=config.training, scratch=folder
+    )
     finish_publishing(state.store, folder)
     stamp = folder_stamp(state.store, folder) or _taken_from_single_run(step, folder)
     if stamp is None:

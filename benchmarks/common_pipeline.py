@@ -11,7 +11,7 @@ from gateau_dagster.models.flops import Meter
 from gateau_dagster.models.loading import LoadedModel
 from gateau_dagster.scoring.contextual_awareness import CamRow
 from gateau_dagster.scoring.response_perplexity import PerplexityRow
-from gateau_dagster.scoring.scorer import Outcome, Request, score_samples
+from gateau_dagster.scoring.scorer import Request, SampleOutcome, score_samples
 
 
 def score(
@@ -40,7 +40,7 @@ def score_with_meter(loaded: LoadedModel, samples: Iterable[Sample], scoring: Sc
 
 def _outcomes(
     loaded: LoadedModel, samples: Iterable[Sample], scoring: ScoringConfig, *, cam: bool, meter: Meter
-) -> Iterator[Outcome]:
+) -> Iterator[SampleOutcome]:
     requests = [Request(sample=sample, perplexity=True, cam=cam) for sample in samples]
     return score_samples(loaded, requests, max_length=scoring.max_length, scoring=scoring, meter=meter)
 

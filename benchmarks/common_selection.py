@@ -17,7 +17,7 @@ from common_measure import say
 from gateau_dagster import tables
 from gateau_dagster.config.inputs import RECIPE_VERSION
 from gateau_dagster.data.sample import Reject, Sample
-from gateau_dagster.models.flops import Work
+from gateau_dagster.models.flops import ForwardWork
 from gateau_dagster.models.known_model import visible_tokens
 from gateau_dagster.models.loading import LoadedModel, effective_max_length, load_model
 from gateau_dagster.scoring.pair_tables import pair_tables
@@ -109,7 +109,7 @@ class Tables(Mapping[str, pl.DataFrame], Generic[CaseT]):
         config = self.case.config()
         loaded, length = self.model(table.model)
         sight = visible_tokens(config) if table.needs_visible_window else None
-        running = Running(max_length=length, scoring=config.scoring, work=Work(), visible_tokens=sight)
+        running = Running(max_length=length, scoring=config.scoring, work=ForwardWork(), visible_tokens=sight)
         return [row if isinstance(row, Reject) else dict(row) for row in table.score(loaded, self.samples, running)]
 
     def _combined(self) -> pl.DataFrame:

@@ -17,7 +17,7 @@ from common_models import GROUPED, TINY, Shape
 from gateau_dagster.config.training import TrainingConfig
 from gateau_dagster.config.training_sections import LoraConfig
 from gateau_dagster.training.batch_plan import BatchPlan
-from gateau_dagster.training.batching import Document
+from gateau_dagster.training.batching import MixDocument
 from gateau_dagster.training.dataset import MixRows
 from gateau_dagster.training.encode import IGNORED
 
@@ -140,6 +140,6 @@ def row_of(case: Case, settings: TrainingSettings) -> tuple[MixRows, BatchPlan, 
     mix = pl.DataFrame(
         columns | {"input_ids": [each.tolist() for each in ids], "labels": [each.tolist() for each in labels]}
     )
-    rows = tuple(tuple(Document(row=index, epoch=step) for index in range(count)) for step in range(STEPS))
+    rows = tuple(tuple(MixDocument(row=index, epoch=step) for index in range(count)) for step in range(STEPS))
     plan = BatchPlan(rows=rows, steps=STEPS, accumulation=1, processes=1, rows_per_batch=1)
     return MixRows(mix, plan), plan, sum(trained)

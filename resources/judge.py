@@ -6,7 +6,7 @@ import dagster as dg
 
 from gateau_dagster.config.judge import JudgeConfig
 from gateau_dagster.evaluation.judging.judge_answers import PLACE
-from gateau_dagster.evaluation.judging.request import Asked, Judge, Reply
+from gateau_dagster.evaluation.judging.request import Judge, JudgeCall, Reply
 from gateau_dagster.evaluation.server_client import Client
 
 _BYTES_OF_A_TOKEN = 3  # 4 in English
@@ -30,7 +30,7 @@ class ServerJudge:
     def __init__(self, settings: JudgeConfig) -> None:
         self._client = Client(PLACE, settings, settings.base_url)
 
-    def __call__(self, asked: Asked) -> Reply:
+    def __call__(self, asked: JudgeCall) -> Reply:
         """Implement Judge. No message or reply contains the key, whatever the server answers."""
         sampling = {name: value for name, value in asked.more.items() if name != "extra_body"}
         if asked.temperature is not None:

@@ -28,7 +28,7 @@ from gateau_dagster.storage.stamp import fingerprint
 from resources.configuration import ConfigurationResource
 
 
-class Look:
+class StoreComparison:
     """A comparison of the store with the configuration, in a thread; `sign`: the signature from `sign_of`."""
 
     def __init__(self, config: Config, sign: str) -> None:
@@ -74,7 +74,7 @@ class Looks:
     """One comparison at a time per configuration, kept across ticks."""
 
     def __init__(self) -> None:
-        self._at_work: dict[str, Look] = {}
+        self._at_work: dict[str, StoreComparison] = {}
 
     def plan(self, config: Config, sign: str, seconds: float) -> tuple[State, Plan] | None:
         """Return the plan for this signature, or None while a comparison is running or was of another signature.
@@ -85,7 +85,7 @@ class Looks:
         name = str(config.work_folder)
         look = self._at_work.get(name)
         if look is None:
-            look = self._at_work[name] = Look(config, sign)
+            look = self._at_work[name] = StoreComparison(config, sign)
         if not look.has_ended(seconds):
             return None
         del self._at_work[name]  # a failed one, too: the next tick starts another

@@ -12,7 +12,7 @@ from dagster._core.utils import make_new_run_id
 
 from assets.runs.work_run import (
     TOLD_BY,
-    Outcome,
+    RunOutcome,
     WorkRun,
     completed,
     console_level,
@@ -37,7 +37,7 @@ def run_by_daemon(
     work: WorkRun,
     tags: Mapping[str, str],
     say: Callable[[str], None],
-) -> Outcome:
+) -> RunOutcome:
     """Submit the run to the queue, and return when it has ended. It ends with the run that asks for it.
 
     Raises:
@@ -114,7 +114,7 @@ def _followed(instance: DagsterInstance, run_id: str, say: Callable[[str], None]
         time.sleep(_SECONDS_BETWEEN_LOOKS)
 
 
-def _outcome(instance: DagsterInstance, asking: DagsterRun, run: DagsterRun) -> Outcome:
+def _outcome(instance: DagsterInstance, asking: DagsterRun, run: DagsterRun) -> RunOutcome:
     """Return the result of the run; raise GateauError if it did not succeed."""
     if run.status is DagsterRunStatus.CANCELED:
         instance.report_run_canceling(asking, f"The run {run.run_id}, which did the work, was terminated.")
@@ -123,7 +123,7 @@ def _outcome(instance: DagsterInstance, asking: DagsterRun, run: DagsterRun) -> 
     events = [entry.get_dagster_event() for entry in entries]
     if run.status is not DagsterRunStatus.SUCCESS:
         raise failure_of(events)
-    return Outcome(run_id=run.run_id, failed_checks=failed_checks_of(events))
+    return RunOutcome(run_id=run.run_id, failed_checks=failed_checks_of(events))
 
 
 def _end(instance: DagsterInstance, run_id: str) -> None:

@@ -24,7 +24,7 @@ from assets.runs.launched_run import require_queue, run_by_daemon
 from assets.runs.work_run import (
     EVERYTHING,
     VARIANTS,
-    Outcome,
+    RunOutcome,
     WorkRun,
     completed,
     console_level,
@@ -161,7 +161,7 @@ _SECONDS_BETWEEN_LOOKS = 2.0
 
 def run_here(
     instance: DagsterInstance, configuration: ConfigurationResource, work: WorkRun, tags: Mapping[str, str], level: str
-) -> Outcome:
+) -> RunOutcome:
     """Make the run and execute it in this process. `level`: of printed lines; the UI has every line anyway.
 
     Raises:
@@ -188,7 +188,7 @@ def run_here(
                 raise KeyboardInterrupt
             if not result.success:
                 raise failure_of(result.all_events)
-            return Outcome(run_id=run_id, failed_checks=failed_checks_of(result.all_events))
+            return RunOutcome(run_id=run_id, failed_checks=failed_checks_of(result.all_events))
 
 
 @contextmanager
@@ -338,7 +338,7 @@ class _Refresh:
             f"`{gateau_command('plan')}` says what."
         )
 
-    def _run(self, work: WorkRun) -> Outcome:
+    def _run(self, work: WorkRun) -> RunOutcome:
         # The asking run receives the failure. Dagster's `run_retries` would start another run that nobody waits for. It
         # may retry `refresh`, which finds the remaining work.
         tags = {LOCK_TAG: self._lock, MAX_RETRIES_TAG: "0"}

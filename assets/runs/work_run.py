@@ -32,7 +32,7 @@ TOLD_BY = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outcome:
+class RunOutcome:
     """The result of a successful run."""
 
     run_id: str

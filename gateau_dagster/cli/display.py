@@ -31,7 +31,7 @@ from gateau_dagster.config.inputs import StorageConfig
 from gateau_dagster.demo.prepare import is_demo_store
 from gateau_dagster.errors import DEMO_FOLDER, ENVIRONMENT_VARIABLE, demo_place, shown_configuration
 from gateau_dagster.execution.ending import at_end
-from gateau_dagster.pipeline.losses import Loss
+from gateau_dagster.pipeline.losses import DataLoss
 from gateau_dagster.pipeline.project import earlier_demo_note
 from gateau_dagster.progress import Entry, ProgressBoard
 from gateau_dagster.readable import escaped_controls
@@ -134,7 +134,7 @@ def as_line(text: str) -> str:
     return escape(escaped_controls(text))
 
 
-def show_losses(out: Console, lost: Iterable[Loss]) -> None:
+def show_losses(out: Console, lost: Iterable[DataLoss]) -> None:
     """Print rejects and truncation, one line for all tables with the same loss; `!` marks notable losses."""
     assets: dict[tuple[str, bool], list[str]] = {}
     for loss in lost:

@@ -26,7 +26,7 @@ from gateau_dagster.estimate.trainings import planned_trainings
 from gateau_dagster.estimate.truncation import ExpectedTruncation, expected_truncation
 from gateau_dagster.evaluation.judging.cost import PlannedCost
 from gateau_dagster.pipeline.asset import VARIANT
-from gateau_dagster.pipeline.losses import RAW, Loss, losses, prompted_models
+from gateau_dagster.pipeline.losses import RAW, DataLoss, losses, prompted_models
 from gateau_dagster.pipeline.pipeline import left_out_sentence
 from gateau_dagster.pipeline.plan import AFTER, Plan, Work
 from gateau_dagster.pipeline.state import State
@@ -246,7 +246,7 @@ def show_plan(out: Console, state: State, plan: Plan) -> None:
         out.print(f"[dim]{AFTER}…: runs only if that comes out different from before[/dim]")
     rejects = state.index.rejects
     if rejects.count:
-        show_losses(out, [Loss(asset=RAW, sentence=rejects.sentence("record"), notable=rejects.notable)])
+        show_losses(out, [DataLoss(asset=RAW, sentence=rejects.sentence("record"), notable=rejects.notable)])
     show_left_out(out, state, plan)
 
 

@@ -11,7 +11,7 @@ from gateau_dagster.cli.display import as_line, console
 from gateau_dagster.config import Config
 from gateau_dagster.demo.prepare import ensure_demo_data
 from gateau_dagster.errors import GateauError, gateau_command
-from gateau_dagster.explore.folding import Piece, pieces
+from gateau_dagster.explore.folding import TextPart, pieces
 from gateau_dagster.explore.one_sample import OneSample, Place, made_rankings, one_sample, read_by
 from gateau_dagster.explore.rankings import Ranking, Summands
 from gateau_dagster.explore.sample_pages import shortened
@@ -252,7 +252,7 @@ def _show_context(out: Console, context: str, evidence: Evidence | None) -> None
             _show_indented(out, line)
 
 
-def _piece_lines(piece: Piece, evidence: Evidence | None) -> Iterator[Text]:
+def _piece_lines(piece: TextPart, evidence: Evidence | None) -> Iterator[Text]:
     if piece.left_out:
         yield Text(f"… {plural(piece.left_out, 'character')} left out …", style="dim")
         return

@@ -14,11 +14,11 @@ from gateau_dagster.comparison.result import (
     AttentionSweep,
     Bucket,
     Disputed,
+    FigureSpread,
     MethodComparison,
     MethodFacts,
     Profile,
     SegmentLengthSweep,
-    Spread,
 )
 from gateau_dagster.selection.statistics import Vector, auroc_of_all
 
@@ -178,13 +178,13 @@ def profile(traits: Traits, rows: Mask) -> Profile:
     return Profile(samples=count, sources=tuple(float(size) / max(1, count) for size in counts), **spreads)
 
 
-def spread(values: Vector) -> Spread | None:
+def spread(values: Vector) -> FigureSpread | None:
     """Return mean and quartiles of the finite `values` (linear interpolation); None when there are none."""
     known = values[np.isfinite(values)]
     if not known.size:
         return None
     low, median, high = (float(value) for value in np.quantile(known, (0.25, 0.5, 0.75)))
-    return Spread(known=known.size, mean=float(known.mean()), low=low, median=median, high=high)
+    return FigureSpread(known=known.size, mean=float(known.mean()), low=low, median=median, high=high)
 
 
 def most_disputed(orders: Orders, ids: Sequence[str], *, most: int) -> list[Disputed]:

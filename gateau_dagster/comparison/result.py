@@ -81,7 +81,7 @@ class AttentionSweep:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Spread:
+class FigureSpread:
     """Mean and quartiles of the `known` finite values of one figure."""
 
     known: int
@@ -99,9 +99,9 @@ class Profile:
     """
 
     samples: int
-    context_tokens: Spread | None
-    response_tokens: Spread | None
-    perplexity: Spread | None
+    context_tokens: FigureSpread | None
+    response_tokens: FigureSpread | None
+    perplexity: FigureSpread | None
     sources: tuple[float, ...]
 
 

@@ -28,19 +28,19 @@ Turn = TypedDict("Turn", {"from": str, "value": str})
 RECALL_SHARE = 0.5
 
 
-class Conversation(TypedDict):
+class ShareGPTRecord(TypedDict):
     """One ShareGPT record."""
 
     id: str
     conversations: list[Turn]
 
 
-def demo_short_chat(count: int, seed: int) -> list[Conversation]:
+def demo_short_chat(count: int, seed: int) -> list[ShareGPTRecord]:
     """Return `count` conversations of one to three exchanges: recalls of given facts, and sentences about a noun."""
     return [_conversation(index, seed) for index in range(count)]
 
 
-def _conversation(index: int, seed: int) -> Conversation:
+def _conversation(index: int, seed: int) -> ShareGPTRecord:
     rng = np.random.default_rng((seed, index))
     turns: list[Turn] = []
     for _ in range(int(rng.integers(1, 4))):

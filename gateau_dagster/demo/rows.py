@@ -34,7 +34,7 @@ _ANSWER_WORDS = frozenset([*ATTRIBUTES, *(value for values in VALUES.values() fo
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class LanguageRow:
     """Words and the loss weight of each as a target."""
 
     words: Words = field(default_factory=list)
@@ -46,7 +46,7 @@ class Row:
         self.weights.extend([weight] * len(words))
 
 
-def _add_query(row: Row, rng: np.random.Generator, facts: list[Fact]) -> None:
+def _add_query(row: LanguageRow, rng: np.random.Generator, facts: list[Fact]) -> None:
     if rng.random() < RECALL_SHARE:
         known = {fact.attribute: fact for fact in facts}
         count = min(len(facts), int(rng.integers(1, MOST_ASKED + 1)))
@@ -65,9 +65,9 @@ def _add_query(row: Row, rng: np.random.Generator, facts: list[Fact]) -> None:
         row.add([word], ANSWER_WEIGHT if word in _ANSWER_WORDS else RESPONSE_WEIGHT)
 
 
-def training_row(rng: np.random.Generator, *, length: int, context: int, fact_count: int) -> Row:
+def training_row(rng: np.random.Generator, *, length: int, context: int, fact_count: int) -> LanguageRow:
     """Return one row of `length` words: a document of about `context` words with `fact_count` facts, then queries."""
-    row = Row()
+    row = LanguageRow()
     row.add([BOS], 0.0)
     row.add(["###", "Input:"], INSTRUCTION_WEIGHT)
     facts = random_facts(rng, fact_count)
@@ -78,7 +78,7 @@ def training_row(rng: np.random.Generator, *, length: int, context: int, fact_co
     row.add(document(rng, sentence_count, places), CONTEXT_WEIGHT)
     while len(row.words) < length:
         _add_query(row, rng, facts)
-    return Row(words=row.words[:length], weights=row.weights[:length])
+    return LanguageRow(words=row.words[:length], weights=row.weights[:length])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -29,7 +29,7 @@ _SHORTEST = 0.25
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Work:
+class _AnswerWork:
     """One model's answers to a benchmark. questions: how many, None: unknown; the rest as of Amount."""
 
     questions: int | None
@@ -37,7 +37,7 @@ class _Work:
     high: float | None
     grounds: str
 
-    def times(self, factor: float) -> _Work:
+    def times(self, factor: float) -> _AnswerWork:
         """Scale the work by `factor`."""
         questions = None if self.questions is None else round(self.questions * factor)
         low, high = (None if each is None else each * factor for each in (self.low, self.high))
@@ -84,7 +84,7 @@ def _asked_anew(state: State, chosen: ChosenBenchmark) -> float:
     return sum((each.question_id, each.digest) not in answered for each in own) / len(own)
 
 
-def _recorded(state: State, name: str) -> _Work | None:
+def _recorded(state: State, name: str) -> _AnswerWork | None:
     """Return the average of the models that answered. Answers of a server run concurrently; those of this process
     record their share of a batch.
     """
@@ -96,7 +96,7 @@ def _recorded(state: State, name: str) -> _Work | None:
         return None
     whole = pl.concat(tables)
     seconds = float(whole["seconds"].sum()) / len(tables) / (engine.concurrency if engine is not None else 1)
-    return _Work(
+    return _AnswerWork(
         questions=whole["question_id"].n_unique(),
         low=seconds / _WITHIN,
         high=seconds * _WITHIN,
@@ -104,12 +104,12 @@ def _recorded(state: State, name: str) -> _Work | None:
     )
 
 
-def _expected(state: State, chosen: ChosenBenchmark, estimator: Estimator) -> _Work:
+def _expected(state: State, chosen: ChosenBenchmark, estimator: Estimator) -> _AnswerWork:
     """Return the work from the tokens of the questions and the device, if both are known."""
     sizes = _sizes(state, chosen, estimator)
     seconds = None if not sizes or state.config.evaluation.engine is not None else _seconds(state, sizes, estimator)
     low, high = seconds or (None, None)
-    return _Work(
+    return _AnswerWork(
         questions=None if sizes is None else len(sizes),
         low=low,
         high=high,

@@ -11,7 +11,7 @@ from gateau_dagster.data.sample import Sample
 from gateau_dagster.estimate.scored_model import TokenRates, token_rates
 from gateau_dagster.evaluation.judging.characteristics import ends_of_ranking, wanted_ratings
 from gateau_dagster.evaluation.judging.cost import CountTokens, PlannedCost, planned_cost
-from gateau_dagster.evaluation.judging.judge_answers import Wanted
+from gateau_dagster.evaluation.judging.judge_answers import JudgmentRequest
 from gateau_dagster.evaluation.judging.replies import Replies
 from gateau_dagster.execution.shard_work import samples_of
 from gateau_dagster.pipeline.characteristics_asset import rated_characteristics
@@ -23,7 +23,7 @@ _WORD = " the"
 """A common word of one token."""
 
 
-def rated_samples(state: State, settings: JudgeConfig) -> tuple[dict[str, str], list[Wanted]]:
+def rated_samples(state: State, settings: JudgeConfig) -> tuple[dict[str, str], list[JudgmentRequest]]:
     """Return `part` by sample id, and the judge's requests for these samples, from the tables in the store.
 
     Raises:
@@ -53,7 +53,7 @@ def rating_cost(state: State, settings: JudgeConfig, replies: Replies | None, co
     return _of_middling(state, settings, count) * (2 * min(settings.characteristics, state.index.accepted.height // 2))
 
 
-def wanted_of_shard(state: State, settings: JudgeConfig, shard: str) -> list[Wanted]:
+def wanted_of_shard(state: State, settings: JudgeConfig, shard: str) -> list[JudgmentRequest]:
     """Return the judge's requests for every sample of a shard, from the validated samples in the store."""
     samples = [*samples_of(state.read(RAW, None, shard))]
     return wanted_ratings(samples, settings, rated_characteristics(state.config))

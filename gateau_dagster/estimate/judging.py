@@ -19,8 +19,8 @@ from gateau_dagster.evaluation.generation.settings import answer_scorer
 from gateau_dagster.evaluation.grading import graded_answers
 from gateau_dagster.evaluation.judging.cost import BudgetError, CountTokens, PlannedCost, check_affordable, planned_cost
 from gateau_dagster.evaluation.judging.judge_answers import (
+    JudgmentRequest,
     Texts,
-    Wanted,
     answers_by_question,
     longest_answers,
     wanted_judgments,
@@ -28,7 +28,7 @@ from gateau_dagster.evaluation.judging.judge_answers import (
 from gateau_dagster.evaluation.judging.needed import needed_judge
 from gateau_dagster.evaluation.judging.pairwise import Match, matches
 from gateau_dagster.evaluation.judging.replies import Replies
-from gateau_dagster.evaluation.judging.request import Asked
+from gateau_dagster.evaluation.judging.request import JudgeCall
 from gateau_dagster.evaluation.materials import Materials
 from gateau_dagster.evaluation.questions import Question
 from gateau_dagster.evaluation.registry import ChosenBenchmark, scored_benchmarks
@@ -140,7 +140,7 @@ class JudgedBenchmark:
         assert self.chosen.scored.judging is not None
         return self.chosen.scored.judging
 
-    def wanted(self, state: State, variant: str) -> list[Wanted]:
+    def wanted(self, state: State, variant: str) -> list[JudgmentRequest]:
         """Return the judgments of a variant's answers.
 
         Raises:
@@ -154,7 +154,7 @@ class JudgedBenchmark:
             return []
         return self.judgments(self._texts(state, variant))
 
-    def judgments(self, texts: Texts) -> list[Wanted]:
+    def judgments(self, texts: Texts) -> list[JudgmentRequest]:
         """Return the judgments of these answers."""
         assert self.settings is not None
         return wanted_judgments(self.questions, texts, self.judging, self.chosen.options, self.settings)
@@ -242,8 +242,8 @@ def planned_judging(state: State, plan: Plan) -> list[PlannedJudging]:
 class _Asked:
     """The judge's requests. known: for existing answers. longest: for future ones, each another full-length text."""
 
-    known: Sequence[Asked]
-    longest: Sequence[Asked]
+    known: Sequence[JudgeCall]
+    longest: Sequence[JudgeCall]
 
 
 def _asked(
@@ -257,7 +257,7 @@ def _asked(
         held[name] = held_answers(state, plan, chosen, questions, name, as_before=as_before)
         stale = is_stale(plan, f"{ANSWERS}/{chosen.name}", name)
         texts[name] = {**longest, **held[name]} if stale else held[name]
-    known, to_come = list[Asked](), list[Asked]()
+    known, to_come = list[JudgeCall](), list[JudgeCall]()
     for name in variants:
         for each in benchmark.judgments(texts[name]):
             (known if each.question_id in held[name] else to_come).append(each.asked)

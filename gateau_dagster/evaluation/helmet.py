@@ -120,7 +120,7 @@ class Setting:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Words:
+class TaskTexts:
     """The texts of a task. user: with {demos}, {context} and {question}; lead: how the answer begins."""
 
     user: str
@@ -130,7 +130,7 @@ class Words:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class HelmetQuestion:
     """A question.
 
     relevance: by id of a passage, where passages are ranked. whole: whether the answer must be exactly the label.
@@ -162,12 +162,12 @@ def settings_of(described: Mapping[str, Any]) -> Iterator[Setting]:
         )
 
 
-def words_of(code: SourceFile, task: str, place: str) -> Words:
+def words_of(code: SourceFile, task: str, place: str) -> TaskTexts:
     """Read a task's texts from HELMET's data.py. Raises GateauError where that is another file."""
     labelled = task.startswith(IN_CONTEXT)
     loader = "load_icl" if labelled else _LOADERS.get(task, "load_qa")
     demo = "item_template" if labelled else "demo_template"
-    return Words(
+    return TaskTexts(
         user=assigned(code, "user_template", place, inside=loader)[-1],
         lead=assigned(code, "system_template", place, inside=loader)[-1],
         demo=assigned(code, demo, place, inside=loader)[-1] if task != RANKED else "",
@@ -258,7 +258,7 @@ def _row(record: dict[str, Any], known: LabelledSet, where: str, task: str) -> t
     return text, label
 
 
-def asked_labels(setting: Setting, words: Words, rows: Labelled, *, most: int) -> Iterator[Asked]:
+def asked_labels(setting: Setting, words: TaskTexts, rows: Labelled, *, most: int) -> Iterator[HelmetQuestion]:
     """Yield `most` rows with balanced labels, or all; HELMET draws examples and label numbers for each."""
     asked = rows.asked
     if len(asked) > most:
@@ -272,7 +272,9 @@ def asked_labels(setting: Setting, words: Words, rows: Labelled, *, most: int) -
         shown = (rows.examples[place] for place in balanced(known, setting.shots, seed))
         context = "\n\n".join(words.demo.format(text=each, label=numbers[of]) for each, of in shown)
         prompt = words.user.format(context=context, question=text)
-        yield Asked(key=str(number), prompt=prompt, lead=words.lead, answers=(str(numbers[label]),), whole=True)
+        yield HelmetQuestion(
+            key=str(number), prompt=prompt, lead=words.lead, answers=(str(numbers[label]),), whole=True
+        )
 
 
 def says(answer: str, lead: str, right: str) -> bool:
@@ -290,8 +292,8 @@ _LESS_POPULAR = 3  # of POPULAR: questions whose entity is looked up fewer than 
 
 
 def asked_of(
-    setting: Setting, words: Words, rows: Sequence[Row], demos: Sequence[Row], *, most: int
-) -> Iterator[Asked]:
+    setting: Setting, words: TaskTexts, rows: Sequence[Row], demos: Sequence[Row], *, most: int
+) -> Iterator[HelmetQuestion]:
     """Yield every row of `most` different questions, with the examples that HELMET draws for it.
 
     Raises GateauError where there are too few examples; KeyError, IndexError or TypeError for rows of another form.
@@ -327,23 +329,23 @@ def _others(task: str, row: Row, asked: Sequence[Row], demos: Sequence[Row], key
     return demos
 
 
-def _recalled(row: Row, words: Words, demos: Sequence[Sequence[str]]) -> Asked:
+def _recalled(row: Row, words: TaskTexts, demos: Sequence[Sequence[str]]) -> HelmetQuestion:
     shown = "".join(words.demo.format(key=key, value=f" {value}") + "\n\n" for key, value in demos)
     prompt = words.user.format(context=row["context"], demos=shown, question=row["question"])
-    return Asked(key=str(row["question"]), prompt=prompt, lead=words.lead, answers=_listed(row["answer"]))
+    return HelmetQuestion(key=str(row["question"]), prompt=prompt, lead=words.lead, answers=_listed(row["answer"]))
 
 
-def _read(key: str, row: Row, words: Words, demos: Sequence[Row]) -> Asked:
+def _read(key: str, row: Row, words: TaskTexts, demos: Sequence[Row]) -> HelmetQuestion:
     shown = "".join(
         words.demo.format(documents=_passages(each, words), question=each["question"], answer=each["answers"][0])
         + "\n\n"
         for each in demos
     )
     prompt = words.user.format(context=_passages(row, words), demos=shown, question=row["question"])
-    return Asked(key=key, prompt=prompt, lead=words.lead, answers=_listed(row["answers"]))
+    return HelmetQuestion(key=key, prompt=prompt, lead=words.lead, answers=_listed(row["answers"]))
 
 
-def _ranked(key: str, row: Row, words: Words, demos: Sequence[Row]) -> Asked:
+def _ranked(key: str, row: Row, words: TaskTexts, demos: Sequence[Row]) -> HelmetQuestion:
     shown = ""
     for each in demos:
         best_first = sorted(each["ctxs"], key=lambda passage: passage["label"], reverse=True)
@@ -351,10 +353,10 @@ def _ranked(key: str, row: Row, words: Words, demos: Sequence[Row]) -> Asked:
         shown += f"{_passages(each, words, row)}\n\nQuery: {each['query']}\n{words.lead} {ranking}\n\n"
     prompt = words.user.format(context=_passages(row, words), demos=shown, question=row["query"])
     relevance = {str(each["id"]): int(each["label"]) for each in row["ctxs"]}
-    return Asked(key=key, prompt=prompt, lead=words.lead, relevance=relevance)
+    return HelmetQuestion(key=key, prompt=prompt, lead=words.lead, relevance=relevance)
 
 
-def _passages(row: Row, words: Words, like: Row | None = None) -> str:
+def _passages(row: Row, words: TaskTexts, like: Row | None = None) -> str:
     """Return the passages, with titles where the first passage of the question, `like`, has one."""
     shown = (like or row)["ctxs"]
     titled = bool(shown) and "title" in shown[0]
@@ -479,7 +481,7 @@ def _questions(materials: Materials, options: HelmetOptions) -> list[Question]:
     return found
 
 
-def _asked(config: Config, options: HelmetOptions, code: SourceFile) -> Iterator[tuple[Setting, list[Asked]]]:
+def _asked(config: Config, options: HelmetOptions, code: SourceFile) -> Iterator[tuple[Setting, list[HelmetQuestion]]]:
     """Yield the questions of each task at each length; each file is read once."""
     settings = _wanted(config, options)
     rows = {
@@ -500,7 +502,7 @@ def _asked(config: Config, options: HelmetOptions, code: SourceFile) -> Iterator
             raise GateauError(f"{DATA}: {path}: a row is no row of {setting.task} ({error}); {DATA_CURE}") from error
 
 
-def _question(setting: Setting, asked: Asked, number: int, *, chat: bool) -> Question:
+def _question(setting: Setting, asked: HelmetQuestion, number: int, *, chat: bool) -> Question:
     """Return the question; where a prompt is continued, the answer's beginning is its last line."""
     return Question(
         question_id=f"{setting.task}/{setting.length}/{asked.key}/{number}",

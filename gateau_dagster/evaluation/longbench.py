@@ -123,7 +123,7 @@ _EXTENDED = "_e"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class LongBenchRow:
     """A row of a data set; `fields`: as published. bucket: its range of length, in words or characters."""
 
     data_set: str
@@ -135,7 +135,7 @@ class Row:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Prompts:
+class LongBenchPrompts:
     """The prompt with {context} and {input}, and the most tokens of an answer, by data set."""
 
     texts: Mapping[str, str]
@@ -147,7 +147,7 @@ def bucket_of(length: int) -> str:
     return "0-4k" if length < 4000 else "4-8k" if length < 8000 else "8k+"
 
 
-def read_prompts(files: Sequence[SourceFile], sets: Sequence[str], place: str) -> Prompts:
+def read_prompts(files: Sequence[SourceFile], sets: Sequence[str], place: str) -> LongBenchPrompts:
     """Return the prompts. Raises GateauError, with `place` in front, where a file or a set in it is missing."""
     found: dict[str, dict[str, Any]] = {}
     for name, kind in ((PROMPTS, str), (LENGTHS, int)):
@@ -167,12 +167,12 @@ def read_prompts(files: Sequence[SourceFile], sets: Sequence[str], place: str) -
             template_gaps(found[PROMPTS][name])
         except ValueError as error:
             raise GateauError(f"{place}: {PROMPTS}: {name}: {error}; {PROMPTS_CURE}") from error
-    return Prompts(texts=found[PROMPTS], answer_tokens=found[LENGTHS])
+    return LongBenchPrompts(texts=found[PROMPTS], answer_tokens=found[LENGTHS])
 
 
 def read_rows(
     files: Sequence[SourceFile], sets: Sequence[str], place: str, *, extended: bool, most: int | None
-) -> Iterator[Row]:
+) -> Iterator[LongBenchRow]:
     """Yield the first `most` rows of each of `sets`, in their order; `extended`: of LongBench-E.
 
     A file belongs to the set that it is named after, with the suffix _e for LongBench-E. In a file of another name,
@@ -182,7 +182,7 @@ def read_rows(
     known = {f"{name}{_EXTENDED if extended else ''}": name for name in SETS}
     other = {f"{name}{'' if extended else _EXTENDED}" for name in SETS}
     wanted = [file for file in files if file.stem not in other and known.get(file.stem, sets[0]) in sets]
-    rows: dict[str, list[Row]] = {name: [] for name in sets}
+    rows: dict[str, list[LongBenchRow]] = {name: [] for name in sets}
     ids: set[tuple[str, str]] = set()
     for file, number, record in rows_of(wanted, place):
         name = known.get(file.stem) or record.get("dataset")
@@ -200,7 +200,7 @@ def read_rows(
         yield from found
 
 
-def _row(name: str, record: dict[str, Any], where: str, number: int) -> Row:
+def _row(name: str, record: dict[str, Any], where: str, number: int) -> LongBenchRow:
     answers, length = record.get("answers"), record.get("length")
     missing = [key for key in ("context", "input") if not isinstance(record.get(key), str)]
     if not isinstance(length, int):
@@ -210,7 +210,7 @@ def _row(name: str, record: dict[str, Any], where: str, number: int) -> Row:
     if missing:
         raise GateauError(f"{where} is no row of {name}: it lacks {', '.join(missing)}; {DATA_CURE}")
     assert isinstance(length, int) and isinstance(answers, list)
-    return Row(
+    return LongBenchRow(
         data_set=name,
         row_id=str(record.get("_id") or number),
         bucket=bucket_of(length),
@@ -250,7 +250,7 @@ class LongBenchOptions(Section):
         return tuple(name for name in SETS if name in chosen)
 
 
-def questions_of(rows: Sequence[Row], prompts: Prompts) -> list[Question]:
+def questions_of(rows: Sequence[LongBenchRow], prompts: LongBenchPrompts) -> list[Question]:
     """Return one question per row, with the published prompt; answers are greedy.
 
     Ids consist of data set, range of length and the row's own id. Unlike in the published code, samsum's answers do not
@@ -270,7 +270,7 @@ def questions_of(rows: Sequence[Row], prompts: Prompts) -> list[Question]:
     ]
 
 
-def _worded(prompt: str, row: Row) -> str:
+def _worded(prompt: str, row: LongBenchRow) -> str:
     try:
         return prompt.format(**row.fields)
     except (KeyError, IndexError, ValueError) as error:

@@ -200,7 +200,7 @@ _DOCUMENTS = 256
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cell:
+class NeedleCell:
     """The needles of one length and depth: for each, whether it was found and the mean NLL of its answer in nats."""
 
     length: int
@@ -218,7 +218,7 @@ def needle_cells(
     template: Template,
     seed: int,
     progress: Progress = silent,
-) -> tuple[list[Cell], list[Reject]]:
+) -> tuple[list[NeedleCell], list[Reject]]:
     """Measure every cell of depth x length for the model called `name`; return the cells and the skipped lengths.
 
     A prompt of length L has L tokens, answer included. The answer is teacher-forced: a needle is found when each of its
@@ -230,7 +230,7 @@ def needle_cells(
     """
     lengths = sorted(set(options.lengths))
     hay = build_haystack(loaded.tokenizer, haystack_texts, tokens=4 * min(max(lengths), max_length))
-    found: list[Cell] = []
+    found: list[NeedleCell] = []
     skipped: list[Reject] = []
     for place, length in enumerate(lengths):
         say = partial(_report, progress, place, len(lengths), f"{name}, {length} tokens")
@@ -260,13 +260,13 @@ def _report(progress: Progress, place: int, lengths: int, note: str, share: floa
 
 def _score_cells(
     loaded: LoadedModel, length: int, cells: Mapping[float, Sequence[Prompt]], say: Callable[[float], None]
-) -> Iterator[Cell]:
+) -> Iterator[NeedleCell]:
     for done, (depth, prompts) in enumerate(cells.items(), start=1):
-        yield Cell(length=length, depth=depth, scores=[score_answer(loaded, prompt) for prompt in prompts])
+        yield NeedleCell(length=length, depth=depth, scores=[score_answer(loaded, prompt) for prompt in prompts])
         say(done / len(cells))
 
 
-def grid_table(name: str, cells: Iterable[Cell]) -> pl.DataFrame:
+def grid_table(name: str, cells: Iterable[NeedleCell]) -> pl.DataFrame:
     """Return NEEDLE: accuracy and answer NLL of every cell, for the model called `name`."""
     rows = []
     for cell in cells:
@@ -277,7 +277,7 @@ def grid_table(name: str, cells: Iterable[Cell]) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=tables.schema(NEEDLE), orient="row")
 
 
-def needle_values(cells: Iterable[Cell]) -> pl.DataFrame:
+def needle_values(cells: Iterable[NeedleCell]) -> pl.DataFrame:
     """Return tables.SCORES: 1 for a needle that was found, else 0; the group is the prompt's length."""
     rows = [
         (f"{cell.length}-{cell.depth:g}-{repeat}", str(cell.length), float(found))
@@ -399,7 +399,7 @@ def _measure(materials: Materials, variant: str, options: NeedleOptions) -> Meas
 
 def _cells(
     materials: Materials, name: str, texts: Sequence[str], options: NeedleOptions
-) -> tuple[list[Cell], list[Reject]]:
+) -> tuple[list[NeedleCell], list[Reject]]:
     config = materials.config
     return needle_cells(
         materials.model(name),

@@ -169,7 +169,7 @@ _DEPTHS = [round(place * 100 / 39) for place in range(40)]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Words:
+class WordLists:
     """The words of the package wonderwords, sorted."""
 
     nouns: Sequence[str]
@@ -227,7 +227,7 @@ class Material:
 
     needle: str
     noise: str
-    words: Words
+    words: WordLists
     sentences: Sequence[str] = ()
     longest: int = 4096
     example: int = 5
@@ -284,7 +284,7 @@ def needles(task: Task, material: Material, rng: random.Random, size: int) -> Ma
     return Made(text=template.format(**fill), prefix=prefix.format(**fill), answers=answers)
 
 
-def _random(kind: str, words: Words, rng: random.Random) -> str:
+def _random(kind: str, words: WordLists, rng: random.Random) -> str:
     if kind == "numbers":
         return str(rng.randint(10**6, 10**7 - 1))
     if kind == "words":
@@ -347,7 +347,7 @@ def common_words(task: Task, material: Material, rng: random.Random, size: int) 
 
 
 def _list_of(
-    words: Words, rng: random.Random, size: int, common: int, often: int, seldom: int
+    words: WordLists, rng: random.Random, size: int, common: int, often: int, seldom: int
 ) -> tuple[str, list[str]]:
     drawn = rng.sample(words.all, size)
     listed = drawn[:common] * often + drawn[common:] * seldom
@@ -481,7 +481,7 @@ def read_tasks(config: Config, options: RulerOptions) -> tuple[list[Task], Mater
 
 
 @cache
-def words() -> Words:
+def words() -> WordLists:
     """Return the words of the package wonderwords, which RULER uses. Raises GateauError where it is not installed."""
     if find_spec("wonderwords") is None:
         raise GateauError(
@@ -491,7 +491,7 @@ def words() -> Words:
     lists = (package_files("wonderwords") / "assets" / f"{kind}list.txt" for kind in ("noun", "adjective", "verb"))
     texts = (each.read_text(encoding="utf-8").splitlines() for each in lists)
     nouns, adjectives, verbs = (sorted({line.rstrip() for line in text if line.strip()}) for text in texts)
-    return Words(nouns=nouns, adjectives=adjectives, verbs=verbs)
+    return WordLists(nouns=nouns, adjectives=adjectives, verbs=verbs)
 
 
 def largest(size: int, fits: Callable[[int], bool]) -> int:

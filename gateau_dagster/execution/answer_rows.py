@@ -6,7 +6,7 @@ from contextlib import suppress
 import polars as pl
 
 from gateau_dagster import tables
-from gateau_dagster.evaluation.generation.answering import Answered, Row, answer_all
+from gateau_dagster.evaluation.generation.answering import AnsweringResult, Row, answer_all
 from gateau_dagster.evaluation.generation.asked import Engine
 from gateau_dagster.evaluation.questions import Question
 from gateau_dagster.execution.row_checkpoints import RowCheckpoints, rows_frame
@@ -30,7 +30,7 @@ def answer_questions(
     write: Write,
     progress: TimedProgress,
     shared: Sequence[str] = (),
-) -> Answered:
+) -> AnsweringResult:
     """Ask the unanswered questions; each group of answers is stored before the next one is asked.
 
     Args:

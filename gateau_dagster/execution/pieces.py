@@ -19,7 +19,7 @@ from gateau_dagster.execution.shard_work import (
     OnSample,
     OnTaken,
     Score,
-    Scoring,
+    ScoringCallbacks,
     no_effort,
     read_samples,
     score_missing,
@@ -83,7 +83,7 @@ def compute_piece(
     with ExitStack() as ending:
         for table in found:
             ending.callback(table.partial.close)
-        scored = score_missing(samples, found, Scoring(score, on_sample, on_taken))
+        scored = score_missing(samples, found, ScoringCallbacks(score, on_sample, on_taken))
     return PieceResult(
         computed={table.work.asset: len(table.rows) for table in found},
         rejects={table.work.asset: table.rejects for table in found},

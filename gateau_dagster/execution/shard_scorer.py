@@ -21,11 +21,11 @@ from gateau_dagster.execution.shard_work import (
 )
 from gateau_dagster.methods.registry import all_sample_tables
 from gateau_dagster.models.known_model import visible_tokens
-from gateau_dagster.scoring.sample_table import Asked, Outcomes, Running, SampleTable
+from gateau_dagster.scoring.sample_table import Outcomes, RequestedRow, Running, SampleTable
 from gateau_dagster.storage import Store
 
 if TYPE_CHECKING:
-    from gateau_dagster.models.flops import Work
+    from gateau_dagster.models.flops import ForwardWork
     from gateau_dagster.models.loading import LoadedModel
     from gateau_dagster.models.memory import PeakMemory
 
@@ -41,7 +41,7 @@ class ScoringRun:
     @classmethod
     def start(cls, config: Config, model: str, loaded: "LoadedModel", assets: Sequence[str]) -> "ScoringRun":
         """Return the run for these assets."""
-        from gateau_dagster.models.flops import Work
+        from gateau_dagster.models.flops import ForwardWork
         from gateau_dagster.models.loading import effective_max_length
 
         section, scoring = config.models[model], config.scoring
@@ -52,7 +52,7 @@ class ScoringRun:
             asset: Running(
                 max_length=length,
                 scoring=scoring,
-                work=Work(),
+                work=ForwardWork(),
                 visible_tokens=visible_tokens(config) if known[asset].needs_visible_window else None,
             )
             for asset in assets
@@ -60,18 +60,18 @@ class ScoringRun:
         return cls(tables=[known[asset] for asset in assets], loaded=loaded, running=running)
 
     @property
-    def works(self) -> "Mapping[str, Work]":
+    def works(self) -> "Mapping[str, ForwardWork]":
         """Return the tokens and FLOPs of each asset so far."""
         return {asset: running.work for asset, running in self.running.items()}
 
-    def outcomes(self, asked: Iterable[Asked]) -> Generator[Outcomes]:
+    def outcomes(self, asked: Iterable[RequestedRow]) -> Generator[Outcomes]:
         """Yield, in order, for each sample a row or a reject for each asset that asks for it."""
         from gateau_dagster.models.cpu_allocator import retained_memory
 
         with retained_memory(self.loaded.device), closing(self._scored(asked)) as found:  # pyright: ignore[reportArgumentType]
             yield from found
 
-    def _scored(self, asked: Iterable[Asked]) -> Iterator[Outcomes]:
+    def _scored(self, asked: Iterable[RequestedRow]) -> Iterator[Outcomes]:
         first = self.tables[0]
         if len(self.tables) > 1:
             assert first.shared is not None
@@ -159,7 +159,7 @@ class _Measuring:
     def _measured(self) -> "_Measured":
         return self._start()
 
-    def score(self, asked: Iterable[Asked]) -> Iterator[Outcomes]:
+    def score(self, asked: Iterable[RequestedRow]) -> Iterator[Outcomes]:
         return self._measured.score(asked)
 
     def on_sample(self, progress: ShardProgress) -> None:
@@ -187,7 +187,7 @@ class _Measured:
 
         return cls(config=config, loaded=loaded, run=run, memory=PeakMemory(loaded.device))
 
-    def score(self, asked: Iterable[Asked]) -> Iterator[Outcomes]:
+    def score(self, asked: Iterable[RequestedRow]) -> Iterator[Outcomes]:
         """Yield the outcomes by asset; the caller's time for saving them does not count as scoring."""
         with closing(self.run.outcomes(asked)) as outcomes:
             while True:

@@ -9,7 +9,7 @@ import polars as pl
 
 from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.execution.shard_tables import ShardResult, ShardTable, TableWork
-from gateau_dagster.scoring.sample_table import Asked, Outcomes
+from gateau_dagster.scoring.sample_table import Outcomes, RequestedRow
 from gateau_dagster.storage import Store
 
 Effort = Mapping[str, Mapping[str, Any]]
@@ -36,7 +36,7 @@ class Suspects:
     given_up: Mapping[str, str] = field(default_factory=dict)
 
 
-Score = Callable[[Iterable[Asked]], Iterator[Outcomes]]
+Score = Callable[[Iterable[RequestedRow]], Iterator[Outcomes]]
 OnSample = Callable[[ShardProgress], None]
 OnTaken = Callable[[str], None]
 
@@ -104,7 +104,7 @@ def compute_shard(
     with ExitStack() as ending:
         for table in found:
             ending.callback(_save_unless_written, table, results)
-        scored = score_missing(samples, found, Scoring(score, on_sample, on_taken, suspects or Suspects()))
+        scored = score_missing(samples, found, ScoringCallbacks(score, on_sample, on_taken, suspects or Suspects()))
         measured = effort() if scored else {}
         for table in found:
             asset = table.work.asset
@@ -118,7 +118,7 @@ def _save_unless_written(table: ShardTable, results: Mapping[str, ShardResult]) 
 
 
 @dataclass(frozen=True)
-class Scoring:
+class ScoringCallbacks:
     """The callbacks and suspects of `compute_shard`."""
 
     score: Score
@@ -134,13 +134,13 @@ class Scoring:
             if ids:
                 yield from zip(self.score(self._taken(_asked(group, found))), ids, strict=False)  # see ShardTable.write
 
-    def _taken(self, asked: Iterator[Asked]) -> Iterator[Asked]:
+    def _taken(self, asked: Iterator[RequestedRow]) -> Iterator[RequestedRow]:
         for each in asked:
             self.on_taken(each.sample.sample_id)
             yield each
 
 
-def score_missing(samples: pl.DataFrame, found: Sequence[ShardTable], scoring: Scoring) -> int:
+def score_missing(samples: pl.DataFrame, found: Sequence[ShardTable], scoring: ScoringCallbacks) -> int:
     """Score the samples without a row in some table, one by one; return their number. See `compute_shard`."""
     for table in found:
         table.rejects += _given_up(table.missing, scoring.suspects)
@@ -173,7 +173,7 @@ def _sizes(samples: pl.DataFrame) -> list[int]:
     return samples.select(1 + sum((pl.col(text).str.len_bytes() for text in texts), pl.lit(0))).to_series().to_list()
 
 
-def _asked(missing: pl.DataFrame, found: Sequence[ShardTable]) -> Iterator[Asked]:
+def _asked(missing: pl.DataFrame, found: Sequence[ShardTable]) -> Iterator[RequestedRow]:
     for sample in samples_of(missing):
         assets = frozenset(table.work.asset for table in found if sample.sample_id in table.missing)
-        yield Asked(sample=sample, assets=assets)
+        yield RequestedRow(sample=sample, assets=assets)

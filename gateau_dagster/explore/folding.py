@@ -12,7 +12,7 @@ GAVE = 0.01
 
 
 @dataclass(frozen=True, kw_only=True)
-class Piece:
+class TextPart:
     """A part of a context: `text`, or `left_out` characters instead of it.
 
     segment: its index; None before the first segment.
@@ -25,7 +25,7 @@ class Piece:
     left_out: int = 0
 
 
-def pieces(context: str, evidence: Evidence | None, *, longest: int, most: int) -> list[Piece]:
+def pieces(context: str, evidence: Evidence | None, *, longest: int, most: int) -> list[TextPart]:
     """Return the context in order. If it is longer than `longest` characters, it keeps its ends and the `most` segments
     with the largest gains; without evidence, only its ends.
     """
@@ -36,7 +36,7 @@ def pieces(context: str, evidence: Evidence | None, *, longest: int, most: int) 
     for segment in evidence.segments:
         text = context[segment.start : segment.end]
         if kept is None or segment.index in kept:
-            found.append(Piece(text=text, segment=segment.index))
+            found.append(TextPart(text=text, segment=segment.index))
         else:
             found = _without(found, len(text))
     return found
@@ -54,7 +54,7 @@ def _gave(segment: EvidenceSegment) -> bool:
     return segment.named or segment.gain >= GAVE
 
 
-def _before(context: str, evidence: Evidence, longest: int) -> list[Piece]:
+def _before(context: str, evidence: Evidence, longest: int) -> list[TextPart]:
     """Return what no model saw, and what only theta_A saw; of a long context, only their ends."""
     first = evidence.segments[0].start if evidence.segments else len(context)
     border = min(evidence.unseen, first)
@@ -63,15 +63,15 @@ def _before(context: str, evidence: Evidence, longest: int) -> list[Piece]:
     return [*(replace(piece, seen=False) for piece in unseen), *other]
 
 
-def _ends(text: str, longest: int) -> list[Piece]:
+def _ends(text: str, longest: int) -> list[TextPart]:
     each = max(1, longest // 2)
     if len(text) <= max(longest, 2 * each):
-        return [Piece(text=text)] if text else []
-    return [Piece(text=text[:each]), Piece(text="", left_out=len(text) - 2 * each), Piece(text=text[-each:])]
+        return [TextPart(text=text)] if text else []
+    return [TextPart(text=text[:each]), TextPart(text="", left_out=len(text) - 2 * each), TextPart(text=text[-each:])]
 
 
-def _without(found: list[Piece], characters: int) -> list[Piece]:
+def _without(found: list[TextPart], characters: int) -> list[TextPart]:
     """Leave one more segment out, merged with those before it."""
     if found and found[-1].left_out and found[-1].seen:
-        return [*found[:-1], Piece(text="", left_out=found[-1].left_out + characters)]
-    return [*found, Piece(text="", left_out=characters)]
+        return [*found[:-1], TextPart(text="", left_out=found[-1].left_out + characters)]
+    return [*found, TextPart(text="", left_out=characters)]

@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 
 from gateau_dagster.data.sample import Sample
-from gateau_dagster.explore.folding import Piece, pieces
+from gateau_dagster.explore.folding import TextPart, pieces
 from gateau_dagster.pipeline.declarations import EXPLORER_CODE_VERSION
 from gateau_dagster.report.evidence import EvidenceSegment, EvidenceToken
 from gateau_dagster.report.evidence_card import EvidenceMaps, StripCard, strip_card
@@ -81,7 +81,7 @@ def shortened(text: str, longest: int) -> str:
     return f"{printable(text[:longest])} … ({len(text) - longest:,} characters left out)"
 
 
-def _piece(piece: Piece) -> tuple[str, int, bool, int]:
+def _piece(piece: TextPart) -> tuple[str, int, bool, int]:
     return printable(piece.text), -1 if piece.segment is None else piece.segment, piece.seen, piece.left_out
 
 

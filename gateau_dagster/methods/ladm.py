@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from gateau_dagster.models.flops import ModelShape
     from gateau_dagster.models.loading import LoadedModel
     from gateau_dagster.scoring.planned_work import Numbers, PlannedWork, SampleTokens
-    from gateau_dagster.scoring.span_scorer import Measured
+    from gateau_dagster.scoring.span_scorer import MeasuredSpans
 
 
 class LadmOptions(Section):
@@ -121,7 +121,7 @@ COLUMNS = (
 )
 
 
-def row_of(measured: Measured) -> Row:
+def row_of(measured: MeasuredSpans) -> Row:
     """Return the columns after `sample_id` and `digest`."""
     sums = {name: getattr(measured.sums, name).ravel().tolist() for name in _SUMS}
     return {"tokens": measured.tokens, "spans": measured.spans, "scored_spans": list(measured.sums.later), **sums}

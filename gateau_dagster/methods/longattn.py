@@ -32,7 +32,7 @@ from gateau_dagster.scoring.sample_table import Row, Running, SampleTable
 if TYPE_CHECKING:
     from gateau_dagster.config import Config
     from gateau_dagster.data.sample import Sample
-    from gateau_dagster.models.flops import ModelShape, Work
+    from gateau_dagster.models.flops import ForwardWork, ModelShape
     from gateau_dagster.models.loading import LoadedModel
     from gateau_dagster.scoring.documents import Document
     from gateau_dagster.scoring.planned_work import SampleTokens
@@ -99,7 +99,7 @@ def _rows(loaded: LoadedModel, samples: Iterable[Sample], running: Running, *, l
             yield document if isinstance(document, Reject) else _row(loaded, document, running.work, layer)
 
 
-def _row(loaded: LoadedModel, document: Document, work: Work, layer: int) -> Row | Reject:
+def _row(loaded: LoadedModel, document: Document, work: ForwardWork, layer: int) -> Row | Reject:
     from gateau_dagster.models.memory import out_of_memory_reason, unless_out_of_memory
     from gateau_dagster.scoring.long_attention import long_attention
 

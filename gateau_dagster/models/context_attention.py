@@ -34,7 +34,7 @@ class _UnseenError(GateauError):
 
 
 @dataclass(kw_only=True)
-class _Collector:
+class _AttentionCollector:
     """The attention from the response rows to the context columns, layer by layer."""
 
     rows: tuple[int, int]
@@ -89,7 +89,7 @@ def context_attention(loaded: LoadedModel, prompt: Prompt) -> ContextAttention:
     require_attention_interface(loaded)
     start, stop = prompt.response_span
     assert start > 0, "the first response token needs a token before it"
-    collector = _Collector(rows=(start, stop), columns=prompt.context_span)
+    collector = _AttentionCollector(rows=(start, stop), columns=prompt.context_span)
     try:
         read = [(start - 1, stop)] if narrows_last_layer(loaded) else None  # the last row's query is read, too
         states, _ = packed_states(loaded, [prompt.ids], collector.observe, read)

@@ -369,7 +369,7 @@ def whole_text_flops(lengths: Lengths, weights: int, layers: int, hidden: int) -
 
 
 @dataclass(kw_only=True)
-class Work:
+class ForwardWork:
     """Tokens through a model and their FLOPs, added up as batches are done."""
 
     tokens: int = 0
@@ -385,5 +385,5 @@ class Work:
 class Meter:
     """The cost of scoring so far, by table; theta_B's full pass counts for `perplexity` if that table is scored."""
 
-    perplexity: Work = field(default_factory=Work)
-    cam: Work = field(default_factory=Work)
+    perplexity: ForwardWork = field(default_factory=ForwardWork)
+    cam: ForwardWork = field(default_factory=ForwardWork)

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from gateau_dagster.models.context_attention import context_attention
-from gateau_dagster.models.flops import ModelShape, Work
+from gateau_dagster.models.flops import ForwardWork, ModelShape
 from gateau_dagster.models.last_layers import head
 from gateau_dagster.models.loading import LoadedModel
 from gateau_dagster.models.memory import TokenBudget, unless_out_of_memory
@@ -36,7 +36,7 @@ class NllJob:
     """A prompt whose response NLL is requested; `work` is charged for it."""
 
     prompt: Prompt
-    work: Work
+    work: ForwardWork
     too_large: bool = False  # the prompt does not fit into memory, not even alone
     copy: HostCopy | None = None  # the NLLs of a whole batch; this prompt's begin at `first`
     first: int = 0
@@ -80,7 +80,7 @@ class Passes:
         while self.queue and (flush or self.queued_tokens >= self.budget.tokens):
             self._run_batch(self._next_batch())
 
-    def attention(self, prompt: Prompt, *, cam: Work, perplexity: NllJob | None) -> HostCopy | None:
+    def attention(self, prompt: Prompt, *, cam: ForwardWork, perplexity: NllJob | None) -> HostCopy | None:
         """Return a_t of the prompt's context tokens [C]; the same pass computes `perplexity` if that is given.
 
         Return None if the prompt does not fit into memory; then `perplexity` is not computed either.
@@ -137,7 +137,7 @@ class Passes:
             self._charge(job.work, job.prompt, with_head=True)
         assert first == len(nll)
 
-    def _charge(self, work: Work, prompt: Prompt, *, with_head: bool) -> None:
+    def _charge(self, work: ForwardWork, prompt: Prompt, *, with_head: bool) -> None:
         """Charge the layers over the whole prompt, the last one as far as it is computed, and the output layer if it
         ran."""
         flops = 0.0

@@ -26,7 +26,7 @@ NOTABLE_CUT = NOTABLE_REJECTS
 
 
 @dataclass(frozen=True, kw_only=True)
-class Loss:
+class DataLoss:
     """One table's lost data in a sentence. `notable`: worth a warning. `intended`: see Truncation."""
 
     asset: str
@@ -150,7 +150,7 @@ def _wanted(state: State) -> int:
     return rule.chosen(candidates.height)
 
 
-def benchmark_losses(state: State, asset: Asset) -> Iterator[Loss]:
+def benchmark_losses(state: State, asset: Asset) -> Iterator[DataLoss]:
     """Yield the losses of `answers/<benchmark>` or `scores/<benchmark>`, model by model. A comparison leaves out every
     question that one of the models lacks.
 
@@ -167,15 +167,15 @@ def benchmark_losses(state: State, asset: Asset) -> Iterator[Loss]:
             unanswered = state.store.read_rejected(answers, [name])
             rejected = rejected.join(unanswered, on="sample_id", how="anti")
         if (rejects := rejects_among(rejected, given)).count:
-            yield Loss(asset=place, sentence=rejects.sentence("question"), notable=rejects.notable)
+            yield DataLoss(asset=place, sentence=rejects.sentence("question"), notable=rejects.notable)
         if asset.family == ANSWERS:
             if (cut := _cut_prompts(state, key, name)).cut:
-                yield Loss(asset=place, sentence=cut.sentence(), notable=cut.notable, intended=cut.intended)
+                yield DataLoss(asset=place, sentence=cut.sentence(), notable=cut.notable, intended=cut.intended)
             yield from _empty_answers(state, key, name)
             yield from _thoughts(state, key, name)
 
 
-def _empty_answers(state: State, key: str, variant: str) -> Iterator[Loss]:
+def _empty_answers(state: State, key: str, variant: str) -> Iterator[DataLoss]:
     """Yield the loss for empty answers, from a filter or from a model that spent its tokens on reasoning. They are
     graded like any other answer.
     """
@@ -183,14 +183,14 @@ def _empty_answers(state: State, key: str, variant: str) -> Iterator[Loss]:
     if empty := int((texts.str.strip_chars() == "").sum()):
         share = empty / texts.len()
         sentence = f"{empty:,} of {plural(texts.len(), 'answer')} empty ({percentage(share)}): graded as they are"
-        yield Loss(asset=f"{key}[{variant}]", sentence=sentence, notable=share > NOTABLE_REJECTS)
+        yield DataLoss(asset=f"{key}[{variant}]", sentence=sentence, notable=share > NOTABLE_REJECTS)
 
 
-def _thoughts(state: State, key: str, variant: str) -> Iterator[Loss]:
+def _thoughts(state: State, key: str, variant: str) -> Iterator[DataLoss]:
     texts, thoughts = state.store.read(key, variant, ["answer"])["answer"], state.config.evaluation.thoughts
     if sentence := thoughts_sentence(texts, thoughts):
         notable = thoughts == "keep" or unfinished_thoughts(texts) > NOTABLE_REJECTS * texts.len()
-        yield Loss(asset=f"{key}[{variant}]", sentence=sentence, notable=notable)
+        yield DataLoss(asset=f"{key}[{variant}]", sentence=sentence, notable=notable)
 
 
 def _cut_prompts(state: State, key: str, variant: str) -> Truncation:
@@ -228,7 +228,7 @@ class PromptLimit:
         return cls(tokens=tokens, why=f"scoring.max_length is {tokens:,}", intended=False)
 
 
-def losses(state: State, made: Container[str]) -> Iterator[Loss]:
+def losses(state: State, made: Container[str]) -> Iterator[DataLoss]:
     """Yield the losses of these tables, which are up to date, in the order of the data's flow."""
     for asset in state.pipeline.assets:
         if asset.key not in made:
@@ -240,7 +240,7 @@ def losses(state: State, made: Container[str]) -> Iterator[Loss]:
         if asset.of == "method" and (unscored := _unscored(state, asset)):
             yield unscored
         if asset.key == CHOSEN and (found := unfilled(state)):
-            yield Loss(asset=asset.key, sentence=found, notable=True)
+            yield DataLoss(asset=asset.key, sentence=found, notable=True)
 
 
 def told_parts(state: State, asset: Asset) -> Sequence[str | None]:
@@ -250,23 +250,23 @@ def told_parts(state: State, asset: Asset) -> Sequence[str | None]:
     return _made(state, asset) if asset.partitions == VARIANT else [None]
 
 
-def _losses_of(state: State, asset: Asset, part: str | None) -> Iterator[Loss]:
+def _losses_of(state: State, asset: Asset, part: str | None) -> Iterator[DataLoss]:
     name = asset.key if part is None else f"{asset.key}[{part}]"
     if REJECTED_SHARE in asset.checks and (rejects := rejects_of(state, asset, part)).count:
-        yield Loss(asset=name, sentence=rejects.sentence(noun_of(asset)), notable=rejects.notable)
+        yield DataLoss(asset=name, sentence=rejects.sentence(noun_of(asset)), notable=rejects.notable)
     if TRUNCATED_SHARE in asset.checks and (truncation := truncation_of(state, asset, part)).cut:
         found = truncation.sentence()
-        yield Loss(asset=name, sentence=found, notable=truncation.notable, intended=truncation.intended)
+        yield DataLoss(asset=name, sentence=found, notable=truncation.notable, intended=truncation.intended)
 
 
-def _unscored(state: State, asset: Asset) -> Loss | None:
+def _unscored(state: State, asset: Asset) -> DataLoss | None:
     """Return the loss of samples that a method left without a score; None if it scored all of them."""
     scores = state.read(asset.key, ["score"])["score"]
     lost, share = scores.null_count(), scores.null_count() / max(scores.len(), 1)
     if not lost:
         return None
     sentence = f"{lost:,} of {plural(scores.len(), 'sample')} without a score ({percentage(share)}): never chosen by it"
-    return Loss(asset=asset.key, sentence=sentence, notable=share > NOTABLE_REJECTS)
+    return DataLoss(asset=asset.key, sentence=sentence, notable=share > NOTABLE_REJECTS)
 
 
 def noun_of(asset: Asset) -> str:

@@ -22,7 +22,7 @@ from gateau_dagster.demo.planted_facts import planted_values
 from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.plotting import DARK, INK, entitle, to_svg
 from gateau_dagster.readable import fixed, number, percent, plural
-from gateau_dagster.report.comparison import Comparison, auroc_sentence, share
+from gateau_dagster.report.comparison import PresetComparison, auroc_sentence, share
 from gateau_dagster.report.drawings import Drawing
 from gateau_dagster.report.effort import duration, effort_sentence, memory, quantity, table_efforts
 from gateau_dagster.report.evidence import NAMED_GAIN, Evidence
@@ -89,7 +89,7 @@ class Truth:
     sentence: str
 
 
-def truth(inputs: ReportInputs, comparison: Comparison | None) -> Truth | None:
+def truth(inputs: ReportInputs, comparison: PresetComparison | None) -> Truth | None:
     """Return the figures for GATEAU's preset or for the method; None without a ground truth that separates the samples.
 
     As in a comparison of methods, a sample without a score counts as one of the last.
@@ -420,7 +420,7 @@ class Counts:
     selected: int
 
 
-def build_report(inputs: ReportInputs, comparison: Comparison | None, drawn: Mapping[str, Drawing]) -> str:
+def build_report(inputs: ReportInputs, comparison: PresetComparison | None, drawn: Mapping[str, Drawing]) -> str:
     """Return the whole report as HTML without scripts; nothing is loaded from outside.
 
     Every text from the data is escaped: samples are untrusted.

@@ -32,7 +32,7 @@ class PresetFacts:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison:
+class PresetComparison:
     """All presets: their facts, and two matrices [P, P] over `names`.
 
     spearman: of the scores; NaN if one side is constant.
@@ -67,7 +67,7 @@ def auroc_sentence(ranking: str, value: float, far_selected: float | None, far_s
     )
 
 
-def compare(inputs: ReportInputs) -> Comparison | None:
+def compare(inputs: ReportInputs) -> PresetComparison | None:
     """Compare the presets over `combined_scores`, among as many first samples as were selected; None without it.
 
     No preset can select reserved samples, so they never count as first ones.
@@ -95,7 +95,7 @@ def compare(inputs: ReportInputs) -> Comparison | None:
             )
         )
     correlation, overlap = _matrices(inputs.combined_scores, free, count)
-    return Comparison(
+    return PresetComparison(
         names=PRESETS,
         presets=facts,
         spearman=correlation,

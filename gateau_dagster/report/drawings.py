@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from gateau_dagster.comparison.result import MethodComparison
 from gateau_dagster.readable import plural
 from gateau_dagster.report import plots
-from gateau_dagster.report.comparison import Comparison
+from gateau_dagster.report.comparison import PresetComparison
 from gateau_dagster.report.effort import table_efforts
 from gateau_dagster.report.experiment_section import experiment_figures
 from gateau_dagster.report.inputs import ReportInputs
@@ -65,7 +65,7 @@ def method_drawings(methods: MethodComparison) -> dict[str, Drawing]:
     return drawn
 
 
-def drawings(inputs: ReportInputs, comparison: Comparison | None) -> dict[str, Drawing]:
+def drawings(inputs: ReportInputs, comparison: PresetComparison | None) -> dict[str, Drawing]:
     """Return plots by name; plots of parts that were not run are absent. `comparison`: of the presets, if available."""
     ranked, unit = inputs.ranked, inputs.length_unit
     drawn = {} if comparison is None else _presets(inputs, comparison)
@@ -79,7 +79,7 @@ def drawings(inputs: ReportInputs, comparison: Comparison | None) -> dict[str, D
     return drawn | _downstream(inputs)
 
 
-def _presets(inputs: ReportInputs, comparison: Comparison) -> dict[str, Drawing]:
+def _presets(inputs: ReportInputs, comparison: PresetComparison) -> dict[str, Drawing]:
     """Draw the scores under GATEAU's presets."""
     scores = inputs.scores
     drawn = {

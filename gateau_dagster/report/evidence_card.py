@@ -359,7 +359,7 @@ class Fold:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Piece:
+class ResponseText:
     """Text of the response.
 
     token: None for plain text.
@@ -384,7 +384,7 @@ class TokenRow:
     """A line of the table of probabilities; `place` counts from 1."""
 
     place: int
-    piece: Piece
+    piece: ResponseText
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -401,7 +401,7 @@ class EvidenceCard:
     named: Sequence[int]
     unseen: Snippet | None
     context: Sequence[Passage | Fold]
-    response: Sequence[Piece]
+    response: Sequence[ResponseText]
     rows: Sequence[TokenRow]
     tokens: int
 
@@ -476,12 +476,12 @@ def _passage(found: Evidence, segment: EvidenceSegment, shade: int, slots: Mappi
     )
 
 
-def _piece(token: EvidenceToken, printed: set[int], slots: Mapping[int, int]) -> Piece:
+def _piece(token: EvidenceToken, printed: set[int], slots: Mapping[int, int]) -> ResponseText:
     bare = token.text.lstrip()
     space = token.text[: len(token.text) - len(bare)]
     if token.segment is None or token.gain < _SHADED:
-        return Piece(space=printable(space), text=printable(bare), token=token)
-    return Piece(
+        return ResponseText(space=printable(space), text=printable(bare), token=token)
+    return ResponseText(
         space=printable(space),
         text=printable(bare) or "␣",
         token=token,
@@ -492,7 +492,7 @@ def _piece(token: EvidenceToken, printed: set[int], slots: Mapping[int, int]) ->
     )
 
 
-def _shortened(pieces: Sequence[Piece]) -> Iterator[Piece]:
+def _shortened(pieces: Sequence[ResponseText]) -> Iterator[ResponseText]:
     """Yield all of a short response; of a longer one, both ends and the text around the shaded tokens."""
     if len(pieces) <= _WHOLE_RESPONSE:
         yield from pieces
@@ -505,13 +505,13 @@ def _shortened(pieces: Sequence[Piece]) -> Iterator[Piece]:
         if shown:
             yield from (pieces[place] for place in places)
         else:
-            yield Piece(left_out=len(places))
+            yield ResponseText(left_out=len(places))
 
 
-def _merged(pieces: Iterator[Piece]) -> Iterator[Piece]:
+def _merged(pieces: Iterator[ResponseText]) -> Iterator[ResponseText]:
     """Merge adjacent tokens without shade into one text."""
     for kind, group in groupby(pieces, key=lambda piece: "fold" if piece.left_out else bool(piece.level)):
         if kind is False:
-            yield Piece(text="".join(piece.space + piece.text for piece in group))
+            yield ResponseText(text="".join(piece.space + piece.text for piece in group))
         else:
             yield from group

@@ -13,7 +13,7 @@ import polars as pl
 
 from gateau_dagster.evaluation.registry import ChosenBenchmark
 from gateau_dagster.evaluation.statistics.compare import Interval, Outcomes, Standing, compare, outcomes
-from gateau_dagster.evaluation.statistics.experiment import Answered, answered
+from gateau_dagster.evaluation.statistics.experiment import AnsweredQuestions, answered
 from gateau_dagster.evaluation.statistics.gate import GateResult
 from gateau_dagster.evaluation.statistics.lines import Line
 from gateau_dagster.readable import fixed
@@ -25,7 +25,7 @@ Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cell:
+class TableCell:
     """A value in a table. `best`: whether it is statistically tied with the column's best."""
 
     value: str
@@ -60,34 +60,34 @@ def in_unit(text: str, unit: str) -> str:
     return f"{text} {unit}".strip()
 
 
-def value_cell(row: Row, unit: str) -> Cell:
+def value_cell(row: Row, unit: str) -> TableCell:
     """Return the value in a row of tables.EXPERIMENT."""
-    return Cell(value=shown(row["value"], unit), interval=span(row["low"], row["high"], unit), best=row["best"])
+    return TableCell(value=shown(row["value"], unit), interval=span(row["low"], row["high"], unit), best=row["best"])
 
 
-def difference_of_row(row: Row, unit: str, digits: int) -> Cell:
+def difference_of_row(row: Row, unit: str, digits: int) -> TableCell:
     """Return the difference in a row of tables.EXPERIMENT."""
     ends = (row["difference_low"], row["difference_high"])
-    return Cell(value=signed(row["difference"], unit, digits), interval=span(*ends, unit, digits))
+    return TableCell(value=signed(row["difference"], unit, digits), interval=span(*ends, unit, digits))
 
 
-def difference_cell(found: Interval | None, unit: str, digits: int) -> Cell:
+def difference_cell(found: Interval | None, unit: str, digits: int) -> TableCell:
     """Return the difference of a group."""
     if found is None:
-        return Cell(value="–")
-    return Cell(value=signed(found.value, unit, digits), interval=span(found.low, found.high, unit, digits))
+        return TableCell(value="–")
+    return TableCell(value=signed(found.value, unit, digits), interval=span(found.low, found.high, unit, digits))
 
 
-def cost_cell(row: Row, *, higher: bool, currency: str) -> Cell:
+def cost_cell(row: Row, *, higher: bool, currency: str) -> TableCell:
     """Return the cost of one unit more than the reference: device time, and the judge's money if it has a price.
 
     The interval is that of the time, from the interval of the difference. It has no upper end if there may be no gain.
     """
     hours, money = row["hours_per_point"], row["judge_cost_per_point"]
     if hours is None:
-        return Cell(value="–")
+        return TableCell(value="–")
     judged = "" if money is None else f" + {fixed(money, max(2, digits_for(money)))} {currency}"
-    return Cell(value=f"{duration(3600 * hours)}{judged}", interval=_ends(row, 3600 * hours, higher=higher))
+    return TableCell(value=f"{duration(3600 * hours)}{judged}", interval=_ends(row, 3600 * hours, higher=higher))
 
 
 def _ends(row: Row, seconds: float, *, higher: bool) -> str:
@@ -184,9 +184,9 @@ class BenchmarkResult:
 
     chosen: ChosenBenchmark
     rows: pl.DataFrame
-    answered: Answered
+    answered: AnsweredQuestions
     reference: str
-    turns: Mapping[int, Answered]
+    turns: Mapping[int, AnsweredQuestions]
     series: Mapping[str, str]
     asked: frozenset[str] = frozenset()
     reasons: Sequence[str] = ()
@@ -243,7 +243,7 @@ class BenchmarkResult:
             standings=[self._standings(each) for each in self.turns.values()],
         )
 
-    def _standings(self, part: Answered) -> Sequence[Standing]:
+    def _standings(self, part: AnsweredQuestions) -> Sequence[Standing]:
         scored = self.chosen.scored
         total = part.total(by_group=scored.by_group)
         given = {"reference": self.reference, "higher": scored.higher, "bounds": scored.bounds}

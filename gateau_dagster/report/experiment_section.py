@@ -13,9 +13,9 @@ from gateau_dagster.readable import number, percent, plural
 from gateau_dagster.report.effort import duration, quantity
 from gateau_dagster.report.experiment import (
     BenchmarkResult,
-    Cell,
     ExperimentInputs,
     Grouping,
+    TableCell,
     cost_cell,
     difference_cell,
     difference_of_row,
@@ -97,7 +97,7 @@ class TableRow:
 
     name: str
     reference: bool
-    cells: Sequence[Cell]
+    cells: Sequence[TableCell]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -258,7 +258,7 @@ def _overview(inputs: ExperimentInputs) -> Table:
         )
         rows = {row["variant"]: row for row in result.rows.iter_rows(named=True)}
         for name, cells in by_model.items():
-            cells.append(value_cell(rows[name], unit) if name in rows else Cell(value="–"))
+            cells.append(value_cell(rows[name], unit) if name in rows else TableCell(value="–"))
     lines = [TableRow(name=name, reference=name == inputs.reference, cells=cells) for name, cells in by_model.items()]
     return Table(columns=columns, rows=lines)
 
@@ -275,11 +275,11 @@ def _table(result: BenchmarkResult, currency: str) -> Table:
         cells = [
             value_cell(row, unit),
             difference_of_row(row, unit, result.difference_digits),
-            Cell(value=percent(row["probability_best"], 0)),
+            TableCell(value=percent(row["probability_best"], 0)),
         ]
-        cells += [Cell(value=number(row["seeds"]))]
-        cells += [Cell(value=shown(from_floor(row["value"], scored.floor, unit), unit))] if scored.floor else []
-        cells += [Cell(value=number(row["judge_cost"], 3))] if judged else []
+        cells += [TableCell(value=number(row["seeds"]))]
+        cells += [TableCell(value=shown(from_floor(row["value"], scored.floor, unit), unit))] if scored.floor else []
+        cells += [TableCell(value=number(row["judge_cost"], 3))] if judged else []
         cells += [cost_cell(row, higher=scored.higher, currency=currency)]
         lines.append(TableRow(name=row["variant"], reference=row["variant"] == result.reference, cells=cells))
     return Table(columns=columns, rows=lines)
@@ -322,9 +322,9 @@ def _group_tables(result: BenchmarkResult, grouping: Grouping) -> Iterator[Table
         yield Table(heading=heading, columns=[*columns, ("total", unit)], rows=differences)
 
 
-def _standing_cell(standing: Standing, unit: str) -> Cell:
+def _standing_cell(standing: Standing, unit: str) -> TableCell:
     total = standing.total
-    return Cell(value=shown(total.value, unit), interval=span(total.low, total.high, unit), best=standing.best)
+    return TableCell(value=shown(total.value, unit), interval=span(total.low, total.high, unit), best=standing.best)
 
 
 def _costs(inputs: ExperimentInputs) -> Table:
@@ -338,7 +338,7 @@ def _costs(inputs: ExperimentInputs) -> Table:
             quantity(row["tokens"]),
             *(duration(_seconds(row[name])) for name in ("scoring_hours", "training_hours")),
         ]
-        cells = [Cell(value=text) for text in texts]
+        cells = [TableCell(value=text) for text in texts]
         lines.append(TableRow(name=row["variant"], reference=row["variant"] == inputs.reference, cells=cells))
     return Table(columns=columns, rows=lines)
 

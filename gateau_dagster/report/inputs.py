@@ -11,7 +11,7 @@ import polars as pl
 from gateau_dagster.comparison.result import MethodComparison
 from gateau_dagster.config import Config, Preset
 from gateau_dagster.data.sample import Sample
-from gateau_dagster.pipeline.losses import UNSEEN, Loss, Totals
+from gateau_dagster.pipeline.losses import UNSEEN, DataLoss, Totals
 from gateau_dagster.report.evidence_card import EvidenceMaps, no_evidence
 from gateau_dagster.report.experiment import ExperimentInputs
 from gateau_dagster.report.formula import with_terms
@@ -44,7 +44,7 @@ class ReportInputs:
     """Ids of the samples that cannot be selected: those of the held-out evaluation."""
     rejected: Mapping[str, pl.DataFrame] = field(default_factory=dict)
     """REJECTED tables by asset key."""
-    losses: Sequence[Loss] = ()
+    losses: Sequence[DataLoss] = ()
     """Sentences on rejected samples and truncated tokens."""
     totals: Sequence[Totals] = ()
     """Rows, rejects, tokens and time of each table, in the order of the data's flow."""

@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerBase
 
 from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.errors import ShortOfMemoryError, UnscorableSampleError
-from gateau_dagster.models.flops import ModelShape, Work
+from gateau_dagster.models.flops import ForwardWork, ModelShape
 from gateau_dagster.models.forward import token_nll
 from gateau_dagster.models.loading import LoadedModel
 from gateau_dagster.models.memory import TokenBudget, out_of_memory_reason, unless_out_of_memory
@@ -63,7 +63,10 @@ def prompt_ids(tokenizer: PreTrainedTokenizerBase, sample: Sample, *, max_length
 
 
 def _outcomes(
-    loaded: LoadedModel, budget: TokenBudget, work: Work, group: Sequence[tuple[Sample, Ids | UnscorableSampleError]]
+    loaded: LoadedModel,
+    budget: TokenBudget,
+    work: ForwardWork,
+    group: Sequence[tuple[Sample, Ids | UnscorableSampleError]],
 ) -> "Iterator[Row | Reject]":
     """Yield the rows and rejects of a group, in order."""
     documents = [ids for _, ids in group if isinstance(ids, tuple)]
@@ -93,7 +96,7 @@ def _outcome(sample: Sample, tokens: int, embedding: Vector, mean_nll: float) ->
 
 
 def _measured(
-    loaded: LoadedModel, budget: TokenBudget, work: Work, documents: Sequence[Ids]
+    loaded: LoadedModel, budget: TokenBudget, work: ForwardWork, documents: Sequence[Ids]
 ) -> list[Measured | UnscorableSampleError]:
     """Return the embedding of each prompt, float64 [d], and its mean NLL in nats; halve groups that do not fit into
     memory."""
@@ -129,7 +132,7 @@ def _means(loaded: LoadedModel, documents: Sequence[Ids]) -> tuple[torch.Tensor,
     return torch.stack([row.double().mean(dim=0) for row in rows]), torch.stack([one.mean() for one in each])
 
 
-def _charge(loaded: LoadedModel, work: Work, documents: Sequence[Ids]) -> None:
+def _charge(loaded: LoadedModel, work: ForwardWork, documents: Sequence[Ids]) -> None:
     lengths = np.array([len(ids) for ids in documents], dtype=np.float64)
     shape, flops = ModelShape.known(loaded.model.config), 0.0
     if shape is not None:

@@ -18,7 +18,7 @@ from torch import Tensor
 from gateau_dagster.errors import GateauError
 from gateau_dagster.models.attention_rows import AttentionSpec, attention_rows, row_blocks
 from gateau_dagster.models.context_attention import require_attention_interface
-from gateau_dagster.models.flops import ModelShape, Work
+from gateau_dagster.models.flops import ForwardWork, ModelShape
 from gateau_dagster.models.loading import LoadedModel
 from gateau_dagster.models.mask_pattern import MaskPattern, UnknownAttentionError
 from gateau_dagster.models.packing import packed_states
@@ -50,7 +50,9 @@ def distance_of_far(tokens: int) -> int:
 
 
 @torch.no_grad()
-def long_attention(loaded: LoadedModel, ids: Sequence[int], *, layer: int, work: Work | None = None) -> LongAttention:
+def long_attention(
+    loaded: LoadedModel, ids: Sequence[int], *, layer: int, work: ForwardWork | None = None
+) -> LongAttention:
     """Return the figures of a text's tokens `ids` [T], T at least 4, in attention layer number `layer` from 0.
 
     The softmax is in float32 (float64 for a float64 model), as the model computes it: with its sliding window, soft cap
@@ -59,7 +61,7 @@ def long_attention(loaded: LoadedModel, ids: Sequence[int], *, layer: int, work:
     Raises GateauError for a model whose attention cannot be read, or that has no such layer.
     """
     require_attention_interface(loaded, WHAT)
-    collector = _Collector(layer=layer, tokens=len(ids))
+    collector = _LayerFigures(layer=layer, tokens=len(ids))
     try:
         packed_states(loaded, [ids], collector.observe)
     except _SeenError:
@@ -84,7 +86,7 @@ def long_attention_flops(shape: ModelShape, tokens: Numbers, layer: int) -> Numb
 
 
 @dataclass(kw_only=True)
-class _Collector:
+class _LayerFigures:
     """The figures of the layer that counts, and the number of layers seen."""
 
     layer: int

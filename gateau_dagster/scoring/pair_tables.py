@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from gateau_dagster import tables
 from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.scoring.pair_effort import cam_effort, perplexity_effort
-from gateau_dagster.scoring.sample_table import Asked, Outcomes, Row, Running, SampleTable, SharedPass
+from gateau_dagster.scoring.sample_table import Outcomes, RequestedRow, Row, Running, SampleTable, SharedPass
 from gateau_dagster.scoring.segment_gains import CODE_VERSION as GAINS_CODE_VERSION
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def _cam_rows(
 def _alone(
     loaded: LoadedModel, samples: Iterable[Sample], running: Running, *, asset: str, attention_read: bool = False
 ) -> Iterator[Row | Reject]:
-    asked = (Asked(sample=sample, assets=frozenset({asset})) for sample in samples)
+    asked = (RequestedRow(sample=sample, assets=frozenset({asset})) for sample in samples)
     perplexity = perplexity_asset("")
     made = _both(loaded, asked, {asset: running}, perplexity=perplexity, attention_read=attention_read)
     with closing(made) as found:  # pyright: ignore[reportArgumentType]
@@ -116,7 +116,7 @@ def _alone(
 
 def _both(
     loaded: LoadedModel,
-    asked: Iterable[Asked],
+    asked: Iterable[RequestedRow],
     running: Mapping[str, Running],
     *,
     perplexity: str,
@@ -124,11 +124,11 @@ def _both(
 ) -> Iterator[Outcomes]:
     """Yield a row or a reject for each table that needs the sample. `perplexity`: name of that table."""
     from gateau_dagster.models.context_attention import attention_unseen, require_seen
-    from gateau_dagster.models.flops import Meter, Work
+    from gateau_dagster.models.flops import ForwardWork, Meter
     from gateau_dagster.scoring.scorer import Request, score_samples
 
     any_one = next(iter(running.values()))
-    works = {asset: running[asset].work if asset in running else Work() for asset in (perplexity, CAM)}
+    works = {asset: running[asset].work if asset in running else ForwardWork() for asset in (perplexity, CAM)}
     if attention_read and CAM in running:
         require_seen(loaded)
     seen = CAM in running and attention_unseen(loaded) is None

@@ -11,7 +11,7 @@ from gateau_dagster.data.sample import Reject, Sample
 
 if TYPE_CHECKING:
     from gateau_dagster.config import ScoringConfig
-    from gateau_dagster.models.flops import Work
+    from gateau_dagster.models.flops import ForwardWork
     from gateau_dagster.models.loading import LoadedModel
     from gateau_dagster.scoring.planned_work import PlannedWork, SampleTokens
 
@@ -29,12 +29,12 @@ class Running:
 
     max_length: int
     scoring: ScoringConfig
-    work: Work
+    work: ForwardWork
     visible_tokens: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class RequestedRow:
     """A sample, and the assets whose tables lack its row."""
 
     sample: Sample
@@ -42,7 +42,7 @@ class Asked:
 
 
 ScoreRows: TypeAlias = "Callable[[LoadedModel, Iterable[Sample], Running], Iterator[Row | Reject]]"
-ScoreTables: TypeAlias = "Callable[[LoadedModel, Iterable[Asked], Mapping[str, Running]], Iterator[Outcomes]]"
+ScoreTables: TypeAlias = "Callable[[LoadedModel, Iterable[RequestedRow], Mapping[str, Running]], Iterator[Outcomes]]"
 Effort: TypeAlias = "Callable[[SampleTokens], PlannedWork]"
 ShownPrompt: TypeAlias = Literal["opened", "plain", "none"]
 

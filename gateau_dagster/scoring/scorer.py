@@ -48,7 +48,7 @@ class Request:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outcome:
+class SampleOutcome:
     """A row or a reject for each requested table; None for the others."""
 
     sample_id: str
@@ -64,7 +64,7 @@ def score_samples(
     scoring: ScoringConfig,
     meter: Meter,
     visible_tokens: int | None = None,
-) -> Iterator[Outcome]:
+) -> Iterator[SampleOutcome]:
     """Yield one outcome per request, in order. `meter` grows as passes are done.
 
     Prompts share batches of `scoring.batch_tokens` tokens with neighbouring samples. An outcome comes once the sample's
@@ -168,10 +168,10 @@ class _SamplePasses:
         jobs = [job for job in (self.full, self.alone) if job is not None]
         return (self.attention is None or self.attention.ready) and all(job.ready for job in jobs + self.segments)
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> SampleOutcome:
         """Return rows and rejects; waits for the device if it is not `ready`."""
         request = self.prepared.request
-        return Outcome(
+        return SampleOutcome(
             sample_id=request.sample.sample_id,
             perplexity=self._row_or_reject(self._perplexity_row) if request.perplexity else None,
             cam=self._row_or_reject(self._cam_row) if request.cam else None,

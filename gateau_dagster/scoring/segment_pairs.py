@@ -9,7 +9,7 @@ import numpy as np
 from gateau_dagster.config import ScoringConfig
 from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.errors import ShortOfMemoryError, UnscorableSampleError
-from gateau_dagster.models.flops import Work
+from gateau_dagster.models.flops import ForwardWork
 from gateau_dagster.models.forward import NllJob, Passes
 from gateau_dagster.models.loading import LoadedModel
 from gateau_dagster.models.memory import TokenBudget, out_of_memory_reason
@@ -50,7 +50,7 @@ def measure_segment_pairs(
     plan: PairPlan,
     max_length: int,
     scoring: ScoringConfig,
-    work: Work,
+    work: ForwardWork,
 ) -> Generator[MeasuredPairs | Reject]:
     """Yield one outcome per sample, in order: P(i) of every segment and P(i|j) of the chosen pairs, without special
     tokens.
@@ -83,7 +83,7 @@ class _Sample:
     alone: list[NllJob] = field(default_factory=list)
     behind: list[NllJob] = field(default_factory=list)
 
-    def start(self, passes: Passes, plan: PairPlan, work: Work) -> None:
+    def start(self, passes: Passes, plan: PairPlan, work: ForwardWork) -> None:
         """Queue the passes: the segments alone, then the pairs; none if there is no pair."""
         length = plan.segment_length
         segments = [self.ids[begin : begin + length] for begin in range(0, len(self.ids) - length + 1, length)]

@@ -14,7 +14,7 @@ from torch import Tensor
 from gateau_dagster.errors import GateauError
 from gateau_dagster.models.attention_rows import AttentionSpec, attention_rows, row_blocks
 from gateau_dagster.models.context_attention import attention_layers, require_attention_interface
-from gateau_dagster.models.flops import ModelShape, Work
+from gateau_dagster.models.flops import ForwardWork, ModelShape
 from gateau_dagster.models.loading import LoadedModel
 from gateau_dagster.models.mask_pattern import MaskPattern, UnknownAttentionError
 from gateau_dagster.models.packing import packed_states
@@ -24,7 +24,9 @@ WHAT = "attention between spans"
 
 
 @torch.no_grad()
-def pairwise_focus_scores(loaded: LoadedModel, ids: Sequence[int], plan: FocusPlan, work: Work | None = None) -> Tensor:
+def pairwise_focus_scores(
+    loaded: LoadedModel, ids: Sequence[int], plan: FocusPlan, work: ForwardWork | None = None
+) -> Tensor:
     """Return PFS(i, j) of a sample's tokens `ids` [T]: float64 [layers, Σ_j len(plan.earlier(j))] on the device.
 
     The order is each j of plan.later, ascending, and for it its i, ascending. A score is the attention weights from the

@@ -9,7 +9,7 @@ import numpy as np
 
 from gateau_dagster.data.sample import Reject
 from gateau_dagster.models.context_attention import require_attention_interface
-from gateau_dagster.models.flops import Work
+from gateau_dagster.models.flops import ForwardWork
 from gateau_dagster.models.forward import HostCopy
 from gateau_dagster.models.loading import LoadedModel
 from gateau_dagster.models.memory import out_of_memory_reason, unless_out_of_memory
@@ -25,7 +25,7 @@ _ADVICE = "let the model read fewer tokens, use dtype bfloat16, or a device with
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measured:
+class MeasuredSpans:
     """The N spans of a document and the sums of its PFS; `tokens` counts those that the model read."""
 
     name: str
@@ -36,8 +36,8 @@ class Measured:
 
 
 def measure_documents(
-    loaded: LoadedModel, documents: Iterable[Document | Reject], *, plan: FocusPlan, work: Work
-) -> Generator[Measured | Reject]:
+    loaded: LoadedModel, documents: Iterable[Document | Reject], *, plan: FocusPlan, work: ForwardWork
+) -> Generator[MeasuredSpans | Reject]:
     """Yield one outcome per document, in order. A document too short for any scored span has empty sums and runs no
     pass.
 
@@ -70,7 +70,7 @@ class _Pass:
         return self.copy is None or self.copy.ready
 
 
-def _started(loaded: LoadedModel, document: Document | Reject, plan: FocusPlan, work: Work) -> _Pass | Reject:
+def _started(loaded: LoadedModel, document: Document | Reject, plan: FocusPlan, work: ForwardWork) -> _Pass | Reject:
     if isinstance(document, Reject):
         return document
     ids = document.ids
@@ -83,7 +83,7 @@ def _started(loaded: LoadedModel, document: Document | Reject, plan: FocusPlan, 
     return _Pass(name=document.name, digest=document.digest, tokens=len(ids), copy=HostCopy(scores))
 
 
-def _finished(one: _Pass | Reject, plan: FocusPlan) -> Measured | Reject:
+def _finished(one: _Pass | Reject, plan: FocusPlan) -> MeasuredSpans | Reject:
     """Return the measurements or the reject; waits for the device if the pass is not `ready`."""
     if isinstance(one, Reject):
         return one
@@ -93,4 +93,4 @@ def _finished(one: _Pass | Reject, plan: FocusPlan) -> Measured | Reject:
         reason = "attention between spans is not finite: try dtype bfloat16 or float32"
         return Reject(sample_id=one.name, reason=reason)
     sums = focus_sums(plan, one.tokens, scores)
-    return Measured(name=one.name, digest=one.digest, tokens=one.tokens, spans=plan.spans(one.tokens), sums=sums)
+    return MeasuredSpans(name=one.name, digest=one.digest, tokens=one.tokens, spans=plan.spans(one.tokens), sums=sums)

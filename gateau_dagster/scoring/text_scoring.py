@@ -9,11 +9,11 @@ from gateau_dagster.data.sample import Reject
 from gateau_dagster.data.sources import SourceFile
 from gateau_dagster.data.text_corpus import CorpusText, ScoredText, TextFields, read_texts
 from gateau_dagster.errors import UnscorableSampleError
-from gateau_dagster.models.flops import Work
+from gateau_dagster.models.flops import ForwardWork
 from gateau_dagster.models.loading import LoadedModel, effective_max_length, load_model
 from gateau_dagster.scoring.documents import Document, text_ids
 from gateau_dagster.scoring.focus_scores import FocusPlan, FocusWeights, contextual_dependency_score
-from gateau_dagster.scoring.span_scorer import Measured, measure_documents
+from gateau_dagster.scoring.span_scorer import MeasuredSpans, measure_documents
 
 
 @dataclass(kw_only=True)
@@ -37,7 +37,7 @@ class TextScoring:
         """
         loaded = load_model(model, dtype=scoring.dtype, device=scoring.device, folder=Path())
         longest = effective_max_length(loaded, model, scoring)
-        outcomes = measure_documents(loaded, self._documents(loaded, longest), plan=self.plan, work=Work())
+        outcomes = measure_documents(loaded, self._documents(loaded, longest), plan=self.plan, work=ForwardWork())
         scored: list[ScoredText] = []
         for done, outcome in enumerate(outcomes, start=1):
             if isinstance(outcome, Reject):
@@ -64,7 +64,7 @@ class TextScoring:
     def _count(self, size: int) -> None:
         self._read += size
 
-    def _scored(self, measured: Measured) -> ScoredText:
+    def _scored(self, measured: MeasuredSpans) -> ScoredText:
         text, tokens = self._waiting.pop(measured.name)
         return ScoredText(
             name=text.name,

@@ -37,7 +37,7 @@ _UNEVEN = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Joined:
+class JoinedShard:
     """The samples of a shard that all three tables hold, and their faults.
 
     frame: schema MEASURES; `cas` and `far_gain` are null below two segments. It is empty if a sample is listed twice.
@@ -52,7 +52,7 @@ class Joined:
     uneven: pl.Series
 
 
-def join_shard(tables: Mapping[str, pl.DataFrame]) -> Joined:
+def join_shard(tables: Mapping[str, pl.DataFrame]) -> JoinedShard:
     """Join a shard's `tables` by name, with at least COLUMNS."""
     short, long, cam = (tables[name].select(columns) for name, columns in COLUMNS.items())
     twice = {name: _repeated(tables[name]["sample_id"]) for name in COLUMNS}
@@ -62,7 +62,7 @@ def join_shard(tables: Mapping[str, pl.DataFrame]) -> Joined:
     joined = left.join(_renamed(long, "long"), on="sample_id")
     joined = joined.join(cam.rename({"digest": "digest_cam"}), on="sample_id")
     versions = (pl.col("digest_short") != pl.col("digest_long")) | (pl.col("digest_long") != pl.col("digest_cam"))
-    return Joined(
+    return JoinedShard(
         frame=joined.select(pl.col(name).cast(kind) for name, kind in MEASURES.items()),
         rows={name: table.height for name, table in tables.items()},
         twice=twice,
@@ -76,7 +76,7 @@ def _renamed(table: pl.DataFrame, model: str) -> pl.DataFrame:
     return table.rename({name: f"{to}_{model}" for name, to in names.items()})
 
 
-def join_all(shards: Iterable[Joined]) -> pl.DataFrame:
+def join_all(shards: Iterable[JoinedShard]) -> pl.DataFrame:
     """Return all shards' samples, schema MEASURES, sorted by id.
 
     Raises GateauError if the tables come from different versions of a sample, hold a sample twice, or have none in
@@ -110,7 +110,7 @@ def _repeated(ids: pl.Series) -> pl.Series:
     return ids.filter(ids.is_duplicated())
 
 
-def _refuse(parts: list[Joined]) -> None:
+def _refuse(parts: list[JoinedShard]) -> None:
     for name in COLUMNS:
         _raise_if_any([part.twice[name] for part in parts], name + _TWICE)
     cure = f": bring the three tables up to date with `{gateau_command('run')}`"

@@ -17,7 +17,7 @@ from gateau_dagster.errors import GateauError
 from gateau_dagster.storage import parquet
 from gateau_dagster.storage.files import Files
 from gateau_dagster.storage.seal import DamagedFileError
-from gateau_dagster.training.batching import Batching, Document, Row, planned_rows
+from gateau_dagster.training.batching import Batching, MixDocument, Row, planned_rows
 
 PLAN_COLUMNS = ("step", "accumulation", "rank", "row", "place", "mix_row", "epoch")
 """Columns of a stored plan, one row per document: its step (counted from 1), its row's place in it, its own place in
@@ -50,7 +50,7 @@ class BatchPlan:
         """Return the number of rows over all ranks and accumulation steps."""
         return self.accumulation * self.processes * self.rows_per_batch
 
-    def step_documents(self, step: int) -> list[Document]:
+    def step_documents(self, step: int) -> list[MixDocument]:
         """Return the documents that optimiser step `step` (counted from 1) learns from."""
         assert 1 <= step <= self.steps, step
         rows = self.rows[(step - 1) * self.rows_per_step : step * self.rows_per_step]
@@ -186,7 +186,7 @@ def read_plan(path: Path) -> BatchPlan:
     accumulation, processes, per_batch = (sizes[name] for name in ("accumulation", "processes", "rows_per_batch"))
     step, passed, rank, row, _, mix_row, epoch = (table[name].to_numpy().astype(np.int64) for name in PLAN_COLUMNS)
     of_row = (((step - 1) * accumulation + passed) * processes + rank) * per_batch + row
-    rows: list[list[Document]] = [[] for _ in range(sizes["steps"] * accumulation * processes * per_batch)]
+    rows: list[list[MixDocument]] = [[] for _ in range(sizes["steps"] * accumulation * processes * per_batch)]
     for at, of_mix, number in zip(of_row.tolist(), mix_row.tolist(), epoch.tolist(), strict=True):
-        rows[at].append(Document(row=of_mix, epoch=number))
+        rows[at].append(MixDocument(row=of_mix, epoch=number))
     return BatchPlan(rows=tuple(map(tuple, rows)), **sizes)

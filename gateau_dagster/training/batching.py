@@ -18,14 +18,14 @@ another; and rows of several documents that are one sequence (PackedSFT-k in Ski
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Document:
+class MixDocument:
     """One sequence to train on: `row` of the mix in the order of `position`, and the epoch, counted from 0."""
 
     row: int
     epoch: int
 
 
-Row = tuple[Document, ...]
+Row = tuple[MixDocument, ...]
 """The documents of one row of tokens, side by side; () has no token to learn and fills up a pass."""
 
 
@@ -65,7 +65,7 @@ def planned_rows(
 
 def padded_rows(order: Sequence[int], epoch: int) -> Iterator[Row]:
     """Yield rows of one document, in the given order."""
-    return ((Document(row=each, epoch=epoch),) for each in order)
+    return ((MixDocument(row=each, epoch=epoch),) for each in order)
 
 
 def sorted_rows(order: Sequence[int], epoch: int, *, lengths: Sequence[int], per_pass: int, seed: int) -> Iterator[Row]:
@@ -85,7 +85,7 @@ def sorted_rows(order: Sequence[int], epoch: int, *, lengths: Sequence[int], per
 def packed_rows(order: Sequence[int], epoch: int, *, lengths: Sequence[int], pack_length: int) -> Iterator[Row]:
     """Yield rows of whole documents, see `pack`; every epoch is packed by itself."""
     for row in pack(lengths, order, pack_length=pack_length):
-        yield tuple(Document(row=each, epoch=epoch) for each in row)
+        yield tuple(MixDocument(row=each, epoch=epoch) for each in row)
 
 
 def pack(lengths: Sequence[int], order: Iterable[int], *, pack_length: int) -> list[list[int]]:

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from gateau_dagster.config.training_sections import SkipConfig
-from gateau_dagster.training.batch_plan import BatchPlan, Document
+from gateau_dagster.training.batch_plan import BatchPlan, MixDocument
 from gateau_dagster.training.encode import IGNORED
 from gateau_dagster.training.skip_positions import copy_numbers, position_rng, skip_positions
 
@@ -96,7 +96,7 @@ class MixRows(Dataset[list[TrainingDocument]]):
             longest = max(sum(self.lengths[each.row] for each in row) for row in self._plan.rows)
         return longest if self._skip is None else max(longest, self._skip.length)
 
-    def _document(self, document: Document) -> TrainingDocument:
+    def _document(self, document: MixDocument) -> TrainingDocument:
         row = document.row
         input_ids, labels = (torch.tensor(self._mix[name][row].to_numpy()).long() for name in ("input_ids", "labels"))
         labels[0] = IGNORED
@@ -104,7 +104,7 @@ class MixRows(Dataset[list[TrainingDocument]]):
         positions = self._positions(document)
         return TrainingDocument(row=row, input_ids=input_ids, labels=labels, positions=positions, weights=weights)
 
-    def _positions(self, document: Document) -> Tensor:
+    def _positions(self, document: MixDocument) -> Tensor:
         row = document.row
         if self._skip is None:
             return torch.arange(self.lengths[row])

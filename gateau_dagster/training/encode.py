@@ -46,7 +46,7 @@ class Encoded:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Piece:
+class TokenRun:
     """Consecutive token ids, all with loss or all without."""
 
     ids: tuple[int, ...]
@@ -80,7 +80,7 @@ def encode_long(
     except UnscorableSampleError as error:
         raise UnscorableSampleError(f"{error} (training.max_length is {max_length})") from error
     asked = prompt.prefix + prompt.context + prompt.suffix
-    pieces = [Piece(ids=asked), Piece(ids=prompt.response + ending, trained=True)]
+    pieces = [TokenRun(ids=asked), TokenRun(ids=prompt.response + ending, trained=True)]
     encoded = _cut(pieces, max_length=max_length, cure="Raise it, or set training.truncation: context")
     if truncation == "right":
         return encoded
@@ -119,14 +119,14 @@ def encode_conversation(
     return _cut(pieces, max_length=max_length, cure="Raise it")
 
 
-def _without_flagged(pieces: list[Piece], messages: Sequence[Message], trained: Sequence[bool]) -> list[Piece]:
+def _without_flagged(pieces: list[TokenRun], messages: Sequence[Message], trained: Sequence[bool]) -> list[TokenRun]:
     """Return the pieces without loss on answers that are not `trained`; there is one piece with loss per answer."""
     answers = [flag for message, flag in zip(messages, trained, strict=True) if message["role"] == "assistant"]
     flags = dict(zip((place for place, piece in enumerate(pieces) if piece.trained), answers, strict=True))
     return [replace(piece, trained=flags.get(place, False)) for place, piece in enumerate(pieces)]
 
 
-def conversation_pieces(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message]) -> list[Piece]:
+def conversation_pieces(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message]) -> list[TokenRun]:
     """Return `[bos]`, then each exchange in the scoring prompt's format without its input part, one after the other.
 
     A leading system message is put before the first instruction; a user turn without an answer is left out.
@@ -135,7 +135,7 @@ def conversation_pieces(tokenizer: PreTrainedTokenizerBase, messages: Sequence[M
         UnscorableSampleError: an assistant turn answers nothing, or is empty.
     """
     bos = tokenizer.bos_token_id
-    pieces = [Piece(ids=(bos,))] if isinstance(bos, int) else []
+    pieces = [TokenRun(ids=(bos,))] if isinstance(bos, int) else []
     asked: list[str] = []
     gap = ""
     for turn, message in enumerate(messages, start=1):
@@ -148,15 +148,15 @@ def conversation_pieces(tokenizer: PreTrainedTokenizerBase, messages: Sequence[M
         asks, answer = divided(tokenizer, f"{gap}### Instruction: {instruction}\n\n### Response: ", message["content"])
         if not answer:
             raise UnscorableSampleError(f"turn {turn}: the answer has no tokens")
-        pieces.append(Piece(ids=asks))
-        pieces.append(Piece(ids=answer + answer_ends(tokenizer, "gateau"), trained=True))
+        pieces.append(TokenRun(ids=asks))
+        pieces.append(TokenRun(ids=answer + answer_ends(tokenizer, "gateau"), trained=True))
         asked, gap = [], "\n\n"
     return pieces
 
 
 def chat_pieces(
     tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message], trained: Sequence[bool] | None = None
-) -> list[Piece]:
+) -> list[TokenRun]:
     """Return the conversation as the chat template renders it, cut at the start and end of each assistant answer.
 
     The template's own end of a turn has loss; white space after it and text before an answer do not. An earlier answer
@@ -169,13 +169,13 @@ def chat_pieces(
     """
     _require_chat_template(tokenizer)
     text, answers = rendered_answers(tokenizer, messages)
-    pieces: list[Piece] = []
+    pieces: list[TokenRun] = []
     done = 0
     for answer in answers:
         if not answer.kept or (trained is not None and not trained[answer.turn]):
             continue
         asks, said = divided(tokenizer, text[done : answer.begin], text[answer.begin : answer.end])
-        pieces += [Piece(ids=asks), Piece(ids=said, trained=True)]
+        pieces += [TokenRun(ids=asks), TokenRun(ids=said, trained=True)]
         done = answer.end
     return pieces
 
@@ -188,7 +188,7 @@ def _require_chat_template(tokenizer: PreTrainedTokenizerBase) -> None:
         )
 
 
-def _cut(pieces: list[Piece], *, max_length: int, cure: str) -> Encoded:
+def _cut(pieces: list[TokenRun], *, max_length: int, cure: str) -> Encoded:
     """Cut at the end, after the last token with loss: tokens behind it teach nothing.
 
     The first token has no predecessor, so it has no loss either.
@@ -211,7 +211,7 @@ def _cut(pieces: list[Piece], *, max_length: int, cure: str) -> Encoded:
     )
 
 
-def _blocks(pieces: list[Piece], *, kept: int) -> np.ndarray:
+def _blocks(pieces: list[TokenRun], *, kept: int) -> np.ndarray:
     """Return the tokens of each block among the first `kept` tokens, int32: untrained and trained pieces in turn."""
     blocks = [0]
     for piece in pieces:

@@ -16,7 +16,7 @@ from gateau_dagster.errors import GateauError
 from gateau_dagster.tables import TRAINING_MIX, schema
 from gateau_dagster.training.batching import mix_order
 from gateau_dagster.training.encode import IGNORED
-from gateau_dagster.training.text_pieces import Piece, TextSource
+from gateau_dagster.training.text_pieces import TextPiece, TextSource
 from gateau_dagster.training.training_mix import rejected_table
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def build_text_mix(
     """
     share = options.long_share if short is not None else 1.0
     shares: dict[str, float] = {"long": share, "short": 1.0 - share}
-    drawn: dict[str, list[Piece]] = {}
+    drawn: dict[str, list[TextPiece]] = {}
     sources = [source for source in (long, short) if source is not None and shares[source.origin] > 0]
     for source in sources:
         limit = None if options.tokens is None else round(options.tokens * shares[source.origin])
@@ -72,9 +72,9 @@ def build_text_mix(
     )
 
 
-def _filled(pieces: Sequence[Piece], tokens: int) -> list[tuple[Piece, int]]:
+def _filled(pieces: Sequence[TextPiece], tokens: int) -> list[tuple[TextPiece, int]]:
     """Return pieces with their round, repeated in order up to `tokens` tokens in all; the last one is cut."""
-    found: list[tuple[Piece, int]] = []
+    found: list[tuple[TextPiece, int]] = []
     for turn in count():
         for piece in pieces:
             if tokens < 2:
@@ -85,7 +85,7 @@ def _filled(pieces: Sequence[Piece], tokens: int) -> list[tuple[Piece, int]]:
     raise AssertionError("endless")
 
 
-def _table(filled: dict[str, list[tuple[Piece, int]]], seed: int) -> pl.DataFrame:
+def _table(filled: dict[str, list[tuple[TextPiece, int]]], seed: int) -> pl.DataFrame:
     """Return the pieces shuffled by name and round, so that a repeated text gets another place."""
     rows = [(origin, piece, turn) for origin, pieces in filled.items() for piece, turn in pieces]
     places = [(f"{origin} text", f"{piece.name}/{turn}" if turn else piece.name) for origin, piece, turn in rows]

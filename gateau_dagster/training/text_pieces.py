@@ -25,7 +25,7 @@ _CHARACTERS_A_TOKEN = 4.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Piece:
+class TextPiece:
     """A sequence: `input_ids` int32 [n], n >= 2. truncated_tokens: how many were cut off to reach a number of
     tokens."""
 
@@ -34,13 +34,13 @@ class Piece:
     input_ids: np.ndarray
     truncated_tokens: int = 0
 
-    def cut(self, length: int) -> Piece:
+    def cut(self, length: int) -> TextPiece:
         """Return the first `length` tokens."""
         dropped = len(self.input_ids) - length
         return replace(self, input_ids=self.input_ids[:length], truncated_tokens=self.truncated_tokens + dropped)
 
 
-def pieces_of(text: CorpusText, tokenizer: PreTrainedTokenizerBase, *, length: int) -> list[Piece]:
+def pieces_of(text: CorpusText, tokenizer: PreTrainedTokenizerBase, *, length: int) -> list[TextPiece]:
     """Return the text's sequences, of `length` tokens except for the last.
 
     Each begins with bos, as every prompt does, because the model reads it on its own. eos follows the text's end if it
@@ -62,7 +62,7 @@ def pieces_of(text: CorpusText, tokenizer: PreTrainedTokenizerBase, *, length: i
     for number, start in enumerate(starts, start=1):
         name = text.name if len(starts) == 1 else f"{text.name}#{number}"
         ids = np.asarray(bos + body[start : start + room], dtype=np.int32)
-        pieces.append(Piece(name=name, source=text.domain, input_ids=ids))
+        pieces.append(TextPiece(name=name, source=text.domain, input_ids=ids))
     return pieces
 
 
@@ -82,7 +82,9 @@ class TextSource:
     rejected: list[Reject] = field(default_factory=list)
     given: int = 0
 
-    def draw(self, tokenizer: PreTrainedTokenizerBase, *, length: int, tokens: int | None, seed: int) -> list[Piece]:
+    def draw(
+        self, tokenizer: PreTrainedTokenizerBase, *, length: int, tokens: int | None, seed: int
+    ) -> list[TextPiece]:
         """Return pieces of texts in random order, at least `tokens` tokens in all if the texts suffice (None: all).
 
         A hash of seed and name orders the texts, so another text does not move others. The files are read once to list
@@ -93,7 +95,7 @@ class TextSource:
         known = [_Known(name=text.name, file=text.file, record=text.record, characters=len(text.text)) for text in self]
         self.given = len(known) + len(self.rejected)
         waiting = [known[at] for at in mix_order([(f"text/{self.origin}", each.name) for each in known], seed)]
-        found: list[Piece] = []
+        found: list[TextPiece] = []
         drawn = characters = 0
         while waiting and (tokens is None or drawn < tokens):
             rate = characters / drawn if drawn else _CHARACTERS_A_TOKEN
@@ -120,13 +122,13 @@ class TextSource:
 
     def _tokenised(
         self, part: Sequence[_Known], tokenizer: PreTrainedTokenizerBase, length: int
-    ) -> dict[str, list[Piece]]:
+    ) -> dict[str, list[TextPiece]]:
         """Return the pieces of these texts by name; an unusable text is rejected and has none."""
         wanted: dict[int, set[int]] = {}
         for each in part:
             wanted.setdefault(each.file, set()).add(each.record)
         missing = {each.name: each.characters for each in part}
-        found: dict[str, list[Piece]] = {}
+        found: dict[str, list[TextPiece]] = {}
         for text in self._texts(wanted):
             if missing.pop(text.name, None) != len(text.text):
                 raise self._changed(text.name)
@@ -148,7 +150,7 @@ class TextSource:
         """Return the configuration key of its files."""
         return "texts" if self.origin == "long" else "short_texts"
 
-    def _pieces(self, text: CorpusText, tokenizer: PreTrainedTokenizerBase, length: int) -> list[Piece]:
+    def _pieces(self, text: CorpusText, tokenizer: PreTrainedTokenizerBase, length: int) -> list[TextPiece]:
         pieces = pieces_of(text, tokenizer, length=length)
         total = sum(len(piece.input_ids) for piece in pieces)
         if total < self.least_tokens:

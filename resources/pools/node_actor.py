@@ -126,7 +126,7 @@ class Refused:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Look:
+class WorkerStatus:
     """The status of a worker: the number of its piece.
 
     in_hand: ids that it has begun and not finished. report: its progress, if it reports any.
@@ -145,7 +145,7 @@ class NodeActor:
         fence.adopt(task.leases)
         self._task = task
         self._lock = threading.Lock()
-        self._look = Look(number=0)
+        self._look = WorkerStatus(number=0)
         self._loaded: LoadedModel | None = None
 
     def start(self) -> Started | Refused | Failed:
@@ -155,10 +155,10 @@ class NodeActor:
     def work(self, number: int, piece: Any) -> Any:
         """Return the result of a piece, or Failed."""
         with self._lock:
-            self._look = Look(number=number)
+            self._look = WorkerStatus(number=number)
         return self._told(lambda: self._done(piece))
 
-    def look(self) -> Look:
+    def look(self) -> WorkerStatus:
         """Return the worker's status."""
         with self._lock:
             return self._look

@@ -19,9 +19,9 @@ from gateau_dagster.config import Config
 from gateau_dagster.config.execution import RayConfig
 from gateau_dagster.data.sample import Reject
 from gateau_dagster.errors import GateauError
-from gateau_dagster.evaluation.generation.asked import Asked, Engine, Note, Outcome, unwatched
+from gateau_dagster.evaluation.generation.asked import AskedTurn, Engine, Note, Outcome, unwatched
 from gateau_dagster.evaluation.generation.in_process import InProcess
-from gateau_dagster.evaluation.generation.prompts import Prompts
+from gateau_dagster.evaluation.generation.prompts import PromptBuilder
 from gateau_dagster.execution.pieces import Piece, PieceResult, finish_shard
 from gateau_dagster.execution.shard_scorer import Report, ShardReport, ShardScorer
 from gateau_dagster.execution.shard_tables import ShardResult, TableWork, lacking_rows
@@ -29,11 +29,11 @@ from gateau_dagster.execution.shard_work import ShardProgress, read_samples
 from gateau_dagster.pipeline.loadable import Placed
 from gateau_dagster.readable import plural
 from gateau_dagster.storage import Store, fence
-from resources.pools.node_actor import Look, NodeActor, NodeTask, Refused
+from resources.pools.node_actor import NodeActor, NodeTask, Refused, WorkerStatus
 from resources.pools.node_check import marked_store
 from resources.pools.piece_queue import MOST, Lacking, PieceJob, PieceQueue
 from resources.pools.pool import Pool, ScoringTask, Warn
-from resources.pools.ray_crew import Crew, Done, Event, Job, Joined, Looked, Lost
+from resources.pools.ray_crew import Crew, Done, Event, Job, Looked, Lost, WorkerReady
 
 # Seconds without a loaded worker before a warning that the cluster has no room.
 _SECONDS_ALONE = 20.0
@@ -89,7 +89,7 @@ class Staff:
         Raises:
             GateauError: no node may score, or workers die before they begin.
         """
-        if isinstance(event, Joined):
+        if isinstance(event, WorkerReady):
             self._lost_at_start = 0
         elif isinstance(event, Refused):
             self._refuse(event)
@@ -137,7 +137,7 @@ class Staff:
 class AskedPiece:
     """Questions that are answered together: those of `asked` that are in `missing`; see `Engine.answers`."""
 
-    asked: Sequence[Asked]
+    asked: Sequence[AskedTurn]
     missing: frozenset[str]
 
 
@@ -148,7 +148,7 @@ class AnsweringActor(NodeActor):
         config, loaded = self._task.config, self._model()
         with self._lock:
             self._look = replace(self._look, in_hand=piece.missing)
-        prompts = Prompts(
+        prompts = PromptBuilder(
             tokenizer=loaded.tokenizer,
             template=self._task.more,
             max_length=config.scoring.max_length,
@@ -159,7 +159,7 @@ class AnsweringActor(NodeActor):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scored:
+class FinishedPiece:
     """The result of a piece whose rows are in the store. report: at its last sample."""
 
     result: PieceResult
@@ -175,11 +175,11 @@ class ScoringActor(NodeActor):
         self._texts: tuple[str, pl.DataFrame] | None = None
         self._taken: list[str] = []
 
-    def _done(self, piece: Piece) -> Scored:
+    def _done(self, piece: Piece) -> FinishedPiece:
         self._taken = []
         scorer = ShardScorer(self._task.config, self._task.more, self._model)
         result = scorer.piece(self._store, piece, self._advance, on_taken=self._take, texts=self._samples)
-        return Scored(result=result, report=self._look.report)
+        return FinishedPiece(result=result, report=self._look.report)
 
     def _samples(self, store: Store, shard: str) -> pl.DataFrame:
         """Return the shard's samples; the last shard is kept, since its pieces follow each other."""
@@ -198,7 +198,7 @@ class ScoringActor(NodeActor):
         with self._lock:
             self._look = self._looked(report)
 
-    def _looked(self, report: ShardReport | None) -> Look:
+    def _looked(self, report: ShardReport | None) -> WorkerStatus:
         finished = 0 if report is None else report.progress.scored
         return replace(self._look, in_hand=frozenset(self._taken[finished:]), report=report)
 
@@ -217,7 +217,7 @@ class RayAnswers:
         self._crew = Crew(ray_config, AnsweringActor, task)
 
     def answers(
-        self, asked: Sequence[Asked], missing: Collection[str], note: Note = unwatched
+        self, asked: Sequence[AskedTurn], missing: Collection[str], note: Note = unwatched
     ) -> Iterator[Sequence[Outcome]]:
         """Implement Engine.answers: yield the outcomes of each piece as a group.
 
@@ -258,7 +258,7 @@ class AskedQueue:
     their workers, the shortest follow until one is answered, since length may be the cause.
     """
 
-    def __init__(self, asked: Sequence[Asked], missing: frozenset[str], *, pieces: int, warn: Warn) -> None:
+    def __init__(self, asked: Sequence[AskedTurn], missing: frozenset[str], *, pieces: int, warn: Warn) -> None:
         self._warn = warn
         self._waiting: deque[AskedJob] = deque()
         self._rejected, self._answered = 0, False
@@ -325,10 +325,10 @@ class AskedQueue:
         return Reject(sample_id=question, reason=_GIVEN_UP, short_of_memory=True)
 
 
-def _pieces(asked: Sequence[Asked], most: int) -> Iterator[list[Asked]]:
+def _pieces(asked: Sequence[AskedTurn], most: int) -> Iterator[list[AskedTurn]]:
     """Yield at most `most` pieces of questions of about the same length, since padding is work."""
     sizes = [_size(each) for each in asked]
-    target, piece, size = sum(sizes) / most, list[Asked](), 0
+    target, piece, size = sum(sizes) / most, list[AskedTurn](), 0
     for place in sorted(range(len(asked)), key=lambda each: (-sizes[each], each)):
         piece.append(asked[place])
         size += sizes[place]
@@ -339,7 +339,7 @@ def _pieces(asked: Sequence[Asked], most: int) -> Iterator[list[Asked]]:
         yield piece
 
 
-def _size(asked: Asked) -> int:
+def _size(asked: AskedTurn) -> int:
     """Return the estimated characters of the prompt and of the answer."""
     said = asked.question.generation.max_new_tokens * 4
     return 1 + said + sum(len(turn) for turn in asked.question.turns[: asked.turn + 1])

@@ -39,7 +39,7 @@ _NOTHING_YET = ShardProgress(finished=0, scored=0, share=0.0)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Job:
+class ShardJob:
     """A shard to score. `suspects`: those of its samples over which workers died."""
 
     shard: str
@@ -54,7 +54,7 @@ class ShardQueue:
     """
 
     def __init__(self, shards: Mapping[str, Sequence[TableWork]], report: Report, warn: Warn) -> None:
-        self._waiting = deque(Job(shard=shard, works=works) for shard, works in shards.items())
+        self._waiting = deque(ShardJob(shard=shard, works=works) for shard, works in shards.items())
         # By shard, the samples in hand of each lost worker.
         self._lost: dict[str, list[frozenset[str]]] = {shard: [] for shard in shards}
         self._report, self._warn = report, warn
@@ -62,11 +62,11 @@ class ShardQueue:
     def __bool__(self) -> bool:
         return bool(self._waiting)
 
-    def take(self) -> Job:
+    def take(self) -> ShardJob:
         """Return the next shard."""
         return self._waiting.popleft()
 
-    def give_back(self, job: Job, loss: str, in_hand: frozenset[str] = frozenset()) -> None:
+    def give_back(self, job: ShardJob, loss: str, in_hand: frozenset[str] = frozenset()) -> None:
         """Put the shard of a lost worker first; its progress restarts from the saved rows.
 
         The samples in hand are scored one by one from now on. One that has lost three workers is rejected.
@@ -148,7 +148,7 @@ def _work(task: ScoringTask, device: str, connection: Connection) -> None:
         connection.send(Failed(error=portable(error)))
 
 
-def _next_job(connection: Connection) -> Job | None:
+def _next_job(connection: Connection) -> ShardJob | None:
     """Return the next job, or None if the step has closed its end."""
     try:
         return connection.recv()
@@ -316,7 +316,7 @@ class _Worker:
         context = multiprocessing.get_context("spawn")
         self.connection, self._its_end = context.Pipe()
         self.device = device
-        self.job: Job | None = None
+        self.job: ShardJob | None = None
         self._taken: list[str] = []
         self._finished = 0
         self._process = context.Process(
@@ -327,7 +327,7 @@ class _Worker:
         self._process.start()
         self._its_end.close()  # so that its death is the end of the pipe
 
-    def give(self, job: Job) -> None:
+    def give(self, job: ShardJob) -> None:
         """Send a job; raise OSError if the worker is gone."""
         self.job, self._taken, self._finished = job, [], 0
         self.connection.send(job)

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from gateau_dagster.config.execution import RayConfig
 from gateau_dagster.errors import GateauError
 from resources.pools.failed import Failed
-from resources.pools.node_actor import Look, NodeActor, NodeTask, Refused, Started
+from resources.pools.node_actor import NodeActor, NodeTask, Refused, Started, WorkerStatus
 
 _LOOK = "look"
 _SECONDS_BETWEEN_LOOKS = 0.5
@@ -45,7 +45,7 @@ class Looked:
     """A worker reports its progress with its piece."""
 
     worker: int
-    look: Look
+    look: WorkerStatus
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,13 +64,13 @@ class Lost:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Joined:
+class WorkerReady:
     """A worker has loaded its model."""
 
     worker: int
 
 
-Event = Joined | Done | Looked | Lost | Refused
+Event = WorkerReady | Done | Looked | Lost | Refused
 
 
 @dataclass(kw_only=True)
@@ -200,7 +200,7 @@ class Crew:
             self.dismiss(member.number)
             return answer
         member.name, member.node = answer.name, answer.node
-        return Joined(worker=member.number)
+        return WorkerReady(worker=member.number)
 
     def _lose(self, member: _Member, error: Exception) -> Lost:
         del self._members[member.number]

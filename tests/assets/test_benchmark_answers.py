@@ -13,9 +13,9 @@ import yaml
 from assets.benchmark_scores import benchmark_scores
 from assets.steps.partitions import asset_key, partition_definitions
 from gateau_dagster.config import ModelConfig
-from gateau_dagster.evaluation.generation.asked import Answer, Asked
+from gateau_dagster.evaluation.generation.asked import Answer, AskedTurn
 from gateau_dagster.evaluation.generation.in_process import InProcess
-from gateau_dagster.evaluation.generation.prompts import Prompts
+from gateau_dagster.evaluation.generation.prompts import PromptBuilder
 from gateau_dagster.evaluation.registry import scored_benchmarks
 from gateau_dagster.models.loading import load_model
 from gateau_dagster.storage import Stamp
@@ -62,11 +62,13 @@ def test_every_model_answers_every_turn_as_it_does_alone(quizzed: Pipeline) -> N
     ask: Any = quiz.scored.questions
     model = ModelConfig(path=str(config.folder / "long"))
     loaded = load_model(model, dtype="float32", device="cpu", folder=Path())
-    alone = InProcess(loaded, Prompts(tokenizer=loaded.tokenizer, template="gateau", max_length=512), batch_tokens=1)
+    alone = InProcess(
+        loaded, PromptBuilder(tokenizer=loaded.tokenizer, template="gateau", max_length=512), batch_tokens=1
+    )
     for question in ask(None, quiz.options):
         said: list[str] = []
         for turn in range(len(question.turns)):
-            ((one,),) = alone.answers([Asked(question=question, answers=tuple(said))], {question.question_id})
+            ((one,),) = alone.answers([AskedTurn(question=question, answers=tuple(said))], {question.question_id})
             row = answers(quizzed, "base").row(by_predicate=_at(question.question_id, turn), named=True)
             assert isinstance(one, Answer)
             assert {**row, "seconds": 0.0} == {**vars(one), "seconds": 0.0}
@@ -101,7 +103,8 @@ def test_thoughts_before_an_answer_are_left_out_of_its_grade(
         store = pipeline.state().store
         store.write(given(dict(zip(ids, said, strict=True))), "answers/longbench", "base", Stamp(fingerprint="f"))
         variants: Any = partition_definitions(pipeline.config)["variant"]
-        made = dg.asset(key=asset_key("scores/longbench"), partitions_def=variants, dagster_type=dg.Nothing)
+        nothing: Any = dg.Nothing
+        made = dg.asset(key=asset_key("scores/longbench"), partitions_def=variants, dagster_type=nothing)
         resources = {"configuration": pipeline.resource, "models": ModelsResource()}
         done = dg.materialize(
             [made(benchmark_scores)], instance=pipeline.instance, resources=resources, partition_key="base"

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from gateau_dagster.cli import display
 from gateau_dagster.cli.display import RunDisplay, WholeTable, console, left_table, show_losses
-from gateau_dagster.pipeline.losses import Loss
+from gateau_dagster.pipeline.losses import DataLoss
 from gateau_dagster.progress import ProgressBoard
 
 
@@ -54,7 +54,7 @@ def test_tables_that_lost_the_same_have_one_line() -> None:
     out, text = terminal(200, False)
     one, two = "1 of 9 samples rejected", "5 of 9 samples rejected"
     given = [("a", one, False), ("b", two, True), ("c", one, False)]
-    show_losses(out, [Loss(asset=asset, sentence=said, notable=much) for asset, said, much in given])
+    show_losses(out, [DataLoss(asset=asset, sentence=said, notable=much) for asset, said, much in given])
     assert text.getvalue().splitlines() == [f"a, c: {one}", f"! b: {two}"]
 
 

@@ -3,16 +3,16 @@ import pytest
 
 from gateau_dagster.demo.language import ATTRIBUTES, VALUES, VOCABULARY
 from gateau_dagster.demo.pair import LONG_LENGTHS, LONG_WINDOW, SHORT_STAGES, SHORT_WINDOW
-from gateau_dagster.demo.rows import ANSWER_WEIGHT, Row, Stage, batches, training_row
+from gateau_dagster.demo.rows import ANSWER_WEIGHT, LanguageRow, Stage, batches, training_row
 
 ANSWERS = {*ATTRIBUTES, *(value for values in VALUES.values() for value in values)}
 
 
-def rows(count: int) -> list[Row]:
+def rows(count: int) -> list[LanguageRow]:
     return [training_row(np.random.default_rng(seed), length=400, context=200, fact_count=8) for seed in range(count)]
 
 
-def split(row: Row) -> tuple[list[str], list[tuple[list[str], list[str]]]]:
+def split(row: LanguageRow) -> tuple[list[str], list[tuple[list[str], list[str]]]]:
     """Context, and the instructions and responses after it; the last, which may be cut, is left out."""
     text = " ".join(row.words)
     assert text.startswith("<s> ### Input: ")

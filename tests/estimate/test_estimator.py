@@ -19,11 +19,11 @@ from gateau_dagster.execution.shard_scorer import ScoringRun
 from gateau_dagster.execution.shard_work import samples_of
 from gateau_dagster.models import devices
 from gateau_dagster.models.encoders import load_for_task
-from gateau_dagster.models.flops import Work
+from gateau_dagster.models.flops import ForwardWork
 from gateau_dagster.models.known_model import parameter_count
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
-from gateau_dagster.scoring.sample_table import Asked
+from gateau_dagster.scoring.sample_table import RequestedRow
 from gateau_dagster.storage import Stamp
 from tests.project import make_project, sample
 from tests.tiny_models import replace_model, save_encoder
@@ -53,13 +53,13 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> State:
     return state_on(tmp_path)
 
 
-def charged(state: State, *assets: str) -> Mapping[str, Work]:
+def charged(state: State, *assets: str) -> Mapping[str, ForwardWork]:
     """What a run charges for all samples of the project."""
     config, model = state.config, Estimator(state).tables[assets[0]][0]
     texts = pl.DataFrame([{"sample_id": one.pop("id"), **one} for one in map(sample, range(SAMPLES))])
     loaded = load_for_task(config.models[model], dtype="float32", device="cpu", folder=config.folder)
     run = ScoringRun.start(config, model, loaded, assets)
-    asked = (Asked(sample=each, assets=frozenset(assets)) for each in samples_of(texts))
+    asked = (RequestedRow(sample=each, assets=frozenset(assets)) for each in samples_of(texts))
     assert sum(len(outcomes) for outcomes in run.outcomes(asked)) == SAMPLES * len(assets)
     return run.works
 

@@ -11,7 +11,7 @@ from gateau_dagster.config.evaluation import EngineConfig
 from gateau_dagster.config.judge import ServerConfig
 from gateau_dagster.data.sample import Reject
 from gateau_dagster.errors import GateauError, TransientError, redact_output
-from gateau_dagster.evaluation.generation.asked import Asked
+from gateau_dagster.evaluation.generation.asked import AskedTurn
 from gateau_dagster.evaluation.generation.server import Server
 from gateau_dagster.evaluation.judging.judge_answers import answers_by_question, judge_answers, wanted_judgments
 from gateau_dagster.evaluation.judging.replies import Replies
@@ -46,7 +46,7 @@ def judge(server: FakeServer, folder: Path, names: Sequence[str] = NAMES, **keys
 
 def engine(server: FakeServer, folder: Path, names: Sequence[str] = NAMES, **keys: Any) -> dict[str, str]:
     config = EngineConfig(base_url=server.address, **FAST | keys)
-    asked = [Asked(question=asking.question(name, f"{name} asks")) for name in names]
+    asked = [AskedTurn(question=asking.question(name, f"{name} asks")) for name in names]
     groups = Server(config, "base", asking.prompts("chat")).answers(asked, set(names))
     made = [each for group in groups for each in group]
     (folder / "answers.txt").write_text("\n".join(map(repr, made)))

@@ -7,7 +7,7 @@ import polars as pl
 from gateau_dagster import tables
 from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.execution.shard_tables import ShardResult, TableWork
-from gateau_dagster.execution.shard_work import Asked, OnSample, Outcomes, Score, compute_shard
+from gateau_dagster.execution.shard_work import OnSample, Outcomes, RequestedRow, Score, compute_shard
 from gateau_dagster.storage import Stamp, Store
 
 ASSET, SHARD = "perplexity/short", "1"
@@ -63,7 +63,7 @@ SampleScore = Callable[[Iterable[Sample]], Iterator[dict[str, object] | Reject]]
 def for_one_table(score: SampleScore) -> Score:
     """A scorer of ASSET as compute_shard wants it."""
 
-    def by_asset(asked: Iterable[Asked]) -> Iterator[Outcomes]:
+    def by_asset(asked: Iterable[RequestedRow]) -> Iterator[Outcomes]:
         return ({ASSET: outcome} for outcome in score(one.sample for one in asked))
 
     return by_asset

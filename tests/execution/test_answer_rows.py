@@ -8,8 +8,8 @@ import polars as pl
 import pytest
 
 from gateau_dagster import tables
-from gateau_dagster.evaluation.generation.answering import Answered
-from gateau_dagster.evaluation.generation.asked import Asked
+from gateau_dagster.evaluation.generation.answering import AnsweringResult
+from gateau_dagster.evaluation.generation.asked import AskedTurn
 from gateau_dagster.evaluation.questions import Question
 from gateau_dagster.execution.answer_rows import answer_questions
 from gateau_dagster.storage import Stamp, Store
@@ -26,7 +26,7 @@ def bring(
     contents: Any = None,
     asset: str = "answers/x",
     shared: Sequence[str] = (),
-) -> Answered:
+) -> AnsweringResult:
     def write(table: pl.DataFrame, rejected: pl.DataFrame, content: str, unanswered: Sequence[str]) -> None:
         stamp = Stamp(fingerprint="f", scorer=scorer).without(unanswered, "m")
         store.write(table, asset, "v", stamp, rejected)
@@ -67,7 +67,7 @@ def test_another_model_or_question_is_asked(tmp_path: Path) -> None:
     assert store.read("answers/x", "v")["question_id"].to_list() == ["a", "b", "b"]
 
 
-def said(asked: Asked) -> str:
+def said(asked: AskedTurn) -> str:
     return f"{asked.question.question_id}{asked.turn}"
 
 
@@ -75,7 +75,7 @@ def interrupted(store: Store, after: int) -> list[str]:
     """What was answered by a run that ends within the group of this answer."""
     answered: list[str] = []
 
-    def until(asked: Asked) -> str:
+    def until(asked: AskedTurn) -> str:
         if len(answered) == after:
             raise KeyboardInterrupt
         answered.append(said(asked))

@@ -11,7 +11,7 @@ from gateau_dagster.data.sample import Reject
 from gateau_dagster.errors import GateauError
 from gateau_dagster.execution import row_checkpoints as partial
 from gateau_dagster.execution.shard_tables import ShardResult, TableWork
-from gateau_dagster.execution.shard_work import Asked, Outcomes, ShardProgress, compute_shard, has_missing_rows
+from gateau_dagster.execution.shard_work import Outcomes, RequestedRow, ShardProgress, compute_shard, has_missing_rows
 from gateau_dagster.storage import Stamp, Store
 from tests.execution.shards import SHARD, write_samples
 
@@ -32,14 +32,14 @@ class Scorer:
         self.asked: list[tuple[str, frozenset[str]]] = []
         self._fail_at, self._reject = fail_at, reject
 
-    def __call__(self, asked: Iterable[Asked]) -> Iterator[Outcomes]:
+    def __call__(self, asked: Iterable[RequestedRow]) -> Iterator[Outcomes]:
         for one in asked:
             if one.sample.sample_id == self._fail_at:
                 raise RuntimeError("killed in the middle")
             self.asked.append((one.sample.sample_id, one.assets))
             yield {asset: self._outcome(asset, one) for asset in one.assets}
 
-    def _outcome(self, asset: str, asked: Asked) -> dict[str, Any] | Reject:
+    def _outcome(self, asset: str, asked: RequestedRow) -> dict[str, Any] | Reject:
         sample = asked.sample
         ids: dict[str, Any] = {"sample_id": sample.sample_id, "digest": sample.digest}
         if asset == CAM and sample.sample_id == self._reject:

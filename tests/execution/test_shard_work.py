@@ -10,8 +10,8 @@ import pytest
 from gateau_dagster import tables
 from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.execution.shard_work import (
-    Asked,
     Outcomes,
+    RequestedRow,
     Suspects,
     TableWork,
     compute_shard,
@@ -115,7 +115,7 @@ def test_suspects_are_scored_first_and_one_by_one(store: Store) -> None:
     taken: list[str] = []
     scorer, seen = Scorer(), []
 
-    def score(asked: Iterable[Asked]) -> Iterator[Outcomes]:
+    def score(asked: Iterable[RequestedRow]) -> Iterator[Outcomes]:
         given = [*asked]
         calls.append([one.sample.sample_id for one in given])
         return for_one_table(scorer)(given)
@@ -145,5 +145,5 @@ def test_a_shard_of_which_only_rejects_are_left(store: Store) -> None:
     assert found[ASSET].rejected.height == 4 and found[ASSET].table.is_empty()
 
 
-def forbidden(asked: Iterable[Asked]) -> Iterator[Outcomes]:
+def forbidden(asked: Iterable[RequestedRow]) -> Iterator[Outcomes]:
     raise AssertionError("there is nothing to score")

@@ -6,7 +6,7 @@ from typing import Any
 from gateau_dagster.config.base import Section
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.methods.method import Method
-from gateau_dagster.models.flops import Work
+from gateau_dagster.models.flops import ForwardWork
 from gateau_dagster.scoring.sample_table import Running
 from tests.methods.configured import configured
 from tests.scoring.scored import scoring
@@ -24,8 +24,8 @@ def prose() -> list[Sample]:
     ]
 
 
-def outcomes(method: Method, options: Section, work: Work | None = None) -> list[Any]:
+def outcomes(method: Method, options: Section, work: ForwardWork | None = None) -> list[Any]:
     """Rows and rejects of `prose`, from the one table that the method declares."""
     (table,) = method.tables(configured(), options)
-    running = Running(max_length=2000, scoring=scoring(), work=work or Work())
+    running = Running(max_length=2000, scoring=scoring(), work=work or ForwardWork())
     return list(table.score(loaded_model("llama"), prose(), running))

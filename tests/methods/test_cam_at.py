@@ -7,7 +7,7 @@ from gateau_dagster.errors import GateauError
 from gateau_dagster.methods.cam_at import cam_at_tables, further_lengths
 from gateau_dagster.methods.registry import sample_tables
 from gateau_dagster.models.context_attention import require_attention_interface
-from gateau_dagster.models.flops import Meter, Work
+from gateau_dagster.models.flops import ForwardWork, Meter
 from gateau_dagster.scoring.sample_table import Running
 from gateau_dagster.scoring.scorer import Request, score_samples
 from tests.methods.configured import configured
@@ -22,7 +22,7 @@ EMPTY = Sample(sample_id="empty", source="test", context="some context", instruc
 def test_a_further_length_has_the_figures_of_cam_with_that_length(preset: str, columns: list[str]) -> None:
     loaded, chosen = loaded_model("llama"), [*samples(), EMPTY]
     (table,) = cam_at_tables(configured(segment_lengths=[LENGTH], preset=preset))
-    running = Running(max_length=300, scoring=scoring(segment_length=64), work=Work(), visible_tokens=120)
+    running = Running(max_length=300, scoring=scoring(segment_length=64), work=ForwardWork(), visible_tokens=120)
     requests = [Request(sample=one, perplexity=True, cam=True) for one in chosen]
     configured_so = scoring(segment_length=LENGTH)
     wanted = score_samples(loaded, requests, max_length=300, scoring=configured_so, meter=Meter(), visible_tokens=120)
@@ -41,7 +41,7 @@ def test_a_further_length_has_the_figures_of_cam_with_that_length(preset: str, c
 
 def test_robust_does_not_look_at_the_attention() -> None:
     """Mamba has none: its segments can still be read."""
-    loaded, running = loaded_model("mamba"), Running(max_length=300, scoring=scoring(), work=Work())
+    loaded, running = loaded_model("mamba"), Running(max_length=300, scoring=scoring(), work=ForwardWork())
     with pytest.raises(GateauError):
         require_attention_interface(loaded)
     (table,) = cam_at_tables(configured(segment_lengths=[LENGTH], preset="robust"))

@@ -13,7 +13,7 @@ from gateau_dagster.data.sample import Reject
 from gateau_dagster.errors import GateauError
 from gateau_dagster.methods.delta_perplexity import COLUMNS, METHOD, DeltaPerplexityOptions
 from gateau_dagster.methods.registry import chosen_methods
-from gateau_dagster.models.flops import Work
+from gateau_dagster.models.flops import ForwardWork
 from gateau_dagster.scoring.dependency_scores import choose_pairs
 from tests.methods import measured
 from tests.methods.configured import configured, scores_of
@@ -26,7 +26,7 @@ OPTIONS = {"segment_length": 64, "pairs": 9, "threshold": -0.04}
 TOLERANCE = 5e-6  # relative, of a perplexity: float32 through two layers against float64
 
 
-def outcomes(work: Work | None = None) -> list[Any]:
+def outcomes(work: ForwardWork | None = None) -> list[Any]:
     return measured.outcomes(METHOD, DeltaPerplexityOptions.model_validate(OPTIONS), work)
 
 
@@ -35,7 +35,7 @@ def scores(found: pl.DataFrame, **options: Any) -> dict[str, float | None]:
 
 
 def test_row_or_reject_for_each_sample_in_order() -> None:
-    work = Work()
+    work = ForwardWork()
     first, second, third, fourth = outcomes(work)
     assert set(first) == set(second) == set(fourth) == set(tables.schema(COLUMNS))
     assert third == Reject(sample_id="c", reason="the response has no tokens")

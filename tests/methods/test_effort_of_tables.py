@@ -11,7 +11,7 @@ from gateau_dagster.config import Config
 from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.methods.pre_experience import instruction_embedding_table
 from gateau_dagster.methods.registry import sample_tables
-from gateau_dagster.models.flops import ModelShape, Work, whole_text_flops
+from gateau_dagster.models.flops import ForwardWork, ModelShape, whole_text_flops
 from gateau_dagster.models.loading import LoadedModel
 from gateau_dagster.models.prompt import build_prompt, encode
 from gateau_dagster.scoring.cherry_prompt import cherry_prompt
@@ -53,8 +53,8 @@ def exact(loaded: LoadedModel, chosen: list[Sample], *, plain_instruction: bool 
     )
 
 
-def charged(table: SampleTable, loaded: LoadedModel, chosen: list[Sample]) -> Work:
-    running = Running(max_length=LIMIT, scoring=scoring(), work=Work(), visible_tokens=100)
+def charged(table: SampleTable, loaded: LoadedModel, chosen: list[Sample]) -> ForwardWork:
+    running = Running(max_length=LIMIT, scoring=scoring(), work=ForwardWork(), visible_tokens=100)
     rows = list(table.score(loaded, chosen, running))
     assert len(rows) == len(chosen) and not any(isinstance(row, Reject) for row in rows)
     return running.work

@@ -13,7 +13,7 @@ from gateau_dagster.data.sample import Reject
 from gateau_dagster.errors import GateauError
 from gateau_dagster.methods.ladm import COLUMNS, METHOD, LadmOptions
 from gateau_dagster.methods.registry import chosen_methods
-from gateau_dagster.models.flops import Work
+from gateau_dagster.models.flops import ForwardWork
 from tests.methods import measured
 from tests.methods.configured import configured, scores_of
 from tests.methods.measured import prose
@@ -31,7 +31,7 @@ def options_of(given: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in OPTIONS.items() if name not in unread} | given
 
 
-def outcomes(work: Work | None = None, **options: Any) -> list[Any]:
+def outcomes(work: ForwardWork | None = None, **options: Any) -> list[Any]:
     return measured.outcomes(METHOD, LadmOptions.model_validate(options_of(options)), work)
 
 
@@ -45,7 +45,7 @@ def scores(found: pl.DataFrame, **options: Any) -> dict[str, float | None]:
 
 
 def test_row_or_reject_for_each_sample_in_order() -> None:
-    work = Work()
+    work = ForwardWork()
     first, second, third, fourth = outcomes(work)
     assert set(first) == set(second) == set(fourth) == set(tables.schema(COLUMNS))
     assert third == Reject(sample_id="c", reason="the response has no tokens")

@@ -14,7 +14,7 @@ from gateau_dagster.data.sample import Reject
 from gateau_dagster.errors import GateauError
 from gateau_dagster.methods.longattn import COLUMNS, METHOD, LongAttnOptions
 from gateau_dagster.methods.registry import chosen_methods
-from gateau_dagster.models.flops import Work
+from gateau_dagster.models.flops import ForwardWork
 from tests.methods import measured
 from tests.methods.configured import configured, scores_of
 from tests.methods.measured import prose
@@ -24,12 +24,12 @@ from tests.scoring.test_long_attention import slow
 from tests.tiny_models import loaded_model, model_config, tokenizer
 
 
-def outcomes(work: Work | None = None, **options: Any) -> list[Any]:
+def outcomes(work: ForwardWork | None = None, **options: Any) -> list[Any]:
     return measured.outcomes(METHOD, LongAttnOptions.model_validate(options), work)
 
 
 def test_rows_are_those_of_the_whole_prompt() -> None:
-    work = Work()
+    work = ForwardWork()
     found = outcomes(work, layer=1)
     assert found[2] == Reject(sample_id="c", reason="the response has no tokens")
     rows = [row for row in found if not isinstance(row, Reject)]

@@ -10,7 +10,7 @@ import pytest
 from gateau_dagster.data.sample import Reject
 from gateau_dagster.methods.pre_experience import instruction_embedding_table
 from gateau_dagster.methods.registry import sample_tables
-from gateau_dagster.models.flops import Work
+from gateau_dagster.models.flops import ForwardWork
 from gateau_dagster.models.loading import LoadedModel
 from gateau_dagster.scoring.sample_table import Running, SampleTable
 from tests.methods.configured import configured
@@ -53,7 +53,7 @@ def test_all_tables_are_here() -> None:
 
 def rows(table: SampleTable, loaded: LoadedModel, template: str = "gateau") -> list[Any]:
     settings = scoring().model_copy(update={"template": template})
-    running = Running(max_length=250, scoring=settings, work=Work(), visible_tokens=100)
+    running = Running(max_length=250, scoring=settings, work=ForwardWork(), visible_tokens=100)
     return list(table.score(loaded, samples()[:2], running))
 
 

@@ -9,7 +9,7 @@ import torch
 from gateau_dagster.errors import GateauError
 from gateau_dagster.models import attention_kernels, attention_rows, forward
 from gateau_dagster.models.attention_rows import AttentionSpec
-from gateau_dagster.models.context_attention import _Collector, context_attention, require_attention_interface
+from gateau_dagster.models.context_attention import _AttentionCollector, context_attention, require_attention_interface
 from gateau_dagster.models.forward import response_states, token_nll
 from gateau_dagster.models.mask_pattern import MaskPattern
 from gateau_dagster.models.packing import packs_documents
@@ -65,7 +65,7 @@ def test_bfloat16_agrees_within_a_percent(kind: str) -> None:
 def test_layer_is_the_mean_of_a_whole_matrix(pattern: MaskPattern, rows: tuple[int, int]) -> None:
     generator = torch.Generator().manual_seed(0)
     query, key = (torch.randn(heads, 50, 8, generator=generator) for heads in (4, 2))
-    collector = _Collector(rows=rows, columns=(3, 45))
+    collector = _AttentionCollector(rows=rows, columns=(3, 45))
     collector.observe(query, key, pattern, AttentionSpec(scaling=0.3, window=pattern.window))
     hidden = torch.tensor([[not pattern.sees(row, column) for column in range(50)] for row in range(50)])
     scores = query.double() @ key.double().repeat_interleave(2, dim=0).transpose(1, 2) * 0.3

@@ -8,7 +8,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import AutoModelForCausalLM
 
-from gateau_dagster.models.flops import ModelShape, Work
+from gateau_dagster.models.flops import ForwardWork, ModelShape
 from tests.tiny_models import model_config
 
 _LENGTH = 37
@@ -116,7 +116,7 @@ def test_a_layer_without_attention_counts_none() -> None:
 
 
 def test_work_adds_up() -> None:
-    work = Work()
+    work = ForwardWork()
     work.add(3, 2.0)
     work.add(4, 0.5)
     assert (work.tokens, work.flops) == (7, 2.5)

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from gateau_dagster.config import PRESETS
-from gateau_dagster.report.comparison import Comparison, compare
+from gateau_dagster.report.comparison import PresetComparison, compare
 from gateau_dagster.report.inputs import ReportInputs
 
 from .builders import KINDS, config, inputs, raw, scores
 
 
-def compared(given: ReportInputs) -> Comparison:
+def compared(given: ReportInputs) -> PresetComparison:
     found = compare(given)
     assert found is not None
     return found

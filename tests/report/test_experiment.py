@@ -7,7 +7,7 @@ import pytest
 
 from gateau_dagster.evaluation.statistics.gate import GateResult
 from gateau_dagster.evaluation.statistics.lines import Line
-from gateau_dagster.report.experiment import Cell, ExperimentInputs, cost_cell, shown, signed
+from gateau_dagster.report.experiment import ExperimentInputs, TableCell, cost_cell, shown, signed
 from gateau_dagster.report.experiment_section import (
     amounts,
     experiment_charts,
@@ -214,8 +214,8 @@ def test_what_a_point_costs_is_time_and_money_with_the_interval_of_the_gain() ->
     unsure = cost_cell({**row, "difference_low": -4.0, "difference_high": 1.0}, higher=False, currency="EUR")
     assert unsure.interval == "15.0 min or more"
     unknown = {**row, "judge_cost_per_point": None, "difference_low": None, "difference_high": None}
-    assert cost_cell(unknown, higher=False, currency="") == Cell(value="30.0 min")
-    assert cost_cell({**row, "hours_per_point": None}, higher=False, currency="") == Cell(value="–")
+    assert cost_cell(unknown, higher=False, currency="") == TableCell(value="30.0 min")
+    assert cost_cell({**row, "hours_per_point": None}, higher=False, currency="") == TableCell(value="–")
 
 
 def test_intervals_of_small_differences_show_on_which_side_of_zero_they_are() -> None:

@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from gateau_dagster.pipeline.losses import Loss
+from gateau_dagster.pipeline.losses import DataLoss
 from gateau_dagster.report.build import reject_groups
 
 from .builders import inputs, page_of
@@ -41,8 +41,8 @@ def test_null_and_endless_reasons() -> None:
 
 
 def test_what_is_lost_stands_among_the_rejects_and_much_of_it_on_top() -> None:
-    much = Loss(asset="raw_long_sft", sentence="53 of 56 records rejected", notable=True)
-    little = Loss(asset="perplexity/long", sentence="1 of 9 samples cut", notable=False)
+    much = DataLoss(asset="raw_long_sft", sentence="53 of 56 records rejected", notable=True)
+    little = DataLoss(asset="perplexity/long", sentence="1 of 9 samples cut", notable=False)
     page = page_of(inputs(5, losses=[much, little]))
     assert much.sentence in page.text("summary") and little.sentence not in page.text("summary")
     assert f"{much.asset}: {much.sentence}" in page.text("rejected")

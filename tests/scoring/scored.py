@@ -7,15 +7,15 @@ import numpy as np
 
 from gateau_dagster.config import ScoringConfig
 from gateau_dagster.data.sample import Reject, Sample
-from gateau_dagster.models.flops import Meter, Work
+from gateau_dagster.models.flops import ForwardWork, Meter
 from gateau_dagster.models.loading import LoadedModel
 from gateau_dagster.scoring.contextual_awareness import CamRow
 from gateau_dagster.scoring.focus_scores import FocusPlan, FocusWeights, contextual_dependency_score
 from gateau_dagster.scoring.response_perplexity import PerplexityRow
 from gateau_dagster.scoring.sample_table import Running
-from gateau_dagster.scoring.scorer import Outcome, Request, score_samples
+from gateau_dagster.scoring.scorer import Request, SampleOutcome, score_samples
 from gateau_dagster.scoring.segment_gains import NOTED
-from gateau_dagster.scoring.span_scorer import Document, Measured, measure_documents
+from gateau_dagster.scoring.span_scorer import Document, MeasuredSpans, measure_documents
 from tests.scoring.reference import Reference, reference, reference_model
 
 
@@ -25,7 +25,7 @@ def scoring(**changes: object) -> ScoringConfig:
 
 def running(max_length: int = 2048, **scoring: Any) -> Running:
     """For a table's function."""
-    return Running(max_length=max_length, scoring=ScoringConfig(dtype="float32", **scoring), work=Work())
+    return Running(max_length=max_length, scoring=ScoringConfig(dtype="float32", **scoring), work=ForwardWork())
 
 
 def outcomes(
@@ -37,7 +37,7 @@ def outcomes(
     max_length: int = 4096,
     meter: Meter | None = None,
     **changes: object,
-) -> list[Outcome]:
+) -> list[SampleOutcome]:
     """All of them, with `changes` to the scoring section."""
     requests = (Request(sample=sample, perplexity=perplexity, cam=cam) for sample in samples)
     config, meter = scoring(**changes), meter or Meter()
@@ -50,10 +50,10 @@ def cam_figures(loaded: LoadedModel, sample: Sample, **changes: Any) -> Any:
     return outcome.cam
 
 
-def measured_text(loaded: LoadedModel, ids: Sequence[int], plan: FocusPlan, work: Work | None = None) -> Any:
+def measured_text(loaded: LoadedModel, ids: Sequence[int], plan: FocusPlan, work: ForwardWork | None = None) -> Any:
     """What LADM measures of one text by its token ids: Measured or Reject."""
-    (outcome,) = measure_documents(loaded, [Document(name="", ids=tuple(ids))], plan=plan, work=work or Work())
-    assert isinstance(outcome, Measured | Reject)
+    (outcome,) = measure_documents(loaded, [Document(name="", ids=tuple(ids))], plan=plan, work=work or ForwardWork())
+    assert isinstance(outcome, MeasuredSpans | Reject)
     return outcome
 
 
@@ -91,7 +91,7 @@ def references(
     ]
 
 
-def check(sample: Sample, outcome: Outcome, want: Reference) -> None:
+def check(sample: Sample, outcome: SampleOutcome, want: Reference) -> None:
     """Assert that both rows of a sample agree with the reference."""
     row, measured = outcome.perplexity, outcome.cam
     assert isinstance(row, PerplexityRow) and isinstance(measured, CamRow)

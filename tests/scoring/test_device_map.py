@@ -13,11 +13,11 @@ from gateau_dagster.errors import GateauError
 from gateau_dagster.models import loading
 from gateau_dagster.models.flops import Meter
 from gateau_dagster.models.loading import LoadedModel, load_model
-from gateau_dagster.scoring.scorer import Outcome, Request, score_samples
+from gateau_dagster.scoring.scorer import Request, SampleOutcome, score_samples
 from tests.tiny_models import loaded_model, samples, tokenizer
 
 
-def outcomes(loaded: LoadedModel) -> list[Outcome]:
+def outcomes(loaded: LoadedModel) -> list[SampleOutcome]:
     requests = [Request(sample=sample, perplexity=True, cam=True) for sample in samples()]
     scoring = ScoringConfig(dtype="float32", segment_length=16, batch_tokens=256)
     return list(score_samples(loaded, requests, max_length=256, scoring=scoring, meter=Meter()))

@@ -9,10 +9,10 @@ import torch
 from gateau_dagster.errors import GateauError
 from gateau_dagster.models import attention_rows
 from gateau_dagster.models.attention_rows import AttentionSpec
-from gateau_dagster.models.flops import ModelShape, Work
+from gateau_dagster.models.flops import ForwardWork, ModelShape
 from gateau_dagster.models.mask_pattern import MaskPattern
 from gateau_dagster.scoring import long_attention as module
-from gateau_dagster.scoring.long_attention import _Collector, _SeenError, long_attention, long_attention_flops
+from gateau_dagster.scoring.long_attention import _LayerFigures, _SeenError, long_attention, long_attention_flops
 from tests.scoring.slow_ladm import eager_matrices
 from tests.tiny_models import loaded_model
 
@@ -69,7 +69,7 @@ def test_short_texts(tokens: int) -> None:
 def test_what_a_layer_does_not_see_has_no_weight(pattern: MaskPattern) -> None:
     torch.manual_seed(0)
     query, key = torch.randn(4, 101, 8), torch.randn(2, 101, 8)
-    collector = _Collector(layer=0, tokens=101)
+    collector = _LayerFigures(layer=0, tokens=101)
     with pytest.raises(_SeenError):
         collector.observe(query, key, pattern, AttentionSpec(scaling=0.3, window=pattern.window))
     scores = 0.3 * query @ key.repeat_interleave(2, dim=0).transpose(1, 2)
@@ -92,7 +92,7 @@ def test_no_later_layer_is_run_and_the_work_is_charged() -> None:
         layer.mlp.register_forward_hook(lambda *_, number=number: ran.append(number))
         for number, layer in enumerate(layers)
     ]
-    work = Work()
+    work = ForwardWork()
     try:
         long_attention(loaded, IDS, layer=0, work=work)
         assert ran == []

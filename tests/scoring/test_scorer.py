@@ -17,7 +17,7 @@ from gateau_dagster.models.flops import Meter, ModelShape
 from gateau_dagster.models.prompt import build_prompt
 from gateau_dagster.scoring.contextual_awareness import CamRow
 from gateau_dagster.scoring.response_perplexity import PerplexityRow
-from gateau_dagster.scoring.scorer import Outcome, Request, score_samples
+from gateau_dagster.scoring.scorer import Request, SampleOutcome, score_samples
 from gateau_dagster.scoring.segments import segment_prompts
 from tests.scoring.scored import check, outcomes, references, scoring
 from tests.tiny_models import loaded_model, samples, tokenizer
@@ -81,7 +81,7 @@ def test_each_table_alone_has_the_rows_of_both_together() -> None:
 
 def test_nothing_wanted_takes_no_pass(batches: list[list[int]]) -> None:
     (outcome,) = outcomes(loaded_model("llama"), samples()[:1], perplexity=False, cam=False)
-    assert outcome == Outcome(sample_id="s0", perplexity=None, cam=None)
+    assert outcome == SampleOutcome(sample_id="s0", perplexity=None, cam=None)
     assert not batches
 
 

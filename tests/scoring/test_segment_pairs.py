@@ -7,7 +7,7 @@ import pytest
 
 from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.models import forward, memory
-from gateau_dagster.models.flops import ModelShape, Work
+from gateau_dagster.models.flops import ForwardWork, ModelShape
 from gateau_dagster.models.loading import LoadedModel
 from gateau_dagster.scoring.dependency_scores import DependencyRule, choose_pairs, long_dependency_score
 from gateau_dagster.scoring.segment_pairs import MeasuredPairs, PairPlan, measure_segment_pairs
@@ -21,10 +21,12 @@ TOLERANCE = 5e-6  # relative, of a perplexity: float32 through two layers agains
 
 
 def _measured(
-    loaded: LoadedModel, some: list[Sample], plan: PairPlan = PLAN, work: Work | None = None, **changes: object
+    loaded: LoadedModel, some: list[Sample], plan: PairPlan = PLAN, work: ForwardWork | None = None, **changes: object
 ) -> list[MeasuredPairs | Reject]:
     return list(
-        measure_segment_pairs(loaded, some, plan=plan, max_length=300, scoring=scoring(**changes), work=work or Work())
+        measure_segment_pairs(
+            loaded, some, plan=plan, max_length=300, scoring=scoring(**changes), work=work or ForwardWork()
+        )
     )
 
 
@@ -67,14 +69,14 @@ def test_neither_order_nor_neighbours_change_a_sample() -> None:
 
 
 def test_short_sample_costs_no_pass_and_has_no_pairs() -> None:
-    loaded, work = loaded_model("llama"), Work()
+    loaded, work = loaded_model("llama"), ForwardWork()
     (got,) = _measured(loaded, samples()[2:3], PairPlan(segment_length=100), work)
     assert isinstance(got, MeasuredPairs) and got.tokens < 200
     assert got.pairs.alone.size == got.pairs.behind.size == work.tokens == 0
 
 
 def test_tokens_and_flops_are_charged() -> None:
-    loaded, work = loaded_model("llama"), Work()
+    loaded, work = loaded_model("llama"), ForwardWork()
     (got,) = _measured(loaded, passages()[:1], work=work)
     assert isinstance(got, MeasuredPairs)
     assert work.tokens == len(got.pairs.alone) * 24 + 12 * 48
@@ -120,7 +122,12 @@ def test_samples_are_not_read_long_before_they_are_needed() -> None:
             yield sample
 
     measured = measure_segment_pairs(
-        loaded_model("llama"), reading(), plan=PLAN, max_length=300, scoring=scoring(batch_tokens=300), work=Work()
+        loaded_model("llama"),
+        reading(),
+        plan=PLAN,
+        max_length=300,
+        scoring=scoring(batch_tokens=300),
+        work=ForwardWork(),
     )
     next(measured)
     measured.close()

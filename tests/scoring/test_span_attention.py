@@ -11,7 +11,7 @@ import torch
 from gateau_dagster.errors import GateauError
 from gateau_dagster.models import attention_rows
 from gateau_dagster.models.attention_rows import AttentionSpec
-from gateau_dagster.models.flops import ModelShape, Work
+from gateau_dagster.models.flops import ForwardWork, ModelShape
 from gateau_dagster.models.loading import LoadedModel
 from gateau_dagster.models.mask_pattern import MaskPattern
 from gateau_dagster.models.packing import packs_documents
@@ -104,7 +104,7 @@ def test_bfloat16_agrees_within_a_percent() -> None:
 
 
 def test_tokens_and_flops_are_charged() -> None:
-    loaded, ids, work = loaded_model("llama"), _ids(), Work()
+    loaded, ids, work = loaded_model("llama"), _ids(), ForwardWork()
     plan = _plan()
     pairwise_focus_scores(loaded, ids, plan, work)
     shape = ModelShape.of(loaded.model.config)

@@ -9,12 +9,12 @@ import pytest
 from gateau_dagster.data.sample import Reject
 from gateau_dagster.errors import GateauError
 from gateau_dagster.models import memory
-from gateau_dagster.models.flops import Work
+from gateau_dagster.models.flops import ForwardWork
 from gateau_dagster.models.loading import LoadedModel
 from gateau_dagster.scoring import span_scorer
 from gateau_dagster.scoring.documents import Document, sample_documents, text_ids
 from gateau_dagster.scoring.focus_scores import FocusPlan, FocusWeights, Variant
-from gateau_dagster.scoring.span_scorer import Measured, measure_documents
+from gateau_dagster.scoring.span_scorer import MeasuredSpans, measure_documents
 from tests.scoring.reference import reference_parts
 from tests.scoring.scored import measured_text, text_score
 from tests.scoring.slow_ladm import eager_matrices, slow_cds
@@ -53,12 +53,12 @@ def test_text_agrees_with_the_equations_on_real_prose(kind: str, plan: FocusPlan
 
 
 def test_sample_is_its_prompt_with_the_response() -> None:
-    loaded, work = loaded_model("llama"), Work()
+    loaded, work = loaded_model("llama"), ForwardWork()
     documents = sample_documents(loaded.tokenizer, passages(), max_length=300, template="gateau")
     measured = list(measure_documents(loaded, documents, plan=PLAN, work=work))
     lengths = []
     for sample, got in zip(passages(), measured, strict=True):
-        assert isinstance(got, Measured) and (got.name, got.digest) == (sample.sample_id, sample.digest)
+        assert isinstance(got, MeasuredSpans) and (got.name, got.digest) == (sample.sample_id, sample.digest)
         prefix, context, suffix, response = reference_parts(tokenizer(), sample, "gateau")
         room = 300 - len(prefix + suffix + response)
         ids = prefix + (context[-room:] if room < len(context) else context) + suffix + response
@@ -70,10 +70,10 @@ def test_sample_is_its_prompt_with_the_response() -> None:
 
 
 def test_short_text_costs_no_pass_and_has_no_score() -> None:
-    loaded, work = loaded_model("llama"), Work()
+    loaded, work = loaded_model("llama"), ForwardWork()
     ids = text_ids(tokenizer(), LICENCE[:900])
     got = measured_text(loaded, ids[: 5 * 16 + 15], PLAN, work)
-    assert isinstance(got, Measured) and (got.spans, got.sums.later, work.tokens) == (5, (), 0)
+    assert isinstance(got, MeasuredSpans) and (got.spans, got.sums.later, work.tokens) == (5, (), 0)
     assert text_score(loaded, ids[: 5 * 16 + 15], PLAN) is None
     assert text_score(loaded, ids[: 6 * 16], PLAN) == 0.0  # one scored span with one score: no deviation
     assert text_score(loaded, (), PLAN) is None
@@ -83,7 +83,7 @@ def test_outcomes_come_in_order_with_rejects_in_their_place(monkeypatch: pytest.
     loaded = loaded_model("llama")
     own = span_scorer.pairwise_focus_scores
 
-    def small_memory(one: LoadedModel, ids: Sequence[int], plan: FocusPlan, work: Work) -> object:
+    def small_memory(one: LoadedModel, ids: Sequence[int], plan: FocusPlan, work: ForwardWork) -> object:
         if len(ids) > 500:
             raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
         return own(one, ids, plan, work)
@@ -93,11 +93,11 @@ def test_outcomes_come_in_order_with_rejects_in_their_place(monkeypatch: pytest.
     texts = [("long", LICENCE[:3000]), ("fits", LICENCE[:500]), ("short", "word")]
     documents = [Document(name=name, ids=text_ids(tokenizer(), text, max_tokens=1000)) for name, text in texts]
     given = [*documents[:2], Reject(sample_id="broken", reason="no tokens"), documents[2]]
-    long, fits, broken, short = measure_documents(loaded, given, plan=PLAN, work=Work())
+    long, fits, broken, short = measure_documents(loaded, given, plan=PLAN, work=ForwardWork())
     assert isinstance(long, Reject) and long.short_of_memory and "out of memory on a prompt of 1000" in long.reason
-    assert isinstance(fits, Measured) and fits.sums.later
+    assert isinstance(fits, MeasuredSpans) and fits.sums.later
     assert broken == Reject(sample_id="broken", reason="no tokens")
-    assert isinstance(short, Measured) and not short.sums.later
+    assert isinstance(short, MeasuredSpans) and not short.sums.later
 
 
 def test_attention_that_is_not_finite_is_a_reject() -> None:
@@ -118,13 +118,13 @@ def test_model_whose_attention_cannot_be_seen_is_refused_before_any_text() -> No
         yield read[-1]
 
     with pytest.raises(GateauError, match="attention between spans"):
-        next(measure_documents(loaded_model("mamba"), documents(), plan=PLAN, work=Work()))
+        next(measure_documents(loaded_model("mamba"), documents(), plan=PLAN, work=ForwardWork()))
     assert not read
 
 
 def test_layers_are_kept_apart() -> None:
     loaded = loaded_model("llama")
     got = measured_text(loaded, text_ids(tokenizer(), LICENCE[:900]), PLAN)
-    assert isinstance(got, Measured)
+    assert isinstance(got, MeasuredSpans)
     assert got.sums.deviation.shape == got.sums.focus.shape == (2, len(got.sums.later))
     assert not np.allclose(*got.sums.deviation)

@@ -7,9 +7,9 @@ import pytest
 from gateau_dagster.config import ScoringConfig
 from gateau_dagster.errors import GateauError
 from gateau_dagster.methods.registry import reads_attention
-from gateau_dagster.models.flops import Work
+from gateau_dagster.models.flops import ForwardWork
 from gateau_dagster.scoring.pair_tables import CAM, THETA_B, cam_table, perplexity_asset
-from gateau_dagster.scoring.sample_table import Asked, Running
+from gateau_dagster.scoring.sample_table import RequestedRow, Running
 from tests.methods.configured import configured
 from tests.models.test_known_attention import NEXT
 from tests.scoring.reference import reference, reference_model
@@ -20,7 +20,7 @@ _LENGTH = 32
 
 def _running() -> Running:
     scoring = ScoringConfig(segment_length=_LENGTH, dtype="float32")
-    return Running(max_length=600, scoring=scoring, work=Work())
+    return Running(max_length=600, scoring=scoring, work=ForwardWork())
 
 
 @pytest.mark.parametrize(("kind", "options"), [("qwen3_next", NEXT), ("mamba", {})])
@@ -29,7 +29,7 @@ def test_rows_are_those_of_the_slow_way_without_attention(kind: str, options: di
     table = cam_table(configured(), attention_read=False)
     assert table.shared is not None
     both = {asset: _running() for asset in (perplexity_asset(THETA_B), CAM)}
-    asked = [Asked(sample=one, assets=frozenset(both)) for one in chosen]
+    asked = [RequestedRow(sample=one, assets=frozenset(both)) for one in chosen]
     twin = reference_model(loaded.model)
     for one, found in zip(chosen, table.shared.score(loaded, asked, both), strict=True):
         want = reference(twin, loaded.tokenizer, one, max_length=600, segment_length=_LENGTH, seen=False)

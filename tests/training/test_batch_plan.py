@@ -16,7 +16,7 @@ from gateau_dagster.errors import GateauError
 from gateau_dagster.training.batch_plan import (
     PLAN_COLUMNS,
     BatchPlan,
-    Document,
+    MixDocument,
     balanced_order,
     plan_batches,
     read_plan,
@@ -45,7 +45,7 @@ def plan(lengths: list[int] = RAGGED, **changes: Any) -> BatchPlan:
     return plan_batches(lengths, **settings | changes)
 
 
-def documents(found: BatchPlan) -> list[Document]:
+def documents(found: BatchPlan) -> list[MixDocument]:
     return [document for step in range(1, found.steps + 1) for document in found.step_documents(step)]
 
 
@@ -79,7 +79,7 @@ def test_padded_rows_are_the_epochs_one_after_the_other(epochs: float, max_steps
     found = plan(RAGGED[:count], epochs=epochs, max_steps=max_steps, accumulation=1)
     wanted = 4 * max_steps if max_steps else max(1, round(count * epochs))
     slow = [((row, epoch),) for epoch in range(9) for row in epoch_order(count, epoch=epoch, seed=3)][:wanted]
-    slow_rows = [tuple(Document(row=row, epoch=epoch) for row, epoch in each) for each in slow]
+    slow_rows = [tuple(MixDocument(row=row, epoch=epoch) for row, epoch in each) for each in slow]
     assert found.steps == steps
     assert list(found.rows) == slow_rows + [()] * (4 * steps - wanted)
 
@@ -201,7 +201,7 @@ def test_a_plan_has_as_many_rows_as_it_says() -> None:
 
 
 def test_figures_of_a_plan() -> None:
-    one, two, three = ((Document(row=row, epoch=0),) for row in range(3))
+    one, two, three = ((MixDocument(row=row, epoch=0),) for row in range(3))
     found = BatchPlan(rows=(one, two, three, ()), steps=1, accumulation=1, processes=2, rows_per_batch=2)
     figures = plan_statistics(found, [4, 10, 6], pack_length=10)
     assert (figures.steps, figures.rows, figures.empty_rows, figures.documents, figures.tokens) == (1, 3, 1, 3, 20)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from gateau_dagster.config.training_sections import SkipConfig
-from gateau_dagster.training.batch_plan import BatchPlan, Document, plan_batches
+from gateau_dagster.training.batch_plan import BatchPlan, MixDocument, plan_batches
 from gateau_dagster.training.dataset import MixRows, PadRight, SideBySide, TrainingDocument, sequence_weights
 from gateau_dagster.training.encode import IGNORED
 from gateau_dagster.training.relative_distances import DistanceCounts, relative_distances
@@ -75,7 +75,7 @@ def test_skips_are_drawn_by_epoch_and_sample(mix: pl.DataFrame) -> None:
         blocks = mix["block_tokens"][document.row].to_list()
         wanted = skip_positions(blocks, strategy="inner", length=500, probability=1.0, rng=rng)
         assert positions == wanted.tolist() == found[1][document]
-    assert found[0][Document(row=0, epoch=0)] != found[0][Document(row=0, epoch=1)]
+    assert found[0][MixDocument(row=0, epoch=0)] != found[0][MixDocument(row=0, epoch=1)]
     assert rows.farthest == 500 > max(lengths) == MixRows(mix, plans[0]).farthest
 
 
@@ -90,7 +90,7 @@ def test_copies_of_a_sample_skip_apart_and_as_the_plot_draws_them(mix: pl.DataFr
     once = _positions(MixRows(mix, alone, skip=skip, seed=9), alone)
     counts = DistanceCounts()
     for row in range(5):
-        first, second = (Document(row=each, epoch=0) for each in (row, row + 5))
+        first, second = (MixDocument(row=each, epoch=0) for each in (row, row + 5))
         assert found[first] == once[first], "a weight does not change the first copy"
         assert found[first] != found[second]
         for each in (first, second):
@@ -102,7 +102,7 @@ def test_copies_of_a_sample_skip_apart_and_as_the_plot_draws_them(mix: pl.DataFr
         assert after == pytest.approx(held[first:end].mean())
 
 
-def _positions(rows: MixRows, plan: BatchPlan) -> dict[Document, list[int]]:
+def _positions(rows: MixRows, plan: BatchPlan) -> dict[MixDocument, list[int]]:
     return {
         document: each.positions.tolist()
         for item, row in enumerate(plan.rows)

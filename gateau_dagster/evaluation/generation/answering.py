@@ -9,7 +9,7 @@ from typing import Any
 
 from gateau_dagster.data.sample import Reject
 from gateau_dagster.errors import redacted
-from gateau_dagster.evaluation.generation.asked import Answer, Asked, Engine, Outcome
+from gateau_dagster.evaluation.generation.asked import Answer, AskedTurn, Engine, Outcome
 from gateau_dagster.evaluation.questions import Question
 from gateau_dagster.progress import TimedProgress
 
@@ -17,7 +17,7 @@ Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answered:
+class AnsweringResult:
     """The result of `answer_all`.
 
     `kept`, `made`: rows of tables.ANSWERS, by question and turn. rejected: questions without all their answers.
@@ -35,7 +35,7 @@ def answer_all(
     *,
     save: Callable[[Sequence[Row]], None],
     progress: TimedProgress,
-) -> Answered:
+) -> AnsweringResult:
     """Ask every turn of the questions that `before` does not answer.
 
     Args:
@@ -47,7 +47,7 @@ def answer_all(
         GateauError, TransientError: Engine.answers raises them.
     """
     assert len({each.question_id for each in questions}) == len(questions), "ids are unique"
-    work = _Work(questions, _kept(questions, before), progress)
+    work = _Answering(questions, _kept(questions, before), progress)
     for turn in range(max((len(each.turns) for each in questions), default=0)):
         asked = work.asked(turn)
         missing = {each.question.question_id for each in asked if (each.question.question_id, turn) not in work.known}
@@ -56,7 +56,7 @@ def answer_all(
             made = [_row(each) for each in outcomes if isinstance(each, Answer)]
             save(made)
             work.add(outcomes, made)
-    return Answered(kept=list(work.kept.values()), made=work.made, rejected=list(work.rejected.values()))
+    return AnsweringResult(kept=list(work.kept.values()), made=work.made, rejected=list(work.rejected.values()))
 
 
 def _row(answer: Answer) -> Row:
@@ -78,7 +78,7 @@ def _kept(questions: Sequence[Question], before: Sequence[Row]) -> dict[tuple[st
 
 
 @dataclass
-class _Work:
+class _Answering:
     """The progress of answering the questions."""
 
     questions: Sequence[Question]
@@ -95,11 +95,13 @@ class _Work:
         self._told: tuple[float, float] | None = None  # when the time left was last estimated, and the estimate
         self._questions_done, self._turn = 0, 0
 
-    def asked(self, turn: int) -> list[Asked]:
+    def asked(self, turn: int) -> list[AskedTurn]:
         """Return all questions that have this turn, answered or not; make it the turn that `show` reports."""
         self._turn = turn
         return [
-            Asked(question=each, answers=tuple(self.known[each.question_id, past]["answer"] for past in range(turn)))
+            AskedTurn(
+                question=each, answers=tuple(self.known[each.question_id, past]["answer"] for past in range(turn))
+            )
             for each in self.questions
             if len(each.turns) > turn and each.question_id not in self.rejected
         ]

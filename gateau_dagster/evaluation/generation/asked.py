@@ -11,7 +11,7 @@ from gateau_dagster.evaluation.questions import Question
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class AskedTurn:
     """A turn of a question that needs an answer; `answers`: those to the turns before it."""
 
     question: Question
@@ -58,7 +58,7 @@ class Engine(Protocol):
     """An engine that answers: this process, or a server."""
 
     def answers(
-        self, asked: Sequence[Asked], missing: Collection[str], note: Note = unwatched
+        self, asked: Sequence[AskedTurn], missing: Collection[str], note: Note = unwatched
     ) -> Iterator[Sequence[Outcome]]:
         """Yield groups of outcomes as they come, one for each of `asked` whose question is in `missing`.
 

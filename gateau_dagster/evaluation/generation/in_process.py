@@ -16,8 +16,8 @@ from transformers import GenerationConfig, LogitsProcessor, PreTrainedModel, Pre
 
 from gateau_dagster.data.sample import Reject
 from gateau_dagster.errors import UnscorableSampleError
-from gateau_dagster.evaluation.generation.asked import Answer, Asked, Note, Outcome, unwatched
-from gateau_dagster.evaluation.generation.prompts import Prompts, Shown, turn_endings
+from gateau_dagster.evaluation.generation.asked import Answer, AskedTurn, Note, Outcome, unwatched
+from gateau_dagster.evaluation.generation.prompts import PromptBuilder, Shown, turn_endings
 from gateau_dagster.evaluation.questions import Generation
 from gateau_dagster.models.loading import LoadedModel
 from gateau_dagster.models.memory import is_out_of_memory
@@ -34,7 +34,7 @@ _PROBE = 6  # unit of the probe's prompt lengths, in tokens
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
+class GenerationRequest:
     """A prompt, the generation settings of its answer, and the seed of its draws."""
 
     ids: Sequence[int]
@@ -57,7 +57,7 @@ class Decoded:
 @torch.no_grad()
 def decode(
     loaded: LoadedModel,
-    wanted: Sequence[Wanted],
+    wanted: Sequence[GenerationRequest],
     endings: frozenset[int],
     said: Callable[[int], None] | None = None,
 ) -> list[Decoded]:
@@ -146,7 +146,7 @@ class _Draws(LogitsProcessor):
     tokens, in order of probability, without those beyond `top_p`.
     """
 
-    def __init__(self, wanted: Sequence[Wanted], device: torch.device) -> None:
+    def __init__(self, wanted: Sequence[GenerationRequest], device: torch.device) -> None:
         sampled = [(row, each) for row, each in enumerate(wanted) if each.generation.temperature > 0]
         self._rows = [row for row, _ in sampled]
         self._sources = [random.Random(each.draws) for _, each in sampled]
@@ -260,14 +260,14 @@ class InProcess:
         batch_tokens: most tokens of a batch of several prompts, padding and answers included.
     """
 
-    def __init__(self, loaded: LoadedModel, prompts: Prompts, *, batch_tokens: int) -> None:
+    def __init__(self, loaded: LoadedModel, prompts: PromptBuilder, *, batch_tokens: int) -> None:
         self._loaded, self._prompts = loaded, prompts
         self._batch_tokens = batch_tokens
         self._fitting = batch_tokens  # shrinks where memory runs out
         self._endings = turn_endings(loaded.tokenizer)
 
     def answers(
-        self, asked: Sequence[Asked], missing: Collection[str], note: Note = unwatched
+        self, asked: Sequence[AskedTurn], missing: Collection[str], note: Note = unwatched
     ) -> Iterator[Sequence[Outcome]]:
         """Implement Engine.answers. Batches depend on all that is asked, so that a killed run continues with the same
         ones.
@@ -288,7 +288,7 @@ class InProcess:
             if wanted := [each for each in wanted if each.question.question_id not in rejected]:
                 yield from self._answered(wanted, note)
 
-    def _shown(self, asked: Asked) -> Shown:
+    def _shown(self, asked: AskedTurn) -> Shown:
         """Return the prompt. Raises UnscorableSampleError for a question that does not fit this model."""
         shown = self._prompts.shown(asked)
         if not shown.ids:
@@ -318,7 +318,7 @@ class InProcess:
                 batches.append([place])
         return batches
 
-    def _answered(self, batch: Sequence[Asked], note: Note) -> Iterator[Sequence[Outcome]]:
+    def _answered(self, batch: Sequence[AskedTurn], note: Note) -> Iterator[Sequence[Outcome]]:
         from gateau_dagster.models.memory import out_of_memory_reason, unless_out_of_memory
 
         shown = [self._shown(each) for each in batch]
@@ -338,10 +338,10 @@ class InProcess:
         yield from self._answered(batch[:half], note)
         yield from self._answered(batch[half:], note)
 
-    def _generated(self, batch: Sequence[Asked], shown: Sequence[Shown], note: Note) -> list[Answer]:
+    def _generated(self, batch: Sequence[AskedTurn], shown: Sequence[Shown], note: Note) -> list[Answer]:
 
         wanted = [
-            Wanted(ids=each.ids, generation=asked.question.generation, draws=asked.draws)
+            GenerationRequest(ids=each.ids, generation=asked.question.generation, draws=asked.draws)
             for asked, each in zip(batch, shown, strict=True)
         ]
         most = max(each.generation.max_new_tokens for each in wanted)

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from gateau_dagster.config.evaluation import PROMPT
-from gateau_dagster.evaluation.generation.asked import Asked
+from gateau_dagster.evaluation.generation.asked import AskedTurn
 from gateau_dagster.evaluation.questions import Question
 from gateau_dagster.models.prompt import answer_ends, by_chat_template, divided, encode
 
@@ -59,7 +59,7 @@ class Shown:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Prompts:
+class PromptBuilder:
     """Builds the prompts for one model.
 
     template: `chat`, the tokenizer's own, where it has one; `gateau`, the format in which conversations are trained on;
@@ -79,7 +79,7 @@ class Prompts:
         """Return whether the question goes through the tokenizer's chat template."""
         return question.chat and self.template == "chat" and bool(self.tokenizer.chat_template)
 
-    def cut(self, asked: Asked) -> tuple[list[str], int]:
+    def cut(self, asked: AskedTurn) -> tuple[list[str], int]:
         """Return the turns up to the current one, without the middle where they are too long, and the number of tokens
         cut.
 
@@ -90,7 +90,7 @@ class Prompts:
         cut = [cut_middle(self.tokenizer, turn, limit) for turn in turns]
         return [text for text, _ in cut], sum(tokens for _, tokens in cut)
 
-    def shown(self, asked: Asked) -> Shown:
+    def shown(self, asked: AskedTurn) -> Shown:
         """Return the prompt.
 
         Raises:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from gateau_dagster.config.evaluation import VARIANT, EngineConfig
 from gateau_dagster.data.sample import Reject
 from gateau_dagster.errors import UnscorableSampleError
-from gateau_dagster.evaluation.generation.asked import Answer, Asked, Note, Outcome, unwatched
-from gateau_dagster.evaluation.generation.prompts import Prompts, Shown, messages, rendered
+from gateau_dagster.evaluation.generation.asked import Answer, AskedTurn, Note, Outcome, unwatched
+from gateau_dagster.evaluation.generation.prompts import PromptBuilder, Shown, messages, rendered
 from gateau_dagster.evaluation.server_client import Client, Patience, UnansweredError
 from gateau_dagster.readable import plural
 
@@ -34,7 +34,7 @@ class Server:
         variant: whose answers these are; its tokenizer is the one of `prompts`.
     """
 
-    def __init__(self, config: EngineConfig, variant: str, prompts: Prompts) -> None:
+    def __init__(self, config: EngineConfig, variant: str, prompts: PromptBuilder) -> None:
         self._config, self._prompts = config, prompts
         self._model = config.model.replace(VARIANT, variant)
         self._address = config.base_url.replace(VARIANT, variant)
@@ -43,7 +43,7 @@ class Server:
         self._tokenizing = threading.Lock()  # a tokenizer is not thread-safe
 
     def answers(
-        self, asked: Sequence[Asked], missing: Collection[str], note: Note = unwatched
+        self, asked: Sequence[AskedTurn], missing: Collection[str], note: Note = unwatched
     ) -> Iterator[Sequence[Outcome]]:
         """Implement Engine.answers; at most `concurrency` questions are asked and not yet saved, so no more are paid
         twice.
@@ -58,10 +58,10 @@ class Server:
         works = len(missing) < len(asked) or any(each.answers for each in asked)
         patience = Patience(_PLACE, self._address, self._config, works=works or self._works)
         waiting = deque(each for each in asked if each.question.question_id in missing)
-        later, second_time = deque[Asked](), False
+        later, second_time = deque[AskedTurn](), False
         most = self._config.concurrency if self._asked_once else 1
         with ThreadPoolExecutor(self._config.concurrency) as pool:
-            running: dict[Future[_Made], Asked] = {}
+            running: dict[Future[_Made], AskedTurn] = {}
             while waiting or running or later:
                 if not waiting and not running:
                     waiting, later, second_time = later, deque(), True
@@ -96,7 +96,7 @@ class Server:
         said = self._client.under_way() or f"{plural(count, 'question')} under way"
         return f"{said} to {self._address}{', alone before the others' if alone else ''}"
 
-    def _answer(self, asked: Asked, patience: Patience) -> _Made:
+    def _answer(self, asked: AskedTurn, patience: Patience) -> _Made:
         question = asked.question
         try:
             shown, path, body = self._request(asked)
@@ -126,7 +126,7 @@ class Server:
             seconds=said.seconds,
         )
 
-    def _request(self, asked: Asked) -> tuple[Shown, str, dict[str, Any]]:
+    def _request(self, asked: AskedTurn) -> tuple[Shown, str, dict[str, Any]]:
         """Return the prompt, the path and the body; the prompt has no ids where the server tokenises a conversation."""
         question = asked.question
         body: dict[str, Any] = {"model": self._model}

@@ -15,10 +15,10 @@ import polars as pl
 
 from gateau_dagster.config.judge import CHARACTERISTIC_NAMES, JudgeConfig
 from gateau_dagster.data.sample import Reject, Sample
-from gateau_dagster.evaluation.judging.judge_answers import Judged, Wanted
+from gateau_dagster.evaluation.judging.judge_answers import Judged, JudgmentRequest
 from gateau_dagster.evaluation.judging.rating import quoted, rating
-from gateau_dagster.evaluation.judging.request import Asked
-from gateau_dagster.evaluation.statistics.errors import Spread
+from gateau_dagster.evaluation.judging.request import JudgeCall
+from gateau_dagster.evaluation.statistics.errors import VarianceSource
 from gateau_dagster.evaluation.statistics.intervals import TAIL, half_width
 from gateau_dagster.tables import Column, schema
 
@@ -90,14 +90,14 @@ def ends_of_ranking(scores: pl.DataFrame, count: int) -> dict[str, str]:
 
 def wanted_ratings(
     samples: Sequence[Sample], settings: JudgeConfig, named: Collection[str] = CHARACTERISTIC_NAMES
-) -> list[Wanted]:
+) -> list[JudgmentRequest]:
     """Return one request per sample, characteristic and repeat; `turn` is the characteristic's index among all five."""
     return [
-        Wanted(
+        JudgmentRequest(
             question_id=sample.sample_id,
             turn=number,
             part=name,
-            asked=Asked.of(
+            asked=JudgeCall.of(
                 settings,
                 [{"role": "user", "content": prompt(sample, name)}],
                 max_tokens=_TOKENS,
@@ -180,6 +180,6 @@ def _means(rated: pl.DataFrame) -> dict[str, float | None]:
             found[part] = float(ratings.mean())
         if ratings.size > 1:
             variance = ratings.var(ddof=1, keepdims=True) / ratings.size
-            spread = Spread(variance=variance, freedom=np.array([ratings.size - 1.0]))
+            spread = VarianceSource(variance=variance, freedom=np.array([ratings.size - 1.0]))
             found[f"{part}_margin"] = float(half_width([spread], TAIL)[0])
     return found

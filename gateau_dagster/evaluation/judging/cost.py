@@ -11,7 +11,7 @@ import polars as pl
 from gateau_dagster.config.judge import JudgeConfig
 from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.judging.replies import Replies, Usage
-from gateau_dagster.evaluation.judging.request import Asked
+from gateau_dagster.evaluation.judging.request import JudgeCall
 from gateau_dagster.readable import plural
 
 _MILLION = 1_000_000
@@ -44,11 +44,11 @@ class PlannedCost:
 
 def planned_cost(
     settings: JudgeConfig,
-    wanted: Sequence[Asked],
+    wanted: Sequence[JudgeCall],
     replies: Replies | None,
     count: CountTokens,
     *,
-    longest: Sequence[Asked] = (),
+    longest: Sequence[JudgeCall] = (),
 ) -> PlannedCost:
     """Return the expected cost of the requests without a kept reply; equal requests are sent once.
 
@@ -74,7 +74,7 @@ def planned_cost(
     return PlannedCost(kept=len(known), usage=usage, money=money_of(settings, usage))
 
 
-def _tokens(asked: Asked, count: CountTokens) -> int:
+def _tokens(asked: JudgeCall, count: CountTokens) -> int:
     return sum(count(message["content"]) for message in asked.messages)
 
 

@@ -17,7 +17,7 @@ from gateau_dagster.data.sample import Reject
 from gateau_dagster.errors import redacted
 from gateau_dagster.evaluation.judging.cost import Account, cost_sentence
 from gateau_dagster.evaluation.judging.replies import Replies, Usage
-from gateau_dagster.evaluation.judging.request import Asked, Judge, Reply
+from gateau_dagster.evaluation.judging.request import Judge, JudgeCall, Reply
 from gateau_dagster.evaluation.questions import Question
 from gateau_dagster.evaluation.scored import Judging
 from gateau_dagster.evaluation.server_client import Patience, UnansweredError, cut
@@ -32,12 +32,12 @@ _SECONDS_BETWEEN_NOTES = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
+class JudgmentRequest:
     """A requested judgment of the answer to a turn of a question; `part` is the name of the turn in rejects."""
 
     question_id: str
     turn: int
-    asked: Asked
+    asked: JudgeCall
     part: str = ""
 
 
@@ -73,7 +73,7 @@ def means(settings: JudgeConfig | None) -> str:
 
 def wanted_judgments(
     questions: Sequence[Question], given: Texts, judging: Judging, options: Any, settings: JudgeConfig
-) -> list[Wanted]:
+) -> list[JudgmentRequest]:
     """Return the judgments of one model's answers, by question; a question without an answer to every turn has none."""
     found = []
     for question in questions:
@@ -85,17 +85,17 @@ def wanted_judgments(
 
 def _of_question(
     question: Question, texts: Sequence[str], judging: Judging, options: Any, settings: JudgeConfig
-) -> Iterator[Wanted]:
+) -> Iterator[JudgmentRequest]:
     for request in judging.requests(question, texts, options):
         for repeat in range(settings.repeats):
-            asked = Asked.of(
+            asked = JudgeCall.of(
                 settings,
                 request.messages,
                 max_tokens=request.max_tokens,
                 temperature=request.temperature,
                 repeat=repeat,
             )
-            yield Wanted(question_id=request.question_id, turn=request.turn, asked=asked)
+            yield JudgmentRequest(question_id=request.question_id, turn=request.turn, asked=asked)
 
 
 def answers_by_question(answers: pl.DataFrame) -> dict[str, dict[int, str]]:
@@ -115,7 +115,7 @@ def longest_answers(questions: Sequence[Question]) -> dict[str, dict[int, str]]:
 
 
 def judge_answers(
-    wanted: Sequence[Wanted],
+    wanted: Sequence[JudgmentRequest],
     judging: Judging,
     judge: Judge,
     replies: Replies,
@@ -132,7 +132,7 @@ def judge_answers(
         BudgetError: the budget is used up; replies that arrived are stored.
         TransientError: the judge seems to be down.
     """
-    work = _Work(judging, judge, replies, settings)
+    work = _JudgingWork(judging, judge, replies, settings)
     rows: list[Mapping[str, Any]] = []
     rejected: dict[str, list[str]] = {}
     kept = sum(each.asked in replies for each in wanted)
@@ -162,7 +162,7 @@ _Made = Mapping[str, Any] | UnansweredError
 
 
 @dataclass
-class _Work:
+class _JudgingWork:
     """Makes judgments in several threads."""
 
     judging: Judging
@@ -181,10 +181,10 @@ class _Work:
         # A judge that has replied before works; if it refuses requests for good, the requests are at fault.
         self.patience = Patience(PLACE, self.settings.base_url, self.settings, works=bool(spent.requests))
 
-    def results(self, wanted: Sequence[Wanted]) -> Iterator[tuple[Wanted, _Made] | None]:
+    def results(self, wanted: Sequence[JudgmentRequest]) -> Iterator[tuple[JudgmentRequest, _Made] | None]:
         """Yield each judgment with its row or error as it is made; None about every second while nothing arrives."""
         first = next((each for each in wanted if each.asked not in self.replies), None)
-        later: list[Wanted] = []
+        later: list[JudgmentRequest] = []
         pool = ThreadPoolExecutor(self.settings.concurrency, thread_name_prefix="judge")
         try:
             for part in ([] if first is None else [first], [each for each in wanted if each is not first], later):
@@ -201,7 +201,7 @@ class _Work:
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
 
-    def _judgment(self, wanted: Wanted) -> _Made:
+    def _judgment(self, wanted: JudgmentRequest) -> _Made:
         """Return the row or error of one judgment. Raises once another judgment has ended the work."""
         if self._ended is not None:
             raise self._ended
@@ -211,7 +211,7 @@ class _Work:
             self._ended = error
             raise
 
-    def _row(self, wanted: Wanted) -> _Made:
+    def _row(self, wanted: JudgmentRequest) -> _Made:
         """Return a row of tables.JUDGMENTS, or why there is no reply; ask again after an unreadable reply."""
         total, score, reply = Usage(), None, None
         for attempt in range(self.judging.again + 1):
@@ -240,7 +240,7 @@ class _Work:
             "seconds": reply.seconds,
         }
 
-    def _reply(self, asked: Asked) -> Reply:
+    def _reply(self, asked: JudgeCall) -> Reply:
         """Return the reply. Of concurrent equal requests one is sent; the others wait for its stored reply.
 
         An unusable reply is paid for, so it is stored, too, under the settings that produced it.
@@ -255,7 +255,7 @@ class _Work:
             raise _unusable(reply)
         return reply
 
-    def _paid_reply(self, asked: Asked) -> Reply:
+    def _paid_reply(self, asked: JudgeCall) -> Reply:
         self.account.open_request()
         usage = Usage()
         try:

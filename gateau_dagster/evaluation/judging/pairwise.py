@@ -9,8 +9,8 @@ from typing import Any
 import polars as pl
 
 from gateau_dagster.config.judge import JudgeConfig
-from gateau_dagster.evaluation.judging.judge_answers import Wanted
-from gateau_dagster.evaluation.judging.request import Asked
+from gateau_dagster.evaluation.judging.judge_answers import JudgmentRequest
+from gateau_dagster.evaluation.judging.request import JudgeCall
 from gateau_dagster.evaluation.questions import Question
 from gateau_dagster.evaluation.scored import JudgeRequest, Pairing
 from gateau_dagster.tables import Column, schema
@@ -49,8 +49,8 @@ class Match:
     other: str
     question_id: str
     turn: int
-    first: Asked
-    second: Asked
+    first: JudgeCall
+    second: JudgeCall
 
 
 def matches(
@@ -79,16 +79,16 @@ def matches(
 
 def _match(one: str, other: str, first: JudgeRequest, second: JudgeRequest, *, settings: JudgeConfig) -> Match:
     asked = [
-        Asked.of(settings, each.messages, max_tokens=each.max_tokens, temperature=each.temperature)
+        JudgeCall.of(settings, each.messages, max_tokens=each.max_tokens, temperature=each.temperature)
         for each in (first, second)
     ]
     return Match(one=one, other=other, question_id=first.question_id, turn=first.turn, first=asked[0], second=asked[1])
 
 
-def wanted_of(found: Sequence[Match]) -> list[Wanted]:
+def wanted_of(found: Sequence[Match]) -> list[JudgmentRequest]:
     """Return the requested judgments: each request once, whatever pairs it belongs to."""
     wanted = {
-        asked.digest: Wanted(question_id=each.question_id, turn=each.turn, asked=asked)
+        asked.digest: JudgmentRequest(question_id=each.question_id, turn=each.turn, asked=asked)
         for each in found
         for asked in (each.first, each.second)
     }

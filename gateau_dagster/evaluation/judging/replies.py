@@ -10,7 +10,7 @@ import json
 import re
 from dataclasses import asdict, dataclass
 
-from gateau_dagster.evaluation.judging.request import Asked, Reply
+from gateau_dagster.evaluation.judging.request import JudgeCall, Reply
 from gateau_dagster.storage.files import Files
 from gateau_dagster.storage.stamp import fingerprint
 
@@ -61,10 +61,10 @@ class Replies:
             if match := _NAME.match(name):
                 self._names[match["digest"]] = name
 
-    def __contains__(self, asked: Asked) -> bool:
+    def __contains__(self, asked: JudgeCall) -> bool:
         return asked.digest in self._names
 
-    def usage(self, asked: Asked) -> Usage | None:
+    def usage(self, asked: JudgeCall) -> Usage | None:
         """Return what the reply used, or None where there is none; no file is read."""
         match = _NAME.match(self._names.get(asked.digest, ""))
         return _usage(match) if match else None
@@ -77,7 +77,7 @@ class Replies:
             usage += _usage(match)
         return usage
 
-    def find(self, asked: Asked, unusable_under: str = "") -> Reply | None:
+    def find(self, asked: JudgeCall, unusable_under: str = "") -> Reply | None:
         """Return the reply, or None where there is none; a damaged file is removed.
 
         Raises:
@@ -96,7 +96,7 @@ class Replies:
             self._files.remove(f"{self._folder}/{name}")
         return reply
 
-    def keep(self, asked: Asked, reply: Reply, unusable_under: str = "") -> None:
+    def keep(self, asked: JudgeCall, reply: Reply, unusable_under: str = "") -> None:
         """Store the reply; call this before it is used.
 
         `unusable_under`: for a reply that is paid for but unusable, the settings that produced it.
@@ -112,7 +112,7 @@ class Replies:
         self._names[digest] = name
 
 
-def _digest(asked: Asked, unusable_under: str) -> str:
+def _digest(asked: JudgeCall, unusable_under: str) -> str:
     if not unusable_under:
         return asked.digest
     return fingerprint({"request": asked.digest, "unusable": unusable_under})

@@ -11,7 +11,7 @@ from gateau_dagster.storage.stamp import fingerprint
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class JudgeCall:
     """A request to a judge: everything that its reply depends on.
 
     messages: `role` and `content`. max_tokens: of the reply. repeat: of the judgment, from 0.
@@ -36,7 +36,7 @@ class Asked:
         max_tokens: int,
         temperature: float = 0.0,
         repeat: int = 0,
-    ) -> Asked:
+    ) -> JudgeCall:
         """Return a request with the sampling settings that the configuration sends."""
         sent = settings.sampling(temperature=temperature)
         more = {name: sent[name] for name in ("top_p", "seed") if name in sent}
@@ -88,7 +88,7 @@ class Reply:
 class Judge(Protocol):
     """A judge that answers requests."""
 
-    def __call__(self, asked: Asked) -> Reply:
+    def __call__(self, asked: JudgeCall) -> Reply:
         """Return the reply to a request; called from several threads.
 
         Raises:

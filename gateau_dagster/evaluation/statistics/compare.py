@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gateau_dagster.evaluation.statistics.bootstrap import DRAWS, resampled
-from gateau_dagster.evaluation.statistics.errors import Spread, question_spread, seed_spread
+from gateau_dagster.evaluation.statistics.errors import VarianceSource, question_spread, seed_spread
 from gateau_dagster.evaluation.statistics.intervals import holm, interval, p_value
 from gateau_dagster.evaluation.statistics.total import Matrix, Total, Vector
 
@@ -139,8 +139,8 @@ class _Comparison:
         self.least, self.most = (known if np.isfinite(known) else end for known, end in zip(bounds, ends, strict=True))
         self.all_wrong = len(levels) == 1  # and the value of a right answer is unknown
         pooled = seed_spread([model.values for model in models if model.trained], total)
-        of_one = Spread(variance=np.zeros(1), freedom=np.zeros(1)) if pooled is None else pooled
-        self.seeds = Spread(  # of each model's mean over its seeds
+        of_one = VarianceSource(variance=np.zeros(1), freedom=np.zeros(1)) if pooled is None else pooled
+        self.seeds = VarianceSource(  # of each model's mean over its seeds
             variance=of_one.variance * np.array([model.trained / len(model.values) for model in models]),
             freedom=of_one.freedom,
         )
@@ -182,28 +182,28 @@ class _Comparison:
         first = sign * drawn == (sign * drawn).max(axis=1, keepdims=True)
         return (first / first.sum(axis=1, keepdims=True)).mean(axis=0)
 
-    def _parts(self, one: NDArray[np.intp], two: NDArray[np.intp] | int) -> list[Spread]:
+    def _parts(self, one: NDArray[np.intp], two: NDArray[np.intp] | int) -> list[VarianceSource]:
         """Return the spreads of differences between models; one estimate of the seeds' variance serves all of them."""
         variance = self.seeds.variance[one] + self.seeds.variance[two]
         apart = self.means[one] - self.means[two]
         return [
             self._of_questions(apart, sure=(apart == 0).all(axis=1)),
-            Spread(variance=variance, freedom=self.seeds.freedom),
+            VarianceSource(variance=variance, freedom=self.seeds.freedom),
         ]
 
-    def _of_questions(self, values: Matrix, *, sure: NDArray[np.bool_]) -> Spread:
+    def _of_questions(self, values: Matrix, *, sure: NDArray[np.bool_]) -> VarianceSource:
         """Return the spread over questions, NaN where there are too few to estimate it.
 
         Few questions with equal outcomes in each group do not show the spread. Rows that are `sure` are exempt: their
         models gave equal answers.
         """
         if self.all_wrong:
-            return Spread(variance=np.full(len(values), np.nan), freedom=np.zeros(len(values)))
+            return VarianceSource(variance=np.full(len(values), np.nan), freedom=np.zeros(len(values)))
         span = None if self.levels is None else float(np.ptp(self.levels))
         found = question_spread(values, self.total, span=span)
         alike = found.variance <= _ROUNDING * (values**2).max(axis=1)
         untold = alike & (found.freedom < _FEW) & ~sure
-        return Spread(variance=np.where(untold, np.nan, found.variance), freedom=found.freedom)
+        return VarianceSource(variance=np.where(untold, np.nan, found.variance), freedom=found.freedom)
 
 
 def _intervals(estimates: Vector, low: Vector, high: Vector) -> list[Interval]:

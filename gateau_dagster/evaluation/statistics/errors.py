@@ -12,7 +12,7 @@ _UNSEEN_QUESTIONS = 2
 
 
 @dataclass(frozen=True, kw_only=True)
-class Spread:
+class VarianceSource:
     """One source of variation of estimates: variances and degrees of freedom, float64 [rows] each.
 
     NaN and 0 where they are unknown.
@@ -22,7 +22,7 @@ class Spread:
     freedom: Vector
 
 
-def question_spread(values: Matrix, total: Total, *, span: float | None = None) -> Spread:
+def question_spread(values: Matrix, total: Total, *, span: float | None = None) -> VarianceSource:
     """Return the spread of totals of values [rows, Q] over other questions of the same kind.
 
     span: difference between right and wrong, where an answer can only be one of them. Few questions hardly show a rare
@@ -33,7 +33,7 @@ def question_spread(values: Matrix, total: Total, *, span: float | None = None) 
     for places in total.strata:
         weights, count = total.weights[places], len(places)
         if count < 2:
-            return Spread(variance=np.full(rows, np.nan), freedom=np.zeros(rows))
+            return VarianceSource(variance=np.full(rows, np.nan), freedom=np.zeros(rows))
         mean = (values[:, places] @ weights) / weights.sum()
         part = count / (count - 1) * (((values[:, places] - mean[:, None]) * weights) ** 2).sum(axis=1)
         variance, squares, free = variance + part, squares + part**2 / (count - 1), free + count - 1
@@ -41,10 +41,10 @@ def question_spread(values: Matrix, total: Total, *, span: float | None = None) 
         freedom = np.where(squares > 0, variance**2 / squares, free)
     if span is not None:
         variance = np.maximum(variance, _UNSEEN_QUESTIONS * span**2 * (total.weights**2).mean())
-    return Spread(variance=variance, freedom=freedom)
+    return VarianceSource(variance=variance, freedom=freedom)
 
 
-def seed_spread(trained: Sequence[Matrix], total: Total) -> Spread | None:
+def seed_spread(trained: Sequence[Matrix], total: Total) -> VarianceSource | None:
     """Return the spread of a total between trainings that differ only in their seed; one row for all models.
 
     trained: values [seeds, Q] of each model. The models' variances are pooled, because two or three seeds give a poor
@@ -56,7 +56,7 @@ def seed_spread(trained: Sequence[Matrix], total: Total) -> Spread | None:
     if not freedom:
         return None
     squares = sum(_beyond_questions(values, total) for values in several)
-    return Spread(variance=np.array([max(0.0, squares / freedom)]), freedom=np.array([float(freedom)]))
+    return VarianceSource(variance=np.array([max(0.0, squares / freedom)]), freedom=np.array([float(freedom)]))
 
 
 def _beyond_questions(values: Matrix, total: Total) -> float:

@@ -40,7 +40,7 @@ class Cost:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answered:
+class AnsweredQuestions:
     """The questions that all variants answered (`question_id`, `group`), and each model's values."""
 
     questions: pl.DataFrame
@@ -50,17 +50,17 @@ class Answered:
         """Return the definition of the models' total."""
         return total_of(self.questions["group"].to_list(), by_group=by_group)
 
-    def part(self, places: Sequence[int]) -> "Answered":
+    def part(self, places: Sequence[int]) -> "AnsweredQuestions":
         """Return some of the questions, by index."""
         models = [
             Model(name=model.name, values=model.values[:, places], trained=model.trained) for model in self.models
         ]
-        return Answered(questions=self.questions[places], models=models)
+        return AnsweredQuestions(questions=self.questions[places], models=models)
 
 
 def answered(
     benchmark: str, lines: Sequence[Line], scores: Mapping[str, pl.DataFrame], reasons: Sequence[str] = ()
-) -> Answered:
+) -> AnsweredQuestions:
     """Return the comparable questions and models. A model is left out where one of its variants has no value at all.
 
     Args:
@@ -95,7 +95,7 @@ def answered(
         )
         for line in present
     ]
-    return Answered(questions=common.select("question_id", "group"), models=models)
+    return AnsweredQuestions(questions=common.select("question_id", "group"), models=models)
 
 
 def experiment_rows(

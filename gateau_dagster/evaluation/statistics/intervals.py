@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from gateau_dagster.evaluation.statistics.errors import Spread
+from gateau_dagster.evaluation.statistics.errors import VarianceSource
 from gateau_dagster.evaluation.statistics.total import Matrix, Vector
 
 TAIL = 0.025
@@ -13,7 +13,7 @@ _LEAST_P = 1e-12
 _HALVINGS = 25  # of the interval of log p, down to about a millionth
 
 
-def interval(estimate: Vector, draws: Matrix, parts: Sequence[Spread]) -> tuple[Vector, Vector]:
+def interval(estimate: Vector, draws: Matrix, parts: Sequence[VarianceSource]) -> tuple[Vector, Vector]:
     """Return lower and upper ends [rows]; NaN where the spread is unknown.
 
     The bootstrap's percentiles, in its own standard deviations, give the reach to either side. The standard errors give
@@ -28,7 +28,7 @@ def interval(estimate: Vector, draws: Matrix, parts: Sequence[Spread]) -> tuple[
     return estimate + width * sides[0], estimate + width * sides[1]
 
 
-def half_width(parts: Sequence[Spread], tail: Vector | float) -> Vector:
+def half_width(parts: Sequence[VarianceSource], tail: Vector | float) -> Vector:
     """Return the half-width of intervals that exclude `tail` on either side, for several independent spreads.
 
     Student's t of each part, by its own degrees of freedom, is added in squares. Where a part comes from only two
@@ -38,7 +38,7 @@ def half_width(parts: Sequence[Spread], tail: Vector | float) -> Vector:
     return np.sqrt(sum(found, np.zeros_like(parts[0].variance)))
 
 
-def p_value(difference: Vector, parts: Sequence[Spread]) -> Vector:
+def p_value(difference: Vector, parts: Sequence[VarianceSource]) -> Vector:
     """Return the least p [rows] whose interval around the difference, excluding p / 2 on either side, excludes 0.
 
     1 where there is no difference or its spread is unknown.
@@ -54,7 +54,7 @@ def p_value(difference: Vector, parts: Sequence[Spread]) -> Vector:
     return np.exp(high)
 
 
-def _one_part(difference: Vector, part: Spread) -> Vector:
+def _one_part(difference: Vector, part: VarianceSource) -> Vector:
     """Compute `p_value` for one spread in closed form."""
     from scipy.special import stdtr  # slow to import
 

@@ -8,7 +8,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter, PercentFormatter, StrMethodFormatter
 
-from gateau_dagster.comparison.result import AlphaSweep, MethodComparison, Point, Profile, SegmentLengthSweep, Spread
+from gateau_dagster.comparison.result import (
+    AlphaSweep,
+    FigureSpread,
+    MethodComparison,
+    Point,
+    Profile,
+    SegmentLengthSweep,
+)
 from gateau_dagster.config import PRESETS
 from gateau_dagster.plotting import (
     ALL,
@@ -148,7 +155,7 @@ def _colour(name: str, comparison: MethodComparison) -> str:
     return SELECTED if name == comparison.selected_by else CHECKPOINT
 
 
-def _figure(axis: Axes, spreads: Sequence[Spread | None], colours: Sequence[str], title: str, unit: str) -> None:
+def _figure(axis: Axes, spreads: Sequence[FigureSpread | None], colours: Sequence[str], title: str, unit: str) -> None:
     label(axis, x=unit, y="", title=title)
     known = [spread for spread in spreads if spread is not None]
     if not known:

@@ -5,8 +5,8 @@ from functools import cache
 from typing import Any
 
 from gateau_dagster.data.sample import Reject
-from gateau_dagster.evaluation.generation.asked import Answer, Asked, Note, Outcome, unwatched
-from gateau_dagster.evaluation.generation.prompts import Prompts
+from gateau_dagster.evaluation.generation.asked import Answer, AskedTurn, Note, Outcome, unwatched
+from gateau_dagster.evaluation.generation.prompts import PromptBuilder
 from gateau_dagster.evaluation.questions import Generation, Question
 from gateau_dagster.models.loading import LoadedModel
 from tests.tiny_models import loaded_model, text, tokenizer
@@ -17,8 +17,8 @@ def tiny(kind: str = "llama") -> LoadedModel:
     return loaded_model(kind)
 
 
-def prompts(template: str = "gateau", **changes: Any) -> Prompts:
-    return Prompts(**{"tokenizer": tokenizer(), "template": template, "max_length": 2048, **changes})
+def prompts(template: str = "gateau", **changes: Any) -> PromptBuilder:
+    return PromptBuilder(**{"tokenizer": tokenizer(), "template": template, "max_length": 2048, **changes})
 
 
 def question(name: str, *turns: str, **changes: Any) -> Question:
@@ -39,20 +39,22 @@ def ragged(count: int, **changes: Any) -> list[Question]:
 class Noting:
     """Answers by a function of question and turn, in groups of two, and notes what it is asked."""
 
-    def __init__(self, answer: Callable[[Asked], str | None] = lambda asked: f"{asked.question.question_id}!") -> None:
+    def __init__(
+        self, answer: Callable[[AskedTurn], str | None] = lambda asked: f"{asked.question.question_id}!"
+    ) -> None:
         self.asked: list[tuple[str, int, tuple[str, ...]]] = []
         self._answer = answer
         self.seconds = 0.5
 
     def answers(
-        self, asked: Sequence[Asked], missing: Collection[str], note: Note = unwatched
+        self, asked: Sequence[AskedTurn], missing: Collection[str], note: Note = unwatched
     ) -> Iterator[Sequence[Outcome]]:
         wanted = [each for each in asked if each.question.question_id in missing]
         for start in range(0, len(wanted), 2):
             note(f"from {start}")
             yield [self._one(each) for each in wanted[start : start + 2]]
 
-    def _one(self, asked: Asked) -> Outcome:
+    def _one(self, asked: AskedTurn) -> Outcome:
         name = asked.question.question_id
         self.asked.append((name, asked.turn, asked.answers))
         said = self._answer(asked)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gateau_dagster.evaluation.generation import answering
-from gateau_dagster.evaluation.generation.answering import Answered, Row, answer_all
+from gateau_dagster.evaluation.generation.answering import AnsweringResult, Row, answer_all
 from gateau_dagster.evaluation.questions import Question
 from tests.evaluation.generation.asking import Noting, question
 
@@ -16,7 +16,7 @@ ONE = question("one", "c")
 
 def answered(
     questions: Sequence[Question], engine: Noting, before: Sequence[Row] = (), saved: list[Row] | None = None
-) -> Answered:
+) -> AnsweringResult:
     return answer_all(
         questions,
         before,

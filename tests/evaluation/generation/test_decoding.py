@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 import torch
 
-from gateau_dagster.evaluation.generation.in_process import Decoded, Wanted, decode, pads_left
+from gateau_dagster.evaluation.generation.in_process import Decoded, GenerationRequest, decode, pads_left
 from gateau_dagster.evaluation.questions import Generation
 from tests.evaluation.generation.asking import tiny
 from tests.tiny_models import text, tokenizer
@@ -17,10 +17,10 @@ ENDS = frozenset([1])
 KINDS = ["llama", "gemma3_text", "gpt2", pytest.param("mamba", marks=pytest.mark.long)]
 
 
-def wanted(count: int = 5, **generation: object) -> list[Wanted]:
+def wanted(count: int = 5, **generation: object) -> list[GenerationRequest]:
     """Ragged prompts with limits of their own."""
     return [
-        Wanted(
+        GenerationRequest(
             ids=tokenizer().encode(text(n, 2 + 40 * (n % 3))),
             generation=Generation(**{"max_new_tokens": 6 + 3 * (n % 3), "seed": 3, **generation}),  # pyright: ignore
             draws=f"3:q{n}:0",
@@ -34,7 +34,7 @@ def next_chances(kind: str, ids: Sequence[int]) -> torch.Tensor:
         return tiny(kind).model(input_ids=torch.tensor([list(ids)])).logits[0, -1].double()
 
 
-def slow(kind: str, one: Wanted) -> Decoded:
+def slow(kind: str, one: GenerationRequest) -> Decoded:
     """The most likely token, one full pass each."""
     said: list[int] = []
     while len(said) < one.generation.max_new_tokens and said[-1:] != [1]:
@@ -63,7 +63,7 @@ def test_a_sampled_answer_is_the_same_in_any_company() -> None:
     assert together == decode(tiny(), asked, ENDS)
     mixed = [wanted()[0], asked[1]]
     assert decode(tiny(), mixed, ENDS) == [decode(tiny(), [wanted()[0]], ENDS)[0], together[1]]
-    other = [Wanted(ids=one.ids, generation=one.generation, draws=f"4{one.draws}") for one in asked]
+    other = [GenerationRequest(ids=one.ids, generation=one.generation, draws=f"4{one.draws}") for one in asked]
     assert decode(tiny(), other, ENDS) != together
 
 
@@ -71,7 +71,7 @@ def test_a_sampled_answer_is_the_same_in_any_company() -> None:
 def test_draws_follow_the_chances(temperature: float, top_p: float) -> None:
     generation = Generation(max_new_tokens=1, temperature=temperature, top_p=top_p)
     ids, draws = tokenizer().encode("the ledger"), 600
-    asked = [Wanted(ids=ids, generation=generation, draws=str(n)) for n in range(draws)]
+    asked = [GenerationRequest(ids=ids, generation=generation, draws=str(n)) for n in range(draws)]
     drawn = Counter(each.text for each in decode(tiny(), asked, frozenset()))
     chances = torch.softmax(next_chances("llama", ids) / temperature, -1).tolist()
     expected, kept = Counter[str](), 0.0
@@ -89,7 +89,7 @@ def test_a_stop_ends_a_row_before_it_and_no_other() -> None:
     one, other = wanted(2, max_new_tokens=12)
     said = [decode(tiny(), [each], ENDS)[0] for each in (one, other)]
     stop = said[0].text[3:6]
-    stopped = Wanted(ids=one.ids, generation=Generation(max_new_tokens=12, stop=("never", stop)), draws="")
+    stopped = GenerationRequest(ids=one.ids, generation=Generation(max_new_tokens=12, stop=("never", stop)), draws="")
     (first, second) = decode(tiny(), [stopped, other], ENDS)
     assert first.text == said[0].text[: said[0].text.index(stop)] and first.ended
     assert first.tokens < said[0].tokens
@@ -121,5 +121,5 @@ def test_a_draw_is_looked_up_as_written_down() -> None:
             total += chances[token].item()
             if total > number:
                 break
-        one = Wanted(ids=ids, generation=Generation(max_new_tokens=1, temperature=1.3), draws=draws)
+        one = GenerationRequest(ids=ids, generation=Generation(max_new_tokens=1, temperature=1.3), draws=draws)
         assert decode(tiny(), [one], frozenset())[0].text == tokenizer().decode([token])

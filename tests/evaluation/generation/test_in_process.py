@@ -7,15 +7,15 @@ import torch
 
 from gateau_dagster.data.sample import Reject
 from gateau_dagster.evaluation.generation import in_process
-from gateau_dagster.evaluation.generation.asked import Answer, Asked, Outcome
+from gateau_dagster.evaluation.generation.asked import Answer, AskedTurn, Outcome
 from gateau_dagster.evaluation.generation.in_process import InProcess
 from gateau_dagster.models.positions import learned_positions
 from tests.evaluation.generation.asking import prompts, question, ragged, tiny
 from tests.tiny_models import text
 
 
-def asked_of(count: int) -> list[Asked]:
-    return [Asked(question=each) for each in ragged(count)]
+def asked_of(count: int) -> list[AskedTurn]:
+    return [AskedTurn(question=each) for each in ragged(count)]
 
 
 def engine(batch_tokens: int = 400, kind: str = "llama") -> InProcess:
@@ -77,7 +77,7 @@ def test_memory_that_does_not_suffice_halves_the_batch_and_those_after_it(monkey
     honest, sizes = in_process.decode, []
 
     def small(
-        loaded: object, wanted: Sequence[in_process.Wanted], endings: frozenset[int], said: object
+        loaded: object, wanted: Sequence[in_process.GenerationRequest], endings: frozenset[int], said: object
     ) -> list[in_process.Decoded]:
         sizes.append(len(wanted))
         if len(wanted) > 2 or len(wanted[0].ids) > 200:
@@ -85,7 +85,7 @@ def test_memory_that_does_not_suffice_halves_the_batch_and_those_after_it(monkey
         return honest(tiny(), wanted, endings)
 
     monkeypatch.setattr(in_process, "decode", small)
-    asked = [*asked_of(6), Asked(question=question("huge", text(1, 140)))]
+    asked = [*asked_of(6), AskedTurn(question=question("huge", text(1, 140)))]
     every = {each.question.question_id for each in asked}
     groups = list(engine(1500).answers(asked, every))
     assert everything(groups).keys() == every - {"huge"}
@@ -102,7 +102,7 @@ def test_memory_that_does_not_suffice_halves_the_batch_and_those_after_it(monkey
 
 
 def test_a_question_that_cannot_be_shown_is_rejected_with_its_reason() -> None:
-    asked = [Asked(question=question("half", "\ud800")), Asked(question=question("q"))]
+    asked = [AskedTurn(question=question("half", "\ud800")), AskedTurn(question=question("q"))]
     groups = list(engine().answers(asked, {"half", "q"}))
     (reject,) = groups[0]
     assert isinstance(reject, Reject) and reject.sample_id == "half" and "tokenised" in reject.reason
@@ -115,8 +115,8 @@ def test_no_answer_is_asked_for_beyond_the_learned_positions() -> None:
     assert most is not None
     long = question("long", text(3, 1500))
     wide = InProcess(tiny("gpt2"), prompts(max_length=9999), batch_tokens=400)
-    assert len(prompts(max_length=9999).shown(Asked(question=long)).ids) > most
-    ((reject,),) = wide.answers([Asked(question=long)], {"long"})
+    assert len(prompts(max_length=9999).shown(AskedTurn(question=long)).ids) > most
+    ((reject,),) = wide.answers([AskedTurn(question=long)], {"long"})
     assert isinstance(reject, Reject) and "positions" in reject.reason
 
 
@@ -129,10 +129,10 @@ def test_a_model_that_cannot_be_padded_answers_one_at_a_time(monkeypatch: pytest
 
 def test_the_second_turn_reads_the_first_answer() -> None:
     two = question("q", "What is a ledger?", "And an engine?")
-    ((first,),) = engine().answers([Asked(question=two)], {"q"})
+    ((first,),) = engine().answers([AskedTurn(question=two)], {"q"})
     assert isinstance(first, Answer)
-    ((second,),) = engine().answers([Asked(question=two, answers=(first.answer,))], {"q"})
+    ((second,),) = engine().answers([AskedTurn(question=two, answers=(first.answer,))], {"q"})
     assert isinstance(second, Answer) and second.turn == 1
     assert f"{first.answer}</s>" in second.prompt and second.prompt.endswith("And an engine?\n\n### Response:")
-    asked = Asked(question=two, answers=(first.answer,))
+    asked = AskedTurn(question=two, answers=(first.answer,))
     assert second.prompt_tokens == len(prompts().shown(asked).ids)

@@ -8,8 +8,8 @@ from tokenizers.processors import TemplateProcessing
 from transformers import PreTrainedTokenizerFast
 
 from gateau_dagster.errors import GateauError
-from gateau_dagster.evaluation.generation.asked import Asked
-from gateau_dagster.evaluation.generation.prompts import Prompts, cut_middle, turn_endings
+from gateau_dagster.evaluation.generation.asked import AskedTurn
+from gateau_dagster.evaluation.generation.prompts import PromptBuilder, cut_middle, turn_endings
 from gateau_dagster.training.encode import conversation_pieces
 from tests.evaluation.generation.asking import prompts, question
 from tests.tiny_models import text, tokenizer
@@ -26,7 +26,7 @@ def by_template(template: str) -> PreTrainedTokenizerFast:
 @pytest.mark.parametrize("bos", [True, False])
 def test_the_form_of_training_is_asked_token_for_token(bos: bool) -> None:
     used = tokenizer(bos=bos)
-    asked = Asked(question=question("q", *TURNS, system="Be brief."), answers=("A book.",))
+    asked = AskedTurn(question=question("q", *TURNS, system="Be brief."), answers=("A book.",))
     conversation = [
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": TURNS[0]},
@@ -43,7 +43,7 @@ def test_the_form_of_training_is_asked_token_for_token(bos: bool) -> None:
 
 
 def test_a_chat_model_is_asked_by_its_template() -> None:
-    asked = Asked(question=question("q", *TURNS, prefill="Well,"), answers=(" a book.",))
+    asked = AskedTurn(question=question("q", *TURNS, prefill="Well,"), answers=(" a book.",))
     shown = prompts("chat").shown(asked)
     assert shown.text == (
         "<|user|>\nWhat is a ledger?<|end|>\n<|assistant|>\nWell, a book.<|end|>\n<|user|>\nAnd an  engine?<|end|>\n"
@@ -53,35 +53,35 @@ def test_a_chat_model_is_asked_by_its_template() -> None:
 
 
 def test_a_text_is_the_template_and_what_is_no_chat_is_continued() -> None:
-    one = Asked(question=question("q", TURNS[0]))
-    two = Asked(question=question("q", *TURNS, system="Hm.", prefill="So"), answers=(" it is.",))
+    one = AskedTurn(question=question("q", TURNS[0]))
+    two = AskedTurn(question=question("q", *TURNS, system="Hm.", prefill="So"), answers=(" it is.",))
     framed = prompts("[INST]{prompt}[/INST]")
     assert framed.shown(one).text == f"[INST]{TURNS[0]}[/INST]"
     assert framed.shown(two).text == f"[INST]Hm.\n\n{TURNS[0]}[/INST]So it is.</s>[INST]{TURNS[1]}[/INST]So"
     assert list(framed.shown(one).ids) == tokenizer().encode(f"[INST]{TURNS[0]}[/INST]")
     plain = question("q", *TURNS, chat=False)
     for template in ("gateau", "chat", "[INST]{prompt}[/INST]"):
-        assert prompts(template).shown(Asked(question=plain)).text == TURNS[0]
-        assert prompts(template).shown(Asked(question=plain, answers=(" x",))).text == f"{TURNS[0]} x\n\n{TURNS[1]}"
+        assert prompts(template).shown(AskedTurn(question=plain)).text == TURNS[0]
+        assert prompts(template).shown(AskedTurn(question=plain, answers=(" x",))).text == f"{TURNS[0]} x\n\n{TURNS[1]}"
     assert prompts("chat", tokenizer=tokenizer(chat=False)).shown(one).text == TURNS[0]
 
 
 def test_each_turn_is_cut_before_the_template() -> None:
     long = text(5, 200)
     cut, tokens = cut_middle(tokenizer(), long, 60)
-    both = Asked(question=question("q", long, long), answers=("yes",))
+    both = AskedTurn(question=question("q", long, long), answers=("yes",))
     for template in ("gateau", "chat", "A {prompt} B"):
         shown = prompts(template, input_length=60).shown(both)
         assert shown.cut_tokens == 2 * tokens
         assert shown.text.count(cut.strip()) == 2
-    room = prompts("gateau", max_length=68).shown(Asked(question=question("q", long)))
+    room = prompts("gateau", max_length=68).shown(AskedTurn(question=question("q", long)))
     assert room.cut_tokens == tokens, "eight tokens are left for the answer"
 
 
 def test_a_template_without_a_place_for_the_system_gets_its_words_before_the_first_turn() -> None:
     strict = "{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}"
     used = by_template(strict + "{% for m in messages %}[{{ m.content }}]{% endfor %}")
-    asked = Asked(question=question("q", "Why?", system="Be kind."))
+    asked = AskedTurn(question=question("q", "Why?", system="Be kind."))
     assert prompts("chat", tokenizer=used).shown(asked).text == "[Be kind.\n\nWhy?]["
     broken = by_template("{{ raise_exception('never') }}")
     with pytest.raises(GateauError, match=r"^evaluation\.template: .* never"):
@@ -110,14 +110,14 @@ def test_what_a_tokenizer_adds_by_itself_never_ends_a_prompt_that_is_continued()
         )
         assert adding(TURNS[0])["input_ids"][-1:] == [ids[name] for name in after] or not after
         for template, end in (("A {prompt} B", " B"), ("gateau", "### Response:"), ("chat", TURNS[0])):
-            asked = Asked(question=question("q", TURNS[0], chat=end != TURNS[0]))
+            asked = AskedTurn(question=question("q", TURNS[0], chat=end != TURNS[0]))
             shown = prompts(template, tokenizer=adding).shown(asked)
             assert str(adding.decode([*shown.ids])).endswith(end)
 
 
 def test_a_space_before_an_answer_is_left_to_its_first_word() -> None:
     used = by_template("{% for m in messages %}[{{ m.role }}] {{ m.content }}{% endfor %}")
-    shown = prompts("chat", tokenizer=used).shown(Asked(question=question("q", "Why?")))
+    shown = prompts("chat", tokenizer=used).shown(AskedTurn(question=question("q", "Why?")))
     assert (shown.text, shown.gap) == ("[user] Why?[assistant]", " ")
 
 
@@ -125,4 +125,4 @@ def test_only_what_goes_through_the_template_is_a_chat() -> None:
     assert prompts("chat").is_chat(question("q"))
     assert not prompts("gateau").is_chat(question("q"))
     assert not prompts("chat").is_chat(question("q", chat=False))
-    assert not Prompts(tokenizer=tokenizer(chat=False), template="chat", max_length=9).is_chat(question("q"))
+    assert not PromptBuilder(tokenizer=tokenizer(chat=False), template="chat", max_length=9).is_chat(question("q"))

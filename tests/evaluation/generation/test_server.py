@@ -11,7 +11,7 @@ from gateau_dagster.config.evaluation import EngineConfig
 from gateau_dagster.data.sample import Reject
 from gateau_dagster.demo.language import build_tokenizer
 from gateau_dagster.errors import GateauError, TransientError
-from gateau_dagster.evaluation.generation.asked import Answer, Asked, Outcome
+from gateau_dagster.evaluation.generation.asked import Answer, AskedTurn, Outcome
 from gateau_dagster.evaluation.generation.server import Server
 from tests.evaluation.generation.answering_server import Answering, answering, completion, refusal
 from tests.evaluation.generation.asking import prompts, question
@@ -24,18 +24,18 @@ def server(running: Answering, *, template: str = "chat", **options: Any) -> Ser
     return Server(config, "robust-0.1", prompts(template))
 
 
-def ask(engine: Server, asked: Sequence[Asked], groups: list[Sequence[Outcome]] | None = None) -> list[Outcome]:
+def ask(engine: Server, asked: Sequence[AskedTurn], groups: list[Sequence[Outcome]] | None = None) -> list[Outcome]:
     found = [] if groups is None else groups
     found.extend(engine.answers(asked, {each.question.question_id for each in asked}))
     return [each for group in found for each in group]
 
 
-def many(count: int) -> list[Asked]:
-    return [Asked(question=question(f"q{n:02d}", f"Number {n}?")) for n in range(count)]
+def many(count: int) -> list[AskedTurn]:
+    return [AskedTurn(question=question(f"q{n:02d}", f"Number {n}?")) for n in range(count)]
 
 
 def test_a_conversation_is_sent_with_every_option() -> None:
-    asked = Asked(
+    asked = AskedTurn(
         question=question("q", "Why?", "How?", system="Hm.", generation={"max_new_tokens": 9}), answers=("x",)
     )
     with answering(lambda *_: completion("Because.", "length")) as running:
@@ -54,7 +54,7 @@ def test_a_conversation_is_sent_with_every_option() -> None:
     ("template", "changes"), [("gateau", {}), ("[INST]{prompt}[/INST]", {}), ("chat", {"prefill": "So"})]
 )
 def test_what_the_server_has_no_template_for_is_sent_as_text(template: str, changes: dict[str, str]) -> None:
-    asked = Asked(question=question("q", "Why?", generation={"stop": ("\n",)}, **changes))
+    asked = AskedTurn(question=question("q", "Why?", generation={"stop": ("\n",)}, **changes))
     with answering(lambda *_: completion("Because.", chat=False)) as running:
         (answer,) = ask(server(running, template=template, model="other-{variant}"), [asked])
     path, body, _ = running.requests[0]
@@ -68,10 +68,10 @@ def test_what_the_server_s_tokenizer_puts_before_a_text_is_not_sent() -> None:
     used = build_tokenizer(512)
     with answering(lambda *_: completion("yes", chat=False)) as running:
         config = EngineConfig(base_url=running.address)
-        ask(Server(config, "base", prompts(tokenizer=used)), [Asked(question=QUESTION)])
+        ask(Server(config, "base", prompts(tokenizer=used)), [AskedTurn(question=QUESTION)])
         prompt = running.requests[0][1]["prompt"]
     assert not prompt.startswith("<s>")
-    assert tuple(used(prompt)["input_ids"]) == prompts(tokenizer=used).shown(Asked(question=QUESTION)).ids  # pyright: ignore
+    assert tuple(used(prompt)["input_ids"]) == prompts(tokenizer=used).shown(AskedTurn(question=QUESTION)).ids  # pyright: ignore
 
 
 def test_the_first_question_goes_alone_and_the_others_together() -> None:
@@ -96,23 +96,23 @@ def test_the_first_question_goes_alone_and_the_others_together() -> None:
 @pytest.mark.parametrize("status", [429, 500])
 def test_what_may_pass_is_tried_again(status: int) -> None:
     with answering(lambda number, *_: refusal(status) if number < 2 else completion("yes")) as running:
-        (answer,) = ask(server(running), [Asked(question=QUESTION)])
+        (answer,) = ask(server(running), [AskedTurn(question=QUESTION)])
         assert isinstance(answer, Answer) and len(running.requests) == 3
 
 
 @pytest.mark.parametrize("said", ["{cut", "[]", "{}", '{"choices": []}', '{"choices": [{"index": 0}]}'])
 def test_what_is_no_answer_is_none(said: str) -> None:
     with answering(lambda *_: (200, said)) as running, pytest.raises(GateauError, match="the reply"):
-        ask(server(running), [Asked(question=QUESTION)])
+        ask(server(running), [AskedTurn(question=QUESTION)])
 
 
 def test_a_server_that_stays_broken_or_away_may_be_tried_later() -> None:
     with answering(lambda *_: refusal(503, "overloaded")) as running:
         with pytest.raises(TransientError, match="overloaded"):
-            ask(server(running, retries=1), [Asked(question=QUESTION)])
+            ask(server(running, retries=1), [AskedTurn(question=QUESTION)])
         assert len(running.requests) == 4, "once more after all others"
     with pytest.raises(TransientError, match="no reply"):
-        ask(server(running, retries=0), [Asked(question=QUESTION)])
+        ask(server(running, retries=0), [AskedTurn(question=QUESTION)])
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_a_server_that_has_answered_may_refuse_all_the_rest() -> None:
     with answering(lambda *_: refusal(422, "too long")) as running:
         groups = [*server(running).answers(many(4), {"q02", "q03"})]
         rejects = [each for group in groups for each in group]
-        later = Asked(question=question("q", "Why?", "How?"), answers=("because",))
+        later = AskedTurn(question=question("q", "Why?", "How?"), answers=("because",))
         rejects += ask(server(running), [later])
     assert [isinstance(each, Reject) and each.refused for each in rejects] == [True] * 3
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from gateau_dagster.errors import UnscorableSampleError
-from gateau_dagster.evaluation.generation.asked import Asked
+from gateau_dagster.evaluation.generation.asked import AskedTurn
 from gateau_dagster.evaluation.generation.prompts import cut_middle
 from tests.evaluation.generation.asking import prompts, question
 from tests.tiny_models import text, tokenizer
@@ -102,6 +102,6 @@ def test_prompts_are_those_of_the_official_file_token_for_token(
     folder = Path(os.environ["GATEAU_LONGBENCH"])
     wanted = official_inputs(folder, TEXTS, form, limit, tmp_path / "out", monkeypatch, used)
     shown = prompts("[INST]{prompt}[/INST]", tokenizer=used, input_length=limit)
-    found = [shown.shown(Asked(question=question("q", form.format(context=each)))) for each in TEXTS]
+    found = [shown.shown(AskedTurn(question=question("q", form.format(context=each)))) for each in TEXTS]
     assert [list(each.ids) for each in found] == wanted and len(wanted) == len(TEXTS)
     assert all((each.cut_tokens > 0) == (limit < 100) for each in found)

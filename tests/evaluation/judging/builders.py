@@ -10,7 +10,7 @@ import polars as pl
 from gateau_dagster import tables
 from gateau_dagster.config.judge import JudgeConfig
 from gateau_dagster.evaluation.judging.rating import rating
-from gateau_dagster.evaluation.judging.request import Asked, Reply
+from gateau_dagster.evaluation.judging.request import JudgeCall, Reply
 from gateau_dagster.evaluation.questions import Generation, Question
 from gateau_dagster.evaluation.scored import JudgeRequest, Judging
 
@@ -63,12 +63,12 @@ def judging(again: int = 0) -> Judging:
 class FakeJudge:
     """A judge in this process; `asked` counts what it was asked."""
 
-    def __init__(self, reply: Callable[[Asked], str]) -> None:
+    def __init__(self, reply: Callable[[JudgeCall], str]) -> None:
         self._reply = reply
-        self.asked: list[Asked] = []
+        self.asked: list[JudgeCall] = []
         self._lock = threading.Lock()
 
-    def __call__(self, asked: Asked) -> Reply:
+    def __call__(self, asked: JudgeCall) -> Reply:
         with self._lock:
             self.asked.append(asked)
         words = sum(len(each["content"].split()) for each in asked.messages)

@@ -3,7 +3,12 @@
 import sys
 from pathlib import Path
 
-from gateau_dagster.evaluation.judging.judge_answers import Wanted, answers_by_question, judge_answers, wanted_judgments
+from gateau_dagster.evaluation.judging.judge_answers import (
+    JudgmentRequest,
+    answers_by_question,
+    judge_answers,
+    wanted_judgments,
+)
 from gateau_dagster.evaluation.judging.replies import Replies
 from gateau_dagster.storage.files import Files
 from resources.judge import JudgeResource
@@ -14,7 +19,7 @@ QUESTIONS, CONCURRENT = 60, 3
 TABLE = "table.parquet"
 
 
-def wanted() -> list[Wanted]:
+def wanted() -> list[JudgmentRequest]:
     names = [f"q{number:02d}" for number in range(QUESTIONS)]
     given = answers({name: ["x", "y"] for name in names})
     return wanted_judgments(

@@ -15,14 +15,14 @@ from gateau_dagster.evaluation.judging.cost import (
     planned_cost,
 )
 from gateau_dagster.evaluation.judging.replies import Replies, Usage
-from gateau_dagster.evaluation.judging.request import Asked, Reply
+from gateau_dagster.evaluation.judging.request import JudgeCall, Reply
 from gateau_dagster.storage.files import Files
 
 from .builders import settings
 
 
-def asked(words: int) -> Asked:
-    return Asked(judge="judge", messages=[{"role": "user", "content": "word " * words}], max_tokens=1000)
+def asked(words: int) -> JudgeCall:
+    return JudgeCall(judge="judge", messages=[{"role": "user", "content": "word " * words}], max_tokens=1000)
 
 
 def words(text: str) -> int:

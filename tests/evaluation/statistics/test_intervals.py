@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateau_dagster.evaluation.statistics.bootstrap import resampled
-from gateau_dagster.evaluation.statistics.errors import Spread, question_spread
+from gateau_dagster.evaluation.statistics.errors import VarianceSource, question_spread
 from gateau_dagster.evaluation.statistics.intervals import half_width, holm, interval, p_value
 from gateau_dagster.evaluation.statistics.total import total_of
 from tests.evaluation.statistics.slow import slow_holm
@@ -36,8 +36,8 @@ def test_of_skewed_values_it_reaches_further_to_the_long_side() -> None:
     assert high - values.mean() > 1.15 * (values.mean() - low)
 
 
-def _spread(variance: float, freedom: float) -> Spread:
-    return Spread(variance=np.array([variance]), freedom=np.array([freedom]))
+def _spread(variance: float, freedom: float) -> VarianceSource:
+    return VarianceSource(variance=np.array([variance]), freedom=np.array([freedom]))
 
 
 def test_without_any_variation_it_is_a_point_and_with_seeds_student_s() -> None:

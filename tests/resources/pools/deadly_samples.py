@@ -12,7 +12,7 @@ from gateau_dagster.execution.pieces import Piece, PieceResult, Texts, compute_p
 from gateau_dagster.execution.shard_scorer import Report, ShardReport, ShardScorer
 from gateau_dagster.execution.shard_tables import ShardResult, TableWork
 from gateau_dagster.execution.shard_work import OnTaken, ShardProgress, Suspects, compute_shard
-from gateau_dagster.scoring.sample_table import Asked, Outcomes
+from gateau_dagster.scoring.sample_table import Outcomes, RequestedRow
 from gateau_dagster.storage import Store
 
 BATCH = 4
@@ -32,7 +32,7 @@ class Deadly(dict[str, Any]):
 def install(plan: dict[str, Any]) -> dict[str, Any]:
     """In the worker."""
 
-    def score(asked: Iterable[Asked]) -> Iterator[Outcomes]:
+    def score(asked: Iterable[RequestedRow]) -> Iterator[Outcomes]:
         waiting = iter(asked)
         while batch := [*islice(waiting, BATCH)]:
             ids = [each.sample.sample_id for each in batch]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gateau_dagster.execution.shard_scorer import _Measured
-from gateau_dagster.scoring.sample_table import Asked, Outcomes
+from gateau_dagster.scoring.sample_table import Outcomes, RequestedRow
 
 _PATIENCE = 120.0
 
@@ -37,7 +37,7 @@ def _install(notes: str) -> dict[str, Any]:
     """In the worker."""
     score = _Measured.score
 
-    def until_heard(self: _Measured, asked: Iterable[Asked]) -> Iterator[Outcomes]:
+    def until_heard(self: _Measured, asked: Iterable[RequestedRow]) -> Iterator[Outcomes]:
         scored = score(self, asked)
         yield next(scored)
         if _is_first(Path(notes, "killed")):

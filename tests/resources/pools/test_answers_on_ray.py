@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gateau_dagster.data.sample import Reject
 from gateau_dagster.errors import GateauError
-from gateau_dagster.evaluation.generation.asked import Asked, Outcome
+from gateau_dagster.evaluation.generation.asked import AskedTurn, Outcome
 from resources.pools.on_ray import AskedJob, AskedQueue
 from resources.pools.piece_queue import MOST
 from tests.resources.pools.questions import questions
@@ -18,7 +18,7 @@ from tests.resources.pools.questions import questions
 def queue(
     lengths: list[int], missing: set[str] | None = None, pieces: int = 4, warned: list[str] | None = None
 ) -> AskedQueue:
-    asked = [Asked(question=each) for each in questions(lengths)]
+    asked = [AskedTurn(question=each) for each in questions(lengths)]
     names = {each.question.question_id for each in asked}
     return AskedQueue(
         asked,

@@ -13,9 +13,9 @@ import pytest
 
 from gateau_dagster import tables
 from gateau_dagster.errors import GateauError
-from gateau_dagster.evaluation.generation.asked import Answer, Asked, Outcome
+from gateau_dagster.evaluation.generation.asked import Answer, AskedTurn, Outcome
 from gateau_dagster.evaluation.generation.in_process import InProcess
-from gateau_dagster.evaluation.generation.prompts import Prompts
+from gateau_dagster.evaluation.generation.prompts import PromptBuilder
 from gateau_dagster.execution.pieces import Piece
 from gateau_dagster.execution.shard_scorer import ShardReport
 from gateau_dagster.execution.shard_tables import ShardResult, TableWork
@@ -27,7 +27,7 @@ from gateau_dagster.storage.fence import LeaseLostError, Token, holding
 from resources.models import ModelsResource
 from resources.pools import on_ray
 from resources.pools.failed import Failed
-from resources.pools.on_ray import POOL, RayWorkers, Scored, ScoringActor
+from resources.pools.on_ray import POOL, FinishedPiece, RayWorkers, ScoringActor
 from resources.pools.pool import ScoringTask
 from tests.ray_cluster import RayCluster, ray_cluster
 from tests.resources.pools.deadly_samples import Deadly
@@ -133,7 +133,7 @@ def test_an_actor_proves_the_lease_of_its_step(tmp_path: Path, monkeypatch: pyte
         sent = pickle.dumps(task)
     monkeypatch.setattr(fence, "_process", fence._Process())
     actor = ScoringActor(pickle.loads(sent))
-    assert isinstance(actor.work(1, piece.part(["s00000", "s00001"])), Scored)
+    assert isinstance(actor.work(1, piece.part(["s00000", "s00001"])), FinishedPiece)
     Path(files.address(token.name)).unlink()
     before = files.sizes()
     failed = actor.work(2, piece.part(["s00002", "s00003"]))
@@ -222,14 +222,14 @@ def test_what_a_node_may_not_score_is_said(cluster: RayCluster, tmp_path: Path) 
 
 def test_questions_are_answered_as_in_one_process(cluster: RayCluster, tmp_path: Path) -> None:
     state = ingested(tmp_path, samples=4, shards=1, execution=on(cluster))
-    asked = [Asked(question=each) for each in questions([30, 40, 50] * 4)]
+    asked = [AskedTurn(question=each) for each in questions([30, 40, 50] * 4)]
     missing = {f"q{number}" for number in range(1, 12)}
     assert POOL.answers is not None
     placed = placed_model(state, "long")
     with POOL.answers(state.config, placed, "gateau", [].append) as engine:
         there = answered(engine.answers(asked, missing))
     loaded = ModelsResource().load(state.config, placed.section, version="")
-    prompts = Prompts(tokenizer=loaded.tokenizer, template="gateau", max_length=512)
+    prompts = PromptBuilder(tokenizer=loaded.tokenizer, template="gateau", max_length=512)
     groups = InProcess(loaded, prompts, batch_tokens=16_384).answers(asked, missing)
     here = answered(groups)
     assert {*there} == {*here} == missing

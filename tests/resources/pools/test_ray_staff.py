@@ -7,7 +7,7 @@ import pytest
 from gateau_dagster.errors import GateauError
 from resources.pools.on_ray import Staff
 from resources.pools.piece_queue import MOST
-from resources.pools.ray_crew import Joined, Lost
+from resources.pools.ray_crew import Lost, WorkerReady
 
 
 class Ready:
@@ -30,7 +30,7 @@ def test_workers_that_die_before_they_begin_end_the_step() -> None:
     found = staff(Ready(0), warned)
     for _ in range(MOST - 1):
         found.heed(lost(began=False))
-    found.heed(Joined(worker=1))
+    found.heed(WorkerReady(worker=1))
     for _ in range(MOST - 1):
         found.heed(lost(began=False))
     with pytest.raises(GateauError, match="The worker died: 3 in a row were lost before they began, and none is at"):

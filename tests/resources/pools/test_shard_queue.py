@@ -8,7 +8,7 @@ import pytest
 from gateau_dagster.errors import GateauError
 from gateau_dagster.execution.shard_scorer import ShardReport
 from gateau_dagster.execution.shard_work import Suspects
-from resources.pools.processes import Job, ShardQueue
+from resources.pools.processes import ShardJob, ShardQueue
 
 
 def test_the_shard_of_a_lost_worker_comes_next_and_no_more_than_three_times() -> None:
@@ -34,7 +34,7 @@ def test_the_shard_of_a_lost_worker_comes_next_and_no_more_than_three_times() ->
     assert queue.take().shard == "b" and len(reports) == 3, "a's losses are not b's"
 
 
-def lost(*hands: str) -> tuple[Job, list[str]]:
+def lost(*hands: str) -> tuple[ShardJob, list[str]]:
     """What is left to do of a shard whose workers had these samples in hand when they died, and the warnings."""
     warned: list[str] = []
     queue = ShardQueue({"a": []}, lambda report: None, warned.append)
