@@ -1,6 +1,6 @@
 """Kinds built to break `far_gain`, which asks what the best single far segment adds; most have a near counterpart.
 
-Beyond the embedded pair, whose training holds single facts of one form only (design, section 6): `two_hop`, whose
+Beyond the embedded pair, whose training holds single facts of one form only: `two_hop`, whose
 value gets a probability of 0.00 from theta_B, and `order_coded` (0.16; 0.12 is a guess), with `ordered_values` (0.25)
 among the controlled kinds. Facts of the other kinds get 0.97 to 0.99, save where others contradict them: `paraphrased`
 and `across_border` are no harder here, since a value belongs to one attribute and gives itself away without it. What

@@ -1,4 +1,4 @@
-"""What may import what, how large a file may grow, how fast the code location loads (design, section 2)."""
+"""What may import what, how large a file may grow, how fast the code location loads."""
 
 import ast
 import subprocess

@@ -92,7 +92,7 @@ def test_null_cas_is_last_whatever_the_probabilities(alpha: float) -> None:
 
 
 def test_softmax_over_raw_perplexities_is_one_hot_and_ranks_the_noisiest_sample_first(measures: Measures) -> None:
-    """Why there is a preset of our own (design, section 5)."""
+    """Show why there is a preset of our own."""
     noisy = Measures(
         perplexity_short=np.array([6.0, 2.0, 5.0, 900.0]),
         perplexity_long=np.array([1.1, 2.0, 5.0, 890.0]),
