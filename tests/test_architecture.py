@@ -145,6 +145,19 @@ def test_files_and_functions_stay_readable(file: Path) -> None:
             assert lines < MOST_FUNCTION_LINES, f"{node.name} has {lines} lines"
 
 
+def test_the_commands_load_without_dagster_and_s3(tmp_path: Path) -> None:
+    code = "import sys, gateau_dagster.cli.commands\nprint(*sorted({name.split('.')[0] for name in sys.modules}))"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env=command_environment(),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert not {*done.stdout.split()} & {"dagster", "s3fs", "aiobotocore", "sklearn", *HEAVY}
+
+
 def test_the_code_location_loads_without_the_heavy_libraries(tmp_path: Path) -> None:
     """And without those of the extras, which need not be there."""
     code = (

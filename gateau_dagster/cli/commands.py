@@ -5,109 +5,22 @@ import logging
 import os
 import sys
 import traceback
-import urllib.request
-import webbrowser
-from http.client import HTTPException
-from importlib.resources import files
 from pathlib import Path
 
 import click
 
-from assets.runs.dagster_command import command_for
-from assets.runs.instance import open_instance
 from gateau_dagster import __version__
-from gateau_dagster.cli.display import as_line, configuration_in_words, console
 from gateau_dagster.config import Config
 from gateau_dagster.errors import (
     DEMO,
     ENVIRONMENT_VARIABLE,
     GateauError,
     UnforeseenError,
-    gateau_command,
     redact_output,
     redacted,
 )
 from gateau_dagster.execution.signal_watch import INTERRUPTED
-from gateau_dagster.explore.publish import FOLDER
-from gateau_dagster.pipeline.declarations import EXPLORER_FILE
-from gateau_dagster.pipeline.state import State
-from gateau_dagster.readable import escaped_controls, indented_lines, nearest_name
-from gateau_dagster.storage.documents import read_document
-from gateau_dagster.storage.files import local_copy, replace_text
-
-# Time for one evaluation of the schedule or the sensor: the first one reads the whole input, or a model's weights.
-_LOOK_SECONDS = "300"
-
-
-def start_ui(config: Config, options: list[str]) -> None:
-    """Replace this process by `dagster dev`, on the Dagster home that `gateau run` uses.
-
-    GATEAU_CONFIG names the configuration. A workspace file gives the code location a fixed name, which would otherwise
-    depend on the module.
-    """
-    with open_instance(config) as instance:  # it reports errors of its home, with the place
-        home, dagster = os.environ["DAGSTER_HOME"], command_for(instance)
-    out = console()
-    out.print(f"Dagster UI on [bold]{as_line(configuration_in_words())}[/bold]; Dagster's home is {as_line(home)}")
-    out.print("In half a minute a line below tells its address: Serving dagster-webserver on http://…")
-    out.file.flush()  # because the process is replaced below
-    for kind in ("SENSOR", "SCHEDULE"):
-        os.environ.setdefault(f"DAGSTER_{kind}_GRPC_TIMEOUT_SECONDS", _LOOK_SECONDS)
-    workspace = str(files("gateau_dagster").joinpath("workspace.yaml"))
-    os.execv(dagster[0], [*dagster, "dev", "--workspace", workspace, *options])
-
-
-EXPLORE, UI = "explore", "ui"
-_PAGE = ".html"
-_SECONDS = 3.0
-
-
-def open_in_browser(config: Config, what: str, port: int) -> None:
-    """Open a page, and print its address, also if there is no browser.
-
-    Raises:
-        GateauError: no page has this name, the page does not exist yet, or no UI runs at that port.
-    """
-    address = _served(port) if what == UI else _page(State(config=config), what)
-    shown = webbrowser.open(address)
-    console().print(f"{'Opened' if shown else 'No browser could be opened; it is at'} {as_line(address)}")
-
-
-def pages(state: State) -> dict[str, str]:
-    """Return the pages that the pipeline makes, by asset, and `explore`: their files in the store."""
-    made = {asset.key: asset.file for asset in state.pipeline.assets if asset.file.endswith(_PAGE)}
-    return {**made, EXPLORE: EXPLORER_FILE}
-
-
-def _page(state: State, what: str) -> str:
-    known = pages(state)
-    if what not in known:
-        raise GateauError(f"there is no page {what!r}; {nearest_name(what, [*known, UI])}")
-    text, name = read_document(state.store, known[what]), known[what]
-    if state.store.files.is_local:
-        return Path(state.store.files.address(name)).as_uri()
-    copy = state.config.work_folder / "pages" / name
-    copy.parent.mkdir(parents=True, exist_ok=True)
-    if what == EXPLORE:
-        local_copy(state.store.files, FOLDER, copy.parent)
-    replace_text(copy, text)
-    return copy.as_uri()
-
-
-def _served(port: int) -> str:
-    """Return the UI's address if a UI answers there."""
-    address = f"http://127.0.0.1:{port}"
-    try:
-        with urllib.request.urlopen(f"{address}/server_info", timeout=_SECONDS) as reply:
-            answer = reply.read()
-    except (OSError, HTTPException) as error:  # no answer, or not HTTP
-        raise GateauError(
-            f"no Dagster UI answers at {address}. Start it with {gateau_command('dev')}, or give its --port."
-        ) from error
-    if b"dagster_webserver_version" not in answer:
-        raise GateauError(f"what answers at {address} is not Dagster. Give the UI's --port.")
-    return address
-
+from gateau_dagster.readable import escaped_controls, indented_lines
 
 _CONFIG_HELP = "YAML file, or demo for the embedded demo. Default: what GATEAU_CONFIG names, else ./gateau.yaml."
 _UNTIL_HELP = "Stop at this asset, for example selected_subset or perplexity/short."
@@ -228,6 +141,7 @@ def status(config_file: str | None, as_json: bool) -> None:
 @click.argument("what", default="report", metavar="[report|explore|ui]")
 def open_page(config_file: str | None, port: int, what: str) -> None:
     """Open the report, the viewer of all samples (explore), or the Dagster UI that runs here, in the browser."""
+    from gateau_dagster.cli.open import open_in_browser
 
     open_in_browser(_load(config_file), what, port)
 
@@ -237,6 +151,7 @@ def open_page(config_file: str | None, port: int, what: str) -> None:
 @click.argument("dagster_options", nargs=-1, type=click.UNPROCESSED)
 def dev(config_file: str | None, dagster_options: tuple[str, ...]) -> None:
     """Start the Dagster UI and its daemon on this configuration; further options go to `dagster dev`."""
+    from gateau_dagster.cli.dev import start_ui
 
     start_ui(_load(config_file), list(dagster_options))
 

@@ -4,82 +4,9 @@ import os
 from typing import Any
 
 import fsspec
-from aiobotocore.session import AioSession
-from aiohttp import ClientConnectionError
-from botocore.exceptions import BotoCoreError, ClientError, FlexibleChecksumError, IncompleteReadError
-from botocore.exceptions import ConnectionError as BotoConnectionError
 from fsspec import AbstractFileSystem
-from s3fs.core import S3_RETRYABLE_ERRORS, add_retryable_error, set_custom_error_handler
 
 from gateau_dagster.errors import GateauError
-
-_STATUSES = {408, 429, 500, 502, 503, 504}
-# With status 400: the request was damaged or delayed on its way.
-_CODES = {"BadDigest", "IncompleteBody", "RequestTimeout", "XAmzContentSHA256Mismatch"}
-# Beyond s3fs's own list: refused and broken connections, truncated or damaged bodies.
-_BROKEN: tuple[type[Exception], ...] = (
-    *(BotoConnectionError, ClientConnectionError, ConnectionError),
-    *(IncompleteReadError, FlexibleChecksumError),
-)
-
-
-class GivenUpError(OSError):
-    """A request that used up its tries; its cause is the last failure."""
-
-
-def is_transient(error: BaseException | None) -> bool:
-    """Return whether the answer may differ next time."""
-    if not isinstance(error, ClientError):
-        return isinstance(error, (*S3_RETRYABLE_ERRORS, *_BROKEN))
-    response: Any = error.response
-    status = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
-    return status in _STATUSES or response.get("Error", {}).get("Code") in _CODES
-
-
-def make_patient(s3: Any, tries: int) -> None:
-    """Let a file system try each request, and each reading of a body, `tries` times; reject servers of web pages.
-
-    s3fs repeats the reading of a body as a whole, including its request; a request that has used up its tries ends
-    both.
-    """
-    s3.retries = tries
-    if "_call_s3" in vars(s3):
-        return
-    s3.session = AioSession(**s3.kwargs)  # the session that s3fs would create on connecting
-    s3.session.register("before-parse.s3.*", lambda response_dict, **_: _check_no_page(response_dict, s3))
-    call = s3._call_s3
-
-    async def call_and_give_up(*arguments: Any, **options: Any) -> Any:
-        try:
-            return await call(*arguments, **options)
-        except (OSError, BotoCoreError, *S3_RETRYABLE_ERRORS) as error:
-            if is_transient(error) or is_transient(error.__cause__):
-                raise GivenUpError(str(error)) from error
-            raise
-
-    s3._call_s3 = call_and_give_up
-
-
-def _check_no_page(answer: dict[str, Any], s3: Any) -> None:
-    """Raise GateauError for a web page with status 200: its listing would look like an empty store.
-
-    A stored page has an ETag, like every object.
-    """
-    headers = answer["headers"]
-    is_page = str(headers.get("content-type", "")).lower().startswith(("text/html", "application/xhtml"))
-    if answer["status_code"] == 200 and is_page and "etag" not in headers:
-        client: Any = s3._s3
-        raise GateauError(
-            f"{client.meta.endpoint_url} answers with a web page (HTML), so it is no S3 server: a console, a login "
-            "page or a proxy. Set AWS_ENDPOINT_URL to the address of the S3 API, or NO_PROXY where a proxy is in "
-            "between."
-        )
-
-
-for _kind in _BROKEN:
-    add_retryable_error(_kind)
-set_custom_error_handler(is_transient)
-
 
 S3 = "s3://"
 HUB = "hf://"
@@ -122,7 +49,7 @@ def filesystem(address: str) -> AbstractFileSystem:
                 f"{name} holds a user name or a password. Leave them out: the credentials of S3 come from "
                 "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE."
             )
-    # imports s3fs
+    from gateau_dagster.storage.s3 import make_patient  # imports s3fs
 
     s3 = fsspec.filesystem("s3", use_listings_cache=False, config_kwargs=S3_CLIENT)
     make_patient(s3, S3_TRIES)

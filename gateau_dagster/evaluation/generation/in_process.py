@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
@@ -25,10 +25,6 @@ from gateau_dagster.models.packing import token_ids, vocabulary
 from gateau_dagster.models.positions import learned_positions
 from gateau_dagster.models.probe import ROUNDING
 from gateau_dagster.readable import plural
-
-if TYPE_CHECKING:
-    from gateau_dagster.models.loading import LoadedModel
-
 
 _PROBE = 6  # unit of the probe's prompt lengths, in tokens
 
