@@ -1,4 +1,4 @@
-"""What may import what, how large a file may grow, how fast the code location loads."""
+"""Check the layers of imports, the size of files, and what the code location and the commands load."""
 
 import ast
 import subprocess
@@ -145,35 +145,25 @@ def test_files_and_functions_stay_readable(file: Path) -> None:
             assert lines < MOST_FUNCTION_LINES, f"{node.name} has {lines} lines"
 
 
-def test_the_commands_load_without_dagster_and_s3(tmp_path: Path) -> None:
-    code = "import sys, gateau_dagster.cli.commands\nprint(*sorted({name.split('.')[0] for name in sys.modules}))"
+def loaded_by(code: str, folder: Path) -> set[str]:
+    """Return the top-level packages that are loaded after `code` has run in a process of its own."""
+    code += "\nprint(*sorted({name.split('.')[0] for name, module in sys.modules.items() if module}))"
     done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=tmp_path,
-        env=command_environment(),
-        capture_output=True,
-        text=True,
-        check=True,
+        [sys.executable, "-c", code], cwd=folder, env=command_environment(), capture_output=True, text=True, check=False
     )
-    assert not {*done.stdout.split()} & {"dagster", "s3fs", "aiobotocore", "sklearn", *HEAVY}
+    assert done.returncode == 0, done.stderr
+    return {*done.stdout.split()}
+
+
+def test_the_commands_load_without_dagster_and_s3(tmp_path: Path) -> None:
+    loaded = loaded_by("import sys, gateau_dagster.cli.commands", tmp_path)
+    assert "click" in loaded
+    assert not loaded & {"dagster", "s3fs", "aiobotocore", "sklearn", *HEAVY}
 
 
 def test_the_code_location_loads_without_the_heavy_libraries(tmp_path: Path) -> None:
-    """And without those of the extras, which need not be there."""
-    code = (
-        f"import sys\nsys.modules.update(dict.fromkeys({sorted(OF_EXTRAS)}))\n"
-        "import gateau_dagster.definitions, gateau_dagster.cli\n"
-        "print(*sorted({name.split('.')[0] for name, module in sys.modules.items() if module}))\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=tmp_path,
-        env=command_environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    loaded = set(done.stdout.split())
+    """The libraries of the extras need not be installed."""
+    without = f"import sys\nsys.modules.update(dict.fromkeys({sorted(OF_EXTRAS)}))"
+    loaded = loaded_by(f"{without}\nimport gateau_dagster.definitions, gateau_dagster.cli", tmp_path)
     assert "dagster" in loaded
     assert not loaded & {*HEAVY, *OF_EXTRAS, "matplotlib", "datasets", "accelerate"}

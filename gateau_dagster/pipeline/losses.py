@@ -37,7 +37,7 @@ class DataLoss:
 
 @dataclass(frozen=True, kw_only=True)
 class Truncation:
-    """What a length limit cuts off `samples`: `cut` of them lose `cut_tokens` of their `tokens`.
+    """The truncation of `samples` by a length limit: `cut` of them lose `cut_tokens` of their `tokens`.
 
     limit: the reason.
     intended: whether the configuration limits the model to its own window.

@@ -20,7 +20,6 @@ from gateau_dagster.config.execution import RayConfig
 from gateau_dagster.data.sample import Reject
 from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.generation.asked import AskedTurn, Engine, Note, Outcome, unwatched
-from gateau_dagster.evaluation.generation.in_process import InProcess
 from gateau_dagster.evaluation.generation.prompts import PromptBuilder
 from gateau_dagster.execution.pieces import Piece, PieceResult, finish_shard
 from gateau_dagster.execution.shard_scorer import Report, ShardReport, ShardScorer
@@ -145,6 +144,8 @@ class AnsweringActor(NodeActor):
     """A worker that answers questions. `NodeTask.more` is the template of the prompts."""
 
     def _done(self, piece: AskedPiece) -> list[Outcome]:
+        from gateau_dagster.evaluation.generation.in_process import InProcess  # loads torch
+
         config, loaded = self._task.config, self._model()
         with self._lock:
             self._look = replace(self._look, in_hand=piece.missing)

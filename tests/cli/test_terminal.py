@@ -167,7 +167,7 @@ def test_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest
 
 @pytest.mark.parametrize("as_argument", [False, True])
 def test_log_records(capfd: pytest.CaptureFixture[str], as_argument: bool) -> None:
-    """Of any library, by any handler; a traceback by the one of last resort."""
+    """Escape the records of any library in any handler; the handler of last resort prints a traceback."""
     redact_output()
     text, stream = HOSTILE.replace("\n", ""), io.StringIO()
     log = logging.getLogger("a library")

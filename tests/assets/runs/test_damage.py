@@ -29,7 +29,7 @@ def flip(file: Path, place: Callable[[int], int]) -> None:
 
 
 def looks(state: State, scratch: Path) -> Iterator[Callable[[], object]]:
-    """What reads a store: the status, and the readers of each table, its rejects and each model."""
+    """Yield every reader of a store: the status, and those of each table, its rejects and each model."""
     yield lambda: asset_statuses(state, None)
     for asset in state.pipeline.assets:
         for part in state.pipeline.partitions(asset.key):
@@ -41,7 +41,7 @@ def looks(state: State, scratch: Path) -> Iterator[Callable[[], object]]:
 
 
 def noticed(state: State) -> list[str]:
-    """What they and the plan find wrong; damaged tables are set aside."""
+    """Return the faults that these readers and the plan find, which also sets damaged tables aside."""
     store._known.clear()
     documents._as_written.clear()
     found = [f"plan: {work.asset}" for work in state.plan().work]

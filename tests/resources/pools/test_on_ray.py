@@ -121,7 +121,7 @@ def test_a_killed_actor_costs_its_piece(cluster: RayCluster, tmp_path: Path) -> 
 
 
 def test_an_actor_proves_the_lease_of_its_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By what it is sent: Ray starts it on another machine, with an environment of its own."""
+    """The task carries the lease: Ray starts the actor on another machine, with another environment."""
     state = ingested(tmp_path, samples=6, shards=1, execution={"ray": {"workers": 1, "gpus": 0}})
     [(shard, found)] = works(state).items()
     piece = Piece(shard=shard, works=found, lacking={f"s{number:05d}": frozenset(ASSETS) for number in range(6)})
