@@ -15,7 +15,7 @@ from assets.steps.metadata import first_histogram
 from assets.steps.partitioned_step import Event
 from assets.steps.step_questions import StepQuestions
 from assets.steps.variant_step import VariantStep, variant_events
-from gateau_dagster.evaluation.generation.settings import answer_scorer, template_of
+from gateau_dagster.evaluation.generation.answering import answer_scorer, template_of
 from gateau_dagster.execution.answer_rows import answer_questions
 from gateau_dagster.pipeline.variant_assets import CHECKPOINTS, shared_answers
 from resources.configuration import ConfigurationResource
@@ -23,7 +23,7 @@ from resources.models import ModelsResource
 from resources.pools.registry import chosen_pool
 
 if TYPE_CHECKING:
-    from gateau_dagster.evaluation.generation.asked import Engine
+    from gateau_dagster.evaluation.generation.answering import Engine
 
 
 @makes_asset

@@ -15,11 +15,10 @@ from assets.steps.variant_step import VariantStep, variant_events
 from gateau_dagster import tables
 from gateau_dagster.config.judge import JudgeConfig
 from gateau_dagster.estimate.judging import JudgedBenchmark, token_counter
+from gateau_dagster.evaluation.judged import unreadable
 from gateau_dagster.evaluation.judging.cost import check_affordable, money_of, planned_cost
 from gateau_dagster.evaluation.judging.judge_answers import Judged, judge_answers
-from gateau_dagster.evaluation.judging.judged_scores import unreadable
-from gateau_dagster.evaluation.judging.replies import Replies
-from gateau_dagster.evaluation.judging.request import Judge
+from gateau_dagster.evaluation.judging.replies import Judge, Replies
 from gateau_dagster.execution.shard_tables import rejected_frame
 from gateau_dagster.pipeline.variant_assets import ANSWERS, JUDGMENTS
 from resources.configuration import ConfigurationResource

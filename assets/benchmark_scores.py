@@ -11,9 +11,9 @@ from assets.steps.metadata import amounts_chart
 from assets.steps.partitioned_step import Event
 from assets.steps.step_questions import StepQuestions
 from assets.steps.variant_step import VariantStep, variant_events
+from gateau_dagster.evaluation.benchmark import Measured
 from gateau_dagster.evaluation.grading import graded_answers, thoughts_sentence
 from gateau_dagster.evaluation.page import PageAmount, PageChart
-from gateau_dagster.evaluation.scored import Measured
 from gateau_dagster.execution.shard_tables import rejected_frame
 from gateau_dagster.pipeline.variant_assets import ANSWERS, JUDGMENTS
 from resources.configuration import ConfigurationResource

@@ -14,6 +14,7 @@ from assets.steps.unpartitioned_step import UnpartitionedStep, unpartitioned_ste
 from gateau_dagster.config.judge import JudgeConfig
 from gateau_dagster.estimate.characteristics import rated_samples, shards_cost, wanted_of_shard
 from gateau_dagster.estimate.judging import token_counter
+from gateau_dagster.evaluation.benchmark import Judging
 from gateau_dagster.evaluation.judging.characteristics import (
     BEST,
     WORST,
@@ -26,7 +27,6 @@ from gateau_dagster.evaluation.judging.cost import check_affordable, cost_senten
 from gateau_dagster.evaluation.judging.judge_answers import Judged, judge_answers
 from gateau_dagster.evaluation.judging.replies import Replies
 from gateau_dagster.evaluation.page import PageAmount, PageChart
-from gateau_dagster.evaluation.scored import Judging
 from gateau_dagster.execution.shard_tables import ShardResult, rejected_frame
 from gateau_dagster.methods.judge import SAMPLE_RATINGS
 from gateau_dagster.pipeline.characteristics_asset import rated_characteristics

@@ -17,10 +17,8 @@ from assets.steps.metadata import first_histogram
 from assets.steps.partitioned_step import Event, Finished, shard_events, stale_partitions
 from assets.steps.step import asset_step
 from assets.steps.unpartitioned_step import unpartitioned_step
-from gateau_dagster.evaluation.contamination.asked_texts import AskedTexts
-from gateau_dagster.evaluation.contamination.overlaps import overlaps
-from gateau_dagster.evaluation.contamination.untouched import untouched_rows
-from gateau_dagster.evaluation.statistics.lines import lines_of, reference_of
+from gateau_dagster.evaluation.contamination import AskedTexts, overlaps, untouched_rows
+from gateau_dagster.evaluation.statistics.experiment import lines_of, reference_of
 from gateau_dagster.execution.shard_tables import ShardResult, rejected_frame
 from gateau_dagster.pipeline.contamination_asset import asking_benchmarks
 from gateau_dagster.pipeline.state import State

@@ -12,9 +12,13 @@ from assets.steps.unpartitioned_step import UnpartitionedStep, unpartitioned_ste
 from gateau_dagster.config.variants import CHECKPOINT, Variant
 from gateau_dagster.evaluation.judging.cost import cost_of_judgments
 from gateau_dagster.evaluation.registry import ChosenBenchmark, scored_benchmarks
-from gateau_dagster.evaluation.statistics.experiment import Cost, experiment_rows
-from gateau_dagster.evaluation.statistics.gate import configured_gate
-from gateau_dagster.evaluation.statistics.lines import lines_of, reference_of
+from gateau_dagster.evaluation.statistics.experiment import (
+    Cost,
+    configured_gate,
+    experiment_rows,
+    lines_of,
+    reference_of,
+)
 from gateau_dagster.pipeline.selection_reads import selection_reads
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.pipeline.variant_assets import CHECKPOINTS, JUDGMENTS, SCORES

@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from gateau_dagster.evaluation.contamination.overlaps import FAMILY, SHORT_FAMILY
+from gateau_dagster.evaluation.contamination import FAMILY, SHORT_FAMILY
 from gateau_dagster.pipeline.characteristics_asset import CHARACTERISTICS
 from gateau_dagster.pipeline.contamination_asset import UNTOUCHED_EXPERIMENT, asking_benchmarks
 from gateau_dagster.pipeline.pairwise_assets import PAIRS

@@ -9,12 +9,12 @@ from assets.steps.definition import makes_asset
 from assets.steps.metadata import amounts_chart, name_of
 from assets.steps.unpartitioned_step import UnpartitionedStep, unpartitioned_step
 from gateau_dagster.estimate.judging import JudgedBenchmark, token_counter
+from gateau_dagster.evaluation.benchmark import Judging
 from gateau_dagster.evaluation.judging.cost import check_affordable, cost_sentence, planned_cost
 from gateau_dagster.evaluation.judging.judge_answers import judge_answers
 from gateau_dagster.evaluation.judging.pairwise import Tally, pairwise_table, tallies, wanted_of
 from gateau_dagster.evaluation.judging.replies import Replies
 from gateau_dagster.evaluation.page import PageAmount, PageChart
-from gateau_dagster.evaluation.scored import Judging
 from gateau_dagster.execution.shard_tables import rejected_frame
 from gateau_dagster.pipeline.pairwise_assets import PAIRS
 from gateau_dagster.readable import fixed, percent

@@ -6,7 +6,7 @@ import dagster as dg
 
 from gateau_dagster.config.judge import JudgeConfig
 from gateau_dagster.evaluation.judging.judge_answers import PLACE
-from gateau_dagster.evaluation.judging.request import Judge, JudgeCall, Reply
+from gateau_dagster.evaluation.judging.replies import Judge, JudgeCall, Reply
 from gateau_dagster.evaluation.server_client import Client
 
 _BYTES_OF_A_TOKEN = 3  # 4 in English

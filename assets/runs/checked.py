@@ -10,8 +10,8 @@ from assets.steps.many_partitions import has_many
 from assets.steps.partitions import asset_key
 from gateau_dagster.errors import GateauError, TransientError, gateau_command
 from gateau_dagster.evaluation.document_split import SPLIT
-from gateau_dagster.evaluation.judging.judged_scores import NOTABLE_UNREADABLE, unreadable
-from gateau_dagster.evaluation.statistics.gate import configured_gate
+from gateau_dagster.evaluation.judged import NOTABLE_UNREADABLE, unreadable
+from gateau_dagster.evaluation.statistics.experiment import configured_gate
 from gateau_dagster.pipeline.asset import (
     FINITE_VALUES,
     FULL_COVERAGE,

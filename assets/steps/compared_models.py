@@ -10,7 +10,7 @@ from gateau_dagster.config import ModelConfig
 from gateau_dagster.config.variants import BASE, CHECKPOINT
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.demo.prepare import ensure_demo_pair
-from gateau_dagster.evaluation.materials import Materials
+from gateau_dagster.evaluation.benchmark import Materials
 from gateau_dagster.execution.shard_work import samples_of
 from gateau_dagster.pipeline.loadable import Placed, downloads, fetched_model, loadable_model, placed_model
 from gateau_dagster.pipeline.state import State

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from assets.steps.compared_models import materials
 from assets.steps.variant_step import VariantStep
-from gateau_dagster.evaluation.questions import Question
+from gateau_dagster.evaluation.benchmark import Question
 from gateau_dagster.evaluation.registry import ChosenBenchmark, scored_benchmarks
 from resources.models import ModelsResource
 

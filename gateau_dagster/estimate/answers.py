@@ -15,7 +15,7 @@ import polars as pl
 from gateau_dagster.estimate.amount import Amount
 from gateau_dagster.estimate.estimator import HALF_WIDTH, MOST, SPREAD, Estimator
 from gateau_dagster.estimate.questions import known_questions
-from gateau_dagster.evaluation.questions import Question
+from gateau_dagster.evaluation.benchmark import Question
 from gateau_dagster.evaluation.registry import ChosenBenchmark, scored_benchmarks
 from gateau_dagster.pipeline.plan import Plan
 from gateau_dagster.pipeline.state import State

@@ -15,8 +15,10 @@ from gateau_dagster.config.judge import JudgeConfig
 from gateau_dagster.config.variants import CHECKPOINT
 from gateau_dagster.estimate.characteristics import rating_cost, shards_cost
 from gateau_dagster.estimate.questions import known_questions
-from gateau_dagster.evaluation.generation.settings import answer_scorer
+from gateau_dagster.evaluation.benchmark import Judging, Materials, Question
+from gateau_dagster.evaluation.generation.answering import answer_scorer
 from gateau_dagster.evaluation.grading import graded_answers
+from gateau_dagster.evaluation.judged import needed_judge
 from gateau_dagster.evaluation.judging.cost import BudgetError, CountTokens, PlannedCost, check_affordable, planned_cost
 from gateau_dagster.evaluation.judging.judge_answers import (
     JudgmentRequest,
@@ -25,14 +27,9 @@ from gateau_dagster.evaluation.judging.judge_answers import (
     longest_answers,
     wanted_judgments,
 )
-from gateau_dagster.evaluation.judging.needed import needed_judge
 from gateau_dagster.evaluation.judging.pairwise import Match, matches
-from gateau_dagster.evaluation.judging.replies import Replies
-from gateau_dagster.evaluation.judging.request import JudgeCall
-from gateau_dagster.evaluation.materials import Materials
-from gateau_dagster.evaluation.questions import Question
+from gateau_dagster.evaluation.judging.replies import JudgeCall, Replies
 from gateau_dagster.evaluation.registry import ChosenBenchmark, scored_benchmarks
-from gateau_dagster.evaluation.scored import Judging
 from gateau_dagster.methods.judge import SAMPLE_RATINGS
 from gateau_dagster.models.known_model import known_tokenizer
 from gateau_dagster.pipeline.characteristics_asset import CHARACTERISTICS

@@ -8,8 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from gateau_dagster.evaluation.materials import Materials
-from gateau_dagster.evaluation.questions import Question
+from gateau_dagster.evaluation.benchmark import Materials, Question
 from gateau_dagster.evaluation.registry import ChosenBenchmark, scored_benchmarks
 from gateau_dagster.pipeline.plan import Plan
 from gateau_dagster.pipeline.state import State

@@ -18,6 +18,7 @@ from gateau_dagster.errors import GateauError
 if TYPE_CHECKING:
     from datasketch import LeanMinHash
 
+
 # Raise it when the same samples are split differently.
 CODE_VERSION = "2"
 SPLIT = "document_split"

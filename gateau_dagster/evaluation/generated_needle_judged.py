@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gateau_dagster.errors import GateauError
-from gateau_dagster.evaluation.benchmark import Benchmark
+from gateau_dagster.evaluation.benchmark import Benchmark, JudgeRequest, Judging, Materials, Question, Scored
 from gateau_dagster.evaluation.generated_needle import (
     CURE,
     GeneratedNeedleOptions,
@@ -21,17 +21,20 @@ from gateau_dagster.evaluation.generated_needle import (
     place_of,
     probe_needle,
 )
-from gateau_dagster.evaluation.judging.judged_scores import grade_by_rating
-from gateau_dagster.evaluation.judging.needed import needed_judge
-from gateau_dagster.evaluation.judging.rating import rating
-from gateau_dagster.evaluation.materials import Materials
-from gateau_dagster.evaluation.python_texts import assigned, texts_in
-from gateau_dagster.evaluation.question_files import check_files, files_digest, question_files, template_gaps, yaml_of
-from gateau_dagster.evaluation.questions import Question
-from gateau_dagster.evaluation.scored import JudgeRequest, Judging, Scored
+from gateau_dagster.evaluation.judged import grade_by_rating, needed_judge, rating
+from gateau_dagster.evaluation.question_files import (
+    assigned,
+    check_files,
+    files_digest,
+    question_files,
+    template_gaps,
+    texts_in,
+    yaml_of,
+)
 
 if TYPE_CHECKING:
     from gateau_dagster.config import Config
+
 
 _NAME = "generated_needle_judged"
 _PLACE = place_of(_NAME, "official")

@@ -10,8 +10,7 @@ import polars as pl
 
 from gateau_dagster import tables
 from gateau_dagster.data.sample import Reject
-from gateau_dagster.evaluation.questions import Question
-from gateau_dagster.evaluation.scored import Measured
+from gateau_dagster.evaluation.benchmark import Measured, Question
 from gateau_dagster.readable import plural
 
 # Raise it when the same answers get other values in all benchmarks.

@@ -13,6 +13,7 @@ from gateau_dagster.errors import GateauError
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+
 # A sentence keeps the white space after it, so that joined sentences equal the text. No character is read more than
 # twice, because a table of contents has long runs of points.
 _SENTENCE = re.compile(r".(?:[.!?。！？]++(?!\s)|[^.!?。！？\n]++)*+(?:[.!?。！？]++\s+|\n+|$)", re.DOTALL)

@@ -17,11 +17,9 @@ from gateau_dagster import tables
 from gateau_dagster.config.values import LONGEST
 from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.errors import GateauError
-from gateau_dagster.evaluation.benchmark import Benchmark, Comparison, Outcome
+from gateau_dagster.evaluation.benchmark import MODELS, Benchmark, Comparison, Materials, Measured, Outcome, Scored
 from gateau_dagster.evaluation.document_split import SPLIT, Reserving
-from gateau_dagster.evaluation.materials import MODELS, Materials
 from gateau_dagster.evaluation.page import PageAmount, PageChart, PageColumn, PageFigure, PageSection, PageTable
-from gateau_dagster.evaluation.scored import Measured, Scored
 from gateau_dagster.progress import Progress, silent
 from gateau_dagster.readable import number, percent, plural
 from gateau_dagster.storage.stamp import By

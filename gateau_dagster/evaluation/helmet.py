@@ -22,16 +22,20 @@ from gateau_dagster.config.addresses import InputAddress
 from gateau_dagster.config.base import Section
 from gateau_dagster.data.sources import SourceFile
 from gateau_dagster.errors import GateauError
-from gateau_dagster.evaluation.benchmark import Benchmark
+from gateau_dagster.evaluation.benchmark import Benchmark, Generation, Materials, Measured, Question, Scored
 from gateau_dagster.evaluation.grading import grade_each
-from gateau_dagster.evaluation.materials import Materials
-from gateau_dagster.evaluation.metrics.ranking import ndcg, ranked_ids
-from gateau_dagster.evaluation.metrics.word_overlap import normalised_words
-from gateau_dagster.evaluation.python_texts import assigned, texts_in
-from gateau_dagster.evaluation.question_files import check_files, files_digest, question_files, rows_of, yaml_of
-from gateau_dagster.evaluation.question_tokens import check_lengths, lengths_within
-from gateau_dagster.evaluation.questions import Generation, Question
-from gateau_dagster.evaluation.scored import Measured, Scored
+from gateau_dagster.evaluation.metrics import ndcg, normalised_words, ranked_ids
+from gateau_dagster.evaluation.question_files import (
+    assigned,
+    check_files,
+    check_lengths,
+    files_digest,
+    lengths_within,
+    question_files,
+    rows_of,
+    texts_in,
+    yaml_of,
+)
 
 if TYPE_CHECKING:
     from gateau_dagster.config import Config

@@ -15,8 +15,7 @@ from gateau_dagster.config.base import Section
 from gateau_dagster.data.sample import Reject
 from gateau_dagster.data.text_corpus import CorpusText, TextFields, read_texts
 from gateau_dagster.errors import GateauError, ShortOfMemoryError, UnscorableSampleError
-from gateau_dagster.evaluation.question_files import check_files, files_digest, question_files
-from gateau_dagster.evaluation.question_tokens import base_tokenizer
+from gateau_dagster.evaluation.question_files import base_tokenizer, check_files, files_digest, question_files
 from gateau_dagster.models.positions import learned_positions
 from gateau_dagster.scoring.response_perplexity import mean_nll_and_perplexity
 from gateau_dagster.scoring.sample_stream import rejected
@@ -25,8 +24,9 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
     from gateau_dagster.config import Config
-    from gateau_dagster.evaluation.materials import Materials
+    from gateau_dagster.evaluation.benchmark import Materials
     from gateau_dagster.models.loading import LoadedModel
+
 
 _Found = TypeVar("_Found")
 

@@ -4,17 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Literal
 
+import polars as pl
 from pydantic import Field, field_validator
 
 from gateau_dagster.config.addresses import InputAddress, InputAddresses
 from gateau_dagster.config.base import Section
 from gateau_dagster.data.sources import SourceFile, location
 from gateau_dagster.errors import GateauError
-from gateau_dagster.evaluation.metrics.exact import class_share, line_similarity, number_share, passage_share
-from gateau_dagster.evaluation.metrics.rouge_l import chinese_rouge_l, rouge_l
-from gateau_dagster.evaluation.metrics.word_overlap import chinese_f1, word_f1
+from gateau_dagster.evaluation.benchmark import Benchmark, Generation, Materials, Measured, Question, Scored
+from gateau_dagster.evaluation.grading import grade_each
+from gateau_dagster.evaluation.metrics import (
+    chinese_f1,
+    chinese_rouge_l,
+    class_share,
+    line_similarity,
+    number_share,
+    passage_share,
+    rouge_l,
+    word_f1,
+)
 from gateau_dagster.evaluation.question_files import (
     check_files,
     files_digest,
@@ -23,20 +35,10 @@ from gateau_dagster.evaluation.question_files import (
     rows_of,
     template_gaps,
 )
-from gateau_dagster.evaluation.questions import Generation, Question
 
 if TYPE_CHECKING:
     from gateau_dagster.config import Config
-from functools import partial
-from importlib.util import find_spec
-from typing import TYPE_CHECKING
 
-import polars as pl
-
-from gateau_dagster.evaluation.benchmark import Benchmark
-from gateau_dagster.evaluation.grading import grade_each
-from gateau_dagster.evaluation.materials import Materials
-from gateau_dagster.evaluation.scored import Measured, Scored
 
 # Takes answer and right answer, and the classes for the sets that have them.
 Metric = Callable[[str, str], float] | Callable[[str, str, Sequence[str]], float]

@@ -14,14 +14,17 @@ from pydantic import Field
 
 from gateau_dagster.config.addresses import InputAddress
 from gateau_dagster.config.base import Section
-from gateau_dagster.evaluation.benchmark import Benchmark
-from gateau_dagster.evaluation.judging.judged_scores import grade_by_rating
-from gateau_dagster.evaluation.judging.official_files import OfficialFiles, OfficialRow, by_id
-from gateau_dagster.evaluation.judging.rating import rating
-from gateau_dagster.evaluation.materials import Materials
+from gateau_dagster.evaluation.benchmark import (
+    Benchmark,
+    Generation,
+    JudgeRequest,
+    Judging,
+    Materials,
+    Question,
+    Scored,
+)
+from gateau_dagster.evaluation.judged import OfficialFiles, OfficialRow, by_id, grade_by_rating, rating
 from gateau_dagster.evaluation.question_files import template_gaps
-from gateau_dagster.evaluation.questions import Generation, Question
-from gateau_dagster.evaluation.scored import JudgeRequest, Judging, Scored
 
 SYSTEM = "You're a good assistant at evaluating the quality of texts."
 LOWEST, HIGHEST = 1, 10

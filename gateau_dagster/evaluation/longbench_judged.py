@@ -16,10 +16,8 @@ from pydantic import Field
 
 from gateau_dagster.config.addresses import InputAddress
 from gateau_dagster.errors import GateauError
-from gateau_dagster.evaluation.benchmark import Benchmark
-from gateau_dagster.evaluation.judging.judged_scores import mean_scores
-from gateau_dagster.evaluation.judging.needed import needed_judge
-from gateau_dagster.evaluation.judging.rating import rating
+from gateau_dagster.evaluation.benchmark import Benchmark, JudgeRequest, Judging, Materials, Measured, Question, Scored
+from gateau_dagster.evaluation.judged import mean_scores, needed_judge, rating
 from gateau_dagster.evaluation.longbench import (
     SUITES,
     LongBenchOptions,
@@ -29,13 +27,11 @@ from gateau_dagster.evaluation.longbench import (
     length_of,
     read_questions,
 )
-from gateau_dagster.evaluation.materials import Materials
 from gateau_dagster.evaluation.question_files import check_files, files_digest, question_files, template_gaps, text_of
-from gateau_dagster.evaluation.questions import Question
-from gateau_dagster.evaluation.scored import JudgeRequest, Judging, Measured, Scored
 
 if TYPE_CHECKING:
     from gateau_dagster.config import Config
+
 
 _NAME = "longbench_judged"
 SYSTEM = "You're a good assistant at evaluating the quality of texts."

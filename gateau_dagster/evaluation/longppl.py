@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 from gateau_dagster.config.values import LONGEST
 from gateau_dagster.data.sample import Reject
 from gateau_dagster.errors import UnscorableSampleError
-from gateau_dagster.evaluation.benchmark import Benchmark
+from gateau_dagster.evaluation.benchmark import MODELS, Benchmark, Materials, Measured, Scored
 from gateau_dagster.evaluation.grading import measured
 from gateau_dagster.evaluation.long_texts import (
     LongText,
@@ -28,13 +28,12 @@ from gateau_dagster.evaluation.long_texts import (
     token_ids,
     token_nlls,
 )
-from gateau_dagster.evaluation.materials import MODELS, Materials
-from gateau_dagster.evaluation.scored import Measured, Scored
 from gateau_dagster.scoring.key_tokens import GAIN, LEAST, Nlls, key_tokens
 
 if TYPE_CHECKING:
     from gateau_dagster.config import Config
     from gateau_dagster.models.loading import LoadedModel
+
 
 TEXTS = "evaluation.longppl.texts"
 

@@ -12,14 +12,26 @@ from pydantic import Field
 
 from gateau_dagster.config.addresses import InputAddress
 from gateau_dagster.config.base import Section
-from gateau_dagster.evaluation.benchmark import Benchmark
-from gateau_dagster.evaluation.judging.judged_scores import grade_by_rating, turn_scores
-from gateau_dagster.evaluation.judging.official_files import OfficialFiles, OfficialRow, by_id
-from gateau_dagster.evaluation.judging.rating import rating, verdict
-from gateau_dagster.evaluation.materials import Materials
+from gateau_dagster.evaluation.benchmark import (
+    Benchmark,
+    Generation,
+    JudgeRequest,
+    Judging,
+    Materials,
+    Pairing,
+    Question,
+    Scored,
+)
+from gateau_dagster.evaluation.judged import (
+    OfficialFiles,
+    OfficialRow,
+    by_id,
+    grade_by_rating,
+    rating,
+    turn_scores,
+    verdict,
+)
 from gateau_dagster.evaluation.question_files import template_gaps
-from gateau_dagster.evaluation.questions import Generation, Question
-from gateau_dagster.evaluation.scored import JudgeRequest, Judging, Pairing, Scored
 
 _EXACT = ("extraction", "math", "coding", "reasoning")
 TEMPERATURES = {"writing": 0.7, "roleplay": 0.7, **dict.fromkeys(_EXACT, 0.0), "stem": 0.1, "humanities": 0.1}

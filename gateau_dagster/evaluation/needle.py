@@ -19,11 +19,9 @@ from gateau_dagster.config.base import Section
 from gateau_dagster.config.values import LONGEST
 from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.errors import GateauError, ShortOfMemoryError, UnscorableSampleError
-from gateau_dagster.evaluation.benchmark import Benchmark, Comparison, Outcome
+from gateau_dagster.evaluation.benchmark import MODELS, Benchmark, Comparison, Materials, Measured, Outcome, Scored
 from gateau_dagster.evaluation.haystack import Haystack, build_haystack, insert_needle
-from gateau_dagster.evaluation.materials import MODELS, Materials
 from gateau_dagster.evaluation.page import PageAmount, PageChart, PageColumn, PageFigure, PageSection, PageTable
-from gateau_dagster.evaluation.scored import Measured, Scored
 from gateau_dagster.progress import Progress, silent
 from gateau_dagster.readable import percent, plural
 from gateau_dagster.storage.stamp import By

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import string
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import yaml
@@ -12,10 +13,14 @@ import yaml
 from gateau_dagster.data.readers import read_plain_text, read_records
 from gateau_dagster.data.sources import FILE_DIGESTS, Problem, SourceFile, content_signature, location, resolve_files
 from gateau_dagster.errors import GateauError, TransientError
+from gateau_dagster.evaluation.benchmark import Materials
 from gateau_dagster.storage.remote import is_remote
 
 if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
     from gateau_dagster.config import Config
+
 
 Addresses = str | Sequence[str]
 
@@ -112,3 +117,67 @@ def json_of(file: SourceFile, place: str) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise GateauError(f"{place}: {location(file, 0)} is no JSON object. Get the file again")
     return found
+
+
+def assigned(file: SourceFile, name: str, place: str, *, inside: str | None = None) -> list[Any]:
+    """Return the literal values assigned to `name`, in order: anywhere in the file, or `inside` a function.
+
+    Raises GateauError for a file that is not Python, or has none.
+    """
+    found = []
+    tree = _tree(file, place) if inside is None else _function(file, inside, place)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and any(isinstance(to, ast.Name) and to.id == name for to in node.targets):
+            try:
+                found.append((node.lineno, ast.literal_eval(node.value)))
+            except ValueError:  # not a literal
+                continue
+    if not found:
+        raise GateauError(f"{place}: {file.label} assigns nothing to {name}: it is not the published file")
+    return [value for _, value in sorted(found, key=lambda each: each[0])]
+
+
+def texts_in(file: SourceFile, function: str, place: str) -> list[str]:
+    """Return the string literals of a function or method, in order. Raises GateauError where it is missing."""
+    node = _function(file, function, place)
+    inside = [each for each in ast.walk(node) if isinstance(each, ast.Constant) and isinstance(each.value, str)]
+    return [str(each.value) for each in sorted(inside, key=lambda each: (each.lineno, each.col_offset))]
+
+
+def _function(file: SourceFile, name: str, place: str) -> ast.AST:
+    for node in ast.walk(_tree(file, place)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == name:
+            return node
+    raise GateauError(f"{place}: {file.label} has no function {name}: it is not the published file")
+
+
+def _tree(file: SourceFile, place: str) -> ast.Module:
+    text = text_of(file, place)
+    try:
+        return ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:  # the last two: nested too deeply
+        reason = error.msg if isinstance(error, SyntaxError) else str(error) or "nested too deep"
+        raise GateauError(f"{place}: {file.label} is no Python file ({reason}). Get it again") from error
+
+
+def base_tokenizer(materials: Materials) -> PreTrainedTokenizerBase:
+    """Return the base model's tokenizer, without loading its weights where the model is on this machine."""
+    from gateau_dagster.models.known_model import known_tokenizer
+
+    found = known_tokenizer(materials.config, materials.config.training.model)
+    return found if found is not None else materials.model("base").tokenizer
+
+
+def lengths_within(lengths: Iterable[int], longest: int) -> list[int]:
+    """Return the lengths up to `longest`, each once, in order."""
+    return sorted({length for length in lengths if length <= longest})
+
+
+def check_lengths(place: str, lengths: Iterable[int], longest: int, *, given: bool) -> None:
+    """Raise GateauError where every length is above `longest`, or where any is and the lengths were `given`."""
+    above = sorted({length for length in lengths if length > longest})
+    if above and (given or not lengths_within(lengths, longest)):
+        raise GateauError(
+            f"{place}: {', '.join(map(str, above))} tokens are more than the {longest} that scoring.max_length leaves "
+            "for a question: give shorter ones, or raise it"
+        )

@@ -13,17 +13,16 @@ from pydantic import create_model
 from gateau_dagster import evaluation
 from gateau_dagster.config.base import Section, validated
 from gateau_dagster.config.evaluation import EvaluationConfig
-from gateau_dagster.evaluation.benchmark import Benchmark, Comparison, Outcome
+from gateau_dagster.evaluation.benchmark import Benchmark, Comparison, Materials, Outcome, Scored
 from gateau_dagster.evaluation.document_split import Reserving
-from gateau_dagster.evaluation.materials import Materials
 from gateau_dagster.evaluation.page import PageSection
-from gateau_dagster.evaluation.scored import Scored
 from gateau_dagster.models.chat_rendering import rendering_settings
 from gateau_dagster.registry import registered
 from gateau_dagster.storage.stamp import By
 
 if TYPE_CHECKING:
     from gateau_dagster.config import Config
+
 
 FAMILY = "evaluation"
 

@@ -24,23 +24,22 @@ from gateau_dagster.config.addresses import InputAddress, InputAddresses
 from gateau_dagster.config.base import Section
 from gateau_dagster.config.values import LONGEST, MOST_SEEDS
 from gateau_dagster.errors import GateauError
-from gateau_dagster.evaluation.benchmark import Benchmark
+from gateau_dagster.evaluation.benchmark import Benchmark, Generation, Materials, Measured, Question, Scored
 from gateau_dagster.evaluation.grading import grade_each
 from gateau_dagster.evaluation.haystack import sentences_of
-from gateau_dagster.evaluation.materials import Materials
-from gateau_dagster.evaluation.metrics.exact import share_contained
-from gateau_dagster.evaluation.python_texts import assigned
+from gateau_dagster.evaluation.metrics import share_contained
 from gateau_dagster.evaluation.question_files import (
+    assigned,
+    base_tokenizer,
     check_files,
+    check_lengths,
     files_digest,
+    lengths_within,
     question_files,
     rows_of,
     text_of,
     yaml_of,
 )
-from gateau_dagster.evaluation.question_tokens import base_tokenizer, check_lengths, lengths_within
-from gateau_dagster.evaluation.questions import Generation, Question
-from gateau_dagster.evaluation.scored import Measured, Scored
 from gateau_dagster.readable import nearest_name
 
 if TYPE_CHECKING:

@@ -24,6 +24,7 @@ from gateau_dagster.readable import plural
 if TYPE_CHECKING:
     from httpx2 import AsyncClient, Response
 
+
 MOST_BYTES = 16 << 20
 """Most bytes of a reply that are read: far more than any answer has."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 8.0

@@ -17,17 +17,16 @@ from gateau_dagster.config.base import Section
 from gateau_dagster.config.values import AnyPath
 from gateau_dagster.data.folder_copy import folder_copy
 from gateau_dagster.errors import GateauError, TransientError
-from gateau_dagster.evaluation.benchmark import Benchmark
+from gateau_dagster.evaluation.benchmark import Benchmark, Materials, Measured, Scored
 from gateau_dagster.evaluation.grading import measured
-from gateau_dagster.evaluation.materials import Materials
 from gateau_dagster.evaluation.question_files import files_digest
-from gateau_dagster.evaluation.scored import Measured, Scored
 from gateau_dagster.storage.content import folder_content, tree_digests
 from gateau_dagster.storage.remote import is_remote
 
 if TYPE_CHECKING:
     from gateau_dagster.config import Config
     from gateau_dagster.models.loading import LoadedModel
+
 
 DATA, INCLUDE = "evaluation.short_tasks.data", "evaluation.short_tasks.include"
 

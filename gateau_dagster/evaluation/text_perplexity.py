@@ -13,7 +13,7 @@ from pydantic import Field
 from gateau_dagster.config.values import LONGEST
 from gateau_dagster.data.sample import Reject
 from gateau_dagster.errors import UnscorableSampleError
-from gateau_dagster.evaluation.benchmark import Benchmark
+from gateau_dagster.evaluation.benchmark import Benchmark, Materials, Measured, Scored
 from gateau_dagster.evaluation.grading import measured
 from gateau_dagster.evaluation.long_texts import (
     LongTextsOptions,
@@ -27,13 +27,12 @@ from gateau_dagster.evaluation.long_texts import (
     token_ids,
     token_nlls,
 )
-from gateau_dagster.evaluation.materials import Materials
-from gateau_dagster.evaluation.scored import Measured, Scored
 from gateau_dagster.models.positions import learned_positions
 
 if TYPE_CHECKING:
     from gateau_dagster.config import Config
     from gateau_dagster.models.loading import LoadedModel
+
 
 TEXTS = "evaluation.text_perplexity.texts"
 

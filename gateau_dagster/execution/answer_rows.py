@@ -6,9 +6,8 @@ from contextlib import suppress
 import polars as pl
 
 from gateau_dagster import tables
-from gateau_dagster.evaluation.generation.answering import AnsweringResult, Row, answer_all
-from gateau_dagster.evaluation.generation.asked import Engine
-from gateau_dagster.evaluation.questions import Question
+from gateau_dagster.evaluation.benchmark import Question
+from gateau_dagster.evaluation.generation.answering import AnsweringResult, Engine, Row, answer_all
 from gateau_dagster.execution.row_checkpoints import RowCheckpoints, rows_frame
 from gateau_dagster.execution.shard_tables import rejected_frame
 from gateau_dagster.progress import TimedProgress

@@ -5,9 +5,14 @@ from functools import partial
 from typing import Any
 
 from gateau_dagster.config import Config
-from gateau_dagster.evaluation.contamination.overlaps import CODE_VERSION, FAMILY, OVERLAPS, SHORT_FAMILY
-from gateau_dagster.evaluation.contamination.touched import CODE_VERSION as TOUCHED_CODE_VERSION
-from gateau_dagster.evaluation.contamination.untouched import UNTOUCHED
+from gateau_dagster.evaluation.contamination import (
+    CODE_VERSION,
+    FAMILY,
+    OVERLAPS,
+    SHORT_FAMILY,
+    TOUCHED_CODE_VERSION,
+    UNTOUCHED,
+)
 from gateau_dagster.evaluation.registry import ChosenBenchmark, scored_benchmarks
 from gateau_dagster.evaluation.statistics.experiment import CODE_VERSION as EXPERIMENT_CODE_VERSION
 from gateau_dagster.pipeline.asset import FINITE_VALUES, SHARD, Asset, Observed

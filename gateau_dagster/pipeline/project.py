@@ -24,7 +24,7 @@ from gateau_dagster.demo.configuration import embedded_demo
 from gateau_dagster.demo.prepare import is_demo_store
 from gateau_dagster.errors import DEMO, DEMO_FOLDER, ENVIRONMENT_VARIABLE, MissingUpstreamError, demo_name, demo_place
 from gateau_dagster.evaluation.registry import check_benchmarks
-from gateau_dagster.evaluation.statistics.lines import check_experiment
+from gateau_dagster.evaluation.statistics.experiment import check_experiment
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.pipeline.variant_assets import CHECKPOINTS, TRAINED
 from gateau_dagster.pipeline.variant_configs import check_variants

@@ -7,15 +7,14 @@ from typing import Any
 from gateau_dagster import tables
 from gateau_dagster.config import Config
 from gateau_dagster.config.variants import BASE, CHECKPOINT, Variant
-from gateau_dagster.evaluation.generation.settings import CODE_VERSION as GENERATION_CODE_VERSION
-from gateau_dagster.evaluation.generation.settings import generation_settings, server_means
+from gateau_dagster.evaluation.generation.answering import CODE_VERSION as GENERATION_CODE_VERSION
+from gateau_dagster.evaluation.generation.answering import generation_settings, server_means
 from gateau_dagster.evaluation.grading import CODE_VERSION as GRADING_CODE_VERSION
 from gateau_dagster.evaluation.grading import grading_settings
+from gateau_dagster.evaluation.judged import CODE_VERSION as RATING_CODE_VERSION
 from gateau_dagster.evaluation.judging.judge_answers import means
-from gateau_dagster.evaluation.judging.rating import CODE_VERSION as RATING_CODE_VERSION
 from gateau_dagster.evaluation.registry import ChosenBenchmark, scored_benchmarks
-from gateau_dagster.evaluation.statistics.experiment import CODE_VERSION
-from gateau_dagster.evaluation.statistics.lines import reference_of
+from gateau_dagster.evaluation.statistics.experiment import CODE_VERSION, reference_of
 from gateau_dagster.pipeline.asset import (
     FINITE_VALUES,
     GATE,

@@ -13,9 +13,7 @@ import polars as pl
 
 from gateau_dagster.evaluation.registry import ChosenBenchmark
 from gateau_dagster.evaluation.statistics.compare import Interval, Outcomes, Standing, compare, outcomes
-from gateau_dagster.evaluation.statistics.experiment import AnsweredQuestions, answered
-from gateau_dagster.evaluation.statistics.gate import GateResult
-from gateau_dagster.evaluation.statistics.lines import Line
+from gateau_dagster.evaluation.statistics.experiment import AnsweredQuestions, GateResult, Line, answered
 from gateau_dagster.readable import fixed
 from gateau_dagster.report.effort import duration
 

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from gateau_dagster.evaluation.page import PageAmount, PageChart
 from gateau_dagster.evaluation.statistics.compare import Standing
-from gateau_dagster.evaluation.statistics.gate import GateResult
+from gateau_dagster.evaluation.statistics.experiment import GateResult
 from gateau_dagster.readable import number, percent, plural
 from gateau_dagster.report.effort import duration, quantity
 from gateau_dagster.report.experiment import (

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from gateau_dagster.evaluation.contamination.touched import touched
+from gateau_dagster.evaluation.contamination import touched
 from gateau_dagster.evaluation.judging.characteristics import BEST, HIGHEST, LOWEST, WORST, mean_ratings
 from gateau_dagster.evaluation.judging.pairwise import tallies
 from gateau_dagster.evaluation.page import PageColumn, PageFigure, PageSection, PageTable

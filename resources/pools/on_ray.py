@@ -19,7 +19,7 @@ from gateau_dagster.config import Config
 from gateau_dagster.config.execution import RayConfig
 from gateau_dagster.data.sample import Reject
 from gateau_dagster.errors import GateauError
-from gateau_dagster.evaluation.generation.asked import AskedTurn, Engine, Note, Outcome, unwatched
+from gateau_dagster.evaluation.generation.answering import AskedTurn, Engine, Note, Outcome, unwatched
 from gateau_dagster.evaluation.generation.prompts import PromptBuilder
 from gateau_dagster.execution.pieces import Piece, PieceResult, finish_shard
 from gateau_dagster.execution.shard_scorer import Report, ShardReport, ShardScorer

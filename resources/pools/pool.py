@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from gateau_dagster.config import Config, ModelConfig
-from gateau_dagster.evaluation.generation.asked import Engine
+from gateau_dagster.evaluation.generation.answering import Engine
 from gateau_dagster.execution.shard_scorer import Report
 from gateau_dagster.execution.shard_tables import ShardResult, TableWork
 from gateau_dagster.pipeline.loadable import Placed

@@ -13,7 +13,7 @@ import yaml
 from assets.benchmark_scores import benchmark_scores
 from assets.steps.partitions import asset_key, partition_definitions
 from gateau_dagster.config import ModelConfig
-from gateau_dagster.evaluation.generation.asked import Answer, AskedTurn
+from gateau_dagster.evaluation.generation.answering import Answer, AskedTurn
 from gateau_dagster.evaluation.generation.in_process import InProcess
 from gateau_dagster.evaluation.generation.prompts import PromptBuilder
 from gateau_dagster.evaluation.registry import scored_benchmarks

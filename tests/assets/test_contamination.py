@@ -11,7 +11,7 @@ from assets.contamination import untouched_experiment
 from assets.steps import definition
 from gateau_dagster import tables
 from gateau_dagster.data.sample import shard_of
-from gateau_dagster.evaluation.contamination.overlaps import OVERLAPS
+from gateau_dagster.evaluation.contamination import OVERLAPS
 from gateau_dagster.storage import Stamp
 from tests.assets.harness import Pipeline, key_of, pipeline_on, value_of
 from tests.assets.steps.test_partitioned_step import execute, in_range

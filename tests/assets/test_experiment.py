@@ -15,9 +15,8 @@ from gateau_dagster import evaluation, tables
 from gateau_dagster.config.base import Section
 from gateau_dagster.data.sample import Reject
 from gateau_dagster.evaluation import mt_bench
-from gateau_dagster.evaluation.benchmark import Benchmark
+from gateau_dagster.evaluation.benchmark import Benchmark, Judging, Scored
 from gateau_dagster.evaluation.registry import ChosenBenchmark, all_benchmarks
-from gateau_dagster.evaluation.scored import Judging, Scored
 from gateau_dagster.evaluation.statistics.experiment import Cost
 from gateau_dagster.execution.shard_tables import rejected_frame
 from gateau_dagster.pipeline.asset import GATE
@@ -31,7 +30,7 @@ from tests.project import change_config, make_project
 
 EXAM = """
 from gateau_dagster.evaluation.benchmark import Benchmark
-from gateau_dagster.evaluation.scored import Scored
+from gateau_dagster.evaluation.benchmark import Scored
 
 BENCHMARK = Benchmark(name="exam", title="An exam", description="Of a test.", scored=Scored(unit="%", measure=print))
 """

@@ -11,8 +11,7 @@ from gateau_dagster.estimate.characteristics import rated_samples
 from gateau_dagster.estimate.judging import planned_judging
 from gateau_dagster.estimate.servers import check_servers
 from gateau_dagster.evaluation.judging.cost import BudgetError
-from gateau_dagster.evaluation.judging.replies import Replies
-from gateau_dagster.evaluation.judging.request import Reply
+from gateau_dagster.evaluation.judging.replies import Replies, Reply
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.storage import Stamp

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from gateau_dagster.evaluation.materials import Materials
+from gateau_dagster.evaluation.benchmark import Materials
 from gateau_dagster.evaluation.mt_bench import MtBenchOptions
 
 from .builders import configured

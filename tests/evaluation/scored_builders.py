@@ -9,8 +9,7 @@ import polars as pl
 
 from gateau_dagster import tables
 from gateau_dagster.config import Config
-from gateau_dagster.evaluation.materials import Materials
-from gateau_dagster.evaluation.questions import Question
+from gateau_dagster.evaluation.benchmark import Materials, Question
 from gateau_dagster.evaluation.registry import ChosenBenchmark, scored_benchmarks
 from gateau_dagster.models.loading import LoadedModel
 

@@ -13,7 +13,7 @@ from assets.steps.partitions import asset_key
 from gateau_dagster import evaluation
 from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError
-from gateau_dagster.evaluation.materials import Materials
+from gateau_dagster.evaluation.benchmark import Materials
 from gateau_dagster.evaluation.registry import ChosenBenchmark, all_benchmarks, chosen_benchmarks, with_benchmarks
 from gateau_dagster.pipeline.asset import FINITE_VALUES, Observed
 from gateau_dagster.pipeline.pipeline import pipeline_of

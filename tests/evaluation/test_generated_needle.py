@@ -9,8 +9,8 @@ import pytest
 
 from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation import generated_needle
-from gateau_dagster.evaluation.materials import Materials
-from gateau_dagster.evaluation.needle_texts import RESERVED, NeedleText, RunningText, holds, running_text
+from gateau_dagster.evaluation.benchmark import Materials
+from gateau_dagster.evaluation.generated_needle import RESERVED, NeedleText, RunningText, holds, running_text
 from gateau_dagster.evaluation.registry import scored_benchmarks
 
 from . import official

@@ -8,9 +8,9 @@ import pytest
 
 from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError
+from gateau_dagster.evaluation.benchmark import Question
 from gateau_dagster.evaluation.generated_needle import GeneratedNeedleOptions
 from gateau_dagster.evaluation.generated_needle_judged import BENCHMARK, judge_texts, requests_of
-from gateau_dagster.evaluation.questions import Question
 from gateau_dagster.evaluation.registry import scored_benchmarks
 
 from . import official

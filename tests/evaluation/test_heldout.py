@@ -13,6 +13,7 @@ from gateau_dagster import tables
 from gateau_dagster.config import ScoringConfig
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.errors import GateauError
+from gateau_dagster.evaluation.benchmark import Materials
 from gateau_dagster.evaluation.heldout import (
     BENCHMARK,
     HELDOUT,
@@ -26,7 +27,6 @@ from gateau_dagster.evaluation.heldout import (
     heldout_perplexity,
     heldout_table,
 )
-from gateau_dagster.evaluation.materials import Materials
 from gateau_dagster.evaluation.registry import chosen_benchmarks
 from gateau_dagster.progress import Progress, silent
 

@@ -17,9 +17,9 @@ from transformers import AutoModelForCausalLM
 from gateau_dagster import tables
 from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation import longppl
+from gateau_dagster.evaluation.benchmark import Measured
 from gateau_dagster.evaluation.longppl import key_tokens, short_context_nlls
 from gateau_dagster.evaluation.registry import scored_benchmarks
-from gateau_dagster.evaluation.scored import Measured
 from gateau_dagster.models import packing
 from gateau_dagster.models.loading import LoadedModel
 from gateau_dagster.pipeline.model_checks import check_known_models

@@ -10,9 +10,9 @@ import pytest
 
 from gateau_dagster import tables
 from gateau_dagster.errors import GateauError
+from gateau_dagster.evaluation.benchmark import Question
 from gateau_dagster.evaluation.longbench import LENGTHS, PROMPTS
 from gateau_dagster.evaluation.longbench_judged import BENCHMARK, SYSTEM
-from gateau_dagster.evaluation.questions import Question
 from gateau_dagster.evaluation.registry import ChosenBenchmark, scored_benchmarks
 
 from . import official

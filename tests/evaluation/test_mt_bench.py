@@ -9,6 +9,7 @@ import pytest
 
 from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError
+from gateau_dagster.evaluation.benchmark import Question
 from gateau_dagster.evaluation.mt_bench import (
     BENCHMARK,
     MtBenchOptions,
@@ -16,7 +17,6 @@ from gateau_dagster.evaluation.mt_bench import (
     questions_of,
     requests_of,
 )
-from gateau_dagster.evaluation.questions import Question
 from gateau_dagster.evaluation.registry import chosen_benchmarks
 
 from . import official

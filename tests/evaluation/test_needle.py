@@ -11,9 +11,8 @@ import torch
 
 from gateau_dagster import tables
 from gateau_dagster.errors import GateauError
-from gateau_dagster.evaluation.benchmark import Outcome
+from gateau_dagster.evaluation.benchmark import Materials, Outcome
 from gateau_dagster.evaluation.haystack import build_haystack
-from gateau_dagster.evaluation.materials import Materials
 from gateau_dagster.evaluation.needle import (
     BENCHMARK,
     NEEDLE,

@@ -9,14 +9,15 @@ import pytest
 
 from gateau_dagster.data.sources import SourceFile, resolve_files
 from gateau_dagster.errors import GateauError
-from gateau_dagster.evaluation.python_texts import assigned, texts_in
 from gateau_dagster.evaluation.question_files import (
+    assigned,
     check_files,
     files_digest,
     json_of,
     question_files,
     rows_of,
     text_of,
+    texts_in,
     yaml_of,
 )
 

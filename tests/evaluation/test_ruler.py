@@ -10,7 +10,7 @@ import pytest
 
 from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation import ruler
-from gateau_dagster.evaluation.questions import Question
+from gateau_dagster.evaluation.benchmark import Question
 from gateau_dagster.evaluation.registry import scored_benchmarks
 from gateau_dagster.evaluation.ruler import IN_ESSAYS, OFFLINE, largest
 

@@ -9,7 +9,7 @@ import pytest
 
 from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation import ruler
-from gateau_dagster.evaluation.questions import Question
+from gateau_dagster.evaluation.benchmark import Question
 
 from . import official
 from .ruler_files import published_sample, write_documents, write_ruler

@@ -11,7 +11,7 @@ from gateau_dagster.config.evaluation import EngineConfig
 from gateau_dagster.config.judge import ServerConfig
 from gateau_dagster.data.sample import Reject
 from gateau_dagster.errors import GateauError, TransientError, redact_output
-from gateau_dagster.evaluation.generation.asked import AskedTurn
+from gateau_dagster.evaluation.generation.answering import AskedTurn
 from gateau_dagster.evaluation.generation.server import Server
 from gateau_dagster.evaluation.judging.judge_answers import answers_by_question, judge_answers, wanted_judgments
 from gateau_dagster.evaluation.judging.replies import Replies

@@ -8,9 +8,8 @@ import polars as pl
 import pytest
 
 from gateau_dagster import tables
-from gateau_dagster.evaluation.generation.answering import AnsweringResult
-from gateau_dagster.evaluation.generation.asked import AskedTurn
-from gateau_dagster.evaluation.questions import Question
+from gateau_dagster.evaluation.benchmark import Question
+from gateau_dagster.evaluation.generation.answering import AnsweringResult, AskedTurn
 from gateau_dagster.execution.answer_rows import answer_questions
 from gateau_dagster.storage import Stamp, Store
 from tests.evaluation.generation.asking import Noting, question

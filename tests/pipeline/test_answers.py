@@ -74,5 +74,5 @@ def test_where_a_server_is_and_how_it_is_asked_changes_none(name: str, value: An
 
 def test_other_code_answers_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = versions(asking(tmp_path))
-    raise_version(monkeypatch, "gateau_dagster.evaluation.generation.settings.CODE_VERSION")
+    raise_version(monkeypatch, "gateau_dagster.evaluation.generation.answering.CODE_VERSION")
     assert stale(before, versions(asking(tmp_path))) == {*BOTH, "experiment", "untouched_experiment", *REPORT}

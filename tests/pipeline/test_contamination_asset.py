@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from gateau_dagster.config import Config
+from gateau_dagster.evaluation.benchmark import Judging
 from gateau_dagster.evaluation.registry import all_benchmarks
-from gateau_dagster.evaluation.scored import Judging
 from gateau_dagster.pipeline.contamination_asset import asking_benchmarks
 from gateau_dagster.pipeline.pipeline import pipeline_of
 from tests.evaluation.asking import QUIZ, quiz
@@ -69,9 +69,9 @@ def test_settings_and_code_that_change_the_questions_count(
     register(monkeypatch)
     assert stale(before, versions(asking(tmp_path))) & BOTH == set()
     with monkeypatch.context() as raised:
-        raise_version(raised, "gateau_dagster.evaluation.contamination.touched.CODE_VERSION")
+        raise_version(raised, "gateau_dagster.evaluation.contamination.CODE_VERSION")
         assert stale(before, versions(asking(tmp_path))) == {"untouched_experiment", "report"}
-    raise_version(monkeypatch, "gateau_dagster.evaluation.contamination.overlaps.CODE_VERSION")
+    raise_version(monkeypatch, "gateau_dagster.evaluation.contamination.CODE_VERSION")
     assert stale(before, versions(asking(tmp_path))) == {*BOTH, "untouched_experiment", "report"}
 
 

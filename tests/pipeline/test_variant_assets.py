@@ -9,9 +9,8 @@ import polars as pl
 import pytest
 
 from gateau_dagster.config import Config
-from gateau_dagster.evaluation.benchmark import Benchmark
+from gateau_dagster.evaluation.benchmark import Benchmark, Judging, Measured, Scored
 from gateau_dagster.evaluation.registry import all_benchmarks, scored_benchmarks
-from gateau_dagster.evaluation.scored import Judging, Measured, Scored
 from gateau_dagster.pipeline.asset import VARIANT
 from gateau_dagster.pipeline.node import Node
 from gateau_dagster.pipeline.pipeline import partition_sets, pipeline_of

@@ -5,8 +5,7 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
-from gateau_dagster.evaluation.statistics.gate import GateResult
-from gateau_dagster.evaluation.statistics.lines import Line
+from gateau_dagster.evaluation.statistics.experiment import GateResult, Line
 from gateau_dagster.report.experiment import ExperimentInputs, TableCell, cost_cell, shown, signed
 from gateau_dagster.report.experiment_section import (
     amounts,

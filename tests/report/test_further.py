@@ -5,8 +5,7 @@ import polars as pl
 import pytest
 
 from gateau_dagster import tables
-from gateau_dagster.evaluation.contamination.overlaps import OVERLAPS
-from gateau_dagster.evaluation.contamination.untouched import UNTOUCHED
+from gateau_dagster.evaluation.contamination import OVERLAPS, UNTOUCHED
 from gateau_dagster.evaluation.judging.characteristics import CHARACTERISTICS
 from gateau_dagster.evaluation.judging.pairwise import PAIRWISE
 from gateau_dagster.report.build import _environment

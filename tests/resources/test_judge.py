@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 
 from gateau_dagster.errors import GateauError, TransientError
+from gateau_dagster.evaluation.judged import unreadable
 from gateau_dagster.evaluation.judging.cost import BudgetError
 from gateau_dagster.evaluation.judging.judge_answers import Judged, answers_by_question, judge_answers, wanted_judgments
-from gateau_dagster.evaluation.judging.judged_scores import unreadable
-from gateau_dagster.evaluation.judging.replies import Replies
-from gateau_dagster.evaluation.judging.request import JudgeCall
+from gateau_dagster.evaluation.judging.replies import JudgeCall, Replies
 from gateau_dagster.evaluation.server_client import UnansweredError, UnusableServerError
 from gateau_dagster.execution.shard_tables import rejected_frame
 from gateau_dagster.storage.files import Files

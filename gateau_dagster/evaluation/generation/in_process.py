@@ -16,9 +16,9 @@ from transformers import GenerationConfig, LogitsProcessor, PreTrainedModel, Pre
 
 from gateau_dagster.data.sample import Reject
 from gateau_dagster.errors import UnscorableSampleError
-from gateau_dagster.evaluation.generation.asked import Answer, AskedTurn, Note, Outcome, unwatched
+from gateau_dagster.evaluation.benchmark import Generation
+from gateau_dagster.evaluation.generation.answering import Answer, AskedTurn, Note, Outcome, unwatched
 from gateau_dagster.evaluation.generation.prompts import PromptBuilder, Shown, turn_endings
-from gateau_dagster.evaluation.questions import Generation
 from gateau_dagster.models.loading import LoadedModel
 from gateau_dagster.models.memory import is_out_of_memory
 from gateau_dagster.models.packing import token_ids, vocabulary

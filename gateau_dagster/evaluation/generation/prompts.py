@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from gateau_dagster.errors import UnscorableSampleError
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from gateau_dagster.config.evaluation import PROMPT
-from gateau_dagster.evaluation.generation.asked import AskedTurn
-from gateau_dagster.evaluation.questions import Question
+from gateau_dagster.errors import UnscorableSampleError
+from gateau_dagster.evaluation.benchmark import Question
+from gateau_dagster.evaluation.generation.answering import AskedTurn
 from gateau_dagster.models.prompt import answer_ends, by_chat_template, divided, encode
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 
 def cut_middle(tokenizer: PreTrainedTokenizerBase, text: str, limit: int) -> tuple[str, int]:

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from gateau_dagster.config.evaluation import VARIANT, EngineConfig
 from gateau_dagster.data.sample import Reject
 from gateau_dagster.errors import UnscorableSampleError
-from gateau_dagster.evaluation.generation.asked import Answer, AskedTurn, Note, Outcome, unwatched
+from gateau_dagster.evaluation.generation.answering import Answer, AskedTurn, Note, Outcome, unwatched
 from gateau_dagster.evaluation.generation.prompts import PromptBuilder, Shown, messages, rendered
 from gateau_dagster.evaluation.server_client import Client, Patience, UnansweredError
 from gateau_dagster.readable import plural
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
+
 
 _PLACE = "evaluation.engine"
 _SECONDS_BETWEEN_NOTES = 1.0

@@ -15,11 +15,10 @@ import polars as pl
 
 from gateau_dagster.config.judge import CHARACTERISTIC_NAMES, JudgeConfig
 from gateau_dagster.data.sample import Reject, Sample
+from gateau_dagster.evaluation.judged import quoted, rating
 from gateau_dagster.evaluation.judging.judge_answers import Judged, JudgmentRequest
-from gateau_dagster.evaluation.judging.rating import quoted, rating
-from gateau_dagster.evaluation.judging.request import JudgeCall
-from gateau_dagster.evaluation.statistics.errors import VarianceSource
-from gateau_dagster.evaluation.statistics.intervals import TAIL, half_width
+from gateau_dagster.evaluation.judging.replies import JudgeCall
+from gateau_dagster.evaluation.statistics.compare import TAIL, VarianceSource, half_width
 from gateau_dagster.tables import Column, schema
 
 CODE_VERSION = "3"

@@ -10,8 +10,7 @@ import polars as pl
 
 from gateau_dagster.config.judge import JudgeConfig
 from gateau_dagster.errors import GateauError
-from gateau_dagster.evaluation.judging.replies import Replies, Usage
-from gateau_dagster.evaluation.judging.request import JudgeCall
+from gateau_dagster.evaluation.judging.replies import JudgeCall, Replies, Usage
 from gateau_dagster.readable import plural
 
 _MILLION = 1_000_000

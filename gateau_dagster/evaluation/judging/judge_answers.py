@@ -15,11 +15,9 @@ from gateau_dagster import tables
 from gateau_dagster.config.judge import JudgeConfig
 from gateau_dagster.data.sample import Reject
 from gateau_dagster.errors import redacted
+from gateau_dagster.evaluation.benchmark import Judging, Question
 from gateau_dagster.evaluation.judging.cost import Account, cost_sentence
-from gateau_dagster.evaluation.judging.replies import Replies, Usage
-from gateau_dagster.evaluation.judging.request import Judge, JudgeCall, Reply
-from gateau_dagster.evaluation.questions import Question
-from gateau_dagster.evaluation.scored import Judging
+from gateau_dagster.evaluation.judging.replies import Judge, JudgeCall, Replies, Reply, Usage
 from gateau_dagster.evaluation.server_client import Patience, UnansweredError, cut
 from gateau_dagster.progress import Progress, silent
 from gateau_dagster.storage.stamp import fingerprint

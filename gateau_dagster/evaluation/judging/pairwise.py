@@ -9,10 +9,9 @@ from typing import Any
 import polars as pl
 
 from gateau_dagster.config.judge import JudgeConfig
+from gateau_dagster.evaluation.benchmark import JudgeRequest, Pairing, Question
 from gateau_dagster.evaluation.judging.judge_answers import JudgmentRequest
-from gateau_dagster.evaluation.judging.request import JudgeCall
-from gateau_dagster.evaluation.questions import Question
-from gateau_dagster.evaluation.scored import JudgeRequest, Pairing
+from gateau_dagster.evaluation.judging.replies import JudgeCall
 from gateau_dagster.tables import Column, schema
 
 PAIRWISE = (

@@ -3,14 +3,222 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gateau_dagster.evaluation.statistics.bootstrap import DRAWS, resampled
-from gateau_dagster.evaluation.statistics.errors import VarianceSource, question_spread, seed_spread
-from gateau_dagster.evaluation.statistics.intervals import holm, interval, p_value
-from gateau_dagster.evaluation.statistics.total import Matrix, Total, Vector
+Vector: TypeAlias = NDArray[np.float64]
+Matrix: TypeAlias = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Total:
+    """The total T(x) = Σ_q weights_q x_q over Q questions.
+
+    weights: float64 [Q]; they sum to 1. strata: indices of the questions in each stratum; each question is in one of
+    them. No stratum has a single question where Q is above 1.
+    """
+
+    weights: Vector
+    strata: tuple[NDArray[np.intp], ...]
+
+    def of(self, values: Matrix) -> Vector:
+        """Return T of each row: [..., Q] to [...]."""
+        return values @ self.weights
+
+
+def total_of(groups: Sequence[str], *, by_group: bool) -> Total:
+    """Return the mean of the groups' means, with one stratum per group; or the mean of all questions.
+
+    Groups of a single question, such as the cells of a grid, do not show the variance by themselves. Together they are
+    one stratum, which makes intervals too wide rather than too narrow.
+    """
+    names, place, sizes = np.unique(np.asarray(groups, dtype=np.str_), return_inverse=True, return_counts=True)
+    count = len(place)
+    if not by_group:
+        return Total(weights=np.full(count, 1 / count), strata=(np.arange(count),))
+    stratum = _without_single_ones(sizes)[place]
+    strata = tuple(np.flatnonzero(stratum == each) for each in np.unique(stratum))
+    return Total(weights=1 / (len(names) * sizes[place]), strata=strata)
+
+
+def _without_single_ones(sizes: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Return the stratum of each group: its own, or a common one of all groups with one question.
+
+    If there is only one such group, it joins the smallest other one.
+    """
+    stratum, single = np.arange(len(sizes)), np.flatnonzero(sizes == 1)
+    if len(single) == 1 and len(sizes) > 1:
+        others = np.where(sizes == 1, sizes.max() + 1, sizes)
+        stratum[single] = others.argmin()
+    else:
+        stratum[single] = len(sizes)
+    return stratum
+
+
+# Agresti and Coull add two questions of each outcome. This code adds at least two of the other outcome.
+_UNSEEN_QUESTIONS = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class VarianceSource:
+    """One source of variation of estimates: variances and degrees of freedom, float64 [rows] each.
+
+    NaN and 0 where they are unknown.
+    """
+
+    variance: Vector
+    freedom: Vector
+
+
+def question_spread(values: Matrix, total: Total, *, span: float | None = None) -> VarianceSource:
+    """Return the spread of totals of values [rows, Q] over other questions of the same kind.
+
+    span: difference between right and wrong, where an answer can only be one of them. Few questions hardly show a rare
+    outcome, so the variance is at least that of two more questions with the other outcome.
+    """
+    rows = len(values)
+    variance, squares, free = np.zeros(rows), np.zeros(rows), 0
+    for places in total.strata:
+        weights, count = total.weights[places], len(places)
+        if count < 2:
+            return VarianceSource(variance=np.full(rows, np.nan), freedom=np.zeros(rows))
+        mean = (values[:, places] @ weights) / weights.sum()
+        part = count / (count - 1) * (((values[:, places] - mean[:, None]) * weights) ** 2).sum(axis=1)
+        variance, squares, free = variance + part, squares + part**2 / (count - 1), free + count - 1
+    with np.errstate(divide="ignore", invalid="ignore"):
+        freedom = np.where(squares > 0, variance**2 / squares, free)
+    if span is not None:
+        variance = np.maximum(variance, _UNSEEN_QUESTIONS * span**2 * (total.weights**2).mean())
+    return VarianceSource(variance=variance, freedom=freedom)
+
+
+def seed_spread(trained: Sequence[Matrix], total: Total) -> VarianceSource | None:
+    """Return the spread of a total between trainings that differ only in their seed; one row for all models.
+
+    trained: values [seeds, Q] of each model. The models' variances are pooled, because two or three seeds give a poor
+    estimate. The part due to chance in single questions is subtracted, because the question spread contains it. None
+    where no model was trained with two seeds.
+    """
+    several = [values for values in trained if len(values) > 1]
+    freedom = sum(len(values) - 1 for values in several)
+    if not freedom:
+        return None
+    squares = sum(_beyond_questions(values, total) for values in several)
+    return VarianceSource(variance=np.array([max(0.0, squares / freedom)]), freedom=np.array([float(freedom)]))
+
+
+def _beyond_questions(values: Matrix, total: Total) -> float:
+    """Return the sum of squares of the seeds' totals, less the part due to chance in single questions."""
+    apart = values - values.mean(axis=0)  # [seeds, Q]
+    between = float((total.of(apart) ** 2).sum())
+    return between - float(question_spread(apart, total).variance.sum())
+
+
+TAIL = 0.025
+"""Probability beyond either end of an interval."""
+_LEAST_P = 1e-12
+_HALVINGS = 25  # of the interval of log p, down to about a millionth
+
+
+def interval(estimate: Vector, draws: Matrix, parts: Sequence[VarianceSource]) -> tuple[Vector, Vector]:
+    """Return lower and upper ends [rows]; NaN where the spread is unknown.
+
+    The bootstrap's percentiles, in its own standard deviations, give the reach to either side. The standard errors give
+    the length (`half_width`). draws: totals [draws, rows].
+    """
+    low, high = np.quantile(draws, (TAIL, 1 - TAIL), axis=0) - estimate
+    deviation, normal = draws.std(axis=0), _student(np.inf, TAIL)
+    flat = deviation <= 1e-12 * np.maximum(1.0, np.abs(estimate))  # every draw is the same
+    width = half_width(parts, TAIL) / normal
+    with np.errstate(divide="ignore", invalid="ignore"):
+        sides = [np.where(flat, sign * normal, side / deviation) for sign, side in ((-1, low), (1, high))]
+    return estimate + width * sides[0], estimate + width * sides[1]
+
+
+def half_width(parts: Sequence[VarianceSource], tail: Vector | float) -> Vector:
+    """Return the half-width of intervals that exclude `tail` on either side, for several independent spreads.
+
+    Student's t of each part, by its own degrees of freedom, is added in squares. Where a part comes from only two
+    seeds, a common t by Welch and Satterthwaite covers the truth too rarely.
+    """
+    found = [np.where(part.variance == 0, 0.0, part.variance * _student(part.freedom, tail) ** 2) for part in parts]
+    return np.sqrt(sum(found, np.zeros_like(parts[0].variance)))
+
+
+def p_value(difference: Vector, parts: Sequence[VarianceSource]) -> Vector:
+    """Return the least p [rows] whose interval around the difference, excluding p / 2 on either side, excludes 0.
+
+    1 where there is no difference or its spread is unknown.
+    """
+    known = [part for part in parts if (part.variance != 0).any()]
+    if len(known) < 2:
+        return _one_part(difference, known[0] if known else parts[0])
+    low, high = np.full(len(difference), np.log(_LEAST_P)), np.zeros(len(difference))
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        apart = np.abs(difference) > half_width(known, np.exp(middle) / 2)
+        low, high = np.where(apart, low, middle), np.where(apart, middle, high)
+    return np.exp(high)
+
+
+def _one_part(difference: Vector, part: VarianceSource) -> Vector:
+    """Compute `p_value` for one spread in closed form."""
+    from scipy.special import stdtr  # slow to import
+
+    with np.errstate(divide="ignore", invalid="ignore"):
+        t = np.where(difference == 0, 0.0, np.abs(difference) / np.sqrt(part.variance))
+        p = np.where(np.isinf(t), 0.0, 2 * stdtr(part.freedom, -t))
+    return np.where(np.isnan(p), 1.0, p)
+
+
+def holm(p: Vector) -> Vector:
+    """Return the p-values [n] corrected for n comparisons by Holm's step-down procedure."""
+    order = np.argsort(p, kind="stable")
+    stepped = np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1))
+    found = np.empty_like(p, dtype=np.float64)
+    found[order] = np.minimum(1.0, stepped)
+    return found
+
+
+def _student(freedom: Vector | float, tail: Vector | float) -> Vector:
+    """Return the Student's t that is exceeded with probability `tail`; NaN without a degree of freedom."""
+    from scipy.special import stdtrit  # slow to import
+
+    return np.where(np.asarray(freedom) > 0, -stdtrit(np.clip(freedom, 1e-3, 1e9), tail), np.nan)
+
+
+DRAWS = 10_000
+_CELLS = 2_000_000  # most counts that are held at once
+
+
+def resampled(values: Matrix, total: Total, *, draws: int = DRAWS, seed: int = 0) -> Matrix:
+    """Return totals [draws, rows] of values [rows, Q] over questions resampled within each stratum.
+
+    The difference of two rows is that of their columns, because both have the same questions in each draw. The variance
+    of a resample of n from n questions is too small by (n - 1) / n. Deviations are therefore multiplied by the root of
+    n / (n - 1).
+    """
+    rng = np.random.default_rng(seed)
+    found = np.zeros((draws, len(values)))
+    for places in total.strata:
+        weights, count = total.weights[places], len(places)
+        weighted = (values[:, places] * weights).T  # [n, rows]
+        whole, stretch = weighted.sum(axis=0), np.sqrt(count / max(1, count - 1))
+        step = max(1, _CELLS // count)
+        for start in range(0, draws, step):
+            counts = _counts(rng, min(step, draws - start), count)
+            mean = weights.sum() * (counts @ weighted) / (counts @ weights)[:, None]
+            found[start : start + len(counts)] += whole + stretch * (mean - whole)
+    return found
+
+
+def _counts(rng: np.random.Generator, draws: int, count: int) -> NDArray[np.float64]:
+    """Return how often each of `count` questions is drawn, [draws, count]; each row sums to `count`."""
+    drawn = rng.integers(count, size=(draws, count)) + count * np.arange(draws)[:, None]
+    return np.bincount(drawn.ravel(), minlength=draws * count).reshape(draws, count).astype(np.float64)
+
 
 TOLD_APART = 0.04
 """Largest corrected p of a significant difference; it is below the promised 5 % to allow for estimated quantities."""

@@ -1,20 +1,82 @@
 """Compute the table `experiment` from the values of every variant's questions: one row per model and benchmark."""
 
-from collections.abc import Mapping, Sequence
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from statistics import fmean
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import polars as pl
 
 from gateau_dagster import tables
+from gateau_dagster.config.variants import BASE, CHECKPOINT
 from gateau_dagster.errors import GateauError
-from gateau_dagster.evaluation.registry import ChosenBenchmark
-from gateau_dagster.evaluation.statistics.bootstrap import DRAWS
-from gateau_dagster.evaluation.statistics.compare import Interval, Model, Standing, compare
-from gateau_dagster.evaluation.statistics.lines import Line
-from gateau_dagster.evaluation.statistics.total import Total, total_of
+from gateau_dagster.evaluation.registry import ChosenBenchmark, scored_benchmarks
+from gateau_dagster.evaluation.statistics.compare import DRAWS, Interval, Model, Standing, Total, compare, total_of
+from gateau_dagster.readable import fixed, nearest_name, percentage
+
+if TYPE_CHECKING:
+    from gateau_dagster.config import Config
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """A model of the experiment, with one row of the table under each benchmark.
+
+    variants: names of its variants, which differ only in their seed. trained: whether another seed would have given
+    another model. series: the preset or method that selected its samples, the same for any number of them; empty
+    without a selection.
+    """
+
+    name: str
+    variants: tuple[str, ...]
+    trained: bool = True
+    series: str = ""
+
+
+def lines_of(config: Config) -> list[Line]:
+    """Return the rows, in order of the variants; a variant without others of its kind has its own name."""
+    cells: dict[str, list] = {}
+    for variant in config.variant_set.values():
+        cells.setdefault(variant.cell, []).append(variant)
+    return [
+        Line(
+            name=cell if len(variants) > 1 else variants[0].name,
+            variants=tuple(variant.name for variant in variants),
+            trained=variants[0].trained or variants[0].kind == CHECKPOINT,
+            series=(variants[0].preset or variants[0].method or "") if variants[0].kind == "selected" else "",
+        )
+        for cell, variants in cells.items()
+    ]
+
+
+def reference_of(config: Config) -> str:
+    """Return the row that others are compared with: that of `evaluation.reference`, or the model before training."""
+    return row_of(config, config.evaluation.reference or BASE)
+
+
+def row_of(config: Config, name: str) -> str:
+    """Return the row of a name, which is a row's or a variant's; the name itself where there is none."""
+    return next((line.name for line in lines_of(config) if name == line.name or name in line.variants), name)
+
+
+def check_experiment(config: Config) -> None:
+    """Raise GateauError for a reference that is no variant, and for a gate whose variant or benchmark is unknown."""
+    known, gate = [line.name for line in lines_of(config)], config.evaluation.gate
+    named = {"reference": config.evaluation.reference, "gate.variant": None if gate is None else gate.variant}
+    for place, name in named.items():
+        if name is not None and row_of(config, name) not in known:
+            raise GateauError(f"evaluation.{place}: no variant {name}; {nearest_name(name, known)}")
+    scored = list(scored_benchmarks(config))
+    if gate is not None and gate.benchmark not in scored:
+        raise GateauError(
+            f"evaluation.gate.benchmark: {gate.benchmark} is not among the benchmarks that run and give a value to "
+            f"each question: {', '.join(scored) or 'none'}. Name one of these, or add it to evaluation.benchmarks."
+        )
+
 
 CODE_VERSION = "4"
 
@@ -50,7 +112,7 @@ class AnsweredQuestions:
         """Return the definition of the models' total."""
         return total_of(self.questions["group"].to_list(), by_group=by_group)
 
-    def part(self, places: Sequence[int]) -> "AnsweredQuestions":
+    def part(self, places: Sequence[int]) -> AnsweredQuestions:
         """Return some of the questions, by index."""
         models = [
             Model(name=model.name, values=model.values[:, places], trained=model.trained) for model in self.models
@@ -162,3 +224,111 @@ def _named(prefix: str, interval: Interval | None) -> dict[str, float | None]:
     names = (prefix or "value", *(f"{prefix}_{end}".lstrip("_") for end in ("low", "high")))
     ends = (None, None, None) if interval is None else (interval.value, interval.low, interval.high)
     return dict(zip(names, ends, strict=True))
+
+
+Verdict = Literal["passed", "not excluded", "lost"]
+_WORST: tuple[Verdict, ...] = ("lost", "not excluded", "passed")
+
+
+@dataclass(frozen=True, kw_only=True)
+class GateResult:
+    """The worst verdict of the models, and a sentence on each of them."""
+
+    verdict: Verdict
+    sentences: Sequence[str]
+
+
+def gate(
+    experiment: pl.DataFrame,
+    *,
+    benchmark: str,
+    margin: float,
+    variant: str | None = None,
+    higher: bool = True,
+    unit: str = "",
+    expected: Collection[str] = (),
+) -> GateResult:
+    """Return whether one model, or each with a difference to the reference, has lost more than `margin` of the unit.
+
+    Lost: the whole interval of the loss is above the margin. Not excluded: part of it is, or the interval or the value
+    is unknown.
+
+    Args:
+        experiment: tables.EXPERIMENT.
+        expected: models that should have a row, beside the reference.
+
+    Raises:
+        GateauError: the table has no such row.
+    """
+    rows = experiment.filter(benchmark=benchmark)
+    compared = rows.filter(pl.col("difference").is_not_null())
+    wanted = compared if variant is None else compared.filter(variant=variant)
+    measured = {*rows["variant"]}
+    unmeasured = [name for name in expected if name not in measured and variant in (None, name)]
+    if wanted.is_empty() and not (unmeasured and measured):
+        raise GateauError(_no_row(rows, benchmark, variant))
+    found = [_judged(row, margin, higher, unit) for row in wanted.iter_rows(named=True)]
+    found += [_unmeasured(name, benchmark) for name in unmeasured]
+    verdicts = {verdict for verdict, _ in found}
+    worst: Verdict = next(each for each in _WORST if each in verdicts)
+    return GateResult(verdict=worst, sentences=[sentence for _, sentence in found])
+
+
+def configured_gate(config: Config, experiment: pl.DataFrame) -> GateResult | None:
+    """Return the result of `evaluation.gate` on tables.EXPERIMENT; None without a gate. Raises as `gate` does."""
+    settings = config.evaluation.gate
+    if settings is None:
+        return None
+    scored = scored_benchmarks(config)[settings.benchmark].scored
+    return gate(
+        experiment,
+        benchmark=settings.benchmark,
+        margin=settings.margin,
+        variant=None if settings.variant is None else row_of(config, settings.variant),
+        higher=scored.higher,
+        unit=scored.unit,
+        expected=[line.name for line in lines_of(config) if line.name != reference_of(config)],
+    )
+
+
+def _judged(row: dict, margin: float, higher: bool, unit: str) -> tuple[Verdict, str]:
+    name, loss = row["variant"], -row["difference"] if higher else row["difference"]
+    digits = _digits(margin)
+    change = f"{'loses' if loss > 0 else 'gains'} {_shown(abs(loss), unit, digits)} on {row['benchmark']}"
+    if row["difference_low"] is None:
+        return "not excluded", f"{name} {change}; its questions do not say how sure that is."
+    ends = (row["difference_low"], row["difference_high"])
+    least, most = (-ends[1], -ends[0]) if higher else ends
+    sure = f"95 % interval of the loss: {_shown(least, unit, digits)} to {_shown(most, unit, digits)}"
+    limit = f"a loss above {_shown(margin, unit, digits)}"
+    if least > margin:
+        return "lost", f"{name} {change} ({sure}): {limit} is sure."
+    if most > margin:
+        return "not excluded", f"{name} {change} ({sure}): {limit} is not excluded."
+    return "passed", f"{name} {change} ({sure}): {limit} is excluded."
+
+
+def _unmeasured(name: str, benchmark: str) -> tuple[Verdict, str]:
+    said = (
+        f"{name} has no value by {benchmark}: no loss is excluded. The rejected tables of scores/{benchmark} say why."
+    )
+    return "not excluded", said
+
+
+def _digits(margin: float) -> int:
+    """Return the decimals of figures shown with a margin: three, or enough for three digits of it."""
+    return 3 if margin >= 0.1 or margin <= 0 else 2 - math.floor(math.log10(margin))
+
+
+def _shown(value: float, unit: str, digits: int) -> str:
+    return f"{percentage(value / 100)}" if unit == "%" else f"{fixed(value, digits)} {unit}".rstrip()
+
+
+def _no_row(rows: pl.DataFrame, benchmark: str, variant: str | None) -> str:
+    names = ", ".join(rows["variant"].to_list()) or "none"
+    if variant is None:
+        return (
+            f"evaluation.gate.benchmark: no variant is set against the reference by {benchmark}. It has values of: "
+            f"{names}. Name one of these as evaluation.reference."
+        )
+    return f"evaluation.gate.variant: {variant} is not set against the reference by {benchmark}, which has: {names}."

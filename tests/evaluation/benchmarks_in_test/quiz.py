@@ -7,10 +7,7 @@ from pydantic import Field
 
 from gateau_dagster import tables
 from gateau_dagster.config.base import Section
-from gateau_dagster.evaluation.benchmark import Benchmark
-from gateau_dagster.evaluation.materials import Materials
-from gateau_dagster.evaluation.questions import Generation, Question
-from gateau_dagster.evaluation.scored import Measured, Scored
+from gateau_dagster.evaluation.benchmark import Benchmark, Generation, Materials, Measured, Question, Scored
 
 
 class QuizOptions(Section):

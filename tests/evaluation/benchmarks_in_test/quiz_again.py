@@ -1,7 +1,6 @@
 """A benchmark for tests: the quiz's questions, worth something else."""
 
-from gateau_dagster.evaluation.benchmark import Benchmark
-from gateau_dagster.evaluation.scored import Scored
+from gateau_dagster.evaluation.benchmark import Benchmark, Scored
 from tests.evaluation.benchmarks_in_test.quiz import QuizOptions, grade, questions
 
 BENCHMARK = Benchmark(

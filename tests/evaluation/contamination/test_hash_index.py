@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from gateau_dagster.evaluation.contamination.hash_index import HashIndex
+from gateau_dagster.evaluation.contamination import HashIndex
 
 
 @pytest.mark.parametrize("spread", [1, 1 << 40, 1 << 57], ids=["all in one place", "in some", "in all"])

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 import polars as pl
 import pytest
 
-from gateau_dagster.evaluation.contamination.asked_texts import NEAR, PROMPT_QUESTIONS, AskedTexts
-from gateau_dagster.evaluation.contamination.overlaps import OVERLAPS, overlaps
-from gateau_dagster.evaluation.questions import Generation, Question
+from gateau_dagster.evaluation.benchmark import Generation, Question
+from gateau_dagster.evaluation.contamination import NEAR, OVERLAPS, PROMPT_QUESTIONS, AskedTexts, overlaps
 from gateau_dagster.tables import schema
 from tests.evaluation.contamination.slow import drawn_words as words
 from tests.evaluation.contamination.slow import slow_ngrams, slow_questions_ngrams

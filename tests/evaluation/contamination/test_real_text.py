@@ -10,10 +10,8 @@ from typing import Any
 
 import pytest
 
-from gateau_dagster.evaluation.contamination.asked_texts import AskedTexts
-from gateau_dagster.evaluation.contamination.overlaps import overlaps
-from gateau_dagster.evaluation.contamination.touched import touched
-from gateau_dagster.evaluation.questions import Generation, Question
+from gateau_dagster.evaluation.benchmark import Generation, Question
+from gateau_dagster.evaluation.contamination import AskedTexts, overlaps, touched
 
 FOLDER = os.environ.get("GATEAU_EXAMPLE_DATA")
 """Holds `long_instructions.jsonl.gz` and `natural_questions.jsonl.gz`."""

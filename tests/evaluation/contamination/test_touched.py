@@ -4,9 +4,7 @@ import polars as pl
 import pytest
 
 from gateau_dagster import tables
-from gateau_dagster.evaluation.contamination.asked_texts import NEAR
-from gateau_dagster.evaluation.contamination.overlaps import OVERLAPS
-from gateau_dagster.evaluation.contamination.touched import touched, without_touched
+from gateau_dagster.evaluation.contamination import NEAR, OVERLAPS, touched, without_touched
 
 SCORES = pl.DataFrame(
     [(f"q{number}", "a", float(number)) for number in (5, 3, 1, 2, 4)],

@@ -4,10 +4,8 @@ import polars as pl
 import pytest
 
 from gateau_dagster import tables
-from gateau_dagster.evaluation.contamination.overlaps import OVERLAPS
-from gateau_dagster.evaluation.contamination.untouched import UNTOUCHED, untouched_rows
-from gateau_dagster.evaluation.statistics.experiment import Cost, experiment_rows
-from gateau_dagster.evaluation.statistics.lines import Line
+from gateau_dagster.evaluation.contamination import OVERLAPS, UNTOUCHED, untouched_rows
+from gateau_dagster.evaluation.statistics.experiment import Cost, Line, experiment_rows
 from tests.evaluation.statistics.builders import chosen, scores
 
 LINES = [Line(name="base", variants=("base",), trained=False), Line(name="full", variants=("full",))]

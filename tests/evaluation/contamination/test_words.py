@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateau_dagster.data.near_duplicates import sketch
-from gateau_dagster.evaluation.contamination.words import SHINGLE_WORDS, ngrams, shingles, words
+from gateau_dagster.evaluation.contamination import SHINGLE_WORDS, ngrams, shingles, words
 from tests.evaluation.contamination.slow import drawn_words, slow_ngrams, slow_words
 
 TEXTS = st.text(st.sampled_from("abIß1 éﬁ\u0301\n\t-'’.,_漢字かカー日々ที่한글½\u00a0 "), max_size=60)

@@ -5,9 +5,9 @@ from functools import cache
 from typing import Any
 
 from gateau_dagster.data.sample import Reject
-from gateau_dagster.evaluation.generation.asked import Answer, AskedTurn, Note, Outcome, unwatched
+from gateau_dagster.evaluation.benchmark import Generation, Question
+from gateau_dagster.evaluation.generation.answering import Answer, AskedTurn, Note, Outcome, unwatched
 from gateau_dagster.evaluation.generation.prompts import PromptBuilder
-from gateau_dagster.evaluation.questions import Generation, Question
 from gateau_dagster.models.loading import LoadedModel
 from tests.tiny_models import loaded_model, text, tokenizer
 

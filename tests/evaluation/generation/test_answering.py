@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from gateau_dagster.evaluation.benchmark import Question
 from gateau_dagster.evaluation.generation import answering
 from gateau_dagster.evaluation.generation.answering import AnsweringResult, Row, answer_all
-from gateau_dagster.evaluation.questions import Question
 from tests.evaluation.generation.asking import Noting, question
 
 TWO = question("two", "a", "b")

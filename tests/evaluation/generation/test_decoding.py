@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import pytest
 import torch
 
+from gateau_dagster.evaluation.benchmark import Generation
 from gateau_dagster.evaluation.generation.in_process import Decoded, GenerationRequest, decode, pads_left
-from gateau_dagster.evaluation.questions import Generation
 from tests.evaluation.generation.asking import tiny
 from tests.tiny_models import text, tokenizer
 

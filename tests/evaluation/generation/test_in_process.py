@@ -7,7 +7,7 @@ import torch
 
 from gateau_dagster.data.sample import Reject
 from gateau_dagster.evaluation.generation import in_process
-from gateau_dagster.evaluation.generation.asked import Answer, AskedTurn, Outcome
+from gateau_dagster.evaluation.generation.answering import Answer, AskedTurn, Outcome
 from gateau_dagster.evaluation.generation.in_process import InProcess
 from gateau_dagster.models.positions import learned_positions
 from tests.evaluation.generation.asking import prompts, question, ragged, tiny

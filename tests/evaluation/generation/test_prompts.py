@@ -8,7 +8,7 @@ from tokenizers.processors import TemplateProcessing
 from transformers import PreTrainedTokenizerFast
 
 from gateau_dagster.errors import GateauError
-from gateau_dagster.evaluation.generation.asked import AskedTurn
+from gateau_dagster.evaluation.generation.answering import AskedTurn
 from gateau_dagster.evaluation.generation.prompts import PromptBuilder, cut_middle, turn_endings
 from gateau_dagster.training.encode import conversation_pieces
 from tests.evaluation.generation.asking import prompts, question

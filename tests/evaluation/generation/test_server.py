@@ -11,7 +11,7 @@ from gateau_dagster.config.evaluation import EngineConfig
 from gateau_dagster.data.sample import Reject
 from gateau_dagster.demo.language import build_tokenizer
 from gateau_dagster.errors import GateauError, TransientError
-from gateau_dagster.evaluation.generation.asked import Answer, AskedTurn, Outcome
+from gateau_dagster.evaluation.generation.answering import Answer, AskedTurn, Outcome
 from gateau_dagster.evaluation.generation.server import Server
 from tests.evaluation.generation.answering_server import Answering, answering, completion, refusal
 from tests.evaluation.generation.asking import prompts, question

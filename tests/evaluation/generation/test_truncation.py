@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from gateau_dagster.errors import UnscorableSampleError
-from gateau_dagster.evaluation.generation.asked import AskedTurn
+from gateau_dagster.evaluation.generation.answering import AskedTurn
 from gateau_dagster.evaluation.generation.prompts import cut_middle
 from tests.evaluation.generation.asking import prompts, question
 from tests.tiny_models import text, tokenizer

@@ -9,10 +9,9 @@ import polars as pl
 
 from gateau_dagster import tables
 from gateau_dagster.config.judge import JudgeConfig
-from gateau_dagster.evaluation.judging.rating import rating
-from gateau_dagster.evaluation.judging.request import JudgeCall, Reply
-from gateau_dagster.evaluation.questions import Generation, Question
-from gateau_dagster.evaluation.scored import JudgeRequest, Judging
+from gateau_dagster.evaluation.benchmark import Generation, JudgeRequest, Judging, Question
+from gateau_dagster.evaluation.judged import rating
+from gateau_dagster.evaluation.judging.replies import JudgeCall, Reply
 
 
 def settings(**keys: Any) -> JudgeConfig:

@@ -9,6 +9,7 @@ from scipy import stats
 
 from gateau_dagster import tables
 from gateau_dagster.data.sample import Sample
+from gateau_dagster.evaluation.benchmark import Judging
 from gateau_dagster.evaluation.judging.characteristics import (
     CHARACTERISTICS,
     characteristics_table,
@@ -20,7 +21,6 @@ from gateau_dagster.evaluation.judging.characteristics import (
 )
 from gateau_dagster.evaluation.judging.judge_answers import judge_answers
 from gateau_dagster.evaluation.judging.replies import Replies
-from gateau_dagster.evaluation.scored import Judging
 from gateau_dagster.storage.files import Files
 
 from .builders import FakeJudge, settings

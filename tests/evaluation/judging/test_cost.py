@@ -14,8 +14,7 @@ from gateau_dagster.evaluation.judging.cost import (
     money_of,
     planned_cost,
 )
-from gateau_dagster.evaluation.judging.replies import Replies, Usage
-from gateau_dagster.evaluation.judging.request import JudgeCall, Reply
+from gateau_dagster.evaluation.judging.replies import JudgeCall, Replies, Reply, Usage
 from gateau_dagster.storage.files import Files
 
 from .builders import settings

@@ -17,8 +17,7 @@ from gateau_dagster.evaluation.judging.judge_answers import (
     longest_answers,
     wanted_judgments,
 )
-from gateau_dagster.evaluation.judging.replies import Replies, Usage
-from gateau_dagster.evaluation.judging.request import JudgeCall, Reply
+from gateau_dagster.evaluation.judging.replies import JudgeCall, Replies, Reply, Usage
 from gateau_dagster.evaluation.server_client import UnansweredError, UnusableServerError
 from gateau_dagster.storage.files import Files
 

@@ -4,8 +4,8 @@ import polars as pl
 import pytest
 
 from gateau_dagster import tables
-from gateau_dagster.evaluation.judging.judged_scores import mean_scores, turn_scores
-from gateau_dagster.evaluation.questions import Generation, Question
+from gateau_dagster.evaluation.benchmark import Generation, Question
+from gateau_dagster.evaluation.judged import mean_scores, turn_scores
 
 QUESTIONS = [
     Question(question_id=name, group=group, turns=("one?", "two?"), generation=Generation(max_new_tokens=4))

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from gateau_dagster import tables
+from gateau_dagster.evaluation.benchmark import JudgeRequest, Judging, Pairing, Question
+from gateau_dagster.evaluation.judged import verdict
 from gateau_dagster.evaluation.judging.judge_answers import answers_by_question, judge_answers
 from gateau_dagster.evaluation.judging.pairwise import (
     PAIRWISE,
@@ -16,10 +18,7 @@ from gateau_dagster.evaluation.judging.pairwise import (
     tallies,
     wanted_of,
 )
-from gateau_dagster.evaluation.judging.rating import verdict
 from gateau_dagster.evaluation.judging.replies import Replies
-from gateau_dagster.evaluation.questions import Question
-from gateau_dagster.evaluation.scored import JudgeRequest, Judging, Pairing
 from gateau_dagster.storage.files import Files
 
 from .builders import FakeJudge, answers, question, settings

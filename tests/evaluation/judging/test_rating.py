@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateau_dagster.evaluation.judging.rating import quoted, rating, verdict
+from gateau_dagster.evaluation.judged import quoted, rating, verdict
 
 
 @pytest.mark.parametrize(

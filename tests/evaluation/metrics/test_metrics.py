@@ -5,9 +5,15 @@ import random
 
 import pytest
 
-from gateau_dagster.evaluation.metrics.exact import class_share, line_similarity, share_contained
-from gateau_dagster.evaluation.metrics.rouge_l import common_subsequence, rouge_l
-from gateau_dagster.evaluation.metrics.word_overlap import f1, normalised_words
+from gateau_dagster.evaluation.metrics import (
+    class_share,
+    common_subsequence,
+    f1,
+    line_similarity,
+    normalised_words,
+    rouge_l,
+    share_contained,
+)
 
 
 def _slow_f1(answer: list[str], right: list[str]) -> float:

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from gateau_dagster.evaluation.benchmark import Generation, Question
 from gateau_dagster.evaluation.helmet import value_of
 from gateau_dagster.evaluation.longbench import SETS, answer_score
-from gateau_dagster.evaluation.metrics.exact import share_contained
-from gateau_dagster.evaluation.questions import Generation, Question
+from gateau_dagster.evaluation.metrics import share_contained
 from tests.evaluation import official
 
 from .pairs import official_code

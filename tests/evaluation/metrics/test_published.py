@@ -7,9 +7,16 @@ from typing import Any
 import pytest
 
 from gateau_dagster.evaluation.longbench import answer_score
-from gateau_dagster.evaluation.metrics.exact import class_share, line_similarity, number_share, passage_share
-from gateau_dagster.evaluation.metrics.rouge_l import chinese_rouge_l, rouge_l
-from gateau_dagster.evaluation.metrics.word_overlap import chinese_f1, word_f1
+from gateau_dagster.evaluation.metrics import (
+    chinese_f1,
+    chinese_rouge_l,
+    class_share,
+    line_similarity,
+    number_share,
+    passage_share,
+    rouge_l,
+    word_f1,
+)
 
 from .pairs import CLASSES, VALUES, made_pairs, official_code
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gateau_dagster.evaluation.metrics.ranking import ndcg, ranked_ids
+from gateau_dagster.evaluation.metrics import ndcg, ranked_ids
 from tests.evaluation import official
 
 ANSWERS = [

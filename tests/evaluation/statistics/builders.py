@@ -7,10 +7,9 @@ import polars as pl
 
 from gateau_dagster import tables
 from gateau_dagster.config.base import Section
-from gateau_dagster.evaluation.benchmark import Benchmark
+from gateau_dagster.evaluation.benchmark import Benchmark, Measured, Scored
 from gateau_dagster.evaluation.registry import ChosenBenchmark
-from gateau_dagster.evaluation.scored import Measured, Scored
-from gateau_dagster.evaluation.statistics.lines import Line
+from gateau_dagster.evaluation.statistics.experiment import Line
 
 
 def chosen(name: str = "quiz", *, title: str = "A quiz", unit: str = "%", **scored: object) -> ChosenBenchmark:

@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from gateau_dagster.evaluation.statistics import bootstrap
-from gateau_dagster.evaluation.statistics.bootstrap import resampled
-from gateau_dagster.evaluation.statistics.total import total_of
+from gateau_dagster.evaluation.statistics import compare
+from gateau_dagster.evaluation.statistics.compare import resampled, total_of
 from tests.evaluation.statistics.slow import slow_draws
 
 RNG = np.random.default_rng(3)
@@ -38,7 +37,7 @@ def test_draws_vary_as_the_questions_say() -> None:
 def test_draws_come_in_pieces_that_fit_and_are_the_same_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
     values, total = RNG.normal(size=(3, 11)), total_of(["a"] * 11, by_group=False)
     whole = resampled(values, total, draws=30)
-    monkeypatch.setattr(bootstrap, "_CELLS", 40)
+    monkeypatch.setattr(compare, "_CELLS", 40)
     assert np.array_equal(resampled(values, total, draws=30), whole)
     assert not np.array_equal(resampled(values, total, draws=30, seed=1), whole)
 

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from gateau_dagster.evaluation.registry import all_benchmarks
-from gateau_dagster.evaluation.statistics.compare import Model, Outcomes, Standing, compare, outcomes
-from gateau_dagster.evaluation.statistics.total import total_of
+from gateau_dagster.evaluation.statistics.compare import Model, Outcomes, Standing, compare, outcomes, total_of
 
 RNG = np.random.default_rng(7)
 HARD = RNG.normal(size=60)  # questions differ more than models do

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from gateau_dagster.evaluation.statistics.errors import question_spread, seed_spread
-from gateau_dagster.evaluation.statistics.total import total_of
+from gateau_dagster.evaluation.statistics.compare import question_spread, seed_spread, total_of
 from tests.evaluation.statistics.slow import slow_seed_variance, slow_variance
 
 RNG = np.random.default_rng(5)

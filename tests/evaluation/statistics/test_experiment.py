@@ -7,8 +7,7 @@ import pytest
 
 from gateau_dagster import tables
 from gateau_dagster.errors import GateauError
-from gateau_dagster.evaluation.statistics.experiment import Cost, answered, experiment_rows, mean_cost
-from gateau_dagster.evaluation.statistics.lines import Line
+from gateau_dagster.evaluation.statistics.experiment import Cost, Line, answered, experiment_rows, mean_cost
 from tests.evaluation.statistics.builders import LINES, chosen, experiment_scores, scores
 
 SCORES = experiment_scores()

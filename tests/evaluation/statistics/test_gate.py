@@ -5,7 +5,7 @@ import pytest
 
 from gateau_dagster import tables
 from gateau_dagster.errors import GateauError
-from gateau_dagster.evaluation.statistics.gate import GateResult, gate
+from gateau_dagster.evaluation.statistics.experiment import GateResult, gate
 
 
 def _table(**differences: tuple[float | None, float | None, float | None]) -> pl.DataFrame:

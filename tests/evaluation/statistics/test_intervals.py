@@ -6,10 +6,16 @@ import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateau_dagster.evaluation.statistics.bootstrap import resampled
-from gateau_dagster.evaluation.statistics.errors import VarianceSource, question_spread
-from gateau_dagster.evaluation.statistics.intervals import half_width, holm, interval, p_value
-from gateau_dagster.evaluation.statistics.total import total_of
+from gateau_dagster.evaluation.statistics.compare import (
+    VarianceSource,
+    half_width,
+    holm,
+    interval,
+    p_value,
+    question_spread,
+    resampled,
+    total_of,
+)
 from tests.evaluation.statistics.slow import slow_holm
 
 RNG = np.random.default_rng(6)

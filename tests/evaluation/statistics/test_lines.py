@@ -6,7 +6,7 @@ import pytest
 
 from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.registry import scored_benchmarks
-from gateau_dagster.evaluation.statistics.lines import check_experiment, lines_of, reference_of
+from gateau_dagster.evaluation.statistics.experiment import check_experiment, lines_of, reference_of
 from tests.evaluation.builders import configured
 
 MATRIX: dict[str, Any] = {

@@ -5,11 +5,16 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from gateau_dagster.evaluation.statistics.bootstrap import resampled
-from gateau_dagster.evaluation.statistics.compare import Model, compare
-from gateau_dagster.evaluation.statistics.errors import question_spread
-from gateau_dagster.evaluation.statistics.intervals import interval
-from gateau_dagster.evaluation.statistics.total import Matrix, Total, total_of
+from gateau_dagster.evaluation.statistics.compare import (
+    Matrix,
+    Model,
+    Total,
+    compare,
+    interval,
+    question_spread,
+    resampled,
+    total_of,
+)
 
 EXPERIMENTS, DRAWS = 1000, 1000
 Sample = Callable[[np.random.Generator, tuple[int, int]], Matrix]

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateau_dagster.evaluation.statistics.total import total_of
+from gateau_dagster.evaluation.statistics.compare import total_of
 from tests.evaluation.statistics.slow import slow_total
 
 questions = st.lists(st.tuples(st.sampled_from("abcd"), st.floats(-10, 10)), min_size=1, max_size=12)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gateau_dagster.data.sample import Reject
 from gateau_dagster.errors import GateauError
-from gateau_dagster.evaluation.generation.asked import AskedTurn, Outcome
+from gateau_dagster.evaluation.generation.answering import AskedTurn, Outcome
 from resources.pools.on_ray import AskedJob, AskedQueue
 from resources.pools.piece_queue import MOST
 from tests.resources.pools.questions import questions

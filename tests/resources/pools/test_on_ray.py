@@ -13,7 +13,7 @@ import pytest
 
 from gateau_dagster import tables
 from gateau_dagster.errors import GateauError
-from gateau_dagster.evaluation.generation.asked import Answer, AskedTurn, Outcome
+from gateau_dagster.evaluation.generation.answering import Answer, AskedTurn, Outcome
 from gateau_dagster.evaluation.generation.in_process import InProcess
 from gateau_dagster.evaluation.generation.prompts import PromptBuilder
 from gateau_dagster.execution.pieces import Piece

@@ -1,1 +1,0 @@
-"""Search for questions of a benchmark in the data that models are trained on."""

@@ -1,0 +1,397 @@
+"""Base of the benchmarks whose answers a judge rates: their files, the rating in a reply, and the scores."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from gateau_dagster import tables
+from gateau_dagster.config.judge import JudgeConfig
+from gateau_dagster.data.readers import read_records
+from gateau_dagster.data.sample import Reject
+from gateau_dagster.data.sources import Problem, SourceFile, location
+from gateau_dagster.errors import GateauError, redacted
+from gateau_dagster.evaluation.benchmark import Measured, Question
+from gateau_dagster.evaluation.grading import without_thoughts
+from gateau_dagster.evaluation.question_files import check_files, files_digest, question_files, template_gaps, text_of
+
+if TYPE_CHECKING:
+    from gateau_dagster.config import Config
+
+
+def needed_judge(config: Config, benchmark: str) -> JudgeConfig:
+    """Return `evaluation.judge`. Raises GateauError where it is not given."""
+    judge = config.evaluation.judge
+    if judge is None:
+        raise GateauError(
+            f"evaluation.judge: {benchmark} is rated by a judge, and none is given. Give base_url and model of an "
+            "OpenAI-compatible server, and the environment variable with its key"
+        )
+    return judge
+
+
+CODE_VERSION = "2"
+_DOUBLE = re.compile(r"\[\[([^\[\]\n]{1,60})\]\](?!\()")
+# A number in single brackets is a citation, unless the judge calls it a rating or it is the whole reply.
+_SINGLE = re.compile(r"(?i)\b(?:rating|score|verdict)\b[*_\s]*(?:is|:|=)?[*_\s]*\[([^\[\]\n]{1,20})\](?![(\[\]])")
+_ALONE = re.compile(r"[*_\s]*\[([^\[\]\n]{1,20})\][*_\s.]*")
+_LABEL = re.compile(r"(?i)\b(?:rating|score|verdict|decision|answer)\b[*_\s\"']*(?:is|:|=)?[*_\s:]*$")
+_LABEL_LENGTH = 40
+_DRAFT = re.compile(r"[*_\s]*\?")
+_QUOTE_BEFORE = re.compile(r"[\"'`\u201c\u2018][^\"'`\u201c\u201d\n]{0,30}$")
+_QUOTE_AFTER = re.compile(r"[*_]*[\"'`\u201d\u2019]")
+_RATING = re.compile(
+    r"(?i)(?:(?:rating|score|my|the|is|overall|final)[\s:=]+)*(\d+(?:\.\d*)?)\s*(?:(?:/|of|out of)\s*(\d+)|points?)?"
+)
+_CHOICE = re.compile(r"(?i)(?:(?:assistant|model|verdict|answer)[\s:]+)*([abc]|tie)")
+_CHOICES = {"a": 1.0, "b": 0.0, "c": 0.5, "tie": 0.5}
+_QUOTED = 80
+"""Most characters of a reply in a message."""
+
+
+def rating(reply: str, *, low: float, high: float) -> float | None:
+    """Return the rating of a reply; None where it holds none, or its last one is outside of low..high.
+
+    Thoughts are removed first. A rating is a number in double brackets: `[[8]]`, `[[ 8.5 ]]`, `**[[8]]**`, `[[8/10]]`.
+    One in single brackets counts where the reply calls it a rating, as in `Rating: [8]`. `_decided` chooses among
+    several.
+    """
+    return _decided(reply, lambda text: _rating(text, low, high))
+
+
+def verdict(reply: str) -> float | None:
+    """Return FastChat's `[[A]]`, `[[B]]` or `[[C]]` as 1, 0 or 0.5; None where there is none. `_decided` chooses."""
+    return _decided(reply, _choice)
+
+
+def quoted(reply: str) -> str:
+    """Return the end of a reply, where its verdict should be, for a message: on one line, without secrets."""
+    text = redacted(" ".join(reply.split())).encode("ascii" if not reply.isprintable() else "utf-8", "replace").decode()
+    shown = "".join(each if each.isprintable() else "\ufffd" for each in text).replace("'", '"')
+    return f"'{shown}'" if len(shown) <= _QUOTED else f"'\u2026{shown[-_QUOTED:]}'"
+
+
+def _decided(reply: str, read: Callable[[str], float | None]) -> float | None:
+    """Return the last verdict of a reply without its thoughts.
+
+    Verdicts followed by a question mark are drafts. Of several, unquoted ones precede quoted ones. Labelled ones
+    ("Rating: [[8]]") precede those without a label. The last of the remaining ones counts.
+    """
+    text = without_thoughts(reply)
+    if text is None:
+        return None
+    marks = [match for match in _DOUBLE.finditer(text) if not _DRAFT.match(text, match.end())]
+    marks = [match for match in marks if _is_verdict(match[1])]
+    if not marks:
+        single = [*_SINGLE.finditer(text)] or [*filter(None, [_ALONE.fullmatch(text)])]
+        return read(single[-1][1]) if single else None
+    plain = [match for match in marks if not _is_quoted(text, match)] or marks
+    called = [match for match in plain if _is_called(text, match)] or plain
+    return read(called[-1][1])
+
+
+def _is_verdict(text: str) -> bool:
+    """Return whether the text looks like a verdict, on this scale or another."""
+    text = text.strip("*_ \t")
+    return _RATING.fullmatch(text) is not None or _CHOICE.fullmatch(text) is not None
+
+
+def _is_quoted(text: str, match: re.Match[str]) -> bool:
+    before = text[max(0, match.start() - _LABEL_LENGTH) : match.start()]
+    return _QUOTE_AFTER.match(text, match.end()) is not None and _QUOTE_BEFORE.search(before) is not None
+
+
+def _is_called(text: str, match: re.Match[str]) -> bool:
+    before = text[max(0, match.start() - _LABEL_LENGTH) : match.start()]
+    return _LABEL.search(before.rstrip("*_ \t\"'`")) is not None
+
+
+def _rating(text: str, low: float, high: float) -> float | None:
+    match = _RATING.fullmatch(text.strip("*_ \t"))
+    if match is None or (match[2] is not None and float(match[2]) != high):
+        return None
+    value = float(match[1])
+    return value if low <= value <= high else None
+
+
+def _choice(text: str) -> float | None:
+    match = _CHOICE.fullmatch(text.strip("*_ \t"))
+    return None if match is None else _CHOICES[match[1].lower()]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfficialRow:
+    """A record of an official file; its methods check the fields as they read them.
+
+    where: file and line. Every method raises ValueError, which names the place, the fault and what was expected.
+    """
+
+    where: str
+    value: Any
+
+    def field(self, key: str) -> Any:
+        """Return a required field."""
+        if not isinstance(self.value, dict):
+            raise self.wrong("it is no object", f"an object with {key}")
+        if key not in self.value:
+            raise self.wrong(f"{key} is missing", f"a field {key}")
+        return self.value[key]
+
+    def text(self, key: str, *, empty: bool = False) -> str:
+        """Return a text of Unicode characters, which may be blank only where `empty` allows it."""
+        return self._checked(key, self.field(key), empty=empty)
+
+    def texts(self, key: str, *, most: int | None = None) -> tuple[str, ...]:
+        """Return a list of one to `most` texts."""
+        given = self.field(key)
+        expected = "a list of texts" if most is None else f"a list of 1 to {most} texts"
+        if not isinstance(given, list):  # a str would be read letter by letter
+            raise self.wrong(f"{key} is {_kind(given)}", expected)
+        if not given or (most is not None and len(given) > most):
+            raise self.wrong(f"{key} has {len(given)} elements", expected)
+        return tuple(self._checked(f"{key}[{number}]", text) for number, text in enumerate(given))
+
+    def identifier(self, key: str) -> str:
+        """Return an id: an integer or a text."""
+        given = self.field(key)
+        if isinstance(given, float) and given.is_integer() and abs(given) < 2**53:
+            given = int(given)
+        if isinstance(given, int) and not isinstance(given, bool):
+            return str(given)
+        if not isinstance(given, str):
+            raise self.wrong(f"{key} is {_kind(given)}", "a whole number or a text")
+        return self._checked(key, given)
+
+    def template(self, key: str) -> str:
+        """Return a text whose gaps are names in braces."""
+        found = self.text(key)
+        try:
+            template_gaps(found)
+        except ValueError as error:
+            raise self.wrong(f"{key}: {error}", "the published prompt") from error
+        return found
+
+    def wrong(self, fault: str, expected: str) -> ValueError:
+        """Return the exception for a fault."""
+        return ValueError(f"{self.where}: {fault}; expected {expected}")
+
+    def _checked(self, name: str, text: Any, *, empty: bool = False) -> str:
+        if not isinstance(text, str):
+            raise self.wrong(f"{name} is {_kind(text)}", "a text")
+        if not empty and not text.strip():
+            raise self.wrong(f"{name} is empty", "a text")
+        if any("\ud800" <= letter <= "\udfff" for letter in text):
+            raise self.wrong(f"{name} holds half of a surrogate pair", "Unicode text")
+        return text
+
+
+def _kind(value: Any) -> str:
+    if value is None:
+        return "null"
+    return {bool: "true or false", int: "a number", float: "a number", str: "a text", list: "a list"}.get(
+        type(value), "an object"
+    )
+
+
+def by_id(rows: Sequence[OfficialRow], key: str) -> dict[str, OfficialRow]:
+    """Return the rows by their ids. Raises ValueError for a repeated id."""
+    found: dict[str, OfficialRow] = {}
+    for row in rows:
+        name = row.identifier(key)
+        if name in found:
+            raise row.wrong(f"{key} {name} is also in {found[name].where}", "every id once")
+        found[name] = row
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfficialFile:
+    """A file that a configuration names.
+
+    place: its key there. path: None where it is not given. origin: where its authors publish it.
+    """
+
+    place: str
+    path: str | None
+    origin: str
+
+    @property
+    def cure(self) -> str:
+        """Return what to do where the file cannot be read."""
+        return f"download {self.origin} and give its path, or an s3:// or hf:// address"
+
+    def check(self, config: Config) -> None:
+        """Raise GateauError where the file is not given, or is a local file that does not exist."""
+        check_files(config, self.place, self.path, cure=self.cure)
+
+    def signature(self, config: Config) -> str:
+        """Return a digest of the file's name and content. Raises GateauError where it cannot be read."""
+        return files_digest(config, self.place, self.path, cure=self.cure)
+
+    def rows(self, config: Config) -> list[OfficialRow]:
+        """Return the records: lines of JSON Lines, elements of a JSON list. Raises GateauError for a broken one."""
+        found: list[OfficialRow] = []
+        file = self._file(config)
+        for item in read_records(file):
+            if isinstance(item, Problem):
+                raise self.wrong(f"{location(file, item.number)}: {item.reason}")
+            found.append(OfficialRow(where=location(file, item.number), value=item.value))
+        return found
+
+    def template(self, config: Config) -> str:
+        """Return the file's whole text, with gaps in braces. Raises GateauError where it cannot be read."""
+        text = text_of(self._file(config), self.place)
+        with self.understood():
+            template_gaps(text)
+        return text
+
+    @contextmanager
+    def understood(self) -> Iterator[None]:
+        """Turn errors in the body, such as a missing field or a wrong type, into GateauError."""
+        try:
+            yield
+        except GateauError:
+            raise
+        except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:  # an unmatched } is a ValueError
+            named = str(error) if type(error) is ValueError else f"{type(error).__name__}: {error}"
+            raise self.wrong(named) from error
+
+    def wrong(self, reason: str) -> GateauError:
+        """Return the exception for unexpected content."""
+        return GateauError(f"{self.place}: {self.path} is not the file that is needed ({reason}); {self.cure}")
+
+    def _file(self, config: Config) -> SourceFile:
+        files = question_files(config, self.place, self.path, cure=self.cure)
+        if len(files) != 1:
+            raise self.wrong(f"{len(files)} files")
+        return files[0]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfficialFiles:
+    """The files of a benchmark that a judge rates.
+
+    names: file name as its authors call it, by the key of the options. origin: where they publish them.
+    """
+
+    benchmark: str
+    names: Mapping[str, str]
+    origin: str
+
+    def of(self, options: Any) -> dict[str, OfficialFile]:
+        """Return the files by key, with the paths of the options."""
+        return {
+            key: OfficialFile(
+                place=f"evaluation.{self.benchmark}.{key}",
+                path=getattr(options, key),
+                origin=f"{name} from {self.origin}",
+            )
+            for key, name in self.names.items()
+        }
+
+    def check(self, config: Config, options: Any) -> None:
+        """Raise GateauError where there is no judge, or a file is not given or missing; for Benchmark.check."""
+        needed_judge(config, self.benchmark)
+        for file in self.of(options).values():
+            file.check(config)
+
+    def settings(self, config: Config, options: Any) -> dict[str, Any]:
+        """Return a digest per file, for Benchmark.settings. Raises GateauError where a file cannot be read."""
+        return {f"{self.benchmark} {key}": file.signature(config) for key, file in self.of(options).items()}
+
+
+NOTABLE_UNREADABLE = 0.05
+"""Largest share of judgments without a score at which their mean can be trusted."""
+
+
+def grade_by_rating(
+    questions: Sequence[Question],
+    answers: pl.DataFrame,
+    judgments: pl.DataFrame | None,
+    options: Any,
+    *,
+    scale: float = 1.0,
+) -> Measured:
+    """Return `mean_scores` with the signature of Scored.grade; use `partial` for another `scale`."""
+    del answers, options
+    assert judgments is not None, "the benchmark is judged"
+    return mean_scores(questions, judgments, scale=scale)
+
+
+def mean_scores(questions: Sequence[Question], judgments: pl.DataFrame, *, scale: float) -> Measured:
+    """Return `scale` times the mean over a question's turns of the mean over the judgments of each.
+
+    A question with a turn without a score is rejected, because the mean of the other turns is not comparable.
+    """
+    found = {
+        name: (count, mean)
+        for name, count, mean in _turn_means(judgments)
+        .group_by("question_id")
+        .agg(count=pl.len(), mean=pl.col("score").mean())
+        .iter_rows()
+    }
+    columns = ["question_id", "reply"]  # a frame of scores alone has no replies to quote
+    unscored = judgments.filter(pl.col("score").is_null())
+    unread = dict(unscored.select(columns).iter_rows()) if {*columns} <= {*judgments.columns} else {}
+    rows, rejected = [], []
+    for question in questions:
+        count, mean = found.get(question.question_id, (0, 0.0))
+        if count == len(question.turns):
+            rows.append((question.question_id, question.group, scale * mean))
+        else:
+            reason = f"{len(question.turns) - count} of its {len(question.turns)} turns have no judgment with a score"
+            if question.question_id in unread:
+                reason += f"; a reply ends with {quoted(unread[question.question_id])}"
+            rejected.append(Reject(sample_id=question.question_id, reason=reason))
+    return Measured(table=pl.DataFrame(rows, schema=tables.schema(tables.SCORES), orient="row"), rejected=rejected)
+
+
+def turn_scores(scores: pl.DataFrame, judgments: pl.DataFrame, *, scale: float) -> dict[int, pl.DataFrame]:
+    """Return tables.SCORES of each turn alone, for the questions in `scores` that have it, times `scale`."""
+    means = _turn_means(judgments).with_columns(value=scale * pl.col("score"))
+    return {
+        number: scores.drop("value")
+        .join(means.filter(turn=number), on="question_id", maintain_order="left")
+        .select(scores.columns)
+        for number in means["turn"].unique().sort()
+    }
+
+
+def _turn_means(judgments: pl.DataFrame) -> pl.DataFrame:
+    """Return `question_id`, `turn` and `score`, the mean over a turn's judgments that have a score."""
+    readable = judgments.filter(pl.col("score").is_not_null())
+    return readable.group_by("question_id", "turn").agg(score=pl.col("score").mean())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unreadable:
+    """Number of judgments without a score: unreadable replies, and questions with no reply at all."""
+
+    judgments: int
+    without_score: int
+    unanswered: int
+
+    @property
+    def share(self) -> float:
+        """Return the share of all requested judgments; 0 where there are none."""
+        total = self.judgments + self.unanswered
+        return (self.without_score + self.unanswered) / total if total else 0.0
+
+    @property
+    def notable(self) -> bool:
+        """Return whether the share exceeds what an undecided judge produces now and then."""
+        return self.share > NOTABLE_UNREADABLE
+
+
+def unreadable(judgments: pl.DataFrame, rejected: pl.DataFrame) -> Unreadable:
+    """Count the rows of tables.JUDGMENTS without a score. `rejected`: the rejected questions, tables.REJECTED."""
+    return Unreadable(
+        judgments=judgments.height,
+        without_score=judgments["score"].null_count(),
+        unanswered=rejected.height,
+    )
