@@ -93,7 +93,7 @@ def _written(
     samples = state.read("raw_long_sft", ["sample_id"], shard)["sample_id"].to_list()
     table, unrated = ratings_table(samples, judged, rated_characteristics(state.config))
     rejected = rejected_frame(unrated)
-    stamp = stamp.without(judged.unanswered, state.node(SAMPLE_RATINGS).means)
+    stamp = stamp.without(judged.unanswered, state.asset(SAMPLE_RATINGS).means)
     complete = state.store.write(table, SAMPLE_RATINGS, shard, stamp, rejected)
     result = ShardResult(table=table, rejected=rejected, computed=len(samples), reused=0, stamp=complete)
     return result, {"paid": cost_sentence(settings, judged.new)}

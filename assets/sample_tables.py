@@ -97,7 +97,7 @@ def _figures(result: ShardResult) -> dict[str, Any]:
 
 def _model(state: State, stale: Stale) -> str:
     """Return the model that computes these tables; they share one."""
-    (model,) = {rows.table.model for asset in stale if (rows := state.asset(asset).rows) is not None}
+    (model,) = {table.model for asset in stale if (table := state.asset(asset).table) is not None}
     return model
 
 
@@ -109,7 +109,7 @@ def _works(state: State, stale: Stale) -> Works:
                 asset=asset,
                 columns=state.asset(asset).columns,
                 stamp=shards[shard],
-                memory=state.node(asset).means,
+                memory=state.asset(asset).means,
             )
             for asset, shards in stale.items()
             if shard in shards

@@ -25,7 +25,7 @@ def stale_partitions(context: dg.AssetExecutionContext, state: State, asset: str
     return {
         shard: stamp
         for shard, stamp in wanted.items()
-        if not state.node(asset).is_current(found[asset, shard], stamp.fingerprint)
+        if not state.asset(asset).is_current(found[asset, shard], stamp.fingerprint)
     }
 
 

@@ -34,7 +34,7 @@ class UnpartitionedStep:
     @property
     def is_stale(self) -> bool:
         """Return whether the output is out of date."""
-        return not self.state.node(self.asset).is_current(self.found, self.wanted.fingerprint)
+        return not self.state.asset(self.asset).is_current(self.found, self.wanted.fingerprint)
 
     def write(
         self,
@@ -49,7 +49,7 @@ class UnpartitionedStep:
 
         absent: ids of missing rows that another try may give; see Stamp.without. given: see Stamp.
         """
-        stamp = self.wanted.without(absent, self.state.node(self.asset).means)
+        stamp = self.wanted.without(absent, self.state.asset(self.asset).means)
         stamp = replace(stamp, content=content or stamp.content, given=given)
         stamp = self.state.store.write(table, self.asset, None, stamp, rejected)
         self.finish(stamp, **table_metadata(self.state.store.address(self.asset), stamp, rejected), **preview(table))

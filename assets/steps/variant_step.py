@@ -48,7 +48,7 @@ class VariantStep:
 
         absent: ids of missing rows that another try may give; see Stamp.without.
         """
-        stamp = self.wanted.without(absent, self.state.node(self.asset).means)
+        stamp = self.wanted.without(absent, self.state.asset(self.asset).means)
         stamp = replace(stamp, content=content or stamp.content)
         store, name = self.state.store, self.variant.name
         self.made = store.write(table, self.asset, name, stamp, rejected)

@@ -94,7 +94,7 @@ class Reject:
 
     @property
     def may_pass(self) -> bool:
-        """Return whether another device or server may succeed, which changes no result; see Node."""
+        """Return whether another device or server may succeed, which changes no result; see Asset.means."""
         return self.short_of_memory or self.refused
 
 

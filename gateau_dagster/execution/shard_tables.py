@@ -18,7 +18,7 @@ from gateau_dagster.storage.store import DamagedTableError
 
 @dataclass(frozen=True, kw_only=True)
 class TableWork:
-    """A table's part of the work on a shard: the stamp it will get, `Node.means`, and the planned effort."""
+    """A table's part of the work on a shard: the stamp it will get, `Asset.means`, and the planned effort."""
 
     asset: str
     columns: tuple[tables.Column, ...]

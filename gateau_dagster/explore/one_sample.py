@@ -181,7 +181,7 @@ def _rejections(state: State, sample_id: str) -> list[tuple[str, str]]:
     shard = shard_keys(shards)[shard_of(sample_id, shards)]
     found = []
     for asset in state.pipeline.assets:
-        if asset.rows is not None:
+        if asset.table is not None:
             rejected = state.store.read_rejected(asset.key, [shard]).filter(sample_id=sample_id)
             found += [(asset.key, reason) for reason in rejected["reason"]]
     if _is_made(state, CHOSEN):

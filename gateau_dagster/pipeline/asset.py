@@ -1,13 +1,12 @@
 """Declare an asset: the planner, Dagster's assets, checks, jobs and documents are all made from this."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, Self, TypeAlias
 
 from gateau_dagster import tables
-from gateau_dagster.pipeline.node import Node, NodePart
 from gateau_dagster.scoring.sample_table import SampleTable
-from gateau_dagster.storage.stamp import By, fingerprint
+from gateau_dagster.storage.stamp import By, Stamp, fingerprint
 
 # Names of partition sets. An asset without one is a single output over the whole data set.
 SHARD = "shard"
@@ -49,22 +48,8 @@ class Observed:
         return self.frames.get(model, ("", ""))
 
 
-Settings: TypeAlias = Mapping[str, Any] | Callable[[Observed], Mapping[str, Any]]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Rows:
-    """A table that a model computes row by row: rows are kept while what computes them stays the same.
-
-    table: computes a row.
-    model: the upstream, compared by content, that is the model; empty for a model that exists already, which counts by
-        its digest in the settings.
-    memory: `Node.means` of the table.
-    """
-
-    table: SampleTable
-    model: str
-    memory: str
+# Returns settings that are known only from `Observed`, such as the digest of a model.
+Observe: TypeAlias = Callable[[Observed], Mapping[str, Any]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,19 +57,24 @@ class Part:
     """One partition of an asset whose partitions are made from different upstreams or settings.
 
     reads: which of the asset's `reads` it reads.
-    settings: what changes it besides the asset's `settings`.
+    settings, observe: what changes it besides the asset's own.
     folders: a folder of the store. In it is the model that the partition's table describes, named by the partition's
         fingerprint. Without that model the table counts as missing. Empty if there is none.
     """
 
     reads: Mapping[str, By] = field(default_factory=dict)
-    settings: Settings = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    observe: Observe | None = None
     folders: str = ""
+
+    def resolved(self, observed: Observed) -> Self:
+        """Return it with all settings known."""
+        return replace(self, settings=_all_settings(self, observed), observe=None)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Asset:
-    """One asset, declared once.
+    """One asset, declared once. The planner compares it with the store when it is `resolved`.
 
     key: its name, parts separated by `/`; its table's path in the store.
     of: in a family of assets, what the part behind the slash names, such as a model.
@@ -95,8 +85,8 @@ class Asset:
     reads: its upstreams, and how each counts.
     parts: by partition, where partitions are made from different upstreams or settings; `reads` names all their
         upstreams.
-    settings: every part of the configuration that changes its result, and nothing else; a function if it depends on
-        `Observed`.
+    settings: every part of the configuration that changes its result, and nothing else.
+    observe: returns further settings, which depend on `Observed`; None if there are none, or if it is `resolved`.
     code_version: raised when its code changes a result; defined beside that code.
     columns: of its table; empty if it has no table.
     finite: the columns that must hold finite numbers, or null if the column may be null.
@@ -109,7 +99,11 @@ class Asset:
     goal: whether it is made for its own sake; others are made for the assets that read them.
     own_rejects: whether it rejects samples for reasons that no table before it had.
     pool: the pool of steps that wait for one another, such as those that take a GPU.
-    means: see Node; an asset with `rows` uses `rows.memory` instead.
+    table: computes its rows one by one: rows are kept while what computes them stays the same. None for other assets.
+    model: the upstream, compared by content, that is the model which computes the rows; empty for a model that exists
+        already, which counts by its digest in the settings.
+    means: digest of the settings that change no row but decide which rows can be computed (what fits into memory, which
+        server replies). Missing rows are tried again when it changes.
     """
 
     key: str
@@ -122,7 +116,8 @@ class Asset:
     partitions: str = ""
     inputs: tuple[str, ...] = ()
     reads: Mapping[str, By] = field(default_factory=dict)
-    settings: Settings = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    observe: Observe | None = None
     code_version: str
     columns: tuple[tables.Column, ...] = ()
     finite: tuple[str, ...] = ()
@@ -133,8 +128,9 @@ class Asset:
     goal: bool = False
     own_rejects: bool = True
     pool: Literal["", "gpu"] = ""
+    table: SampleTable | None = None
+    model: str = ""
     means: str = ""
-    rows: Rows | None = None
     parts: Mapping[str, Part] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -160,34 +156,64 @@ class Asset:
     @property
     def step(self) -> str:
         """Return the name of the Dagster step that makes it together with others; empty for one of its own."""
-        shared = self.rows.table.shared if self.rows is not None else None
+        shared = None if self.table is None else self.table.shared
         return "" if shared is None else shared.name
 
-    def node(self, observed: Observed, *, required: bool) -> Node:
-        """Return the node that the planner compares with the store.
+    @property
+    def reads_input(self) -> bool:
+        """Return whether each partition is made from its part of the input."""
+        return bool(self.partitions) and not self.reads and not self.parts
+
+    @property
+    def scorer(self) -> str:
+        """Return the digest of what computes a row besides `model`; empty if rows are not computed one by one."""
+        return "" if self.table is None else fingerprint({"code": self.code_version, **self.settings})
+
+    def resolved(self, observed: Observed) -> Self:
+        """Return it with all settings known.
 
         Raises:
             GateauError: a setting cannot be determined, such as that of a missing file.
         """
-        settings = _resolved(self.settings, observed)
-        rows = self.rows
-        parts = {
-            name: NodePart(upstream=part.reads, settings=_resolved(part.settings, observed))
-            for name, part in self.parts.items()
-        }
-        return Node(
-            asset=self.key,
-            partitions=self.partitions,
-            upstream=self.reads,
-            settings=settings,
-            code_version=self.code_version,
-            scorer="" if rows is None else fingerprint({"code": self.code_version, **settings}),
-            model="" if rows is None else rows.model,
-            means=self.means if rows is None else rows.memory,
-            required=required,
-            parts=parts,
-        )
+        parts = {name: part.resolved(observed) for name, part in self.parts.items()}
+        return replace(self, settings=_all_settings(self, observed), observe=None, parts=parts)
+
+    def of_partition(self, partition: str | None) -> Self:
+        """Return what one partition is made from: the asset itself unless its partitions differ."""
+        if partition is None or not self.parts:
+            return self
+        part = self.parts[partition]
+        settings = {**self.settings, **part.settings}
+        return replace(self, reads=part.reads, settings=settings, parts={partition: part})
+
+    def row_scorer(self, versions: Mapping[str, str]) -> str:
+        """Return the digest of all that computes a row: rows with another digest are never kept.
+
+        Args:
+            versions: of the upstreams.
+        """
+        if not self.model:
+            return self.scorer
+        assert self.reads[self.model] == "content", "a model that came out the same computes the same rows"
+        return fingerprint({"scorer": self.scorer, "model": versions[self.model]})
+
+    def made_from(self, versions: Mapping[str, str]) -> dict[str, Any]:
+        """Return the parts of the fingerprint by name, as the stamp keeps them. `versions`: of the upstreams."""
+        assert set(versions) >= set(self.reads), (self.key, versions)
+        assert self.observe is None, f"{self.key} is not resolved"
+        return {"code": self.code_version, "settings": dict(self.settings), "upstream": dict(versions)}
+
+    def fingerprint(self, versions: Mapping[str, str]) -> str:
+        """Return the data version of the output made from these upstream versions."""
+        return fingerprint({"asset": self.key, **self.made_from(versions)})
+
+    def is_current(self, stamp: Stamp | None, wanted: str) -> bool:
+        """Return whether an output with this stamp is up to date, or as complete as the current `means` allow."""
+        if stamp is None or not stamp.lacking:
+            return stamp is not None and stamp.fingerprint == wanted
+        return stamp.complete == wanted and stamp.lacking == self.means
 
 
-def _resolved(settings: Settings, observed: Observed) -> dict[str, Any]:
-    return dict(settings(observed) if callable(settings) else settings)
+def _all_settings(declared: Part | Asset, observed: Observed) -> dict[str, Any]:
+    further = {} if declared.observe is None else declared.observe(observed)
+    return {**declared.settings, **further}

@@ -37,7 +37,7 @@ def contamination(config: Config) -> Iterator[Asset]:
             "group": "evaluation",
             "kinds": ("polars",),
             "inputs": (origin_key(config, config.training.model),),
-            "settings": partial(_settings, config, chosen),
+            "observe": partial(_settings, config, chosen),
             "code_version": f"{CODE_VERSION}.{chosen.benchmark.code_version}",
             "columns": OVERLAPS,
             "finite": ("share", "similarity"),

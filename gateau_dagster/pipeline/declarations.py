@@ -83,7 +83,7 @@ def short_chat_mix(config: Config) -> Iterator[Asset]:
         description="Short conversations (ShareGPT, UltraChat) without empty responses; `short_chat.fraction` is taken "
         "from the start of the data, as in the papers.",
         inputs=(CHAT,),
-        settings=lambda observed: {
+        observe=lambda observed: {
             "short_chat.fraction": chat.fraction,
             "short_chat files": observed.short_chat,
             **({"short_chat.ignore": sorted(chat.ignore)} if chat.ignore else {}),

@@ -280,7 +280,7 @@ def rejects_of(state: State, asset: Asset, part: str | None = None) -> Rejects:
     """Return what an asset, or a part of it, rejected; for the long samples, the rejects of the current input."""
     if asset.key == RAW:
         return state.index.rejects
-    if asset.rows is not None:
+    if asset.table is not None:
         return _rejects_by_shard(state, asset.key)
     if asset.maker == TEXT_MIX:
         return _rejected_texts(state, asset.key)
@@ -326,15 +326,15 @@ def check_some_scored(state: State, asset: str) -> None:
 
 def truncation_of(state: State, asset: Asset, part: str | None = None) -> Truncation:
     """Return what was cut off in a table with `truncated_tokens`, or a part of it: perplexities, ratings, a mix."""
-    if asset.rows is None:
+    if asset.table is None:
         columns = ["block_tokens", "truncated_tokens"]
         mix = pl.concat(state.store.read(asset.key, each, columns) for each in _parts(state, asset, part))
         kept, limit = mix["block_tokens"].list.sum(), f"training.max_length is {state.config.training.max_length:,}"
         return replace(truncation_among(kept, mix["truncated_tokens"], limit=limit), nouns=("sequence", "tokens"))
-    if asset.rows.table.prompt == "none":
-        return _truncation_of_texts(state, asset, asset.rows.table.model)
+    if asset.table.prompt == "none":
+        return _truncation_of_texts(state, asset, asset.table.model)
     table = state.store.read_all(asset.key, _made(state, asset), ["context_tokens", "truncated_tokens"])
-    prompt = PromptLimit.of(state.config, asset.rows.table.model)
+    prompt = PromptLimit.of(state.config, asset.table.model)
     return truncation_among(
         table["context_tokens"], table["truncated_tokens"], limit=prompt.why, intended=prompt.intended
     )
@@ -350,7 +350,7 @@ def _truncation_of_texts(state: State, asset: Asset, model: str) -> Truncation:
 
 def prompted_models(assets: Iterable[Asset]) -> list[str]:
     """Return the models that are shown contexts for one of these assets."""
-    tables = [asset.rows.table for asset in assets if asset.rows is not None]
+    tables = [asset.table for asset in assets if asset.table is not None]
     return list(dict.fromkeys(each.model for each in tables if each.prompt != "none"))
 
 
@@ -363,7 +363,7 @@ def unseen_shares(state: State, assets: Collection[Asset]) -> pl.DataFrame:
     counted = [
         asset
         for asset in assets
-        if asset.rows is not None and asset.rows.table.prompt != "none" and TRUNCATED_SHARE in asset.checks
+        if asset.table is not None and asset.table.prompt != "none" and TRUNCATED_SHARE in asset.checks
     ]
     if {*prompted_models(assets)} - {*prompted_models(counted)}:
         return UNSEEN.to_frame()

@@ -10,7 +10,7 @@ from gateau_dagster.config.made_models import homologous_options, machine_settin
 from gateau_dagster.errors import GateauError
 from gateau_dagster.methods.pre_experience import instruction_embedding_table
 from gateau_dagster.models.chat_rendering import rendering_settings
-from gateau_dagster.pipeline.asset import REJECTED_SHARE, TRUNCATED_SHARE, Asset, Observed, Settings
+from gateau_dagster.pipeline.asset import REJECTED_SHARE, TRUNCATED_SHARE, Asset, Observe, Observed
 from gateau_dagster.pipeline.inputs import origin_key, text_key
 from gateau_dagster.selection.clusters import cluster_count
 from gateau_dagster.storage.stamp import By
@@ -80,7 +80,7 @@ def _pre_experience_mix(config: Config, name: str) -> Asset:
         "scores (Cherry Selection). Over the whole data set: waits for all shards.",
         inputs=(origin_key(config, name),),
         reads=dict.fromkeys(("raw_long_sft", embedding_asset(config, name)), "fingerprint"),
-        settings=settings,
+        observe=settings,
         code_version=f"2.{MIX_CODE_VERSION}",
         columns=tables.TRAINING_MIX,
         checks=(REJECTED_SHARE, TRUNCATED_SHARE),
@@ -108,7 +108,7 @@ def _homologous_mix(config: Config, name: str) -> Asset:
         description="Long texts, and short ones by their share of tokens, tokenised and cut into sequences: what "
         f"`{config.origin(name)}` is trained on to become `{name}`.",
         inputs=(text_key(name), origin_key(config, name)),
-        settings=settings,
+        observe=settings,
         code_version=TEXT_MIX_CODE_VERSION,
         columns=tables.TRAINING_MIX,
         # No limit loses tokens: a long text is cut into sequences, and `tokens` is the requested number.
@@ -132,7 +132,7 @@ def _pre_experienced(config: Config, name: str) -> Asset:
         name,
         summary="a model trained on samples of every kind before it scores, a Hugging Face folder",
         how="trained on samples of every kind before it scores (Cherry Selection)",
-        settings=settings,
+        observe=settings,
     )
 
 
@@ -148,11 +148,11 @@ def _homologous_model(config: Config, name: str) -> Asset:
         name,
         summary="a long model made from another by continued training, a Hugging Face folder",
         how="trained on with long texts and an extended rotary embedding until it reads further",
-        settings=settings,
+        observe=settings,
     )
 
 
-def _made_model(config: Config, name: str, *, summary: str, how: str, settings: Settings) -> Asset:
+def _made_model(config: Config, name: str, *, summary: str, how: str, observe: Observe) -> Asset:
     """Declare the folder of a model. `how`: the way it was made from its base."""
     return Asset(
         key=made_asset(config, name),
@@ -165,7 +165,7 @@ def _made_model(config: Config, name: str, *, summary: str, how: str, settings: 
         "a training that was killed goes on.",
         inputs=(origin_key(config, name),),
         reads={mix_asset(config, name): "content"},
-        settings=settings,
+        observe=observe,
         code_version=f"1.{TRAINING_CODE_VERSION}",
         folder=True,
         own_rejects=False,

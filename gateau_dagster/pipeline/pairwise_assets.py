@@ -42,7 +42,7 @@ def pairwise_assets(config: Config) -> Iterator[Asset]:
                 summary="two variants' answers set against each other, in both orders",
                 description=f"Wins, ties and losses of pairs of variants. {chosen.benchmark.description}",
                 reads={f"{ANSWERS}/{name}": "content"},
-                settings=partial(_settings, config, chosen),
+                observe=partial(_settings, config, chosen),
                 code_version=f"{CODE_VERSION}.{GRADING_CODE_VERSION}.{chosen.benchmark.code_version}",
                 columns=PAIRWISE,
                 goal=True,

@@ -9,7 +9,6 @@ from gateau_dagster.data.sample import shard_keys
 from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.pipeline import declarations
 from gateau_dagster.pipeline.asset import SHARD, VARIANT, Asset, Observed
-from gateau_dagster.pipeline.node import Node
 from gateau_dagster.pipeline.selection_reads import wants_presets
 from gateau_dagster.scoring.pair_tables import perplexity_asset
 
@@ -51,8 +50,8 @@ class Pipeline:
     @property
     def scoring_models(self) -> frozenset[str]:
         """Return the models, by their names in `models`, that compute rows of required assets."""
-        asked = (asset.rows for asset in self.assets if asset.key in self.required)
-        return frozenset(rows.table.model for rows in asked if rows is not None)
+        tables = (asset.table for asset in self.assets if asset.key in self.required)
+        return frozenset(table.model for table in tables if table is not None)
 
     def partitions(self, key: str) -> list[str] | list[None]:
         """Return the partitions of an asset; None alone for a single output."""
@@ -88,13 +87,13 @@ class Pipeline:
         before = {each: self.ancestors([each]) - {each} for each in asset.reads}
         return [each for each in asset.reads if not any(each in found for found in before.values())]
 
-    def nodes(self, observed: Observed) -> list[Node]:
-        """Return the assets as the planner compares them with the store.
+    def resolved(self, observed: Observed) -> list[Asset]:
+        """Return the assets with all settings known, as the planner compares them with the store.
 
         Raises:
             GateauError: a file that training.deepspeed names cannot be read, or contradicts `training`.
         """
-        return [asset.node(observed, required=asset.key in self.required) for asset in self.assets]
+        return [asset.resolved(observed) for asset in self.assets]
 
 
 def pipeline_of(config: Config) -> Pipeline:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gateau_dagster.errors import GateauError
-from gateau_dagster.pipeline.node import Node
+from gateau_dagster.pipeline.asset import Asset
 from gateau_dagster.readable import nearest_name
 from gateau_dagster.storage.stamp import Stamp, joint
 
@@ -112,13 +112,13 @@ class Plan:
         """Return the work on an asset, if any."""
         return next((work for work in self.work if work.asset == asset), None)
 
-    def until(self, asset: str, nodes: Sequence[Node]) -> "Plan":
+    def until(self, asset: str, assets: Sequence[Asset]) -> "Plan":
         """Return the part that `asset` needs, itself included.
 
         Raises:
             GateauError: there is no such asset.
         """
-        wanted = ancestors(asset, nodes)
+        wanted = ancestors(asset, assets)
         return Plan(work=[work for work in self.work if work.asset in wanted])
 
     def before(self, later: Collection[str]) -> "Plan":
@@ -127,9 +127,9 @@ class Plan:
         return Plan(work=first) if first else self
 
 
-def ancestors(asset: str, nodes: Sequence[Node]) -> set[str]:
+def ancestors(asset: str, assets: Sequence[Asset]) -> set[str]:
     """Return the asset and everything upstream of it; raise GateauError for an unknown asset."""
-    by_name = {node.asset: node for node in nodes}
+    by_name = {each.key: each for each in assets}
     if asset not in by_name:
         why = f" as things are configured: {_WHEN[asset]}" if asset in _WHEN else ""
         raise GateauError(f"there is no asset {asset}{why}; {nearest_name(asset, by_name)}")
@@ -139,7 +139,7 @@ def ancestors(asset: str, nodes: Sequence[Node]) -> set[str]:
         name = waiting.pop()
         if name not in found:
             found.add(name)
-            waiting.extend(by_name[name].upstream)
+            waiting.extend(by_name[name].reads)
     return found
 
 
@@ -155,9 +155,9 @@ class Partitions:
     of: Mapping[str, str]
 
     @classmethod
-    def between(cls, nodes: Sequence[Node], sets: Mapping[str, Sequence[str]]) -> "Partitions":
-        """Return the partitions of these nodes."""
-        return cls(sets=sets, of={node.asset: node.partitions for node in nodes})
+    def between(cls, assets: Sequence[Asset], sets: Mapping[str, Sequence[str]]) -> "Partitions":
+        """Return the partitions of these assets."""
+        return cls(sets=sets, of={asset.key: asset.partitions for asset in assets})
 
     def keys(self, asset: str) -> list[Key]:
         """Return all outputs of an asset."""
@@ -171,7 +171,7 @@ class Partitions:
 
 
 def make_plan(
-    nodes: Sequence[Node],
+    assets: Sequence[Asset],
     sets: Mapping[str, Sequence[str]],
     inputs: Mapping[str, str],
     recorded: Mapping[Key, Stamp | None],
@@ -179,18 +179,18 @@ def make_plan(
     """Compare recorded with required fingerprints.
 
     Args:
-        nodes: in topological order.
+        assets: resolved, in topological order.
         sets: the keys of every partition set, by its name.
-        inputs: content digest of each partition's input, for the nodes that read it.
+        inputs: content digest of each partition's input, for the assets that read it.
         recorded: the stamp of every output; None or absent if there is none.
     """
     wanted: dict[Key, str | None] = {}
-    partitions = Partitions.between(nodes, sets)
+    partitions = Partitions.between(assets, sets)
     work: list[Work] = []
-    for node in nodes:
+    for asset in assets:
         reasons: dict[str | None, str] = {}
-        for key in partitions.keys(node.asset):
-            part = node.of(key[1])
+        for key in partitions.keys(asset.key):
+            part = asset.of_partition(key[1])
             versions = _upstream_versions(part, key, partitions, inputs, wanted, recorded)
             waiting = [name for name, version in versions.items() if version is None]
             if waiting:
@@ -203,25 +203,27 @@ def make_plan(
             if stamp is not None and part.is_current(stamp, wanted[key] or ""):
                 wanted[key] = stamp.fingerprint
             else:
-                reasons[key[1]] = staleness_of(stamp, part.inputs(known))
+                reasons[key[1]] = staleness_of(stamp, part.made_from(known))
         if reasons:
             conditional = all(reason.startswith(AFTER) for reason in reasons.values())
-            work.append(Work(asset=node.asset, reasons=reasons, conditional=conditional))
+            work.append(Work(asset=asset.key, reasons=reasons, conditional=conditional))
     return Plan(work=work)
 
 
-def _reason_before(waiting: Sequence[str], node: Node, versions: Mapping[str, str | None], stamp: Stamp | None) -> str:
+def _reason_before(
+    waiting: Sequence[str], asset: Asset, versions: Mapping[str, str | None], stamp: Stamp | None
+) -> str:
     """Return why an output is planned while upstreams are pending: a certain change, or only that these may change."""
     if stamp is None:
         return MISSING
     before = stamp.inputs.get("upstream", {})
     assumed = {name: before.get(name, "") if version is None else version for name, version in versions.items()}
-    changes = changes_of(stamp, node.inputs(assumed))
+    changes = changes_of(stamp, asset.made_from(assumed))
     return CHANGED + "; ".join(changes) if changes else f"{AFTER}{', '.join(waiting)}"
 
 
 def _upstream_versions(
-    node: Node,
+    asset: Asset,
     key: Key,
     partitions: Partitions,
     inputs: Mapping[str, str],
@@ -230,10 +232,10 @@ def _upstream_versions(
 ) -> dict[str, str | None]:
     """Return the version of each upstream that an up-to-date output is made from; None while it cannot be known."""
     versions: dict[str, str | None] = {}
-    if node.reads_input:
+    if asset.reads_input:
         assert key[1] is not None
         versions[INPUT] = inputs[key[1]]
-    for name, by in node.upstream.items():
+    for name, by in asset.reads.items():
         each = {read[1] or "": _version(read, by, wanted, recorded) for read in partitions.read(name, *key)}
         known = {part: version for part, version in each.items() if version is not None}
         versions[name] = None if len(known) < len(each) else _one(known)
@@ -253,15 +255,15 @@ def _one(versions: Mapping[str, str]) -> str:
 
 
 def recorded_versions(
-    node: Node, partition: str | None, partitions: Partitions, stamps: Mapping[Key, Stamp]
+    asset: Asset, partition: str | None, partitions: Partitions, stamps: Mapping[Key, Stamp]
 ) -> dict[str, str]:
     """Return the versions of the upstream outputs in the store, from which an output computed now is made.
 
-    `node`: for this partition, from Node.of.
+    `asset`: for this partition, from Asset.of_partition.
     """
     versions: dict[str, str] = {}
-    for name, by in node.upstream.items():
-        keys = partitions.read(name, node.asset, partition)
+    for name, by in asset.reads.items():
+        keys = partitions.read(name, asset.key, partition)
         each = {key[1] or "": stamps[key].content if by == "content" else stamps[key].fingerprint for key in keys}
         versions[name] = _one(each)
     return versions

@@ -14,7 +14,6 @@ from gateau_dagster.pipeline.asset import (
     UNIQUE_IDS,
     Asset,
     Observed,
-    Rows,
 )
 from gateau_dagster.pipeline.inputs import model_key
 from gateau_dagster.pipeline.made_models import made_upstream
@@ -41,13 +40,15 @@ def sample_table_asset(config: Config, table: SampleTable) -> Asset:
         description=f"{table.description} Computed with `{table.model}`: {model.path}.",
         inputs=() if made else (model_key(table.model),),
         reads={"raw_long_sft": "fingerprint", **made},
-        settings=lambda observed: row_settings(config, table, observed),
+        observe=lambda observed: row_settings(config, table, observed),
         code_version=table.code_version,
         columns=table.columns,
         finite=table.finite,
         checks=_checks(table),
         pool="gpu",
-        rows=Rows(table=table, model=next(iter(made), ""), memory=memory_settings(config)),
+        table=table,
+        model=next(iter(made), ""),
+        means=memory_settings(config),
     )
 
 

@@ -50,7 +50,6 @@ from gateau_dagster.pipeline.model_checks import (
     unknown_chat_templates,
     unseen_attention,
 )
-from gateau_dagster.pipeline.node import Node
 from gateau_dagster.pipeline.pairwise_assets import PAIRS
 from gateau_dagster.pipeline.pipeline import Pipeline, partition_sets, pipeline_of
 from gateau_dagster.pipeline.plan import INPUT, Key, Partitions, Plan, make_plan, recorded_versions
@@ -185,17 +184,17 @@ class State:
         return self.observed.frame(own if other is None else f"variants.also.{variant}")
 
     @cached_property
-    def _nodes(self) -> dict[str, Node]:
-        """Return what the planner compares, by asset, in topological order."""
-        return {node.asset: node for node in self.pipeline.nodes(self.observed)}
+    def _resolved(self) -> dict[str, Asset]:
+        """Return the assets with all settings known, by key, in topological order."""
+        return {asset.key: asset for asset in self.pipeline.resolved(self.observed)}
 
-    def node(self, asset: str) -> Node:
-        """Return an asset as the planner compares it."""
-        return self._nodes[asset]
+    def resolved(self, key: str) -> Asset:
+        """Return an asset with all settings known, as the planner compares it with the store."""
+        return self._resolved[key]
 
     @cached_property
     def _partitions(self) -> Partitions:
-        return Partitions.between(list(self._nodes.values()), partition_sets(self.config))
+        return Partitions.between(self.pipeline.assets, partition_sets(self.config))
 
     def shard_input(self, partition: str) -> str:
         """Return the content digest of the input samples in a shard."""
@@ -273,7 +272,7 @@ class State:
         Raises:
             GateauError: there is no such asset; or see `check_data`.
         """
-        return self.plan() if asset is None else self.whole_plan().until(asset, list(self._nodes.values()))
+        return self.plan() if asset is None else self.whole_plan().until(asset, list(self._resolved.values()))
 
     def whole_plan(self, recorded: dict[Key, Stamp | None] | None = None) -> Plan:
         """Return the outdated outputs of all assets, whether the configuration requires them or not.
@@ -285,7 +284,7 @@ class State:
         self.check_models()
         inputs = {shard: self.shard_input(shard) for shard in self.shards}
         found = self.recorded() if recorded is None else recorded
-        plan = make_plan(list(self._nodes.values()), partition_sets(self.config), inputs, found)
+        plan = make_plan(list(self._resolved.values()), partition_sets(self.config), inputs, found)
         limit_leaves(self.config, self.store, plan)
         return plan
 
@@ -456,13 +455,13 @@ class State:
 
     def row_scorer(self, asset: str) -> str | None:
         """Return the digest of what computes a row of a table now; None while its model is still to be made."""
-        node = self.node(asset)
-        made = self.stamp(node.model, None) if node.model else None
-        if not node.model:
-            return node.scorer
-        if made is None or self.whole_plan().of(node.model) is not None:
+        table = self.resolved(asset)
+        made = self.stamp(table.model, None) if table.model else None
+        if not table.model:
+            return table.scorer
+        if made is None or self.whole_plan().of(table.model) is not None:
             return None
-        return node.row_scorer({node.model: made.content})
+        return table.row_scorer({table.model: made.content})
 
     def versions_now(self, asset: str, partition: str | None) -> dict[str, str]:
         """Return the upstream versions that an output computed now would be made from.
@@ -470,20 +469,20 @@ class State:
         Raises:
             MissingUpstreamError: an upstream output is not in the store yet.
         """
-        node = self.node(asset).of(partition)
-        if node.reads_input:
+        part = self.asset(asset).of_partition(partition)
+        if part.reads_input:
             assert partition is not None
             return {INPUT: self.shard_input(partition)}
-        keys = [key for name in node.upstream for key in self._partitions.read(name, asset, partition)]
+        keys = [key for name in part.reads for key in self._partitions.read(name, asset, partition)]
         found = self.stamps(keys)
         for key, stamp in found.items():
             if stamp is None:
                 raise MissingUpstreamError(asset, partition, key)
         stamps = {key: stamp for key, stamp in found.items() if stamp is not None}
-        return recorded_versions(node, partition, self._partitions, stamps)
+        return recorded_versions(part, partition, self._partitions, stamps)
 
     def wanted_stamp(self, asset: str, partition: str | None) -> Stamp:
         """Return the stamp of an output computed now, still without rows and content."""
-        node, versions = self.node(asset).of(partition), self.versions_now(asset, partition)
-        scorer = node.row_scorer(versions)
-        return Stamp(fingerprint=node.fingerprint(versions), inputs=node.inputs(versions), scorer=scorer)
+        part, versions = self.resolved(asset).of_partition(partition), self.versions_now(asset, partition)
+        scorer = part.row_scorer(versions)
+        return Stamp(fingerprint=part.fingerprint(versions), inputs=part.made_from(versions), scorer=scorer)

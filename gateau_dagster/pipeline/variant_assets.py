@@ -174,7 +174,7 @@ def _mix(config: Config, variant: Variant) -> Part:
     if not variant.trained:
         return Part()
     wanted = variant_config(config, variant)
-    return Part(reads=mix_reads(wanted, SUBSETS), settings=partial(mix_settings, wanted))
+    return Part(reads=mix_reads(wanted, SUBSETS), observe=partial(mix_settings, wanted))
 
 
 def _checkpoints(config: Config) -> Asset:
@@ -205,11 +205,11 @@ def _checkpoint(config: Config, variant: Variant) -> Part:
     if variant.kind == CHECKPOINT:
         return Part(reads={"training_mix": "content", CHECKPOINT: "content"})
     if variant.kind == BASE:
-        return Part(reads=made, settings=partial(_base_settings, config))
+        return Part(reads=made, observe=partial(_base_settings, config))
     if not variant.trained:
-        return Part(settings=partial(_other_settings, variant))
+        return Part(observe=partial(_other_settings, variant))
     settings = partial(training_settings, variant_config(config, variant))
-    return Part(reads={MIXES: "content", **made}, settings=settings, folders=TRAINED)
+    return Part(reads={MIXES: "content", **made}, observe=settings, folders=TRAINED)
 
 
 def _base_settings(config: Config, observed: Observed) -> dict[str, Any]:
@@ -260,7 +260,7 @@ def _of_benchmark(config: Config, chosen: ChosenBenchmark, family: str, says: st
         group=_GROUP,
         description=f"{says} {chosen.benchmark.description}",
         inputs=_inputs(config, chosen),
-        settings=partial(settings, config, chosen),
+        observe=partial(settings, config, chosen),
         **{"code_version": chosen.benchmark.code_version, **own},
     )
 

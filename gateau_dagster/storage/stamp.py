@@ -61,7 +61,7 @@ class Stamp:
     def without(self, absent: Iterable[str], means: str) -> "Stamp":
         """Return the stamp of a table without the rows that `means` cannot compute, with its own fingerprint.
 
-        absent: ids without a row; if empty, the stamp is unchanged. means: see Node.
+        absent: ids without a row; if empty, the stamp is unchanged. means: see pipeline.asset.Asset.
         """
         names = sorted(absent)
         if not names:

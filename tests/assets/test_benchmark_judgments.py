@@ -305,7 +305,7 @@ def test_what_got_no_reply_is_asked_again_where_the_server_changes(judged: Judge
     judged.run("base")
     state = judged.pipeline.state()
     stamp, asked = state.stamp(ASSET, "base"), len(judged.server.requests)
-    assert stamp is not None and state.node(ASSET).is_current(stamp, stamp.complete)
+    assert stamp is not None and state.asset(ASSET).is_current(stamp, stamp.complete)
     assert state.store.read_rejected(ASSET, ["base"]).height == 1
     judged.server.play = lambda message, before: Answer()
     judged.run("base")

@@ -137,9 +137,9 @@ def test_without_a_gate_there_is_no_such_check(project: Pipeline) -> None:
 def test_another_version_of_the_statistics_makes_the_table_again(
     project: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = project.state().node("experiment").code_version
+    before = project.state().asset("experiment").code_version
     raise_version(monkeypatch, "gateau_dagster.evaluation.statistics.experiment.CODE_VERSION")
-    assert project.state().node("experiment").code_version == RAISED != before
+    assert project.state().asset("experiment").code_version == RAISED != before
 
 
 def _never(*arguments: Any) -> Any:

@@ -164,7 +164,7 @@ def test_of_a_model_that_is_not_here_only_the_time_it_took_is_known(tmp_path: Pa
 
 def test_rows_of_an_interrupted_run_are_not_counted(state: State) -> None:
     first = state.index.accepted.filter(pl.col("shard") == 0).row(0, named=True)
-    rows = RowCheckpoints(state.store, "cam", "0", state.node("cam").scorer, tables.schema(tables.CAM))
+    rows = RowCheckpoints(state.store, "cam", "0", state.resolved("cam").scorer, tables.schema(tables.CAM))
     row = {"segments": 0, "segment_perplexity": [], "segment_attention": [], "cas": None}
     rows.add({"sample_id": first["sample_id"], "digest": first["digest"], **row})
     rows.save()
@@ -184,7 +184,7 @@ def test_rows_that_can_be_kept_are_read_once_a_shard(
         state.store.write(kept, "raw_long_sft", shard, Stamp(fingerprint="r", content="c"))
         for asset in PAIR:
             inputs = {"upstream": {"raw_long_sft": "r"}}
-            stamp = Stamp(fingerprint="f", scorer=state.node(asset).scorer, inputs=inputs)
+            stamp = Stamp(fingerprint="f", scorer=state.resolved(asset).scorer, inputs=inputs)
             state.store.write(kept.tail(kept.height - rejected * (asset == "cam")), asset, shard, stamp)
     reader = state.store.read
     monkeypatch.setattr(state.store, "read", lambda asset, *rest: (read.append(asset), reader(asset, *rest))[1])

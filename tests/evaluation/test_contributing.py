@@ -73,8 +73,7 @@ def test_it_is_planned_made_and_checked() -> None:
     config = configured(evaluation=ASKED)
     asset = pipeline_of(config).by_key["evaluation/closed_book"]
     assert asset.reads == {"raw_long_sft": "fingerprint", "checkpoint": "content"}
-    node = asset.node(Observed(model_digests={}), required=True)
-    assert node.settings["evaluation.closed_book"] == {"samples": 2}
+    assert asset.resolved(Observed(model_digests={})).settings["evaluation.closed_book"] == {"samples": 2}
     assert asset_key("evaluation/closed_book") in {key for made in asset_definitions(config) for key in made.keys}
     assert FINITE_VALUES in checks_of(asset)
 

@@ -17,9 +17,9 @@ from gateau_dagster.execution.shard_work import (
     compute_shard,
     samples_of,
 )
-from gateau_dagster.pipeline.node import Node
 from gateau_dagster.storage import Stamp, Store
 from tests.execution.shards import ASSET, SHARD, Scorer, compute, for_one_table, write_samples
+from tests.pipeline.world import declared
 
 
 def test_a_shard_is_computed_written_and_stamped(store: Store) -> None:
@@ -80,7 +80,7 @@ def test_a_sample_that_does_not_fit_into_memory_is_tried_again_when_memory_chang
             is_last = sample.sample_id == "s4"
             yield Reject(sample_id="s4", reason="no memory", short_of_memory=True) if is_last else outcome
 
-    node = Node(asset=ASSET, partitions="shard", scorer="v1", means="small")
+    node = declared(ASSET, partitions="shard", means="small")
     result = compute(store, short, memory="small")
     found = store.stamp(ASSET, SHARD)
     assert found == result.stamp and found is not None and found.fingerprint != "f v1"

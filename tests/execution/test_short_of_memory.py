@@ -9,19 +9,20 @@ from gateau_dagster import tables
 from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.execution.shard_tables import TableWork
 from gateau_dagster.execution.shard_work import compute_shard
-from gateau_dagster.pipeline.node import Node
+from gateau_dagster.pipeline.asset import Asset
 from gateau_dagster.pipeline.plan import INPUT, Key, Plan, make_plan
 from gateau_dagster.storage import Stamp, Store
 from tests.execution.shards import SHARD, for_one_table, write_samples
+from tests.pipeline.world import declared
 
 ASSET = "perplexity/short"
 
 
-def nodes(memory: str) -> list[Node]:
+def nodes(memory: str) -> list[Asset]:
     """One scored table and one global table that reads it."""
     return [
-        Node(asset=ASSET, partitions="shard", scorer="v1", means=memory),
-        Node(asset="scores", upstream={ASSET: "fingerprint"}),
+        declared(ASSET, partitions="shard", means=memory),
+        declared("scores", reads={ASSET: "fingerprint"}),
     ]
 
 
@@ -49,13 +50,13 @@ def make(store: Store, recorded: dict[Key, Stamp | None], *, memory: str, fits: 
     """Computes the shard and the global table as the pipeline does; returns how many samples were computed."""
     node, scores = nodes(memory)
     versions = {INPUT: "input"}
-    stamp = Stamp(fingerprint=node.fingerprint(versions), inputs=node.inputs(versions), scorer="v1")
+    stamp = Stamp(fingerprint=node.fingerprint(versions), inputs=node.made_from(versions), scorer="v1")
     work = TableWork(asset=ASSET, columns=tables.PERPLEXITY, stamp=stamp, memory=memory)
     scored = for_one_table(lambda samples: score(fits, samples))
     result = compute_shard(store, SHARD, [work], score=scored, on_sample=lambda progress: None)[ASSET]
     recorded[ASSET, SHARD] = result.stamp
     upstream = {ASSET: result.stamp.fingerprint}
-    recorded["scores", None] = Stamp(fingerprint=scores.fingerprint(upstream), inputs=scores.inputs(upstream))
+    recorded["scores", None] = Stamp(fingerprint=scores.fingerprint(upstream), inputs=scores.made_from(upstream))
     return result.computed
 
 

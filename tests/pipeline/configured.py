@@ -7,8 +7,7 @@ from typing import Any, get_args, get_origin
 from pydantic import BaseModel
 
 from gateau_dagster.config import Config
-from gateau_dagster.pipeline.asset import Observed
-from gateau_dagster.pipeline.node import Node
+from gateau_dagster.pipeline.asset import Asset, Observed
 from gateau_dagster.pipeline.pipeline import pipeline_of
 
 BASE: dict[str, Any] = {
@@ -47,31 +46,31 @@ def configured(folder: Path, **changes: Any) -> Config:
     return Config.model_validate({**content, "folder": folder})
 
 
-def nodes_of(
+def resolved_assets(
     config: Config, digests: Mapping[str, str] | None = None, signature: str = "s", texts: str = "t"
-) -> dict[str, Node]:
+) -> dict[str, Asset]:
     """What the planner compares, by asset in topological order, with made-up observations."""
     models = digests or {name: f"{model.path}@{model.revision}" for name, model in config.models.items()}
     of_texts = dict.fromkeys(config.homologous_models, texts)
     of_others = {name: each.other.path for name, each in config.variant_set.items() if each.other is not None}
     observed = Observed(model_digests=models, short_chat=signature, texts=of_texts, others=of_others)
-    return {node.asset: node for node in pipeline_of(config).nodes(observed)}
+    return {asset.key: asset for asset in pipeline_of(config).resolved(observed)}
 
 
 def versions(config: Config, *observed: Any, **more: Any) -> dict[Any, str]:
     """The fingerprint of every output when all are up to date, and contents are functions of their origin.
 
-    `observed`, `more`: as of `nodes_of`.
+    `observed`, `more`: as of `resolved_assets`.
     """
     pipeline = pipeline_of(config)
     found: dict[Any, str] = {}
-    for node in nodes_of(config, *observed, **more).values():
+    for asset in resolved_assets(config, *observed, **more).values():
         upstream = {
-            name: ",".join(sorted(version for (asset, _), version in found.items() if asset == name))
-            for name in node.upstream
+            name: ",".join(sorted(version for (key, _), version in found.items() if key == name))
+            for name in asset.reads
         }
-        for part in pipeline.partitions(node.asset):
-            found[node.asset, part] = node.fingerprint(
+        for part in pipeline.partitions(asset.key):
+            found[asset.key, part] = asset.fingerprint(
                 upstream or ({"input": f"{config.long_sft.shards}/{part}"} if part else {})
             )
     return found

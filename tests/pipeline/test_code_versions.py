@@ -18,15 +18,14 @@ from gateau_dagster.evaluation.benchmark import no_check, no_settings
 from gateau_dagster.evaluation.registry import all_benchmarks
 from gateau_dagster.methods.registry import all_methods, all_sample_tables
 from gateau_dagster.pipeline import declarations
-from gateau_dagster.pipeline.asset import VARIANT
-from gateau_dagster.pipeline.node import Node
+from gateau_dagster.pipeline.asset import VARIANT, Asset
 from gateau_dagster.pipeline.pipeline import pipeline_of
 from gateau_dagster.pipeline.plan import AFTER
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
 from tests.pipeline.by_method import BENCHMARKS, by_method, maximal
 from tests.pipeline.code_versions import RAISED, constants, raise_version
-from tests.pipeline.configured import nodes_of
+from tests.pipeline.configured import resolved_assets
 from tests.pipeline.world import World
 from tests.project import make_project
 
@@ -75,14 +74,14 @@ def test_every_asset_and_every_constant_has_a_line_here() -> None:
 
 @pytest.mark.parametrize("constant", [each for each, names in CONSTANTS.items() if names])
 def test_a_constant(constant: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = nodes_of(maximal())
+    before = resolved_assets(maximal())
     raise_version(monkeypatch, f"gateau_dagster.{constant}")
     check_made_again_once(before, assets_of(CONSTANTS[constant]))
 
 
 @pytest.mark.parametrize("table", OF_TABLES)
 def test_a_table_of_a_method(table: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = nodes_of(maximal())
+    before = resolved_assets(maximal())
     tables = all_sample_tables(maximal())
     tables[table] = replace(tables[table], code_version=RAISED)
     monkeypatch.setattr(declarations, "all_sample_tables", lambda _: tables)
@@ -91,7 +90,7 @@ def test_a_table_of_a_method(table: str, monkeypatch: pytest.MonkeyPatch) -> Non
 
 @pytest.mark.parametrize("name", all_methods())
 def test_a_method(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = nodes_of(maximal())
+    before = resolved_assets(maximal())
     methods: Any = all_methods()
     monkeypatch.setitem(methods, name, replace(methods[name], code_version=RAISED))
     check_made_again_once(before, {f"method_scores/{name}"})
@@ -99,7 +98,7 @@ def test_a_method(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("name", BENCHMARKS)
 def test_a_benchmark(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = nodes_of(maximal())
+    before = resolved_assets(maximal())
     benchmarks: Any = all_benchmarks()
     monkeypatch.setitem(benchmarks, name, replace(benchmarks[name], code_version=RAISED))
     check_made_again_once(before, of_benchmark(name))
@@ -114,7 +113,7 @@ def test_a_benchmark_that_needs_files(name: str, monkeypatch: pytest.MonkeyPatch
     config = by_method("length", training=True, variants={"fractions": [0.5], "also": ["full"]})
     judge = JudgeConfig(base_url="http://judge/v1", model="m")
     config = config.model_copy(update={"evaluation": EvaluationConfig(benchmarks=(name,), judge=judge)})
-    before = nodes_of(config)
+    before = resolved_assets(config)
     monkeypatch.setitem(benchmarks, name, replace(without, code_version=RAISED))
     raised = of_benchmark(name, config)
     assert f"scores/{name}" in raised and (f"judgments/{name}" in raised) == (without.scored.judging is not None)
@@ -127,7 +126,7 @@ def of_benchmark(name: str, config: Config | None = None) -> set[str]:
     return {f"{family}/{name}" for family in families} & pipeline_of(config or maximal()).by_key.keys()
 
 
-def check_made_again_once(before: Mapping[str, Node], raised: set[str], config: Config | None = None) -> None:
+def check_made_again_once(before: Mapping[str, Asset], raised: set[str], config: Config | None = None) -> None:
     """With everything up to date `before`, a run makes what was `raised`, which comes out the same, and its readers.
 
     config: default: `maximal`.
@@ -137,8 +136,8 @@ def check_made_again_once(before: Mapping[str, Node], raised: set[str], config: 
     world = World([*before.values()], {"0": "i", "1": "j"}, constant=set(before), sets=sets)
     world.run_everything()
     assert raised and not world.plan()
-    after = nodes_of(config)
-    world.nodes = [*after.values()]
+    after = resolved_assets(config)
+    world.assets = [*after.values()]
     plan = world.plan()
     reasons = {(work.asset, part): why for work in plan.work for part, why in work.reasons.items()}
     named = {(asset, part) for asset in raised for part in world.parts(asset)}
@@ -152,12 +151,12 @@ def check_made_again_once(before: Mapping[str, Node], raised: set[str], config: 
     assert {asset for asset in after if after[asset].scorer != before[asset].scorer} == scored, "no old row is kept"
 
 
-def with_readers(nodes: Mapping[str, Node], assets: set[str]) -> set[str]:
+def with_readers(assets: Mapping[str, Asset], keys: set[str]) -> set[str]:
     """These and all that goes by their fingerprints."""
-    found = set(assets)
-    for node in nodes.values():
-        if any(by == "fingerprint" and name in found for name, by in node.upstream.items()):
-            found.add(node.asset)
+    found = set(keys)
+    for asset in assets.values():
+        if any(by == "fingerprint" and name in found for name, by in asset.reads.items()):
+            found.add(asset.key)
     return found
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from gateau_dagster.models.model_digest import model_digest
 from gateau_dagster.pipeline.pipeline import pipeline_of
-from tests.pipeline.configured import configured, nodes_of, stale, versions
+from tests.pipeline.configured import configured, resolved_assets, stale, versions
 from tests.pipeline.fields import FIELDS, LONG, MIXED, NOTHING, SHORT, TRAINED
 
 
@@ -82,7 +82,7 @@ def test_a_default_alpha_is_resolved_and_is_not_the_same_number_given(
     """A given alpha is that of the other presets' columns, too."""
 
     def setting(**selection: object) -> object:
-        return nodes_of(configured(tmp_path, selection=selection))["combined_scores"].settings["selection.alpha"]
+        return resolved_assets(configured(tmp_path, selection=selection))["combined_scores"].settings["selection.alpha"]
 
     assert setting(preset=preset) == f"{default} by default"
     assert setting(preset=preset, alpha=default) == default

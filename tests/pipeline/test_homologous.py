@@ -14,10 +14,11 @@ from gateau_dagster.config.models import HomologousOptions
 from gateau_dagster.errors import GateauError
 from gateau_dagster.models.known_model import known_positions, own_window
 from gateau_dagster.models.model_digest import model_digest
+from gateau_dagster.pipeline.pipeline import pipeline_of
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.training.homologous_texts import check_homologous, text_files, text_signatures
 from tests.pipeline import fields
-from tests.pipeline.configured import configured, nodes_of, stale, versions
+from tests.pipeline.configured import configured, resolved_assets, stale, versions
 
 LONG = {"path": "homologous:short", "homologous": {"texts": "books", "length": 512, "tokens_per_step": 65_536}}
 SELECTED = {"combined_scores", "selected_subset", "training_mix", *fields.TRAINED}
@@ -95,11 +96,11 @@ def test_other_texts_train_again_and_all_that_the_model_scored_follows(tmp_path:
 
 
 def test_rows_go_by_the_content_of_the_model(tmp_path: Path) -> None:
-    nodes = nodes_of(made(tmp_path))
+    assets = resolved_assets(made(tmp_path))
     for asset in ("perplexity/long", "cam"):
         one, other = ({"raw_long_sft": "r", "homologous_model/long": content} for content in "ab")
-        assert nodes[asset].row_scorer(one) != nodes[asset].row_scorer(other)
-    assert nodes["checkpoint"].upstream == {"training_mix": "content", "homologous_model/long": "content"}
+        assert assets[asset].row_scorer(one) != assets[asset].row_scorer(other)
+    assert assets["checkpoint"].reads == {"training_mix": "content", "homologous_model/long": "content"}
 
 
 def test_signatures_go_by_names_and_contents(tmp_path: Path) -> None:
@@ -162,10 +163,10 @@ def test_before_it_is_made_it_is_known_by_its_base_and_its_length(tmp_path: Path
 def test_it_may_be_ladms_long_attention_calculator(tmp_path: Path) -> None:
     changes = {"selection.method": "ladm", "selection.options": {"ladm": {"model": "lac"}}, "training.enabled": False}
     config = configured(tmp_path, **{"models.lac": LONG, **changes})
-    nodes = nodes_of(config)
-    assert nodes["span_attention/lac"].upstream == {"raw_long_sft": "fingerprint", "homologous_model/lac": "content"}
-    assert nodes["span_attention/lac"].model == "homologous_model/lac"
-    assert nodes["homologous_model/lac"].required and nodes["homologous_mix/lac"].required
+    assets = resolved_assets(config)
+    assert assets["span_attention/lac"].reads == {"raw_long_sft": "fingerprint", "homologous_model/lac": "content"}
+    assert assets["span_attention/lac"].model == "homologous_model/lac"
+    assert {"homologous_model/lac", "homologous_mix/lac"} <= pipeline_of(config).required
 
 
 def test_more_tokens_than_this_machine_can_lay_out_are_an_error_at_planning(

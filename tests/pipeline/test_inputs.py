@@ -70,10 +70,10 @@ class Noting:
 def asked_for(asset: Asset, config: Config) -> set[str]:
     """The inputs that the asset's settings look at."""
     noting = Noting(config)
-    for settings in (asset.settings, *(part.settings for part in asset.parts.values())):
-        if callable(settings):
+    for observe in (asset.observe, *(part.observe for part in asset.parts.values())):
+        if observe is not None:
             with suppress(GateauError):  # a model that is not here; which one it is has been asked before
-                settings(cast(Observed, noting))
+                observe(cast(Observed, noting))
     return noting.noted
 
 
@@ -84,7 +84,7 @@ def pipeline() -> Pipeline:
 
 def test_an_asset_s_inputs_are_those_of_its_fingerprint(pipeline: Pipeline) -> None:
     inputs = {asset.key: {*asset.inputs} for asset in pipeline.assets}
-    assert inputs["raw_long_sft"] == {"input/long_sft"}, "by the content of each shard, see Node.reads_input"
+    assert inputs["raw_long_sft"] == {"input/long_sft"}, "by the content of each shard, see Asset.reads_input"
     del inputs["raw_long_sft"]
     assert inputs == {asset.key: asked_for(asset, pipeline.config) for asset in pipeline.assets if asset.key in inputs}
     assert inputs["perplexity/short"] == {"model/short"}

@@ -62,7 +62,7 @@ def test_sums_do_not_overflow_and_nothing_of_nothing_is_no_share() -> None:
 
 
 def test_a_table_whose_share_is_looked_at_counts_what_it_kept_and_what_it_cut() -> None:
-    scored = [asset for asset in pipeline_of(maximal()).assets if asset.rows]
+    scored = [asset for asset in pipeline_of(maximal()).assets if asset.table]
     checked = {asset.key for asset in scored if TRUNCATED_SHARE in asset.checks}
     assert {"perplexity/short", "perplexity/long", "quality/reward", "embedding/enc"} <= checked
     for asset in scored:

@@ -12,10 +12,9 @@ from gateau_dagster.errors import GateauError
 from gateau_dagster.models.known_model import own_window
 from gateau_dagster.models.model_digest import model_digest
 from gateau_dagster.pipeline.made_models import check_clusters
-from gateau_dagster.pipeline.node import Node
 from gateau_dagster.pipeline.pipeline import pipeline_of
-from tests.pipeline.configured import configured, nodes_of, stale, versions
-from tests.pipeline.world import World
+from tests.pipeline.configured import configured, resolved_assets, stale, versions
+from tests.pipeline.world import World, declared
 
 MADE = {"models.cherry": {"path": "pre_experienced:long"}, "training.enabled": False, "selection.method": "ifd"}
 USED = {"perplexity/cherry", "response_alone/cherry", "method_scores/ifd", "selected_subset", "report"}
@@ -78,9 +77,9 @@ def test_a_field_reaches_exactly_what_it_changes(field: str, tmp_path: Path) -> 
 
 def test_the_nodes_stand_in_topological_order(tmp_path: Path) -> None:
     seen: set[str] = set()
-    for node in nodes_of(made(tmp_path)).values():
-        assert set(node.upstream) <= seen, node.asset
-        seen.add(node.asset)
+    for asset in resolved_assets(made(tmp_path)).values():
+        assert set(asset.reads) <= seen, asset.key
+        seen.add(asset.key)
     assert seen >= EMBEDDED
 
 
@@ -93,22 +92,21 @@ def test_two_models_of_one_base_share_its_embeddings(tmp_path: Path) -> None:
 
 
 def test_rows_go_by_the_content_of_the_model(tmp_path: Path) -> None:
-    nodes = nodes_of(made(tmp_path))
-    for asset in ("perplexity/cherry", "response_alone/cherry"):
-        node = nodes[asset]
-        assert node.upstream["pre_experienced/cherry"] == "content"
+    assets = resolved_assets(made(tmp_path))
+    for asset in (assets["perplexity/cherry"], assets["response_alone/cherry"]):
+        assert asset.reads["pre_experienced/cherry"] == "content"
         one, other = ({"raw_long_sft": "r", "pre_experienced/cherry": content} for content in "ab")
-        assert node.row_scorer(one) == node.row_scorer({**one, "raw_long_sft": "q"}), "kept rows are of equal samples"
-        assert node.row_scorer(one) != node.row_scorer(other)
-    assert nodes["perplexity/long"].row_scorer({"raw_long_sft": "r"}) == nodes["perplexity/long"].scorer
+        assert asset.row_scorer(one) == asset.row_scorer({**one, "raw_long_sft": "q"}), "kept rows are of equal samples"
+        assert asset.row_scorer(one) != asset.row_scorer(other)
+    assert assets["perplexity/long"].row_scorer({"raw_long_sft": "r"}) == assets["perplexity/long"].scorer
 
 
 def test_a_new_mix_trains_only_if_it_comes_out_different(tmp_path: Path) -> None:
-    nodes = nodes_of(made(tmp_path))
-    world = World([*nodes.values()], {"0": "i"})
+    assets = resolved_assets(made(tmp_path))
+    world = World([*assets.values()], {"0": "i"})
     world.run_everything()
-    changed = {**nodes, "pre_experience_mix/cherry": replace(nodes["pre_experience_mix/cherry"], code_version="new")}
-    world.nodes = [*changed.values()]
+    changed = {**assets, "pre_experience_mix/cherry": replace(assets["pre_experience_mix/cherry"], code_version="new")}
+    world.assets = [*changed.values()]
     assert {work.asset: work.conditional for work in world.plan().work} == {
         "pre_experience_mix/cherry": False,
         **dict.fromkeys(TRAINED - {"report"}, True),
@@ -142,7 +140,7 @@ def test_before_it_is_made_a_model_goes_by_its_base(tmp_path: Path) -> None:
     assert own_window(config, "cherry") == 77
 
 
-def test_a_node_with_a_model_compares_it_by_content() -> None:
-    node = Node(asset="a", partitions="shard", upstream={"m": "fingerprint"}, scorer="s", model="m")
+def test_a_table_with_a_model_compares_it_by_content() -> None:
+    asset = declared("a", partitions="shard", reads={"m": "fingerprint"}, model="m")
     with pytest.raises(AssertionError, match="came out the same"):
-        node.row_scorer({"m": "x"})
+        asset.row_scorer({"m": "x"})

@@ -292,7 +292,10 @@ def test_rows_are_kept_where_a_template_prints_nothing_more_before_an_answer(cha
     def settings(template: str) -> set[str]:
         use_template(chatting, template)
         state = state_of(chatting)
-        return {*map(str, state.node("perplexity/long").settings), *map(str, state.node("training_mix").settings)}
+        return {
+            *map(str, state.resolved("perplexity/long").settings),
+            *map(str, state.resolved("training_mix").settings),
+        }
 
     assert state_of(chatting).observed.frames == {}
     assert settings(BLOCK) - settings(CHATML) == {"chat template's frame"}

@@ -10,7 +10,7 @@ from gateau_dagster.pipeline import declarations
 from gateau_dagster.pipeline.asset import SHARD, Asset
 from gateau_dagster.pipeline.pipeline import left_out_sentence, pipeline_of
 from tests.pipeline.by_method import PAIR, by_method, maximal
-from tests.pipeline.configured import nodes_of
+from tests.pipeline.configured import resolved_assets
 from tests.pipeline.world import World
 
 OF_THE_PAIR = {"perplexity/short", "perplexity/long", "cam", "combined_scores"}
@@ -61,14 +61,13 @@ def test_what_is_required_reads_nothing_that_is_not() -> None:
 
 
 def test_asking_for_a_table_is_no_part_of_what_it_is_made_from() -> None:
-    one, two = (nodes_of(by_method("length", *compare)) for compare in ((), ("gateau",)))
+    configs = by_method("length"), by_method("length", "gateau")
+    one, two = map(resolved_assets, configs)
     for asset in ("raw_long_sft", *OF_THE_PAIR, "method_scores/length"):
-        assert one[asset].inputs(dict.fromkeys(one[asset].upstream, "v")) == two[asset].inputs(
-            dict.fromkeys(two[asset].upstream, "v")
+        assert one[asset].made_from(dict.fromkeys(one[asset].reads, "v")) == two[asset].made_from(
+            dict.fromkeys(two[asset].reads, "v")
         )
-    assert {asset: (one[asset].required, two[asset].required) for asset in OF_THE_PAIR} == dict.fromkeys(
-        OF_THE_PAIR, (False, True)
-    )
+    assert [OF_THE_PAIR & required(config) for config in configs] == [set(), OF_THE_PAIR]
 
 
 @pytest.mark.parametrize("method", ["length", "perplexity", "gateau"])
@@ -165,12 +164,12 @@ def asset(key: str, reads: Sequence[str] = (), *, goal: bool = False, partitions
 
 def test_one_declaration_more_is_an_asset_more(monkeypatch: pytest.MonkeyPatch) -> None:
     config = by_method("length")
-    world = World([*nodes_of(config).values()], {"0": "i", "1": "j"})
+    world = World([*resolved_assets(config).values()], {"0": "i", "1": "j"})
     world.run_everything()
     declare(monkeypatch, asset("dummy", ["method_scores/length"], goal=True, partitions=SHARD))
     pipeline = pipeline_of(config)
     assert "dummy" in pipeline.required and "dummy" in pipeline.by_key["report"].reads
-    world.nodes = [*nodes_of(config).values()]
+    world.assets = [*resolved_assets(config).values()]
     plan = world.plan()
     assert [work.asset for work in plan.work] == ["dummy", "report"]
     assert plan.work[0].reasons == {"0": "missing", "1": "missing"}

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateau_dagster.pipeline.node import Node, NodePart
+from gateau_dagster.pipeline.asset import Asset, Part
 from gateau_dagster.pipeline.plan import AFTER, Key, Partitions, ancestors, recorded_versions
 from gateau_dagster.storage import Stamp
 from gateau_dagster.storage.stamp import By
-from tests.pipeline.world import World
+from tests.pipeline.world import World, declared
 
 SHARDS = ["0", "1", "2"]
 # A second partition set: what has it reads all shards, and the other way round.
@@ -21,15 +21,15 @@ SETS = {"fold": ["a", "b"]}
 BYS: st.SearchStrategy[By] = st.sampled_from(["fingerprint", "content"])
 
 
-def chain() -> list[Node]:
+def chain() -> list[Asset]:
     """raw → score (shards) → combined → selected —content→ mix → report."""
     return [
-        Node(asset="raw", partitions="shard"),
-        Node(asset="score", partitions="shard", upstream={"raw": "fingerprint"}, settings={"length": 8}),
-        Node(asset="combined", upstream={"score": "fingerprint"}, settings={"alpha": 0.8}),
-        Node(asset="selected", upstream={"combined": "fingerprint", "raw": "fingerprint"}),
-        Node(asset="mix", upstream={"selected": "content"}, settings={"seed": 1}),
-        Node(asset="report", upstream={"mix": "fingerprint", "combined": "fingerprint"}),
+        declared("raw", partitions="shard"),
+        declared("score", partitions="shard", reads={"raw": "fingerprint"}, settings={"length": 8}),
+        declared("combined", reads={"score": "fingerprint"}, settings={"alpha": 0.8}),
+        declared("selected", reads={"combined": "fingerprint", "raw": "fingerprint"}),
+        declared("mix", reads={"selected": "content"}, settings={"seed": 1}),
+        declared("report", reads={"mix": "fingerprint", "combined": "fingerprint"}),
     ]
 
 
@@ -41,15 +41,15 @@ def fresh(constant: set[str] | None = None) -> World:
 
 
 def change(world: World, asset: str, **settings_: Any) -> None:
-    world.nodes = [
-        replace(node, settings={**node.settings, **settings_}) if node.asset == asset else node for node in world.nodes
+    world.assets = [
+        replace(each, settings={**each.settings, **settings_}) if each.key == asset else each for each in world.assets
     ]
 
 
 def test_nothing_stored_everything_is_missing() -> None:
     world = World(chain(), dict.fromkeys(SHARDS, "i"))
     plan = world.plan()
-    assert [work.asset for work in plan.work] == [node.asset for node in world.nodes]
+    assert [work.asset for work in plan.work] == [asset.key for asset in world.assets]
     assert {reason for work in plan.work for reason in work.reasons.values()} == {"missing"}
     assert not any(work.conditional for work in plan.work)
     assert plan.work[0].partitions == SHARDS and plan.work[-1].partitions == []
@@ -106,41 +106,41 @@ def test_a_removed_output_is_made_again_and_others_stay(key: Key) -> None:
 
 def test_until_keeps_what_an_asset_needs() -> None:
     world = World(chain(), dict.fromkeys(SHARDS, "i"))
-    plan = world.plan().until("selected", world.nodes)
+    plan = world.plan().until("selected", world.assets)
     assert [work.asset for work in plan.work] == ["raw", "score", "combined", "selected"]
-    assert ancestors("raw", world.nodes) == {"raw"}
+    assert ancestors("raw", world.assets) == {"raw"}
     with pytest.raises(ValueError, match="there is no asset x; there are raw, score"):
-        plan.until("x", world.nodes)
+        plan.until("x", world.assets)
     with pytest.raises(ValueError, match=r"there is no asset comparison .*: .* Name another in selection.compare"):
-        plan.until("comparison", world.nodes)
+        plan.until("comparison", world.assets)
     with pytest.raises(ValueError, match=r"there is no asset document_split .*: nothing reads it\. .*per_document"):
-        plan.until("document_split", world.nodes)
+        plan.until("document_split", world.assets)
 
 
 def test_what_has_to_wait_is_left_for_later() -> None:
     plan = World(chain(), dict.fromkeys(SHARDS, "i")).plan()
     assert [work.asset for work in plan.before({"mix", "report"}).work] == ["raw", "score", "combined", "selected"]
-    assert plan.before({node.asset for node in chain()}) is plan
+    assert plan.before({asset.key for asset in chain()}) is plan
     assert not World([], {}).plan().before(["mix"])
 
 
-def split() -> list[Node]:
+def split() -> list[Asset]:
     """Two methods, and two models of which each reads one of them."""
     models = {
-        "a": NodePart(upstream={"m1": "fingerprint"}, settings={"seed": 1}),
-        "b": NodePart(upstream={"m2": "fingerprint"}),
+        "a": Part(reads={"m1": "fingerprint"}, settings={"seed": 1}),
+        "b": Part(reads={"m2": "fingerprint"}),
     }
     union: dict[str, By] = {"m1": "fingerprint", "m2": "fingerprint"}
     return [
-        *(Node(asset=name, settings={"x": 0}, upstream={"raw": "fingerprint"}) for name in ("m1", "m2")),
-        Node(asset="model", partitions="fold", upstream=union, parts=models, settings={"x": 0}),
-        Node(asset="answers", partitions="fold", upstream={"model": "content"}),
-        Node(asset="table", upstream={"answers": "fingerprint"}),
+        *(declared(name, settings={"x": 0}, reads={"raw": "fingerprint"}) for name in ("m1", "m2")),
+        declared("model", partitions="fold", reads=union, parts=models, settings={"x": 0}),
+        declared("answers", partitions="fold", reads={"model": "content"}),
+        declared("table", reads={"answers": "fingerprint"}),
     ]
 
 
 def test_a_partition_is_made_from_its_own() -> None:
-    world = World([Node(asset="raw"), *split()], {}, sets=SETS)
+    world = World([declared("raw"), *split()], {}, sets=SETS)
     world.run_everything()
     change(world, "m1", x=1)
     plan = world.plan()
@@ -154,12 +154,12 @@ def test_a_partition_is_made_from_its_own() -> None:
 
 
 def test_another_partition_leaves_the_others_alone() -> None:
-    world = World([Node(asset="raw"), *split()], {}, sets=SETS)
+    world = World([declared("raw"), *split()], {}, sets=SETS)
     world.run_everything()
-    model = next(node for node in world.nodes if node.asset == "model")
-    parts = {"a": NodePart(upstream={"m1": "fingerprint"}, settings={"seed": 2}), "b": model.parts["b"]}
-    more = replace(model, parts={**parts, "c": NodePart()})
-    world.nodes, world.sets = [more if node is model else node for node in world.nodes], {"fold": ["a", "b", "c"]}
+    model = next(asset for asset in world.assets if asset.key == "model")
+    parts = {"a": Part(reads={"m1": "fingerprint"}, settings={"seed": 2}), "b": model.parts["b"]}
+    more = replace(model, parts={**parts, "c": Part()})
+    world.assets, world.sets = [more if asset is model else asset for asset in world.assets], {"fold": ["a", "b", "c"]}
     plan = world.plan()
     work = plan.of("model")
     assert work is not None and work.reasons == {"a": "changed: seed 1 → 2", "c": "missing"}
@@ -174,46 +174,46 @@ def test_a_stamp_that_says_nothing_of_its_inputs_is_stale() -> None:
     assert work is not None and "alpha unset → 0.8" in work.reasons[None]
 
 
-def parts_of(upstream: Mapping[str, By]) -> st.SearchStrategy[NodePart]:
-    """A partition that reads some of its node's upstreams, and has a setting of its own."""
+def parts_of(upstream: Mapping[str, By]) -> st.SearchStrategy[Part]:
+    """A partition that reads some of its asset's upstreams, and has a setting of its own."""
     reads = st.sets(st.sampled_from([*upstream])).map(lambda names: {name: upstream[name] for name in sorted(names)})
-    return st.builds(NodePart, upstream=reads, settings=st.sampled_from([{}, {"y": 1}]))
+    return st.builds(Part, reads=reads, settings=st.sampled_from([{}, {"y": 1}]))
 
 
 @st.composite
-def graphs(draw: st.DrawFn) -> list[Node]:
-    """Random graphs in topological order; the first node, and others without upstream, read the shards' input."""
-    nodes: list[Node] = []
+def graphs(draw: st.DrawFn) -> list[Asset]:
+    """Random graphs in topological order; the first asset, and others without upstream, read the shards' input."""
+    assets: list[Asset] = []
     for number in range(draw(st.integers(1, 7))):
         partitions = draw(st.sampled_from(["shard", "fold", ""])) if number else "shard"
-        above = [node.asset for node in nodes]
+        above = [asset.key for asset in assets]
         chosen = draw(st.lists(st.sampled_from(above), unique=True, max_size=3)) if above else []
         if not chosen and partitions == "fold":
             chosen = above[:1]
         upstream: dict[str, By] = {name: draw(BYS) for name in chosen}
-        node = Node(asset=f"n{number}", partitions=partitions, upstream=upstream, settings={"x": 0})
+        asset = declared(f"n{number}", partitions=partitions, reads=upstream, settings={"x": 0})
         if partitions == "fold" and draw(st.booleans()):
-            node = replace(node, parts={part: draw(parts_of(upstream)) for part in SETS["fold"]})
-        nodes.append(node)
-    return nodes
+            asset = replace(asset, parts={part: draw(parts_of(upstream)) for part in SETS["fold"]})
+        assets.append(asset)
+    return assets
 
 
 @settings(max_examples=300, deadline=None)
-@given(nodes=graphs(), seed=st.integers(0, 10_000))
-def test_random_changes_are_planned_as_the_twin_makes_them(nodes: list[Node], seed: int) -> None:
+@given(assets=graphs(), seed=st.integers(0, 10_000))
+def test_random_changes_are_planned_as_the_twin_makes_them(assets: list[Asset], seed: int) -> None:
     rng = random.Random(seed)
-    constant = {node.asset for node in nodes if rng.random() < 0.3}
-    world, twin = (World(nodes, dict.fromkeys(SHARDS, "i"), constant, SETS) for _ in range(2))
+    constant = {asset.key for asset in assets if rng.random() < 0.3}
+    world, twin = (World(assets, dict.fromkeys(SHARDS, "i"), constant, SETS) for _ in range(2))
     twin.run_everything()
     assert world.run(world.plan()) == set(twin.stored)
     for step in range(3):
         for kind in rng.sample(["input", "setting", "lost"], rng.randint(0, 3)):
-            shard, node, key = rng.choice(SHARDS), rng.choice(nodes), rng.choice(sorted(twin.stored, key=str))
+            shard, asset, key = rng.choice(SHARDS), rng.choice(assets), rng.choice(sorted(twin.stored, key=str))
             for each in (world, twin):
                 if kind == "input":
                     each.inputs = {**each.inputs, shard: f"edit {step}"}
                 elif kind == "setting":
-                    change(each, node.asset, x=step + 1)
+                    change(each, asset.key, x=step + 1)
                 else:
                     each.stored.pop(key, None)
         plan = world.plan()
@@ -230,13 +230,13 @@ def test_random_changes_are_planned_as_the_twin_makes_them(nodes: list[Node], se
 
 
 @settings(max_examples=100, deadline=None)
-@given(nodes=graphs())
-def test_versions_of_what_is_stored_agree_with_the_twin(nodes: list[Node]) -> None:
-    world = World(nodes, {shard: f"i{shard}" for shard in SHARDS}, sets=SETS)
+@given(assets=graphs())
+def test_versions_of_what_is_stored_agree_with_the_twin(assets: list[Asset]) -> None:
+    world = World(assets, {shard: f"i{shard}" for shard in SHARDS}, sets=SETS)
     world.run_everything()
-    partitions = Partitions.between(nodes, world.sets)
-    for node in nodes:
-        for partition in world.parts(node.asset):
-            if node.upstream:
-                found = recorded_versions(node.of(partition), partition, partitions, world.stored)
-                assert found == world.versions(node, partition)
+    partitions = Partitions.between(assets, world.sets)
+    for asset in assets:
+        for partition in world.parts(asset.key):
+            if asset.reads:
+                found = recorded_versions(asset.of_partition(partition), partition, partitions, world.stored)
+                assert found == world.versions(asset, partition)

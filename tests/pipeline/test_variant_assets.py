@@ -11,11 +11,10 @@ import pytest
 from gateau_dagster.config import Config
 from gateau_dagster.evaluation.benchmark import Benchmark, Judging, Measured, Scored
 from gateau_dagster.evaluation.registry import all_benchmarks, scored_benchmarks
-from gateau_dagster.pipeline.asset import VARIANT
-from gateau_dagster.pipeline.node import Node
+from gateau_dagster.pipeline.asset import VARIANT, Asset
 from gateau_dagster.pipeline.pipeline import partition_sets, pipeline_of
 from gateau_dagster.pipeline.variant_assets import shared_answers
-from tests.pipeline.configured import configured, nodes_of
+from tests.pipeline.configured import configured, resolved_assets
 from tests.pipeline.world import World
 
 MODELS = ["variant/selected_subset", "variant/training_mix", "variant/checkpoint"]
@@ -34,24 +33,24 @@ def test_without_variants_the_assets_are_those_of_the_single_run(tmp_path: Path)
 def test_each_variant_reads_what_it_is_made_from(tmp_path: Path) -> None:
     section = {"methods": ["gateau", "random"], "fractions": [0.1], "also": ["full", {"name": "o", "path": "a/other"}]}
     config = configured(tmp_path, variants=section)
-    node = nodes_of(config)["variant/selected_subset"]
-    assert [*node.parts] == ["base", "checkpoint", "gateau-0.1", "random-0.1", "full", "o"]
-    reads = {name: {*node.of(name).upstream} for name in node.parts}
+    asset = resolved_assets(config)["variant/selected_subset"]
+    assert [*asset.parts] == ["base", "checkpoint", "gateau-0.1", "random-0.1", "full", "o"]
+    reads = {name: {*asset.of_partition(name).reads} for name in asset.parts}
     samples = {"raw_long_sft", "document_split"}
     assert reads["base"] == reads["checkpoint"] == reads["o"] == set()
     assert reads["gateau-0.1"] == {*samples, "combined_scores"} and reads["full"] == samples
     assert reads["random-0.1"] == {*samples, "method_scores/random"}
-    models = nodes_of(config)["variant/checkpoint"]
-    assert dict(models.of("checkpoint").upstream) == {"checkpoint": "content", "training_mix": "content"}
-    assert dict(models.of("full").upstream) == {"variant/training_mix": "content"}
-    assert not models.of("base").upstream and not models.of("o").upstream
+    models = resolved_assets(config)["variant/checkpoint"]
+    assert dict(models.of_partition("checkpoint").reads) == {"checkpoint": "content", "training_mix": "content"}
+    assert dict(models.of_partition("full").reads) == {"variant/training_mix": "content"}
+    assert not models.of_partition("base").reads and not models.of_partition("o").reads
 
 
 def test_where_the_base_model_measures_texts_another_one_asks_everybody_again(tmp_path: Path) -> None:
     """Of a model that is not trained here nothing else would change."""
     config = configured(tmp_path, variants={"fractions": [0.1], "also": [{"name": "o", "path": "a/other"}]})
     known = dict.fromkeys(config.models, "one")
-    before, after = (nodes_of(config, {**known, "long": digest}) for digest in ("one", "two"))
+    before, after = (resolved_assets(config, {**known, "long": digest}) for digest in ("one", "two"))
     own = ("scores/heldout", "scores/needle")
     assert [name for name in own if before[name].settings != after[name].settings] == ["scores/heldout"]
 
@@ -59,7 +58,7 @@ def test_where_the_base_model_measures_texts_another_one_asks_everybody_again(tm
 def world_of(config: Config, constant: set[str] | None = None) -> World:
     """Everything made."""
     inputs = {shard: f"input {shard}" for shard in partition_sets(config)["shard"]}
-    world = World([*nodes_of(config).values()], inputs, constant, partition_sets(config))
+    world = World([*resolved_assets(config).values()], inputs, constant, partition_sets(config))
     world.run_everything()
     assert not world.plan()
     return world
@@ -67,8 +66,8 @@ def world_of(config: Config, constant: set[str] | None = None) -> World:
 
 def planned(world: World, config: Config) -> Mapping[str, set[str | None]]:
     """The variants that are to be made under another configuration, by asset."""
-    world.nodes, world.sets = [*nodes_of(config).values()], dict(partition_sets(config))
-    of_variants = {node.asset for node in world.nodes if node.partitions == VARIANT}
+    world.assets, world.sets = [*resolved_assets(config).values()], dict(partition_sets(config))
+    of_variants = {asset.key for asset in world.assets if asset.partitions == VARIANT}
     return {work.asset: {*work.reasons} for work in world.plan().work if work.asset in of_variants}
 
 
@@ -135,9 +134,9 @@ def test_an_equal_choice_under_other_scores_trains_nothing(tmp_path: Path) -> No
 def test_a_training_is_named_by_what_goes_into_it(tmp_path: Path) -> None:
     """Not by the variant: two that come to an equal mix are one training."""
     config = configured(tmp_path, variants={"methods": ["gateau", "random"], "seeds": [1, 2]})
-    node = nodes_of(config)["variant/checkpoint"]
+    asset = resolved_assets(config)["variant/checkpoint"]
     names = [f"{method}-s{seed}" for method in ("gateau", "random") for seed in (1, 2)]
-    made = {name: node.of(name).fingerprint({"variant/training_mix": "equal"}) for name in names}
+    made = {name: asset.of_partition(name).fingerprint({"variant/training_mix": "equal"}) for name in names}
     assert made["gateau-s1"] == made["random-s1"] != made["gateau-s2"] == made["random-s2"]
 
 
@@ -217,8 +216,10 @@ def test_what_was_not_to_be_had_is_tried_again_by_other_means(
     field: str, value: Any, tried_again: set[str], tmp_path: Path
 ) -> None:
     asked: dict[str, Any] = {"evaluation.benchmarks": ("measured", "asked")}
-    before, after = (nodes_of(configured(tmp_path, **asked, **more)) for more in ({}, {field: value}))
-    same = [key for key, node in before.items() if node.settings == after[key].settings and node.partitions == VARIANT]
+    before, after = (resolved_assets(configured(tmp_path, **asked, **more)) for more in ({}, {field: value}))
+    same = [
+        key for key, asset in before.items() if asset.settings == after[key].settings and asset.partitions == VARIANT
+    ]
     assert {key for key in same if before[key].means != after[key].means} == tried_again
 
 
@@ -227,12 +228,12 @@ def test_what_was_not_to_be_had_is_tried_again_by_other_means(
     ("name", "value", "differs"), [("base_url", "http://there/v1", True), ("key", "K", True), ("concurrency", 2, False)]
 )
 def test_refused_questions_are_asked_of_another_server(name: str, value: Any, differs: bool, tmp_path: Path) -> None:
-    def node(engine: dict[str, Any]) -> Node:
+    def asset(engine: dict[str, Any]) -> Asset:
         asked = {"evaluation.benchmarks": ("asked",), "evaluation.engine": engine}
-        return nodes_of(configured(tmp_path, **asked))["answers/asked"]
+        return resolved_assets(configured(tmp_path, **asked))["answers/asked"]
 
     engine = {"base_url": "http://here/v1"}
-    before, after = node(engine), node({**engine, name: value})
+    before, after = asset(engine), asset({**engine, name: value})
     assert (before.means != after.means) is differs and before.settings == after.settings
 
 

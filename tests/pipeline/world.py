@@ -1,11 +1,17 @@
 """A graph of assets, its inputs, and a store in memory: what steps do, without running any."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
-from gateau_dagster.pipeline.node import Node
+from gateau_dagster.pipeline.asset import Asset
 from gateau_dagster.pipeline.plan import Key, Plan, make_plan
 from gateau_dagster.storage import Stamp
 from gateau_dagster.storage.stamp import joint
+
+
+def declared(key: str, **fields: Any) -> Asset:
+    """An asset of which only these fields matter."""
+    return Asset(**{"key": key, "maker": "m", "group": "g", "kinds": (), "summary": "", "code_version": "1", **fields})
 
 
 class World:
@@ -17,33 +23,33 @@ class World:
 
     def __init__(
         self,
-        nodes: Sequence[Node],
+        assets: Sequence[Asset],
         inputs: Mapping[str, str],
         constant: set[str] | None = None,
         sets: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
-        self.nodes, self.inputs = nodes, dict(inputs)
+        self.assets, self.inputs = assets, dict(inputs)
         self.sets = {"shard": list(inputs), **(sets or {})}
         self.constant = constant or set()
         self.stored: dict[Key, Stamp] = {}
 
     def plan(self) -> Plan:
-        return make_plan(self.nodes, self.sets, self.inputs, self.stored)
+        return make_plan(self.assets, self.sets, self.inputs, self.stored)
 
     def parts(self, asset: str) -> Sequence[str | None]:
         """The partitions of an asset; None alone for a single output."""
-        name = next(node.partitions for node in self.nodes if node.asset == asset)
+        name = next(each.partitions for each in self.assets if each.key == asset)
         return self.sets[name] if name else [None]
 
-    def versions(self, node: Node, partition: str | None) -> dict[str, str]:
+    def versions(self, made: Asset, partition: str | None) -> dict[str, str]:
         """The slow obvious reading of what an output made now is made from."""
-        if not node.upstream and node.partitions and not node.parts:
+        if not made.reads and made.partitions and not made.parts:
             return {"input": self.inputs[str(partition)]}
-        of = {each.asset: each.partitions for each in self.nodes}
+        of = {each.key: each.partitions for each in self.assets}
         found = {}
-        upstream = node.parts[str(partition)].upstream if node.parts else node.upstream
+        upstream = made.parts[str(partition)].reads if made.parts else made.reads
         for name, by in upstream.items():
-            parts = [partition] if of[name] and of[name] == node.partitions else self.parts(name)
+            parts = [partition] if of[name] and of[name] == made.partitions else self.parts(name)
             stamps = {part or "": self.stored[name, part] for part in parts}
             each = {part: stamp.content if by == "content" else stamp.fingerprint for part, stamp in stamps.items()}
             found[name] = next(iter(each.values())) if len(each) == 1 else joint(each)
@@ -51,14 +57,13 @@ class World:
 
     def make(self, asset: str, partition: str | None) -> bool:
         """What a step does: nothing when the stored output is made from the same."""
-        node = next(each for each in self.nodes if each.asset == asset)
-        versions = self.versions(node, partition)
-        node = node.of(partition)
-        wanted = node.fingerprint(versions)
+        whole = next(each for each in self.assets if each.key == asset)
+        versions, part = self.versions(whole, partition), whole.of_partition(partition)
+        wanted = part.fingerprint(versions)
         if (asset, partition) in self.stored and self.stored[asset, partition].fingerprint == wanted:
             return False
         content = "same" if asset in self.constant else f"content of {wanted}"
-        self.stored[asset, partition] = Stamp(fingerprint=wanted, content=content, inputs=node.inputs(versions))
+        self.stored[asset, partition] = Stamp(fingerprint=wanted, content=content, inputs=part.made_from(versions))
         return True
 
     def run(self, plan: Plan) -> set[Key]:
@@ -68,5 +73,5 @@ class World:
 
     def run_everything(self) -> set[Key]:
         """The twin of a plan: try each output; what is stale is made."""
-        todo = [(node.asset, partition) for node in self.nodes for partition in self.parts(node.asset)]
+        todo = [(asset.key, partition) for asset in self.assets for partition in self.parts(asset.key)]
         return {key for key in todo if self.make(*key)}

@@ -111,7 +111,7 @@ def _engine(engine: EngineConfig) -> Any:
 def server_means(engine: EngineConfig) -> str:
     """Return a digest of what decides whether a server answers, but not what it answers.
 
-    When the digest changes, rejected questions are asked again (Node.means).
+    When the digest changes, rejected questions are asked again (Asset.means).
     """
     return fingerprint(engine.model_dump(include={"base_url", "key", "retries", "timeout", "token_limit"}))
 

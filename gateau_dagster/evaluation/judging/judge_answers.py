@@ -59,7 +59,7 @@ class Judged:
 
 
 def means(settings: JudgeConfig | None) -> str:
-    """Return a digest of what decides whether a request gets a reply, but not what the judgment is; Node.means holds
+    """Return a digest of what decides whether a request gets a reply, but not what the judgment is; Asset.means holds
     it.
     """
     if settings is None:
