@@ -66,7 +66,7 @@ def compared(state: State, progress: Progress) -> MethodComparison:
     chosen = state.read(CHOSEN, ["sample_id"]).height
     return compare_methods(
         candidates,
-        [each.method for each in compared_methods(state.config)],
+        compared_methods(state.config),
         chosen=chosen,
         selected_by=selection.method,
         ground_truth=selection.ground_truth,

@@ -11,7 +11,8 @@ from assets.steps.partitioned_step import Event, Finished, shard_events, stale_p
 from assets.steps.step import asset_step
 from assets.steps.unpartitioned_step import unpartitioned_step
 from gateau_dagster.execution.shard_tables import ShardResult
-from gateau_dagster.methods.registry import FAMILY, ChosenMethod, chosen_methods
+from gateau_dagster.methods.method import FAMILY, Method
+from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.progress import Progress
 from gateau_dagster.selection.combine import with_reasons
@@ -41,7 +42,7 @@ def method_scores_by_shard(context: dg.AssetExecutionContext, configuration: Con
         yield from shard_events(context, state, {asset: stale}, _scored(state, asset, stale, progress))
 
 
-def _chosen(state: State, asset: str) -> ChosenMethod:
+def _chosen(state: State, asset: str) -> Method:
     return chosen_methods(state.config)[asset.removeprefix(f"{FAMILY}/")]
 
 
@@ -54,11 +55,11 @@ def _scored(state: State, asset: str, stale: Mapping[str, Stamp], progress: Prog
         yield asset, shard, result, {"without_score": table["score"].null_count()}
 
 
-def _scores(state: State, chosen: ChosenMethod, shard: str | None) -> tuple[pl.DataFrame, pl.DataFrame]:
+def _scores(state: State, method: Method, shard: str | None) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return the scores of one shard or of all, and the samples without a score, with the reasons."""
-    wanted = chosen.reads(state.config)
+    wanted = method.reads()
     found = {asset: state.read(asset, list(columns), shard) for asset, columns in wanted.items()}
-    scores = chosen.score(found, state.config)
+    scores = method.scores(found)
     absent = state.read(RAW, ["sample_id"], shard).join(scores, on="sample_id", how="anti")
     reasons = [state.read_rejected(asset, shard) for asset in wanted if asset != RAW]
     return scores, with_reasons(absent, reasons).with_columns(

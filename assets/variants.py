@@ -123,8 +123,8 @@ def _chosen(step: VariantStep) -> tuple[pl.DataFrame, LeftOut | None]:
     assert section is not None
     if draws_lots(state.config, variant):
         method = chosen_methods(config)[config.selection.method]
-        found = {asset: state.read(asset, [*columns]) for asset, columns in method.reads(config).items()}
-        scores = ranked_by_score(method.score(found, config))
+        found = {asset: state.read(asset, [*columns]) for asset, columns in method.reads().items()}
+        scores = ranked_by_score(method.scores(found))
     else:
         scores = ranking_scores(state, config)
     samples = candidates(state, rule_reads(state.config, variant), scores)

@@ -1,17 +1,15 @@
 """Every method's scores of the labelled benchmark set, from the registry."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import polars as pl
 from common_case import AnyCase
 from common_selection import Tables
 
-from gateau_dagster.config import Config
 from gateau_dagster.config.selection import PRESETS
-from gateau_dagster.methods.registry import ChosenMethod, all_methods, chosen_methods, sample_tables
+from gateau_dagster.methods.method import Method
+from gateau_dagster.methods.registry import all_methods, chosen_methods, sample_tables
 
 # The papers' parameters are for contexts of 32k tokens, these have some 1,000: one variant each is scaled to them. The
 # pairs are 15 % of those of some 30 segments, as the paper's are of those of 256; the window is theta_B's.
@@ -28,14 +26,6 @@ OPTIONS: dict[str, dict[str, Any]] = {
 PRESET_METHODS = ("gateau", "hmg", "cam")  # shown under every preset
 
 
-@dataclass(frozen=True, kw_only=True)
-class Asked:
-    """A method, and the configuration under which it scores a case."""
-
-    config: Config
-    chosen: ChosenMethod
-
-
 def candidates() -> list[tuple[str, str, dict[str, Any]]]:
     """Label, method and options of everything the registry offers; GATEAU's methods under every preset."""
     found: list[tuple[str, str, dict[str, Any]]] = []
@@ -48,13 +38,12 @@ def candidates() -> list[tuple[str, str, dict[str, Any]]]:
     return found
 
 
-def asked(case: AnyCase, method: str, options: Mapping[str, Any]) -> Asked:
+def asked(case: AnyCase, method: str, options: Mapping[str, Any]) -> Method:
     """The method under the case's configuration; ValueError, with the method's own reason, when that lacks a part."""
-    config = case.config(method, options)
-    return Asked(config=config, chosen=chosen_methods(config)[method])
+    return chosen_methods(case.config(method, options))[method]
 
 
-def labelled(case: AnyCase, label: str) -> Asked:
+def labelled(case: AnyCase, label: str) -> Method:
     """The candidate of this label; ValueError as `asked`, and for another label."""
     known = {each: (name, options) for each, name, options in candidates()}
     if label not in known:
@@ -62,14 +51,10 @@ def labelled(case: AnyCase, label: str) -> Asked:
     return asked(case, *known[label])
 
 
-def method_scores(known: Tables, what: Asked) -> np.ndarray:
+def method_scores(known: Tables, method: Method) -> np.ndarray:
     """The method's score of each sample of `known.records`, in their order; -inf where it has none."""
-    known.add(sample_tables(what.config))
-    found = what.chosen.score(_whole(known, what.chosen, what.config), what.config)
+    known.add(sample_tables(method.config))
+    found = method.scores({asset: known[asset].select(columns) for asset, columns in method.reads().items()})
     by_id = dict(zip(found["sample_id"].to_list(), found["score"].to_list(), strict=True))
     scores = [by_id.get(record["id"]) for record in known.records]
     return np.array([-np.inf if score is None else score for score in scores], dtype=np.float64)
-
-
-def _whole(known: Tables, chosen: ChosenMethod, config: Config) -> dict[str, pl.DataFrame]:
-    return {asset: known[asset].select(columns) for asset, columns in chosen.reads(config).items()}

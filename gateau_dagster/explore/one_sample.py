@@ -128,7 +128,7 @@ def one_sample(state: State, name: str) -> OneSample:
 def read_by(state: State, method: str, sample: Sample) -> dict[str, Mapping[str, Any]]:
     """Return what a method reads of a sample, by table and column, without the texts."""
     found: dict[str, Mapping[str, Any]] = {}
-    for asset, columns in chosen_methods(state.config)[method].reads(state.config).items():
+    for asset, columns in chosen_methods(state.config)[method].reads().items():
         if asset == RAW or not _is_made(state, asset):
             continue
         partitions = state.pipeline.partitions(asset)

@@ -1,11 +1,12 @@
 """Clustering and Ranking (CaR): rate the quality of instruction and response by a reward model.
 
-The other half of CaR, which adds the best samples of every cluster to the best of all, is `selection.rule: diverse`.
+The other half of CaR, which adds the best samples of every cluster of `embedding/<encoder>` to the best of all, is
+`selection.rule: diverse`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -14,17 +15,15 @@ from pydantic import Field
 from gateau_dagster import tables
 from gateau_dagster.config.base import Section
 from gateau_dagster.errors import GateauError
-from gateau_dagster.methods.method import Method, Reads, Tables, check_model
+from gateau_dagster.methods.method import Method, Reads, Tables
 from gateau_dagster.models.reward_head import check_architecture, label_index
 from gateau_dagster.scoring.sample_table import Row, Running, SampleTable
 
 if TYPE_CHECKING:
-    from gateau_dagster.config import Config
     from gateau_dagster.data.sample import Reject, Sample
     from gateau_dagster.models.loading import LoadedModel
     from gateau_dagster.scoring.planned_work import PlannedWork, SampleTokens
 
-_PLACE = "selection.options.car.model"
 TEXT_TOKENS = tables.Column(
     name="tokens", dtype=pl.Int32(), description="Tokens of instruction and response that the model saw."
 )
@@ -35,6 +34,19 @@ QUALITY = (
     tables.SAMPLE_ID,
     tables.DIGEST,
     tables.Column(name="quality", dtype=pl.Float64(), description="What the reward model gives; higher is better."),
+    TEXT_TOKENS,
+    TEXT_TRUNCATED,
+)
+
+
+EMBEDDING = (
+    tables.SAMPLE_ID,
+    tables.DIGEST,
+    tables.Column(
+        name="embedding",
+        dtype=pl.List(pl.Float32()),
+        description="Mean of the encoder's last states over the text's tokens, of length one; as long as its states.",
+    ),
     TEXT_TOKENS,
     TEXT_TRUNCATED,
 )
@@ -56,24 +68,22 @@ class CarOptions(Section):
     )
 
 
-def quality_table(options: CarOptions) -> SampleTable:
-    """Return the table `quality/<model>`."""
+def embedding_table(model: str) -> SampleTable:
+    """Return the table `embedding/<model>`."""
 
     def score(loaded: LoadedModel, samples: Iterable[Sample], running: Running) -> Iterator[Row | Reject]:
-        from gateau_dagster.scoring.text_models import quality_rows
+        from gateau_dagster.scoring.text_models import embedding_rows
 
-        return quality_rows(loaded, samples, running, label=options.label, as_pair=options.as_pair)
+        return embedding_rows(loaded, samples, running)
 
     return SampleTable(
-        asset=f"quality/{options.model}",
-        model=options.model,
-        columns=QUALITY,
-        description="How good the reward model finds instruction and response; it does not see the context.",
-        settings={"label": options.label, "as_pair": options.as_pair},
+        asset=f"embedding/{model}",
+        model=model,
+        columns=EMBEDDING,
+        description="Where instruction and response lie among the others, for clusters of like samples.",
         score=score,
         prompt="none",
         effort=whole_text_effort,
-        code_version="2",
     )
 
 
@@ -85,49 +95,57 @@ def whole_text_effort(tokens: SampleTokens) -> PlannedWork:
     return PlannedWork(passes=[packed_documents(length * (tokens.response > 0), read=None)], reads_context=False)
 
 
-def _reads(config: Config, options: CarOptions) -> Reads:
-    del config
-    return {f"quality/{options.model}": ["sample_id", "quality"]}
+class Car(Method):
+    """Score by what the reward model gives."""
 
+    name = "car"
+    title = "A reward model finds instruction and response good."
+    source = "Ge et al. 2024, Clustering and Ranking"
+    per_sample = True
+    task = "reward"
+    options: CarOptions
 
-def _score(found: Tables, config: Config, options: CarOptions) -> pl.DataFrame:
-    del config
-    return found[f"quality/{options.model}"].select("sample_id", score="quality")
+    @property
+    def _table(self) -> str:
+        return f"quality/{self.options.model}"
 
+    def tables(self) -> Sequence[SampleTable]:
+        return [
+            SampleTable(
+                asset=self._table,
+                model=self.options.model,
+                columns=QUALITY,
+                description="How good the reward model finds instruction and response; it does not see the context.",
+                settings={"label": self.options.label, "as_pair": self.options.as_pair},
+                score=self._rows,
+                prompt="none",
+                effort=whole_text_effort,
+                code_version="2",
+            )
+        ]
 
-def _tables(config: Config, options: CarOptions) -> tuple[SampleTable, ...]:
-    del config
-    return (quality_table(options),)
+    def _rows(self, loaded: LoadedModel, samples: Iterable[Sample], running: Running) -> Iterator[Row | Reject]:
+        from gateau_dagster.scoring.text_models import quality_rows
 
+        return quality_rows(loaded, samples, running, label=self.options.label, as_pair=self.options.as_pair)
 
-def _check(config: Config, options: CarOptions) -> None:
-    check_model(config, options.model, "reward", place=_PLACE)
+    def reads(self) -> Reads:
+        return {self._table: ["sample_id", "quality"]}
 
+    def score(self, tables: Tables) -> pl.DataFrame:
+        return tables[self._table].select("sample_id", score="quality")
 
-def _check_known_models(config: Config, options: CarOptions) -> None:
-    """Check that the reward model has a head that gives one number per text."""
-    from gateau_dagster.models.known_model import known_model
+    def check_known_models(self) -> None:
+        """Check that the reward model has a head that gives one number per text."""
+        from gateau_dagster.models.known_model import known_model
 
-    model, known = config.models[options.model], known_model(config, options.model).config
-    if known is None:
-        return  # neither on this machine nor downloadable: loading reports why
-    try:
-        if not model.trust_remote_code:  # remote code may use any name for its head
-            check_architecture(known.architectures or [], name=model.path)
-        label_index(known.id2label or {}, options.label, name=model.path)
-    except GateauError as error:
-        raise GateauError(f"{_PLACE}: {error}") from error
-
-
-METHOD = Method(
-    name="car",
-    title="A reward model finds instruction and response good.",
-    source="Ge et al. 2024, Clustering and Ranking",
-    per_sample=True,
-    options=CarOptions,
-    reads=_reads,
-    score=_score,
-    tables=_tables,
-    check=_check,
-    check_known_models=_check_known_models,
-)
+        name = self.options.model
+        model, known = self.config.models[name], known_model(self.config, name).config
+        if known is None:
+            return  # neither on this machine nor downloadable: loading reports why
+        try:
+            if not model.trust_remote_code:  # remote code may use any name for its head
+                check_architecture(known.architectures or [], name=model.path)
+            label_index(known.id2label or {}, self.options.label, name=model.path)
+        except GateauError as error:
+            raise GateauError(f"{self.place}.model: {error}") from error

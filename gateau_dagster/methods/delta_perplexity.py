@@ -17,11 +17,8 @@ import polars as pl
 from pydantic import Field, model_validator
 
 from gateau_dagster import tables
-from gateau_dagster.config.base import Section
 from gateau_dagster.data.sample import Reject
-from gateau_dagster.errors import GateauError
-from gateau_dagster.methods.method import Method, Reads, Tables, check_model, longest_prompt
-from gateau_dagster.methods.spans import SpanMap, Spans
+from gateau_dagster.methods.method import PromptMethod, PromptOptions, Reads, SpanMap, Spans, Tables
 from gateau_dagster.scoring.dependency_scores import (
     DependencyRule,
     SegmentPairs,
@@ -32,13 +29,12 @@ from gateau_dagster.scoring.dependency_scores import (
 from gateau_dagster.scoring.sample_table import Row, Running, SampleTable
 
 if TYPE_CHECKING:
-    from gateau_dagster.config import Config
     from gateau_dagster.data.sample import Sample
     from gateau_dagster.models.loading import LoadedModel
     from gateau_dagster.scoring.planned_work import PlannedWork, SampleTokens
 
 
-class DeltaPerplexityOptions(Section):
+class DeltaPerplexityOptions(PromptOptions):
     """The method's parameters with the paper's defaults. Only the first three change what a model computes.
 
     The paper leaves the normalisation open: variant `paper` is our interpretation.
@@ -95,37 +91,83 @@ COLUMNS = (
 )
 
 
-def _measure(
-    loaded: LoadedModel, samples: Iterable[Sample], running: Running, *, segment_length: int, pairs: int
-) -> Iterator[Row | Reject]:
-    """Yield one row or reject per sample, in order."""
-    from gateau_dagster.scoring.segment_pairs import PairPlan, measure_segment_pairs
+class DeltaPerplexity(PromptMethod):
+    """Score by LDS."""
 
-    measured = measure_segment_pairs(
-        loaded,
-        samples,
-        plan=PairPlan(segment_length=segment_length, pairs=pairs),
-        max_length=running.max_length,
-        scoring=running.scoring,
-        work=running.work,
-    )
-    for outcome in measured:
-        if isinstance(outcome, Reject):
-            yield outcome
-            continue
-        found = outcome.pairs
-        lists = (found.alone, found.later, found.earlier, found.behind)
-        yield {
-            "sample_id": outcome.sample.sample_id,
-            "digest": outcome.sample.digest,
-            "tokens": outcome.tokens,
-            **{name: values.tolist() for name, values in zip(_LISTS, lists, strict=True)},
-        }
+    name = "delta_perplexity"
+    title = "Many segments of the sample are likelier behind one particular earlier segment, best of all a far one."
+    source = "Chen et al. 2024 (Long Context is Not Long at All), dependency strength, distance and specificity"
+    per_sample = True
+    options: DeltaPerplexityOptions
 
+    @property
+    def _table(self) -> str:
+        return f"segment_pairs/{self.options.model}"
 
-def score_of(row: Row, rule: DependencyRule) -> float | None:
-    """Return LDS from a row of `segment_pairs/<model>`; None for fewer than two segments."""
-    return long_dependency_score(_pairs_of(row), rule)
+    def tables(self) -> Sequence[SampleTable]:
+        settings = {"segment_length": self.options.segment_length, "pairs": self.options.pairs}
+        return [
+            SampleTable(
+                asset=self._table,
+                model=self.options.model,
+                columns=COLUMNS,
+                code_version="2",
+                description="Perplexity of each segment alone and behind earlier segments (Chen et al. 2024).",
+                settings=settings,
+                prompt="plain",
+                score=self._rows,
+                effort=partial(pairs_effort, **settings),
+            )
+        ]
+
+    def _rows(self, loaded: LoadedModel, samples: Iterable[Sample], running: Running) -> Iterator[Row | Reject]:
+        from gateau_dagster.scoring.segment_pairs import PairPlan, measure_segment_pairs
+
+        measured = measure_segment_pairs(
+            loaded,
+            samples,
+            plan=PairPlan(segment_length=self.options.segment_length, pairs=self.options.pairs),
+            max_length=running.max_length,
+            scoring=running.scoring,
+            work=running.work,
+        )
+        for outcome in measured:
+            if isinstance(outcome, Reject):
+                yield outcome
+                continue
+            pairs = outcome.pairs
+            lists = (pairs.alone, pairs.later, pairs.earlier, pairs.behind)
+            yield {
+                "sample_id": outcome.sample.sample_id,
+                "digest": outcome.sample.digest,
+                "tokens": outcome.tokens,
+                **{name: values.tolist() for name, values in zip(_LISTS, lists, strict=True)},
+            }
+
+    def reads(self) -> Reads:
+        return {self._table: ["sample_id", *_LISTS]}
+
+    def score(self, tables: Tables) -> pl.DataFrame:
+        frame, rule = tables[self._table], self.options.rule
+        scores = [long_dependency_score(_pairs_of(row), rule) for row in frame.iter_rows(named=True)]
+        return frame.select("sample_id", score=pl.Series(scores, dtype=pl.Float64))
+
+    def span_map(self) -> SpanMap:
+        rule, length = self.options.rule, self.options.segment_length
+
+        def spans(row: Row) -> Spans | None:
+            pairs = _pairs_of(row)
+            if not len(pairs.later):
+                return None
+            added = added_by_segment(pairs, rule).tolist()
+            return Spans(of="prompt without bos", tokens=row["tokens"], first=0, length=length, added=added)
+
+        adds = "LDS: how much likelier it becomes behind earlier segments"
+        return SpanMap(table=self._table, model=self.options.model, adds=adds, spans=spans)
+
+    def needed(self) -> tuple[int, str, str]:
+        length = self.options.segment_length
+        return 2 * length, f"two segments of {length} tokens are needed", "segment_length"
 
 
 def _pairs_of(row: Row) -> SegmentPairs:
@@ -135,28 +177,6 @@ def _pairs_of(row: Row) -> SegmentPairs:
         later=np.array(later, dtype=np.int64),
         earlier=np.array(earlier, dtype=np.int64),
         behind=np.array(behind, dtype=np.float64),
-    )
-
-
-def _asset(options: DeltaPerplexityOptions) -> str:
-    return f"segment_pairs/{options.model}"
-
-
-def _tables(config: Config, options: DeltaPerplexityOptions) -> Sequence[SampleTable]:
-    del config
-    settings = {"segment_length": options.segment_length, "pairs": options.pairs}
-    return (
-        SampleTable(
-            asset=_asset(options),
-            model=options.model,
-            columns=COLUMNS,
-            code_version="2",
-            description="Perplexity of each segment alone and behind earlier segments (Chen et al. 2024).",
-            settings=settings,
-            prompt="plain",
-            score=partial(_measure, **settings),
-            effort=partial(pairs_effort, **settings),
-        ),
     )
 
 
@@ -172,66 +192,3 @@ def pairs_effort(tokens: SampleTokens, *, segment_length: int, pairs: int) -> Pl
     return PlannedWork(
         passes=[PlannedPasses(count=count, length=length, read=one - 1, head=True) for count, length in counts]
     )
-
-
-def _reads(config: Config, options: DeltaPerplexityOptions) -> Reads:
-    del config
-    return {_asset(options): ["sample_id", *_LISTS]}
-
-
-def _score(found: Tables, config: Config, options: DeltaPerplexityOptions) -> pl.DataFrame:
-    del config
-    frame = found[_asset(options)]
-    scores = [score_of(row, options.rule) for row in frame.iter_rows(named=True)]
-    return pl.DataFrame({"sample_id": frame["sample_id"], "score": pl.Series(scores, dtype=pl.Float64)})
-
-
-def _span_map(config: Config, options: DeltaPerplexityOptions) -> SpanMap:
-    del config
-
-    def spans(row: Row) -> Spans | None:
-        pairs = _pairs_of(row)
-        if not len(pairs.later):
-            return None
-        added = added_by_segment(pairs, options.rule).tolist()
-        tokens, length = row["tokens"], options.segment_length
-        return Spans(of="prompt without bos", tokens=tokens, first=0, length=length, added=added)
-
-    adds = "LDS: how much likelier it becomes behind earlier segments"
-    return SpanMap(table=_asset(options), model=options.model, adds=adds, spans=spans)
-
-
-def _check(config: Config, options: DeltaPerplexityOptions) -> None:
-    check_model(config, options.model, "causal", place="selection.options.delta_perplexity.model")
-    _check_length(config, options, config.models[options.model].window)
-
-
-def _check_known_models(config: Config, options: DeltaPerplexityOptions) -> None:
-    from gateau_dagster.models.known_model import shown_window
-
-    _check_length(config, options, shown_window(config, options.model))
-
-
-def _check_length(config: Config, options: DeltaPerplexityOptions, window: int | None) -> None:
-    """Raise GateauError if no prompt is long enough for a pair of segments. `window`: see longest_prompt."""
-    longest, limit = longest_prompt(config, options.model, window=window)
-    if longest < 2 * options.segment_length:
-        raise GateauError(
-            f"selection.options.delta_perplexity: no sample could be scored: two segments of {options.segment_length} "
-            f"tokens are needed, and {limit} is {longest}: lower segment_length"
-        )
-
-
-METHOD = Method(
-    name="delta_perplexity",
-    title="Many segments of the sample are likelier behind one particular earlier segment, best of all a far one.",
-    source="Chen et al. 2024 (Long Context is Not Long at All), dependency strength, distance and specificity",
-    per_sample=True,
-    options=DeltaPerplexityOptions,
-    reads=_reads,
-    score=_score,
-    tables=_tables,
-    check=_check,
-    check_known_models=_check_known_models,
-    span_map=_span_map,
-)

@@ -13,10 +13,7 @@ With the default `top` and equal alpha, preset `robust` of `gateau` ranks alike,
 with fewer than two segments no FG, even if the single segment is far, and ranks them after all others.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import ClassVar
 
 import polars as pl
 from pydantic import Field
@@ -25,9 +22,6 @@ from gateau_dagster.config.base import Section
 from gateau_dagster.methods.method import Method, Reads, Tables
 from gateau_dagster.methods.token_pairs import SHARED, check_same_version, same_sight, token_pairs
 from gateau_dagster.scoring.segments import TOP_SHARE, counted_tokens
-
-if TYPE_CHECKING:
-    from gateau_dagster.config import Config
 
 SHORT, LONG, CAM = "perplexity/short", "perplexity/long", "cam"
 _NEAR, _FAR = "near_probability", "far_probability"
@@ -76,61 +70,57 @@ def probability_guidance(short: pl.DataFrame, long: pl.DataFrame) -> pl.DataFram
     return token_pairs(short, long).select("sample_id", hmp=means)
 
 
-def _reads(*assets: str) -> Callable[[Config, Section], Reads]:
-    columns = {asset: ["sample_id", "digest", *([_NEAR, _FAR] if asset == CAM else [SHARED])] for asset in assets}
+class _Gain(Method):
+    """A score from per-token columns of one version of each sample."""
 
-    def reads(config: Config, options: Section) -> Reads:
-        del config, options
-        return columns
+    per_sample = True
+    assets: ClassVar[tuple[str, ...]]
 
-    return reads
+    def reads(self) -> Reads:
+        return {asset: ["sample_id", "digest", *([_NEAR, _FAR] if asset == CAM else [SHARED])] for asset in self.assets}
 
-
-def _score_fg(found: Tables, config: Config, options: FarGainOptions) -> pl.DataFrame:
-    del config
-    return far_gain(found[CAM], top=options.top).rename({"fg": "score"})
+    def warnings(self, accepted: pl.DataFrame) -> list[str]:
+        return same_sight(self.config) if SHORT in self.assets else []
 
 
-def _score_hmp(found: Tables, config: Config, options: Section) -> pl.DataFrame:
-    del config, options
-    check_same_version({asset: found[asset] for asset in (SHORT, LONG)})
-    return probability_guidance(found[SHORT], found[LONG]).rename({"hmp": "score"})
+class FarGain(_Gain):
+    """Score by the weighted sum of HMPp and FG."""
+
+    name = "far_gain"
+    title = "Far segments make tokens of the response likelier than near text does, and the long model uses them."
+    source = "Ours: FG and HMPp, weighted"
+    assets = (SHORT, LONG, CAM)
+    options: BothOptions
+
+    def score(self, tables: Tables) -> pl.DataFrame:
+        check_same_version({asset: tables[asset] for asset in self.assets})
+        gain = far_gain(tables[CAM], top=self.options.top)
+        both = probability_guidance(tables[SHORT], tables[LONG]).join(gain, on="sample_id")
+        alpha = self.options.alpha
+        return both.select("sample_id", score=alpha * pl.col("hmp") + (1 - alpha) * pl.col("fg"))
 
 
-def _score_both(found: Tables, config: Config, options: BothOptions) -> pl.DataFrame:
-    del config
-    check_same_version({asset: found[asset] for asset in (SHORT, LONG, CAM)})
-    both = probability_guidance(found[SHORT], found[LONG]).join(far_gain(found[CAM], top=options.top), on="sample_id")
-    return both.select("sample_id", score=options.alpha * pl.col("hmp") + (1 - options.alpha) * pl.col("fg"))
+class FarGainAlone(_Gain):
+    """Score by FG."""
+
+    name = "far_gain_fg"
+    title = "Some far segment alone makes tokens of the response likelier than any near text does; 0 if none is far."
+    source = "Ours: FG alone"
+    assets = (CAM,)
+    options: FarGainOptions
+
+    def score(self, tables: Tables) -> pl.DataFrame:
+        return far_gain(tables[CAM], top=self.options.top).rename({"fg": "score"})
 
 
-METHODS = (
-    Method(
-        name="far_gain",
-        title="Far segments make tokens of the response likelier than near text does, and the long model uses them.",
-        source="Ours: FG and HMPp, weighted",
-        per_sample=True,
-        options=BothOptions,
-        reads=_reads(SHORT, LONG, CAM),
-        score=_score_both,
-        warnings=same_sight,
-    ),
-    Method(
-        name="far_gain_fg",
-        title="Some far segment alone makes tokens of the response likelier than any near text does; 0 if none is far.",
-        source="Ours: FG alone",
-        per_sample=True,
-        options=FarGainOptions,
-        reads=_reads(CAM),
-        score=_score_fg,
-    ),
-    Method(
-        name="far_gain_hmp",
-        title="The long model gives the response's tokens a higher probability than the short one does.",
-        source="Ours: HMPp alone",
-        per_sample=True,
-        reads=_reads(SHORT, LONG),
-        score=_score_hmp,
-        warnings=same_sight,
-    ),
-)
+class ProbabilityGuidance(_Gain):
+    """Score by HMPp."""
+
+    name = "far_gain_hmp"
+    title = "The long model gives the response's tokens a higher probability than the short one does."
+    source = "Ours: HMPp alone"
+    assets = (SHORT, LONG)
+
+    def score(self, tables: Tables) -> pl.DataFrame:
+        check_same_version({asset: tables[asset] for asset in self.assets})
+        return probability_guidance(tables[SHORT], tables[LONG]).rename({"hmp": "score"})

@@ -1,28 +1,30 @@
-"""GATEAU, its two halves alone, and GATEAU without the normalisation of Eq. 2: all from `combined_scores`."""
+"""GATEAU, its two halves alone, and the ablations of its appendix (Tables 9 and 12), from `combined_scores`.
 
-from __future__ import annotations
+The ablations with other models in place of the homologous pair read the perplexities of other entries of `models`;
+segments and attention remain those of theta_B.
+"""
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import ClassVar, Literal
 
+import numpy as np
 import polars as pl
 from pydantic import Field
 
 from gateau_dagster.config.base import Section
 from gateau_dagster.config.selection import Preset
 from gateau_dagster.errors import GateauError
-from gateau_dagster.methods.method import Method, Reads, Tables, no_check, no_warnings
-from gateau_dagster.methods.spans import Row, SpanMap, Spans, no_span_map
+from gateau_dagster.methods.method import Method, Reads, SpanMap, Spans, Tables
 from gateau_dagster.methods.token_pairs import same_sight
+from gateau_dagster.readable import nearest_name
 from gateau_dagster.scoring.contextual_awareness import added_by_segment
 from gateau_dagster.scoring.pair_tables import CAM, THETA_B
-from gateau_dagster.selection.presets import PresetScores, where_known
-from gateau_dagster.selection.statistics import softmax
-
-if TYPE_CHECKING:
-    from gateau_dagster.config import Config
+from gateau_dagster.scoring.sample_table import Row
+from gateau_dagster.selection.presets import PRESET_FUNCTIONS, Measures, PresetScores, where_known
+from gateau_dagster.selection.statistics import Vector, softmax
 
 SCORES = "combined_scores"
+
+Unit = Literal["token", "character"]
 
 
 class GateauOptions(Section):
@@ -31,116 +33,248 @@ class GateauOptions(Section):
     preset: Preset | None = Field(default=None, description="paper, official or robust; default: selection.preset.")
 
 
-def preset_of(config: Config, options: GateauOptions) -> Preset:
-    """Return the normalisation that the options choose."""
-    return options.preset or config.selection.preset
+class OtherModelsOptions(GateauOptions):
+    """The entries of `models` that replace the pair."""
+
+    short: str | None = Field(default=None, description="Key of models in the place of theta_A: another than short.")
+    long: str = Field(default="long", description="Key of models in the place of theta_B.")
+    per: Unit = Field(default="token", description="'character' compares models whose tokenizers differ.")
 
 
-def _check_ranking(config: Config, options: GateauOptions) -> None:
-    """Check that gateau, if it is selection.method, ranks by selection.preset: the report shows the presets
-    beside it."""
-    chosen = config.selection.preset
-    if config.selection.method == "gateau" and preset_of(config, options) != chosen:
-        raise GateauError(
-            f"selection.options.gateau.preset: {options.preset}, but selection.preset is {chosen}, and gateau chooses "
-            f"by that: set selection.preset: {options.preset} and leave the option out (it is for a gateau that "
-            "selection.compare names beside another selection.method)"
-        )
+class _Preset(Method):
+    """A score under one of the presets, over the whole data set."""
+
+    per_sample = False
+    options: GateauOptions
+
+    @property
+    def preset(self) -> Preset:
+        """Return the normalisation that the options choose."""
+        return self.options.preset or self.config.selection.preset
 
 
-def _column(kind: str) -> tuple[Callable[..., Reads], Callable[..., pl.DataFrame]]:
-    """Return the functions that read and score one of the columns of a preset."""
+class _Column(_Preset):
+    """A column of a preset."""
 
-    def reads(config: Config, options: GateauOptions) -> Reads:
-        return {SCORES: ["sample_id", f"{kind}_{preset_of(config, options)}"]}
+    kind: ClassVar[str]
 
-    def score(tables: Tables, config: Config, options: GateauOptions) -> pl.DataFrame:
-        return tables[SCORES].select("sample_id", score=f"{kind}_{preset_of(config, options)}")
+    def reads(self) -> Reads:
+        return {SCORES: ["sample_id", f"{self.kind}_{self.preset}"]}
 
-    return reads, score
+    def score(self, tables: Tables) -> pl.DataFrame:
+        return tables[SCORES].select("sample_id", score=f"{self.kind}_{self.preset}")
 
+    def warnings(self, accepted: pl.DataFrame) -> list[str]:
+        """Warn if theta_A sees as much as theta_B: the paper's own theta_A sees everything, ours must not."""
+        return same_sight(self.config) if self.preset == "robust" and self.kind != "cas" else []
 
-def _span_map(config: Config, options: GateauOptions) -> SpanMap | None:
-    """Return the span map of the presets that read CAS.
+    def span_map(self) -> SpanMap | None:
+        """Return the span map of the presets that read CAS.
 
-    FG is not a sum over segments; the map of the report's samples shows it.
-    """
-    if preset_of(config, options) == "robust":
-        return None
-    length = config.scoring.segment_length
-
-    def spans(row: Row) -> Spans | None:
-        if row["cas"] is None:
+        FG is not a sum over segments; the map of the report's samples shows it.
+        """
+        if self.preset == "robust" or self.kind == "hmp":
             return None
-        added = added_by_segment(row["segment_perplexity"], row["segment_attention"])
-        return Spans(of="context", tokens=0, first=0, length=length, added=added.tolist())
+        length = self.config.scoring.segment_length
 
-    adds = "CAS: where attention and importance meet"
-    return SpanMap(table=CAM, model=THETA_B, adds=adds, spans=spans)
+        def spans(row: Row) -> Spans | None:
+            if row["cas"] is None:
+                return None
+            added = added_by_segment(row["segment_perplexity"], row["segment_attention"])
+            return Spans(of="context", tokens=0, first=0, length=length, added=added.tolist())
 
-
-def _warnings(config: Config, options: GateauOptions, accepted: pl.DataFrame) -> list[str]:
-    """Return a warning if theta_A sees as much as theta_B: the paper's own theta_A sees everything, ours must not."""
-    return same_sight(config, options, accepted) if preset_of(config, options) == "robust" else []
-
-
-def _reads_raw(config: Config, options: Section) -> Reads:
-    del config, options
-    return {SCORES: ["sample_id", "perplexity_short", "perplexity_long", "cas_paper"]}
+        adds = "CAS: where attention and importance meet"
+        return SpanMap(table=CAM, model=THETA_B, adds=adds, spans=spans)
 
 
-def unnormalised(tables: Tables, config: Config, options: Section) -> pl.DataFrame:
-    """Return α·softmax_D(PPL_A - PPL_B) + (1-α)·softmax_D(CAS): Eq. 6, with Eq. 2 without its softmaxes."""
-    del options
-    found = tables[SCORES].sort("sample_id")
-    hmp = found["perplexity_short"].to_numpy() - found["perplexity_long"].to_numpy()
-    cas = found["cas_paper"].fill_null(float("nan")).to_numpy()
-    scores = PresetScores(hmp=hmp, cas=cas, hmp_term=softmax(hmp), cas_term=where_known(softmax, cas))
-    return pl.DataFrame({"sample_id": found["sample_id"], "score": scores.score(config.selection.alphas["paper"])})
+class Gateau(_Column):
+    """Score by Eq. 6."""
+
+    name = "gateau"
+    title = "The long model finds the response much likelier than the short one does, and far segments matter for it."
+    source = "GATEAU, Eq. 6"
+    kind = "score"
+
+    def check(self) -> None:
+        """Check that gateau, if it is selection.method, ranks by selection.preset: the report shows the presets
+        beside it.
+        """
+        selection = self.config.selection
+        if selection.method == "gateau" and self.preset != selection.preset:
+            raise GateauError(
+                f"{self.place}.preset: {self.preset}, but selection.preset is {selection.preset}, and gateau chooses "
+                f"by that: set selection.preset: {self.preset} and leave the option out (it is for a gateau that "
+                "selection.compare names beside another selection.method)"
+            )
 
 
-def _method(name: str, kind: str, title: str, source: str, check: Callable[[Config, Any], None] = no_check) -> Method:
-    reads, score = _column(kind)
-    return Method(
-        name=name,
-        title=title,
-        source=source,
-        per_sample=False,
-        options=GateauOptions,
-        reads=reads,
-        score=score,
-        check=check,
-        warnings=no_warnings if kind == "cas" else _warnings,
-        span_map=no_span_map if kind == "hmp" else _span_map,
-    )
+class Hmg(_Column):
+    """Score by HMP alone."""
+
+    name = "hmg"
+    title = "The long model finds the response much likelier than the short one does."
+    source = "GATEAU, Eq. 2 (without CAM)"
+    kind = "hmp"
 
 
-METHODS = (
-    _method(
-        "gateau",
-        "score",
-        "The long model finds the response much likelier than the short one does, and far segments matter for it.",
-        "GATEAU, Eq. 6",
-        check=_check_ranking,
-    ),
-    _method(
-        "hmg",
-        "hmp",
-        "The long model finds the response much likelier than the short one does.",
-        "GATEAU, Eq. 2 (without CAM)",
-    ),
-    _method(
-        "cam",
-        "cas",
-        "Segments of the context matter for the response, as the preset measures it.",
-        "GATEAU, Eq. 5 (without HMG)",
-    ),
-    Method(
-        name="gateau_unnormalised",
-        title="As gateau, but with the plain difference of the two perplexities.",
-        source="GATEAU, Table 9 (w/o Norm in Eq. 2)",
-        per_sample=False,
-        reads=_reads_raw,
-        score=unnormalised,
-    ),
-)
+class Cam(_Column):
+    """Score by CAS alone."""
+
+    name = "cam"
+    title = "Segments of the context matter for the response, as the preset measures it."
+    source = "GATEAU, Eq. 5 (without HMG)"
+    kind = "cas"
+
+
+class Unnormalised(Method):
+    """Score by α·softmax_D(PPL_A - PPL_B) + (1-α)·softmax_D(CAS): Eq. 6, with Eq. 2 without its softmaxes."""
+
+    name = "gateau_unnormalised"
+    title = "As gateau, but with the plain difference of the two perplexities."
+    source = "GATEAU, Table 9 (w/o Norm in Eq. 2)"
+    per_sample = False
+
+    def reads(self) -> Reads:
+        return {SCORES: ["sample_id", "perplexity_short", "perplexity_long", "cas_paper"]}
+
+    def score(self, tables: Tables) -> pl.DataFrame:
+        table = tables[SCORES].sort("sample_id")
+        hmp = table["perplexity_short"].to_numpy() - table["perplexity_long"].to_numpy()
+        cas = table["cas_paper"].fill_null(float("nan")).to_numpy()
+        scores = PresetScores(hmp=hmp, cas=cas, hmp_term=softmax(hmp), cas_term=where_known(softmax, cas))
+        alpha = self.config.selection.alphas["paper"]
+        return pl.DataFrame({"sample_id": table["sample_id"], "score": scores.score(alpha)})
+
+
+class _OtherModels(_Preset):
+    """Eq. 6 with other models in the place of the pair."""
+
+    options: OtherModelsOptions
+
+    def reads(self) -> Reads:
+        # Read only the column of the preset: robust must work without attention, which cas_paper is computed from.
+        return {SCORES: ["sample_id", self._far], **self._model_reads()}
+
+    @property
+    def _far(self) -> str:
+        """Return the column of FG for preset robust, of CAS for the others."""
+        return "cas_robust" if self.preset == "robust" else "cas_paper"
+
+    @property
+    def _models(self) -> dict[str, str]:
+        """Return the models in the places of theta_A and theta_B. `check` requires both."""
+        assert self.options.short is not None
+        return {"short": self.options.short, "long": self.options.long}
+
+    @property
+    def _columns(self) -> list[str]:
+        return ["mean_nll", "response_tokens" if self.options.per == "character" else "mean_probability"]
+
+    def _model_reads(self) -> dict[str, list[str]]:
+        found = {f"perplexity/{model}": ["sample_id", *self._columns] for model in self._models.values()}
+        return found | ({"raw_long_sft": ["sample_id", "response"]} if self.options.per == "character" else {})
+
+    def score(self, tables: Tables) -> pl.DataFrame:
+        ids, scores = self._preset_scores(tables)
+        return pl.DataFrame({"sample_id": ids, "score": scores.score(self.config.selection.alphas[self.preset])})
+
+    def _preset_scores(self, tables: Tables) -> tuple[pl.Series, PresetScores]:
+        """Return the ids, sorted, and Eqs. 2 and 6 of the samples that every table holds, with these models'
+        perplexities.
+
+        Without the column of `combined_scores` that Eq. 6 reads, its second term is null.
+        """
+        far, per = self._far, self.options.per
+        frame = tables[SCORES].select("sample_id", pl.col(far) if far in tables[SCORES] else pl.lit(None).alias(far))
+        for place, model in self._models.items():
+            own = tables[f"perplexity/{model}"].select("sample_id", pl.col(*self._columns).name.suffix(f"_{place}"))
+            frame = frame.join(own, on="sample_id")
+        if per == "character":
+            lengths = tables["raw_long_sft"].select("sample_id", characters=pl.col("response").str.len_chars())
+            frame = frame.join(lengths, on="sample_id")
+        frame = frame.sort("sample_id")
+        figures: dict[str, Vector] = {}
+        for place in self._models:
+            figures[f"perplexity_{place}"], figures[f"probability_{place}"] = _figures(frame, place, per)
+        term = frame[far].cast(pl.Float64).fill_null(float("nan")).to_numpy()
+        measures = Measures(**figures, cas=term, far_gain=term)  # a preset reads one of the two
+        return frame["sample_id"], PRESET_FUNCTIONS[self.preset](measures)
+
+    def check(self) -> None:
+        """Check that the entries exist and that theta_A is replaced: with theta_A itself it would be gateau."""
+        short, causal = self.options.short, self.config.causal_models
+        if short is None:
+            raise GateauError(
+                f"{self.place}.short: {self.name} needs another theta_A: name the entry of models that it is"
+            )
+        for model in self._models.values():
+            if model not in causal:
+                raise GateauError(f"{self.place}: models has no causal {model!r}; {nearest_name(model, causal)}")
+        if short in {"short", self.options.long}:
+            own = "theta_A itself" if short == "short" else "the model that it would be compared with"
+            raise GateauError(f"{self.place}.short: {short} is {own}: add another entry to models and name that")
+
+
+class Unextended(_OtherModels):
+    """Score as gateau, with another theta_A."""
+
+    name = "gateau_unextended"
+    title = "As gateau, with a short model whose window is not extended."
+    source = "GATEAU, Table 9 (w/o Extended Context Windows)"
+
+
+class NonHomologous(_OtherModels):
+    """Score by HMP with another theta_A; no column of segments is read, and so none of attention."""
+
+    name = "hmg_non_homologous"
+    title = "The long model finds the response much likelier than a model of another family does."
+    source = "GATEAU, Table 9 (Non-Homologous Model's Guidance)"
+
+    def reads(self) -> Reads:
+        return {SCORES: ["sample_id"], **self._model_reads()}
+
+    def score(self, tables: Tables) -> pl.DataFrame:
+        ids, scores = self._preset_scores(tables)
+        return pl.DataFrame({"sample_id": ids, "score": scores.hmp})
+
+    def check(self) -> None:
+        """Check that the model is none of the pair, whatever its other settings are."""
+        super().check()
+        models, short = self.config.models, self._models["short"]
+        for own in ("short", "long"):
+            if own in models and models[own].path == models[short].path:
+                raise GateauError(
+                    f"{self.place}.short: models.{short} has the path of models.{own}, but this method needs a model "
+                    "of another family: name one with another path"
+                )
+
+
+class InContext(_OtherModels):
+    """Score as gateau, with two models behind demonstrations, because the alignment is in context."""
+
+    name = "gateau_in_context"
+    title = "As gateau, with models that three demonstrations have taught to answer."
+    source = "GATEAU, Table 12 (w/ ICL Alignment); URIAL (Lin et al. 2024)"
+
+    def check(self) -> None:
+        super().check()
+        for place, model in self._models.items():
+            if not self.config.models[model].demonstrations:
+                raise GateauError(
+                    f"{self.place}.{place}: models.{model} has no demonstrations, and this method compares two models "
+                    f"behind them: add an entry to models with the path of models.{place} and with demonstrations, and "
+                    "name that"
+                )
+
+
+def _figures(frame: pl.DataFrame, place: str, per: Unit) -> tuple[Vector, Vector]:
+    """Return exp of the mean NLL of a response token (Eq. 1), and the mean of its probability; float64 [|D|] each.
+
+    Per character, these are exp of the mean NLL of a character, and the geometric mean of the characters'
+    probabilities. The mean is geometric because nothing splits a token's probability among its characters.
+    """
+    nll = frame[f"mean_nll_{place}"].to_numpy()
+    if per == "token":
+        return np.exp(nll), frame[f"mean_probability_{place}"].to_numpy()
+    nll = nll * frame[f"response_tokens_{place}"].to_numpy() / frame["characters"].to_numpy()
+    return np.exp(nll), np.exp(-nll)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Literal
 
 import polars as pl
@@ -11,11 +11,10 @@ from pydantic import Field
 from gateau_dagster import tables
 from gateau_dagster.config.base import Section
 from gateau_dagster.errors import GateauError, gateau_command
-from gateau_dagster.methods.method import Method, Reads, Tables, check_model
+from gateau_dagster.methods.method import Method, Reads, Tables
 from gateau_dagster.scoring.sample_table import Row, Running, SampleTable
 
 if TYPE_CHECKING:
-    from gateau_dagster.config import Config
     from gateau_dagster.data.sample import Reject, Sample
     from gateau_dagster.models.loading import LoadedModel
     from gateau_dagster.scoring.planned_work import PlannedWork, SampleTokens
@@ -109,36 +108,24 @@ def ifd(given: pl.DataFrame, alone: pl.DataFrame, options: IfdOptions) -> pl.Dat
     return joined.select("sample_id", score=pl.when(kept).then(ratio))
 
 
-def _reads(config: Config, options: IfdOptions) -> Reads:
-    del config
-    return {
-        f"perplexity/{options.model}": ["sample_id", "digest", "mean_nll", "truncated_tokens"],
-        f"response_alone/{options.model}": ["sample_id", "digest", "mean_nll"],
-    }
+class Ifd(Method):
+    """Score by IFD."""
 
+    name = "ifd"
+    title = "The response stays almost as hard for the model with document and instruction as it is without them."
+    source = "Li et al. 2024, From Quantity to Quality (Cherry Selection): IFD = s(y|q) / s(y)"
+    per_sample = True
+    options: IfdOptions
 
-def _score(found: Tables, config: Config, options: IfdOptions) -> pl.DataFrame:
-    given, alone = (found[name].select(columns) for name, columns in _reads(config, options).items())
-    return ifd(given, alone, options)
+    def reads(self) -> Reads:
+        return {
+            f"perplexity/{self.options.model}": ["sample_id", "digest", "mean_nll", "truncated_tokens"],
+            f"response_alone/{self.options.model}": ["sample_id", "digest", "mean_nll"],
+        }
 
+    def score(self, tables: Tables) -> pl.DataFrame:
+        given, alone = (tables[name].select(columns) for name, columns in self.reads().items())
+        return ifd(given, alone, self.options)
 
-def _tables(config: Config, options: IfdOptions) -> tuple[SampleTable, ...]:
-    del config
-    return (response_alone_table(options.model),)
-
-
-def _check(config: Config, options: IfdOptions) -> None:
-    check_model(config, options.model, "causal", place="selection.options.ifd.model")
-
-
-METHOD = Method(
-    name="ifd",
-    title="The response stays almost as hard for the model with document and instruction as it is without them.",
-    source="Li et al. 2024, From Quantity to Quality (Cherry Selection): IFD = s(y|q) / s(y)",
-    per_sample=True,
-    options=IfdOptions,
-    reads=_reads,
-    score=_score,
-    tables=_tables,
-    check=_check,
-)
+    def tables(self) -> Sequence[SampleTable]:
+        return [response_alone_table(self.options.model)]

@@ -4,10 +4,6 @@ The ratings are the table `sample_ratings`, which `evaluation.judge` answers: on
 Each answer is stored, so that a repeated request costs nothing.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import polars as pl
 from pydantic import Field
 
@@ -15,9 +11,6 @@ from gateau_dagster.config.base import Section
 from gateau_dagster.config.judge import CHARACTERISTIC_NAMES, Characteristic
 from gateau_dagster.errors import GateauError
 from gateau_dagster.methods.method import Method, Reads, Tables
-
-if TYPE_CHECKING:
-    from gateau_dagster.config import Config
 
 SAMPLE_RATINGS = "sample_ratings"
 
@@ -32,34 +25,26 @@ class JudgeOptions(Section):
     )
 
 
-def _reads(config: Config, options: JudgeOptions) -> Reads:
-    del config, options
-    return {SAMPLE_RATINGS: ["sample_id", "characteristic", "rating"]}
+class Judge(Method):
+    """Score by the mean rating; `sample_ratings` rejects a sample that misses one of them."""
 
+    name = "judge"
+    title = "A language model rates context, instruction and response highly."
+    source = "GATEAU, figures 11 to 15: the rubric; the words are ours"
+    per_sample = True
+    options: JudgeOptions
 
-def _score(found: Tables, config: Config, options: JudgeOptions) -> pl.DataFrame:
-    """Return the mean rating; `sample_ratings` rejects a sample that misses one of them."""
-    del config, options
-    return found[SAMPLE_RATINGS].group_by("sample_id").agg(score=pl.col("rating").mean())
+    def reads(self) -> Reads:
+        return {SAMPLE_RATINGS: ["sample_id", "characteristic", "rating"]}
 
+    def score(self, tables: Tables) -> pl.DataFrame:
+        return tables[SAMPLE_RATINGS].group_by("sample_id").agg(score=pl.col("rating").mean())
 
-def _check(config: Config, options: JudgeOptions) -> None:
-    if config.evaluation.judge is None:
-        raise GateauError(
-            "evaluation.judge: the method judge has samples rated by one, and none is given. Give base_url and model "
-            "of an OpenAI-compatible server, and the environment variable with its key"
-        )
-    if len({*options.characteristics}) < len(options.characteristics):
-        raise GateauError("selection.options.judge.characteristics: names one twice")
-
-
-METHOD = Method(
-    name="judge",
-    title="A language model rates context, instruction and response highly.",
-    source="GATEAU, figures 11 to 15: the rubric; the words are ours",
-    per_sample=True,
-    options=JudgeOptions,
-    reads=_reads,
-    score=_score,
-    check=_check,
-)
+    def check(self) -> None:
+        if self.config.evaluation.judge is None:
+            raise GateauError(
+                "evaluation.judge: the method judge has samples rated by one, and none is given. Give base_url and "
+                "model of an OpenAI-compatible server, and the environment variable with its key"
+            )
+        if len({*self.options.characteristics}) < len(self.options.characteristics):
+            raise GateauError(f"{self.place}.characteristics: names one twice")

@@ -11,14 +11,12 @@ import polars as pl
 from pydantic import Field, model_validator
 
 from gateau_dagster import tables
-from gateau_dagster.config.base import Section
 from gateau_dagster.data.sample import Reject
-from gateau_dagster.errors import GateauError
-from gateau_dagster.methods.method import Method, Reads, Tables, check_model, longest_prompt
-from gateau_dagster.methods.spans import SpanMap, Spans
+from gateau_dagster.methods.method import PromptMethod, PromptOptions, Reads, SpanMap, Spans, Tables
 from gateau_dagster.readable import percentage
 from gateau_dagster.scoring.focus_scores import (
     FocusPlan,
+    FocusSums,
     FocusWeights,
     Variant,
     added_by_span,
@@ -28,15 +26,13 @@ from gateau_dagster.scoring.focus_scores import (
 from gateau_dagster.scoring.sample_table import Row, Running, SampleTable
 
 if TYPE_CHECKING:
-    from gateau_dagster.config import Config
     from gateau_dagster.data.sample import Sample
     from gateau_dagster.models.flops import ModelShape
     from gateau_dagster.models.loading import LoadedModel
     from gateau_dagster.scoring.planned_work import Numbers, PlannedWork, SampleTokens
-    from gateau_dagster.scoring.span_scorer import MeasuredSpans
 
 
-class LadmOptions(Section):
+class LadmOptions(PromptOptions):
     """LADM's parameters, with the paper's defaults (section 4.3). Switching a weight off needs no model run."""
 
     model: str = Field(default="long", description="Key of `models`: the paper's Long Attention Calculator.")
@@ -121,56 +117,103 @@ COLUMNS = (
 )
 
 
-def row_of(measured: MeasuredSpans) -> Row:
-    """Return the columns after `sample_id` and `digest`."""
-    sums = {name: getattr(measured.sums, name).ravel().tolist() for name in _SUMS}
-    return {"tokens": measured.tokens, "spans": measured.spans, "scored_spans": list(measured.sums.later), **sums}
+class Ladm(PromptMethod):
+    """Score by CDS (Eq. 5)."""
+
+    name = "ladm"
+    code_version = "2"
+    title = "Spans of the sample attend strongly, unevenly and far back to the text before them."
+    source = "LADM (Chen et al. 2025), Eqs. 2-5"
+    per_sample = True
+    options: LadmOptions
+
+    @property
+    def _table(self) -> str:
+        return f"span_attention/{self.options.model}"
+
+    def tables(self) -> Sequence[SampleTable]:
+        plan = self.options.plan
+        unread = {"local_spans", "first_scored"} if plan.variant == "program" else set[str]()
+        return [
+            SampleTable(
+                asset=self._table,
+                model=self.options.model,
+                columns=COLUMNS,
+                description="Attention between spans of each sample (LADM, Eqs. 2-4), in the sums that its scores "
+                "need.",
+                settings={name: getattr(plan, name) for name in FocusPlan.__dataclass_fields__ if name not in unread},
+                code_version=_TABLE_VERSIONS[plan.variant],
+                prompt="plain",
+                needs_attention=True,
+                score=self._rows,
+                effort=partial(spans_effort, plan=plan),
+            )
+        ]
+
+    def _rows(self, loaded: LoadedModel, samples: Iterable[Sample], running: Running) -> Iterator[Row | Reject]:
+        from gateau_dagster.scoring.documents import sample_documents
+        from gateau_dagster.scoring.span_scorer import measure_documents
+
+        length, template = running.max_length, running.scoring.template
+        documents = sample_documents(loaded.tokenizer, samples, max_length=length, template=template)
+        for outcome in measure_documents(loaded, documents, plan=self.options.plan, work=running.work):
+            if isinstance(outcome, Reject):
+                yield outcome
+                continue
+            yield {
+                "sample_id": outcome.name,
+                "digest": outcome.digest,
+                "tokens": outcome.tokens,
+                "spans": outcome.spans,
+                "scored_spans": list(outcome.sums.later),
+                **{name: getattr(outcome.sums, name).ravel().tolist() for name in _SUMS},
+            }
+
+    def reads(self) -> Reads:
+        return {self._table: ["sample_id", "tokens", "scored_spans", *_SUMS]}
+
+    def score(self, tables: Tables) -> pl.DataFrame:
+        frame, plan, weights = tables[self._table], self.options.plan, self.options.weights
+        scores = [
+            contextual_dependency_score(_sums_of(row), plan, row["tokens"], weights)
+            for row in frame.iter_rows(named=True)
+        ]
+        return frame.select("sample_id", score=pl.Series(scores, dtype=pl.Float64))
+
+    def span_map(self) -> SpanMap:
+        plan, weights = self.options.plan, self.options.weights
+
+        def spans(row: Row) -> Spans | None:
+            if not row["scored_spans"]:
+                return None
+            tokens = row["tokens"]
+            added = added_by_span(_sums_of(row), plan, tokens, weights).tolist()
+            return Spans(of="prompt", tokens=tokens, first=plan.offset(tokens), length=plan.span_length, added=added)
+
+        adds = "CDS: how strongly, unevenly and far back it attends"
+        return SpanMap(table=self._table, model=self.options.model, adds=adds, spans=spans)
+
+    def needed(self) -> tuple[int, str, str]:
+        fewest = self.options.plan.fewest_tokens
+        return fewest, f"{fewest} tokens are needed ({self.options.needed})", self.options.lowered
+
+    def warnings(self, accepted: pl.DataFrame) -> list[str]:
+        """Warn if a notable share of the samples is too short for a scored span, by a usual number of characters per
+        token.
+        """
+        fewest = self.options.plan.fewest_tokens
+        short = float((accepted["characters"] < fewest * _CHARACTERS).mean() or 0)  # pyright: ignore
+        if short < _NOTABLE:
+            return []
+        return [
+            f"ladm gives no score to a sample of fewer than {fewest:,} tokens ({self.options.needed}), which about "
+            f"{percentage(round(short, 2))} of the samples are, by their characters: it cannot choose them. For these "
+            f"lower {self.options.lowered} in {self.place}."
+        ]
 
 
-def score_of(row: Row, plan: FocusPlan, weights: FocusWeights) -> float | None:
-    """Return CDS (Eq. 5) from a row of `span_attention/<model>`; None if no span is scored."""
-    sums = sums_from_lists(row["scored_spans"], *(row[name] for name in _SUMS))
-    return contextual_dependency_score(sums, plan, row["tokens"], weights)
-
-
-def _measure(
-    loaded: LoadedModel, samples: Iterable[Sample], running: Running, *, plan: FocusPlan
-) -> Iterator[Row | Reject]:
-    """Yield one row or reject per sample, in order."""
-    from gateau_dagster.scoring.documents import sample_documents
-    from gateau_dagster.scoring.span_scorer import measure_documents
-
-    seen = {"max_length": running.max_length, "template": running.scoring.template}
-    documents = sample_documents(loaded.tokenizer, samples, **seen)
-    for outcome in measure_documents(loaded, documents, plan=plan, work=running.work):
-        if isinstance(outcome, Reject):
-            yield outcome
-        else:
-            yield {"sample_id": outcome.name, "digest": outcome.digest, **row_of(outcome)}
-
-
-def _asset(options: LadmOptions) -> str:
-    return f"span_attention/{options.model}"
-
-
-def _tables(config: Config, options: LadmOptions) -> Sequence[SampleTable]:
-    del config
-    plan = options.plan
-    unread = {"local_spans", "first_scored"} if plan.variant == "program" else set[str]()
-    return (
-        SampleTable(
-            asset=_asset(options),
-            model=options.model,
-            columns=COLUMNS,
-            description="Attention between spans of each sample (LADM, Eqs. 2-4), in the sums that its scores need.",
-            settings={name: getattr(plan, name) for name in FocusPlan.__dataclass_fields__ if name not in unread},
-            code_version=_TABLE_VERSIONS[plan.variant],
-            prompt="plain",
-            needs_attention=True,
-            score=partial(_measure, plan=plan),
-            effort=partial(spans_effort, plan=plan),
-        ),
-    )
+def _sums_of(row: Row) -> FocusSums:
+    return sums_from_lists(row["scored_spans"], *(row[name] for name in _SUMS))
 
 
 def spans_effort(tokens: SampleTokens, *, plan: FocusPlan) -> PlannedWork:
@@ -196,85 +239,3 @@ def _span_rows(shape: ModelShape, *, length: Numbers, plan: FocusPlan) -> Number
         keys = scored * (offset + (j + 1) * plan.span_length)
         total += plan.span_length * shape.attention_row_flops_each(keys)
     return total
-
-
-def _reads(config: Config, options: LadmOptions) -> Reads:
-    del config
-    return {_asset(options): ["sample_id", "tokens", "scored_spans", *_SUMS]}
-
-
-def _score(found: Tables, config: Config, options: LadmOptions) -> pl.DataFrame:
-    del config
-    frame = found[_asset(options)]
-    scores = [score_of(row, options.plan, options.weights) for row in frame.iter_rows(named=True)]
-    return pl.DataFrame({"sample_id": frame["sample_id"], "score": pl.Series(scores, dtype=pl.Float64)})
-
-
-def _span_map(config: Config, options: LadmOptions) -> SpanMap:
-    del config
-
-    def spans(row: Row) -> Spans | None:
-        if not row["scored_spans"]:
-            return None
-        sums = sums_from_lists(row["scored_spans"], *(row[name] for name in _SUMS))
-        plan, tokens = options.plan, row["tokens"]
-        added = added_by_span(sums, plan, tokens, options.weights)
-        return Spans(
-            of="prompt", tokens=tokens, first=plan.offset(tokens), length=plan.span_length, added=added.tolist()
-        )
-
-    adds = "CDS: how strongly, unevenly and far back it attends"
-    return SpanMap(table=_asset(options), model=options.model, adds=adds, spans=spans)
-
-
-def _check(config: Config, options: LadmOptions) -> None:
-    check_model(config, options.model, "causal", place="selection.options.ladm.model")
-    _check_length(config, options, config.models[options.model].window)
-
-
-def _check_known_models(config: Config, options: LadmOptions) -> None:
-    from gateau_dagster.models.known_model import shown_window
-
-    _check_length(config, options, shown_window(config, options.model))
-
-
-def _check_length(config: Config, options: LadmOptions, window: int | None) -> None:
-    """Raise GateauError if no prompt is long enough for a scored span. `window`: see longest_prompt."""
-    longest, limit = longest_prompt(config, options.model, window=window)
-    if longest < options.plan.fewest_tokens:
-        raise GateauError(
-            f"selection.options.ladm: no sample could be scored: {options.plan.fewest_tokens} tokens are needed "
-            f"({options.needed}), and {limit} is {longest}: lower {options.lowered}"
-        )
-
-
-def _warnings(config: Config, options: LadmOptions, accepted: pl.DataFrame) -> list[str]:
-    """Warn if a notable share of the samples is too short for a scored span, by a usual number of characters per
-    token."""
-    del config
-    fewest = options.plan.fewest_tokens
-    short = float((accepted["characters"] < fewest * _CHARACTERS).mean() or 0)  # pyright: ignore
-    if short < _NOTABLE:
-        return []
-    return [
-        f"ladm gives no score to a sample of fewer than {fewest:,} tokens ({options.needed}), which about "
-        f"{percentage(round(short, 2))} of the samples are, by their characters: it cannot choose them. For these "
-        f"lower {options.lowered} in selection.options.ladm."
-    ]
-
-
-METHOD = Method(
-    name="ladm",
-    code_version="2",
-    title="Spans of the sample attend strongly, unevenly and far back to the text before them.",
-    source="LADM (Chen et al. 2025), Eqs. 2-5",
-    per_sample=True,
-    options=LadmOptions,
-    reads=_reads,
-    score=_score,
-    tables=_tables,
-    check=_check,
-    check_known_models=_check_known_models,
-    warnings=_warnings,
-    span_map=_span_map,
-)

@@ -4,18 +4,13 @@ The default unit is bytes of UTF-8, which needs no model and compares texts of d
 characters do. With a model, the unit is its tokens, from its perplexity table.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from typing import ClassVar
 
 import polars as pl
 from pydantic import Field
 
 from gateau_dagster.config.base import Section
-from gateau_dagster.methods.method import Method, Reads, Tables, check_model
-
-if TYPE_CHECKING:
-    from gateau_dagster.config import Config
+from gateau_dagster.methods.method import Method, Reads, Tables
 
 RAW = "raw_long_sft"
 
@@ -29,46 +24,40 @@ class LengthOptions(Section):
     )
 
 
-def _method(name: str, texts: list[str], columns: list[str], title: str) -> Method:
-    """Return a method that sums the bytes of some texts of a sample, or some token columns of `perplexity/<model>`."""
+class _Lengths(Method):
+    """The sum of the bytes of some texts of a sample, or of some token columns of `perplexity/<model>`."""
 
-    def reads(config: Config, options: LengthOptions) -> Reads:
-        del config
-        if options.model is None:
-            return {RAW: ["sample_id", *texts]}
-        return {f"perplexity/{options.model}": ["sample_id", *columns]}
+    source = "baseline"
+    per_sample = True
+    code_version = "2"
+    options: LengthOptions
+    texts: ClassVar[tuple[str, ...]]
+    columns: ClassVar[tuple[str, ...]]
 
-    def score(found: Tables, config: Config, options: LengthOptions) -> pl.DataFrame:
-        del config
-        if options.model is None:
-            size = pl.sum_horizontal(pl.col(texts).str.len_bytes().cast(pl.Float64))
-            return found[RAW].select("sample_id", score=size)
-        tokens = pl.sum_horizontal(pl.col(columns).cast(pl.Float64))
-        return found[f"perplexity/{options.model}"].select("sample_id", score=tokens)
+    def reads(self) -> Reads:
+        if self.options.model is None:
+            return {RAW: ["sample_id", *self.texts]}
+        return {f"perplexity/{self.options.model}": ["sample_id", *self.columns]}
 
-    def check(config: Config, options: LengthOptions) -> None:
-        if options.model is not None:
-            check_model(config, options.model, "causal", place=f"selection.options.{name}.model")
-
-    return Method(
-        name=name,
-        title=title,
-        source="baseline",
-        per_sample=True,
-        options=LengthOptions,
-        reads=reads,
-        score=score,
-        check=check,
-        code_version="2",
-    )
+    def score(self, tables: Tables) -> pl.DataFrame:
+        (table,) = (tables[asset] for asset in self.reads())
+        sizes = pl.col(self.columns) if self.options.model is not None else pl.col(self.texts).str.len_bytes()
+        return table.select("sample_id", score=pl.sum_horizontal(sizes.cast(pl.Float64)))
 
 
-METHODS = (
-    _method(
-        "length",
-        ["context", "response"],
-        ["context_tokens", "truncated_tokens", "response_tokens"],
-        "Document and response are long.",
-    ),
-    _method("response_length", ["response"], ["response_tokens"], "The response is long."),
-)
+class Length(_Lengths):
+    """The length of context and response."""
+
+    name = "length"
+    title = "Document and response are long."
+    texts = ("context", "response")
+    columns = ("context_tokens", "truncated_tokens", "response_tokens")
+
+
+class ResponseLength(_Lengths):
+    """The length of the response."""
+
+    name = "response_length"
+    title = "The response is long."
+    texts = ("response",)
+    columns = ("response_tokens",)

@@ -11,7 +11,7 @@ model, over a sample's whole prompt with its response.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -25,12 +25,11 @@ from gateau_dagster import tables
 from gateau_dagster.config.base import Section
 from gateau_dagster.data.sample import Reject
 from gateau_dagster.errors import GateauError
-from gateau_dagster.methods.method import Method, Reads, Tables, check_model
+from gateau_dagster.methods.method import Method, Reads, Tables
 from gateau_dagster.scoring.planned_work import Numbers, PlannedPasses, PlannedWork
 from gateau_dagster.scoring.sample_table import Row, Running, SampleTable
 
 if TYPE_CHECKING:
-    from gateau_dagster.config import Config
     from gateau_dagster.data.sample import Sample
     from gateau_dagster.models.flops import ForwardWork, ModelShape
     from gateau_dagster.models.loading import LoadedModel
@@ -79,24 +78,91 @@ class _FirstLayers(PlannedPasses):
         return self.count * long_attention_flops(shape, self.length, self.layer)
 
 
+class LongAttn(Method):
+    """Score by the scaled proportion less the weighted variance."""
+
+    name = "longattn"
+    title = "Tokens of the sample attend strongly and evenly to tokens far before them."
+    source = "LongAttn (Wu et al. 2025), as the authors' program ranks"
+    per_sample = False
+    options: LongAttnOptions
+
+    @property
+    def _table(self) -> str:
+        return f"long_attention/{self.options.model}"
+
+    def tables(self) -> Sequence[SampleTable]:
+        return [
+            SampleTable(
+                asset=self._table,
+                model=self.options.model,
+                columns=COLUMNS,
+                description="How much of a layer's attention goes far back in each sample, and how unevenly "
+                "(LongAttn).",
+                settings={"layer": self.options.layer},
+                prompt="plain",
+                needs_attention=True,
+                score=self._rows,
+                effort=partial(_effort, layer=self.options.layer),
+            )
+        ]
+
+    def _rows(self, loaded: LoadedModel, samples: Iterable[Sample], running: Running) -> Iterator[Row | Reject]:
+        from gateau_dagster.models.context_attention import require_attention_interface
+        from gateau_dagster.scoring.documents import documents_ahead, sample_documents
+        from gateau_dagster.scoring.long_attention import WHAT
+
+        require_attention_interface(loaded, WHAT)
+        length, template = running.max_length, running.scoring.template
+        prompts = sample_documents(loaded.tokenizer, samples, max_length=length, template=template)
+        layer = self.options.layer
+        with closing(documents_ahead(prompts)) as documents:
+            for document in documents:
+                yield document if isinstance(document, Reject) else _row(loaded, document, running.work, layer)
+
+    def reads(self) -> Reads:
+        return {self._table: ["sample_id", "proportion", "variance"]}
+
+    def score(self, tables: Tables) -> pl.DataFrame:
+        means = tables[self._table].select("sample_id", pl.col("proportion", "variance").list.mean())
+        return means.select("sample_id", score=_scaled("proportion") - self.options.uniformity * _scaled("variance"))
+
+    def check_known_models(self) -> None:
+        from gateau_dagster.models.known_attention import attention_layers_of
+        from gateau_dagster.models.known_model import known_model
+
+        known, layer = known_model(self.config, self.options.model).config, self.options.layer
+        layers = None if known is None else attention_layers_of(known)
+        if layers is not None and layer >= layers:
+            raise GateauError(
+                f"{self.place}.layer: {layer}, but models.{self.options.model} has {layers} layers with attention, "
+                "counted from 0"
+            )
+
+    def warnings(self, accepted: pl.DataFrame) -> list[str]:
+        """Warn if the layer's window ends before the far tokens."""
+        from gateau_dagster.models.known_model import known_model
+        from gateau_dagster.models.positions import spans_of
+
+        known, layer = known_model(self.config, self.options.model).config, self.options.layer
+        spans = () if known is None else spans_of(known.get_text_config(decoder=True))
+        seen = [span for span in spans if span != 0]  # `layer` counts only layers with attention
+        window = seen[layer] if layer < len(seen) else None
+        if window is None:
+            return []
+        whole = [str(number) for number, span in enumerate(seen) if span is None]
+        other = f"set layer: {whole[0]}, the first that sees all of it" if whole else "take another model"
+        return [
+            f"{self.place}.layer: layer {layer} of models.{self.options.model} sees {window:,} tokens back, so that "
+            f"nothing is far in prompts of {4 * window:,} tokens and more: {other}"
+        ]
+
+
 def _effort(tokens: SampleTokens, *, layer: int) -> PlannedWork:
     length = tokens.prompts(opening=False).prompt
     return PlannedWork(
         passes=[_FirstLayers(count=(length >= _SHORTEST).astype(np.float64), length=length, layer=layer)]
     )
-
-
-def _rows(loaded: LoadedModel, samples: Iterable[Sample], running: Running, *, layer: int) -> Iterator[Row | Reject]:
-    """Yield one row or reject per sample, in order."""
-    from gateau_dagster.models.context_attention import require_attention_interface
-    from gateau_dagster.scoring.documents import documents_ahead, sample_documents
-    from gateau_dagster.scoring.long_attention import WHAT
-
-    require_attention_interface(loaded, WHAT)
-    seen = {"max_length": running.max_length, "template": running.scoring.template}
-    with closing(documents_ahead(sample_documents(loaded.tokenizer, samples, **seen))) as documents:
-        for document in documents:
-            yield document if isinstance(document, Reject) else _row(loaded, document, running.work, layer)
 
 
 def _row(loaded: LoadedModel, document: Document, work: ForwardWork, layer: int) -> Row | Reject:
@@ -117,93 +183,8 @@ def _row(loaded: LoadedModel, document: Document, work: ForwardWork, layer: int)
     return {**row, "proportion": found.proportion.tolist(), "variance": found.variance.tolist()}
 
 
-def _asset(options: LongAttnOptions) -> str:
-    return f"long_attention/{options.model}"
-
-
-def _tables(config: Config, options: LongAttnOptions) -> tuple[SampleTable, ...]:
-    del config
-    return (
-        SampleTable(
-            asset=_asset(options),
-            model=options.model,
-            columns=COLUMNS,
-            description="How much of a layer's attention goes far back in each sample, and how unevenly (LongAttn).",
-            settings={"layer": options.layer},
-            prompt="plain",
-            needs_attention=True,
-            score=partial(_rows, layer=options.layer),
-            effort=partial(_effort, layer=options.layer),
-        ),
-    )
-
-
-def _reads(config: Config, options: LongAttnOptions) -> Reads:
-    del config
-    return {_asset(options): ["sample_id", "proportion", "variance"]}
-
-
-def _score(found: Tables, config: Config, options: LongAttnOptions) -> pl.DataFrame:
-    del config
-    means = found[_asset(options)].select("sample_id", pl.col("proportion", "variance").list.mean())
-    score = _scaled("proportion") - options.uniformity * _scaled("variance")
-    return means.select("sample_id", score=score)
-
-
 def _scaled(name: str) -> pl.Expr:
     """Scale a column to 0..1 over the data set; 0.5 if all values are equal."""
     low, high = pl.col(name).min(), pl.col(name).max()
     scaled = (pl.col(name) - low) / (high - low)
     return pl.when(pl.col(name).is_not_null()).then(pl.when(high > low).then(scaled).otherwise(0.5))
-
-
-def _check(config: Config, options: LongAttnOptions) -> None:
-    check_model(config, options.model, "causal", place="selection.options.longattn.model")
-
-
-def _check_known_models(config: Config, options: LongAttnOptions) -> None:
-    from gateau_dagster.models.known_attention import attention_layers_of
-    from gateau_dagster.models.known_model import known_model
-
-    known = known_model(config, options.model).config
-    layers = None if known is None else attention_layers_of(known)
-    if layers is not None and options.layer >= layers:
-        raise GateauError(
-            f"selection.options.longattn.layer: {options.layer}, but models.{options.model} has {layers} layers with "
-            "attention, counted from 0"
-        )
-
-
-def _warnings(config: Config, options: LongAttnOptions, accepted: pl.DataFrame) -> list[str]:
-    """Warn if the layer's window ends before the far tokens."""
-    from gateau_dagster.models.known_model import known_model
-    from gateau_dagster.models.positions import spans_of
-
-    del accepted
-    known = known_model(config, options.model).config
-    spans = () if known is None else spans_of(known.get_text_config(decoder=True))
-    seen = [span for span in spans if span != 0]  # `layer` counts only layers with attention
-    window = seen[options.layer] if options.layer < len(seen) else None
-    if window is None:
-        return []
-    whole = [str(layer) for layer, span in enumerate(seen) if span is None]
-    other = f"set layer: {whole[0]}, the first that sees all of it" if whole else "take another model"
-    return [
-        f"selection.options.longattn.layer: layer {options.layer} of models.{options.model} sees {window:,} tokens "
-        f"back, so that nothing is far in prompts of {4 * window:,} tokens and more: {other}"
-    ]
-
-
-METHOD = Method(
-    name="longattn",
-    title="Tokens of the sample attend strongly and evenly to tokens far before them.",
-    source="LongAttn (Wu et al. 2025), as the authors' program ranks",
-    per_sample=False,
-    options=LongAttnOptions,
-    reads=_reads,
-    score=_score,
-    tables=_tables,
-    check=_check,
-    check_known_models=_check_known_models,
-    warnings=_warnings,
-)

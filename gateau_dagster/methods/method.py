@@ -1,90 +1,185 @@
 """Define a selection method: the tables it reads, and a score for every sample."""
 
-from __future__ import annotations
-
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import ClassVar, Literal, TypeAlias, get_type_hints
 
 import polars as pl
+from pydantic import Field
 
+from gateau_dagster import tables
+from gateau_dagster.config import Config
 from gateau_dagster.config.base import Section
 from gateau_dagster.config.models import Task
 from gateau_dagster.errors import GateauError
-from gateau_dagster.methods.spans import SpanMap, no_span_map
 from gateau_dagster.readable import nearest_name
-from gateau_dagster.scoring.sample_table import SampleTable
-
-if TYPE_CHECKING:
-    from gateau_dagster.config import Config
-
+from gateau_dagster.scoring.sample_table import Row, SampleTable
 
 Tables: TypeAlias = Mapping[str, pl.DataFrame]
 Reads: TypeAlias = Mapping[str, Sequence[str]]
+
+FAMILY = "method_scores"
 
 
 class NoOptions(Section):
     """The options of a method without options."""
 
 
-def no_tables(config: Config, options: Any) -> Sequence[SampleTable]:
-    """Return no tables, for a method that needs no model of its own."""
-    del config, options
-    return ()
+@dataclass(frozen=True, kw_only=True)
+class Spans:
+    """The amounts that the spans of a sample add to its score.
 
+    of: the text that was cut into spans: the whole scoring prompt with the response and without the model's opening
+    ('prompt'), the same without its bos ('prompt without bos'), or the truncated context ('context'). tokens: length of
+    that text. first: the token at which the first span begins. length: tokens of a span; the last may be shorter.
+    added: one value per span, in order; their sum is the score, or the term of it that `SpanMap.adds` names.
+    """
 
-def no_check(config: Config, options: Any) -> None:
-    """Accept any configuration."""
-    del config, options
-
-
-def no_data_check(config: Config, options: Any, accepted: pl.DataFrame) -> None:
-    """Accept any data."""
-    del config, options, accepted
-
-
-def no_warnings(config: Config, options: Any, accepted: pl.DataFrame) -> list[str]:
-    """Return no warnings, for a method that scores any data."""
-    del config, options, accepted
-    return []
+    of: Literal["prompt", "prompt without bos", "context"]
+    tokens: int
+    first: int
+    length: int
+    added: Sequence[float]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Method:
-    """A way to rank samples, as the asset `method_scores/<name>`.
+class SpanMap:
+    """The place from which a method's spans are read.
 
-    title: one sentence for a reader who knows no paper: what a high score means. source: paper and equation.
-    per_sample: a sample's score depends on its own rows only, so that the asset has one partition per shard; otherwise
-        the score is computed over the whole data set.
-    options: the section `selection.options.<name>` of the configuration.
-    reads: the columns that are read from each table.
-    score: maps these tables, of one shard or of all, to `sample_id` and `score` (f64, higher is chosen first, null
-        if the method cannot score the sample).
-    tables: the tables that a model must compute for it, besides `perplexity/<model>` and `cam`.
-    check: raises GateauError, before any model runs, if the configuration lacks what the method needs.
-    check_known_models: raises GateauError, before any model runs, if a model's config.json shows that it cannot serve
-        the method. A config.json that is neither on this machine nor on the hub is not checked.
-    check_data: raises GateauError, before any model runs, if the data cannot serve the method. It receives the index
-        of the usable samples, with their `source` and `characters`.
-    warnings: sentences for `gateau validate` and `gateau plan`: which samples the method leaves without a score, and
-        which settings make it ineffective.
-    span_map: where the report reads what each span of a sample adds to its score; None if spans have no such part.
+    table: the table whose rows are read. model: key of `models`, whose tokens the spans count. adds: the name of the
+    sum, for a reader. spans: maps a row to its spans; None if the method cannot score the sample.
     """
 
-    name: str
-    title: str
-    source: str
-    per_sample: bool
-    reads: Callable[[Config, Any], Reads]
-    score: Callable[[Tables, Config, Any], pl.DataFrame]
-    options: type[Section] = NoOptions
-    tables: Callable[[Config, Any], Sequence[SampleTable]] = no_tables
-    check: Callable[[Config, Any], None] = no_check
-    check_known_models: Callable[[Config, Any], None] = no_check
-    check_data: Callable[[Config, Any, pl.DataFrame], None] = no_data_check
-    warnings: Callable[[Config, Any, pl.DataFrame], list[str]] = no_warnings
-    span_map: Callable[[Config, Any], SpanMap | None] = no_span_map
-    code_version: str = "1"
+    table: str
+    model: str
+    adds: str
+    spans: Callable[[Row], Spans | None]
+
+
+@dataclass(frozen=True)
+class Method(ABC):
+    """A way to rank samples under a configuration, as the asset `method_scores/<name>`.
+
+    A subclass is a method if it has a `name`; without one it is a base of others.
+
+    name: as in `selection.method`. title: one sentence for a reader who knows no paper: what a high score means.
+    source: paper and equation.
+    per_sample: a sample's score depends on its own rows only, so that the asset has one partition per shard; otherwise
+        the score is computed over the whole data set.
+    code_version: of the code that scores; raise it when it changes a score.
+    task: the task of the model that `options.model` names, if the method has this option.
+    options: the section `selection.options.<name>` of the configuration; its annotation is the class that reads it.
+    """
+
+    config: Config
+    options: Section
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    source: ClassVar[str]
+    per_sample: ClassVar[bool]
+    code_version: ClassVar[str] = "1"
+    task: ClassVar[Task] = "causal"
+
+    @classmethod
+    def options_class(cls) -> type[Section]:
+        """Return the class of `options`; NoOptions without an annotation of its own."""
+        found = get_type_hints(cls)["options"]
+        return NoOptions if found is Section else found
+
+    @property
+    def asset(self) -> str:
+        """Return the name of the asset that holds the scores."""
+        return f"{FAMILY}/{self.name}"
+
+    @property
+    def place(self) -> str:
+        """Return the place of the options in the configuration."""
+        return f"selection.options.{self.name}"
+
+    @abstractmethod
+    def reads(self) -> Reads:
+        """Return the columns that are read from each table; these tables are made first."""
+
+    @abstractmethod
+    def score(self, tables: Tables) -> pl.DataFrame:
+        """Return `sample_id` and `score` f64 from the tables of `reads`, of one shard or of all.
+
+        A higher score is chosen first; null if the method cannot score the sample.
+        """
+
+    def tables(self) -> Sequence[SampleTable]:
+        """Return the tables that a model must compute for it, besides `perplexity/<model>` and `cam`."""
+        return ()
+
+    def check(self) -> None:
+        """Raise GateauError, before any model runs, if the configuration lacks what the method needs."""
+        model = getattr(self.options, "model", None)
+        if model is not None:
+            check_model(self.config, model, self.task, place=f"{self.place}.model")
+
+    def check_known_models(self) -> None:
+        """Raise GateauError, before any model runs, if a model's config.json shows that it cannot serve the method.
+
+        A config.json that is neither on this machine nor on the hub is not checked.
+        """
+
+    def check_data(self, accepted: pl.DataFrame) -> None:
+        """Raise GateauError, before any model runs, if the data cannot serve the method.
+
+        `accepted`: the index of the usable samples, with their `source` and `characters`.
+        """
+
+    def warnings(self, accepted: pl.DataFrame) -> list[str]:
+        """Return sentences for `gateau validate` and `gateau plan`: which samples the method leaves without a score,
+        and which settings make it ineffective. `accepted`: as for `check_data`.
+        """
+        return []
+
+    def span_map(self) -> SpanMap | None:
+        """Return where the report reads what each span of a sample adds to its score; None if spans have no such
+        part.
+        """
+        return None
+
+    def scores(self, found: Tables) -> pl.DataFrame:
+        """Return the scores sorted by id, with the columns of tables.METHOD_SCORES."""
+        return self.score(found).select(tables.schema(tables.METHOD_SCORES).names()).sort("sample_id")
+
+
+class PromptOptions(Section):
+    """The options of a PromptMethod."""
+
+    model: str = Field(default="long", description="Key of `models`: the causal model that reads the prompts.")
+
+
+class PromptMethod(Method):
+    """A method that scores a prompt only if the model is shown enough of its tokens."""
+
+    options: PromptOptions
+
+    @abstractmethod
+    def needed(self) -> tuple[int, str, str]:
+        """Return the fewest tokens that can be scored, what needs them, and which options lower them, as text."""
+
+    def check(self) -> None:
+        super().check()
+        self._check_length(self.config.models[self.options.model].window)
+
+    def check_known_models(self) -> None:
+        from gateau_dagster.models.known_model import shown_window
+
+        self._check_length(shown_window(self.config, self.options.model))
+
+    def _check_length(self, window: int | None) -> None:
+        """Raise GateauError if no prompt is long enough. `window`: see longest_prompt."""
+        fewest, what, lowered = self.needed()
+        longest, limit = longest_prompt(self.config, self.options.model, window=window)
+        if longest < fewest:
+            raise GateauError(
+                f"{self.place}: no sample could be scored: {what}, and {limit} is {longest}: lower {lowered}"
+            )
 
 
 def check_model(config: Config, model: str, task: Task, *, place: str) -> None:

@@ -1,18 +1,11 @@
 """Random order: the baseline against which the value of a selection is measured."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import polars as pl
 from pydantic import Field
 
 from gateau_dagster.config.base import Section
 from gateau_dagster.data.sample import text_digest
 from gateau_dagster.methods.method import Method, Reads, Tables
-
-if TYPE_CHECKING:
-    from gateau_dagster.config import Config
 
 
 class RandomOptions(Section):
@@ -26,26 +19,19 @@ def uniform(sample_id: str, seed: int) -> float:
     return (int(text_digest((str(seed), sample_id))[:16], 16) >> 11) / 2**53
 
 
-def _reads(config: Config, options: RandomOptions) -> Reads:
-    del config, options
-    return {"raw_long_sft": ["sample_id"]}
+class RandomOrder(Method):
+    """Score by a number that is drawn for each sample."""
 
+    name = "random"
+    title = "Nothing: the order is drawn by lot."
+    source = "baseline"
+    per_sample = True
+    options: RandomOptions
 
-def _score(found: Tables, config: Config, options: RandomOptions) -> pl.DataFrame:
-    del config
-    ids = found["raw_long_sft"]["sample_id"]
-    return pl.DataFrame(
-        {"sample_id": ids, "score": [uniform(sample_id, options.seed) for sample_id in ids]},
-        schema={"sample_id": pl.String, "score": pl.Float64},
-    )
+    def reads(self) -> Reads:
+        return {"raw_long_sft": ["sample_id"]}
 
-
-METHOD = Method(
-    name="random",
-    title="Nothing: the order is drawn by lot.",
-    source="baseline",
-    per_sample=True,
-    options=RandomOptions,
-    reads=_reads,
-    score=_score,
-)
+    def score(self, tables: Tables) -> pl.DataFrame:
+        ids = tables["raw_long_sft"]["sample_id"]
+        drawn = [uniform(sample_id, self.options.seed) for sample_id in ids]
+        return pl.DataFrame({"sample_id": ids, "score": drawn}, schema={"sample_id": pl.String, "score": pl.Float64})

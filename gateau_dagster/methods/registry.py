@@ -1,30 +1,22 @@
-"""Find all methods by name: every module of this package that ends with METHOD or METHODS."""
+"""Find all methods by name: every class of this package's modules that is a Method with a name."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any
 
-import polars as pl
 from pydantic import ValidationError
 
-from gateau_dagster import methods, tables
+from gateau_dagster import methods
+from gateau_dagster.config import Config
+from gateau_dagster.config.base import Section
 from gateau_dagster.config.selection import PRESETS
 from gateau_dagster.errors import GateauError
 from gateau_dagster.methods.cam_at import cam_at_tables, further_lengths
-from gateau_dagster.methods.method import Method, Reads, Tables
+from gateau_dagster.methods.method import Method, check_model
 from gateau_dagster.readable import nearest_name
-from gateau_dagster.registry import registered
+from gateau_dagster.registry import classes_of, modules_of
 from gateau_dagster.scoring.pair_tables import pair_tables
 from gateau_dagster.scoring.sample_table import SampleTable
 
-if TYPE_CHECKING:
-    from gateau_dagster.config import Config
-    from gateau_dagster.config.base import Section
-
-FAMILY = "method_scores"
 # The version of the code that all methods share; raise it when it changes a score. Each method also has its own.
 CODE_VERSION = "1"
 GATEAU = "gateau"
@@ -36,77 +28,28 @@ _OF_ATTENTION = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class ChosenMethod:
-    """A method with the options that a configuration gives it."""
-
-    method: Method
-    options: Section
-
-    @property
-    def name(self) -> str:
-        """Return the method's name, as in `selection.method`."""
-        return self.method.name
-
-    @property
-    def code_version(self) -> str:
-        """Return the version of the code that computes its scores."""
-        return f"{CODE_VERSION}.{self.method.code_version}"
-
-    @property
-    def asset(self) -> str:
-        """Return the name of the asset that holds its scores."""
-        return f"{FAMILY}/{self.name}"
-
-    def reads(self, config: Config) -> Reads:
-        """Return the columns that are read from each table."""
-        return self.method.reads(config, self.options)
-
-    def check_known_models(self, config: Config) -> None:
-        """Raise GateauError if a model's config.json shows that it cannot serve the method."""
-        self.method.check_known_models(config, self.options)
-
-    def check_data(self, config: Config, accepted: pl.DataFrame) -> None:
-        """Raise GateauError if the data cannot serve the method."""
-        self.method.check_data(config, self.options, accepted)
-
-    def warnings(self, config: Config, accepted: pl.DataFrame) -> list[str]:
-        """Return sentences on samples that get no score and on settings that make the method ineffective."""
-        return self.method.warnings(config, self.options, accepted)
-
-    def tables(self, config: Config) -> Sequence[SampleTable]:
-        """Return the tables that a model must compute for the method."""
-        return self.method.tables(config, self.options)
-
-    def score(self, found: Tables, config: Config) -> pl.DataFrame:
-        """Return the method's scores, sorted by id, with the columns of tables.METHOD_SCORES."""
-        scores = self.method.score(found, config, self.options)
-        return scores.select(tables.schema(tables.METHOD_SCORES).names()).sort("sample_id")
-
-
 @cache
-def all_methods() -> Mapping[str, Method]:
+def all_methods() -> Mapping[str, type[Method]]:
     """Return every method of the project by its name."""
-    found = {method.name: method for method in registered(methods, Method)}
+    found = {method.name: method for module in modules_of(methods) for method in classes_of(module, Method)}
     return dict(sorted(found.items(), key=lambda item: (item[0] != GATEAU, item[0])))
 
 
-def chosen_methods(config: Config) -> dict[str, ChosenMethod]:
-    """Return `selection.method`, `selection.compare` and `variants.methods` by name, with their options, each name
-    once.
+def chosen_methods(config: Config) -> dict[str, Method]:
+    """Return `selection.method`, `selection.compare` and `variants.methods` by name, each name once.
 
     Raises:
         GateauError: a name or an option that does not exist, or a configuration that lacks what a method needs.
     """
     selection = config.selection
-    found = {}
+    found: dict[str, Method] = {}
     variants = config.variants.methods if config.variants is not None else None
     named = {"selection.method": [selection.method], "selection.compare": selection.compare}
     for place, names in {**named, "variants.methods": variants or []}.items():
         for name in names:
             if name not in found:
-                found[name] = ChosenMethod(method=_known(name, place), options=_options(config, name))
-                found[name].method.check(config, found[name].options)
+                found[name] = _known(name, place)(config, _options(config, name))
+                found[name].check()
     for name in selection.options:
         _known(name, "selection.options")
         _options(config, name)
@@ -118,7 +61,7 @@ def reads_attention(config: Config) -> bool:
     does."""
     if further_lengths(config) and config.selection.preset != "robust":
         return True
-    reads = (each.reads(config).items() for each in chosen_methods(config).values())
+    reads = (method.reads().items() for method in chosen_methods(config).values())
     return any(_OF_ATTENTION.get(asset, frozenset()) & {*columns} for each in reads for asset, columns in each)
 
 
@@ -152,13 +95,13 @@ def all_sample_tables(config: Config) -> dict[str, SampleTable]:
 
 
 def _wanted_tables(config: Config) -> Iterator[SampleTable]:
-    for chosen in chosen_methods(config).values():
-        yield from chosen.tables(config)
+    for method in chosen_methods(config).values():
+        yield from method.tables()
     if config.selection.rule == "diverse":
-        from gateau_dagster.methods.embedding import check_encoder, embedding_table
+        from gateau_dagster.methods.car import embedding_table
 
         assert config.selection.encoder is not None
-        check_encoder(config, config.selection.encoder)
+        check_model(config, config.selection.encoder, "embedding", place="selection.encoder")
         yield embedding_table(config.selection.encoder)
     yield from cam_at_tables(config)
     if config.pre_experienced_models:
@@ -168,20 +111,20 @@ def _wanted_tables(config: Config) -> Iterator[SampleTable]:
             yield instruction_embedding_table(config.origin(name))
 
 
-def _known(name: str, place: str) -> Method:
+def _known(name: str, place: str) -> type[Method]:
     if name not in all_methods():
         raise GateauError(f"{place}: there is no method {name!r}; {nearest_name(name, all_methods())}")
     return all_methods()[name]
 
 
-def _options(config: Config, name: str) -> Any:
-    given = config.selection.options.get(name, {})
+def _options(config: Config, name: str) -> Section:
+    section, given = all_methods()[name].options_class(), config.selection.options.get(name, {})
     try:
-        return all_methods()[name].options.model_validate(given)
+        return section.model_validate(given)
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(["selection.options", name, *map(str, first["loc"])])
         what = first["msg"].removeprefix("Value error, ")
         if first["type"] == "extra_forbidden":
-            what = f"unknown key; {nearest_name(str(first['loc'][-1]), all_methods()[name].options.model_fields)}"
+            what = f"unknown key; {nearest_name(str(first['loc'][-1]), section.model_fields)}"
         raise GateauError(f"{place}: {what}") from error

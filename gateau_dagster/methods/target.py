@@ -10,10 +10,7 @@ itself, so that no rule chooses it. It may therefore be a benchmark's own questi
 still trains on it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
@@ -21,15 +18,11 @@ from pydantic import Field
 
 from gateau_dagster.config.base import Section
 from gateau_dagster.errors import GateauError
-from gateau_dagster.methods.embedding import embedding_table
+from gateau_dagster.methods.car import embedding_table
 from gateau_dagster.methods.method import Method, Reads, Tables, check_model
 from gateau_dagster.scoring.sample_table import SampleTable
 from gateau_dagster.selection.clusters import Matrix, matrix
 
-if TYPE_CHECKING:
-    from gateau_dagster.config import Config
-
-_PLACE = "selection.options.target"
 _RAW = "raw_long_sft"
 _ROWS = 4096  # samples per block: their embeddings in float64, and their cosines with the whole target set
 
@@ -52,70 +45,57 @@ def closeness(vectors: Matrix, target: Matrix, *, nearest: int) -> Matrix:
     return np.partition(vectors @ target.T, -count, axis=1)[:, -count:].mean(axis=1)
 
 
-def _score(found: Tables, config: Config, options: TargetOptions) -> pl.DataFrame:
-    del config
-    embeddings = found[embedding_table(options.encoder).asset].filter(pl.col("embedding").is_not_null())
-    rows = found[_RAW].select("sample_id", "source").join(embeddings, on="sample_id").sort("sample_id")
-    is_target = pl.col("source").is_in(options.sources)
-    target, others = rows.filter(is_target), rows.filter(~is_target)
-    if target.is_empty():
-        raise GateauError(_no_target(options.sources))
-    wanted = matrix(target["embedding"])
-    parts = (matrix(part["embedding"]) for part in others.iter_slices(_ROWS))
-    values = [closeness(part, wanted, nearest=options.nearest) for part in parts]
-    scored = others.select("sample_id", score=pl.Series(np.concatenate([np.empty(0), *values])))
-    return found[_RAW].select("sample_id").join(scored, on="sample_id", how="left")
+class Target(Method):
+    """Score by `closeness` to the samples of the target sources."""
 
+    name = "target"
+    title = "Instruction and response are like those of the samples that were named as the target."
+    source = "Ours, for the aim of LESS (Xia et al. 2024): embeddings in the place of gradients"
+    per_sample = False
+    options: TargetOptions
 
-def _no_target(sources: Sequence[str]) -> str:
-    return (
-        f"{_PLACE}.sources: no usable sample has the source {' or '.join(map(repr, sources))}: add the target set to "
-        "the files of long_sft.path, each record with that `source`"
-    )
+    def tables(self) -> Sequence[SampleTable]:
+        return [embedding_table(self.options.encoder)]
 
+    def reads(self) -> Reads:
+        return {_RAW: ["sample_id", "source"], f"embedding/{self.options.encoder}": ["sample_id", "embedding"]}
 
-def _reads(config: Config, options: TargetOptions) -> Reads:
-    del config
-    return {_RAW: ["sample_id", "source"], embedding_table(options.encoder).asset: ["sample_id", "embedding"]}
+    def score(self, tables: Tables) -> pl.DataFrame:
+        embeddings = tables[f"embedding/{self.options.encoder}"].filter(pl.col("embedding").is_not_null())
+        rows = tables[_RAW].select("sample_id", "source").join(embeddings, on="sample_id").sort("sample_id")
+        is_target = pl.col("source").is_in(self.options.sources)
+        target, others = rows.filter(is_target), rows.filter(~is_target)
+        if target.is_empty():
+            raise GateauError(self._no_target(self.options.sources))
+        wanted = matrix(target["embedding"])
+        parts = (matrix(part["embedding"]) for part in others.iter_slices(_ROWS))
+        values = [closeness(part, wanted, nearest=self.options.nearest) for part in parts]
+        scored = others.select("sample_id", score=pl.Series(np.concatenate([np.empty(0), *values])))
+        return tables[_RAW].select("sample_id").join(scored, on="sample_id", how="left")
 
+    def _no_target(self, sources: Sequence[str]) -> str:
+        return (
+            f"{self.place}.sources: no usable sample has the source {' or '.join(map(repr, sources))}: add the target "
+            "set to the files of long_sft.path, each record with that `source`"
+        )
 
-def _tables(config: Config, options: TargetOptions) -> tuple[SampleTable, ...]:
-    del config
-    return (embedding_table(options.encoder),)
+    def check(self) -> None:
+        check_model(self.config, self.options.encoder, "embedding", place=f"{self.place}.encoder")
+        if not self.options.sources:
+            raise GateauError(
+                f"{self.place}.sources: name the values of `source` of the samples that others are to be like"
+            )
 
+    def check_data(self, accepted: pl.DataFrame) -> None:
+        is_target = accepted["source"].is_in(self.options.sources)
+        if not is_target.any():
+            raise GateauError(self._no_target(self.options.sources))
+        if is_target.all():
+            raise GateauError(
+                f"{self.place}.sources: all usable samples belong to the target: none is left to be scored"
+            )
 
-def _check(config: Config, options: TargetOptions) -> None:
-    check_model(config, options.encoder, "embedding", place=f"{_PLACE}.encoder")
-    if not options.sources:
-        raise GateauError(f"{_PLACE}.sources: name the values of `source` of the samples that others are to be like")
-
-
-def _check_data(config: Config, options: TargetOptions, accepted: pl.DataFrame) -> None:
-    del config
-    is_target = accepted["source"].is_in(options.sources)
-    if not is_target.any():
-        raise GateauError(_no_target(options.sources))
-    if is_target.all():
-        raise GateauError(f"{_PLACE}.sources: all usable samples belong to the target: none is left to be scored")
-
-
-def _warnings(config: Config, options: TargetOptions, accepted: pl.DataFrame) -> list[str]:
-    """Warn about target sources that no sample has: the name may be misspelt."""
-    del config
-    absent = {*options.sources} - {*accepted["source"].unique()}
-    return [_no_target(sorted(absent))] if absent else []
-
-
-METHOD = Method(
-    name="target",
-    title="Instruction and response are like those of the samples that were named as the target.",
-    source="Ours, for the aim of LESS (Xia et al. 2024): embeddings in the place of gradients",
-    per_sample=False,
-    options=TargetOptions,
-    reads=_reads,
-    score=_score,
-    tables=_tables,
-    check=_check,
-    check_data=_check_data,
-    warnings=_warnings,
-)
+    def warnings(self, accepted: pl.DataFrame) -> list[str]:
+        """Warn about target sources that no sample has: the name may be misspelt."""
+        absent = {*self.options.sources} - {*accepted["source"].unique()}
+        return [self._no_target(sorted(absent))] if absent else []

@@ -1,16 +1,11 @@
 """Join the response tokens of two models, token by token: the columns of their perplexity tables side by side."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError, gateau_command
-
-if TYPE_CHECKING:
-    from gateau_dagster.config import Config
 
 SHARED = "token_probability"
 LEAST_PROBABILITY = 2.0**-149
@@ -49,12 +44,11 @@ def check_same_version(found: Mapping[str, pl.DataFrame]) -> None:
             )
 
 
-def same_sight(config: Config, options: Any, accepted: pl.DataFrame) -> list[str]:
+def same_sight(config: Config) -> list[str]:
     """Warn if theta_A sees as much as theta_B, for methods that compare the pair's probabilities (`Method.warnings`).
 
     benchmarks/README.md, "Selection on real text", reports the cost.
     """
-    del options, accepted
     from gateau_dagster.models.known_model import short_window
 
     window, longest = short_window(config), config.scoring.max_length

@@ -6,7 +6,7 @@ from gateau_dagster.config import Config
 from gateau_dagster.evaluation.judging.characteristics import CHARACTERISTICS as COLUMNS
 from gateau_dagster.evaluation.judging.characteristics import CODE_VERSION, RATINGS
 from gateau_dagster.evaluation.judging.judge_answers import means
-from gateau_dagster.methods.judge import METHOD, SAMPLE_RATINGS, JudgeOptions
+from gateau_dagster.methods.judge import SAMPLE_RATINGS, Judge
 from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.pipeline.asset import FULL_COVERAGE, REJECTED_SHARE, SHARD, Asset
 from gateau_dagster.pipeline.selection_reads import ranking_asset
@@ -43,11 +43,8 @@ def characteristics(config: Config) -> Iterator[Asset]:
 
 def rated_characteristics(config: Config) -> list[str]:
     """Return the characteristics that method `judge` reads of every sample; empty if the method is not chosen."""
-    chosen = chosen_methods(config).get(METHOD.name)
-    if chosen is None:
-        return []
-    assert isinstance(chosen.options, JudgeOptions)
-    return [*chosen.options.characteristics]
+    method = chosen_methods(config).get(Judge.name)
+    return [*method.options.characteristics] if isinstance(method, Judge) else []
 
 
 def sample_ratings(config: Config) -> Iterator[Asset]:

@@ -13,6 +13,7 @@ from gateau_dagster.config import Config
 from gateau_dagster.data.index import CODE_VERSION as INPUT_CODE_VERSION
 from gateau_dagster.data.short_chat import CODE_VERSION as SHORT_CHAT_CODE_VERSION
 from gateau_dagster.evaluation.registry import compared_benchmarks
+from gateau_dagster.methods.registry import CODE_VERSION as METHODS_CODE_VERSION
 from gateau_dagster.methods.registry import all_sample_tables
 from gateau_dagster.pipeline.asset import (
     FINITE_VALUES,
@@ -138,21 +139,20 @@ def combined_scores(config: Config) -> Iterator[Asset]:
 
 def method_scores(config: Config) -> Iterator[Asset]:
     """Declare the scores of every chosen method; they depend on its options and on what it reads."""
-    for chosen in compared_methods(config):
-        whole = "" if chosen.method.per_sample else " Over the whole data set: waits for all shards."
+    for method in compared_methods(config):
+        whole = "" if method.per_sample else " Over the whole data set: waits for all shards."
         yield Asset(
-            key=chosen.asset,
+            key=method.asset,
             of="method",
-            maker="method_scores_by_shard" if chosen.method.per_sample else "method_scores",
-            partitions=SHARD if chosen.method.per_sample else "",
+            maker="method_scores_by_shard" if method.per_sample else "method_scores",
+            partitions=SHARD if method.per_sample else "",
             group="selection",
             kinds=("polars",),
             summary="another method's scores, for those that are asked for",
-            description=f"Scores of the method `{chosen.name}` ({chosen.method.source}). High: {chosen.method.title}"
-            + whole,
-            reads=dict.fromkeys(("raw_long_sft", *chosen.reads(config)), "fingerprint"),
-            settings={"options": chosen.options.model_dump(mode="json")},
-            code_version=chosen.code_version,
+            description=f"Scores of the method `{method.name}` ({method.source}). High: {method.title}" + whole,
+            reads=dict.fromkeys(("raw_long_sft", *method.reads()), "fingerprint"),
+            settings={"options": method.options.model_dump(mode="json")},
+            code_version=f"{METHODS_CODE_VERSION}.{method.code_version}",
             columns=tables.METHOD_SCORES,
             finite=("score",),
             checks=(UNIQUE_IDS, FINITE_VALUES, FULL_COVERAGE),

@@ -345,7 +345,7 @@ def check_others(config: Config) -> None:
 def check_known_models(config: Config) -> None:
     """Raise GateauError if a model's config.json shows that it cannot serve a method or a benchmark."""
     for method in chosen_methods(config).values():
-        method.check_known_models(config)
+        method.check_known_models()
     for each in chosen_benchmarks(config).values():
         each.benchmark.check_known_models(config, each.options)
 

@@ -38,8 +38,8 @@ COUNTING_RULES = ("token_budget", "per_source_tokens")
 
 def check_models(config: Config) -> None:
     """Raise GateauError, with the place in the file, for the first model that is read and not configured."""
-    for name, chosen in chosen_methods(config).items():
-        for asset in chosen.reads(config):
+    for name, method in chosen_methods(config).items():
+        for asset in method.reads():
             missing = [model for model in _models_of(asset) if model not in config.models]
             if not missing:
                 continue

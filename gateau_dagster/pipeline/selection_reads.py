@@ -4,8 +4,8 @@ from gateau_dagster.config import Config
 from gateau_dagster.evaluation.document_split import SPLIT
 from gateau_dagster.evaluation.registry import reserving
 from gateau_dagster.methods.cam_at import cam_at_asset, further_lengths
-from gateau_dagster.methods.embedding import embedding_table
-from gateau_dagster.methods.registry import GATEAU, ChosenMethod, chosen_methods
+from gateau_dagster.methods.method import Method
+from gateau_dagster.methods.registry import GATEAU, chosen_methods
 from gateau_dagster.selection.joining import COLUMNS
 
 PRESETS_TABLE, CHOSEN = "combined_scores", "selected_subset"
@@ -16,7 +16,7 @@ def tables_read(config: Config) -> set[str]:
 
     With `combined_scores`, the tables that it is made of are included.
     """
-    reads = [selection_reads(config), *(each.reads(config) for each in chosen_methods(config).values())]
+    reads = [selection_reads(config), *(method.reads() for method in chosen_methods(config).values())]
     found = {asset for each in reads for asset in each}
     return found | {PRESETS_TABLE, *COLUMNS} if PRESETS_TABLE in found or further_lengths(config) else found
 
@@ -41,15 +41,14 @@ def selection_reads(config: Config) -> dict[str, list[str]]:
     if rule in {"token_budget", "per_source_tokens"}:
         found["perplexity/long"] = ["sample_id", "context_tokens", "response_tokens"]
     if rule == "diverse":
-        assert config.selection.encoder is not None
-        found[embedding_table(config.selection.encoder).asset] = ["sample_id", "embedding"]
+        found[f"embedding/{config.selection.encoder}"] = ["sample_id", "embedding"]
     limited = config.selection.per_document is not None
     if limited or reserving(config) is not None:
         found[SPLIT] = ["sample_id", "reserved", *(["document"] if limited else [])]
     return found
 
 
-def compared_methods(config: Config) -> list[ChosenMethod]:
+def compared_methods(config: Config) -> list[Method]:
     """Return the methods with a table of scores: empty if GATEAU alone ranks, with its scores in `combined_scores`.
 
     With further segment lengths GATEAU has one too, because their comparison reads the tables of methods.

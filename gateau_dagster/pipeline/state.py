@@ -305,7 +305,7 @@ class State:
         for selection in selections(self.config):
             yield partial(check_data, *countable_samples(accepted, selection))
         for method in chosen_methods(self.config).values():
-            yield partial(method.check_data, self.config, accepted)
+            yield partial(method.check_data, accepted)
         yield partial(check_clusters, self.config, accepted.height)
         yield partial(check_training, self.config, accepted)
 
@@ -399,7 +399,7 @@ class State:
             of_device = []
         except GateauError as error:
             of_device = [str(error)]
-        of_methods = (each.warnings(self.config, accepted) for each in chosen_methods(self.config).values())
+        of_methods = (method.warnings(accepted) for method in chosen_methods(self.config).values())
         of_models = [*lost_first_tokens(self.config), *unknown_chat_templates(self.config), *self._unseen_attention()]
         of_models += self._chat_warnings
         if self.pipeline.compares_the_pair:

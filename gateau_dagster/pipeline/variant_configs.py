@@ -28,7 +28,7 @@ def _selection(config: Config, variant: Variant) -> SelectionConfig:
     if variant.fraction is not None or variant.budget is not None:
         found = found.taking(fraction=variant.fraction, budget=variant.budget)
     method, options = variant.method or found.method, found.options
-    if variant.seed is not None and "seed" in all_methods()[method].options.model_fields:
+    if variant.seed is not None and "seed" in all_methods()[method].options_class().model_fields:
         options = {**options, method: {**options.get(method, {}), "seed": variant.seed}}
     return found.model_copy(update={"method": method, "preset": variant.preset or found.preset, "options": options})
 
@@ -61,7 +61,7 @@ def variant_reads(config: Config, variant: Variant) -> dict[str, list[str]]:
     wanted = variant_config(config, variant)
     scores: Reads = {ranking_asset(wanted): ["sample_id", "score"]}
     if draws_lots(config, variant):
-        scores = chosen_methods(wanted)[wanted.selection.method].reads(wanted)
+        scores = chosen_methods(wanted)[wanted.selection.method].reads()
     for asset, columns in scores.items():
         found[asset] = [*dict.fromkeys([*found.get(asset, []), *columns])]
     return found

@@ -437,7 +437,7 @@ def build_report(inputs: ReportInputs, comparison: PresetComparison | None, draw
         chosen_by=chosen_by(inputs.config.selection),
         scored_by=scored_by(inputs.config),
         by_gateau=inputs.by_gateau,
-        deciding=chosen_methods(inputs.config)[inputs.config.selection.method].method,
+        deciding=chosen_methods(inputs.config)[inputs.config.selection.method],
         counts=counts(inputs),
         comparison=comparison,
         pictures=pictures(drawn),

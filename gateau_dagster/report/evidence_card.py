@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from gateau_dagster.config.models import Template
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.errors import GateauError, gateau_command
-from gateau_dagster.methods.spans import Spans
+from gateau_dagster.methods.method import SpanMap, Spans
 from gateau_dagster.models.prompt import build_prompt
 from gateau_dagster.models.token_offsets import token_offsets
 from gateau_dagster.report.evidence import Evidence
@@ -24,7 +24,6 @@ import polars as pl
 
 from gateau_dagster.data.sample import shard_keys, shard_of
 from gateau_dagster.methods.registry import chosen_methods
-from gateau_dagster.methods.spans import SpanMap
 from gateau_dagster.models.known_model import known_tokenizer
 from gateau_dagster.readable import number
 from gateau_dagster.report.evidence import NAMED_GAIN, EvidenceRows, Row, evidence
@@ -240,10 +239,10 @@ def span_maps(state: State) -> list[tuple[list[str], SpanMap]]:
     read the same spans share one.
     """
     found: dict[tuple[str, str], tuple[list[str], SpanMap]] = {}
-    for chosen in chosen_methods(state.config).values():
-        span_map = chosen.method.span_map(state.config, chosen.options)
+    for method in chosen_methods(state.config).values():
+        span_map = method.span_map()
         if span_map is not None and span_map.table in state.pipeline.required:
-            found.setdefault((span_map.table, span_map.adds), ([], span_map))[0].append(chosen.name)
+            found.setdefault((span_map.table, span_map.adds), ([], span_map))[0].append(method.name)
     return [*found.values()]
 
 

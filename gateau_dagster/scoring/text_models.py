@@ -252,7 +252,7 @@ def quality_rows(
 
 
 def embedding_rows(loaded: LoadedModel, samples: "Iterable[Sample]", running: "Running") -> "Iterator[Row | Reject]":
-    """Yield a row (methods.embedding.EMBEDDING) or a reject for each sample, in order."""
+    """Yield a row (methods.car.EMBEDDING) or a reject for each sample, in order."""
 
     @torch.no_grad()
     def vectors(batch: Batch) -> Tensor:

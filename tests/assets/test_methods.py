@@ -35,15 +35,17 @@ def rows(loaded, samples, running):
             yield {"sample_id": sample.sample_id, "digest": sample.digest, "letters": letters}
 
 TABLE = SampleTable(asset="letters/long", model="long", columns=COLUMNS, description="Letters.", score=rows)
-METHOD = Method(
-    name="letters",
-    title="It has many letters.",
-    source="this test",
-    per_sample=True,
-    tables=lambda config, options: [TABLE],
-    reads=lambda config, options: {"letters/long": ["sample_id", "letters"]},
-    score=lambda found, config, options: found["letters/long"].select("sample_id", score=pl.col("letters") * 1.0),
-)
+class Letters(Method):
+    name = "letters"
+    title = "It has many letters."
+    source = "this test"
+    per_sample = True
+    def tables(self):
+        return [TABLE]
+    def reads(self):
+        return {"letters/long": ["sample_id", "letters"]}
+    def score(self, tables):
+        return tables["letters/long"].select("sample_id", score=pl.col("letters") * 1.0)
 """
 
 

@@ -201,7 +201,7 @@ def test_of_identical_texts_one_is_chosen(tmp_path: Path) -> None:
     config, [shard] = state.config, state.shards
     [(_, table, _)] = read_shards(config.located_long_sft, config.folder, state.index, [0])
     method = chosen_methods(config)["length"]
-    scores = method.score({"raw_long_sft": table}, config)
+    scores = method.scores({"raw_long_sft": table})
     for asset, content in (("raw_long_sft", table), (method.asset, scores)):
         state.store.write(content, asset, shard, state.wanted_stamp(asset, shard))
     subset, out = chosen_samples(state, ranking_scores(state, config), silent)

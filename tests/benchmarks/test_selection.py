@@ -63,7 +63,7 @@ def test_only_what_a_configuration_lacks_is_not_run(
     def fails(*given: object) -> None:
         raise ValueError("a defect of the method")
 
-    monkeypatch.setattr(methods.ChosenMethod, "score", fails)
+    monkeypatch.setattr(methods.Method, "scores", fails)
     with pytest.raises(ValueError, match="a defect of the method"):
         script("selection").scores_of([known], ["length"])
 
@@ -169,5 +169,5 @@ def test_a_sample_without_a_score_comes_last(
     known = script("common_selection").Tables(case)
     ids = [record["id"] for record in known.records]
     found = pl.DataFrame({"sample_id": ids[1:], "score": [None, 1.0, 2.0, 3.0]})
-    monkeypatch.setattr(methods.ChosenMethod, "score", lambda *given: found)
+    monkeypatch.setattr(methods.Method, "scores", lambda *given: found)
     assert methods.method_scores(known, methods.asked(case, "length", {})).tolist() == [-np.inf, -np.inf, 1.0, 2.0, 3.0]

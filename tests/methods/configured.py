@@ -6,6 +6,7 @@ from typing import Any
 import polars as pl
 
 from gateau_dagster.config import Config
+from gateau_dagster.methods.method import Method
 from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.pipeline.project import check_project
 
@@ -23,13 +24,18 @@ def configured(*, models: dict[str, Any] | None = None, **selection: Any) -> Con
     return config
 
 
+def method_of(
+    name: str, *, options: dict[str, Any] | None = None, models: dict[str, Any] | None = None, **selection: Any
+) -> Method:
+    """The method under a configuration that chooses it; raises as `configured`."""
+    return chosen_methods(configured(models=models, method=name, options={name: options or {}}, **selection))[name]
+
+
 def scores_of(
     name: str, stored: Mapping[str, pl.DataFrame], *, options: dict[str, Any] | None = None, **selection: Any
 ) -> dict[str, Any]:
     """The method's score of each sample, by sample_id; it is given the columns that it says it reads, and no others."""
-    config = configured(method=name, options={name: options or {}}, **selection)
-    chosen = chosen_methods(config)[name]
-    read = {asset: stored[asset].select(columns) for asset, columns in chosen.reads(config).items()}
-    found = chosen.score(read, config)
+    method = method_of(name, options=options, **selection)
+    found = method.scores({asset: stored[asset].select(columns) for asset, columns in method.reads().items()})
     assert found.schema == {"sample_id": pl.String, "score": pl.Float64} and found["sample_id"].is_sorted()
     return dict(found.iter_rows())

@@ -3,12 +3,10 @@
 from pathlib import Path
 from typing import Any
 
-from gateau_dagster.config.base import Section
 from gateau_dagster.data.sample import Sample
-from gateau_dagster.methods.method import Method
 from gateau_dagster.models.flops import ForwardWork
 from gateau_dagster.scoring.sample_table import Running
-from tests.methods.configured import configured
+from tests.methods.configured import method_of
 from tests.scoring.scored import scoring
 from tests.tiny_models import loaded_model
 
@@ -24,8 +22,8 @@ def prose() -> list[Sample]:
     ]
 
 
-def outcomes(method: Method, options: Section, work: ForwardWork | None = None) -> list[Any]:
-    """Rows and rejects of `prose`, from the one table that the method declares."""
-    (table,) = method.tables(configured(), options)
+def outcomes(name: str, options: dict[str, Any], work: ForwardWork | None = None) -> list[Any]:
+    """Rows and rejects of `prose`, from the one table that the method of this name declares."""
+    (table,) = method_of(name, options=options).tables()
     running = Running(max_length=2000, scoring=scoring(), work=work or ForwardWork())
     return list(table.score(loaded_model("llama"), prose(), running))

@@ -8,8 +8,7 @@ import polars as pl
 import pytest
 
 from gateau_dagster.methods.random_order import uniform
-from gateau_dagster.methods.registry import chosen_methods
-from tests.methods.configured import configured, scores_of
+from tests.methods.configured import method_of, scores_of
 
 IDS = [f"s{number}" for number in range(4)]
 PERPLEXITY = pl.DataFrame(
@@ -33,9 +32,8 @@ def scores(name: str, ids: list[str] = IDS, **options: Any) -> dict[str, float]:
 
 @pytest.mark.parametrize("name", ["perplexity", "length", "response_length", "random"])
 def test_they_score_shard_by_shard_and_need_no_table_of_their_own(name: str) -> None:
-    config = configured(method=name)
-    chosen = chosen_methods(config)[name]
-    assert chosen.method.per_sample and not chosen.tables(config)
+    method = method_of(name)
+    assert method.per_sample and not method.tables()
 
 
 @pytest.mark.parametrize(
@@ -53,7 +51,7 @@ def test_a_column_of_the_long_models_table(name: str, wanted: list[float]) -> No
 @pytest.mark.parametrize("name", ["perplexity", "length", "response_length"])
 def test_the_model_has_to_be_causal(name: str) -> None:
     with pytest.raises(ValueError, match=rf"selection\.options\.{name}\.model: models\.mini has task embedding"):
-        configured(method=name, models={"mini": {"path": "m", "task": "embedding"}}, options={name: {"model": "mini"}})
+        method_of(name, models={"mini": {"path": "m", "task": "embedding"}}, options={"model": "mini"})
 
 
 def test_random_order_hangs_on_id_and_seed_alone() -> None:

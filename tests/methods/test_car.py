@@ -10,8 +10,7 @@ import pytest
 from gateau_dagster.config import Config
 from gateau_dagster.data.sample import Reject
 from gateau_dagster.errors import GateauError
-from gateau_dagster.methods.car import QUALITY
-from gateau_dagster.methods.embedding import EMBEDDING, check_encoder, embedding_table
+from gateau_dagster.methods.car import EMBEDDING, QUALITY, embedding_table
 from gateau_dagster.methods.registry import chosen_methods, sample_tables
 from gateau_dagster.scoring.text_models import embedding_rows, quality_rows
 from gateau_dagster.tables import schema
@@ -27,10 +26,9 @@ def with_reward(path: str = "a/reward", task: str = "reward", *, remote_code: bo
 
 
 def test_the_score_is_the_quality() -> None:
-    config = with_reward()
-    chosen = chosen_methods(config)["car"]
-    assert chosen.reads(config) == {"quality/reward": ["sample_id", "quality"]} and chosen.method.per_sample
-    found = chosen.score({"quality/reward": pl.DataFrame({"sample_id": ["b", "a"], "quality": [0.5, -2.0]})}, config)
+    method = chosen_methods(with_reward())["car"]
+    assert method.reads() == {"quality/reward": ["sample_id", "quality"]} and method.per_sample
+    found = method.scores({"quality/reward": pl.DataFrame({"sample_id": ["b", "a"], "quality": [0.5, -2.0]})})
     assert found.rows() == [("a", -2.0), ("b", 0.5)]
 
 
@@ -68,8 +66,7 @@ def test_a_missing_reward_model_is_known_when_the_configuration_is_read(given: d
 
 
 def check_known_models(path: Path | str, **options: Any) -> None:
-    config = with_reward(str(path), **options)
-    chosen_methods(config)["car"].check_known_models(config)
+    chosen_methods(with_reward(str(path), **options))["car"].check_known_models()
 
 
 def test_a_wrong_head_is_known_from_its_configuration(tmp_path: Path) -> None:
@@ -113,9 +110,12 @@ def test_a_model_of_the_hub_is_known_by_its_local_copy(tmp_path: Path, monkeypat
 
 
 def test_an_encoder_has_the_task_of_one() -> None:
-    config = with_reward()
-    check_encoder(config, "mini")
+    def clustered(encoder: str) -> Config:
+        models = {"mini": {"path": "a/mini", "task": "embedding"}}
+        return configured(method="length", models=models, rule="diverse", encoder=encoder)
+
+    assert [*sample_tables(clustered("mini"))] == ["embedding/mini"]
     with pytest.raises(ValueError, match=r"selection\.encoder: models\.long has task causal, but embedding is needed"):
-        check_encoder(config, "long")
+        clustered("long")
     with pytest.raises(ValueError, match=r"selection\.encoder: 'maxi' is none of models"):
-        check_encoder(config, "maxi")
+        clustered("maxi")

@@ -7,9 +7,10 @@ import polars as pl
 import pytest
 
 from gateau_dagster import methods
-from gateau_dagster.methods.registry import ChosenMethod, all_methods, chosen_methods
+from gateau_dagster.methods.method import Method
+from gateau_dagster.methods.registry import all_methods
 from tests.contributing import block
-from tests.methods.configured import configured
+from tests.methods.configured import method_of
 
 RAW = pl.DataFrame(
     {
@@ -21,27 +22,23 @@ RAW = pl.DataFrame(
 
 
 @pytest.fixture
-def copying(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ChosenMethod]:
+def copying(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Method]:
     """The example as a file among the methods."""
     (tmp_path / "copying.py").write_text(block("Adding a method"))
     monkeypatch.setattr(methods, "__path__", [*methods.__path__, str(tmp_path)])
     all_methods.cache_clear()
-    yield chosen_methods(configured(method="copying", options={"copying": {"longest": 5}}))["copying"]
+    yield method_of("copying", options={"longest": 5})
     all_methods.cache_clear()
 
 
-def test_the_example_against_plain_loops(copying: ChosenMethod) -> None:
-    config = configured()
-    reads = copying.reads(config)
-    found = copying.score({asset: RAW.select(columns) for asset, columns in reads.items()}, config)
+def test_the_example_against_plain_loops(copying: Method) -> None:
+    found = copying.scores({asset: RAW.select(columns) for asset, columns in copying.reads().items()})
     for sample_id, context, response in RAW.iter_rows():
         words = set(response.split())
         expected = len([word for word in words if word in context.split()]) / len(words)
         assert found.filter(sample_id=sample_id)["score"].item() == pytest.approx(expected)
 
 
-def test_its_option_counts(copying: ChosenMethod) -> None:
-    longest = configured(method="copying", options={"copying": {"longest": 3}})
-    chosen = chosen_methods(longest)["copying"]
-    found = dict(chosen.score({"raw_long_sft": RAW}, longest).iter_rows())
+def test_its_option_counts(copying: Method) -> None:
+    found = dict(method_of("copying", options={"longest": 3}).scores({"raw_long_sft": RAW}).iter_rows())
     assert found["a"] is None and found["c"] is None and found["b"] == 0

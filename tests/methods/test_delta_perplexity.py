@@ -11,12 +11,11 @@ import pytest
 from gateau_dagster import tables
 from gateau_dagster.data.sample import Reject
 from gateau_dagster.errors import GateauError
-from gateau_dagster.methods.delta_perplexity import COLUMNS, METHOD, DeltaPerplexityOptions
-from gateau_dagster.methods.registry import chosen_methods
+from gateau_dagster.methods.delta_perplexity import COLUMNS
 from gateau_dagster.models.flops import ForwardWork
 from gateau_dagster.scoring.dependency_scores import choose_pairs
 from tests.methods import measured
-from tests.methods.configured import configured, scores_of
+from tests.methods.configured import method_of, scores_of
 from tests.methods.measured import prose
 from tests.scoring.reference import reference_model, reference_parts
 from tests.scoring.slow_pairs import slow_lds, slow_perplexities
@@ -27,7 +26,7 @@ TOLERANCE = 5e-6  # relative, of a perplexity: float32 through two layers agains
 
 
 def outcomes(work: ForwardWork | None = None) -> list[Any]:
-    return measured.outcomes(METHOD, DeltaPerplexityOptions.model_validate(OPTIONS), work)
+    return measured.outcomes("delta_perplexity", OPTIONS, work)
 
 
 def scores(found: pl.DataFrame, **options: Any) -> dict[str, float | None]:
@@ -98,7 +97,7 @@ def test_scores_agree_with_the_definitions(options: dict[str, Any], slow: dict[s
 
 def test_only_segments_and_pairs_are_what_the_model_computes() -> None:
     def settings(**options: Any) -> Any:
-        return METHOD.tables(configured(), DeltaPerplexityOptions.model_validate(options))[0].settings
+        return method_of("delta_perplexity", options=options).tables()[0].settings
 
     assert settings() == {"segment_length": 128, "pairs": 5000}
     assert settings(variant="program", threshold=0.3, alpha=2, window=None) == settings() != settings(pairs=9)
@@ -122,7 +121,7 @@ def test_only_segments_and_pairs_are_what_the_model_computes() -> None:
 def test_bad_options_are_named_before_any_model_runs(options: dict[str, Any], reason: str) -> None:
     models = {"reward": {"path": "a/reward", "task": "reward"}}
     with pytest.raises(ValueError, match=reason):
-        chosen_methods(configured(method="delta_perplexity", options={"delta_perplexity": options}, models=models))
+        method_of("delta_perplexity", options=options, models=models)
 
 
 def test_a_model_whose_own_window_holds_no_pair_is_known_from_its_configuration(tmp_path: Path) -> None:
@@ -130,9 +129,7 @@ def test_a_model_whose_own_window_holds_no_pair_is_known_from_its_configuration(
 
     def check(context: str, **options: Any) -> None:
         models = {"small": {"path": str(tmp_path), "context": context}}
-        given = {"delta_perplexity": {"model": "small", **options}}
-        config = configured(method="delta_perplexity", options=given, models=models)
-        chosen_methods(config)["delta_perplexity"].check_known_models(config)
+        method_of("delta_perplexity", options={"model": "small", **options}, models=models).check_known_models()
 
     with pytest.raises(GateauError, match=r"^selection\.options\.delta_perplexity: .*128 tokens are.* is 255: lower"):
         check("window")

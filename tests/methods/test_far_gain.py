@@ -13,13 +13,12 @@ from gateau_dagster.config.selection import ALPHA
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.errors import GateauError
 from gateau_dagster.methods import far_gain
-from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.models.prompt import Prompt
 from gateau_dagster.scoring.contextual_awareness import CamFigures, cam_row
 from gateau_dagster.scoring.response_perplexity import perplexity_row
 from gateau_dagster.scoring.segments import TOP_SHARE, near_segments
 from gateau_dagster.selection.combine import combine
-from tests.methods.configured import configured, scores_of
+from tests.methods.configured import method_of, scores_of
 
 LENGTHS = [1, 2, 3, 10, 20, 21, 30, 31, 70, 400]
 
@@ -176,5 +175,5 @@ def test_the_robust_preset_scores_and_ranks_alike(alpha: float) -> None:
 
 
 def test_the_defaults_of_the_preset_are_the_method_s() -> None:
-    options = chosen_methods(configured(method="far_gain"))["far_gain"].options
+    options = method_of("far_gain").options
     assert (options.alpha, options.top) == (ALPHA["robust"], TOP_SHARE)  # pyright: ignore[reportAttributeAccessIssue]

@@ -43,7 +43,7 @@ def test_gateau_that_chooses_has_the_preset_of_the_selection() -> None:
         configured(options={"gateau": {"preset": "paper"}})
     configured(options={"gateau": {"preset": "paper"}}, preset="paper")
     compared = configured(method="hmg", compare=["gateau"], options={"gateau": {"preset": "paper"}})
-    assert chosen_methods(compared)["gateau"].reads(compared) == {"combined_scores": ["sample_id", "score_paper"]}
+    assert chosen_methods(compared)["gateau"].reads() == {"combined_scores": ["sample_id", "score_paper"]}
 
 
 def test_a_sample_without_cas_has_no_score_by_cam_alone() -> None:

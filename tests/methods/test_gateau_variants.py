@@ -64,7 +64,7 @@ def test_the_presets_on_these_models(name: str, preset: Any, per: str) -> None:
     given = tables(per, name)
     far = [] if name == "hmg_non_homologous" else ["cas_robust" if preset == "robust" else "cas_paper"]
     given["combined_scores"] = given["combined_scores"].select("sample_id", *far)
-    assert {asset: set(columns) for asset, columns in chosen.reads(config).items()} == {
+    assert {asset: set(columns) for asset, columns in chosen.reads().items()} == {
         asset: set(frame.columns) for asset, frame in given.items()
     }
     shuffled = {asset: frame.reverse() for asset, frame in given.items()}
@@ -82,7 +82,7 @@ def test_the_presets_on_these_models(name: str, preset: Any, per: str) -> None:
         )
     )
     wanted = expected.hmp if name == "hmg_non_homologous" else expected.score(0.6)
-    found = chosen.score(shuffled, config)
+    found = chosen.scores(shuffled)
     assert found["sample_id"].to_list() == ["a", "b", "c"]
     np.testing.assert_allclose(found["score"].to_numpy(), wanted, rtol=1e-12)
 

@@ -72,7 +72,7 @@ def test_the_table_that_it_brings_along() -> None:
     config = configured(method="ifd", models={"cherry": {"path": "a/c"}}, options={"ifd": {"model": "cherry"}})
     (table,) = sample_tables(config).values()
     assert (table.asset, table.model, table.columns) == ("response_alone/cherry", "cherry", RESPONSE_ALONE)
-    assert list(chosen_methods(config)["ifd"].reads(config)) == ["perplexity/cherry", "response_alone/cherry"]
+    assert list(chosen_methods(config)["ifd"].reads()) == ["perplexity/cherry", "response_alone/cherry"]
 
 
 @pytest.mark.parametrize(

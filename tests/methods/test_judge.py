@@ -22,10 +22,9 @@ def configured(judge: dict[str, Any] | None = JUDGE, **options: Any) -> Config:
 
 
 def score(ratings: list[tuple[str, str, float]]) -> dict[str, float]:
-    config = configured()
     schema = {"sample_id": pl.String, "characteristic": pl.String, "rating": pl.Float64}
     frame = pl.DataFrame(ratings, schema=schema, orient="row")
-    return dict(chosen_methods(config)["judge"].score({"sample_ratings": frame}, config).iter_rows())
+    return dict(chosen_methods(configured())["judge"].scores({"sample_ratings": frame}).iter_rows())
 
 
 RATINGS = [

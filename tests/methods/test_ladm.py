@@ -11,11 +11,10 @@ import pytest
 from gateau_dagster import tables
 from gateau_dagster.data.sample import Reject
 from gateau_dagster.errors import GateauError
-from gateau_dagster.methods.ladm import COLUMNS, METHOD, LadmOptions
-from gateau_dagster.methods.registry import chosen_methods
+from gateau_dagster.methods.ladm import COLUMNS
 from gateau_dagster.models.flops import ForwardWork
 from tests.methods import measured
-from tests.methods.configured import configured, scores_of
+from tests.methods.configured import method_of, scores_of
 from tests.methods.measured import prose
 from tests.scoring.reference import reference_parts
 from tests.scoring.slow_ladm import eager_matrices, slow_cds
@@ -32,7 +31,7 @@ def options_of(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def outcomes(work: ForwardWork | None = None, **options: Any) -> list[Any]:
-    return measured.outcomes(METHOD, LadmOptions.model_validate(options_of(options)), work)
+    return measured.outcomes("ladm", options_of(options), work)
 
 
 def frame(**options: Any) -> pl.DataFrame:
@@ -76,7 +75,7 @@ def test_scores_and_ablations_agree_with_the_equations(variant: str) -> None:
 
 def test_weights_are_no_part_of_what_the_model_computes() -> None:
     def settings(**options: Any) -> Any:
-        return METHOD.tables(configured(), LadmOptions.model_validate(options))[0].settings
+        return method_of("ladm", options=options).tables()[0].settings
 
     assert settings(deviation_weight=False, interval_weight=False, position_weight=False) == settings()
     assert settings() == {
@@ -93,8 +92,7 @@ def test_weights_are_no_part_of_what_the_model_computes() -> None:
 
 
 def test_another_model_has_a_table_of_its_own() -> None:
-    config = configured(method="ladm", options={"ladm": {"model": "tiny"}}, models={"tiny": {"path": "a/tiny"}})
-    (table,) = chosen_methods(config)["ladm"].tables(config)
+    (table,) = method_of("ladm", options={"model": "tiny"}, models={"tiny": {"path": "a/tiny"}}).tables()
     assert (table.asset, table.model) == ("span_attention/tiny", "tiny")
 
 
@@ -123,7 +121,7 @@ def test_another_model_has_a_table_of_its_own() -> None:
 def test_bad_options_are_named_before_any_model_runs(options: dict[str, Any], reason: str) -> None:
     models = {"reward": {"path": "a/reward", "task": "reward"}}
     with pytest.raises(ValueError, match=reason):
-        chosen_methods(configured(method="ladm", options={"ladm": options}, models=models))
+        method_of("ladm", options=options, models=models)
 
 
 @pytest.mark.parametrize(
@@ -143,9 +141,7 @@ def test_bad_options_are_named_before_any_model_runs(options: dict[str, Any], re
 def test_samples_too_short_for_a_score_are_warned_of(
     options: dict[str, Any], characters: list[int], said: str | None
 ) -> None:
-    config = configured(method="ladm", options={"ladm": options})
-    accepted = pl.DataFrame({"characters": characters})
-    found = chosen_methods(config)["ladm"].warnings(config, accepted)
+    found = method_of("ladm", options=options).warnings(pl.DataFrame({"characters": characters}))
     assert len(found) == (said is not None)
     if said is not None:
         assert re.search(said, found[0])
@@ -157,8 +153,7 @@ def test_a_model_whose_own_window_holds_no_scored_span_is_known_from_its_configu
     def check(context: str, **options: Any) -> None:
         models = {"small": {"path": str(tmp_path), "context": context}}
         options = {"model": "small", "span_length": 64, **options}
-        config = configured(method="ladm", options={"ladm": options}, models=models)
-        chosen_methods(config)["ladm"].check_known_models(config)
+        method_of("ladm", options=options, models=models).check_known_models()
 
     with pytest.raises(
         GateauError, match=r"^selection\.options\.ladm: .*1088 tokens are needed .17 spans of 64.* is 1087: lower"

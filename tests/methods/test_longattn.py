@@ -12,11 +12,10 @@ import pytest
 from gateau_dagster import tables
 from gateau_dagster.data.sample import Reject
 from gateau_dagster.errors import GateauError
-from gateau_dagster.methods.longattn import COLUMNS, METHOD, LongAttnOptions
-from gateau_dagster.methods.registry import chosen_methods
+from gateau_dagster.methods.longattn import COLUMNS
 from gateau_dagster.models.flops import ForwardWork
 from tests.methods import measured
-from tests.methods.configured import configured, scores_of
+from tests.methods.configured import method_of, scores_of
 from tests.methods.measured import prose
 from tests.scoring.reference import reference_parts
 from tests.scoring.slow_ladm import eager_matrices
@@ -25,7 +24,7 @@ from tests.tiny_models import loaded_model, model_config, tokenizer
 
 
 def outcomes(work: ForwardWork | None = None, **options: Any) -> list[Any]:
-    return measured.outcomes(METHOD, LongAttnOptions.model_validate(options), work)
+    return measured.outcomes("longattn", options, work)
 
 
 def test_rows_are_those_of_the_whole_prompt() -> None:
@@ -64,7 +63,7 @@ def test_equal_figures_are_in_the_middle() -> None:
 
 
 def test_the_weight_is_no_part_of_what_the_model_computes() -> None:
-    (table,) = METHOD.tables(configured(), LongAttnOptions(uniformity=2.0, layer=3))
+    (table,) = method_of("longattn", options={"uniformity": 2.0, "layer": 3}).tables()
     assert table.settings == {"layer": 3} and table.asset == "long_attention/long"
 
 
@@ -82,9 +81,9 @@ def test_a_layer_that_does_not_see_what_is_far_is_told(
     tmp_path: Path, layers: list[str], layer: int, said: str | None
 ) -> None:
     model_config("gemma2", layer_types=layers, sliding_window=30).save_pretrained(tmp_path)
-    config = configured(method="longattn", models={"other": {"path": str(tmp_path)}},
-                        options={"longattn": {"model": "other", "layer": layer}})  # fmt: skip
-    found = chosen_methods(config)["longattn"].warnings(config, pl.DataFrame())
+    options = {"model": "other", "layer": layer}
+    method = method_of("longattn", models={"other": {"path": str(tmp_path)}}, options=options)
+    found = method.warnings(pl.DataFrame())
     assert len(found) == (said is not None)
     if said is not None:
         assert re.search(said, found[0])
@@ -96,10 +95,10 @@ def test_a_layer_that_the_model_does_not_have_is_refused_before_it_runs(
     tmp_path: Path, kind: str, layer: int, refused: bool
 ) -> None:
     model_config(kind).save_pretrained(tmp_path)
-    config = configured(method="longattn", models={"other": {"path": str(tmp_path)}},
-                        options={"longattn": {"model": "other", "layer": layer}})  # fmt: skip
+    options = {"model": "other", "layer": layer}
+    method = method_of("longattn", models={"other": {"path": str(tmp_path)}}, options=options)
     with pytest.raises(GateauError, match="has 2 layers with attention") if refused else nullcontext():
-        chosen_methods(config)["longattn"].check_known_models(config)
+        method.check_known_models()
 
 
 @pytest.mark.parametrize(

@@ -23,15 +23,25 @@ class Options(Section):
     model: str = "long"
     seed: int = 0
 
-def table(name):
-    def tables_of(config, options):
-        columns = (tables.SAMPLE_ID, tables.DIGEST)
-        return [SampleTable(asset="added/" + options.model, model=options.model, columns=columns,
-                            description="", settings={"seed": options.seed}, score=lambda *_: iter(()))]
-    return Method(name=name, title="t", source="s", per_sample=True, options=Options, tables=tables_of,
-                  reads=lambda config, options: {}, score=lambda tables, config, options: None)
+class Base(Method):
+    title, source, per_sample = "t", "s", True
+    options: Options
+    def tables(self):
+        model, columns = self.options.model, (tables.SAMPLE_ID, tables.DIGEST)
+        return [SampleTable(asset="added/" + model, model=model, columns=columns, description="",
+                            settings={"seed": self.options.seed}, score=lambda *_: iter(()))]
+    def reads(self):
+        return {}
+    def score(self, tables):
+        return None
 
-METHODS = (table("added_one"), table("added_two"))
+class One(Base):
+    name = "added_one"
+
+class Two(Base):
+    name = "added_two"
+    def check(self):
+        pass
 """
 
 
@@ -50,7 +60,7 @@ def test_every_method_says_what_it_is() -> None:
     assert next(iter(found)) == "gateau"
     assert {"hmg", "cam", "gateau_unnormalised", "gateau_unextended", "gateau_in_context"} <= set(found)
     for name, method in found.items():
-        assert isinstance(method, Method) and method.name == name
+        assert issubclass(method, Method) and method.name == name
         assert method.title.endswith(".") and method.source
 
 
@@ -59,8 +69,8 @@ def test_methods_are_chosen_once_with_their_options() -> None:
     chosen = chosen_methods(config)
     assert list(chosen) == ["hmg", "cam", "gateau"]
     assert chosen["hmg"].asset == "method_scores/hmg"
-    assert chosen["hmg"].reads(config) == {"combined_scores": ["sample_id", "hmp_paper"]}
-    assert chosen["cam"].reads(config) == {"combined_scores": ["sample_id", "cas_robust"]}
+    assert chosen["hmg"].reads() == {"combined_scores": ["sample_id", "hmp_paper"]}
+    assert chosen["cam"].reads() == {"combined_scores": ["sample_id", "cas_robust"]}
 
 
 @pytest.mark.parametrize(
@@ -96,5 +106,7 @@ def test_methods_share_a_table_unless_they_want_it_differently(added: None) -> N
 
 
 def test_a_table_needs_its_model(added: None) -> None:
-    with pytest.raises(ValueError, match="models: lacks third, which added/third is computed with"):
+    with pytest.raises(ValueError, match=r"options\.added_one\.model: 'third' is none of models"):
         configured(compare=["added_one"], options={"added_one": {"model": "third"}})
+    with pytest.raises(ValueError, match="models: lacks third, which added/third is computed with"):
+        configured(compare=["added_two"], options={"added_two": {"model": "third"}})

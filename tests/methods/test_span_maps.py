@@ -6,18 +6,9 @@ import numpy as np
 import pytest
 
 from gateau_dagster.data.sample import Reject
-from gateau_dagster.methods.registry import all_methods, chosen_methods
-from gateau_dagster.methods.spans import SpanMap
 from gateau_dagster.scoring.contextual_awareness import contextual_awareness_score
 from tests.methods import measured, test_delta_perplexity, test_ladm
-from tests.methods.configured import configured, scores_of
-
-
-def span_map(name: str, **options: Any) -> SpanMap | None:
-    config = configured(method=name, options={name: options})
-    chosen = chosen_methods(config)[name]
-    return chosen.method.span_map(config, chosen.options)
-
+from tests.methods.configured import method_of, scores_of
 
 LADM = [
     {},
@@ -33,10 +24,8 @@ CASES += [("delta_perplexity", test_delta_perplexity.OPTIONS | each) for each in
 
 @pytest.mark.parametrize(("name", "options"), CASES)
 def test_spans_add_up_to_the_score(name: str, options: dict[str, Any]) -> None:
-    method = all_methods()[name]
-    found = measured.outcomes(method, method.options.model_validate(options))
-    rows = [row for row in found if not isinstance(row, Reject)]
-    own = span_map(name, **options)
+    rows = [row for row in measured.outcomes(name, options) if not isinstance(row, Reject)]
+    own = method_of(name, options=options).span_map()
     assert own is not None and own.model == "long"
     frame: Any = test_ladm.frame() if name == "ladm" else test_delta_perplexity.rows()
     stored = {own.table: type(frame)(rows, schema=frame.schema)}
@@ -54,9 +43,7 @@ def test_spans_add_up_to_the_score(name: str, options: dict[str, Any]) -> None:
 @pytest.mark.parametrize("preset", ["paper", "official"])
 @pytest.mark.parametrize("name", ["gateau", "cam"])
 def test_segments_add_up_to_cas(name: str, preset: str) -> None:
-    config = configured(method=name, preset=preset)
-    chosen = chosen_methods(config)[name]
-    own = chosen.method.span_map(config, chosen.options)
+    own = method_of(name, preset=preset).span_map()
     assert own is not None and own.table == "cam"
     rng = np.random.default_rng(1)
     for segments in (2, 7):
@@ -70,4 +57,4 @@ def test_segments_add_up_to_cas(name: str, preset: str) -> None:
 
 @pytest.mark.parametrize("name", ["gateau", "cam", "hmg", "length", "random", "far_gain"])
 def test_a_score_that_is_no_sum_over_spans_has_none(name: str) -> None:
-    assert span_map(name) is None
+    assert method_of(name).span_map() is None

@@ -34,8 +34,7 @@ def tables_of(count: int = 30, seed: int = 0) -> dict[str, pl.DataFrame]:
 
 
 def score(stored: dict[str, pl.DataFrame], **options: Any) -> dict[str, float | None]:
-    config = with_target(**options)
-    return dict(chosen_methods(config)["target"].score(stored, config).iter_rows())
+    return dict(chosen_methods(with_target(**options))["target"].scores(stored).iter_rows())
 
 
 @pytest.mark.parametrize("nearest", [1, 3, 5, 99])
@@ -63,7 +62,7 @@ def test_it_reads_embeddings_that_are_there() -> None:
     (table,) = [each for each in sample_tables(config).values() if each.asset == "embedding/mini"]
     assert table.model == "mini"
     reads = {"raw_long_sft": ["sample_id", "source"], "embedding/mini": ["sample_id", "embedding"]}
-    assert chosen_methods(config)["target"].reads(config) == reads
+    assert chosen_methods(config)["target"].reads() == reads
 
 
 @pytest.mark.parametrize(
@@ -78,15 +77,17 @@ def test_it_reads_embeddings_that_are_there() -> None:
 def test_what_of_the_target_is_not_in_the_data_is_told_before(
     sources: list[str], refusal: str | None, warnings: list[str] | None
 ) -> None:
-    config = with_target(sources=sources)
-    method, accepted = chosen_methods(config)["target"], pl.DataFrame({"source": ["chat", "wanted"]})
+    method, accepted = (
+        chosen_methods(with_target(sources=sources))["target"],
+        pl.DataFrame({"source": ["chat", "wanted"]}),
+    )
     if refusal is not None:
         with pytest.raises(GateauError, match=refusal):
-            method.check_data(config, accepted)
+            method.check_data(accepted)
     else:
         assert warnings is not None
-        method.check_data(config, accepted)
-        told = method.warnings(config, accepted)
+        method.check_data(accepted)
+        told = method.warnings(accepted)
         assert len(told) == len(warnings) and all(part in one for part, one in zip(warnings, told, strict=True))
 
 

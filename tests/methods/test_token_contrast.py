@@ -6,12 +6,10 @@ from typing import Any
 import polars as pl
 import pytest
 
-from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.longppl import LongPplOptions
 from gateau_dagster.methods import token_contrast
-from gateau_dagster.methods.registry import chosen_methods, sample_tables
-from tests.methods.configured import configured, scores_of
+from tests.methods.configured import method_of, scores_of
 from tests.methods.test_far_gain import LENGTHS, made
 
 NAMES = ("information_gain", "key_tokens")
@@ -86,12 +84,11 @@ def test_other_tokens_and_other_versions_are_refused(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_no_model_runs_for_them_but_the_pair(name: str) -> None:
-    config: Config = configured(method=name)
-    assert set(chosen_methods(config)[name].reads(config)) == {"perplexity/short", "perplexity/long"}
-    assert sample_tables(config) == {}
+    method = method_of(name)
+    assert set(method.reads()) == {"perplexity/short", "perplexity/long"} and not method.tables()
 
 
 def test_a_key_token_is_what_the_benchmark_calls_one() -> None:
-    options = chosen_methods(configured(method="key_tokens"))["key_tokens"].options
+    options = method_of("key_tokens").options
     benchmark = LongPplOptions.model_fields
     assert (options.gain, options.least) == (benchmark["gain"].default, benchmark["least"].default)  # pyright: ignore

@@ -36,7 +36,7 @@ def test_a_theta_a_that_sees_as_much_as_theta_b_is_told(
     (tmp_path / "far reaching").mkdir()
     (tmp_path / "far reaching" / "config.json").write_text('{"max_position_embeddings": 131072}')
     config = configured(models=models, **selection).model_copy(update={"folder": tmp_path})
-    found = chosen_methods(config)[config.selection.method].warnings(config, ACCEPTED)
+    found = chosen_methods(config)[config.selection.method].warnings(ACCEPTED)
     assert len(found) == (said is not None)
     if said is not None:
         assert said in found[0] and "Set `context: window` and `window`" in found[0]

@@ -91,8 +91,7 @@ def test_a_table_of_a_method(table: str, monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize("name", all_methods())
 def test_a_method(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     before = resolved_assets(maximal())
-    methods: Any = all_methods()
-    monkeypatch.setitem(methods, name, replace(methods[name], code_version=RAISED))
+    monkeypatch.setattr(all_methods()[name], "code_version", RAISED)
     check_made_again_once(before, {f"method_scores/{name}"})
 
 

@@ -25,7 +25,7 @@ def declared(config: Config) -> set[str]:
     found: set[str] = {"raw_long_sft", "selected_subset", "report"}
     chosen = chosen_methods(config)
     for method in chosen.values():
-        found |= {*method.reads(config), *(table.asset for table in method.tables(config))}
+        found |= {*method.reads(), *(table.asset for table in method.tables())}
     if list(chosen) != ["gateau"]:
         found |= {f"method_scores/{name}" for name in chosen}
     if len(chosen) > 1:

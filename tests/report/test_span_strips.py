@@ -6,8 +6,7 @@ import pytest
 
 from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.errors import GateauError
-from gateau_dagster.methods.registry import all_methods, chosen_methods
-from gateau_dagster.methods.spans import Spans
+from gateau_dagster.methods.method import Spans
 from gateau_dagster.models.prompt import build_prompt
 from gateau_dagster.report.evidence import evidence
 from gateau_dagster.report.evidence_card import (
@@ -19,7 +18,7 @@ from gateau_dagster.report.evidence_card import (
     strip_card,
 )
 from tests.methods import measured
-from tests.methods.configured import configured
+from tests.methods.configured import method_of
 from tests.report.builders import inputs, page_of
 from tests.report.evidence_rows import LENGTH, rows_of, sample
 from tests.tiny_models import text, tokenizer
@@ -32,11 +31,10 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("name", OPTIONS)
 def test_a_stretch_is_the_text_of_its_span(name: str) -> None:
-    method, tok = all_methods()[name], tokenizer()
-    config = configured(method=name, options={name: OPTIONS[name]})
-    own = method.span_map(config, chosen_methods(config)[name].options)
+    tok = tokenizer()
+    own = method_of(name, options=OPTIONS[name]).span_map()
     assert own is not None
-    rows = measured.outcomes(method, method.options.model_validate(OPTIONS[name]))
+    rows = measured.outcomes(name, OPTIONS[name])
     shown = 0
     for one, row in zip(measured.prose(), rows, strict=True):
         spans = None if isinstance(row, Reject) else own.spans(row)

@@ -10,8 +10,7 @@ import torch
 
 from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.errors import GateauError
-from gateau_dagster.methods.car import QUALITY
-from gateau_dagster.methods.embedding import EMBEDDING
+from gateau_dagster.methods.car import EMBEDDING, QUALITY
 from gateau_dagster.models.loading import LoadedModel
 from gateau_dagster.scoring.text_models import embedding_rows, mean_pooled, quality_rows
 from tests.scoring.scored import running
