@@ -1,23 +1,16 @@
-"""Store Dagster's records in PostgreSQL: the storage that dagster.yaml names, and a check of the server before use.
-
-dagster-postgres works through psycopg2. SQLAlchemy 2.1 chooses another driver for a URL that names none.
-"""
+"""Check the PostgreSQL server that holds Dagster's records before Dagster uses it."""
 
 import re
 from collections.abc import Mapping
 from typing import Any
 
 import sqlalchemy
-from dagster._core.storage.config import PostgresStorageConfig
-from dagster._serdes import ConfigurableClassData
 from dagster_postgres import DagsterPostgresStorage
 from dagster_postgres.utils import pg_url_from_config
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from gateau_dagster.errors import GateauError
 
-_DRIVER = "postgresql+psycopg2"
-_WITHOUT_DRIVER = re.compile(r"^postgres(ql)?(?=:|\Z)")
 # Text of libpq before and after the reason.
 _AROUND = re.compile(r"connection to server at .*? failed: | Is the server running .*?\?|(FATAL|ERROR): +")
 _CONNECT_SECONDS = 10
@@ -35,25 +28,7 @@ _UNREACHABLE = "it cannot be reached ({reason}). Start it, or correct the URL in
 
 
 class PostgresStorage(DagsterPostgresStorage):
-    """dagster-postgres's storage, with its driver for every URL scheme."""
-
-    @classmethod
-    def from_config_value(
-        cls, inst_data: ConfigurableClassData | None, config_value: PostgresStorageConfig
-    ) -> DagsterPostgresStorage:
-        """Return the storage of a validated configuration, which is that of dagster-postgres."""
-        return super().from_config_value(inst_data, with_driver(config_value))
-
-
-def with_driver(config_value: Mapping[str, Any]) -> Any:
-    """Return the configuration of a storage with psycopg2 as its driver, unless it names one."""
-    changed = dict(config_value)
-    if url := changed.get("postgres_url"):
-        changed["postgres_url"] = _WITHOUT_DRIVER.sub(_DRIVER, url)
-    if database := changed.get("postgres_db"):
-        scheme = database.get("scheme", "postgresql")
-        changed["postgres_db"] = {**database, "scheme": _WITHOUT_DRIVER.sub(_DRIVER, scheme)}
-    return changed
+    """dagster-postgres's storage, by the name that earlier versions wrote into dagster.yaml."""
 
 
 def check_server(config_value: Mapping[str, Any], *, place: str, source: str) -> None:
@@ -68,12 +43,12 @@ def check_server(config_value: Mapping[str, Any], *, place: str, source: str) ->
         GateauError: it does not, or the URL is invalid. The message contains neither URL nor password.
     """
     try:
-        target = sqlalchemy.make_url(pg_url_from_config(with_driver(config_value)))
+        target = sqlalchemy.make_url(pg_url_from_config(config_value))
     except (ArgumentError, ValueError):
         raise GateauError(
             f"{place}: {source} holds no URL of a database, postgresql:// with user, password, host and name."
         ) from None
-    if not target.drivername.startswith(_DRIVER):
+    if target.get_backend_name() != "postgresql":
         raise GateauError(
             f"{place}: the URL in {source} begins with {target.drivername}://. Dagster's begins with postgresql://."
         )

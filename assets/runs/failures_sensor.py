@@ -4,8 +4,7 @@ import dagster as dg
 from dagster import DagsterEventType, DagsterInstance, DagsterRun, DagsterRunStatus
 
 from assets.runs.history import told
-from assets.runs.launched_run import ASKED_BY_TAG
-from assets.runs.work_run import failed_checks_of
+from assets.runs.launching import ASKED_BY_TAG, failed_checks_of
 from assets.steps.failures import redacted_failure
 from gateau_dagster.config import Config
 from gateau_dagster.errors import redacted

@@ -4,15 +4,24 @@ import fcntl
 import os
 import re
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+import yaml
 from dagster import DagsterInstance
+
+# Its settings are read before it opens a database, which would retry and log for long.
 from dagster._core.instance.ref import InstanceRef
 
-from assets.runs.postgres_home import check_postgres, mended, place_of_postgres, with_postgres
+# The log of SQLite opens, checks and syncs its file for every event: three times the time of a run of 1,000 shards.
+from dagster._core.storage.event_log.sqlite.sqlite_event_log import SqliteEventLogStorage
+from dagster._core.storage.sqlite import SQLITE_BUSY_TIMEOUT_SECONDS
+from sqlalchemy import Connection, Engine, StaticPool, create_engine
+from sqlalchemy.event import listens_for
+
 from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError
 from gateau_dagster.storage.failures import explained_by_system
@@ -96,10 +105,12 @@ def open_instance(config: Config) -> DagsterInstance:
     os.environ["DAGSTER_HOME"] = str(home)
     try:
         with _one_at_a_time(home):
-            reference = mended(InstanceRef.from_dir(str(home)))
+            reference = InstanceRef.from_dir(str(home))
             _check_addressable(reference, home)
-            check_postgres(reference, config, home)
-            return _read(reference, place_of_postgres(reference, config, home))
+            postgres = _postgres_place(reference, config, home)
+            if postgres is not None and reference.storage_data is not None:
+                _check_postgres(reference.storage_data.config_dict, postgres, config, home)
+            return _read(reference, postgres)
     except GateauError:
         raise
     except Exception as error:  # YAML, Dagster, database and file system have their own types
@@ -111,6 +122,71 @@ def open_instance(config: Config) -> DagsterInstance:
             "dagster.yaml; where it is the records that are damaged, move its folders history and schedules away. Both "
             "are made anew, and what was computed is in the store."
         ) from error
+
+
+@contextmanager
+def open_log(instance: DagsterInstance) -> Iterator[None]:
+    """Keep each file that this instance's SQLite event log writes open within the block; ignore other storages."""
+    log = instance.event_log_storage
+    if not isinstance(log, SqliteEventLogStorage):
+        yield
+        return
+    files = _Files(log)
+    log._connect, log.has_table = files.connection, files.has_table
+    try:
+        yield
+    finally:
+        del log._connect, log.has_table
+        files.close()
+
+
+class _Files:
+    """The open files by the name of their run; `index` is the file of all runs."""
+
+    def __init__(self, log: SqliteEventLogStorage) -> None:
+        self._log = log
+        self._engines: dict[str, Engine] = {}
+        self._has_table, self._tables = log.has_table, set[str]()
+
+    def has_table(self, table_name: str) -> bool:
+        """Replace `SqliteEventLogStorage.has_table`, and remember a table that exists."""
+        if table_name not in self._tables and self._has_table(table_name):
+            self._tables.add(table_name)
+        return table_name in self._tables
+
+    @contextmanager
+    def connection(self, shard: str) -> Iterator[Connection]:
+        """Replace `SqliteEventLogStorage._connect`: yield a transaction, one at a time."""
+        log = self._log
+        with log._db_lock:
+            engine = self._engine(shard)
+            if shard not in log._initialized_dbs:
+                log._initdb(engine)
+                log._initialized_dbs.add(shard)
+            with engine.connect() as connection, connection.begin():
+                yield connection
+
+    def _engine(self, shard: str) -> Engine:
+        # SQLite would silently go on writing into a file that somebody has removed.
+        if shard in self._engines and not Path(self._log.path_for_shard(shard)).exists():
+            self._engines.pop(shard).dispose()
+        if shard not in self._engines:
+            engine = self._engines[shard] = create_engine(
+                self._log.conn_string_for_shard(shard),
+                poolclass=StaticPool,
+                connect_args={"timeout": SQLITE_BUSY_TIMEOUT_SECONDS, "check_same_thread": False},
+            )
+            listens_for(engine, "connect")(_wait_for_no_disk)
+        return self._engines[shard]
+
+    def close(self) -> None:
+        with self._log._db_lock:
+            for engine in self._engines.values():
+                engine.dispose()
+
+
+def _wait_for_no_disk(connection: Any, _: object) -> None:
+    connection.execute("PRAGMA synchronous=NORMAL")
 
 
 def _check_addressable(reference: InstanceRef, home: Path) -> None:
@@ -158,3 +234,93 @@ def _read(reference: InstanceRef, postgres: str | None) -> DagsterInstance:
 def _reason(error: Exception) -> str:
     told = getattr(error, "orig", None) or error  # SQLAlchemy adds the statement to the database's message
     return " ".join(str(told).split())[:_SHOWN] or type(error).__name__
+
+
+# The second is the name that earlier versions wrote into dagster.yaml.
+_POSTGRES = {("dagster_postgres", "DagsterPostgresStorage"), ("resources.postgres", "PostgresStorage")}
+_STORAGES = {"storage", "run_storage", "event_log_storage", "schedule_storage"}
+_URL = ("postgres_url", "env")
+_STORAGE_YAML = """\
+storage:                    # by execution.postgres; the URL itself is in the environment only
+  postgres:
+    postgres_url:
+      env: """
+
+
+def with_postgres(content: bytes, variable: str, file: Path) -> bytes:
+    """Return a dagster.yaml with the database whose URL is in an environment variable; unchanged if it has it.
+
+    Raises:
+        GateauError: it names another storage.
+    """
+    try:
+        found: Any = yaml.safe_load(content)
+    except (yaml.YAMLError, ValueError, RecursionError):
+        return content  # Dagster says what is wrong with it
+    if found is None:
+        found = {}
+    if not isinstance(found, dict):
+        return content
+    if _STORAGES.isdisjoint(found):
+        return content.rstrip(b"\n") + f"\n{_STORAGE_YAML}{variable}\n".encode()
+    storage = found.get("storage")
+    if variable not in (_at(storage, "postgres", *_URL), _at(storage, "custom", "config", *_URL)):
+        raise GateauError(
+            f"execution.postgres: {file} has a storage that is not the database of {variable}. Remove that storage, or "
+            "execution.postgres."
+        )
+    return content
+
+
+def _at(value: Any, *keys: str) -> Any:
+    """Return the value at the end of a path of keys, or None if the path breaks off."""
+    for key in keys:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
+
+
+def _postgres_place(reference: InstanceRef, config: Config, home: Path) -> str | None:
+    """Return the setting that puts an instance on PostgreSQL, or None if it is not there."""
+    data = reference.storage_data
+    if data is None or (data.module_name, data.class_name) not in _POSTGRES:
+        return None
+    return "execution.postgres" if config.execution.postgres else f"{home / 'dagster.yaml'}: storage"
+
+
+def _check_postgres(storage: Mapping[str, Any], place: str, config: Config, home: Path) -> None:
+    """Check the packages and the server of a storage in PostgreSQL, which is configured at `place`.
+
+    Raises:
+        GateauError: something is missing, or the server rejects this process.
+    """
+    variable = config.execution.postgres
+    for name in _variables(storage):
+        if name not in os.environ:
+            what = "It holds the database's URL, which begins with postgresql://." if name == variable else "Set it."
+            raise GateauError(f"{place}: the environment variable {name} is not set. {what}")
+    try:
+        from resources.postgres import check_server
+
+        check_server(_resolved(storage), place=place, source=variable or str(home / "dagster.yaml"))
+    except ImportError as error:
+        raise GateauError(
+            f"{place}: the packages for PostgreSQL are not installed ({error}): pip install 'gateau-dagster[postgres]'"
+        ) from error
+
+
+def _resolved(value: Any) -> Any:
+    """Return a part of dagster.yaml with the values of its environment variables."""
+    if not isinstance(value, dict):
+        return value
+    if [*value] == ["env"]:
+        return os.environ[value["env"]]
+    return {name: _resolved(inner) for name, inner in value.items()}
+
+
+def _variables(value: Any) -> Iterator[str]:
+    """Yield the environment variables that a part of dagster.yaml names."""
+    if isinstance(value, dict):
+        if isinstance(name := value.get("env"), str) and len(value) == 1:
+            yield name
+        for inner in value.values():
+            yield from _variables(inner)

@@ -1,230 +1,32 @@
 """Start runs of exactly the stale assets and shards, one after another, until nothing is stale."""
 
 import logging
-import os
-import signal
-import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
-from dagster import DagsterInstance, DagsterRun, DagsterRunStatus, RunsFilter
-from dagster._core.execution.api import execute_run
-from dagster._core.storage.event_log.sqlite.sqlite_event_log import SqliteEventLogStorage
-from dagster._core.storage.sqlite import SQLITE_BUSY_TIMEOUT_SECONDS
-from dagster._core.storage.tags import MAX_RETRIES_TAG
-from dagster._core.utils import make_new_run_id
-from sqlalchemy import Connection, Engine, StaticPool, create_engine
-from sqlalchemy.event import listens_for
+from dagster import DagsterInstance, DagsterRun, RunsFilter
 
-from assets.runs.instance import open_instance
-from assets.runs.launched_run import require_queue, run_by_daemon
-from assets.runs.work_run import (
-    EVERYTHING,
-    VARIANTS,
-    RunOutcome,
-    WorkRun,
-    completed,
-    console_level,
-    failed_checks_of,
-    failure_of,
-    interrupted,
-    job_of_location,
-    location_origin,
-    work_run,
-)
+from assets.runs.instance import open_instance, open_log
+from assets.runs.launching import RunOutcome, require_queue, run_by_daemon, run_here
+from assets.runs.work_run import EVERYTHING, VARIANTS, WorkRun, work_run
 from assets.steps.dead_runs import (
     LOCK_TAG,
-    PROCESS_TAG,
     UNFINISHED,
     end_dead_runs,
     process_of,
     process_state,
-    process_tag,
 )
 from assets.steps.event_log import record_what_the_store_holds
 from assets.steps.progress import remove_old_boards
-from assets.steps.termination import is_to_end
 from gateau_dagster.config import Config
-from gateau_dagster.errors import ENVIRONMENT_VARIABLE, GateauError, gateau_command
+from gateau_dagster.errors import GateauError, gateau_command
 from gateau_dagster.estimate.judging import planned_judging
 from gateau_dagster.estimate.questions import check_questions
 from gateau_dagster.estimate.servers import check_servers
-from gateau_dagster.execution.ending import ENDING, at_end, at_request
 from gateau_dagster.pipeline.plan import Plan
 from gateau_dagster.pipeline.state import State
 from resources.configuration import ConfigurationResource
 from resources.locks.lease import store_id, store_lease
-
-
-@contextmanager
-def open_log(instance: DagsterInstance) -> Iterator[None]:
-    """Keep each file that this instance's SQLite event log writes open within the block; ignore other storages."""
-    log = instance.event_log_storage
-    if not isinstance(log, SqliteEventLogStorage):
-        yield
-        return
-    files = _Files(log)
-    log._connect, log.has_table = files.connection, files.has_table
-    try:
-        yield
-    finally:
-        del log._connect, log.has_table
-        files.close()
-
-
-class _Files:
-    """The open files by the name of their run; `index` is the file of all runs."""
-
-    def __init__(self, log: SqliteEventLogStorage) -> None:
-        self._log = log
-        self._engines: dict[str, Engine] = {}
-        self._has_table, self._tables = log.has_table, set[str]()
-
-    def has_table(self, table_name: str) -> bool:
-        """Replace `SqliteEventLogStorage.has_table`, and remember a table that exists."""
-        if table_name not in self._tables and self._has_table(table_name):
-            self._tables.add(table_name)
-        return table_name in self._tables
-
-    @contextmanager
-    def connection(self, shard: str) -> Iterator[Connection]:
-        """Replace `SqliteEventLogStorage._connect`: yield a transaction, one at a time."""
-        log = self._log
-        with log._db_lock:
-            engine = self._engine(shard)
-            if shard not in log._initialized_dbs:
-                log._initdb(engine)
-                log._initialized_dbs.add(shard)
-            with engine.connect() as connection, connection.begin():
-                yield connection
-
-    def _engine(self, shard: str) -> Engine:
-        # SQLite would silently go on writing into a file that somebody has removed.
-        if shard in self._engines and not Path(self._log.path_for_shard(shard)).exists():
-            self._engines.pop(shard).dispose()
-        if shard not in self._engines:
-            engine = self._engines[shard] = create_engine(
-                self._log.conn_string_for_shard(shard),
-                poolclass=StaticPool,
-                connect_args={"timeout": SQLITE_BUSY_TIMEOUT_SECONDS, "check_same_thread": False},
-            )
-            listens_for(engine, "connect")(_wait_for_no_disk)
-        return self._engines[shard]
-
-    def close(self) -> None:
-        with self._log._db_lock:
-            for engine in self._engines.values():
-                engine.dispose()
-
-
-def _wait_for_no_disk(connection: Any, _: object) -> None:
-    connection.execute("PRAGMA synchronous=NORMAL")
-
-
-_ENDED_WELL = {DagsterRunStatus.SUCCESS, DagsterRunStatus.CANCELED}
-
-
-@contextmanager
-def canceled_when_interrupted(instance: DagsterInstance, run_id: str) -> Iterator[None]:
-    """Record the run as canceled if the block is interrupted, even if Dagster records it as failed."""
-
-    def canceling() -> None:
-        run = instance.get_run_by_id(run_id)
-        if run is not None and not run.is_finished and run.status is not DagsterRunStatus.CANCELING:
-            instance.report_run_canceling(run, "Interrupted.")
-
-    def canceled() -> None:
-        run = instance.get_run_by_id(run_id)
-        if run is not None:
-            record_canceled(instance, run)
-
-    with at_request(canceling), at_end(canceled, "its end is not on record in Dagster"):
-        yield
-
-
-def record_canceled(instance: DagsterInstance, run: DagsterRun) -> None:
-    """Record the end of a run, unless it succeeded or was canceled, and free its pool slots.
-
-    Dagster itself frees no slots for an interrupted step of another process.
-    """
-    if instance.event_log_storage.supports_global_concurrency_limits:
-        instance.event_log_storage.free_concurrency_slots_for_run(run.run_id)
-    if run.status not in _ENDED_WELL:
-        instance.report_run_canceled(run, "Interrupted. What was computed is kept.")
-
-
-_SECONDS_BETWEEN_LOOKS = 2.0
-
-
-def run_here(
-    instance: DagsterInstance, configuration: ConfigurationResource, work: WorkRun, tags: Mapping[str, str], level: str
-) -> RunOutcome:
-    """Make the run and execute it in this process. `level`: of printed lines; the UI has every line anyway.
-
-    Raises:
-        KeyboardInterrupt: it was interrupted from the terminal, or terminated in the UI.
-        GateauError: it failed; an UnforeseenError by a defect.
-    """
-    run_id = make_new_run_id()
-    with _configured_environment(configuration), canceled_when_interrupted(instance, run_id):
-        job = job_of_location(work.job)
-        run = instance.create_run_for_job(
-            job.get_definition(),
-            run_id=run_id,
-            run_config=console_level(level),
-            status=DagsterRunStatus.NOT_STARTED,
-            tags={**work.tags, **tags, PROCESS_TAG: process_tag()},
-            asset_selection=frozenset(work.assets),
-            remote_job_origin=location_origin().get_job_origin(work.job),
-            job_code_origin=job.get_python_origin(),
-        )
-        run = completed(instance, run, work)
-        with _ended_on_request(instance, run_id), execute_run(job, run, instance) as result:
-            if not result.success and interrupted(result.all_events):
-                record_canceled(instance, result.dagster_run)
-                raise KeyboardInterrupt
-            if not result.success:
-                raise failure_of(result.all_events)
-            return RunOutcome(run_id=run_id, failed_checks=failed_checks_of(result.all_events))
-
-
-@contextmanager
-def _ended_on_request(instance: DagsterInstance, run_id: str) -> Iterator[None]:
-    """Watch the run's status, so that termination in the UI reaches a process that the UI did not start."""
-    over = threading.Event()
-
-    def look() -> None:
-        while not over.wait(_SECONDS_BETWEEN_LOOKS):
-            if not is_to_end(instance, run_id):
-                continue
-            if not ENDING.requested.is_set():  # otherwise Ctrl-C has set the status
-                os.kill(os.getpid(), signal.SIGINT)
-            return
-
-    thread = threading.Thread(target=look, daemon=True, name="termination-watch")
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
-
-
-@contextmanager
-def _configured_environment(configuration: ConfigurationResource) -> Iterator[None]:
-    """Set the configuration file in the environment, where the definitions read it when loaded by name."""
-    before = os.environ.get(ENVIRONMENT_VARIABLE)
-    os.environ[ENVIRONMENT_VARIABLE] = configuration.config_file
-    try:
-        yield
-    finally:
-        os.environ.pop(ENVIRONMENT_VARIABLE)
-        if before is not None:
-            os.environ[ENVIRONMENT_VARIABLE] = before
-
 
 # A run can make work for another only if content decides (see stamp.By), and each asset does so at most once. Each
 # round may take two runs: of shards, and of variants.
@@ -341,7 +143,7 @@ class _Refresh:
     def _run(self, work: WorkRun) -> RunOutcome:
         # The asking run receives the failure. Dagster's `run_retries` would start another run that nobody waits for. It
         # may retry `refresh`, which finds the remaining work.
-        tags = {LOCK_TAG: self._lock, MAX_RETRIES_TAG: "0"}
+        tags = {LOCK_TAG: self._lock, "dagster/max_retries": "0"}
         if self._asking is not None and self._asking.remote_job_origin is not None:
             return run_by_daemon(self._instance, self._asking, work, tags, self._say)
         level = "CRITICAL" if self._asking is None else "INFO"  # `gateau run` has a progress bar

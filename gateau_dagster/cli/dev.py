@@ -1,9 +1,10 @@
 """`gateau dev`: the Dagster UI on a configuration."""
 
 import os
+import sys
 from importlib.resources import files
+from pathlib import Path
 
-from assets.runs.dagster_command import command_for
 from assets.runs.instance import open_instance
 from gateau_dagster.cli.display import as_line, configuration_in_words, console
 from gateau_dagster.config import Config
@@ -18,8 +19,8 @@ def start_ui(config: Config, options: list[str]) -> None:
     GATEAU_CONFIG names the configuration. A workspace file gives the code location a fixed name, which would otherwise
     depend on the module.
     """
-    with open_instance(config) as instance:  # it reports errors of its home, with the place
-        home, dagster = os.environ["DAGSTER_HOME"], command_for(instance)
+    with open_instance(config):  # it reports errors of its home, with the place
+        home, dagster = os.environ["DAGSTER_HOME"], str(Path(sys.executable).with_name("dagster"))
     out = console()
     out.print(f"Dagster UI on [bold]{as_line(configuration_in_words())}[/bold]; Dagster's home is {as_line(home)}")
     out.print("In half a minute a line below tells its address: Serving dagster-webserver on http://…")
@@ -27,4 +28,4 @@ def start_ui(config: Config, options: list[str]) -> None:
     for kind in ("SENSOR", "SCHEDULE"):
         os.environ.setdefault(f"DAGSTER_{kind}_GRPC_TIMEOUT_SECONDS", _LOOK_SECONDS)
     workspace = str(files("gateau_dagster").joinpath("workspace.yaml"))
-    os.execv(dagster[0], [*dagster, "dev", "--workspace", workspace, *options])
+    os.execv(dagster, [dagster, "dev", "--workspace", workspace, *options])

@@ -5,7 +5,7 @@ from typing import Any
 
 import yaml
 
-from assets.runs.work_run import ATTRIBUTE, LOCATION, MODULE, location_origin
+from assets.runs.launching import ATTRIBUTE, LOCATION, MODULE, location_origin
 from tests.project import ROOT
 
 

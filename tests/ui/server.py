@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from assets.runs.work_run import LOCATION
+from assets.runs.launching import LOCATION
 from assets.steps.dead_runs import PROCESS_TAG
 from gateau_dagster.pipeline.asset import UP_TO_DATE
 from tests.project import command_environment

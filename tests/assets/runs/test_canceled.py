@@ -6,7 +6,7 @@ import dagster as dg
 import pytest
 from dagster import DagsterInstance, DagsterRunStatus
 
-from assets.runs.refresh import canceled_when_interrupted
+from assets.runs.launching import canceled_when_interrupted
 from gateau_dagster.execution.ending import ENDING
 
 

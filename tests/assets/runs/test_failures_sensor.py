@@ -10,8 +10,7 @@ from dagster._core.definitions.job_base import InMemoryJob
 from dagster._core.execution.api import execute_run
 
 from assets.runs.failures_sensor import failure_sensors, message
-from assets.runs.launched_run import ASKED_BY_TAG
-from assets.runs.work_run import LOCATION, location_origin
+from assets.runs.launching import ASKED_BY_TAG, LOCATION, location_origin
 from gateau_dagster.config import Config
 from gateau_dagster.config.notify import NotifyConfig
 from gateau_dagster.errors import TransientError

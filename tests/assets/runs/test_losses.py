@@ -8,8 +8,8 @@ import pytest
 from rich.console import Console
 
 from assets.runs.checked import checked
+from assets.runs.launching import failure_of
 from assets.runs.refresh import Refreshed
-from assets.runs.work_run import failure_of
 from assets.selection import scored
 from gateau_dagster.cli.run import _conclude
 from gateau_dagster.errors import GateauError

@@ -2,7 +2,7 @@
 
 import dagster as dg
 
-from assets.runs.work_run import failure_of
+from assets.runs.launching import failure_of
 from gateau_dagster.errors import UnforeseenError
 
 

@@ -8,10 +8,8 @@ import pytest
 import yaml
 from dagster import DagsterInstance
 
-from assets.runs.dagster_command import command_for
 from assets.runs.history import recorded_history
-from assets.runs.instance import open_instance, prepare_home
-from assets.runs.postgres_home import with_postgres
+from assets.runs.instance import open_instance, prepare_home, with_postgres
 from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError
 from gateau_dagster.pipeline.project import load_project
@@ -72,25 +70,30 @@ def test_a_machine_that_has_never_run_sees_what_another_one_has_recorded(
         assert records is not None and records.run_storage.get_cursor_values({"seen"}) == {"seen": "there"}
 
 
-@pytest.mark.parametrize("form", ["a URL", "its parts"])
-def test_a_storage_of_dagsters_own_gets_the_driver(
+@pytest.mark.parametrize("form", ["a URL", "its parts", "the name in homes of version 0.1"])
+def test_a_storage_of_the_users_own_is_used_as_it_is(
     config: Config, tmp_path: Path, database: str, postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch, form: str
 ) -> None:
-    """As Dagster's documentation has them; without this SQLAlchemy 2.1 looks for another driver."""
     monkeypatch.setenv(VARIABLE, database)
     monkeypatch.setenv("TEST_PASSWORD", PASSWORD)
     parts = {"username": USER, "hostname": "127.0.0.1", "port": postgres.port, "db_name": "homes"}
-    inner = {
-        "a URL": {"postgres_url": {"env": VARIABLE}},
-        "its parts": {"postgres_db": {**parts, "password": {"env": "TEST_PASSWORD"}}},
+    storage = {
+        "a URL": {"postgres": {"postgres_url": {"env": VARIABLE}}},
+        "its parts": {"postgres": {"postgres_db": {**parts, "password": {"env": "TEST_PASSWORD"}}}},
+        "the name in homes of version 0.1": {
+            "custom": {
+                "module": "resources.postgres",
+                "class": "PostgresStorage",
+                "config": {"postgres_url": {"env": VARIABLE}},
+            }
+        },
     }[form]
-    own_home(tmp_path / "home", {"postgres": inner})
+    own_home(tmp_path / "home", storage)
     before = (tmp_path / "home" / "dagster.yaml").read_text()
     without = config.model_copy(update={"execution": config.execution.model_copy(update={"postgres": None})})
     with open_instance(without) as instance:
         assert instance.get_runs() == []
         assert PASSWORD not in str(instance.get_ref())
-        assert command_for(instance)[:2] == [sys.executable, "-m"], "`dagster dev` alone would not find the driver"
     assert (tmp_path / "home" / "dagster.yaml").read_text() == before
 
 
@@ -150,7 +153,7 @@ def test_a_file_of_the_users_own_gets_the_storage_that_it_lacks(config: Config, 
     once = (home / "dagster.yaml").read_text()
     found = yaml.safe_load(once)
     assert once.startswith("# mine\n") and found["telemetry"] == {"enabled": False}
-    assert found["storage"]["custom"]["config"] == {"postgres_url": {"env": VARIABLE}}
+    assert found["storage"]["postgres"] == {"postgres_url": {"env": VARIABLE}}
     prepare_home(config)
     assert (home / "dagster.yaml").read_text() == once
 

@@ -9,8 +9,8 @@ import pytest
 from dagster import DagsterInstance, DagsterRunStatus
 
 from assets.runs.instance import open_instance
+from assets.runs.launching import location_origin
 from assets.runs.run_launcher import RunLauncher
-from assets.runs.work_run import location_origin
 from assets.steps.dead_runs import PROCESS_TAG, process_tag
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.storage.process_identity import ProcessIdentity

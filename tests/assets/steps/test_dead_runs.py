@@ -14,7 +14,7 @@ import pytest
 from dagster import DagsterInstance, DagsterRunStatus
 
 from assets.runs.instance import open_instance
-from assets.runs.work_run import location_origin
+from assets.runs.launching import location_origin
 from assets.steps import dead_runs
 from assets.steps.dead_runs import LOCK_TAG, PROCESS_TAG, end_dead_runs, process_state, process_tag
 from gateau_dagster.pipeline.project import load_project

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from assets.runs.instance import prepare_home
-from assets.runs.work_run import LOCATION
+from assets.runs.launching import LOCATION
 from gateau_dagster.config import Config
 from tests.examples.deployment.compose_file import COMPOSE, services
 

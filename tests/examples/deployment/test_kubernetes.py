@@ -15,8 +15,8 @@ import yaml
 from dagster import DagsterInstance
 from dagster._core.test_utils import create_run_for_test
 
+from assets.runs.launching import LOCATION
 from assets.runs.run_launcher import RunLauncher
-from assets.runs.work_run import LOCATION
 from tests.examples.deployment.compose_file import DEPLOYMENT, services
 from tests.postgres_server import PASSWORD, PostgresServer
 
@@ -100,7 +100,6 @@ def chart_instance(port: int) -> dict[str, Any]:
         "port": port,
         "db_name": VALUES["postgresql"]["postgresqlDatabase"],
         "params": {},
-        "scheme": VALUES["postgresql"]["postgresqlScheme"],
     }
     storages = {
         "run_storage": ("run_storage", "PostgresRunStorage"),

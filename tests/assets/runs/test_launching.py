@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from dagster import DagsterInstance
 
-from assets.runs.launched_run import require_queue
+from assets.runs.launching import require_queue
 from gateau_dagster.errors import GateauError
 
 ONE_BY_ONE = {"concurrency": {"runs": {"max_concurrent_runs": 1}}}

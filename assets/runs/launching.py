@@ -1,0 +1,363 @@
+"""Launch the run of a part of a plan, in this process or through the daemon, follow it, and read its result."""
+
+import os
+import signal
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import dagster as dg
+from dagster import (
+    AssetCheckSeverity,
+    DagsterEvent,
+    DagsterEventType,
+    DagsterExecutionInterruptedError,
+    DagsterInstance,
+    DagsterRun,
+    DagsterRunStatus,
+    QueuedRunCoordinator,
+)
+
+# A terminal run needs the origin of its code location, without which the UI can neither show it on the timeline nor
+# execute it again, and an id before it starts, by which a kill is found. `dg.execute_job` takes neither.
+from dagster._core.definitions.reconstruct import ReconstructableJob, ReconstructableRepository
+from dagster._core.definitions.repository_definition.valid_definitions import SINGLETON_REPOSITORY_NAME
+from dagster._core.events import EngineEventData
+from dagster._core.execution.api import execute_run
+from dagster._core.remote_origin import (
+    ManagedGrpcPythonEnvCodeLocationOrigin,
+    RemoteRepositoryOrigin,
+)
+from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
+from dagster_shared.error import SerializableErrorInfo
+
+from assets.runs.work_run import WorkRun
+from assets.steps.dead_runs import PROCESS_TAG, process_tag
+from assets.steps.failures import TITLE
+from assets.steps.termination import is_to_end
+from gateau_dagster.errors import ENVIRONMENT_VARIABLE, GateauError, UnforeseenError
+from gateau_dagster.execution.ending import ENDING, at_end, at_request
+from resources.configuration import ConfigurationResource
+
+# The same in workspace.yaml, in the workspace.yaml of `gateau dev` and in pyproject.toml. Dagster stores by this name
+# which schedules and sensors are on.
+LOCATION = "gateau_dagster"
+MODULE, ATTRIBUTE = "gateau_dagster.definitions", "defs"
+
+
+def job_of_location(name: str) -> ReconstructableJob:
+    """Return the job by name, in a form that other processes, such as those of its steps, can load."""
+    repository = ReconstructableRepository.for_module(MODULE, ATTRIBUTE)
+    return repository.get_reconstructable_job(name)
+
+
+def location_origin() -> RemoteRepositoryOrigin:
+    """Return the origin that assigns a terminal run to this code location, for the timeline and re-execution."""
+    target = LoadableTargetOrigin(executable_path=sys.executable, module_name=MODULE, attribute=ATTRIBUTE)
+    return RemoteRepositoryOrigin(
+        code_location_origin=ManagedGrpcPythonEnvCodeLocationOrigin(target, location_name=LOCATION),
+        repository_name=SINGLETON_REPOSITORY_NAME,
+    )
+
+
+# The events that the functions below read.
+TOLD_BY = {
+    DagsterEventType.ASSET_CHECK_EVALUATION,
+    DagsterEventType.STEP_FAILURE,
+    DagsterEventType.RUN_FAILURE,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOutcome:
+    """The result of a successful run."""
+
+    run_id: str
+    failed_checks: list[str] = field(default_factory=list)
+
+
+def interrupted(events: Iterable[DagsterEvent]) -> bool:
+    """Return whether the run was interrupted, which Dagster records as the failure of the running step."""
+    failures = [event.step_failure_data.error for event in events if event.is_step_failure]
+    names = {link.cls_name for error in failures for link in _causes(error)}
+    return "DagsterExecutionInterruptedError" in names
+
+
+def failed_checks_of(events: Iterable[DagsterEvent], *, as_errors: bool = False) -> list[str]:
+    """Return a line per failed check, for the caller to report, since the run itself succeeds.
+
+    as_errors: leave out checks that only warn.
+    """
+    lines = []
+    for event in events:
+        if event.event_type is not DagsterEventType.ASSET_CHECK_EVALUATION:
+            continue
+        found = event.asset_check_evaluation_data
+        counts = not as_errors or found.severity is AssetCheckSeverity.ERROR
+        if counts and not found.passed and found.partition is None:  # the result of the whole includes the partitions
+            facts = "; ".join(f"{name}: {value.value}" for name, value in found.metadata.items())
+            lines.append(f"{found.asset_key.to_user_string()}: check {found.check_name} failed ({facts})")
+    return lines
+
+
+def failure_of(events: Iterable[DagsterEvent]) -> GateauError:
+    """Return the first step's failure with its own message; a failure not meant for users as an UnforeseenError."""
+    events = list(events)
+    failed = next((event for event in events if event.is_step_failure), None)
+    if failed is None:
+        said = next((event.message for event in events if event.event_type is DagsterEventType.RUN_FAILURE), None)
+        return GateauError(said or "the run failed before its first step; its log in the Dagster UI says why")
+    data = failed.step_failure_data
+    told = data.user_failure_data
+    if told is not None and told.description:
+        title = told.metadata.get(TITLE)
+        return GateauError(f"{failed.step_key if title is None else title.value}: {told.description}")
+    first = next(reversed(list(_causes(data.error))), None)
+    if first is None:
+        return UnforeseenError(f"{failed.step_key} failed without a word", kind="failure", trace="")
+    if first.cls_name == "ChildProcessCrashException":  # the multi-process executor: nothing was raised
+        return GateauError(
+            f"{failed.step_key}: its process was killed, often by the system for lack of memory. Run again: what was "
+            "computed is kept."
+        )
+    assert data.error is not None
+    message = first.message.strip().removeprefix(f"{first.cls_name}: ")
+    return UnforeseenError(f"{failed.step_key}: {message}", kind=str(first.cls_name), trace=data.error.to_string())
+
+
+def _causes(error: SerializableErrorInfo | None) -> Iterator[SerializableErrorInfo]:
+    while error is not None:
+        yield error
+        error = error.cause
+
+
+_ENDED_WELL = {DagsterRunStatus.SUCCESS, DagsterRunStatus.CANCELED}
+
+
+@contextmanager
+def canceled_when_interrupted(instance: DagsterInstance, run_id: str) -> Iterator[None]:
+    """Record the run as canceled if the block is interrupted, even if Dagster records it as failed."""
+
+    def canceling() -> None:
+        run = instance.get_run_by_id(run_id)
+        if run is not None and not run.is_finished and run.status is not DagsterRunStatus.CANCELING:
+            instance.report_run_canceling(run, "Interrupted.")
+
+    def canceled() -> None:
+        run = instance.get_run_by_id(run_id)
+        if run is not None:
+            record_canceled(instance, run)
+
+    with at_request(canceling), at_end(canceled, "its end is not on record in Dagster"):
+        yield
+
+
+def record_canceled(instance: DagsterInstance, run: DagsterRun) -> None:
+    """Record the end of a run, unless it succeeded or was canceled, and free its pool slots.
+
+    Dagster itself frees no slots for an interrupted step of another process.
+    """
+    if instance.event_log_storage.supports_global_concurrency_limits:
+        instance.event_log_storage.free_concurrency_slots_for_run(run.run_id)
+    if run.status not in _ENDED_WELL:
+        instance.report_run_canceled(run, "Interrupted. What was computed is kept.")
+
+
+_SECONDS_BETWEEN_STATUS = 2.0
+
+
+def run_here(
+    instance: DagsterInstance, configuration: ConfigurationResource, work: WorkRun, tags: Mapping[str, str], level: str
+) -> RunOutcome:
+    """Make the run and execute it in this process. `level`: of printed lines; the UI has every line anyway.
+
+    Raises:
+        KeyboardInterrupt: it was interrupted from the terminal, or terminated in the UI.
+        GateauError: it failed; an UnforeseenError by a defect.
+    """
+    run_id = str(uuid.uuid4())
+    with _configured_environment(configuration), canceled_when_interrupted(instance, run_id):
+        job = job_of_location(work.job)
+        run = _made(instance, job, work, tags, run_id=run_id, level=level, origin=location_origin())
+        with _ended_on_request(instance, run_id), execute_run(job, run, instance) as result:
+            if not result.success and interrupted(result.all_events):
+                record_canceled(instance, result.dagster_run)
+                raise KeyboardInterrupt
+            if not result.success:
+                raise failure_of(result.all_events)
+            return RunOutcome(run_id=run_id, failed_checks=failed_checks_of(result.all_events))
+
+
+@contextmanager
+def _ended_on_request(instance: DagsterInstance, run_id: str) -> Iterator[None]:
+    """Watch the run's status, so that termination in the UI reaches a process that the UI did not start."""
+    over = threading.Event()
+
+    def look() -> None:
+        while not over.wait(_SECONDS_BETWEEN_STATUS):
+            if not is_to_end(instance, run_id):
+                continue
+            if not ENDING.requested.is_set():  # otherwise Ctrl-C has set the status
+                os.kill(os.getpid(), signal.SIGINT)
+            return
+
+    thread = threading.Thread(target=look, daemon=True, name="termination-watch")
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+@contextmanager
+def _configured_environment(configuration: ConfigurationResource) -> Iterator[None]:
+    """Set the configuration file in the environment, where the definitions read it when loaded by name."""
+    before = os.environ.get(ENVIRONMENT_VARIABLE)
+    os.environ[ENVIRONMENT_VARIABLE] = configuration.config_file
+    try:
+        yield
+    finally:
+        os.environ.pop(ENVIRONMENT_VARIABLE)
+        if before is not None:
+            os.environ[ENVIRONMENT_VARIABLE] = before
+
+
+# Tag of a launched run: the run that asked for it.
+ASKED_BY_TAG = "gateau/refresh"
+_SECONDS_BETWEEN_LOOKS = 1.0
+_SECONDS_IN_THE_QUEUE = 60.0
+_SECONDS_TO_END = 120.0
+_SECONDS_BETWEEN_REQUESTS = 5.0
+
+
+def run_by_daemon(
+    instance: DagsterInstance,
+    asking: DagsterRun,
+    work: WorkRun,
+    tags: Mapping[str, str],
+    say: Callable[[str], None],
+) -> RunOutcome:
+    """Submit the run to the queue, and return when it has ended. It ends with the run that asks for it.
+
+    Raises:
+        GateauError: it failed, nothing would launch it, or it was terminated, which cancels the asking run, too.
+    """
+    require_queue(instance)
+    assert asking.remote_job_origin is not None
+    origin, run_id = asking.remote_job_origin.repository_origin, str(uuid.uuid4())
+    try:
+        asked_by = {**tags, ASKED_BY_TAG: asking.run_id}
+        run = _made(instance, job_of_location(work.job), work, asked_by, run_id=run_id, level="INFO", origin=origin)
+        _tell(instance, asking, work, f"Launches a run of {work.job}, which makes them.", run_id)
+        _tell(instance, run, work, "Asked for by a run of refresh, which follows this one.", asking.run_id)
+        instance.report_dagster_event(DagsterEvent.job_enqueue(run), run_id=run_id)
+        ended = _followed(instance, run_id, say)
+    except (KeyboardInterrupt, DagsterExecutionInterruptedError):
+        _end(instance, run_id)
+        raise
+    return _outcome(instance, asking, ended)
+
+
+def require_queue(instance: DagsterInstance) -> None:
+    """Raise GateauError if Dagster's settings would make a run that waits for another one wait forever."""
+    coordinator = instance.run_coordinator
+    if not isinstance(coordinator, QueuedRunCoordinator):
+        raise GateauError(
+            f"dagster.yaml: run_coordinator: {type(coordinator).__name__} keeps no queue from which the daemon "
+            "launches runs. Take the entry out: Dagster's own coordinator keeps one."
+        )
+    queue = instance.get_concurrency_config().run_queue_config
+    if queue is not None and queue.max_concurrent_runs in {0, 1}:
+        raise GateauError(
+            "dagster.yaml: the queue lets one run work at a time, and `refresh` waits for the run that it makes. "
+            "Allow at least 2 (concurrency.runs.max_concurrent_runs), or launch `everything` itself."
+        )
+
+
+def _tell(instance: DagsterInstance, run: DagsterRun, work: WorkRun, message: str, other: str) -> None:
+    """Log the reason and the link to the other run as separate events, since the page folds long ones."""
+    instance.report_engine_event(f"Out of date:\n{work.why}", run)
+    link = {"run": dg.MetadataValue.dagster_run(other)}
+    instance.report_engine_event(message, run, EngineEventData(link))
+
+
+def _made(
+    instance: DagsterInstance,
+    job: ReconstructableJob,
+    work: WorkRun,
+    tags: Mapping[str, str],
+    *,
+    run_id: str,
+    level: str,
+    origin: RemoteRepositoryOrigin,
+) -> DagsterRun:
+    """Create the run, not started and not queued, with the process that made it. `level`: of printed lines."""
+    run = instance.create_run_for_job(
+        job.get_definition(),
+        run_id=run_id,
+        run_config={"loggers": {"console": {"config": {"log_level": level}}}},
+        status=DagsterRunStatus.NOT_STARTED,
+        tags={**work.tags, **tags, PROCESS_TAG: process_tag()},
+        asset_selection=frozenset(work.assets),
+        remote_job_origin=origin.get_job_origin(work.job),
+        job_code_origin=job.get_python_origin(),
+    )
+    if not work.later_tags:
+        return run
+    instance.add_run_tags(run_id, dict(work.later_tags))
+    tagged = instance.get_run_by_id(run_id)
+    assert tagged is not None
+    return tagged
+
+
+def _followed(instance: DagsterInstance, run_id: str, say: Callable[[str], None]) -> DagsterRun:
+    """Return the run after it has ended."""
+    waits_since = time.monotonic()
+    while True:
+        run = instance.get_run_by_id(run_id)
+        if run is None:
+            raise GateauError(f"the run {run_id}, which did the work, was deleted")
+        if run.is_finished:
+            return run
+        if run.status is DagsterRunStatus.QUEUED and time.monotonic() - waits_since > _SECONDS_IN_THE_QUEUE:
+            say(f"The run {run_id} waits in the queue: for other runs, or for Dagster's daemon, which launches it.")
+            waits_since = time.monotonic()
+        time.sleep(_SECONDS_BETWEEN_LOOKS)
+
+
+def _outcome(instance: DagsterInstance, asking: DagsterRun, run: DagsterRun) -> RunOutcome:
+    """Return the result of the run; raise GateauError if it did not succeed."""
+    if run.status is DagsterRunStatus.CANCELED:
+        instance.report_run_canceling(asking, f"The run {run.run_id}, which did the work, was terminated.")
+        raise GateauError(f"The run {run.run_id} was terminated. What it had computed is kept.")
+    entries = instance.all_logs(run.run_id, of_type=TOLD_BY)
+    events = [entry.get_dagster_event() for entry in entries]
+    if run.status is not DagsterRunStatus.SUCCESS:
+        raise failure_of(events)
+    return RunOutcome(run_id=run.run_id, failed_checks=failed_checks_of(events))
+
+
+def _end(instance: DagsterInstance, run_id: str) -> None:
+    """Terminate the run, if it exists, and wait up to two minutes: until then its steps hold the store."""
+    deadline, asked = time.monotonic() + _SECONDS_TO_END, float("-inf")
+    while time.monotonic() < deadline:
+        run = instance.get_run_by_id(run_id)
+        if run is None or run.is_finished:
+            return
+        if time.monotonic() - asked >= _SECONDS_BETWEEN_REQUESTS:  # a starting run misses the first request
+            _terminate(instance, run)
+            asked = time.monotonic()
+        time.sleep(_SECONDS_BETWEEN_LOOKS / 4)
+
+
+def _terminate(instance: DagsterInstance, run: DagsterRun) -> None:
+    """Remove a run from the queue, or ask its process to end."""
+    if run.status is DagsterRunStatus.NOT_STARTED:
+        instance.report_run_canceled(run)
+    else:
+        instance.run_coordinator.cancel_run(run.run_id)
