@@ -12,7 +12,7 @@ from assets.steps.unpartitioned_step import UnpartitionedStep, unpartitioned_ste
 from gateau_dagster.config import Config
 from gateau_dagster.config.made_models import homologous_options, stage_training
 from gateau_dagster.demo.prepare import ensure_demo_pair
-from gateau_dagster.errors import GateauError, TransientError
+from gateau_dagster.errors import GateauError
 from gateau_dagster.pipeline.made_models import embedding_asset
 from gateau_dagster.pipeline.model_checks import require_end
 from gateau_dagster.pipeline.planned_training import check_sources
@@ -138,8 +138,7 @@ def homologous_mix(context: dg.AssetExecutionContext, configuration: Configurati
                     options=options,
                 )
             except GateauError as error:
-                kind = TransientError if isinstance(error, TransientError) else GateauError
-                raise kind(f"models.{model}.homologous.{error}") from error
+                raise error.reworded(f"models.{model}.homologous.{error}") from error
             # The digest covers what training reads: renamed files must not retrain.
             content = frame_digest(made.mix.select("position", "input_ids", "labels"))
             step.write(made.mix, made.rejected, content=content, given=made.given)
@@ -172,7 +171,7 @@ def _pre_experience_samples(step: UnpartitionedStep, model: str) -> pl.DataFrame
     try:
         return pre_experience_sample(embeddings, stage)
     except GateauError as error:
-        raise GateauError(f"models.{model}.pre_experience.clusters: {error}") from error
+        raise error.reworded(f"models.{model}.pre_experience.clusters: {error}") from error
 
 
 def mix_statistics(mix: pl.DataFrame, *, drawn: bool = True) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import re
 import shlex
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from types import TracebackType
 from typing import Any
@@ -329,11 +329,39 @@ def gateau_command(words: str) -> str:
     return f"gateau {words}{f' --config {shlex.quote(shown_configuration(name))}' if name else ''}"
 
 
-class GateauError(ValueError):
-    """The run cannot continue. The message names the cause and the cure, and is printed without a traceback."""
+SEVERAL = "gateau.several"
+"""Code of an error that lists several mistakes, each with a code of its own."""
 
-    def __init__(self, message: str = "") -> None:
-        super().__init__(redacted(message))
+
+class GateauError(ValueError):
+    """The run cannot continue. The message names the cause and the cure, and is printed without a traceback.
+
+    code: `section.what`, an entry of cli/error_codes.yaml; programs and tests rely on it, not on the message.
+    """
+
+    def __init__(self, code: str, message: str | None = None) -> None:
+        if message is None:  # a raise that has no code yet
+            code, message = "gateau.error", code
+        super().__init__(code, redacted(message))  # both, since an exception is pickled by its arguments
+        self.code = code
+
+    def __str__(self) -> str:
+        return str(self.args[1])
+
+    def reworded(self, message: str) -> "GateauError":
+        """Return an error of this code, transient if this one is, with another message: this one's with its place."""
+        return (TransientError if isinstance(self, TransientError) else GateauError)(self.code, message)
+
+    def with_code(self) -> str:
+        """Return the message and, in brackets, the code that `gateau explain` takes."""
+        return str(self) if self.code == SEVERAL else f"{self} [{self.code}]"
+
+
+def together(heading: str, mistakes: Sequence[GateauError]) -> GateauError:
+    """Return one error for several: with their common code, else with SEVERAL and a code behind each message."""
+    codes = {mistake.code for mistake in mistakes}
+    lines = [str(mistake) if len(codes) == 1 else mistake.with_code() for mistake in mistakes]
+    return GateauError(codes.pop() if len(codes) == 1 else SEVERAL, "\n".join([heading, *lines]))
 
 
 class UnscorableSampleError(ValueError):
@@ -356,7 +384,7 @@ class UnforeseenError(GateauError):
     """
 
     def __init__(self, message: str, *, kind: str, trace: str) -> None:
-        super().__init__(message)
+        super().__init__("gateau.defect", message)
         self.kind, self.trace = kind, redacted(trace)
 
 
@@ -366,7 +394,8 @@ class MissingUpstreamError(GateauError):
     def __init__(self, asset: str, partition: str | None, missing: tuple[str, str | None]) -> None:
         name = missing[0] if missing[1] is None else f"{missing[0]}[{missing[1]}]"
         super().__init__(
+            "storage.not_computed",
             f"{asset}{'' if partition is None else f'[{partition}]'} needs {name}, which is not in the store. "
             f"Materialise {missing[0]} first, or run `{gateau_command('run')}`, which brings everything that is needed "
-            "up to date."
+            "up to date.",
         )

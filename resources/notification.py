@@ -16,7 +16,7 @@ import dagster as dg
 from pydantic import Field
 
 from gateau_dagster.config.notify import MailConfig, NotifyConfig
-from gateau_dagster.errors import GateauError, TransientError, secret_variable_named
+from gateau_dagster.errors import GateauError, TransientError, secret_variable_named, together
 
 _PATIENCE = 20.0  # seconds after which nothing is retried
 _PASSING = {408, 429, 500, 502, 503, 504}
@@ -57,7 +57,7 @@ class NotificationResource(dg.ConfigurableResource):
             except GateauError as error:
                 failures.append(error)
         if failures:
-            raise failures[0] if len(failures) == 1 else GateauError(" ".join(map(str, failures)))
+            raise failures[0] if len(failures) == 1 else together("no message could be sent:", failures)
 
     def _patiently(self, way: Callable[[], None], until: float) -> None:
         """Retry with pauses: Dagster does not repeat a lost message, and limits its sensors to a minute."""
@@ -74,21 +74,30 @@ class NotificationResource(dg.ConfigurableResource):
         """Post `{"text": …}`, the format of Slack, Mattermost and Google Chat."""
         place, address = "execution.notify.webhook", _secret("execution.notify.webhook", variable)
         if not address.startswith(("https://", "http://")):
-            raise GateauError(f"{place}: what {variable} holds is no http:// or https:// address.")
+            raise GateauError("execution.notify", f"{place}: what {variable} holds is no http:// or https:// address.")
         body = json.dumps({"text": text}).encode()
         try:
             request = urllib.request.Request(address, body, {"Content-Type": "application/json"})
             with _opener.open(request, timeout=self.timeout):
                 return
         except urllib.error.HTTPError as error:
-            kind = TransientError if error.code in _PASSING else GateauError
-            raise kind(f"{place}: the server answered {error.code} {error.reason}. Look at {variable}.") from None
+            kind, code = (
+                (TransientError, "execution.notify_failed")
+                if error.code in _PASSING
+                else (GateauError, "execution.notify")
+            )
+            raise kind(
+                code, f"{place}: the server answered {error.code} {error.reason}. Check the address in {variable}."
+            ) from None
         except OSError as error:
             reason = getattr(error, "reason", error)
-            raise TransientError(f"{place}: the server of {variable} does not answer ({reason}).") from None
+            raise TransientError(
+                "execution.notify_failed", f"{place}: the server of {variable} does not answer ({reason})."
+            ) from None
         except (http.client.HTTPException, ValueError) as error:  # their messages contain parts of the address
             raise GateauError(
-                f"{place}: what {variable} holds is no address, or no web server is there ({type(error).__name__})."
+                "execution.notify",
+                f"{place}: what {variable} holds is no address, or no web server is there ({type(error).__name__}).",
             ) from None
 
     def _mail(self, mail: MailConfig, subject: str, text: str) -> None:
@@ -106,11 +115,12 @@ class NotificationResource(dg.ConfigurableResource):
         except (smtplib.SMTPException, OSError) as error:
             reason = " ".join(str(error).split())
             raise TransientError(
-                f"execution.notify.mail: {mail.server}:{mail.port} did not take it ({reason})."
+                "execution.notify_failed",
+                f"execution.notify.mail: {mail.server}:{mail.port} did not take it ({reason}).",
             ) from error
         except UnicodeEncodeError:  # its message contains the user or the password
             raise GateauError(
-                f"execution.notify.mail: {mail.server} wants user and password in ASCII letters."
+                "execution.notify", f"execution.notify.mail: {mail.server} wants user and password in ASCII letters."
             ) from None
 
 
@@ -118,5 +128,8 @@ def _secret(place: str, variable: str) -> str:
     secret_variable_named(variable)
     found = os.environ.get(variable, "").strip()
     if not found:
-        raise GateauError(f"{place}: the environment variable {variable} is not set where Dagster's daemon runs.")
+        raise GateauError(
+            "config.variable_missing",
+            f"{place}: the environment variable {variable} is not set where Dagster's daemon runs.",
+        )
     return found

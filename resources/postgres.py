@@ -46,11 +46,13 @@ def check_server(config_value: Mapping[str, Any], *, place: str, source: str) ->
         target = sqlalchemy.make_url(pg_url_from_config(config_value))
     except (ArgumentError, ValueError):
         raise GateauError(
-            f"{place}: {source} holds no URL of a database, postgresql:// with user, password, host and name."
+            "execution.postgres",
+            f"{place}: {source} holds no URL of a database, postgresql:// with user, password, host and name.",
         ) from None
     if target.get_backend_name() != "postgresql":
         raise GateauError(
-            f"{place}: the URL in {source} begins with {target.drivername}://. Dagster's begins with postgresql://."
+            "execution.postgres",
+            f"{place}: the URL in {source} begins with {target.drivername}://. Dagster's begins with postgresql://.",
         )
     timeout = {} if "connect_timeout" in target.query else {"connect_timeout": _CONNECT_SECONDS}
     try:
@@ -60,4 +62,6 @@ def check_server(config_value: Mapping[str, Any], *, place: str, source: str) ->
         reason = _AROUND.sub("", " ".join(str(error.orig).split()))
         cure = next((cure for words, cure in _CURES.items() if words in reason), _UNREACHABLE)
         server = f"{target.host or 'this machine'}, database {target.database}, user {target.username}"
-        raise GateauError(f"{place}: PostgreSQL on {server}: {cure.format(reason=reason, source=source)}") from None
+        raise GateauError(
+            "execution.postgres", f"{place}: PostgreSQL on {server}: {cure.format(reason=reason, source=source)}"
+        ) from None

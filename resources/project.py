@@ -36,13 +36,16 @@ def check_schedule(config: Config) -> None:
         windows = dg.TimeWindowPartitionsDefinition(cron_schedule=line, start=_LONG_AGO, fmt="%Y-%m-%d")
     except dg.DagsterInvalidDefinitionError as error:
         raise GateauError(
+            "execution.schedule",
             f"execution.schedule: {line!r} is no cron line: minute, hour, day, month and weekday, such as '0 3 * * *' "
-            "or '@daily'"
+            "or '@daily'",
         ) from error
     try:
         windows.get_first_partition_key()
     except ValueError as error:
-        raise GateauError(f"execution.schedule: {line!r} never comes: no month that it names has such a day") from error
+        raise GateauError(
+            "execution.schedule", f"execution.schedule: {line!r} never comes: no month that it names has such a day"
+        ) from error
 
 
 def check_pool(config: Config) -> None:

@@ -59,9 +59,9 @@ class TrainingResource(dg.ConfigurableResource):
         with _followed(spec.log, progress):
             status = self._run(context, command, environment, heed)
         if status != 0:
-            raise GateauError(failure_message(spec, status))
+            raise GateauError("training.process_failed", failure_message(spec, status))
         if not is_finished(spec):  # a launcher may succeed though a signal ended its ranks
-            raise GateauError(failure_message(spec, 0))
+            raise GateauError("training.process_failed", failure_message(spec, 0))
 
     def _run(
         self,

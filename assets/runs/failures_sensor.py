@@ -79,10 +79,10 @@ def _reasons(instance: DagsterInstance, run: DagsterRun) -> list[str]:
     entries = instance.all_logs(run.run_id, of_type={DagsterEventType.STEP_FAILURE, DagsterEventType.RUN_FAILURE})
     events = [(entry, entry.get_dagster_event()) for entry in entries]
     steps = [
-        f"{' + '.join(assets) or entry.step_key}: {reason}"
+        f"{' + '.join(assets) or entry.step_key}: {reason}{f' [{code}]' if code else ''}"
         for entry, event in events
         if event.is_step_failure
-        for assets, reason in [told(entry)]
+        for assets, reason, code in [told(entry)]
     ]
     return steps or [event.message or "The run's log says why." for _, event in events]
 

@@ -10,7 +10,7 @@ from dagster import DagsterEventType, DagsterInstance, DagsterRun, DagsterRunSta
 
 from assets.runs.instance import home_of, open_instance
 from assets.steps.dead_runs import LOCK_TAG
-from assets.steps.failures import TITLE
+from assets.steps.failures import CODE, TITLE
 from assets.steps.partitions import asset_key
 from gateau_dagster.config import Config
 from gateau_dagster.pipeline.asset import Asset
@@ -23,11 +23,15 @@ _MOST_FAILURES = 20
 
 @dataclass(frozen=True, kw_only=True)
 class LastRun:
-    """The run of an asset's last record or failure. run: id, empty if no run made the record. when: UTC."""
+    """The run of an asset's last record or failure.
+
+    run: id, empty if no run made the record. when: UTC. reason, code: of a failure.
+    """
 
     run: str
     when: datetime
     reason: str = ""
+    code: str = ""
 
 
 @contextmanager
@@ -69,9 +73,10 @@ def last_failures(instance: DagsterInstance, assets: Sequence[Asset]) -> dict[st
     found: dict[str, LastRun] = {}
     for run in instance.get_runs(RunsFilter(statuses=[DagsterRunStatus.FAILURE]), limit=_MOST_FAILURES):
         for entry in instance.all_logs(run.run_id, of_type=DagsterEventType.STEP_FAILURE):
-            title, reason = told(entry)
+            title, reason, code = told(entry)
             for asset in title or steps.get(entry.step_key or "", []):
-                found.setdefault(asset, LastRun(run=run.run_id, when=_time(entry.timestamp), reason=reason))
+                failure = LastRun(run=run.run_id, when=_time(entry.timestamp), reason=reason, code=code)
+                found.setdefault(asset, failure)
     return found
 
 
@@ -80,15 +85,16 @@ def _step(asset: Asset) -> str:
     return asset.step or asset_key(asset.key).to_python_identifier()
 
 
-def told(entry: EventLogEntry) -> tuple[list[str], str]:
-    """Return the assets of a failed step, if the failure names them, and its reason."""
+def told(entry: EventLogEntry) -> tuple[list[str], str, str]:
+    """Return the assets of a failed step, if the failure names them, its reason, and its code, which may be empty."""
     data = entry.get_dagster_event().step_failure_data
     meant = data.user_failure_data
-    title = meant.metadata.get(TITLE) if meant is not None else None
+    title, code = (meant.metadata.get(key) if meant is not None else None for key in (TITLE, CODE))
     reason = meant.description if meant is not None else None
     if reason is None and data.error is not None:
         reason = data.error.message.strip().splitlines()[0]
-    return str(title.value).split(" + ") if title is not None else [], reason or "no reason is on record"
+    assets = str(title.value).split(" + ") if title is not None else []
+    return assets, reason or "no reason is on record", "" if code is None else str(code.value)
 
 
 def _time(timestamp: float) -> datetime:

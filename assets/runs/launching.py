@@ -37,7 +37,7 @@ from dagster_shared.error import SerializableErrorInfo
 
 from assets.runs.work_run import WorkRun
 from assets.steps.dead_runs import PROCESS_TAG, process_tag
-from assets.steps.failures import TITLE
+from assets.steps.failures import CODE, TITLE
 from assets.steps.termination import is_to_end
 from gateau_dagster.errors import ENVIRONMENT_VARIABLE, GateauError, UnforeseenError
 from gateau_dagster.execution.ending import ENDING, at_end, at_request
@@ -110,19 +110,22 @@ def failure_of(events: Iterable[DagsterEvent]) -> GateauError:
     failed = next((event for event in events if event.is_step_failure), None)
     if failed is None:
         said = next((event.message for event in events if event.event_type is DagsterEventType.RUN_FAILURE), None)
-        return GateauError(said or "the run failed before its first step; its log in the Dagster UI says why")
+        nothing = "the run failed before its first step. The Dagster UI shows its log."
+        return GateauError("gateau.run_failed", said or nothing)
     data = failed.step_failure_data
     told = data.user_failure_data
     if told is not None and told.description:
-        title = told.metadata.get(TITLE)
-        return GateauError(f"{failed.step_key if title is None else title.value}: {told.description}")
+        title, code = told.metadata.get(TITLE), told.metadata.get(CODE)
+        code = "gateau.run_failed" if code is None else str(code.value)
+        return GateauError(code, f"{failed.step_key if title is None else title.value}: {told.description}")
     first = next(reversed(list(_causes(data.error))), None)
     if first is None:
         return UnforeseenError(f"{failed.step_key} failed without a word", kind="failure", trace="")
     if first.cls_name == "ChildProcessCrashException":  # the multi-process executor: nothing was raised
         return GateauError(
+            "machine.killed",
             f"{failed.step_key}: its process was killed, often by the system for lack of memory. Run again: what was "
-            "computed is kept."
+            "computed is kept.",
         )
     assert data.error is not None
     message = first.message.strip().removeprefix(f"{first.cls_name}: ")

@@ -23,7 +23,7 @@ class AssetStatus:
 
     parts: the number of partitions, 0 for a single output. stale, missing: how many of them are, or 1. rows: of the
     stored partitions, None if it is no table. size: bytes in the store, rejects included. why: the reasons for being
-    out of date, or the reason of the failure.
+    out of date, or the reason of the failure. code: of the failure, for `gateau explain`; else empty.
     """
 
     asset: str
@@ -38,6 +38,7 @@ class AssetStatus:
     made: datetime | None
     run: str
     why: str
+    code: str
 
 
 def asset_statuses(state: State, instance: DagsterInstance | None) -> list[AssetStatus]:
@@ -97,6 +98,7 @@ def _status(
         made=ran.when if ran is not None else None,
         run=failure.run if failure is not None else ran.run if ran is not None else "",
         why=failure.reason if failure is not None else "; ".join(dict.fromkeys(reasons)),
+        code=failure.code if failure is not None else "",
     )
 
 

@@ -9,8 +9,8 @@ from dagster import OpExecutionContext
 from gateau_dagster.errors import GateauError, TransientError, redact_exception, redacted
 from gateau_dagster.storage.failures import explained_by_system
 
-# Metadata key of a failure: the assets that the step makes.
-TITLE = "assets"
+# Metadata keys of a failure: the assets that the step makes, and the error's code.
+TITLE, CODE = "assets", "code"
 _FIRST_WAIT_SECONDS = 2.0
 
 
@@ -40,7 +40,7 @@ def readable_failure(
             wait = _FIRST_WAIT_SECONDS * 2**context.retry_number
             context.log.warning(f"{error} Trying again in {wait:.0f} s.")
             raise dg.RetryRequested(max_retries=retries, seconds_to_wait=wait) from redact_exception(error)
-        metadata = {} if title is None else {TITLE: title}
+        metadata = {CODE: error.code, **({} if title is None else {TITLE: title})}
         said = redacted(str(error))
         raise dg.Failure(description=said, metadata=metadata, allow_retries=False) from redact_exception(error)
 

@@ -1,11 +1,13 @@
 """`gateau run | demo | plan | validate | status | show | open | dev`: options, and failures as a readable message."""
 
 import io
+import json
 import logging
 import os
 import sys
 import traceback
 from pathlib import Path
+from typing import NoReturn
 
 import click
 
@@ -41,6 +43,7 @@ def cli() -> None:
     gateau status     how each asset stands, and what is at work
     gateau open       the report, or the Dagster UI, in the browser
     gateau dev        the Dagster UI on this configuration
+    gateau explain    what an error's code means, and what to do
     """
 
 
@@ -156,6 +159,15 @@ def dev(config_file: str | None, dagster_options: tuple[str, ...]) -> None:
     start_ui(_load(config_file), list(dagster_options))
 
 
+@cli.command()
+@click.argument("code", required=False)
+def explain(code: str | None) -> None:
+    """Print the cause and the cure of an error. CODE is in brackets behind its message; without it, list all codes."""
+    from gateau_dagster.cli.explain import print_explanation
+
+    print_explanation(code)
+
+
 def _load(config_file: str | None) -> Config:
     """Return the configuration, and name it in the environment.
 
@@ -168,7 +180,9 @@ def _load(config_file: str | None) -> Config:
     try:
         Path.cwd()
     except FileNotFoundError as error:
-        raise GateauError("the folder that this was started in is gone: change to another one (cd).") from error
+        raise GateauError(
+            "machine.folder_gone", "the folder that this was started in is gone: change to another one (cd)."
+        ) from error
     from gateau_dagster.pipeline.project import configuration_name
     from resources.project import checked_project
 
@@ -191,7 +205,7 @@ def command_line() -> None:
     except UnforeseenError as error:
         _fail(_defect(error), 1)
     except GateauError as error:
-        _fail(indented_lines(f"Error: {error}"), 1)
+        _refuse(error)
     except click.ClickException as error:
         usage = io.StringIO()
         error.show(usage)
@@ -208,7 +222,7 @@ def command_line() -> None:
 
         place = getattr(error, "filename", None)
         known = explained_by_system(error, f"use {place}" if place else "go on")
-        _fail(_defect(error) if known is error else indented_lines(f"Error: {known}"), 1)
+        _refuse(known) if isinstance(known, GateauError) else _fail(_defect(error), 1)
 
 
 def _defect(error: Exception) -> str:
@@ -232,6 +246,13 @@ def _defect(error: Exception) -> str:
     return f"Error: unexpected {kind}: {what}\nThis is a defect of GATEAU, not of your input. {where}"
 
 
-def _fail(message: str, status: int) -> None:
+def _refuse(error: GateauError) -> NoReturn:
+    """End with the message and its code; `--json` also prints both on standard output."""
+    if "--json" in sys.argv:
+        click.echo(json.dumps({"error": {"code": error.code, "message": str(error)}}))
+    _fail(indented_lines(f"Error: {error.with_code()}"), 1)
+
+
+def _fail(message: str, status: int) -> NoReturn:
     click.secho(escaped_controls(message, lines=True), fg="red", err=True)
     sys.exit(status)

@@ -40,7 +40,7 @@ def pages(state: State) -> dict[str, str]:
 def _page(state: State, what: str) -> str:
     known = pages(state)
     if what not in known:
-        raise GateauError(f"there is no page {what!r}; {nearest_name(what, [*known, UI])}")
+        raise GateauError("open.page", f"there is no page {what!r}; {nearest_name(what, [*known, UI])}")
     text, name = read_document(state.store, known[what]), known[what]
     if state.store.files.is_local:
         return Path(state.store.files.address(name)).as_uri()
@@ -60,8 +60,9 @@ def _served(port: int) -> str:
             answer = reply.read()
     except (OSError, HTTPException) as error:  # no answer, or not HTTP
         raise GateauError(
-            f"no Dagster UI answers at {address}. Start it with {gateau_command('dev')}, or give its --port."
+            "open.no_ui",
+            f"no Dagster UI answers at {address}. Start it with {gateau_command('dev')}, or give its --port.",
         ) from error
     if b"dagster_webserver_version" not in answer:
-        raise GateauError(f"what answers at {address} is not Dagster. Give the UI's --port.")
+        raise GateauError("open.no_ui", f"what answers at {address} is not Dagster. Give the UI's --port.")
     return address

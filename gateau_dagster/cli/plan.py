@@ -43,7 +43,8 @@ def show_judging(out: Console, state: State, plan: Plan) -> None:
         _show(out, planned, settings)
         for line in _grounds(planned):
             out.print(f"[dim]{as_line(line)}[/dim]", soft_wrap=False)
-    if said := _refusal(state, plan, planned) or passing_budget(state, planned):
+    refusal = _refusal(state, plan, planned)
+    if said := str(refusal or "") or passing_budget(state, planned):
         out.print(f"[yellow]![/yellow] {escape(indented_lines(said))}", soft_wrap=False)
 
 
@@ -78,13 +79,15 @@ def judging_record(state: State, plan: Plan) -> dict[str, Any]:
     """Return the plan's judging for programs.
 
     benchmarks: the requests by benchmark, and for `characteristics`; `most`: if nothing stays the same.
-    refused: why no request would be sent, or empty.
+    refused, code: why no request would be sent, as a message and as a code for `gateau explain`; or empty.
     warning: that the cost may exceed the budget, or empty.
     """
     planned = planned_judging(state, plan)
+    refusal = _refusal(state, plan, planned)
     return {
         "benchmarks": {each.of: _record(each) for each in planned},
-        "refused": _refusal(state, plan, planned),
+        "refused": str(refusal or ""),
+        "code": refusal.code if refusal is not None else "",
         "warning": passing_budget(state, planned),
     }
 
@@ -117,12 +120,12 @@ def _figures(cost: PlannedCost | None, most: PlannedCost | None, settings: Judge
     return [*columns[:3], f"{columns[3]} {settings.currency}" if columns[3] else ""]
 
 
-def _refusal(state: State, plan: Plan, planned: Sequence[PlannedJudging]) -> str:
+def _refusal(state: State, plan: Plan, planned: Sequence[PlannedJudging]) -> GateauError | None:
     try:
         check_servers(state, plan, planned)
     except GateauError as error:
-        return str(error)
-    return ""
+        return error
+    return None
 
 
 def planned_amounts(state: State, plan: Plan, estimator: Estimator) -> list[Amount]:

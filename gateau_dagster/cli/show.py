@@ -111,7 +111,7 @@ def print_top(config: Config, count: int, method: str | None) -> None:
     with out.status("Reading the tables"):
         ranking = _ranking(made_rankings(state), method)
     if ranking is None:
-        raise GateauError(f"nothing is scored yet. Run `{gateau_command('run')}` first.")
+        raise GateauError("storage.not_computed", f"nothing is scored yet. Run `{gateau_command('run')}` first.")
     rows = ranking.table.sort("rank").head(count).select("rank", "sample_id", "score").rows()
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("rank", justify="right")
@@ -135,7 +135,9 @@ def _ranking(made: Sequence[Ranking], method: str | None) -> Ranking | None:
     if method is not None and method not in by_name:
         nothing = f"nothing is scored yet: run `{gateau_command('run')}`"
         there = nearest_name(method, by_name, "there are scores of") if by_name else nothing
-        raise GateauError(f"--method: no scores of {method!r}; {there}. selection.compare adds a method.")
+        raise GateauError(
+            "show.method", f"--method: no scores of {method!r}; {there}. selection.compare adds a method."
+        )
     return by_name[method] if method is not None else next(iter(by_name.values()), None)
 
 

@@ -14,7 +14,7 @@ from gateau_dagster.data.record_fields import FieldCounts, field_lines
 from gateau_dagster.data.rejects import Rejects, rejects_among_chats
 from gateau_dagster.data.short_chat import short_chat_mix
 from gateau_dagster.data.validate import validation_summary
-from gateau_dagster.errors import GateauError
+from gateau_dagster.errors import GateauError, together
 from gateau_dagster.estimate.questions import check_questions
 from gateau_dagster.estimate.truncation import expected_truncation
 from gateau_dagster.models.known_model import known_tokenizer
@@ -37,15 +37,18 @@ def print_validation(config: Config) -> None:
         partial(show_warnings, out, state),
         partial(check_questions, state),
     )
-    findings: dict[str, None] = {}
+    findings: dict[str, GateauError] = {}
     for look in looks:
         try:
             look()
         except GateauError as error:
-            findings[str(error)] = None
-    findings |= dict.fromkeys(state.findings())
+            findings.setdefault(str(error), error)
+    findings = {**{str(error): error for error in state.findings()}, **findings}
+    if len(findings) == 1:
+        raise next(iter(findings.values()))
     if findings:
-        raise GateauError(_together(list(findings)))
+        numbered = [error.reworded(f"{number}. {error}") for number, error in enumerate(findings.values(), start=1)]
+        raise together(f"a run would end for {len(findings)} reasons:", numbered)
 
 
 def _show_input(out: Console, state: State) -> None:
@@ -66,13 +69,6 @@ def _show_input(out: Console, state: State) -> None:
         out.print("[bold]scoring[/bold] (estimated from the lengths of all texts)")
         for line in lines:
             out.print(f"  {line}")
-
-
-def _together(findings: list[str]) -> str:
-    if len(findings) == 1:
-        return findings[0]
-    numbered = (f"{number}. {finding}" for number, finding in enumerate(findings, start=1))
-    return "\n".join([f"a run would end for {len(findings)} reasons:", *numbered])
 
 
 def _show_sample(out: Console, state: State) -> None:

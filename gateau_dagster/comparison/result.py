@@ -214,7 +214,8 @@ class MethodComparison:
             first = error.errors()[0]
             place = ".".join(map(str, first["loc"])) or "the text"
             raise GateauError(
-                f"the stored comparison of methods cannot be read ({place}: {first['msg']}): compute it again"
+                "storage.out_of_date",
+                f"the stored comparison of methods cannot be read ({place}: {first['msg']}): compute it again",
             ) from error
 
 

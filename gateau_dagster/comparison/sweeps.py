@@ -102,7 +102,10 @@ def segment_length_sweep(
     for cam in cams.values():
         ids = ids.join(cam.select("sample_id"), on="sample_id", how="semi")
     if ids.is_empty():
-        raise GateauError("the cam tables of these segment lengths have no sample in common: make them from one input")
+        raise GateauError(
+            "selection.no_scores",
+            "the cam tables of these segment lengths have no sample in common: make them from one input",
+        )
     found = {}
     for length, cam in sorted(cams.items()):
         some = cam.join(ids, on="sample_id", how="semi")

@@ -7,6 +7,7 @@ from urllib.parse import unquote
 from pydantic import AfterValidator
 
 from gateau_dagster.config.values import possible_path, possible_paths
+from gateau_dagster.errors import GateauError
 
 # With one slash or none they would name a local folder.
 _PROTOCOLS = {"s3", "s3a", "hf", "file", "http", "https", "memory", "gs", "gcs", "az", "abfs", "abfss", "ftp", "sftp"}
@@ -44,19 +45,19 @@ def _checked(text: str, known: set[str], cure: str) -> str:
     kind, slashes, rest = _parts(text)
     if not kind:
         if _PASSWORD.match(text):
-            raise ValueError(_CREDENTIALS)
+            raise GateauError("config.credentials", _CREDENTIALS)
         return text
     if kind == "file":
         return _local(slashes, rest)
     kind = "s3" if kind == "s3a" else kind
     if kind not in known:
         shown = f"{kind}://" if _READABLE_KIND.fullmatch(kind) else "this kind of address"
-        raise ValueError(f"{shown} is not supported here: {cure}")
+        raise GateauError("config.address", f"{shown} is not supported here: {cure}")
     place, _, _ = rest.partition("/")
     if "@" in place or (":" in place and not place.startswith("arn:")) or _QUERY.search(rest):
-        raise ValueError(_CREDENTIALS)
+        raise GateauError("config.credentials", _CREDENTIALS)
     if slashes != "://" or not place:
-        raise ValueError(f"names no {'bucket' if kind == 's3' else 'data set'}: {cure}")
+        raise GateauError("config.address", f"names no {'bucket' if kind == 's3' else 'data set'}: {cure}")
     return f"{kind}://{rest}"
 
 
@@ -73,5 +74,7 @@ def _local(slashes: str, rest: str) -> str:
     """Return the path of a file: address, which may name this host only."""
     path = rest.removeprefix("localhost") if slashes == "://" else rest
     if not path.startswith("/"):
-        raise ValueError("a file: address names an absolute path: write file:///folder/file, or the path alone")
+        raise GateauError(
+            "config.address", "a file: address names an absolute path: write file:///folder/file, or the path alone"
+        )
     return unquote(path)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+from pydantic_core import ErrorDetails
 
 from gateau_dagster.errors import GateauError
 
@@ -39,8 +40,15 @@ class SectionError(GateauError):
     """
 
     def __init__(self, file: type[BaseModel], error: ValidationError) -> None:
-        super().__init__(str(error))
+        super().__init__(code_of(error.errors()[0]), str(error))
         self.file, self.error = file, error
+
+
+def code_of(detail: ErrorDetails) -> str:
+    """Return the code of a mistake that Pydantic found: of the check that refused the value, or of its kind."""
+    refused = detail.get("ctx", {}).get("error")
+    kinds = {"extra_forbidden": "config.unknown_key", "missing": "config.required"}
+    return refused.code if isinstance(refused, GateauError) else kinds.get(detail["type"], "config.value")
 
 
 def validated(name: str, section: type[S], given: Mapping[str, Any]) -> S:

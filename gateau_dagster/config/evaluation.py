@@ -8,6 +8,7 @@ from pydantic import AfterValidator, ConfigDict, Field
 from gateau_dagster.config.base import Section
 from gateau_dagster.config.judge import AsAsked, JudgeConfig, ServerConfig
 from gateau_dagster.config.values import LONGEST, KeyVariable
+from gateau_dagster.errors import GateauError
 
 PROMPT, VARIANT = "{prompt}", "{variant}"
 _WEB = re.compile(r"^https?://[^/\s?#@]+(/[^\s?#@]*)?$")
@@ -16,16 +17,20 @@ _WEB = re.compile(r"^https?://[^/\s?#@]+(/[^\s?#@]*)?$")
 def _web_address(text: str) -> str:
     """Return a server's address; raise ValueError for others and for credentials, which are not shown."""
     if not _WEB.match(text):
-        raise ValueError(
+        raise GateauError(
+            "config.server_address",
             "is no address of a server: give http://host:port/v1, without user, password or query; a key comes from "
-            "the environment variable that `key` names"
+            "the environment variable that `key` names",
         )
     return text
 
 
 def _template(text: str) -> str:
     if text not in {"chat", "gateau"} and text.count(PROMPT) != 1:
-        raise ValueError(f"has to be chat, gateau, or a text with {PROMPT} in it once, such as '[INST]{PROMPT}[/INST]'")
+        raise GateauError(
+            "evaluation.prompt",
+            f"has to be chat, gateau, or a text with {PROMPT} in it once, such as '[INST]{PROMPT}[/INST]'",
+        )
     return text
 
 

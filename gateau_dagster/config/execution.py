@@ -10,6 +10,7 @@ from gateau_dagster.config.base import Section
 from gateau_dagster.config.models import ScoringConfig
 from gateau_dagster.config.notify import NotifyConfig
 from gateau_dagster.config.values import DatabaseVariable, TimeZone
+from gateau_dagster.errors import GateauError
 
 _OWNER = re.compile(r"team:[A-Za-z0-9_]+|[^@\s:]+@[^@\s:]+\.[^@\s:]+")
 _TAG_KEY = re.compile(r"([A-Za-z0-9_.-]{1,63}/)?[A-Za-z0-9_.-]{1,63}")
@@ -40,7 +41,9 @@ class CatalogueConfig(Section):
     def _possible_owners(cls, owners: dict[str, list[str]]) -> dict[str, list[str]]:
         for name in (name for names in owners.values() for name in names):
             if not _OWNER.fullmatch(name):
-                raise ValueError(f"{name!r} is neither an e-mail address nor a team such as team:data")
+                raise GateauError(
+                    "execution.owners", f"{name!r} is neither an e-mail address nor a team such as team:data"
+                )
         return owners
 
     @field_validator("tags")
@@ -48,7 +51,7 @@ class CatalogueConfig(Section):
     def _possible_tags(cls, tags: dict[str, str]) -> dict[str, str]:
         for key, value in tags.items():
             if not _TAG_KEY.fullmatch(key) or not _TAG_VALUE.fullmatch(value):
-                raise ValueError(f"{key}: {value!r}: letters, digits, _, . and -, 63 at most")
+                raise GateauError("execution.tags", f"{key}: {value!r}: letters, digits, _, . and -, 63 at most")
         return tags
 
     @field_validator("fresh_within_hours")
@@ -56,7 +59,7 @@ class CatalogueConfig(Section):
     def _possible_hours(cls, hours: dict[str, float]) -> dict[str, float]:
         for pattern, value in hours.items():
             if not 0.1 <= value <= 100_000:
-                raise ValueError(f"{pattern}: {value:g}: hours, from 0.1 to 100000")
+                raise GateauError("execution.deadlines", f"{pattern}: {value:g}: hours, from 0.1 to 100000")
         return hours
 
     def owners_of(self, asset: str) -> list[str]:
@@ -104,9 +107,10 @@ class RayConfig(Section):
     @classmethod
     def _no_client(cls, address: str) -> str:
         if "://" in address:
-            raise ValueError(
+            raise GateauError(
+                "execution.ray_address",
                 f"{address} is a Ray Client's. Run on a node of the cluster, which `ray start --address host:6379 "
-                "--num-cpus 0` makes of this machine, and give auto or host:port"
+                "--num-cpus 0` makes of this machine, and give auto or host:port",
             )
         return address
 
@@ -114,14 +118,20 @@ class RayConfig(Section):
     @classmethod
     def _share_or_whole(cls, gpus: float) -> float:
         if (gpus > 1 and gpus != int(gpus)) or 0 < gpus < _LEAST:
-            raise ValueError(f"{gpus:g} is neither a part of one GPU nor a number of GPUs, in steps of {_LEAST}")
+            raise GateauError(
+                "execution.ray_gpus",
+                f"{gpus:g} is neither a part of one GPU nor a number of GPUs, in steps of {_LEAST}",
+            )
         return gpus
 
     @field_validator("scratch")
     @classmethod
     def _on_each_node(cls, scratch: str) -> str:
         if scratch and not scratch.startswith(("/", "~")):
-            raise ValueError(f"{scratch} begins in another folder on each node: give a path that begins with / or ~")
+            raise GateauError(
+                "execution.ray_scratch",
+                f"{scratch} begins in another folder on each node: give a path that begins with / or ~",
+            )
         return scratch
 
 
@@ -160,9 +170,11 @@ class ExecutionConfig(Section):
     @model_validator(mode="after")
     def _ray_where_it_is_named(self) -> "ExecutionConfig":
         if self.ray is None and self.pool == "ray":
-            raise ValueError("pool: ray needs a section ray, which says how many workers: ray: {workers: 8}")
+            raise GateauError(
+                "execution.pool", "pool: ray needs a section ray, which says how many workers: ray: {workers: 8}"
+            )
         if self.ray is not None and self.pool not in {"", "ray"}:
-            raise ValueError(f"pool: {self.pool}, but there is a section ray: leave one of them out")
+            raise GateauError("execution.pool", f"pool: {self.pool}, but there is a section ray: leave one of them out")
         return self
 
 
@@ -176,17 +188,20 @@ def check_devices(execution: ExecutionConfig, scoring: ScoringConfig) -> None:
     if ray is None:
         return
     if scoring.workers != "auto":
-        raise ValueError(
-            f"scoring.workers: {scoring.workers}, but execution.ray.workers says {ray.workers}: leave the first one out"
+        raise GateauError(
+            "execution.ray_scoring",
+            f"scoring.workers: {scoring.workers}, but execution.ray.workers is {ray.workers}: remove the first one",
         )
     kind = scoring.device.split(":")[0]
     if (kind != "auto" and (kind == "cpu") != (ray.gpus == 0)) or ":" in scoring.device:
-        raise ValueError(
+        raise GateauError(
+            "execution.ray_scoring",
             f"scoring.device: {scoring.device}, but each worker of execution.ray has {ray.gpus:g} GPUs, and Ray says "
-            "which: leave scoring.device out, or set execution.ray.gpus to 0 for workers on the CPU"
+            "which: leave scoring.device out, or set execution.ray.gpus to 0 for workers on the CPU",
         )
     if ray.gpus > 1 and scoring.device_map is None:
-        raise ValueError(
+        raise GateauError(
+            "execution.ray_scoring",
             f"execution.ray.gpus: {ray.gpus:g} for each worker, but one model is on one GPU: set it to 1, or "
-            "scoring.device_map to auto, which spreads the model"
+            "scoring.device_map to auto, which spreads the model",
         )

@@ -7,6 +7,7 @@ from pydantic import Field
 from gateau_dagster.config.addresses import InputAddresses, StoreAddress
 from gateau_dagster.config.base import Section, Verify
 from gateau_dagster.config.values import MOST_SEEDS
+from gateau_dagster.errors import GateauError
 
 # Paths with this prefix are data of the demo; `demo_path` resolves them.
 DEMO_SCHEME = "demo:"
@@ -105,5 +106,7 @@ def demo_path(address: str, work_folder: Path, demo: DemoConfig) -> str:
     }
     name = address.removeprefix(DEMO_SCHEME)
     if name not in names:
-        raise ValueError(f"{address}: the demo has {', '.join(DEMO_SCHEME + known for known in names)}")
+        raise GateauError(
+            "demo.unknown_data", f"{address}: the demo has {', '.join(DEMO_SCHEME + known for known in names)}"
+        )
     return str(demo_folder(work_folder, demo) / names[name])

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, Field, JsonValue, model_validator
 
 from gateau_dagster.config.base import Section
 from gateau_dagster.config.values import KeyVariable
+from gateau_dagster.errors import GateauError
 
 _MOST_REQUESTS = 10_000_000
 Characteristic = Literal["coherence", "necessity", "faithfulness", "helpfulness", "complexity"]
@@ -21,9 +22,14 @@ def _server_address(text: str) -> str:
     """Return an http address without credentials. Raises ValueError, which does not show what was given."""
     parts = urlsplit(text.strip())
     if parts.scheme not in {"http", "https"} or not parts.hostname or not _can_be_asked(parts):
-        raise ValueError("is no http:// or https:// address: give one such as https://api.openai.com/v1")
+        raise GateauError(
+            "config.server_address", "is no http:// or https:// address: give one such as https://api.openai.com/v1"
+        )
     if parts.username or parts.password or parts.query:
-        raise ValueError("holds credentials, or what looks like them: the key comes from the environment, see `key`")
+        raise GateauError(
+            "config.credentials",
+            "holds credentials, or what looks like them: the key comes from the environment, see `key`",
+        )
     return text.strip().rstrip("/")
 
 
@@ -46,15 +52,17 @@ AsAsked = Literal["benchmark"]
 def _extra_body(found: dict[str, JsonValue]) -> dict[str, JsonValue]:
     for name in found:
         if name in _OWN_SETTINGS:
-            raise ValueError(f"{name} has a setting of its own: give it there")
+            raise GateauError("evaluation.extra_body", f"{name} has a setting of its own: give it there")
         if name in _LIMITS:
-            raise ValueError(f"{name} is the benchmark's: token_limit says how it is called")
+            raise GateauError("evaluation.extra_body", f"{name} is the benchmark's: token_limit says how it is called")
         if name in _OWN_BODY:
-            raise ValueError(f"{name} is what GATEAU sends: leave it out")
+            raise GateauError("evaluation.extra_body", f"{name} is what GATEAU sends: leave it out")
     try:
         json.dumps(found, allow_nan=False).encode()
     except ValueError as error:
-        raise ValueError("holds what JSON cannot, such as .nan: give finite numbers and text") from error
+        raise GateauError(
+            "evaluation.extra_body", "holds what JSON cannot, such as .nan: give finite numbers and text"
+        ) from error
     return found
 
 
@@ -102,7 +110,9 @@ class ServerConfig(Section):
         for earlier, name in _RENAMED.items():
             if earlier in data:
                 if name in data:
-                    raise ValueError(f"{name} and its earlier name {earlier} are both given: keep {name}")
+                    raise GateauError(
+                        "config.renamed_key", f"{name} and its earlier name {earlier} are both given: keep {name}"
+                    )
                 data[name] = data.pop(earlier)
         return data
 
@@ -181,7 +191,12 @@ class JudgeConfig(ServerConfig):
     @model_validator(mode="after")
     def _priced(self) -> JudgeConfig:
         if same := next((pair for pair in self.pairs if pair[0] == pair[1]), None):
-            raise ValueError(f"pairs: [{same[0]}, {same[1]}] sets a variant against itself: name two variants")
+            raise GateauError(
+                "evaluation.judge_pairs",
+                f"pairs: [{same[0]}, {same[1]}] sets a variant against itself: name two variants",
+            )
         if self.budget.money is not None and self.prices is None:
-            raise ValueError("budget.money needs prices: {prompt, reply}, per million tokens")
+            raise GateauError(
+                "evaluation.judge_budget", "budget.money needs prices: {prompt, reply}, per million tokens"
+            )
         return self

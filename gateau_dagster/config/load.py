@@ -13,10 +13,10 @@ from pydantic_core import ErrorDetails
 from yaml.constructor import ConstructorError
 from yaml.reader import ReaderError
 
-from gateau_dagster.config.base import SectionError
+from gateau_dagster.config.base import SectionError, code_of
 from gateau_dagster.config.schema import Config
 from gateau_dagster.config.values import is_variable_name
-from gateau_dagster.errors import DEMO, ENVIRONMENT_VARIABLE, GateauError, redacted, secret_found
+from gateau_dagster.errors import DEMO, ENVIRONMENT_VARIABLE, GateauError, redacted, secret_found, together
 from gateau_dagster.readable import nearest_name
 
 
@@ -56,15 +56,18 @@ def line_of(node: yaml.Node | None, place: Sequence[int | str]) -> int:
     return line
 
 
-def repeated_keys(node: yaml.Node | None, name: str, place: tuple[str, ...] = ()) -> Iterator[str]:
-    """Yield a line about each key that is listed twice in a section: YAML would silently take the last one."""
+def repeated_keys(node: yaml.Node | None, name: str, place: tuple[str, ...] = ()) -> Iterator[GateauError]:
+    """Yield a mistake for each key that is listed twice in a section: YAML would silently take the last one."""
     if not isinstance(node, yaml.MappingNode):
         return
     first: dict[str, int] = {}
     for key, value in node.value:
         path, line = (*place, str(key.value)), key.start_mark.line + 1
         if key.value in first:
-            yield f"  {name}:{line}: {'.'.join(path)}: stands twice, first in line {first[key.value]}"
+            yield GateauError(
+                "config.duplicate_key",
+                f"  {name}:{line}: {'.'.join(path)}: is given twice, first in line {first[key.value]}: keep one",
+            )
         first.setdefault(key.value, line)
         if value.start_mark.index >= key.start_mark.index:  # an alias refers to its anchor, which was checked already
             yield from repeated_keys(value, name, path)
@@ -90,8 +93,8 @@ def values_of(node: yaml.Node | None, known: dict[int, int]) -> int:
     return known[id(node)]
 
 
-def misread_numbers(node: yaml.Node | None, name: str, place: tuple[str, ...] = ()) -> Iterator[str]:
-    """Yield a line about each number that YAML 1.1 reads differently than it looks: 010 is 8, and 1:30 is 90."""
+def misread_numbers(node: yaml.Node | None, name: str, place: tuple[str, ...] = ()) -> Iterator[GateauError]:
+    """Yield a mistake for each number that YAML 1.1 reads differently than it looks: 010 is 8, and 1:30 is 90."""
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
             if value.start_mark.index >= key.start_mark.index:  # see repeated_keys
@@ -101,9 +104,10 @@ def misread_numbers(node: yaml.Node | None, name: str, place: tuple[str, ...] = 
             if value.start_mark.index >= node.start_mark.index:
                 yield from misread_numbers(value, name, (*place, str(number)))
     elif isinstance(node, yaml.ScalarNode) and node.tag in _NUMBER_TAGS and _MISREAD.fullmatch(node.value):
-        yield (
+        yield GateauError(
+            "config.misread_number",
             f"  {name}:{node.start_mark.line + 1}: {'.'.join(place)}: {node.value} is another number in YAML: write it "
-            "without leading zeros and colons, or as text in quotes"
+            "without leading zeros and colons, or as text in quotes",
         )
 
 
@@ -143,8 +147,9 @@ def read_config(file: Path, checks: Sequence[Check] = ()) -> Config:
     """
     if file.is_fifo():  # opening it would block, and every process of a run reads the file again
         raise GateauError(
+            "config.unreadable",
             f"{file} is a pipe, not a file: a run reads its configuration more than once, and finds its paths from "
-            f"there. Write it to a file, and name that with --config or {ENVIRONMENT_VARIABLE}."
+            f"there. Write it to a file, and name that with --config or {ENVIRONMENT_VARIABLE}.",
         )
     try:
         with file.open("rb") as stream:  # bounded, since it may be a device
@@ -153,11 +158,15 @@ def read_config(file: Path, checks: Sequence[Check] = ()) -> Config:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise GateauError(
+            "config.unreadable",
             f"Cannot read the configuration {file}: {reason}. Give an existing YAML file with --config or "
-            f"{ENVIRONMENT_VARIABLE}, or the embedded demo with --config {DEMO}."
+            f"{ENVIRONMENT_VARIABLE}, or the embedded demo with --config {DEMO}.",
         ) from error
     if len(data) > _MOST_BYTES:
-        raise GateauError(f"{file} is no configuration: it has more than {_MOST_BYTES >> 20} MiB. Correct --config.")
+        raise GateauError(
+            "config.unreadable",
+            f"{file} is no configuration: it has more than {_MOST_BYTES >> 20} MiB. Correct --config.",
+        )
     return parse_config(text, folder=file.parent, name=file.name, checks=checks)
 
 
@@ -178,12 +187,17 @@ def parse_config(text: str, *, folder: Path, name: str = "gateau.yaml", checks: 
         data = yaml.load(text, Loader=YamlLoader) if values <= _MOST_VALUES else {}
     except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as error:
         # The parser's own error is hidden: it quotes the line, which may contain a secret.
-        raise GateauError(f"{name}:{_yaml_mistake(error, text)}") from None
+        raise GateauError("config.not_yaml", f"{name}:{_yaml_mistake(error, text)}") from None
     if not isinstance(data, dict):
         found = "an empty file" if data is None else type(data).__name__
-        raise GateauError(f"{name}:1: must hold sections (long_sft:, models:, ...), found {found}.")
+        raise GateauError(
+            "config.no_sections", f"{name}:1: must hold sections (long_sft:, models:, ...), found {found}."
+        )
     if values > _MOST_VALUES:
-        raise GateauError(f"{name}:1: its aliases stand for more than {_MOST_VALUES:,} values: write less of them.")
+        raise GateauError(
+            "config.too_many_values",
+            f"{name}:1: its aliases stand for more than {_MOST_VALUES:,} values: write less of them.",
+        )
     mistakes = [*repeated_keys(node, name), *misread_numbers(node, name), *_own_keys(data, node, name)]
     try:
         config = Config.model_validate({**data, "folder": folder, "name": Path(name).stem})
@@ -193,7 +207,7 @@ def parse_config(text: str, *, folder: Path, name: str = "gateau.yaml", checks: 
         mistakes += _failed_check(config, checks, node, name)
         if not mistakes:
             return config
-    raise GateauError("The configuration is wrong:\n" + "\n".join(mistakes))
+    raise together("The configuration is wrong:", mistakes)
 
 
 def _remember_pasted_secrets(node: yaml.Node | None) -> None:
@@ -218,7 +232,7 @@ def _is_secret_key(key: yaml.Node) -> bool:
     return isinstance(key, yaml.ScalarNode) and _SECRET_KEY.fullmatch(key.value) is not None
 
 
-def _failed_check(config: Config, checks: Sequence[Check], node: yaml.Node | None, name: str) -> list[str]:
+def _failed_check(config: Config, checks: Sequence[Check], node: yaml.Node | None, name: str) -> list[GateauError]:
     """Return the mistakes of the first failing check; empty if all pass."""
     for check in checks:
         try:
@@ -226,7 +240,8 @@ def _failed_check(config: Config, checks: Sequence[Check], node: yaml.Node | Non
         except SectionError as error:
             return _mistakes(error.error.errors(), node, name, error.file)
         except GateauError as error:
-            found: ErrorDetails = {"type": "value_error", "loc": (), "msg": str(error), "input": None}
+            refused = {"error": error}
+            found: ErrorDetails = {"type": "value_error", "loc": (), "msg": str(error), "input": None, "ctx": refused}
             return [_mistake([], [found], node, name)]
     return []
 
@@ -246,17 +261,20 @@ def _yaml_mistake(error: Exception, text: str) -> str:
     return f"1: not valid YAML: {error}"
 
 
-def _own_keys(data: dict[str, Any], node: yaml.Node | None, name: str) -> list[str]:
+def _own_keys(data: dict[str, Any], node: yaml.Node | None, name: str) -> list[GateauError]:
     """Report the keys `folder` and `name`: they are fields of Config, but derived from the file's place."""
     return [
-        f"  {name}:{line_of(node, [key])}: {key}: unknown key; it is known from where this file is"
+        GateauError(
+            "config.unknown_key",
+            f"  {name}:{line_of(node, [key])}: {key}: unknown key; it follows from the place of this file: remove it",
+        )
         for key in _OWN
         if key in data
     ]
 
 
-def _mistakes(details: list[ErrorDetails], node: yaml.Node | None, name: str, file: Any = Config) -> list[str]:
-    """Return a line per mistake; a union whose branches all failed is one mistake. `file`: the validated class."""
+def _mistakes(details: list[ErrorDetails], node: yaml.Node | None, name: str, file: Any = Config) -> list[GateauError]:
+    """Return the mistakes with their lines, a failed union as one. `file`: the validated class."""
     places: dict[tuple[int | str, ...], list[ErrorDetails]] = {}
     for detail in details:
         places.setdefault(tuple(part for part in detail["loc"] if not _is_union_branch(part)), []).append(detail)
@@ -269,7 +287,9 @@ def _mistakes(details: list[ErrorDetails], node: yaml.Node | None, name: str, fi
     }
     shown = sorted(islice(kept.items(), _MOST_SHOWN), key=_line_order(node))
     lines = [_mistake(list(place), found, node, name, file) for place, found in shown]
-    return [*lines, *([f"  {name}: and {len(kept) - _MOST_SHOWN:,} more"] if len(kept) > _MOST_SHOWN else [])]
+    if len(kept) > _MOST_SHOWN:
+        lines[-1] = lines[-1].reworded(f"{lines[-1]}\n  {name}: and {len(kept) - _MOST_SHOWN:,} more")
+    return lines
 
 
 def _line_order(node: yaml.Node | None) -> Callable[[tuple[tuple[int | str, ...], Any]], int]:
@@ -278,7 +298,7 @@ def _line_order(node: yaml.Node | None) -> Callable[[tuple[tuple[int | str, ...]
 
 def _mistake(
     place: list[int | str], found: list[ErrorDetails], node: yaml.Node | None, name: str, file: Any = Config
-) -> str:
+) -> GateauError:
     # In a union, the branch that checked the value itself is more informative than those of other types.
     found = [each for each in found if each["type"] == "value_error"][:1] or found
     detail = found[0]
@@ -295,7 +315,7 @@ def _mistake(
         if detail["type"] != "value_error":
             what = f"{what} (found {_short(detail['input'])}){_nearest_value(found)}"
     dotted = ".".join(str(part) for part in place) or "(whole file)"
-    return f"  {name}:{line_of(node, place)}: {dotted}: {what}"
+    return GateauError(code_of(detail), f"  {name}:{line_of(node, place)}: {dotted}: {what}")
 
 
 def _words(detail: ErrorDetails) -> str:

@@ -5,6 +5,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from gateau_dagster.config.base import code_of
 from gateau_dagster.config.models import (
     HOMOLOGOUS,
     PRE_EXPERIENCED,
@@ -14,6 +15,7 @@ from gateau_dagster.config.models import (
 )
 from gateau_dagster.config.training import TrainingConfig
 from gateau_dagster.config.values import MOST_ROWS
+from gateau_dagster.errors import GateauError
 
 # The part of `training` that fits a training to this machine, as opposed to what is learned from which samples.
 _OF_THE_MACHINE = (
@@ -49,9 +51,13 @@ def check_made_models(models: Mapping[str, ModelConfig], training: TrainingConfi
         _check_role(name, model, training)
         _check_base(models, name, model)
         if model.task != "causal":
-            raise ValueError(f"{place}.task: {model.task}, but a model that is trained on text is causal")
+            raise GateauError(
+                "models.made_settings", f"{place}.task: {model.task}, but a model that is trained on text is causal"
+            )
         if model.revision is not None:
-            raise ValueError(f"{place}.revision: it is made here: give models.{model.base} the revision")
+            raise GateauError(
+                "models.made_settings", f"{place}.revision: it is made here: give models.{model.base} the revision"
+            )
         if model.is_homologous:
             _check_homologous(place, model, training, segment_length)
         else:
@@ -61,26 +67,35 @@ def check_made_models(models: Mapping[str, ModelConfig], training: TrainingConfi
 def _check_sections(place: str, model: ModelConfig) -> None:
     """Check that sections about making a model are on models that are made that way."""
     if model.pre_experience is not None and (model.base is None or model.is_homologous):
-        raise ValueError(f"{place}.pre_experience: only a model with path {PRE_EXPERIENCED}<model> is made so")
+        raise GateauError(
+            "models.made_settings",
+            f"{place}.pre_experience: only a model with path {PRE_EXPERIENCED}<model> is made so",
+        )
     if model.homologous is not None and not model.is_homologous:
-        raise ValueError(f"{place}.homologous: only a model with path {HOMOLOGOUS}<model> is made so")
+        raise GateauError(
+            "models.made_settings", f"{place}.homologous: only a model with path {HOMOLOGOUS}<model> is made so"
+        )
 
 
 def _check_role(name: str, model: ModelConfig, training: TrainingConfig) -> None:
     """Check the role: a pre-experienced model is for scoring; a homologous one is theta_B, and may be trained on."""
     if model.is_homologous:
         if name == "short":
-            raise ValueError(
+            raise GateauError(
+                "models.made_role",
                 f"models.short.path: theta_A is the model that a homologous one begins as: give models.long the path "
-                f"{HOMOLOGOUS}short, and models.short one that is there"
+                f"{HOMOLOGOUS}short, and models.short one that is there",
             )
         return
     if name in {"short", "long"}:
-        raise ValueError(
-            f"models.{name}.path: GATEAU's pair is scored as it is: give the model that is made another name"
+        raise GateauError(
+            "models.made_role",
+            f"models.{name}.path: GATEAU's pair is scored as it is: give the model that is made another name",
         )
     if training.model == name:
-        raise ValueError(f"training.model: {name} is made for scoring: train {model.base}, which it begins as")
+        raise GateauError(
+            "models.made_role", f"training.model: {name} is made for scoring: train {model.base}, which it begins as"
+        )
 
 
 def _check_base(models: Mapping[str, ModelConfig], name: str, model: ModelConfig) -> None:
@@ -88,19 +103,25 @@ def _check_base(models: Mapping[str, ModelConfig], name: str, model: ModelConfig
     assert base is not None
     if base not in models or base == name:
         others = ", ".join(other for other in models if models[other].base is None)
-        raise ValueError(f"{place}: {model.path} has to name another of models ({others})")
+        raise GateauError("models.made_base", f"{place}: {model.path} has to name another of models ({others})")
     if models[base].base is not None:
-        raise ValueError(f"{place}: models.{base} is made by the pipeline too: name the model that it begins as")
+        raise GateauError(
+            "models.made_base", f"{place}: models.{base} is made by the pipeline too: name the model that it begins as"
+        )
     if models[base].task != "causal":
-        raise ValueError(f"{place}: models.{base} has task {models[base].task}, but only a causal one can be trained")
+        raise GateauError(
+            "models.made_base",
+            f"{place}: models.{base} has task {models[base].task}, but only a causal one can be trained",
+        )
 
 
 def _check_batch(place: str, model: ModelConfig, training: TrainingConfig) -> None:
     batch, each = _stage(model).batch, _sequences_at_a_time(training)
     if batch % each:
-        raise ValueError(
+        raise GateauError(
+            "training.indivisible",
             f"{place}.pre_experience.batch: {batch} is no multiple of the {each} sequences that the processes take "
-            "at a time (training.batch_size x training.processes, less by training.sequence_parallel)"
+            "at a time (training.batch_size x training.processes, less by training.sequence_parallel)",
         )
 
 
@@ -111,24 +132,29 @@ def _sequences_at_a_time(training: TrainingConfig) -> int:
 def _check_homologous(place: str, model: ModelConfig, training: TrainingConfig, segment_length: int) -> None:
     options = homologous_options(model)
     if model.rope_theta is not None:
-        raise ValueError(
-            f"{place}.rope_theta: it would undo what the model is trained with: set {place}.homologous.positions"
+        raise GateauError(
+            "models.homologous",
+            f"{place}.rope_theta: it would undo what the model is trained with: set {place}.homologous.positions",
         )
     if options.length <= segment_length:
-        raise ValueError(
+        raise GateauError(
+            "models.homologous",
             f"{place}.homologous.length: {options.length} tokens hold no segment of scoring.segment_length = "
-            f"{segment_length} with what is asked of it: raise it"
+            f"{segment_length} with what is asked of it: raise it",
         )
     if (options.tokens or 0) // options.length > MOST_ROWS:
-        raise ValueError(
+        raise GateauError(
+            "models.homologous",
             f"{place}.homologous.tokens: {options.tokens} are more than the {MOST_ROWS:,} rows of length = "
-            f"{options.length} tokens that can be planned: lower it"
+            f"{options.length} tokens that can be planned: lower it",
         )
     try:
         assert stage_training(model, training).passes_per_step  # raises
-    except ValueError as error:
-        reason = str(error.errors()[0]["msg"]) if isinstance(error, ValidationError) else str(error)
-        raise ValueError(f"{place}.homologous.{reason.removeprefix('Value error, ')}") from error
+    except GateauError as error:
+        raise error.reworded(f"{place}.homologous.{error}") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise GateauError(code_of(first), f"{place}.homologous.{first['msg'].removeprefix('Value error, ')}") from error
 
 
 def _stage(model: ModelConfig) -> PreExperienceOptions:

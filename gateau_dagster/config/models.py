@@ -8,6 +8,7 @@ from gateau_dagster.config.addresses import InputAddresses, ModelAddress
 from gateau_dagster.config.base import Section, Verify
 from gateau_dagster.config.training_sections import PositionExtension
 from gateau_dagster.config.values import LONGEST, MOST_EPOCHS, MOST_SEEDS, MOST_TOKENS, AdamBetas
+from gateau_dagster.errors import GateauError
 
 PRE_EXPERIENCED = "pre_experienced:"
 """The beginning of a model's path that names another model, from which the pipeline makes this one."""
@@ -235,9 +236,13 @@ class ScoringConfig(Section):
     @model_validator(mode="after")
     def _one_way_to_spread(self) -> "ScoringConfig":
         if self.device_map is not None and self.device != "auto":
-            raise ValueError(f"device_map: auto takes all GPUs, but device is {self.device}: leave one of them out")
+            raise GateauError(
+                "scoring.device_map",
+                f"device_map: auto takes all GPUs, but device is {self.device}: leave one of them out",
+            )
         if self.device_map is not None and self.workers not in {1, "auto"}:
-            raise ValueError(
-                f"device_map: auto gives all GPUs to one model, but workers is {self.workers}: leave one of them out"
+            raise GateauError(
+                "scoring.device_map",
+                f"device_map: auto gives all GPUs to one model, but workers is {self.workers}: leave one of them out",
             )
         return self

@@ -7,13 +7,14 @@ from pydantic import AfterValidator, Field, model_validator
 
 from gateau_dagster.config.base import Section
 from gateau_dagster.config.values import HookVariable, PasswordVariable
+from gateau_dagster.errors import GateauError
 
 _ADDRESS = re.compile(r"[^@\s<>,]+@[^@\s<>,]+")
 
 
 def _address(text: str) -> str:
     if not _ADDRESS.fullmatch(text):
-        raise ValueError("is no e-mail address")
+        raise GateauError("execution.notify", "is no e-mail address")
     return text
 
 
@@ -34,9 +35,11 @@ class MailConfig(Section):
     @model_validator(mode="after")
     def _both(self) -> "MailConfig":
         if (self.user is None) != (self.key is None):
-            raise ValueError("user and key go together")
+            raise GateauError("execution.notify", "user and key go together")
         if self.key is not None and self.security == "none":
-            raise ValueError("security: none would send the password in the clear: use starttls or tls")
+            raise GateauError(
+                "execution.notify", "security: none would send the password in the clear: use starttls or tls"
+            )
         return self
 
 
@@ -55,5 +58,5 @@ class NotifyConfig(Section):
     @model_validator(mode="after")
     def _somebody(self) -> "NotifyConfig":
         if self.webhook is None and self.mail is None:
-            raise ValueError("names nobody: give webhook or mail")
+            raise GateauError("execution.notify", "names nobody: give webhook or mail")
         return self

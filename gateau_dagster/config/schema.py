@@ -23,6 +23,7 @@ from gateau_dagster.config.models import ModelConfig, ScoringConfig
 from gateau_dagster.config.selection import SelectionConfig
 from gateau_dagster.config.training import TrainingConfig
 from gateau_dagster.config.variants import Variant, VariantsConfig, variants_of
+from gateau_dagster.errors import GateauError
 
 _MODEL_NAME = re.compile(r"^[A-Za-z0-9_]{1,100}\Z")
 
@@ -100,39 +101,47 @@ class Config(Section):
     def _consistent(self) -> "Config":
         for name in self.models:
             if not _MODEL_NAME.match(name):
-                raise ValueError(
-                    f"models.{name}: a model's name becomes an asset key: letters, digits and _, 100 at most"
+                raise GateauError(
+                    "models.name",
+                    f"models.{name}: a model's name becomes an asset key: letters, digits and _, 100 at most",
                 )
         if self.training.mix.without_long and self.short_chat is None:
-            raise ValueError(
-                "training.mix.without_long: needs short_chat: without long samples only conversations are trained on"
+            raise GateauError(
+                "training.no_conversations",
+                "training.mix.without_long: needs short_chat: without long samples only conversations are trained on",
             )
         if self.training.enabled and self.training.loss == "longce" and not self.has_pair:
-            raise ValueError(
+            raise GateauError(
+                "training.longce",
                 "training.loss: longce weighs tokens by what models.short and models.long make of them: name both, or "
-                "take loss: token"
+                "take loss: token",
             )
         self._check_tasks()
         check_devices(self.execution, self.scoring)
         check_made_models(self.models, self.training, segment_length=self.scoring.segment_length)
         for name, path in self.addresses():
             if self.demo is None and path.startswith(DEMO_SCHEME):
-                raise ValueError(f"{name}: {path} needs a demo section, which says what the demo builds")
+                raise GateauError(
+                    "demo.no_section", f"{name}: {path} needs a demo section, which says what the demo builds"
+                )
             try:
                 self.located(path)
-            except ValueError as error:
-                raise ValueError(f"{name}: {error}") from error
+            except GateauError as error:
+                raise error.reworded(f"{name}: {error}") from error
         return self
 
     def _check_tasks(self) -> None:
         """Check that the models that GATEAU compares, and the one that is trained, generate text."""
         for name in dict.fromkeys(["short", "long", self.training.model]):
             if name in self.models and self.models[name].task != "causal":
-                raise ValueError(f"models.{name}.task: {self.models[name].task}, but this model has to be causal")
+                raise GateauError(
+                    "models.task", f"models.{name}.task: {self.models[name].task}, but this model has to be causal"
+                )
         for name, model in self.models.items():
             if model.opening and self.scoring.template == "chat":
-                raise ValueError(
-                    f"models.{name}.demonstrations: they are for base models, but scoring.template is chat: use gateau"
+                raise GateauError(
+                    "models.demonstrations",
+                    f"models.{name}.demonstrations: they are for base models, but scoring.template is chat: use gateau",
                 )
 
     @property

@@ -6,6 +6,7 @@ from pydantic import Field, field_validator, model_validator
 
 from gateau_dagster.config.base import Section
 from gateau_dagster.config.values import LONGEST, MOST_SEEDS, part_of
+from gateau_dagster.errors import GateauError
 
 Rule = Literal["top", "token_budget", "per_source", "per_source_tokens", "diverse"]
 Share = Annotated[float, Field(gt=0)]
@@ -86,17 +87,21 @@ class RuleConfig(Section):
     @model_validator(mode="after")
     def _consistent(self) -> "RuleConfig":
         if self.fraction is not None and self.count is not None:
-            raise ValueError("give fraction or count, not both")
+            raise GateauError("selection.amount", "give fraction or count, not both")
         needed = {"token_budget": "budget", "per_source_tokens": "budget", "diverse": "encoder"}.get(self.rule)
         if needed is not None and getattr(self, needed) is None:
             what = "a number of tokens" if needed == "budget" else "a model whose task is embedding"
-            raise ValueError(f"rule {self.rule} needs {needed}: {what}")
+            raise GateauError("selection.rule_settings", f"rule {self.rule} needs {needed}: {what}")
         if self.shares is not None and not self.shares:
-            raise ValueError("shares: names no source: leave it out for shares as in the data")
+            raise GateauError(
+                "selection.rule_settings", "shares: names no source: leave it out for shares as in the data"
+            )
         unread = [name for name in self._changed() if name not in _READS[self.rule]]
         if unread:
             rules = [rule for rule, read in _READS.items() if unread[0] in read]
-            raise ValueError(f"{unread[0]} is not read by rule {self.rule}, but by {', '.join(rules)}")
+            raise GateauError(
+                "selection.rule_settings", f"{unread[0]} is not read by rule {self.rule}, but by {', '.join(rules)}"
+            )
         return self
 
     @property
@@ -174,7 +179,10 @@ class SelectionConfig(RuleConfig):
     def _each_once(cls, lengths: list[int]) -> list[int]:
         repeated = sorted({length for length in lengths if lengths.count(length) > 1})
         if repeated:
-            raise ValueError(f"{', '.join(map(str, repeated))} stands there more than once: name each length once")
+            raise GateauError(
+                "config.listed_twice",
+                f"{', '.join(map(str, repeated))} stands there more than once: name each length once",
+            )
         return lengths
 
     @property

@@ -21,8 +21,9 @@ def check_store_apart(config: Config) -> None:
     for name, path in _addresses(config):
         if _takes_in(path, config):
             raise GateauError(
+                "storage.root_in_input",
                 f"storage.root: {config.storage.root} lies in {path!r} ({name}), which takes all that is there, the "
-                "store's own files too: give one of them a folder of its own"
+                "store's own files too: give one of them a folder of its own",
             )
 
 

@@ -13,6 +13,7 @@ from gateau_dagster.config.base import Section
 from gateau_dagster.config.models import Dtype
 from gateau_dagster.config.training_sections import LoraConfig, MixConfig, PositionExtension, SkipConfig
 from gateau_dagster.config.values import LONGEST, MOST_EPOCHS, MOST_ROWS, MOST_SEEDS, MOST_TOKENS, AdamBetas, AnyPath
+from gateau_dagster.errors import GateauError
 
 Recipe = Literal["gateau-7b", "gateau-7b-scripts", "skipalign", "prolong-sft"]
 
@@ -228,34 +229,43 @@ class TrainingConfig(Section):
     @model_validator(mode="after")
     def _consistent(self) -> "TrainingConfig":
         if self.pack_length is not None and self.pack_length < self.max_length:
-            raise ValueError(
+            raise GateauError(
+                "training.pack_length",
                 f"pack_length: {self.pack_length} is below max_length ({self.max_length}): a sequence that long would "
-                "fit into no row. Raise pack_length or lower max_length"
+                "fit into no row. Raise pack_length or lower max_length",
             )
         if self.min_learning_rate_ratio > 0 and self.scheduler != "cosine":
-            raise ValueError(f"min_learning_rate_ratio: is for scheduler: cosine, not {self.scheduler}")
+            raise GateauError(
+                "training.conflict", f"min_learning_rate_ratio: is for scheduler: cosine, not {self.scheduler}"
+            )
         if self.loss != "token" and not self.chunked_loss:
-            raise ValueError(
-                f"chunked_loss: the model's own loss knows no weights: leave it true with loss: {self.loss}"
+            raise GateauError(
+                "training.conflict",
+                f"chunked_loss: the model's own loss knows no weights: leave it true with loss: {self.loss}",
             )
         if self.batching == "concatenated" and self.skip is not None:
-            raise ValueError(
+            raise GateauError(
+                "training.conflict",
                 "skip: spreads one conversation over more positions, and with batching: concatenated the positions of "
-                "a row run on over all of them: set another batching, or skip: null"
+                "a row run on over all of them: set another batching, or skip: null",
             )
         if self.launcher is not None and self.hostfile is not None:
-            raise ValueError("launcher: a command of one's own and a hostfile exclude each other: remove one")
+            raise GateauError(
+                "training.conflict", "launcher: a command of one's own and a hostfile exclude each other: remove one"
+            )
         if self.processes % self.sequence_parallel:
-            raise ValueError(
-                f"sequence_parallel: {self.sequence_parallel} does not divide processes ({self.processes})"
+            raise GateauError(
+                "training.sequence_parallel",
+                f"sequence_parallel: {self.sequence_parallel} does not divide processes ({self.processes})",
             )
         check_sequence_parallel(self)
         rows = (self.max_steps or 1) * self.passes_per_step * self.batch_size * self.data_processes
         if rows > MOST_ROWS:
-            raise ValueError(
+            raise GateauError(
+                "training.too_many_rows",
                 f"{'batch_size' if self.max_steps is None else 'max_steps'}: {self.max_steps or 1:,} x "
                 f"{self.passes_per_step:,} x {self.batch_size:,} x {self.data_processes:,} rows (steps, passes of a "
-                f"step, batch_size, processes) are more than the {MOST_ROWS:,} that can be planned: lower one of them"
+                f"step, batch_size, processes) are more than the {MOST_ROWS:,} that can be planned: lower one of them",
             )
         return self
 
@@ -289,20 +299,24 @@ class TrainingConfig(Section):
         """
         packed = self.packs
         if packed and self.sequences_per_step is not None:
-            raise ValueError("sequences_per_step: rows are packed to a length: give tokens_per_step instead")
+            raise GateauError(
+                "training.step_size", "sequences_per_step: rows are packed to a length: give tokens_per_step instead"
+            )
         if not packed and self.tokens_per_step is not None:
-            raise ValueError(
+            raise GateauError(
+                "training.step_size",
                 "tokens_per_step: is for batching: packed or concatenated; "
-                f"with {self.batching} give sequences_per_step"
+                f"with {self.batching} give sequences_per_step",
             )
         wanted = self.tokens_per_step if packed else self.sequences_per_step
         if wanted is None:
             return self.gradient_accumulation
         unit = self.batch_size * self.data_processes * (self.row_tokens if packed else 1)
         if wanted % unit:
-            raise ValueError(
+            raise GateauError(
+                "training.indivisible",
                 f"{'tokens' if packed else 'sequences'}_per_step: {wanted} is no multiple of the {unit} that one pass "
-                f"of all processes takes (batch_size x processes{' x pack_length' if packed else ''})"
+                f"of all processes takes (batch_size x processes{' x pack_length' if packed else ''})",
             )
         return wanted // unit
 
@@ -316,21 +330,29 @@ def check_sequence_parallel(training: TrainingConfig) -> None:
     if training.sequence_parallel == 1:
         return
     if training.deepspeed is None:
-        raise ValueError("sequence_parallel: DeepSpeed exchanges the parts of a sequence: set deepspeed, to zero3 say")
+        raise GateauError(
+            "training.sequence_parallel",
+            "sequence_parallel: DeepSpeed exchanges the parts of a sequence: set deepspeed, to zero3 say",
+        )
     if training.batching == "packed":
-        raise ValueError(
+        raise GateauError(
+            "training.sequence_parallel",
             "sequence_parallel: every process sees a part of the heads and no mask, so documents packed into one row "
-            "would see one another: set batching to padded or sorted"
+            "would see one another: set batching to padded or sorted",
         )
     if training.skip is not None:
-        raise ValueError(
+        raise GateauError(
+            "training.sequence_parallel",
             "sequence_parallel: transformers' attention, which it uses, takes a skipped position for the border of a "
-            "document: remove skip"
+            "document: remove skip",
         )
     if not training.chunked_loss:
-        raise ValueError(
+        raise GateauError(
+            "training.sequence_parallel",
             "sequence_parallel: the model's own loss shifts the labels within each process's part of the sequence: "
-            "leave chunked_loss true"
+            "leave chunked_loss true",
         )
     if training.lora is not None or training.liger:
-        raise ValueError("sequence_parallel: is not known to be exact with lora or liger: remove these")
+        raise GateauError(
+            "training.sequence_parallel", "sequence_parallel: is not known to be exact with lora or liger: remove these"
+        )

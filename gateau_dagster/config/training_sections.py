@@ -6,6 +6,7 @@ from pydantic import Field, model_validator
 
 from gateau_dagster.config.base import Section
 from gateau_dagster.config.values import LONGEST
+from gateau_dagster.errors import GateauError
 
 Weight = Annotated[float, Field(ge=0, le=1000)]
 
@@ -81,9 +82,17 @@ class PositionExtension(Section):
     @model_validator(mode="after")
     def _complete(self) -> "PositionExtension":
         if self.method == "theta" and self.theta is None:
-            raise ValueError("method: theta needs the key theta, the base of the rotary embedding, such as 8000000")
+            raise GateauError(
+                "training.positions",
+                "method: theta needs the key theta, the base of the rotary embedding, such as 8000000",
+            )
         if self.method != "theta" and self.theta is not None:
-            raise ValueError(f"theta: method {self.method} finds the base itself: remove theta, or take method: theta")
+            raise GateauError(
+                "training.positions",
+                f"theta: method {self.method} finds the base itself: remove theta, or take method: theta",
+            )
         if self.method != "theta" and self.target_length is None:
-            raise ValueError(f"method: {self.method} needs the key target_length, in tokens, such as 65536")
+            raise GateauError(
+                "training.positions", f"method: {self.method} needs the key target_length, in tokens, such as 65536"
+            )
         return self

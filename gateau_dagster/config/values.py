@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import AfterValidator, Field
 
-from gateau_dagster.errors import secret_found, secret_variable_named
+from gateau_dagster.errors import GateauError, secret_found, secret_variable_named
 
 # Generous but finite limits: larger values would show only as an endless run, or as a full memory.
 LONGEST = 100_000_000
@@ -47,42 +47,49 @@ def possible_path(path: str) -> str:
         ValueError: it is blank, or no path can have this name; the message says why.
     """
     if not path.strip():
-        raise ValueError("is empty: give a path, . for the folder of this file")
+        raise GateauError("config.path", "is empty: give a path, . for the folder of this file")
     if "\0" in path:
-        raise ValueError("holds a null character, which no path can: remove it")
+        raise GateauError("config.path", "holds a null character, which no path can: remove it")
     try:
         encoded = os.fsencode(path)
     except UnicodeEncodeError as error:
-        raise ValueError("holds half of a character, which no path can: correct it") from error
+        raise GateauError("config.path", "holds half of a character, which no path can: correct it") from error
     if unfilled := _UNFILLED.search(path):
-        raise ValueError(f"holds {unfilled.group()}, and variables are not filled in here: write the path out")
+        raise GateauError(
+            "config.path", f"holds {unfilled.group()}, and variables are not filled in here: write the path out"
+        )
     scheme, found, address = path.partition("://")
     if found and not (scheme and address.strip("/ ")):
-        raise ValueError(f"is {path!r}, which names nothing: give an address such as s3://bucket/folder")
+        raise GateauError(
+            "config.path", f"is {path!r}, which names nothing: give an address such as s3://bucket/folder"
+        )
     names = [] if found else encoded.split(b"/")
     if len(encoded) > _LONGEST_PATH or any(len(name) > _LONGEST_NAME for name in names):
-        raise ValueError(
+        raise GateauError(
+            "config.path",
             f"begins with {path[:40]!r} and is {len(encoded):,} bytes long: a path has at most {_LONGEST_PATH:,}, and "
-            f"each name in it {_LONGEST_NAME}. Correct it"
+            f"each name in it {_LONGEST_NAME}. Correct it",
         )
     if path.startswith("~"):
         try:
             Path(path).expanduser()
         except RuntimeError as error:
-            raise ValueError(f"begins with {path.partition('/')[0]}, the home of nobody here: name a folder") from error
+            raise GateauError(
+                "config.path", f"begins with {path.partition('/')[0]}, the home of nobody here: name a folder"
+            ) from error
     return path
 
 
 def possible_paths(paths: str | list[str]) -> str | list[str]:
-    """Return one or several paths unchanged. Raise ValueError as `possible_path` does, and for an empty list."""
+    """Return one or several paths unchanged. Raise GateauError as `possible_path` does, and for an empty list."""
     if isinstance(paths, list):
         if not paths:
-            raise ValueError("is an empty list: name at least one path")
+            raise GateauError("config.path", "is an empty list: name at least one path")
         for number, path in enumerate(paths, start=1):
             try:
                 possible_path(path)
-            except ValueError as error:
-                raise ValueError(f"path {number} of the list {error}") from error
+            except GateauError as error:
+                raise error.reworded(f"path {number} of the list {error}") from error
         return paths
     return possible_path(paths)
 
@@ -105,9 +112,10 @@ def secret_variable(text: str, *, what: str, example: str) -> str:
     """
     if not is_variable_name(text):
         secret_found(text)
-        raise ValueError(
+        raise GateauError(
+            "config.secret_in_file",
             f"names the environment variable that holds {what}, such as {example}; {what} itself is not for files. "
-            f"Set such a variable, and give its name"
+            f"Set such a variable, and give its name",
         )
     secret_variable_named(text)
     return text
@@ -126,7 +134,9 @@ def known_time_zone(name: str) -> str:
     try:
         ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
-        raise ValueError(f"is {name!r}, which is no time zone: give a name such as UTC or Europe/Berlin") from error
+        raise GateauError(
+            "config.time_zone", f"is {name!r}, which is no time zone: give a name such as UTC or Europe/Berlin"
+        ) from error
     return name
 
 

@@ -13,6 +13,7 @@ from gateau_dagster.config.base import Section, Verify
 from gateau_dagster.config.models import HOMOLOGOUS, PRE_EXPERIENCED, ModelConfig
 from gateau_dagster.config.selection import Preset
 from gateau_dagster.config.values import MOST_SEEDS, MOST_TOKENS
+from gateau_dagster.errors import GateauError
 
 BASE, CHECKPOINT = "base", "checkpoint"
 """Variants that always exist: the model before any training, and that of the single run, `checkpoint`."""
@@ -42,14 +43,18 @@ class OtherModel(Section):
     @classmethod
     def _possible(cls, name: str) -> str:
         if not _NAME.fullmatch(name):
-            raise ValueError("becomes a file's name: a letter, then letters, digits, _, . and -, 100 at most")
+            raise GateauError(
+                "variants.name", "becomes a file's name: a letter, then letters, digits, _, . and -, 100 at most"
+            )
         return name
 
     @field_validator("path")
     @classmethod
     def _is_there(cls, path: str) -> str:
         if path.startswith((PRE_EXPERIENCED, HOMOLOGOUS)):
-            raise ValueError(f"{path} is a model that the pipeline makes: give a folder or a hub name")
+            raise GateauError(
+                "models.made_role", f"{path} is a model that the pipeline makes: give a folder or a hub name"
+            )
         return path
 
     @property
@@ -102,15 +107,17 @@ class VariantsConfig(Section):
     def _each_once(cls, given: list[Any] | None) -> list[Any] | None:
         repeated = [value for place, value in enumerate(given or []) if value in (given or [])[:place]]
         if repeated:
-            raise ValueError(f"{repeated[0]} stands there more than once: name each once")
+            raise GateauError("config.listed_twice", f"{repeated[0]} stands there more than once: name each once")
         return given
 
     @model_validator(mode="after")
     def _consistent(self) -> "VariantsConfig":
         if self.fractions is not None and self.budgets is not None:
-            raise ValueError("give fractions or budgets, not both")
+            raise GateauError("selection.amount", "give fractions or budgets, not both")
         if self.budgets is not None and self.equal == "samples":
-            raise ValueError("budgets count tokens: with equal: samples give fractions, or set equal: tokens")
+            raise GateauError(
+                "variants.budgets", "budgets count tokens: with equal: samples give fractions, or set equal: tokens"
+            )
         return self
 
 

@@ -179,7 +179,7 @@ def cached_index(config: LongSftConfig, folder: Path, cache_dir: Path, progress:
 def _build(config: LongSftConfig, files: list[SourceFile], signature: str, progress: Progress) -> InputIndex:
     found = scan(files, partial(to_sample, ignore=config.ignore), progress)
     if found.accepted.is_empty():
-        raise GateauError(no_usable_sample("long_sft.path", config.path, found.rejected))
+        raise GateauError("data.no_usable_record", no_usable_sample("long_sft.path", config.path, found.rejected))
     return InputIndex(
         signature=signature,
         shards=config.shards,

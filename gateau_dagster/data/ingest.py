@@ -93,6 +93,7 @@ def read_wanted(files: Sequence[SourceFile], wanted: pl.DataFrame, convert: Conv
 def _changed(file: SourceFile, number: int) -> GateauError:
     place = location(file, number)
     return GateauError(
+        "data.changed",
         f"{place} changed while the input was being read: run again when {file.address} is at rest. If it is, it was "
-        "written before with its size and time kept: set verify: content beside its path"
+        "written before with its size and time kept: set verify: content beside its path",
     )

@@ -116,7 +116,7 @@ def check_rejected(rejects: Rejects, config: LongSftConfig) -> None:
         return
     what = f"long_sft.max_rejected: {rejects.amount('record')}, more than {config.max_rejected:g} of them. Mostly:"
     cure = f"Correct the data (`{gateau_command('validate')}` shows more of them), or raise long_sft.max_rejected."
-    raise GateauError("\n".join([what, *rejects.lines(), cure]))
+    raise GateauError("long_sft.max_rejected", "\n".join([what, *rejects.lines(), cure]))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,6 +184,7 @@ def check_contexts(contexts: Contexts, config: LongSftConfig) -> None:
     """Raise GateauError if most samples have no context and the configuration does not allow that."""
     if contexts.share > MOST_EMPTY_CONTEXTS and not config.allow_empty_context:
         raise GateauError(
+            "long_sft.no_context",
             f"long_sft.path: {contexts.amount}, so that nothing tells whether they need it. {_context_cure()}. If they "
-            "are to have none, set long_sft.allow_empty_context: true"
+            "are to have none, set long_sft.allow_empty_context: true",
         )

@@ -114,7 +114,7 @@ def short_chat_mix(
     if counts is not None:
         counts.update(found.fields)
     if found.accepted.is_empty():
-        raise GateauError(no_usable_sample("short_chat.path", config.path, found.rejected))
+        raise GateauError("data.no_usable_record", no_usable_sample("short_chat.path", config.path, found.rejected))
     wanted = found.accepted.head(part_of(len(found.accepted), config.fraction))
     frames: list[pl.DataFrame] = [_MIX.to_frame()]
     rows = []

@@ -92,7 +92,10 @@ def _shown(folder: Path) -> list[Path]:
     if not os.access(folder, os.R_OK | os.X_OK):
         if folder.name == _OF_THE_DISK:
             return []
-        raise GateauError(f"Cannot read the folder {folder}: permission denied. Check its rights, or name the others.")
+        raise GateauError(
+            "storage.permission",
+            f"Cannot read the folder {folder}: permission denied. Check its rights, or name the others.",
+        )
     return [child for child in sorted(folder.iterdir()) if not child.name.startswith(".")]
 
 
@@ -118,8 +121,9 @@ def _is_folder(path: Path) -> bool:
 
 def _leads_nowhere(path: Path) -> GateauError:
     return GateauError(
+        "data.broken_link",
         f"Cannot read {path}: it is a link to {path.readlink()}, which is not there. Bring that back (mount its disk, "
-        "fetch its content), or remove the link."
+        "fetch its content), or remove the link.",
     )
 
 
@@ -147,7 +151,8 @@ def train_files(fs: Any, root: str, readable: Callable[[str], bool]) -> list[dic
         wanted = [re.compile(glob_translate(normpath(pattern))) for pattern in patterns]
     except _NOT_YAML as error:
         raise GateauError(
-            f"the card {HUB}{name} cannot be read, which says what is the train split: name files as {HUB}{root}/..."
+            "data.hub_split",
+            f"the card {HUB}{name} cannot be read, which says what is the train split: name files as {HUB}{root}/...",
         ) from error
     base = f"{normpath(f'{root}/{folder}')}/"
     infos = {name.removeprefix(base): info for name, info in found.items() if name.startswith(base) and readable(name)}
@@ -271,8 +276,8 @@ def resolve_files(path: str | Sequence[str], folder: Path, *, plain_texts: bool 
     for pattern in [path] if isinstance(path, str) else path:
         try:
             possible_path(pattern)
-        except ValueError as error:
-            raise GateauError(f"a path {error}") from error
+        except GateauError as error:
+            raise error.reworded(f"a path {error}") from error
         files = sorted(_resolve(pattern, folder, _wanted(plain_texts)), key=lambda file: file.address)
         if not files:
             where = "" if is_remote(pattern) or Path(pattern).is_absolute() else f" under {folder.resolve()}"
@@ -281,7 +286,8 @@ def resolve_files(path: str | Sequence[str], folder: Path, *, plain_texts: bool 
             foreign = passed_over(pattern, pattern, folder, plain_texts=plain_texts)
             hint = f" ({foreign[0].rstrip('.')})" if foreign else ""
             raise GateauError(
-                f"{pattern!r} matches no {kind}{where}: check the path in the configuration{bucket}{hint}"
+                "data.missing",
+                f"{pattern!r} matches no {kind}{where}: check the path in the configuration{bucket}{hint}",
             )
         for file in files:
             found.setdefault(file.address, file)
@@ -345,9 +351,10 @@ def _check_not_saved(names: Collection[str], pattern: str) -> None:
     ]
     rest = f" Or name the other files alone, {_listed(sorted(others))}." if others else ""
     raise GateauError(
+        "data.saved_to_disk",
         f"{pattern}: {_shortest(saved)} was written by datasets' save_to_disk, and its Arrow files are not read: load "
         "it with datasets.load_from_disk, export each split with to_parquet or to_json, and give the exported file as "
-        f"the path.{rest}"
+        f"the path.{rest}",
     )
 
 
@@ -485,13 +492,15 @@ def _hub_dataset(name: str, folder: Path, wanted: Wanted) -> list[SourceFile]:
             if is_gated(error):
                 raise
             raise GateauError(
+                "data.missing",
                 f"{name!r} is neither a file under {folder.resolve()} nor a data set that the Hugging Face hub shows:"
-                " check the path, or the name and HF_TOKEN"
+                " check the path, or the name and HF_TOKEN",
             ) from error
     if not infos:
         raise GateauError(
+            "data.hub_split",
             f"the data set {name!r} has no jsonl, json or parquet file in its train split:"
-            f" name its files as hf://datasets/{name}/..."
+            f" name its files as hf://datasets/{name}/...",
         )
     return [_remote_file(HUB, info) for info in infos]
 

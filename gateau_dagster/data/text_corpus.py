@@ -128,7 +128,8 @@ def records_of(
 
 def _changed(file: SourceFile, record: int) -> GateauError:
     return GateauError(
-        f"{location(file, record)} is not what was scored: {file.address} changed meanwhile. Score it again at rest"
+        "data.changed",
+        f"{location(file, record)} is not what was scored: {file.address} changed meanwhile. Score it again at rest",
     )
 
 

@@ -71,19 +71,21 @@ def find_sample(state: State, name: str) -> Sample:
             return Sample(**found.select(_TEXTS).row(0, named=True))
         rejected = dict(state.store.read_rejected(RAW, [shard]).iter_rows())
         if name in rejected:
-            raise GateauError(f"sample {name} is not in the data: {rejected[name]}")
+            raise GateauError("show.sample", f"sample {name} is not in the data: {rejected[name]}")
     ids = [state.store.read(RAW, each, ["sample_id"])["sample_id"] for each in state.shards]
     if any(shard_of(each, shards) != place for place, here in enumerate(ids) for each in here):
         raise GateauError(
+            "storage.out_of_date",
             f"The tables were made with another long_sft.shards than {shards}: set it back, or run "
-            f"`{gateau_command('run')}` to bring them up to date."
+            f"`{gateau_command('run')}` to bring them up to date.",
         )
     alike = sorted(each for here in ids for each in here if name and each.startswith(name))
     if len(alike) != 1:
         others = f": {', '.join(alike[:_NAMED])}{' …' if len(alike) > _NAMED else ''}" if alike else ""
         raise GateauError(
+            "show.sample",
             f"{len(alike) or 'no'} samples have an id that begins with {name!r}{others}. All are listed in "
-            f"explore.html, beside the report.{_other_shards(state)}"
+            f"explore.html, beside the report.{_other_shards(state)}",
         )
     return find_sample(state, alike[0])
 

@@ -112,17 +112,22 @@ def try_chat_template(
         given = json.dumps([[dict(message) for message in each] for each in records])
         done = subprocess.run(command, input=given, capture_output=True, text=True, timeout=_PATIENCE, check=False)
     except subprocess.TimeoutExpired as error:
-        raise GateauError(f"{place}: the chat template of {folder} could not be tried. {_CURE}") from error
+        raise GateauError(
+            "models.chat_template", f"{place}: the chat template of {folder} could not be tried. {_CURE}"
+        ) from error
     if done.returncode == -signal.SIGVTALRM:
         raise GateauError(
-            f"{place}: the chat template of {folder} comes to no end: it was stopped after {_SECONDS:g} s. {_CURE}"
+            "models.chat_template",
+            f"{place}: the chat template of {folder} comes to no end: it was stopped after {_SECONDS:g} s. {_CURE}",
         )
     if done.returncode != 0 or not done.stdout:
         last = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]
-        raise GateauError(f"{place}: the chat template of {folder} cannot be tried: {last}. {_CURE}")
+        raise GateauError(
+            "models.chat_template", f"{place}: the chat template of {folder} cannot be tried: {last}. {_CURE}"
+        )
     trial = Trial.from_json(json.loads(done.stdout))
     if trial.reason:
-        raise GateauError(f"{place}: {trial.reason}")
+        raise GateauError("models.chat_template", f"{place}: {trial.reason}")
     return trial
 
 

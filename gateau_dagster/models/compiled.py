@@ -40,6 +40,7 @@ class _Compiled:
         except TorchDynamoException as error:
             lines = " ".join(line.strip() for line in str(error).splitlines()[:3])
             raise GateauError(
+                "scoring.compile",
                 f"scoring.compile: torch cannot compile this model here ({type(error).__name__}: {lines}). "
-                "Remove scoring.compile: scores are the same without it."
+                "Remove scoring.compile: scores are the same without it.",
             ) from error

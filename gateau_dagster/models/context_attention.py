@@ -154,9 +154,10 @@ def _tried(loaded: LoadedModel) -> str | None:
 
 def _unsupported(loaded: LoadedModel, detail: str, what: str = _WHAT) -> _UnseenError:
     found = _UnseenError(
+        "models.no_attention",
         f"{what} needs a decoder that runs its attention through transformers' attention "
         f"interface, and {loaded.name} ({type(loaded.model).__name__}, model type {loaded.model.config.model_type}) "
-        f"does not: {detail}. {ATTENTION_CURE}"
+        f"does not: {detail}. {ATTENTION_CURE}",
     )
     found.reason = detail
     return found

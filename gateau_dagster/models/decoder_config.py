@@ -21,8 +21,9 @@ def check_decoder(model_config: PreTrainedConfig, config: ModelConfig, source: s
     generative = not architectures or any(word in name for name in architectures for word in _GENERATIVE)
     if model_config.is_encoder_decoder or not (generative or config.trust_remote_code):
         raise GateauError(
+            "models.not_causal",
             f"{source} is a {', '.join(architectures) or model_config.model_type}, not a causal language model: "
-            "a response can only be scored by a decoder such as Llama, Qwen or Mistral"
+            "a response can only be scored by a decoder such as Llama, Qwen or Mistral",
         )
 
 
@@ -35,7 +36,10 @@ def override_rope_theta(config: PreTrainedConfig, theta: float, *, name: str) ->
     text_config = config.get_text_config(decoder=True)
     parameters = getattr(text_config, "rope_parameters", None)
     if not parameters:
-        raise GateauError(f"{name}: rope_theta is set, but {config.model_type} has no rotary embedding: remove the key")
+        raise GateauError(
+            "models.no_rotary",
+            f"{name}: rope_theta is set, but {config.model_type} has no rotary embedding: remove the key",
+        )
     nested = {key: value for key, value in parameters.items() if isinstance(value, dict)}
     chosen = [nested["full_attention"]] if "full_attention" in nested else list(nested.values()) or [parameters]
     for entry in chosen:
@@ -64,13 +68,14 @@ def prompt_tokens(
     length, what = scoring.max_length, f"scoring.max_length = {scoring.max_length}"
     if config.context == "window":
         if window is None:
-            raise GateauError(no_window(config))
+            raise GateauError("models.window", no_window(config))
         length, what = min(length, window), f"a window of {min(length, window)}"
     positions = learned_positions(model_config)
     if positions is not None and positions < length:
         less = f"window: {positions}" if config.context == "window" else "`context: window`"
         raise GateauError(
+            "models.positions",
             f"{config.path} has {positions} learned positions and cannot read {what} tokens: give the model {less}, "
-            "or lower scoring.max_length"
+            "or lower scoring.max_length",
         )
     return length

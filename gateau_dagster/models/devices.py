@@ -23,11 +23,14 @@ def resolve_device(device: str) -> torch.device:
     try:
         target = torch.device(device)
     except RuntimeError as error:
-        raise GateauError(f"scoring.device: {device!r} is no device: use auto, cpu, cuda or cuda:1") from error
+        raise GateauError(
+            "scoring.device", f"scoring.device: {device!r} is no device: use auto, cpu, cuda or cuda:1"
+        ) from error
     if target.type == "cuda" and (target.index or 0) >= torch.cuda.device_count():
         raise GateauError(
+            "scoring.device",
             f"scoring.device: {device} was asked for, but torch {torch.__version__} sees {torch.cuda.device_count()} "
-            "CUDA devices: use cpu or auto, or install torch's CUDA build and check the driver"
+            "CUDA devices: use cpu or auto, or install torch's CUDA build and check the driver",
         )
     return target
 
@@ -40,7 +43,9 @@ def check_scoring_device(scoring: ScoringConfig) -> None:
     """
     place = resolve_device(scoring.device)
     if place.type == "cuda" and scoring.dtype == "bfloat16" and not torch.cuda.is_bf16_supported():
-        raise GateauError(f"scoring.dtype: {place} does not compute in bfloat16. Use float16 or float32.")
+        raise GateauError(
+            "scoring.dtype", f"scoring.dtype: {place} does not compute in bfloat16. Use float16 or float32."
+        )
 
 
 def worker_devices(scoring: ScoringConfig, device: str) -> list[str]:
@@ -72,7 +77,8 @@ def check_device_map(device: str) -> None:
     """Raise GateauError if scoring.device_map is combined with a device that the resource `models` names."""
     if device != AUTO:
         raise GateauError(
-            f"scoring.device_map: auto takes all GPUs, but the resource `models` names {device!r}: leave one out"
+            "scoring.device_map",
+            f"scoring.device_map: auto takes all GPUs, but the resource `models` names {device!r}: leave one out",
         )
 
 

@@ -61,7 +61,9 @@ def _positions(model: PreTrainedModel) -> int | None:
 def _encoder_config(config: ModelConfig, source: str, task: EncoderTask) -> PreTrainedConfig:
     found = read_config(config, source)
     if found.is_encoder_decoder:
-        raise GateauError(f"{source} is an encoder-decoder ({found.model_type}): task {task} reads a text in one pass")
+        raise GateauError(
+            "models.task", f"{source} is an encoder-decoder ({found.model_type}): task {task} reads a text in one pass"
+        )
     if task == "reward" and not config.trust_remote_code:
         check_architecture(found.architectures or [], name=source)
     return found

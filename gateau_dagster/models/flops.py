@@ -65,16 +65,20 @@ def built_layers(config: PreTrainedConfig, *, expert_share: float) -> BuiltLayer
 
     kind = class_of(config)
     if kind is None:
-        raise GateauError(f"the arithmetic of model type {config.model_type} is not known: transformers has no class")
+        raise GateauError(
+            "models.flops", f"the arithmetic of model type {config.model_type} is not known: transformers has no class"
+        )
     unknown = f"the arithmetic of {kind.__name__} is not known"
     try:
         with torch.device("meta"):
             model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
         layers = layers_of(model)
     except Exception as error:  # each architecture's code raises its own; none of them may end a run
-        raise GateauError(f"{unknown}: it cannot be built without weights: {type(error).__name__}: {error}") from error
+        raise GateauError(
+            "models.flops", f"{unknown}: it cannot be built without weights: {type(error).__name__}: {error}"
+        ) from error
     if not layers:
-        raise GateauError(f"{unknown}: its layers are not in one list")
+        raise GateauError("models.flops", f"{unknown}: its layers are not in one list")
     inside = {id(part) for layer in layers for part in layer.modules()}
     head: Any = model.get_output_embeddings()
     outside = [part for part in model.modules() if id(part) not in inside and part is not head]

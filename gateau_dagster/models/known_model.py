@@ -105,8 +105,9 @@ def parameter_count(config: Config, name: str) -> int | None:
                 total += sum(math.prod(weights.get_slice(name).get_shape()) for name in weights.keys())  # noqa: SIM118
         except (SafetensorError, OSError) as error:
             raise GateauError(
+                "models.file_damaged",
                 f"models.{name}.path: {file} is no safetensors file. Copy or download the model again (where git-lfs "
-                "keeps it: git lfs pull)."
+                "keeps it: git lfs pull).",
             ) from error
     return total or None
 
@@ -169,8 +170,9 @@ def visible_tokens(config: Config) -> int | None:
     window = short_window(config)
     if window is None:
         raise GateauError(
+            "models.window",
             f"models.short: context is 'window', but the window of {config.models['short'].path} is not known here: "
-            "give models.short.window in tokens"
+            "give models.short.window in tokens",
         )
     return min(config.scoring.max_length, window)
 

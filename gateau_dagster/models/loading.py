@@ -81,7 +81,7 @@ def load_model(
     check_decoder(model_config, config, source)
     window = window_of(model_config, config)
     if config.context == "window" and window is None:
-        raise GateauError(no_window(config))
+        raise GateauError("models.window", no_window(config))
     if config.rope_theta is not None:
         override_rope_theta(model_config, config.rope_theta, name=config.path)
     if adjust is not None:
@@ -92,9 +92,10 @@ def load_model(
     model.eval().requires_grad_(False)
     if sees_what_follows(model):
         raise GateauError(
+            "models.not_causal",
             f"{config.path} ({type(model).__name__}, model type {model.config.model_type}) lets a token see what "
             "follows it, so that a response's tokens would be scored knowing themselves: take a causal language model "
-            "such as Llama, Qwen or Mistral (of BERT and its like, one with is_decoder: true in its config.json)"
+            "such as Llama, Qwen or Mistral (of BERT and its like, one with is_decoder: true in its config.json)",
         )
     return LoadedModel(
         model=model, tokenizer=tokenizer, window=window, device=target, name=config.path, opening=config.opening
@@ -106,8 +107,9 @@ def _spread_over_gpus(config: ModelConfig, model: PreTrainedModel) -> torch.devi
     places = {str(place) for place in (getattr(model, "hf_device_map", None) or {}).values()}
     if torch.cuda.is_available() and places & {"cpu", "disk", "meta"}:
         raise GateauError(
+            "models.too_large",
             f"{config.path} does not fit into the memory of the {torch.cuda.device_count()} GPUs together: use "
-            "scoring.dtype bfloat16, or more or larger GPUs"
+            "scoring.dtype bfloat16, or more or larger GPUs",
         )
     weight = model.get_input_embeddings().weight
     assert isinstance(weight, torch.Tensor)

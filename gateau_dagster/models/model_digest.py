@@ -49,8 +49,9 @@ def address_digest(config: Config, model: ModelConfig, *, place: str) -> str:
         return f"folder:{folder_digest(folder, config.work_folder / 'cache' / 'model_digests.json', model.verify)}"
     if not _HUB_NAME.fullmatch(model.path):
         raise GateauError(
+            "models.no_folder",
             f"{place}.path: there is no folder {folder}. Give a folder with config.json and safetensors weights, "
-            "or a Hugging Face name such as meta-llama/Llama-2-7b-hf."
+            "or a Hugging Face name such as meta-llama/Llama-2-7b-hf.",
         )
     return f"hub:{model.path}:{_hub_commit(model.path, model.revision, place)}"
 
@@ -97,7 +98,7 @@ def _hub_commit(name: str, revision: str | None, place: str) -> str:
         commit = HfApi().model_info(name, revision=revision).sha
     except HFValidationError as error:
         raise GateauError(
-            f"{place}.path: {name} is neither a folder here nor a possible name on the hub ({error})."
+            "hub.not_found", f"{place}.path: {name} is neither a folder here nor a possible name on the hub ({error})."
         ) from error
     except (HTTPError, OSError) as error:
         refusal = hub_model_failure(error, place=place, name=name, revision=revision)
@@ -113,8 +114,9 @@ def _hub_commit(name: str, revision: str | None, place: str) -> str:
 def _unreachable(name: str, place: str, error: Exception) -> TransientError:
     offline = "HF_HUB_OFFLINE is set: unset it, " if "Offline" in type(error).__name__ else "Check the network, "
     return TransientError(
+        "hub.unavailable",
         f"{place}.path: there is no folder {name} here, and the Hugging Face hub cannot be reached ({error}). "
-        f"{offline}correct the path, or download the model first: hf download {name}"
+        f"{offline}correct the path, or download the model first: hf download {name}",
     )
 
 

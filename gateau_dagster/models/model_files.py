@@ -31,7 +31,7 @@ def check_model_files(folder: Path, place: str) -> None:
         GateauError: a file is missing, damaged or not a JSON object, or names impossible sizes.
     """
     if not (folder / "config.json").is_file():
-        raise GateauError(f"{place}: {folder} is not a model folder: it holds no config.json")
+        raise GateauError("models.incomplete", f"{place}: {folder} is not a model folder: it holds no config.json")
     found = {name: _read(folder / name, place) for name in _OBJECTS if (folder / name).exists()}
     config = found["config.json"]
     text = config.get("text_config")
@@ -52,16 +52,22 @@ def check_complete(folder: Path, place: str, *, remote_code: bool) -> None:
         GateauError: the weights or the tokenizer are missing, or one of the files that the weights are split into.
     """
     if not any((folder / name).is_file() for name in TOKENIZER_FILES):
-        raise GateauError(f"{place}: {folder} has no tokenizer: copy tokenizer.json and tokenizer_config.json into it")
+        raise GateauError(
+            "models.no_tokenizer",
+            f"{place}: {folder} has no tokenizer: copy tokenizer.json and tokenizer_config.json into it",
+        )
     if (folder / _INDEX).exists():
         _check_index(folder, place)
     elif not [*folder.glob("*.safetensors")]:
         if not [*folder.glob("*.bin")]:
-            raise GateauError(f"{place}: {folder} has no weights: copy the model's safetensors files into it")
+            raise GateauError(
+                "models.incomplete", f"{place}: {folder} has no weights: copy the model's safetensors files into it"
+            )
         if not remote_code:
             raise GateauError(
+                "models.pickled",
                 f"{place}: {folder} has .bin files only, and these may hold code: convert them to safetensors, or set "
-                "trust_remote_code"
+                "trust_remote_code",
             )
 
 
@@ -70,12 +76,15 @@ def _check_index(folder: Path, place: str) -> None:
     names = _read(folder / _INDEX, place).get("weight_map")
     files = {*names.values()} if isinstance(names, dict) else set()
     if not files or not all(isinstance(name, str) for name in files):
-        raise GateauError(f"{place}: {folder / _INDEX} names no files. Copy or download the model again.")
+        raise GateauError(
+            "models.incomplete", f"{place}: {folder / _INDEX} names no files. Copy or download the model again."
+        )
     missing = sorted(name for name in files if not (folder / name).is_file())
     if missing:
         raise GateauError(
+            "models.incomplete",
             f"{place}: {folder} lacks {len(missing)} of the {len(files)} files of its weights, such as {missing[0]}. "
-            "Copy or download the model again."
+            "Copy or download the model again.",
         )
 
 
@@ -83,15 +92,17 @@ def _read(file: Path, place: str) -> dict[str, Any]:
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
-        raise GateauError(f"{place}: {file} cannot be read: {error.strerror}") from error
+        raise GateauError("models.file_damaged", f"{place}: {file} cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
         raise GateauError(
+            "models.file_damaged",
             f"{place}: {file} is no JSON ({error}). Copy or download the model again (where git-lfs keeps it: git lfs "
-            "pull)."
+            "pull).",
         ) from error
     if not isinstance(content, dict):
         raise GateauError(
-            f"{place}: {file} holds a {type(content).__name__}, not an object. Copy or download the model again."
+            "models.file_damaged",
+            f"{place}: {file} holds a {type(content).__name__}, not an object. Copy or download the model again.",
         )
     return content
 
@@ -104,8 +115,9 @@ def _check_size(folder: Path, place: str, name: str, value: Any) -> None:
     whole = isinstance(value, int) and not isinstance(value, bool)
     if not whole or (name != _POSITIONS and not 1 <= value <= _MOST):
         raise GateauError(
+            "models.file_damaged",
             f"{place}: {folder / 'config.json'} says {name}: {str(value)[:60]!r}, which is no whole number from 1 to "
-            f"{_MOST:,}. Copy config.json again from where the weights are from."
+            f"{_MOST:,}. Copy config.json again from where the weights are from.",
         )
 
 
@@ -123,8 +135,9 @@ def check_layers(folder: Path, place: str, layers: Any) -> None:
     if layers > tensors:
         known = f"the weights hold {tensors} tensors" if files else "there are no safetensors weights beside it"
         raise GateauError(
+            "models.file_damaged",
             f"{place}: {folder / 'config.json'} says that there are {layers} layers, but {known}. Copy config.json "
-            "again from where the weights are from."
+            "again from where the weights are from.",
         )
 
 
@@ -134,6 +147,7 @@ def _tensors(file: Path, place: str) -> list[str]:
             return list(weights.keys())
     except (SafetensorError, OSError) as error:
         raise GateauError(
+            "models.file_damaged",
             f"{place}: {file} is no safetensors file. Copy or download the model again (where git-lfs keeps it: git "
-            "lfs pull)."
+            "lfs pull).",
         ) from error

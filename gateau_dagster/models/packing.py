@@ -226,8 +226,9 @@ def token_ids(loaded: LoadedModel, tokens: Sequence[int]) -> Tensor:
     largest, known = int(ids.max()), vocabulary(loaded)
     if largest >= known:
         raise GateauError(
+            "models.vocabulary",
             f"{loaded.name}: the tokenizer gave token {largest}, but the model knows {known}: tokenizer and "
-            "weights do not belong together"
+            "weights do not belong together",
         )
     return _moved(ids[None], loaded.device)
 

@@ -173,7 +173,10 @@ def chat_frame(tokenizer: PreTrainedTokenizerBase, instruction: str) -> tuple[st
         cure="Use template: gateau, or a model with a chat template.",
     )
     if text.count(_CONTEXT) != 1 or text.count(_INSTRUCTION) != 1 or text.index(_CONTEXT) > text.index(_INSTRUCTION):
-        raise GateauError("the tokenizer's chat template does not print the user's turn once: use template: gateau")
+        raise GateauError(
+            "models.chat_template",
+            "the tokenizer's chat template does not print the user's turn once: use template: gateau",
+        )
     before, rest = text.split(_CONTEXT)
     middle, end = rest.split(_INSTRUCTION)
     return before, middle + instruction + end
@@ -191,7 +194,7 @@ def by_chat_template(
     try:
         return answer_frame(tokenizer, conversation)[0]
     except Exception as error:  # it is a program that comes with the model, and may raise anything
-        raise GateauError(f"{fault}: {str(error) or type(error).__name__}. {cure}") from error
+        raise GateauError("models.chat_template", f"{fault}: {str(error) or type(error).__name__}. {cure}") from error
 
 
 def answer_ends(tokenizer: PreTrainedTokenizerBase, template: Template) -> tuple[int, ...]:

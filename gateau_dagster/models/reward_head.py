@@ -14,8 +14,9 @@ def check_architecture(architectures: Sequence[str], *, name: str) -> None:
     """Raise GateauError unless one of a model's `architectures` has a sequence classification head."""
     if not any(_HEAD in one for one in architectures):
         raise GateauError(
+            "models.reward",
             f"{name} is a {', '.join(architectures) or 'model of unknown architecture'}, which has no head that rates "
-            "a text: a model with task reward is saved as ...ForSequenceClassification, with one output"
+            "a text: a model with task reward is saved as ...ForSequenceClassification, with one output",
         )
 
 
@@ -31,10 +32,13 @@ def label_index(labels: Mapping[Any, str], label: Label | None, *, name: str) ->
         if len(by_index) == 1:
             return min(by_index)
         raise GateauError(
+            "models.reward",
             f"{name} has {len(by_index)} outputs, {named}, where a reward model has one: say which of them is the "
-            "quality with selection.options.car.label, or use a model with one output"
+            "quality with selection.options.car.label, or use a model with one output",
         )
     found = [index for index, text in by_index.items() if label in {index, text}]
     if len(found) != 1:
-        raise GateauError(f"{name} has no output {label!r} for selection.options.car.label; it has {named}")
+        raise GateauError(
+            "models.reward", f"{name} has no output {label!r} for selection.options.car.label; it has {named}"
+        )
     return found[0]

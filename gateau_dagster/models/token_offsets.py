@@ -22,8 +22,9 @@ def token_offsets(tokenizer: PreTrainedTokenizerBase, text: str) -> list[tuple[i
         return []
     if not tokenizer.is_fast:
         raise GateauError(
+            "models.no_offsets",
             f"{tokenizer.name_or_path}: this tokenizer ({type(tokenizer).__name__}) does not say where its tokens "
-            "stand in a text: a model with a tokenizer.json does"
+            "stand in a text: a model with a tokenizer.json does",
         )
     return ids_and_offsets(tokenizer, text)[1]
 

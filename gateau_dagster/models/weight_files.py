@@ -25,8 +25,9 @@ def check_weight_files(folder: Path, place: str) -> None:
         if found:
             name, kind = next(iter(found.items()))
             raise GateauError(
+                "models.quantized",
                 f"{place}: {file} holds {name} as {kind}, and {len(found)} weight(s) in all as whole numbers. Save the "
-                "model in bfloat16 or float32, or with the quantization_config that its config.json lacks."
+                "model in bfloat16 or float32, or with the quantization_config that its config.json lacks.",
             )
 
 
@@ -37,7 +38,8 @@ def _whole_numbers(file: Path, place: str) -> dict[str, str]:
             kinds = {name: str(weights.get_slice(name).get_dtype()) for name in weights.keys()}  # noqa: SIM118
     except (SafetensorError, OSError) as error:
         raise GateauError(
+            "models.file_damaged",
             f"{place}: {file} cannot be opened as safetensors ({error}). Copy or download the model again (where "
-            "git-lfs keeps it: git lfs pull)."
+            "git-lfs keeps it: git lfs pull).",
         ) from error
     return {name: kind for name, kind in kinds.items() if name.endswith(".weight") and kind.startswith(_WHOLE_NUMBERS)}

@@ -37,12 +37,12 @@ def resolve_source(path: str, folder: Path) -> str:
     local = folder / Path(path).expanduser()
     if local.is_dir():
         if not (local / "config.json").is_file():
-            raise GateauError(f"{local} is not a model folder: it holds no config.json")
+            raise GateauError("models.incomplete", f"{local} is not a model folder: it holds no config.json")
         return str(local)
     if local.exists():
-        raise GateauError(f"{local} is a file: a model is a folder with config.json, or a hub name")
+        raise GateauError("models.no_folder", f"{local} is a file: a model is a folder with config.json, or a hub name")
     if path.startswith((".", "/", "~")) or not _HUB_NAME.match(path):
-        raise GateauError(f"there is no model folder {local}: correct models.<name>.path")
+        raise GateauError("models.no_folder", f"there is no model folder {local}: correct models.<name>.path")
     return path
 
 
@@ -60,10 +60,13 @@ def read_config(config: ModelConfig, source: str) -> PreTrainedConfig:
             if refusal is not None:
                 raise refusal from error
             raise GateauError(
+                "hub.unavailable",
                 f"{source} is no folder here, and could not be read from the Hugging Face hub (revision "
-                f"{config.revision or 'main'}): {_first_line(error)} Check the name, the network and HF_TOKEN."
+                f"{config.revision or 'main'}): {_first_line(error)} Check the name, the network and HF_TOKEN.",
             ) from error
-        raise GateauError(f"{source}: config.json cannot be read: {_first_line(error)}") from error
+        raise GateauError(
+            "models.file_damaged", f"{source}: config.json cannot be read: {_first_line(error)}"
+        ) from error
     if Path(source).is_dir():
         layers = getattr(found.get_text_config(decoder=True), "num_hidden_layers", None)
         check_layers(Path(source), config.path, layers)
@@ -74,11 +77,15 @@ def read_tokenizer(config: ModelConfig, source: str) -> PreTrainedTokenizerBase:
     """Return the tokenizer; raise GateauError if there is none, or it is damaged."""
     folder = Path(source)
     if folder.is_dir() and not any((folder / name).is_file() for name in TOKENIZER_FILES):
-        raise GateauError(f"{source} has no tokenizer: copy tokenizer.json and tokenizer_config.json into it")
+        raise GateauError(
+            "models.no_tokenizer", f"{source} has no tokenizer: copy tokenizer.json and tokenizer_config.json into it"
+        )
     try:
         return load_tokenizer(source, **_origin(config))
     except Exception as error:  # as above; for a tokenizer.json that holds a list, it asks for the list's keys
-        raise GateauError(f"{source}: the tokenizer cannot be loaded: {_first_line(error)}") from error
+        raise GateauError(
+            "models.not_loadable", f"{source}: the tokenizer cannot be loaded: {_first_line(error)}"
+        ) from error
 
 
 def read_weights(
@@ -111,8 +118,9 @@ def read_weights(
     missing = sorted(key for key in info["missing_keys"] if not key.startswith(tuple(may_lack)))
     if missing:
         raise GateauError(
+            "models.incomplete",
             f"{config.path}: the weights lack {', '.join(missing[:3])} and would be random: the folder is incomplete, "
-            f"or was not saved as a {type(model).__name__}"
+            f"or was not saved as a {type(model).__name__}",
         )
     return model
 
@@ -128,11 +136,13 @@ def moved(config: ModelConfig, model: PreTrainedModel, target: torch.device) -> 
 
 def _load_failure(config: ModelConfig, error: BaseException) -> GateauError:
     if is_out_of_memory(error):
-        return GateauError(f"{config.path} does not fit into memory: use scoring.dtype bfloat16 or a larger device")
+        return GateauError(
+            "models.too_large", f"{config.path} does not fit into memory: use scoring.dtype bfloat16 or a larger device"
+        )
     hint = ""
     if "safetensors" in str(error) and not isinstance(error, FileNotFoundError) and not config.trust_remote_code:
         hint = " Only safetensors are read, because a .bin file may hold code: convert it, or set trust_remote_code."
-    return GateauError(f"{config.path}: the model cannot be loaded: {_first_line(error)}{hint}")
+    return GateauError("models.not_loadable", f"{config.path}: the model cannot be loaded: {_first_line(error)}{hint}")
 
 
 def _first_line(error: BaseException) -> str:

@@ -368,9 +368,9 @@ class State:
 
             check_scoring_device(config.scoring)
 
-    def findings(self) -> list[str]:
+    def findings(self) -> list[GateauError]:
         """Return each reason for which a run here would end, once: from data, models, device, store and servers."""
-        found: dict[str, None] = {}
+        found: dict[str, GateauError] = {}
         for checks in (self._data_checks(), self._model_checks(), self._machine_checks()):
             while True:
                 try:
@@ -379,8 +379,8 @@ class State:
                         break
                     check()
                 except GateauError as error:
-                    found[str(error)] = None
-        return list(found)
+                    found.setdefault(str(error), error)
+        return list(found.values())
 
     def _first_responses(self) -> list[str]:
         return [sample.response for sample in self._first_samples()]

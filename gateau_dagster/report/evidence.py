@@ -137,7 +137,8 @@ def evidence(
     for name, row in (("cam", rows.cam), ("perplexity/long", rows.long), ("perplexity/short", rows.short)):
         if row is not None and row["digest"] != sample.digest:
             raise GateauError(
-                f"{name}: sample {sample.sample_id} is another version there: run `{gateau_command('run')}`"
+                "storage.out_of_date",
+                f"{name}: sample {sample.sample_id} is another version there: run `{gateau_command('run')}`",
             )
     context = token_offsets(tokenizer, sample.context)
     response = response_offsets(tokenizer, sample, template)
@@ -168,9 +169,10 @@ def _check_tokens(sample: Sample, rows: EvidenceRows, context: int, response: in
     for name, one, other in zip(("context tokens", "response tokens", "segments"), wanted, found, strict=True):
         if one != other:
             raise GateauError(
+                "storage.out_of_date",
                 f"cam: sample {sample.sample_id} was scored with {one} {name}, but its texts have {other} by the "
                 "tokenizer of models.long: has the model's folder changed since? Bring the tables up to date with "
-                f"`{gateau_command('run')}`"
+                f"`{gateau_command('run')}`",
             )
 
 

@@ -96,8 +96,9 @@ def prompt_strip(
     dropped = whole.length - bos - spans.tokens
     if not 0 <= dropped <= len(whole.context):
         raise GateauError(
+            "storage.out_of_date",
             f"{methods[0]}: sample {sample.sample_id} was measured with {spans.tokens} tokens, but its prompt has "
-            f"{whole.length - bos} by that tokenizer: bring the tables up to date with `{gateau_command('run')}`"
+            f"{whole.length - bos} by that tokenizer: bring the tables up to date with `{gateau_command('run')}`",
         )
     # Tokens of the context that was seen; their positions begin behind the prefix.
     offsets = token_offsets(tokenizer, sample.context)[dropped:]

@@ -67,10 +67,11 @@ def long_attention(
     except _SeenError:
         pass
     except UnknownAttentionError as error:
-        raise GateauError(f"{WHAT}: {loaded.name}: {error}: use another model") from error
+        raise GateauError("models.no_attention", f"{WHAT}: {loaded.name}: {error}: use another model") from error
     if collector.found is None:
         raise GateauError(
-            f"selection.options.longattn.layer: {layer}, but {loaded.name} has {collector.calls} layers with attention"
+            "methods.layer",
+            f"selection.options.longattn.layer: {layer}, but {loaded.name} has {collector.calls} layers with attention",
         )
     if work is not None:
         shape, tokens = ModelShape.known(loaded.model.config), np.array([float(len(ids))])

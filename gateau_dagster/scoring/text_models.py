@@ -184,8 +184,9 @@ def padded(loaded: LoadedModel, texts: Sequence[Text]) -> Batch:
     largest, known = max(max(text.ids) for text in texts), vocabulary(loaded)
     if largest >= known:
         raise GateauError(
+            "models.vocabulary",
             f"{loaded.name}: the tokenizer gave token {largest}, but the model knows {known}: tokenizer and weights do "
-            "not belong together"
+            "not belong together",
         )
     return {name: torch.tensor(values, device=loaded.device) for name, values in rows.items()}
 

@@ -71,7 +71,8 @@ def cluster_count(samples: int, wanted: int | None = None) -> int:
     count = max(1, math.isqrt(samples // 2)) if wanted is None else wanted
     if samples < count:
         raise GateauError(
-            f"{samples} samples cannot make {count} clusters: ask for at most {samples} clusters, or give more samples"
+            "selection.clusters",
+            f"{samples} samples cannot make {count} clusters: ask for at most {samples} clusters, or give more samples",
         )
     return count
 
@@ -89,8 +90,9 @@ def check_different(vectors: Matrix, count: int) -> None:
     different = len(np.unique(vectors, axis=0))
     if different < count:
         raise GateauError(
+            "selection.clusters",
             f"{len(vectors)} samples have {different} different embeddings, which cannot make {count} clusters: ask "
-            f"for at most {different}, or remove samples that stand in the data several times"
+            f"for at most {different}, or remove samples that stand in the data several times",
         )
 
 

@@ -117,8 +117,9 @@ def ranked_by_score(scores: pl.DataFrame) -> pl.DataFrame:
     known = scores.select("sample_id", "score").filter(pl.col("score").is_not_null())
     if not known.height:
         raise GateauError(
+            "selection.no_scores",
             "the method of selection.method has no score for any sample, so that none can be chosen: its table and the "
-            "rejected tables before it give the reasons"
+            "rejected tables before it give the reasons",
         )
     ordered = known.sort("score", "sample_id", descending=[True, False])
     return ordered.with_columns(rank=pl.int_range(1, pl.len() + 1, dtype=pl.Int32))
@@ -134,7 +135,8 @@ def choose(chosen: pl.DataFrame, raw: pl.LazyFrame) -> pl.DataFrame:
     missing = chosen.join(found, on="sample_id", how="anti")["sample_id"].sort()
     if missing.len():
         raise GateauError(
+            "storage.out_of_date",
             f"{missing.len()} chosen samples, {missing[0]} among them, are not in raw_long_sft any more: "
-            f"bring the scores up to date with `{gateau_command('run')}`"
+            f"bring the scores up to date with `{gateau_command('run')}`",
         )
     return found.sort("rank").select(tables.schema(tables.SELECTED_SUBSET).names())

@@ -85,7 +85,7 @@ def join_all(shards: Iterable[JoinedShard]) -> pl.DataFrame:
     parts = list(shards)
     _refuse(parts)
     joined = pl.concat([part.frame for part in parts]).sort("sample_id")
-    _raise_if_any([_repeated(joined["sample_id"])], "perplexity/short" + _TWICE)
+    _raise_if_any([_repeated(joined["sample_id"])], "storage.out_of_date", "perplexity/short" + _TWICE)
     return joined
 
 
@@ -98,8 +98,9 @@ def check_observed(measures: pl.DataFrame) -> None:
     comparable = measures.filter(pl.col("segments") >= 2)
     if comparable.height and comparable["cas"].null_count() == comparable.height:
         raise GateauError(
+            "models.no_attention",
             "cam holds no attention, since models.long shows none, and what is asked for reads CAS: choose by what "
-            "reads none (selection.preset robust, far_gain, hmg), or take a models.long that shows it"
+            "reads none (selection.preset robust, far_gain, hmg), or take a models.long that shows it",
         )
 
 
@@ -112,17 +113,19 @@ def _repeated(ids: pl.Series) -> pl.Series:
 
 def _refuse(parts: list[JoinedShard]) -> None:
     for name in COLUMNS:
-        _raise_if_any([part.twice[name] for part in parts], name + _TWICE)
+        _raise_if_any([part.twice[name] for part in parts], "storage.out_of_date", name + _TWICE)
     cure = f": bring the three tables up to date with `{gateau_command('run')}`"
-    _raise_if_any([part.differing for part in parts], _DIFFERING, cure)
-    _raise_if_any([part.uneven for part in parts], _UNEVEN)
+    _raise_if_any([part.differing for part in parts], "storage.out_of_date", _DIFFERING, cure)
+    _raise_if_any([part.uneven for part in parts], "models.not_homologous", _UNEVEN)
     if not any(part.frame.height for part in parts):
         sizes = ", ".join(f"{name} {sum(part.rows[name] for part in parts)}" for name in COLUMNS)
-        raise GateauError(f"no sample was scored by all of {sizes}: the rejected tables give the reasons")
+        raise GateauError(
+            "selection.no_scores", f"no sample was scored by all of {sizes}: the rejected tables give the reasons"
+        )
 
 
-def _raise_if_any(found: list[pl.Series], message: str, cure: str = "") -> None:
+def _raise_if_any(found: list[pl.Series], code: str, message: str, cure: str = "") -> None:
     ids = pl.concat([*found, pl.Series("sample_id", [], pl.String())]).unique().sort()
     if ids.len():
         more = f" and {ids.len() - _NAMED} more" if ids.len() > _NAMED else ""
-        raise GateauError(message.format(", ".join(ids.head(_NAMED)) + more) + cure)
+        raise GateauError(code, message.format(", ".join(ids.head(_NAMED)) + more) + cure)

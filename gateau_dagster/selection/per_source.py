@@ -61,7 +61,9 @@ def source_counts(
     unknown = sorted(set(weights) - set(counts))
     if unknown:
         meant = nearest_name(unknown[0], sorted(counts))
-        raise GateauError(f"selection.shares: the data has no source {unknown[0]!r}; {meant}")
+        raise GateauError(
+            "selection.unknown_source", f"selection.shares: the data has no source {unknown[0]!r}; {meant}"
+        )
     taken: dict[str, int] = {}
     while True:
         rest = {source: weight for source, weight in weights.items() if source not in taken}
@@ -71,7 +73,7 @@ def source_counts(
             return taken | given
         if rule.short_source == "error":
             found = _short(short[0], given[short[0]], available[short[0]], counts[short[0]], count, rule)
-            raise GateauError(found + limit_hint(rule))
+            raise GateauError("selection.too_few", found + limit_hint(rule))
         taken |= {source: available[source] for source in short}
 
 

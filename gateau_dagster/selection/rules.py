@@ -68,10 +68,11 @@ def chosen_ids(samples: pl.DataFrame, rule: RuleConfig) -> list[str]:
     ranked = _ranked(samples)
     if not ranked.filter(scored()).height:
         raise GateauError(
+            "selection.no_scores",
             "no sample has a score, so that none can be chosen: the rejected tables say which could not be read by a "
             "model, and the method leaves the others without one, for being too short say: "
             f"`{gateau_command('validate')}` warns of that. Change the method's options (selection.options), or the "
-            "method"
+            "method",
         )
     rule, ranked = _counted(rule, ranked), with_one_of_each_text(ranked, rule)
     if rule.per_document is not None:

@@ -71,12 +71,15 @@ def _within(samples: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
     """Return the first samples with at most `rule.budget` tokens together; raise GateauError if there are none."""
     assert rule.budget is not None
     if not samples.height:
-        raise GateauError(f"selection.rule {rule.rule}: no sample that has a score has a number of tokens")
+        raise GateauError(
+            "selection.no_scores", f"selection.rule {rule.rule}: no sample that has a score has a number of tokens"
+        )
     found = affordable(samples, rule.budget)
     if not found.height:
         raise GateauError(
+            "selection.budget",
             f"selection.budget: {rule.budget} tokens are fewer than the first sample's {samples['tokens'][0]}, so that "
-            "nothing would be chosen: raise it"
+            "nothing would be chosen: raise it",
         )
     return found
 
@@ -85,9 +88,10 @@ def _refuse_used_up(ranked: pl.DataFrame, source: str, rule: RuleConfig) -> None
     mine = ranked.filter(pl.col("source") == source)
     which = "scored samples" if rule.per_document is None else "samples that can be chosen"
     raise GateauError(
+        "selection.too_few",
         f"selection.rule per_source_tokens: source {source!r} has {mine.filter(countable()).height} {which} "
         f"of {mine.height}, fewer than its percentage: the budget is not met when they are all taken. Lower "
-        f"selection.budget, find out why samples were rejected, or set selection.short_source: share{limit_hint(rule)}"
+        f"selection.budget, find out why samples were rejected, or set selection.short_source: share{limit_hint(rule)}",
     )
 
 

@@ -117,9 +117,11 @@ def read_document(store: Store, name: str) -> str:
     try:
         data, stamp = store.files.read(name), _read_stamp(store, _document_stamp(name))
     except FileNotFoundError as error:
-        raise GateauError(f"{address} is not there yet. Run `{gateau_command('run')}` to compute it.") from error
+        raise GateauError(
+            "storage.not_computed", f"{address} is not there yet. Run `{gateau_command('run')}` to compute it."
+        ) from error
     if stamp is not None and not _is_whole(stamp, data):
-        raise DamagedTableError(f"{address} is damaged. Run again: only it is made again.")
+        raise DamagedTableError("storage.damaged", f"{address} is damaged. Run again: only it is made again.")
     return data.decode("utf-8")
 
 
@@ -213,8 +215,9 @@ def fetched_folder(store: Store, name: str, scratch: Path) -> Path:
     aside = f"{name}/{_FOLDER_STAMP}.damaged"
     store.files.rename(f"{name}/{_FOLDER_STAMP}", aside)
     raise DamagedTableError(
+        "storage.damaged",
         f"{store.files.address(name)} is damaged: {which}. The next run makes it again. If you have a copy of it, put "
-        f"that back and rename {store.files.address(aside)} to {_FOLDER_STAMP} instead."
+        f"that back and rename {store.files.address(aside)} to {_FOLDER_STAMP} instead.",
     )
 
 

@@ -15,19 +15,38 @@ _NO_MEMORY = (
     "this machine, or a limit on this process, leaves too little memory for it or its threads. Raise the limit "
     "(ulimit -v, ulimit -u, a container's), or end other programs; then run again."
 )
+_FREE = "Free some space, then run again; what was already computed is kept."
 _OS_CURES = {
-    errno.ENOMEM: _NO_MEMORY,
-    errno.ENOSPC: "the disk is full. Free some space and run again; what was already computed is kept.",
-    errno.EDQUOT: "the disk quota is used up. Free some space and run again; what was already computed is kept.",
-    errno.EFBIG: "the file is larger than this system allows. Raise the limit (ulimit -f), or use more shards.",
-    errno.EACCES: "permission denied. Give this user the right to read and write there, or choose another folder.",
-    errno.EROFS: "the file system is read-only. Choose another folder.",
-    errno.ENAMETOOLONG: "the path is too long: a name has 255 bytes, a path 4,095. Choose a shorter one.",
-    errno.ELOOP: "its links lead round in a circle. Remove one of them.",
-    errno.EEXIST: "something else is there by this name. Move it away, or choose another folder.",
-    errno.EISDIR: "there is a folder of this name, not a file. Remove it, or correct the path.",
-    errno.EMFILE: "this process may not open more files. Raise the limit (ulimit -n 1024), then run again.",
-    errno.ENOTDIR: "a part of the path is a file, not a folder.",
+    errno.ENOMEM: ("machine.memory", _NO_MEMORY),
+    errno.ENOSPC: (
+        "storage.disk_full",
+        f"the disk is full. {_FREE}",
+    ),
+    errno.EDQUOT: (
+        "storage.disk_full",
+        f"the disk quota is used up. {_FREE}",
+    ),
+    errno.EFBIG: (
+        "machine.file_size",
+        "the file is larger than allowed. Raise the limit (ulimit -f), or use more shards.",
+    ),
+    errno.EACCES: (
+        "storage.permission",
+        "permission denied. Grant read and write access, or choose another folder.",
+    ),
+    errno.EROFS: ("storage.permission", "the file system is read-only. Choose another folder."),
+    errno.ENAMETOOLONG: (
+        "storage.path",
+        "a name is longer than 255 bytes or the path than 4,095. Choose a shorter one.",
+    ),
+    errno.ELOOP: ("storage.path", "its symbolic links form a circle. Remove one of them."),
+    errno.EEXIST: ("storage.path", "something else is there by this name. Move it away, or choose another folder."),
+    errno.EISDIR: ("storage.path", "there is a folder of this name, not a file. Remove it, or correct the path."),
+    errno.EMFILE: (
+        "machine.open_files",
+        "too many open files. Raise the limit (ulimit -n 1024), then run again.",
+    ),
+    errno.ENOTDIR: ("storage.path", "a part of the path is a file, not a folder. Correct the path."),
 }
 # Errors of a file system on another machine, by their number on this one.
 _OF_A_NETWORK = {
@@ -52,6 +71,7 @@ class _Cause:
     words: tuple[str, ...] = ()
     statuses: frozenset[int] = frozenset()
     kind: type[GateauError] = GateauError
+    code: str
     cure: str
 
     def of(self, error: BaseException) -> bool:
@@ -70,10 +90,12 @@ class _Cause:
 
 _NO_BUCKET = _Cause(
     words=("NoSuchBucket", "bucket does not exist"),
+    code="storage.no_bucket",
     cure="the bucket does not exist. Create it, or correct the address and AWS_ENDPOINT_URL.",
 )
 _GATED = _Cause(
     classes=frozenset({"GatedRepoError"}),
+    code="hub.gated",
     cure="the data set is gated. Sign in at {page}, accept its terms, and set HF_TOKEN to a token of that account.",
 )
 _UNREACHABLE = _Cause(
@@ -84,12 +106,14 @@ _UNREACHABLE = _Cause(
         }
     ),
     kind=TransientError,
+    code="storage.connection",
     cure="the storage server does not answer ({text}). Check that it is running, the network, and "
     "AWS_ENDPOINT_URL; then run again: what was already computed is kept.",
 )
 _CUT_SHORT = _Cause(
     classes=frozenset({"ClientPayloadError", "IncompleteReadError", "IncompleteRead", "FlexibleChecksumError"}),
     kind=TransientError,
+    code="storage.connection",
     cure="the storage server's answers break off or are damaged ({text}). Check the network and the server, then "
     "run again: what was already computed is kept.",
 )
@@ -97,11 +121,13 @@ _OVERLOADED = _Cause(
     words=("SlowDown", "InternalError", "ServiceUnavailable", "RequestTimeout", "TooManyRequests"),
     statuses=frozenset({408, 429, 500, 502, 503, 504}),
     kind=TransientError,
+    code="storage.server_failed",
     cure="the storage server is overloaded or fails ({text}). Run again later: what was already computed is kept.",
 )
 _LOST_DATABASE = _Cause(
     classes=frozenset({"psycopg2.OperationalError", "psycopg2.InterfaceError"}),
     kind=TransientError,
+    code="dagster.no_postgres",
     cure="Dagster's PostgreSQL does not answer. Check that it is running, and the network; then run again: what was "
     "already computed is kept.",
 )
@@ -110,16 +136,19 @@ _SERVER_CAUSES = (
     _CUT_SHORT,
     _Cause(
         classes=frozenset({"NoCredentialsError", "PartialCredentialsError"}),
+        code="storage.credentials",
         cure="no S3 credentials. Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE.",
     ),
     _GATED,
     _Cause(
         classes=frozenset({"OfflineModeIsEnabled"}),
+        code="hub.offline",
         cure="HF_HUB_OFFLINE is set. Unset it, or download the file and give its path.",
     ),
     _Cause(
         classes=frozenset({"HTTPError"}),  # the base of huggingface_hub's errors and of its HTTP client's
         kind=TransientError,
+        code="hub.unavailable",
         cure="the Hugging Face hub cannot be used ({text}). Check the network, HF_ENDPOINT and HF_TOKEN, then run "
         "again.",
     ),
@@ -127,6 +156,7 @@ _SERVER_CAUSES = (
     _Cause(
         classes=frozenset({"PermissionError"}),  # without a number: the system's own was handled before
         words=("InvalidAccessKeyId", "SignatureDoesNotMatch", "AccessDenied", "Forbidden"),
+        code="storage.access_denied",
         cure="access denied ({text}). Check the credentials and the bucket policy.",
     ),
     _OVERLOADED,
@@ -134,6 +164,7 @@ _SERVER_CAUSES = (
 _ANY_OF_A_SERVER = _Cause(
     classes=frozenset({"BotoCoreError", "ClientError"}),
     kind=TransientError,
+    code="storage.server_failed",
     cure="the storage server cannot be used ({text}). Check the address, AWS_ENDPOINT_URL and the credentials, then "
     "run again.",
 )
@@ -189,15 +220,17 @@ def readable_input(address: str) -> Iterator[None]:
     except GateauError:
         raise
     except FileNotFoundError as error:
-        raise GateauError(f"Cannot read {address}: {_MISSING[place]}") from error
+        raise GateauError("data.missing", f"Cannot read {address}: {_MISSING[place]}") from error
     except OSError as error:
         if place:
-            raise TransientError(f"Cannot read {address}: the server failed ({error}). Run again later.") from error
-        raise GateauError(f"Cannot read {address}: {error}. Check the disk, then run again.") from error
+            raise TransientError(
+                "storage.server_failed", f"Cannot read {address}: the server failed ({error}). Run again later."
+            ) from error
+        raise GateauError("storage.disk", f"Cannot read {address}: {error}. Check the disk, then run again.") from error
     except (NotImplementedError, ValueError) as error:
         if not place:
             raise
-        raise GateauError(f"Cannot read {address}: {error}. Write {_ADDRESSES[place]}.") from error
+        raise GateauError("data.address", f"Cannot read {address}: {error}. Write {_ADDRESSES[place]}.") from error
 
 
 def explained(error: Exception, action: str) -> Exception:
@@ -226,7 +259,7 @@ def _first(causes: Sequence[_Cause], error: BaseException | None, action: str) -
     return (
         None
         if found is None
-        else found.kind(f"Cannot {action}: {found.cure.format(text=error, page=_hub_page(action))}")
+        else found.kind(found.code, f"Cannot {action}: {found.cure.format(text=error, page=_hub_page(action))}")
     )
 
 
@@ -265,51 +298,65 @@ def hub_model_failure(  # noqa: PLR0911  one answer after the other
         # The error of a gated repository is a subclass of that of a missing one.
         if "GatedRepoError" in kinds:
             return GateauError(
+                "hub.gated",
                 f"{place}.path: {name} is gated on the Hugging Face hub, and this account may not read it. Sign in at "
                 f"{_hub_endpoint()}/{name}, accept its terms there, and set HF_TOKEN to a token of that account. Some "
-                "owners have to confirm the request first."
+                "owners have to confirm the request first.",
             )
         if "DisabledRepoError" in kinds:
-            return GateauError(f"{place}.path: the Hugging Face hub has disabled {name}. Take another model.")
+            return GateauError(
+                "hub.not_found", f"{place}.path: the Hugging Face hub has disabled {name}. Take another model."
+            )
         if "RevisionNotFoundError" in kinds:
             return GateauError(
-                f"{place}.revision: {name} on the hub has no branch, tag or commit {revision or 'main'}. Correct it."
+                "hub.revision",
+                f"{place}.revision: {name} on the hub has no branch, tag or commit {revision or 'main'}. Correct it.",
             )
         if "RepositoryNotFoundError" in kinds:
             return GateauError(
+                "hub.not_found",
                 f"{place}.path: {name} is neither a folder here nor a model on the hub. Correct the name. If it is "
-                "private, set HF_TOKEN."
+                "private, set HF_TOKEN.",
             )
         if "RemoteEntryNotFoundError" in kinds:
             return GateauError(
+                "hub.format",
                 f"{place}.path: {name} on the hub has no config.json, so transformers cannot load it. Take a model in "
-                "the format of transformers."
+                "the format of transformers.",
             )
         if status in {401, 403}:
             return GateauError(
+                "hub.refused",
                 f"{place}.path: the hub refuses {name} to this account (HTTP status {status}). Set HF_TOKEN to a valid "
-                "token with the right to read it, or unset it for a public model."
+                "token with the right to read it, or unset it for a public model.",
             )
         if status == 429:
             return TransientError(
+                "hub.unavailable",
                 f"{place}.path: the hub takes no more requests from here for a while (HTTP status 429). Run again "
-                "later; with HF_TOKEN set, more requests are allowed."
+                "later; with HF_TOKEN set, more requests are allowed.",
             )
         if isinstance(status, int) and status >= 500:
             return TransientError(
+                "hub.unavailable",
                 f"{place}.path: the Hugging Face hub fails (HTTP status {status}), and {name} is not on this machine. "
-                "Run again later."
+                "Run again later.",
             )
     return None
 
 
 def _of_disk(link: BaseException, action: str) -> GateauError | None:
     if isinstance(link, OSError) and link.errno in _OS_CURES:
-        return GateauError(f"Cannot {action}: {_OS_CURES[link.errno]}")
+        return _of_system(link.errno, action)
     # Polars and SQLite (Dagster's records) have their own errors for it.
     if any(words in str(link) for words in _FULL_DISK):
-        return GateauError(f"Cannot {action}: {_OS_CURES[errno.ENOSPC]}")
+        return _of_system(errno.ENOSPC, action)
     return _of_sqlite(link, action)
+
+
+def _of_system(number: int, action: str) -> GateauError:
+    code, cure = _OS_CURES[number]
+    return GateauError(code, f"Cannot {action}: {cure}")
 
 
 def _of_sqlite(link: BaseException, action: str) -> GateauError | None:
@@ -317,9 +364,9 @@ def _of_sqlite(link: BaseException, action: str) -> GateauError | None:
     if not any(f"{kind.__module__}.{kind.__name__}" == "sqlite3.OperationalError" for kind in type(link).__mro__):
         return None
     if "unable to open database file" in str(link) and _limit(resource.RLIMIT_NOFILE) < _FEW_FILES:
-        return GateauError(f"Cannot {action}: {_OS_CURES[errno.EMFILE]}")
+        return _of_system(errno.EMFILE, action)
     if "disk I/O error" in str(link) and _limit(resource.RLIMIT_FSIZE) < float("inf"):
-        return GateauError(f"Cannot {action}: {_OS_CURES[errno.EFBIG]}")
+        return _of_system(errno.EFBIG, action)
     return None
 
 
@@ -337,21 +384,24 @@ def check_address_space() -> None:
     allowed = _limit(resource.RLIMIT_AS)
     if allowed < _ADDRESS_SPACE:
         raise GateauError(
+            "machine.memory",
             f"this process may use {allowed / 1e9:.1f} GB of address space, and its libraries map "
             f"{_ADDRESS_SPACE / 1e9:.0f} GB before any data is read. Raise the limit (ulimit -v unlimited), then run "
-            "again."
+            "again.",
         )
 
 
 def _of_memory(link: BaseException, action: str) -> GateauError | None:
     if isinstance(link, MemoryError) or any(words in str(link) for words in _OF_MEMORY):
-        return GateauError(f"Cannot {action}: {_NO_MEMORY}")
+        return GateauError("machine.memory", f"Cannot {action}: {_NO_MEMORY}")
     return None
 
 
 def _of_connection(link: BaseException, action: str) -> GateauError | None:
     if isinstance(link, ConnectionError | TimeoutError) or getattr(link, "errno", None) in _OF_A_NETWORK:
-        return TransientError(f"Cannot {action}: the connection broke ({link}). Check the server, then run again.")
+        return TransientError(
+            "storage.connection", f"Cannot {action}: the connection broke ({link}). Check the server, then run again."
+        )
     return None
 
 

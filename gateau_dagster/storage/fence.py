@@ -165,9 +165,9 @@ class Fence:
             try:
                 data = self._patiently(token.name)
             except FileNotFoundError:
-                raise LeaseLostError(loss_message(self._root)) from None
+                raise LeaseLostError("storage.lease_lost", loss_message(self._root)) from None
             if token.lease.encode() not in data and _is_other(data):
-                raise LeaseLostError(loss_message(self._root))
+                raise LeaseLostError("storage.lease_lost", loss_message(self._root))
 
     def _patiently(self, name: str) -> bytes:
         for _ in range(_READS):

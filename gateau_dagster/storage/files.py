@@ -48,7 +48,8 @@ class Files:
                 raise
             except ValueError as error:
                 raise GateauError(
-                    f"storage.root: {self.root} cannot be used ({error}). Give a local folder or s3://bucket/prefix."
+                    "storage.root",
+                    f"storage.root: {self.root} cannot be used ({error}). Give a local folder or s3://bucket/prefix.",
                 ) from error
 
     def address(self, name: str) -> str:
@@ -130,8 +131,9 @@ class Files:
             if not self.is_local:
                 raise
             raise GateauError(
+                "storage.path",
                 f"Cannot write {self.address(name)}: its folder cannot be made there, or was removed just now. Check "
-                "the path, then run again."
+                "the path, then run again.",
             ) from error
 
     def write_by(self, name: str, fill: Callable[[Path], None]) -> None:
@@ -238,7 +240,10 @@ class Files:
                         self._remove_fenced(name, fence)
                     else:
                         self.filesystem.rm(self.address(name), recursive=True)
-        raise TransientError(f"Cannot remove {self.address(name)}: the storage server keeps it. Run again later.")
+        raise TransientError(
+            "storage.server_failed",
+            f"Cannot remove {self.address(name)}: the storage server keeps it. Run again later.",
+        )
 
     def _remove_fenced(self, name: str, fence: Fence) -> None:
         """Remove only what is listed now, which excludes another run's files after a take-over."""

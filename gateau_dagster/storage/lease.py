@@ -205,7 +205,7 @@ class Lease:
             self._lose(str(error))
         self.release()
         if self._lost:
-            raise LeaseLostError(self._lost) from error
+            raise LeaseLostError("storage.lease_lost", self._lost) from error
 
     def release(self) -> None:
         """Release the lease; safe to call twice, or from a process that ends without leaving its blocks."""
@@ -264,7 +264,7 @@ class Lease:
             if state == "unknown" and silent > EXPIRES_SECONDS and not self._changes(number, data, seems):
                 return "silent"
         if conflicts:
-            raise GateauError(_refusal(self._files.root, holder, state == "unknown"))
+            raise GateauError("storage.lease_held", _refusal(self._files.root, holder, state == "unknown"))
         return ""
 
     def _changes(self, number: int, data: bytes | None, why: str) -> bool:
@@ -285,7 +285,7 @@ class Lease:
             try:
                 with acting_as(self.token):
                     if taken_by := self._successor(known):
-                        raise LeaseLostError(loss_message(self._files.root, taken_by))
+                        raise LeaseLostError("storage.lease_lost", loss_message(self._files.root, taken_by))
                     renewals = self._holder.renewals + 1
                     self._holder = replace(self._holder, renewed_at=time.time(), renewals=renewals)
                     self._files.write(lease_name(self._number), self._holder.to_bytes())

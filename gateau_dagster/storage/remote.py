@@ -46,8 +46,9 @@ def filesystem(address: str) -> AbstractFileSystem:
     for name in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"):
         if "@" in os.environ.get(name, ""):  # messages contain the end point, and no request to it succeeds
             raise GateauError(
+                "config.credentials",
                 f"{name} holds a user name or a password. Leave them out: the credentials of S3 come from "
-                "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE."
+                "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE.",
             )
     from gateau_dagster.storage.s3 import make_patient  # imports s3fs
 

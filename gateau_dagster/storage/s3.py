@@ -67,9 +67,10 @@ def _check_no_page(answer: dict[str, Any], s3: Any) -> None:
     if answer["status_code"] == 200 and is_page and "etag" not in headers:
         client: Any = s3._s3
         raise GateauError(
+            "storage.not_s3",
             f"{client.meta.endpoint_url} answers with a web page (HTML), so it is no S3 server: a console, a login "
             "page or a proxy. Set AWS_ENDPOINT_URL to the address of the S3 API, or NO_PROXY where a proxy is in "
-            "between."
+            "between.",
         )
 
 

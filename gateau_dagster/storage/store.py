@@ -272,14 +272,14 @@ class Store:
                     return get()
             except FileNotFoundError as error:
                 raise GateauError(
-                    f"{address} is not there yet. Run `{gateau_command('run')}` to compute it."
+                    "storage.not_computed", f"{address} is not there yet. Run `{gateau_command('run')}` to compute it."
                 ) from error
             except GateauError:
                 raise
             except _DAMAGE as error:  # a full disk or a lost server is a GateauError already
                 last = error
         raise DamagedTableError(
-            f"{address} is damaged ({' '.join(str(last).split())}). {self._set_aside(name)}"
+            "storage.damaged", f"{address} is damaged ({' '.join(str(last).split())}). {self._set_aside(name)}"
         ) from last
 
     def _set_aside(self, name: str) -> str:

@@ -40,8 +40,9 @@ def with_adapters(model: PreTrainedModel, config: LoraConfig, *, seed: int) -> "
         adapted = peft.get_peft_model(model, settings, adapter_name=_NAME)
     except ValueError as error:
         raise GateauError(
+            "training.lora",
             f"training.lora.modules: {config.modules} does not fit this model ({str(error).splitlines()[0]}). Name "
-            "linear layers that it has, or write all-linear."
+            "linear layers that it has, or write all-linear.",
         ) from error
     assert isinstance(adapted, peft.PeftModel)
     return adapted

@@ -133,8 +133,9 @@ def check_lengths(lengths: Sequence[int], *, pack_length: int) -> None:
     if longest > pack_length:
         count = sum(length > pack_length for length in lengths)
         raise GateauError(
+            "training.pack_length",
             f"{count} of {len(lengths)} sequences do not fit into rows of training.pack_length = {pack_length} tokens: "
-            f"the longest has {longest}. Raise training.pack_length, or lower training.max_length."
+            f"the longest has {longest}. Raise training.pack_length, or lower training.max_length.",
         )
 
 

@@ -57,8 +57,9 @@ def saving(what: str, where: Path, *, torn: Path | None = None) -> Iterator[None
         if not failed:
             raise
         raise GateauError(
+            "training.not_written",
             f"{what} could not be written to {where}: {_reason(error)}. Free disk space (or check permissions) and "
-            "run again: training goes on from the last complete checkpoint."
+            "run again: training goes on from the last complete checkpoint.",
         ) from error
 
 
@@ -109,7 +110,9 @@ def prepare_work(work: Path, resume_key: str, say: Callable[[str], None] = _log.
         if not known:  # do not rewrite an unchanged key: half a key would cost every existing checkpoint
             replace_text(key_file, resume_key)
     except OSError as error:
-        raise GateauError(f"the training's work folder {work} cannot be written: {error.strerror}") from error
+        raise GateauError(
+            "training.not_written", f"the training's work folder {work} cannot be written: {error.strerror}"
+        ) from error
     return last_checkpoint(work)
 
 

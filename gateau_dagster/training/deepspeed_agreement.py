@@ -48,8 +48,9 @@ def agreed_deepspeed_config(
     ]
     if mistakes:
         raise GateauError(
+            "training.deepspeed",
             f"training.deepspeed: {'; '.join(mistakes)}. "
-            'Leave that out of the file or write "auto", or correct the other place.'
+            'Leave that out of the file or write "auto", or correct the other place.',
         )
     config |= dict.fromkeys(_PLAIN, "auto")
     for name in _TYPES:

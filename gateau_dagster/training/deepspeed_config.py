@@ -73,14 +73,18 @@ def _check_names(config: dict[str, Any]) -> None:
     for name in config:
         close = [] if name in _READ else get_close_matches(name, _READ, n=1, cutoff=0.9)
         if close:
-            raise GateauError(f"training.deepspeed: {name!r} is no key of DeepSpeed's: is {close[0]!r} meant?")
+            raise GateauError(
+                "training.deepspeed", f"training.deepspeed: {name!r} is no key of DeepSpeed's: is {close[0]!r} meant?"
+            )
 
 
 def _copied(config: dict[str, Any]) -> dict[str, Any]:
     try:
         return json.loads(json.dumps(config, allow_nan=False))
     except (TypeError, ValueError) as error:
-        raise GateauError(f"training.deepspeed: holds what JSON has no form for ({error}). Correct it.") from error
+        raise GateauError(
+            "training.deepspeed", f"training.deepspeed: holds what JSON has no form for ({error}). Correct it."
+        ) from error
 
 
 def _read(path: Path, setting: str) -> dict[str, Any]:
@@ -88,13 +92,16 @@ def _read(path: Path, setting: str) -> dict[str, Any]:
         content = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise GateauError(
+            "training.deepspeed",
             f"training.deepspeed: {setting!r} is none of {', '.join(_ZERO)}, and {path} cannot be read "
-            f"({error.strerror}). Name a preset or an existing JSON file."
+            f"({error.strerror}). Name a preset or an existing JSON file.",
         ) from error
     except (ValueError, RecursionError) as error:
-        raise GateauError(f"training.deepspeed: {path} is not valid JSON ({error}). Correct the file.") from error
+        raise GateauError(
+            "training.deepspeed", f"training.deepspeed: {path} is not valid JSON ({error}). Correct the file."
+        ) from error
     if not isinstance(content, dict):
-        raise GateauError(f"training.deepspeed: {path} holds no JSON object. Correct the file.")
+        raise GateauError("training.deepspeed", f"training.deepspeed: {path} holds no JSON object. Correct the file.")
     return content
 
 
@@ -107,11 +114,16 @@ def _completed(config: dict[str, Any]) -> dict[str, Any]:
     ):
         section = config.setdefault(name, {})
         if not isinstance(section, dict):
-            raise GateauError(f"training.deepspeed: {name} must be a JSON object. Correct the file.")
+            raise GateauError(
+                "training.deepspeed", f"training.deepspeed: {name} must be a JSON object. Correct the file."
+            )
         section.setdefault(key, default)
     stage = config["zero_optimization"]["stage"]
     if isinstance(stage, bool) or stage not in _STAGES:
-        raise GateauError(f"training.deepspeed: zero_optimization.stage is 0, 1, 2 or 3, and not {json.dumps(stage)}.")
+        raise GateauError(
+            "training.deepspeed",
+            f"training.deepspeed: zero_optimization.stage is 0, 1, 2 or 3, and not {json.dumps(stage)}.",
+        )
     return config
 
 

@@ -183,8 +183,9 @@ def chat_pieces(
 def _require_chat_template(tokenizer: PreTrainedTokenizerBase) -> None:
     if not tokenizer.chat_template:
         raise GateauError(
+            "models.chat_template",
             "scoring.template is 'chat', but the tokenizer has no chat template. "
-            "Use template: gateau, or a model with a chat template."
+            "Use template: gateau, or a model with a chat template.",
         )
 
 

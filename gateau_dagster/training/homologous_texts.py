@@ -8,7 +8,7 @@ from gateau_dagster.config import Config
 from gateau_dagster.config.made_models import homologous_options
 from gateau_dagster.data.sample import text_digest
 from gateau_dagster.data.sources import SourceFile, content_signature, resolve_files
-from gateau_dagster.errors import GateauError, TransientError
+from gateau_dagster.errors import GateauError
 from gateau_dagster.models.known_model import known_model, own_window
 
 _TOKEN_BYTES = 8  # bytes of a token's id and label
@@ -28,8 +28,7 @@ def text_files(config: Config, name: str) -> dict[str, list[SourceFile]]:
         try:
             found[key] = resolve_files(path, config.folder, plain_texts=True)
         except GateauError as error:
-            kind = TransientError if isinstance(error, TransientError) else GateauError
-            raise kind(f"models.{name}.homologous.{key}: {error}") from error
+            raise error.reworded(f"models.{name}.homologous.{key}: {error}") from error
     return found
 
 
@@ -65,15 +64,17 @@ def check_homologous(config: Config) -> None:
         text_config = known.get_text_config(decoder=True)
         if not getattr(text_config, "rope_parameters", None):
             raise GateauError(
+                "models.no_rotary",
                 f"models.{name}.path: models.{base} ({known.model_type}) has no rotary embedding to extend: "
-                "begin with a model such as Llama, Qwen or Mistral"
+                "begin with a model such as Llama, Qwen or Mistral",
             )
         target = homologous_options(config.models[name]).extension
         window = own_window(config, base)
         if target.method != "theta" and window is not None and (target.target_length or 0) <= window:
             raise GateauError(
+                "training.positions_reached",
                 f"models.{name}.homologous: models.{base} reads {window} positions already, and this model is to read "
-                f"{target.target_length}: raise length, or set positions to method theta with a base"
+                f"{target.target_length}: raise length, or set positions to method theta with a base",
             )
 
 
@@ -81,7 +82,8 @@ def _check_memory(config: Config, name: str) -> None:
     tokens, there = homologous_options(config.models[name]).tokens, psutil.virtual_memory().total
     if tokens is not None and tokens * _TOKEN_BYTES > there:
         raise GateauError(
+            "machine.memory",
             f"models.{name}.homologous.tokens: {tokens:,} tokens take {tokens * _TOKEN_BYTES / 2**30:,.0f} GiB and "
             f"more while they are laid out, and this machine has {there / 2**30:,.0f} GiB: lower it, or make the model "
-            "on a larger machine and name its folder"
+            "on a larger machine and name its folder",
         )

@@ -65,13 +65,14 @@ def _own_launcher(launcher: Sequence[str], spec_path: Path, *, python: str) -> l
     """Return the user's command with the program's full path: an environment that is not activated is not on the
     PATH."""
     if not launcher:
-        raise GateauError("training.launcher is an empty list: name a command, or remove it")
+        raise GateauError("training.launcher", "training.launcher is an empty list: name a command, or remove it")
     places = os.pathsep.join([str(Path(python).parent), os.environ.get("PATH", os.defpath)])
     program = shutil.which(launcher[0], path=places)
     if program is None:
         raise GateauError(
+            "training.launcher",
             f"training.launcher: there is no program {launcher[0]!r} on the PATH or beside {python}. Install it, or "
-            "give its full path."
+            "give its full path.",
         )
     words = [program, *launcher[1:]]
     filled = [word.replace("{module}", MODULE).replace("{spec}", str(spec_path)) for word in words]
@@ -82,8 +83,9 @@ def _deepspeed_runner(hostfile: Path, spec_path: Path, *, processes: int, python
     slots = read_hostfile(hostfile)
     if sum(slots.values()) != processes:
         raise GateauError(
+            "training.processes",
             f"training.hostfile: {hostfile} has {sum(slots.values())} slot(s) on {', '.join(slots)}, but "
-            f"training.processes is {processes}. It counts the processes on all machines: make them equal."
+            f"training.processes is {processes}. It counts the processes on all machines: make them equal.",
         )
     command = [python, "-m", "deepspeed.launcher.runner", "--hostfile", str(hostfile), "--no_local_rank"]
     if set(slots) <= {"localhost", "127.0.0.1", socket.gethostname()}:
@@ -101,9 +103,13 @@ def read_hostfile(path: Path) -> dict[str, int]:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except OSError as error:
-        raise GateauError(f"training.hostfile: {path} cannot be read ({error.strerror}). Correct the path.") from error
+        raise GateauError(
+            "training.hostfile", f"training.hostfile: {path} cannot be read ({error.strerror}). Correct the path."
+        ) from error
     except ValueError as error:
-        raise GateauError(f"training.hostfile: {path} is no text in UTF-8 ({error}). Save it as such.") from error
+        raise GateauError(
+            "training.hostfile", f"training.hostfile: {path} is no text in UTF-8 ({error}). Save it as such."
+        ) from error
     slots: dict[str, int] = {}
     for line in lines:
         words = line.split("#")[0].split()
@@ -112,11 +118,14 @@ def read_hostfile(path: Path) -> dict[str, int]:
         name, _, count = words[-1].partition("=")
         if len(words) != 2 or name != "slots" or not count.isdecimal() or int(count) < 1 or words[0] in slots:
             raise GateauError(
-                f"training.hostfile: {path} has the line {line.strip()!r}. Write each machine once: worker-1 slots=8"
+                "training.hostfile",
+                f"training.hostfile: {path} has the line {line.strip()!r}. Write each machine once: worker-1 slots=8",
             )
         slots[words[0]] = int(count)
     if not slots:
-        raise GateauError(f"training.hostfile: {path} names no machine. Write a line for each: worker-1 slots=8")
+        raise GateauError(
+            "training.hostfile", f"training.hostfile: {path} names no machine. Write a line for each: worker-1 slots=8"
+        )
     return slots
 
 

@@ -31,8 +31,9 @@ def wanted_samples(
     if mix.without_long:
         if short is None:
             raise GateauError(
+                "training.no_conversations",
                 "training.mix.without_long leaves out the long samples, and there are no short conversations. "
-                "Add short_chat, or set training.mix.without_long: false."
+                "Add short_chat, or set training.mix.without_long: false.",
             )
         selected = selected.clear()
     elif mix.long_fraction < 1:

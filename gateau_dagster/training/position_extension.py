@@ -42,8 +42,9 @@ def extend_positions(config: PreTrainedConfig, section: PositionExtension, *, na
     parameters = getattr(text_config, "rope_parameters", None)
     if not parameters:
         raise GateauError(
+            "models.no_rotary",
             f"{name}: its positions are to be extended ({section.method}), but {config.model_type} has no rotary "
-            "embedding: remove the section, or choose a model such as Llama, Qwen or Mistral"
+            "embedding: remove the section, or choose a model such as Llama, Qwen or Mistral",
         )
     changed = copy.deepcopy(parameters)
     for rope in full_attention_ropes(changed):
@@ -68,14 +69,17 @@ def _change(rope: Rope, section: PositionExtension, text_config: Any, *, name: s
     window = _window(rope, text_config, name=name)
     if section.target_length <= window:
         raise GateauError(
+            "training.positions_reached",
             f"{name} reads {window} positions already, and target_length is {section.target_length}: remove the "
-            "extension of its positions, or raise target_length"
+            "extension of its positions, or raise target_length",
         )
     ratio = section.target_length / window
     if section.method == "ntk":
         rotated = rotated_dimensions(rope, text_config)
         if rotated <= 2:
-            raise GateauError(f"{name} rotates {rotated} dimensions of a head, too few for ntk: use linear")
+            raise GateauError(
+                "training.positions", f"{name} rotates {rotated} dimensions of a head, too few for ntk: use linear"
+            )
         rope["rope_theta"] = rope["rope_theta"] * ratio ** (rotated / (rotated - 2))
     elif section.method == "linear":
         rope |= {"rope_type": "linear", "factor": ratio * rope.get("factor", 1.0)}
@@ -97,8 +101,9 @@ def _check_combination(kind: str, section: PositionExtension, *, name: str) -> N
     if section.method != "theta" and kind not in _BY_LENGTH:
         cures.insert(0, "use method: theta")
     raise GateauError(
+        "training.positions",
         f"{name}: its rotary embedding is scaled already (rope_type {kind}), and {section.method} does not go on top "
-        f"of that: {', or '.join(cures)}"
+        f"of that: {', or '.join(cures)}",
     )
 
 
@@ -106,7 +111,10 @@ def _window(rope: Rope, text_config: Any, *, name: str) -> int:
     """Return the positions that the unchanged model reads: those it declares, or that its YaRN scaling reaches."""
     declared = getattr(text_config, "max_position_embeddings", None)
     if not declared:
-        raise GateauError(f"{name}: its configuration names no max_position_embeddings to extend: use method: theta")
+        raise GateauError(
+            "training.positions",
+            f"{name}: its configuration names no max_position_embeddings to extend: use method: theta",
+        )
     return scaled_positions(rope, declared) if rope.get("rope_type") == "yarn" else declared
 
 
@@ -120,7 +128,7 @@ def _check_reloads(text_config: Any, changed: Rope, window: int, *, section: Pos
     try:
         read = type(text_config).from_dict(content).rope_parameters
     except (StrictDataclassError, ValueError, KeyError) as error:
-        raise GateauError(f"{refusal} ({str(error).splitlines()[-1].strip()}): {cure}") from error
+        raise GateauError("training.positions", f"{refusal} ({str(error).splitlines()[-1].strip()}): {cure}") from error
     for wanted, found in zip(full_attention_ropes(changed), full_attention_ropes(read), strict=True):
         if any(found.get(key) != value for key, value in wanted.items()):
-            raise GateauError(f"{refusal}: {cure}")
+            raise GateauError("training.positions", f"{refusal}: {cure}")

@@ -23,13 +23,19 @@ def check_packages(training: TrainingConfig, *, installed: Callable[[str], bool]
     for name in training.report_to:
         if not any(installed(package) for package in _PACKAGES[name]):
             raise GateauError(
+                "training.package",
                 f"training.report_to: {name} is not installed. Run `pip install {name}` in this environment, or take "
-                "it out of the list."
+                "it out of the list.",
             )
     if training.liger and not installed("liger_kernel"):
-        raise GateauError(f"training.liger: the package liger-kernel is not installed. {_WITHOUT_LIGER}")
+        raise GateauError(
+            "training.package", f"training.liger: the package liger-kernel is not installed. {_WITHOUT_LIGER}"
+        )
     if training.lora is not None and not installed("peft"):
-        raise GateauError("training.lora: the package peft is not installed. Run `pip install peft`, or remove lora.")
+        raise GateauError(
+            "training.package",
+            "training.lora: the package peft is not installed. Run `pip install peft`, or remove lora.",
+        )
 
 
 def check_device(training: TrainingConfig, *, cuda: bool) -> None:
@@ -39,9 +45,11 @@ def check_device(training: TrainingConfig, *, cuda: bool) -> None:
         GateauError: float16 or Liger without a GPU.
     """
     if training.dtype == "float16" and not cuda:
-        raise GateauError("training.dtype float16 needs a GPU. Use bfloat16 or float32.")
+        raise GateauError("training.no_gpu", "training.dtype float16 needs a GPU. Use bfloat16 or float32.")
     if training.liger and not cuda:
-        raise GateauError(f"training.liger: Liger's kernels need a GPU, and none is here. {_WITHOUT_LIGER}")
+        raise GateauError(
+            "training.no_gpu", f"training.liger: Liger's kernels need a GPU, and none is here. {_WITHOUT_LIGER}"
+        )
 
 
 def check_ranks(training: TrainingConfig, *, ranks: int) -> None:
@@ -52,6 +60,7 @@ def check_ranks(training: TrainingConfig, *, ranks: int) -> None:
     """
     if ranks != training.processes:
         raise GateauError(
+            "training.processes",
             f"training.processes is {training.processes}, but {ranks} rank(s) run. It counts the ranks on all "
-            "machines: set it to what training.launcher starts, or correct the launcher."
+            "machines: set it to what training.launcher starts, or correct the launcher.",
         )

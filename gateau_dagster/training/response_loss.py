@@ -298,7 +298,8 @@ def _scaled_states(model: PreTrainedModel, scale: float) -> Iterator[None]:
 
 def _unsupported(model: PreTrainedModel, reason: str) -> GateauError:
     return GateauError(
+        "training.architecture",
         f"{type(model).__name__} (model type {model.config.model_type}) cannot be trained with its loss in chunks: "
         f"{reason}. Set training.chunked_loss: false, or train an architecture such as Llama, Qwen, Mistral or Gemma "
-        "as it comes from transformers."
+        "as it comes from transformers.",
     )

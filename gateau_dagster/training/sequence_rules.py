@@ -15,8 +15,9 @@ def check_sharding(deepspeed: dict[str, Any] | None) -> None:
     zero = (deepspeed or {}).get("zero_optimization", {})
     if zero.get("stage", 0) == 0 or not zero.get("reduce_scatter", True):
         raise GateauError(
+            "training.sequence_parallel",
             "training.sequence_parallel: is exact with DeepSpeed's ZeRO stages 1 to 3 and reduce_scatter: true. "
-            "Correct training.deepspeed."
+            "Correct training.deepspeed.",
         )
 
 
@@ -34,8 +35,9 @@ def check_heads(model_config: PreTrainedConfig, size: int, *, name: str) -> None
         )
     if heads % size or (shared % size and size % shared):
         raise GateauError(
+            "training.sequence_parallel",
             f"training.sequence_parallel: {heads} attention heads ({shared} of keys) cannot be shared by {size} "
-            "processes. Take a divisor."
+            "processes. Take a divisor.",
         )
     kinds = set(getattr(config, "layer_types", None) or [])
     if getattr(config, "sliding_window", None) is not None or kinds - {"full_attention"}:
@@ -49,6 +51,7 @@ def check_heads(model_config: PreTrainedConfig, size: int, *, name: str) -> None
 def unsupported(model_config: PreTrainedConfig, name: str, reason: str) -> GateauError:
     """Return the error for a model, named `name`, that cannot be trained this way."""
     return GateauError(
+        "training.sequence_parallel",
         f"training.sequence_parallel: {name} (model type {model_config.model_type}) cannot be trained by ranks that "
-        f"share a sequence: {reason}. Set it to 1."
+        f"share a sequence: {reason}. Set it to 1.",
     )

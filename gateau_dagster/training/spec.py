@@ -93,8 +93,11 @@ class TrainingSpec:
             hostfile, training = content.pop("hostfile"), TrainingConfig.model_validate(content.pop("training"))
             return cls(training=training, hostfile=hostfile and Path(hostfile), **paths, **content)
         except OSError as error:
-            raise GateauError(f"the training specification {path} cannot be read: {error.strerror}") from error
+            raise GateauError(
+                "training.file_damaged", f"the training specification {path} cannot be read: {error.strerror}"
+            ) from error
         except (ValueError, TypeError, KeyError) as error:
             raise GateauError(
-                f"{path} is no training specification ({error}); let `{gateau_command('run')}` write it"
+                "training.file_damaged",
+                f"{path} is no training specification ({error}); let `{gateau_command('run')}` write it",
             ) from error

@@ -60,7 +60,7 @@ def build_text_mix(
         limit = None if options.tokens is None else round(options.tokens * shares[source.origin])
         drawn[source.origin] = source.draw(tokenizer, length=options.length, tokens=limit, seed=options.seed)
         if not drawn[source.origin]:
-            raise GateauError(_nothing(source))
+            raise GateauError("training.no_text", _nothing(source))
     held = {origin: _tokens(pieces) for origin, pieces in drawn.items()}
     total = options.tokens or min(tokens / shares[origin] for origin, tokens in held.items())
     filled = {origin: _filled(pieces, round(total * shares[origin])) for origin, pieces in drawn.items()}

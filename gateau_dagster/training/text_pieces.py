@@ -142,7 +142,8 @@ class TextSource:
 
     def _changed(self, name: str) -> GateauError:
         return GateauError(
-            f"{self.option}: {name} changed while it was being read: run again when the files are at rest"
+            "data.changed",
+            f"{self.option}: {name} changed while it was being read: run again when the files are at rest",
         )
 
     @property

@@ -139,8 +139,9 @@ def make_trainer(
     trainer = ResponseTrainer(model=trained, args=arguments, train_dataset=rows, data_collator=collator)
     if size == 1 and not trainer.model_accepts_loss_kwargs:
         raise GateauError(
+            "training.architecture",
             f"{type(model).__name__} cannot average its loss over a global batch: its forward takes no loss arguments. "
-            "Train another architecture."
+            "Train another architecture.",
         )
     trainer.remove_callback(PrinterCallback)
     return trainer
@@ -155,9 +156,13 @@ def read_mix(path: Path, *, weighted: bool = False) -> pl.DataFrame:
     try:
         mix, _ = read_local(path, list(schema(WEIGHTED_MIX if weighted else TRAINING_MIX)))
     except (OSError, DamagedFileError, KeyError) as error:
-        raise GateauError(f"the training mix {path} cannot be read ({error}). Materialise it again.") from error
+        raise GateauError(
+            "training.file_damaged", f"the training mix {path} cannot be read ({error}). Materialise it again."
+        ) from error
     if mix.is_empty():
-        raise GateauError(f"the training mix {path} is empty. Select more samples or add short_chat.")
+        raise GateauError(
+            "training.empty_mix", f"the training mix {path} is empty. Select more samples or add short_chat."
+        )
     return mix
 
 

@@ -115,8 +115,9 @@ def _as_it_is(dataloader: Any, _: Any) -> Any:
 def unstable(figure: str, value: float, step: int, sample_ids: list[str]) -> GateauError:
     """Return the error for a training that has diverged."""
     return GateauError(
+        "training.diverged",
         f"the {figure} is {value} at step {step}; the batch's samples: {', '.join(sample_ids)}. "
-        "Look at these samples, lower training.learning_rate, or use dtype bfloat16 or float32."
+        "Look at these samples, lower training.learning_rate, or use dtype bfloat16 or float32.",
     )
 
 
@@ -140,7 +141,8 @@ class TrainingCallback(TrainerCallback):
         )
         if self._spec.training.liger and not settings["model"]["liger_kernels"]:
             raise GateauError(
-                f"training.liger: Liger has no kernels for {settings['model']['class']}. Set training.liger to false."
+                "training.architecture",
+                f"training.liger: Liger has no kernels for {settings['model']['class']}. Set training.liger to false.",
             )
         if args.process_index == 0:
             with saving("the training's settings", self._spec.work):

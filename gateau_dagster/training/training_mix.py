@@ -71,7 +71,7 @@ def build_training_mix(
             taken.append((row, copies))
         progress(done, total, "samples")
     if not taken:
-        raise GateauError(_empty(rejects))
+        raise GateauError("training.empty_mix", _empty(rejects))
     return _in_order(taken, training.seed), rejected_table(rejects)
 
 

@@ -65,8 +65,9 @@ def _read_id(files: Files, name: str) -> str:
     data = files.read(name)
     if _ID_FORM.fullmatch(data) is None:
         raise GateauError(
+            "storage.id_damaged",
             f"{files.address(name)} is damaged: it has to hold 32 hex digits. Put a copy of it back, or remove it "
-            "while nothing runs on this store: the next run makes a new one."
+            "while nothing runs on this store: the next run makes a new one.",
         )
     return data.decode()
 

@@ -3,7 +3,7 @@
 import pickle
 from dataclasses import dataclass
 
-from gateau_dagster.errors import GateauError, TransientError
+from gateau_dagster.errors import GateauError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,6 +19,5 @@ def portable(error: BaseException) -> BaseException:
         pickle.loads(pickle.dumps(error))
         return error
     except Exception:  # an error's own pickling can raise anything
-        kind = TransientError if isinstance(error, TransientError) else GateauError
         known = isinstance(error, GateauError)
-        return kind(str(error)) if known else RuntimeError(f"{type(error).__name__}: {error}")
+        return error.reworded(str(error)) if known else RuntimeError(f"{type(error).__name__}: {error}")

@@ -38,7 +38,8 @@ def test_a_wrong_key_is_named_with_its_line(command: Command, tmp_path: Path, na
     (tmp_path / "g.yaml").write_text("long_sft: {path: x}\nmodels: {short: {path: s}, long: {path: l}}\nscorring: {}\n")
     status, _, err = command(name, "--config", "g.yaml")
     assert status == 1
-    assert err == "Error: The configuration is wrong:\n  g.yaml:3: scorring: unknown key; did you mean scoring?\n"
+    mistake = "g.yaml:3: scorring: unknown key; did you mean scoring? [config.unknown_key]"
+    assert err == f"Error: The configuration is wrong:\n  {mistake}\n"
 
 
 @pytest.mark.parametrize("name", ["validate", "plan", "run", "dev"])

@@ -29,7 +29,7 @@ def test_the_pool_follows_from_the_section() -> None:
         ({"ray": {"workers": 2, "gpus": 1e-9}}, {}, "neither a part of one GPU"),
         ({"ray": {"workers": 2, "cpus": 1e-9}}, {}, r"cpus"),
         ({"ray": {"workers": 2, "scratch": "models"}}, {}, "begins in another folder on each node"),
-        ({"ray": {"workers": 2}}, {"workers": 4}, r"scoring\.workers: 4, but execution\.ray\.workers says 2"),
+        ({"ray": {"workers": 2}}, {"workers": 4}, r"scoring\.workers: 4, but execution\.ray\.workers is 2"),
         ({"ray": {"workers": 2}}, {"device": "cpu"}, r"scoring\.device: cpu, but each worker .* 1 GPUs"),
         ({"ray": {"workers": 2}}, {"device": "cuda:1"}, r"scoring\.device: cuda:1"),
         ({"ray": {"workers": 2, "gpus": 0}}, {"device": "cuda"}, r"scoring\.device: cuda"),

@@ -40,11 +40,11 @@ def test_the_line_of_a_key_and_of_the_nearest_one_above_it() -> None:
 
 def test_keys_that_stand_twice_are_found_at_any_depth() -> None:
     assert list(repeated_keys(node(TEXT), "g")) == []
-    found = list(repeated_keys(node("a:\n  b: 1\n  c: 2\n  b: 3\na: 1\na: 2\n"), "g"))
+    found = [str(each) for each in repeated_keys(node("a:\n  b: 1\n  c: 2\n  b: 3\na: 1\na: 2\n"), "g")]
     assert found == [
-        "  g:4: a.b: stands twice, first in line 2",
-        "  g:5: a: stands twice, first in line 1",
-        "  g:6: a: stands twice, first in line 1",
+        "  g:4: a.b: is given twice, first in line 2: keep one",
+        "  g:5: a: is given twice, first in line 1: keep one",
+        "  g:6: a: is given twice, first in line 1: keep one",
     ]
 
 
@@ -79,8 +79,8 @@ def lines_of(text: str) -> list[str]:
         ("scorring: {}", "5: scorring: unknown key; did you mean scoring?"),
         ("scoring:\n  max_lenght: 3", "6: scoring.max_lenght: unknown key; did you mean max_length?"),
         ("api_key: secret-value", "5: api_key: unknown key; known here: storage, long_sft, "),
-        ("folder: /x", "5: folder: unknown key; it is known from where this file is"),
-        ("name: x", "5: name: unknown key; it is known from where this file is"),
+        ("folder: /x", "5: folder: unknown key; it follows from the place of this file"),
+        ("name: x", "5: name: unknown key; it follows from the place of this file"),
         ("scoring:\n  1: 2", "6: scoring.1: should be text, so put it in quotes (found 1)"),
         (
             "scoring: {max_length: long}",
@@ -148,7 +148,7 @@ def lines_of(text: str) -> list[str]:
             "evaluation:\n  needle:\n    pairs:\n    - {key: a, values: [x, y]}\n    - {key: b, valuess: [x, y]}",
             "9: evaluation.needle.pairs.1.valuess: unknown key; did you mean values?",
         ),
-        ("scoring: {dtype: float32}\nscoring: {dtype: bfloat16}", "6: scoring: stands twice, first in line 5"),
+        ("scoring: {dtype: float32}\nscoring: {dtype: bfloat16}", "6: scoring: is given twice, first in line 5"),
     ],
 )
 def test_each_mistake_names_its_place_and_what_is_wrong(section: str, mistake: str) -> None:

@@ -138,7 +138,7 @@ def test_without_credentials_the_variables_are_named(s3_environment: str, monkey
     [
         (errno.ENOSPC, "disk is full"),
         (errno.EDQUOT, "quota"),
-        (errno.EFBIG, "larger than this system allows"),
+        (errno.EFBIG, "larger than allowed"),
         (errno.EACCES, "permission denied"),
         (errno.EROFS, "read-only"),
         (errno.ENOTDIR, "is a file, not a folder"),
@@ -218,14 +218,14 @@ def test_more_open_files_than_allowed_are_told_with_the_cure(tmp_path: Path) -> 
         [sys.executable, file], env=command_environment(), capture_output=True, text=True, check=False
     )
     assert done.returncode == 1
-    assert "Cannot read it: this process may not open more files. Raise the limit (ulimit -n 1024)" in done.stderr
+    assert "Cannot read it: too many open files. Raise the limit (ulimit -n 1024)" in done.stderr
 
 
 @pytest.mark.parametrize(
     ("said", "kind", "number", "words"),
     [
-        ("unable to open database file", resource.RLIMIT_NOFILE, 20, "may not open more files. Raise the limit"),
-        ("disk I/O error", resource.RLIMIT_FSIZE, 8192, "larger than this system allows. Raise the limit"),
+        ("unable to open database file", resource.RLIMIT_NOFILE, 20, "too many open files. Raise the limit"),
+        ("disk I/O error", resource.RLIMIT_FSIZE, 8192, "larger than allowed. Raise the limit"),
     ],
 )
 def test_what_sqlite_says_of_a_limit_is_told_with_the_cure(
@@ -294,7 +294,7 @@ def test_a_broken_connection_may_pass() -> None:
 @pytest.mark.parametrize(
     ("address", "error", "words"),
     [
-        ("/d/x", PermissionError(errno.EACCES, "no"), "permission denied. Give this user"),
+        ("/d/x", PermissionError(errno.EACCES, "no"), "permission denied. Grant read"),
         ("/d/x", FileNotFoundError(errno.ENOENT, "no"), "it does not exist"),
         ("/d/x", OSError(errno.EIO, "Input/output error"), "Input/output error. Check the disk"),
         (

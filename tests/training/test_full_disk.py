@@ -76,7 +76,7 @@ def test_a_disk_that_is_really_full(small_disk: Path, tmp_path: Path, monkeypatc
         while True:
             fill.write(bytes(4096))
     message = run(spec, monkeypatch, tmp_path)  # neither the plan nor the reason can be written
-    assert "failure.txt: the disk is full. Free some space and run again" in message
+    assert "failure.txt: the disk is full. Free some space, then run again" in message
 
     (small_disk / "fill").unlink()
     subprocess.run(["mount", "-o", "remount,size=8m", str(small_disk)], check=True)
@@ -101,7 +101,7 @@ def test_a_reason_that_cannot_be_written(
         assert training_process._fail(spec, "the loss is nan", None) == 1
         message = failure_message(spec, 1)
     assert "the training could not say why it ended: Cannot write " in message
-    assert "failure.txt: the file is larger than this system allows" in message
+    assert "failure.txt: the file is larger than allowed" in message
     assert capsys.readouterr().err.startswith("error: the loss is nan\n(the reason could not be written: Cannot write")
     assert list(spec.work.iterdir()) == []
 
@@ -115,7 +115,7 @@ def test_a_start_whose_writes_fail_loses_no_checkpoint(tmp_path: Path) -> None:
     (work / "metrics.jsonl").write_text('{"step": 5}\n')
     with no_writing():
         assert prepare_work(work, "key") == kept  # nothing is written where nothing changes
-        with pytest.raises(GateauError, match=r"metrics.jsonl: the file is larger than this system allows"):
+        with pytest.raises(GateauError, match=r"metrics.jsonl: the file is larger than allowed"):
             rewind_log(work / "metrics.jsonl", 5)
     assert prepare_work(work, "key") == kept
     assert (work / "metrics.jsonl").read_text() == '{"step": 5}\n'
