@@ -5,11 +5,10 @@ from functools import cache, partial
 from typing import Any, TypeAlias
 
 import dagster as dg
-from dagster import AssetRecordsFilter, DagsterInstance
-from dagster._core.definitions.asset_checks.asset_check_evaluation import (
-    AssetCheckEvaluation,
-    AssetCheckEvaluationTargetMaterializationData,
-)
+from dagster import AssetCheckEvaluation, AssetRecordsFilter, DagsterInstance
+
+# An AssetCheckResult can be of one partition only, and names no table: these evaluations are of the whole as well.
+from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 
 from assets.runs.checked import DESCRIPTIONS, check_result, checked, is_by_partition, is_partitioned

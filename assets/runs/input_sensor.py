@@ -8,8 +8,9 @@ import threading
 from collections.abc import Iterator, Sequence
 
 import dagster as dg
-from dagster import DagsterInstance
-from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluation
+from dagster import AssetCheckEvaluation, DagsterInstance
+
+# Dagster returns this type from public methods of the instance's event log, but exports its name nowhere else.
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 
 from assets.runs.checked import staleness

@@ -18,7 +18,6 @@ from dagster._core.instance.ref import InstanceRef
 
 # The log of SQLite opens, checks and syncs its file for every event: three times the time of a run of 1,000 shards.
 from dagster._core.storage.event_log.sqlite.sqlite_event_log import SqliteEventLogStorage
-from dagster._core.storage.sqlite import SQLITE_BUSY_TIMEOUT_SECONDS
 from sqlalchemy import Connection, Engine, StaticPool, create_engine
 from sqlalchemy.event import listens_for
 
@@ -28,6 +27,7 @@ from gateau_dagster.storage.failures import explained_by_system
 from gateau_dagster.storage.local import check_regular, create_local, fill_with, replace_local
 
 _OPENING = ".opening"
+_BUSY_SECONDS = 30  # that a write waits for another process; Dagster's own figure
 _SQLITE = "DagsterSqliteStorage"
 _LONGEST_PATH = 504  # bytes; SQLite's own 512, less what it adds for its journal
 _BELOW = len(f"/history/runs/{uuid.UUID(int=0)}.db")
@@ -174,7 +174,7 @@ class _Files:
             engine = self._engines[shard] = create_engine(
                 self._log.conn_string_for_shard(shard),
                 poolclass=StaticPool,
-                connect_args={"timeout": SQLITE_BUSY_TIMEOUT_SECONDS, "check_same_thread": False},
+                connect_args={"timeout": _BUSY_SECONDS, "check_same_thread": False},
             )
             listens_for(engine, "connect")(_wait_for_no_disk)
         return self._engines[shard]

@@ -4,6 +4,8 @@ from collections.abc import Iterable
 
 import dagster as dg
 from dagster import OpExecutionContext
+
+# The type that `dg.define_asset_job` returns; Dagster exports no name for it.
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
 from assets.runs.refresh import refresh

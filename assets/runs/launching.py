@@ -25,7 +25,6 @@ from dagster import (
 # A terminal run needs the origin of its code location, without which the UI can neither show it on the timeline nor
 # execute it again, and an id before it starts, by which a kill is found. `dg.execute_job` takes neither.
 from dagster._core.definitions.reconstruct import ReconstructableJob, ReconstructableRepository
-from dagster._core.definitions.repository_definition.valid_definitions import SINGLETON_REPOSITORY_NAME
 from dagster._core.events import EngineEventData
 from dagster._core.execution.api import execute_run
 from dagster._core.remote_origin import (
@@ -60,7 +59,7 @@ def location_origin() -> RemoteRepositoryOrigin:
     target = LoadableTargetOrigin(executable_path=sys.executable, module_name=MODULE, attribute=ATTRIBUTE)
     return RemoteRepositoryOrigin(
         code_location_origin=ManagedGrpcPythonEnvCodeLocationOrigin(target, location_name=LOCATION),
-        repository_name=SINGLETON_REPOSITORY_NAME,
+        repository_name="__repository__",  # Dagster's name of a module's only one
     )
 
 

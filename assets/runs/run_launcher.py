@@ -1,9 +1,10 @@
 """Extend Dagster's run launcher to end runs of the terminal, which have no code server to ask."""
 
-from dagster._core.launcher.default_run_launcher import DefaultRunLauncher
-from dagster._core.storage.tags import GRPC_INFO_TAG
+from dagster import DefaultRunLauncher
 
 from assets.steps.dead_runs import end_dead_runs, process_of
+
+_CODE_SERVER = ".dagster/grpc_info"  # Dagster's tag of a run that a code server started, which can end it
 
 
 class RunLauncher(DefaultRunLauncher):
@@ -13,7 +14,7 @@ class RunLauncher(DefaultRunLauncher):
         """Request the run's end, and return whether it is being ended."""
         run = self._instance.get_run_by_id(run_id)
         # Runs of Dagster's own command line have no code location and poll no status.
-        if run is None or run.is_finished or run.remote_job_origin is None or GRPC_INFO_TAG in run.tags:
+        if run is None or run.is_finished or run.remote_job_origin is None or _CODE_SERVER in run.tags:
             return super().terminate(run_id)
         if process_of(self._instance, run) is None:
             return super().terminate(run_id)
