@@ -119,6 +119,7 @@ _UNCOUNTED = 0  # a value whose count is in progress
 _MOST_SHOWN = 50  # mistakes: a file with more of them is another kind of file
 Check: TypeAlias = Callable[[Config], None]
 _OWN = ("folder", "name")
+_BRANCHES = {"str", "int", "constrained-int", "float", "constrained-float", "dict"}  # Pydantic's names of types
 
 # A rule about several sections names the key itself: `training.model: ...`.
 _NAMED_PLACE = re.compile(r"^([A-Za-z_]+(?:\.[^\s:.]+)*): (.*)$", re.DOTALL)
@@ -345,7 +346,7 @@ def _in_union(detail: ErrorDetails) -> bool:
 
 def _is_union_branch(part: int | str) -> bool:
     """Return whether a part of the path is the tried type of a union ('str', 'list[str]'), not one of our keys."""
-    return isinstance(part, str) and (part in {"str", "int", "constrained-int", "float", "dict"} or "[" in part)
+    return isinstance(part, str) and (part in _BRANCHES or "[" in part)
 
 
 def _suggestion(place: list[int | str], model: Any) -> str:

@@ -6,11 +6,11 @@ import pytest
 
 from gateau_dagster.comparison.sweeps import alpha_sweep, attention_peaks, attention_sweep, segment_length_sweep
 from gateau_dagster.config import PRESETS
-from gateau_dagster.errors import GateauError
 from gateau_dagster.scoring.segments import segment_means
 from gateau_dagster.selection.combine import combine
 from gateau_dagster.selection.statistics import auroc
 from tests.comparison import slow
+from tests.error_codes import refused
 
 COUNT, LENGTH = 40, 128
 IDS = [f"s{number:02d}" for number in range(COUNT)]
@@ -131,7 +131,7 @@ def test_segment_lengths_are_compared_between_stored_tables() -> None:
 def test_tables_without_a_common_sample_are_refused() -> None:
     given = tables()
     cams = {128: given["cam"].head(5), 64: tables(64)["cam"].tail(5)}
-    with pytest.raises(GateauError, match="no sample in common"):
+    with refused("selection.no_scores"):
         segment_length_sweep(given["short"], given["long"], cams, configured=128, preset="robust", alpha=0.8, chosen=8)
 
 

@@ -80,44 +80,6 @@ def test_secrets_in_the_wrong_place_are_not_shown(text: str) -> None:
     assert "gateau.yaml:" in refusal(text)
 
 
-@pytest.mark.parametrize(
-    ("place", "address", "words"),
-    [
-        (
-            "storage.root",
-            "memory://store",
-            "memory:// is not supported here: give a local folder or s3://bucket/prefix",
-        ),
-        ("storage.root", "MEMORY://store", "memory:// is not supported"),
-        ("storage.root", "memory:store", "memory:// is not supported"),
-        ("storage.root", "http://host/store", "http:// is not supported"),
-        ("storage.root", "hf://datasets/o/n", "hf:// is not supported"),
-        ("storage.root", "gs://bucket", "gs:// is not supported"),
-        ("storage.root", "filecache::s3://bucket", "filecache::s3:// is not supported"),
-        ("storage.root", "s3://", "names no bucket"),
-        ("storage.root", "s3:///prefix", "names no bucket"),
-        ("storage.root", "s3:/bucket/prefix", "names no bucket"),
-        ("storage.root", "s3:bucket", "names no bucket"),
-        ("storage.root", "file://store", "names an absolute path"),
-        ("long_sft.path", "memory://a.jsonl", "memory:// is not supported here: download the file"),
-        ("long_sft.path", "https://host/a.jsonl", "https:// is not supported here: download the file"),
-        ("long_sft.path.1", "gs://bucket/a.jsonl", "gs:// is not supported"),
-        ("long_sft.path", "hf://", "names no data set"),
-        ("short_chat.path", "ftp://host/a.jsonl", "ftp:// is not supported"),
-        (
-            "models.short.path",
-            "s3://bucket/model",
-            "s3:// is not supported here: download the model and give its folder",
-        ),
-        ("models.short.path", "hf://owner/model", "hf:// is not supported here: .* its name on the Hugging Face hub"),
-        ("models.made.homologous.texts", "memory://a.txt", "memory:// is not supported"),
-    ],
-)
-def test_what_cannot_be_used_is_refused_when_the_file_is_read(place: str, address: str, words: str) -> None:
-    with pytest.raises(GateauError, match=rf": {place.replace('.', '[.]')}: .*{words}"):
-        parsed(place, address)
-
-
 def test_a_configuration_at_an_address_is_refused_unseen(monkeypatch: pytest.MonkeyPatch) -> None:
     address = f"s3://{KEY}:{SECRET}@bucket/gateau.yaml"
     with pytest.raises(GateauError, match="is a local file, not one at an address"):

@@ -27,12 +27,6 @@ def test_templates(template: str) -> None:
     assert evaluation(template=template).template == template
 
 
-@pytest.mark.parametrize("template", ["", "llama", "{prompt}{prompt}", "{question}"])
-def test_a_template_without_a_place_for_the_prompt_is_refused(template: str) -> None:
-    with pytest.raises(ValidationError, match="once, such as"):
-        evaluation(template=template)
-
-
 @pytest.mark.parametrize(
     "address",
     ["localhost:8000", "ftp://host/v1", "https://user:secret@host/v1", "https://host/v1?key=secret", "https:///v1"],

@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
 
 from gateau_dagster.config.evaluation import EvaluationConfig
 from gateau_dagster.config.judge import JudgeConfig
@@ -22,37 +21,6 @@ def judge(**keys: Any) -> JudgeConfig:
 def test_two_keys_are_enough() -> None:
     found = judge()
     assert (found.base_url, found.key, found.repeats) == ("https://api.openai.com/v1", "OPENAI_API_KEY", 1)
-
-
-@pytest.mark.parametrize(
-    "keys",
-    [
-        {"base_url": "localhost:8000"},
-        {"base_url": "ftp://x/v1"},
-        {"base_url": "http://"},
-        {"base_url": "http://localhost:99999/v1"},
-        {"base_url": "http://local host:8000/v1"},
-        {"base_url": "https://user:secret@x/v1"},
-        {"base_url": "https://x/v1?key=secret"},
-        {"key": KEY},
-        {"key": "lower"},
-        {"model": ""},
-        {"budget": {"money": 3}},
-        {"pairs": [["base", "base"]]},
-        {"concurrency": 0},
-        {"concurrency": 2, "concurrent": 2},
-        {"retries": 2, "max_retries": 2},
-        {"temperature": -1.0},
-        {"extra_body": {"seed": 1}},
-        {"extra_body": {"max_tokens": 1}},
-        {"extra_body": {"model": "x"}},
-        {"extra_body": {"x": float("nan")}},
-        {"prices": {"prompt": -1, "reply": 0}},
-    ],
-)
-def test_what_cannot_be_is_refused(keys: dict[str, Any]) -> None:
-    with pytest.raises(ValidationError):
-        judge(**keys)
 
 
 def test_a_key_in_the_file_is_refused_and_not_shown(tmp_path: Path) -> None:

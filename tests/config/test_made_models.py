@@ -51,57 +51,6 @@ def test_what_is_made_and_from_what() -> None:
     assert again == config, "the configuration that the report prints gives the same one"
 
 
-@pytest.mark.parametrize(
-    ("models", "sections", "mistake"),
-    [
-        ({"c": {"path": "pre_experienced:lang"}}, {}, r"models\.c\.path: .*lang has to name.*\(short, long\)"),
-        ({"c": {"path": "pre_experienced:c"}}, {}, r"models\.c\.path: .* has to name another"),
-        ({"c": CHERRY, "two": {"path": "pre_experienced:c"}}, {}, r"models\.two\.path: models\.c is made"),
-        (
-            {"enc": {"path": "e", "task": "embedding"}, "c": {"path": "pre_experienced:enc"}},
-            {},
-            r"models\.c\.path: models\.enc has task embedding",
-        ),
-        ({"c": {**CHERRY, "task": "reward"}}, {}, r"models\.c\.task: reward"),
-        ({"c": {**CHERRY, "revision": "v2"}}, {}, r"models\.c\.revision: .*models\.long the revision"),
-        ({"long": {"path": "pre_experienced:short"}}, {}, r"models\.long\.path: .*another name"),
-        ({"c": CHERRY}, {"training": {"model": "c"}}, r"training\.model: .*train long"),
-        ({"c": {"path": "c", "pre_experience": {}}}, {}, r"models\.c\.pre_experience: only a model with path"),
-        (
-            {"c": cherry(batch=10)},
-            {"training": {"batch_size": 2, "processes": 2}},
-            r"models\.c\.pre_experience\.batch: 10 is no multiple of the 4",
-        ),
-        ({"c": cherry(cluster=3)}, {}, r"pre_experience\.cluster\n.*not permitted"),
-        ({"long": {"path": "homologous:short"}}, {}, r"models\.long\.homologous\.texts\n.*required"),
-        ({"long": {**PROLONG, "path": "homologous:sort"}}, {}, r"models\.long\.path: .*sort has to name.*\(short\)"),
-        ({"long": {**PROLONG, "path": "homologous:"}}, {}, r"models\.long\.path: homologous: has to name"),
-        ({"long": PROLONG, "two": {**PROLONG, "path": "homologous:long"}}, {}, r"models\.two\.path: models\.long is"),
-        ({"short": {**PROLONG, "path": "homologous:long"}}, {}, r"models\.short\.path: theta_A"),
-        ({"lac": {**PROLONG, "task": "reward"}}, {}, r"models\.lac\.task: reward"),
-        ({"long": {**PROLONG, "rope_theta": 1e6}}, {}, r"models\.long\.rope_theta: .*homologous\.positions"),
-        ({"long": {**PROLONG, "path": "l"}}, {}, r"models\.long\.homologous: only a model with path homologous:"),
-        ({"long": {**PROLONG, "pre_experience": {}}}, {}, r"models\.long\.pre_experience: only"),
-        ({"long": prolong(length=128)}, {}, r"models\.long\.homologous\.length: 128 tokens hold no segment of .*128"),
-        (
-            {"long": prolong(tokens_per_step=3000)},
-            {},
-            r"models\.long\.homologous\.tokens_per_step: 3000 is no multiple of the 1024",
-        ),
-        (
-            {"long": PROLONG},
-            {"training": {"batch_size": 3, "processes": 2}},
-            r"models\.long\.homologous\.tokens_per_step: 8192 is no multiple of the 6144",
-        ),
-        ({"long": prolong(long_share=0)}, {}, r"long_share\n.*greater than 0"),
-        ({"long": prolong(text="t")}, {}, r"homologous\.text\n.*not permitted"),
-    ],
-)
-def test_what_is_wrong_is_named(models: dict[str, Any], sections: dict[str, Any], mistake: str) -> None:
-    with pytest.raises(ValidationError, match=mistake):
-        configured(models, **sections)
-
-
 def test_a_pre_experienced_model_s_recipe_is_its_own_and_the_machine_that_of_training() -> None:
     stage = {"epochs": 2, "learning_rate": 1e-3, "scheduler": "constant", "warmup_ratio": 0.5, "seed": 7, "batch": 12}
     given = {"batch_size": 3, "processes": 2, "max_length": 99, "dtype": "float32", "save_steps": 5}

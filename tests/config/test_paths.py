@@ -10,6 +10,7 @@ from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError
 from gateau_dagster.pipeline.project import load_project, parse_project
 from tests.config.test_load import GOOD
+from tests.error_codes import refused
 
 
 def test_paths_are_relative_to_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,7 +52,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     latin = tmp_path / "latin.yaml"
     latin.write_bytes(b"a: \xe9\n")
     for file, cause in ((tmp_path / "no.yaml", "No such file"), (tmp_path, "Is a directory"), (latin, "not UTF-8")):
-        with pytest.raises(GateauError, match=cause) as failure:
+        with refused("config.unreadable", cause) as failure:
             load_project(file)
         assert str(file) in str(failure.value) and "--config" in str(failure.value)
 

@@ -2,9 +2,6 @@
 
 from typing import Any
 
-import pytest
-from pydantic import ValidationError
-
 from gateau_dagster.config.training import RECIPES, TrainingConfig
 
 
@@ -67,8 +64,3 @@ def test_keys_of_the_file_count_more() -> None:
     assert training.skip is not None
     assert training.skip.length == 50_000
     assert made(preset="skipalign", skip=None).skip is None
-
-
-def test_an_unknown_preset_is_refused() -> None:
-    with pytest.raises(ValidationError, match="Input should be 'gateau-7b', 'gateau-7b-scripts', 'skipalign' or"):
-        made(preset="gateau-13b")

@@ -1,7 +1,5 @@
 """The ranking and the rules: what is chosen, and what does not fit together."""
 
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,30 +7,6 @@ from pydantic import ValidationError
 
 from gateau_dagster.config import SelectionConfig
 from gateau_dagster.config.selection import RuleConfig
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"fraction": 0.1, "count": 3}, "give fraction or count, not both"),
-        ({"rule": "token_budget"}, "rule token_budget needs budget: a number of tokens"),
-        ({"rule": "per_source_tokens", "count": 3}, "rule per_source_tokens needs budget"),
-        ({"rule": "diverse"}, "rule diverse needs encoder: a model whose task is embedding"),
-        ({"budget": 100}, "budget is not read by rule top, but by token_budget, per_source_tokens"),
-        ({"rule": "token_budget", "budget": 100, "count": 3}, "count is not read by rule token_budget, but by top"),
-        ({"shares": {"law": 1}}, "shares is not read by rule top, but by per_source"),
-        ({"rule": "per_source", "shares": {}}, "shares: names no source"),
-        ({"rule": "per_source", "shares": {"law": 0}}, "greater than 0"),
-        ({"rule": "diverse", "encoder": "mini", "clusters": 0}, "greater than or equal to 1"),
-        ({"rule": "diverse", "encoder": "mini", "short_source": "share"}, "short_source is not read by rule diverse"),
-        ({"per_document": 0}, "greater than or equal to 1"),
-        ({"rule": "best"}, "'top', 'token_budget'"),
-        ({"clusterz": 3}, "Extra inputs are not permitted"),
-    ],
-)
-def test_what_does_not_fit_together_is_said(given: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValidationError, match=message):
-        RuleConfig.model_validate(given)
 
 
 def test_fraction_and_count_alone_are_enough() -> None:

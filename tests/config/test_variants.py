@@ -2,9 +2,6 @@
 
 from typing import Any
 
-import pytest
-from pydantic import ValidationError
-
 from gateau_dagster.config.variants import Variant, VariantsConfig, variants_of
 
 
@@ -64,22 +61,3 @@ def test_what_stands_beside_the_matrix() -> None:
     ]
     other = found[-1].other
     assert other is not None and other.model.path == "org/model"
-
-
-@pytest.mark.parametrize(
-    ("section", "message"),
-    [
-        ({"fractions": [0.1], "budgets": [10]}, "give fractions or budgets"),
-        ({"budgets": [10], "equal": "samples"}, "budgets count tokens"),
-        ({"methods": ["random", "random"]}, "random stands there more than once"),
-        ({"fractions": [0.0]}, "greater than 0"),
-        ({"methods": []}, "at least 1 item"),
-        ({"also": ["half"]}, "full"),
-        ({"also": [{"name": "a/b", "path": "org/model"}]}, "becomes a file's name"),
-        ({"also": [{"name": "0", "path": "org/model"}]}, "a letter, then"),
-        ({"also": [{"name": "a", "path": "homologous:short"}]}, "that the pipeline makes"),
-    ],
-)
-def test_what_cannot_be_is_said(section: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValidationError, match=message):
-        VariantsConfig.model_validate(section)

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from gateau_dagster.data.folder_copy import folder_copy
-from gateau_dagster.errors import GateauError, TransientError
+from gateau_dagster.errors import TransientError
 from gateau_dagster.storage.remote import filesystem
+from tests.error_codes import refused
 
 FILES = {"README.md": "which splits", "data/train/0.jsonl": '{"a": 1}\n', "data/test.jsonl": '{"a": 2}\n'}
 
@@ -101,7 +102,7 @@ def test_files_that_change_while_they_are_copied_are_not_taken_for_one_version(
 def test_what_is_not_there_is_said_and_nothing_is_left(
     address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(GateauError, match=r"owner/other: there are no files"):
+    with refused("data.missing", "owner/other"):
         folder_copy(address.replace("name", "other"), tmp_path / "cache")
 
     fs: Any = filesystem(address)
@@ -112,7 +113,7 @@ def test_what_is_not_there_is_said_and_nothing_is_left(
         type(fs).get_file(fs, source, target)
 
     monkeypatch.setattr("gateau_dagster.data.folder_copy.filesystem", lambda _: _Like(fs, broken))
-    with pytest.raises(GateauError, match="access denied"):
+    with refused("storage.access_denied"):
         folder_copy(address, tmp_path / "cache")
     assert [*(tmp_path / "cache").iterdir()] == []
 

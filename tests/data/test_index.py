@@ -19,7 +19,7 @@ from gateau_dagster.data.index import (
 )
 from gateau_dagster.data.ingest import read_shards
 from gateau_dagster.data.sample import shard_of
-from gateau_dagster.errors import GateauError
+from tests.error_codes import refused
 
 from .inputs import explicit, jsonl
 
@@ -67,7 +67,7 @@ def test_a_failed_write_leaves_the_old_file(index: InputIndex, tmp_path: Path, m
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(module, "write_parquet", full)
-    with pytest.raises(GateauError, match="the disk is full"):
+    with refused("storage.disk_full"):
         save_index(index, path)
     assert path.read_bytes() == before
     assert [child.name for child in path.parent.iterdir()] == ["i.parquet"]
@@ -124,7 +124,7 @@ def test_empty_shards_have_a_digest(tmp_path: Path) -> None:
 
 def test_an_input_without_usable_sample_says_why(tmp_path: Path) -> None:
     records = [explicit("a", ""), explicit("b", " "), {"text": "x"}]
-    with pytest.raises(GateauError) as caught:
+    with refused("data.no_usable_record") as caught:
         index_of(tmp_path, records)
     assert str(caught.value).splitlines() == [
         "long_sft.path: no usable sample in *.jsonl; correct the data or the path. Rejected:",
@@ -218,7 +218,7 @@ def test_a_file_that_is_written_behind_the_index_names_the_cure(tmp_path: Path) 
     config, cache = LongSftConfig(path="x.jsonl", shards=1), tmp_path / "cache"
     cached_index(config, tmp_path, cache)
     rewritten(tmp_path / "x.jsonl", jsonl(explicit("a", "yet"), explicit("b")))
-    with pytest.raises(GateauError, match="set verify: content"):
+    with refused("data.changed"):
         list(read_shards(config, tmp_path, cached_index(config, tmp_path, cache), [0]))
     reading = config.model_copy(update={"verify": "content"})
     ((_, table, _),) = read_shards(reading, tmp_path, cached_index(reading, tmp_path, cache), [0])

@@ -12,7 +12,7 @@ import pytest
 from gateau_dagster.config import LongSftConfig, ShortChatConfig
 from gateau_dagster.data.index import build_index
 from gateau_dagster.data.rejects import Rejects, check_rejected, rejects_among, rejects_among_chats
-from gateau_dagster.errors import GateauError
+from tests.error_codes import refused
 
 from .inputs import explicit, jsonl, parquet
 
@@ -133,7 +133,7 @@ def test_as_many_as_allowed_are_no_failure(given: int, bad: int, most: float | N
 
 def test_more_than_allowed_names_share_reasons_and_places() -> None:
     found = among(56, *["empty response: no text"] * 50, *["malformed JSON: here"] * 3, named=True)
-    with pytest.raises(GateauError) as failure:
+    with refused("long_sft.max_rejected") as failure:
         check_rejected(found, LongSftConfig(path="x", max_rejected=0.5))
     first, *reasons, cure = str(failure.value).splitlines()
     assert first == "long_sft.max_rejected: 53 of 56 records rejected (94.6 %), more than 0.5 of them. Mostly:"

@@ -12,7 +12,7 @@ from gateau_dagster.config import ShortChatConfig
 from gateau_dagster.data import short_chat as module
 from gateau_dagster.data.sample import Conversation, Reject, text_digest
 from gateau_dagster.data.short_chat import short_chat_mix, short_chat_signature, to_conversation
-from gateau_dagster.errors import GateauError
+from tests.error_codes import refused
 
 
 def convert(record: Any) -> Conversation | Reject:
@@ -133,7 +133,7 @@ def test_files_in_order_and_duplicates(tmp_path: Path) -> None:
 
 def test_nothing_usable(tmp_path: Path) -> None:
     write(tmp_path, share("a", ""), share("b", ""))
-    with pytest.raises(GateauError, match=r"short_chat\.path: no usable sample in chat\.json") as caught:
+    with refused("data.no_usable_record", r"short_chat\.path.*chat\.json") as caught:
         short_chat_mix(ShortChatConfig(path="chat.json"), tmp_path)
     assert "2 x empty response" in str(caught.value)
 

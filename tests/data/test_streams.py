@@ -8,7 +8,7 @@ import pytest
 
 from gateau_dagster.data import streams
 from gateau_dagster.data.streams import Chunks, GuardedFile, damage_reason, open_raw, open_stream, unheard
-from gateau_dagster.errors import GateauError
+from tests.error_codes import refused
 
 from .inputs import packed, put, zstd
 
@@ -43,7 +43,7 @@ def test_a_failing_disk_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyP
     noise = bytes((i * i * 7919 >> 3) & 255 for i in range(600_000))
     file = put(tmp_path / name, packed(noise, name))
     monkeypatch.setattr(streams, "_opened", lambda address: Failing(Path(address).read_bytes()))
-    with pytest.raises(GateauError, match="Input/output error"), open_stream(file, unheard) as stream:
+    with refused("storage.disk", "Input/output"), open_stream(file, unheard) as stream:
         for _ in Chunks(stream):
             pass
 

@@ -17,8 +17,8 @@ from gateau_dagster.data.text_corpus import (
     read_texts,
     records_of,
 )
-from gateau_dagster.errors import GateauError
 from gateau_dagster.selection.token_budget import choose_by_domain
+from tests.error_codes import refused
 
 
 def scored(name: str, domain: str, score: float | None, tokens: int = 10) -> ScoredText:
@@ -109,7 +109,7 @@ def test_a_record_that_no_longer_holds_the_scored_text_is_an_error(tmp_path: Pat
     chosen = [scored("web.jsonl:1", "web", 1.0)]
     assert list(records_of(files, TextFields(), chosen)) == [(chosen[0], {"text": "one"})]
     file.write_text(now)
-    with pytest.raises(GateauError, match=r"^web\.jsonl:1 is not what was scored: .* changed meanwhile"):
+    with refused("data.changed", r"web\.jsonl:1"):
         list(records_of(files, TextFields(), chosen))
 
 

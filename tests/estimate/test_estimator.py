@@ -12,7 +12,6 @@ from safetensors.torch import save_file
 
 from gateau_dagster import tables
 from gateau_dagster.config import Config
-from gateau_dagster.errors import GateauError
 from gateau_dagster.estimate.estimator import SPREAD, SPREAD_OF_OTHERS, Estimate, Estimator
 from gateau_dagster.execution.row_checkpoints import RowCheckpoints
 from gateau_dagster.execution.shard_scorer import ScoringRun
@@ -25,6 +24,7 @@ from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.scoring.sample_table import RequestedRow
 from gateau_dagster.storage import Stamp
+from tests.error_codes import refused
 from tests.project import make_project, sample
 from tests.tiny_models import replace_model, save_encoder
 
@@ -235,7 +235,7 @@ def test_parameters_are_counted_from_the_file_s_header(tmp_path: Path) -> None:
 def test_a_file_that_holds_no_weights_is_named(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "short").mkdir()
     (tmp_path / "short" / "model.safetensors").write_bytes(content)
-    with pytest.raises(GateauError, match=r"models\.short\.path: .*model\.safetensors is no safetensors file"):
+    with refused("models.file_damaged", r"models\.short\.path.*model\.safetensors"):
         parameter_count(configured(tmp_path), "short")
 
 

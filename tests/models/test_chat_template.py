@@ -6,11 +6,12 @@ import pytest
 from transformers import PreTrainedTokenizerFast
 
 from gateau_dagster.data.sample import Sample
-from gateau_dagster.errors import GateauError, UnscorableSampleError
+from gateau_dagster.errors import UnscorableSampleError
 from gateau_dagster.models import chat_template
 from gateau_dagster.models.chat_template import trial_of, try_chat_template
 from gateau_dagster.models.prompt import build_prompt
 from gateau_dagster.training.encode import encode_conversation
+from tests.error_codes import refused
 from tests.tiny_models import CHAT_TEMPLATE, tokenizer
 
 SAMPLE = Sample(sample_id="a", source="test", context="the ledger", instruction="what", response="the engine")
@@ -36,7 +37,7 @@ def test_whatever_a_template_raises_is_one_message(template: str) -> None:
     tokens = tokenizer()
     tokens.chat_template = template
     try:
-        with pytest.raises(GateauError, match=r"chat template .*[uU]se template: gateau"):
+        with refused("models.chat_template", "chat template .*[uU]se template: gateau"):
             build_prompt(tokens, SAMPLE, max_length=100, template="chat")
     finally:
         tokens.chat_template = CHAT_TEMPLATE
@@ -57,7 +58,7 @@ def test_one_that_loops_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(chat_template, "_SECONDS", 0.5)
     tokenizer().save_pretrained(tmp_path)
     (tmp_path / "chat_template.jinja").write_text(LOOP + CHAT_TEMPLATE)
-    with pytest.raises(GateauError, match=r"^models\.long\.path: the chat template of .* comes to no end"):
+    with refused("models.chat_template", r"models\.long\.path"):
         try_chat_template(tmp_path, "models.long.path")
 
 

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 import torch
 
-from gateau_dagster.errors import GateauError
 from gateau_dagster.models.compiled import compile_layers
 from gateau_dagster.scoring.response_perplexity import PerplexityRow
+from tests.error_codes import refused
 from tests.scoring.scored import check, outcomes, references, scoring
 from tests.tiny_models import loaded_model, samples
 
@@ -70,5 +70,5 @@ def test_a_compiler_that_fails_names_the_key(monkeypatch: pytest.MonkeyPatch) ->
     _replace_compiler(monkeypatch, backend)
     loaded = loaded_model("llama")
     compile_layers(loaded)
-    with pytest.raises(GateauError, match=r"scoring\.compile: torch cannot compile .*no compiler found.*Remove"):
+    with refused("scoring.compile", r"scoring\.compile"):
         outcomes(loaded, samples()[:1])

@@ -1,10 +1,8 @@
 """What a config.json decides before the weights are read; how loading uses it, see test_loading.py."""
 
-import pytest
-
 from gateau_dagster.config import ModelConfig, ScoringConfig
-from gateau_dagster.errors import GateauError
 from gateau_dagster.models.decoder_config import override_rope_theta, prompt_tokens, window_of
+from tests.error_codes import refused
 from tests.tiny_models import model_config
 
 
@@ -17,7 +15,7 @@ def test_one_base_per_kind_of_layer_changes_the_full_ones_only() -> None:
 
 
 def test_model_without_rotary_embedding_is_refused() -> None:
-    with pytest.raises(GateauError, match="rope_theta is set, but gpt2 has no rotary embedding: remove the key"):
+    with refused("models.no_rotary", "rope_theta.*gpt2"):
         override_rope_theta(model_config("gpt2"), 1e6, name="x")
 
 
@@ -27,5 +25,5 @@ def test_a_window_of_the_configuration_goes_before_the_checkpoint_s() -> None:
         model = ModelConfig(path="x", context="window", window=given)
         assert prompt_tokens(config, model, scoring, window=window_of(config, model)) == tokens
     assert window_of(model_config("bloom"), ModelConfig(path="x")) is None
-    with pytest.raises(GateauError, match="names no window: give `window`"):
+    with refused("models.window"):
         prompt_tokens(config, ModelConfig(path="x", context="window"), scoring, window=None)

@@ -8,11 +8,11 @@ import pytest
 import torch
 from transformers import PreTrainedTokenizerFast
 
-from gateau_dagster.errors import GateauError
 from gateau_dagster.models import forward
 from gateau_dagster.models.forward import HostCopy, response_nll, response_states, token_nll
 from gateau_dagster.models.prompt import Prompt, build_prompt
 from gateau_dagster.scoring.segments import segment_prompts
+from tests.error_codes import refused
 from tests.scoring.reference import reference_model
 from tests.tiny_models import loaded_model, samples, tokenizer
 
@@ -94,7 +94,7 @@ def test_foreign_tokenizer_is_named_before_the_embedding_fails() -> None:
     foreign = PreTrainedTokenizerFast(tokenizer_object=tokenizer().backend_tokenizer, bos_token="<s>")
     foreign.add_tokens(["lighthouse"])
     sample = dataclasses.replace(samples()[0], response="lighthouse")
-    with pytest.raises(GateauError, match="gave token 400, but the model knows 400"):
+    with refused("models.vocabulary", "400.*400"):
         response_states(loaded, [build_prompt(foreign, sample, max_length=4096)])
 
 

@@ -3,9 +3,9 @@
 import pytest
 from transformers import PreTrainedModel
 
-from gateau_dagster.errors import GateauError
 from gateau_dagster.models.context_attention import attention_unseen, require_attention_interface, require_seen
 from gateau_dagster.models.known_attention import attention_layers_of, class_of, unseen_by_class
+from tests.error_codes import refused
 from tests.tiny_models import loaded_model, model_config
 
 NEXT = {
@@ -31,9 +31,9 @@ NEXT = {
 def test_reason_is_told_once_and_in_words(kind: str, reason: str) -> None:
     loaded = loaded_model(kind)
     assert attention_unseen(loaded) == reason
-    with pytest.raises(GateauError) as refused:
+    with refused("models.no_attention") as failure:
         require_seen(loaded)
-    assert str(refused.value).count("needs a decoder") == 1 and reason in str(refused.value)
+    assert str(failure.value).count("needs a decoder") == 1 and reason in str(failure.value)
 
 
 @pytest.mark.parametrize(("kind", "options", "layers"), [("llama", {}, 2), ("qwen3_next", NEXT, 1), ("mamba", {}, 0)])
@@ -61,5 +61,5 @@ def test_trial_says_why_and_is_made_once(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_refusal_names_class_and_cure() -> None:
-    with pytest.raises(GateauError, match=r"MambaForCausalLM.*selection\.preset robust.*Llama, Qwen or Mistral"):
+    with refused("models.no_attention", r"MambaForCausalLM.*selection\.preset"):
         require_attention_interface(loaded_model("mamba"))

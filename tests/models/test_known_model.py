@@ -10,8 +10,8 @@ from gateau_dagster.config import Config
 from gateau_dagster.demo.configuration import embedded_demo
 from gateau_dagster.demo.pair import SHORT_WINDOW
 from gateau_dagster.demo.prepare import ensure_demo_data
-from gateau_dagster.errors import GateauError
 from gateau_dagster.models.known_model import short_window, visible_tokens
+from tests.error_codes import refused
 
 
 def configured(folder: Path, model: dict[str, Any], content: dict[str, Any]) -> Config:
@@ -40,7 +40,7 @@ def test_visible_tokens(tmp_path: Path, model: dict[str, Any], content: dict[str
 def test_a_window_that_nothing_names(tmp_path: Path) -> None:
     config = configured(tmp_path, {"context": "window"}, {})
     assert short_window(config) is None
-    with pytest.raises(GateauError, match=r"the window of short is not known here: give models\.short\.window"):
+    with refused("models.window", r"models\.short\.window"):
         visible_tokens(config)
 
 

@@ -8,6 +8,7 @@ from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError, TransientError
 from gateau_dagster.models import model_digest as module
 from gateau_dagster.models.model_digest import folder_digest, model_digest
+from tests.error_codes import refused
 
 
 def configured(folder: Path, **model: str) -> Config:
@@ -82,7 +83,7 @@ def test_hidden_files_do_not_count(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", ["no_such_folder", "./a/b", "/no/such", "~/nothing", "a/b/c"])
 def test_a_missing_folder_is_named(tmp_path: Path, path: str) -> None:
-    with pytest.raises(GateauError, match=r"models\.short\.path: there is no folder .* config\.json and safetensors"):
+    with refused("models.no_folder", r"models\.short\.path.*config\.json"):
         model_digest(configured(tmp_path, path=path), "short")
 
 

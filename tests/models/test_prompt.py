@@ -8,8 +8,9 @@ from transformers import PreTrainedTokenizerFast
 
 from gateau_dagster.config.models import Template
 from gateau_dagster.data.sample import Sample
-from gateau_dagster.errors import GateauError, UnscorableSampleError
+from gateau_dagster.errors import UnscorableSampleError
 from gateau_dagster.models.prompt import Prompt, build_prompt, divided, encode, response_offsets
+from tests.error_codes import refused
 from tests.scoring.reference import reference_parts, slowly_divided
 from tests.tiny_models import samples, tokenizer
 
@@ -133,7 +134,7 @@ def _with_template(template: str | None) -> PreTrainedTokenizerFast:
     ],
 )
 def test_unusable_chat_template_is_the_users_error(template: str | None, message: str) -> None:
-    with pytest.raises(GateauError, match=message):
+    with refused("models.chat_template", message):
         build_prompt(_with_template(template), samples()[0], max_length=4096, template="chat")
 
 

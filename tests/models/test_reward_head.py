@@ -2,8 +2,8 @@ from typing import Any
 
 import pytest
 
-from gateau_dagster.errors import GateauError
 from gateau_dagster.models.reward_head import Label, check_architecture, label_index
+from tests.error_codes import refused
 
 ONE = {0: "LABEL_0"}
 TWO = {0: "bad", 1: "good"}
@@ -18,7 +18,7 @@ TWO = {0: "bad", 1: "good"}
     ],
 )
 def test_a_wrong_head_is_named(architectures: list[str], message: str) -> None:
-    with pytest.raises(GateauError, match=message):
+    with refused("models.reward", message):
         check_architecture(architectures, name="x")
     check_architecture([*architectures, "BertForSequenceClassification"], name="x")
 
@@ -34,7 +34,7 @@ def test_a_wrong_head_is_named(architectures: list[str], message: str) -> None:
     ],
 )
 def test_an_output_that_is_none_is_named(labels: dict[int, str], label: Label | None, message: str) -> None:
-    with pytest.raises(GateauError, match=message):
+    with refused("models.reward", message):
         label_index(labels, label, name="x")
 
 

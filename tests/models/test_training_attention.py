@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 import torch
 
-from gateau_dagster.errors import GateauError
 from gateau_dagster.models.training_attention import NAME, attend_within_documents
 from gateau_dagster.training.response_loss import use_chunked_loss
+from tests.error_codes import refused
 from tests.training.packed_rows import (
     KINDS,
     LENGTHS,
@@ -95,7 +95,7 @@ def test_a_model_that_mixes_documents_is_refused_and_left_as_it_was(
     model = make_model(kind, dtype=torch.float32, **changes)
     ids = torch.arange(9)[None]
     before = model.eval()(input_ids=ids).logits
-    with pytest.raises(GateauError, match=reason):
+    with refused("training.architecture", reason):
         attend_within_documents(model)
     assert torch.equal(model(input_ids=ids).logits, before)
 
@@ -103,7 +103,7 @@ def test_a_model_that_mixes_documents_is_refused_and_left_as_it_was(
 def test_attention_dropout_is_refused() -> None:
     model = make_model("llama", attention_dropout=0.1)
     attend_within_documents(model)
-    with pytest.raises(GateauError, match=r"drops 0\.1 of its attention weights.*config\.json"):
+    with refused("training.attention_dropout", r"0\.1.*config\.json"):
         model(**make_row(skips=False))
 
 

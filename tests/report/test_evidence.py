@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateau_dagster.errors import GateauError
 from gateau_dagster.models.prompt import encode
 from gateau_dagster.report.evidence import NAMED_GAIN, Evidence, evidence
 from tests import tiny_models
+from tests.error_codes import refused
 from tests.report.evidence_rows import LENGTH, rows_of, sample
 from tests.scoring.reference import slowly_divided
 
@@ -118,16 +118,16 @@ def test_attention_that_was_not_observed_stays_unknown() -> None:
 )
 def test_rows_of_another_version_are_refused(context: str, response: str, reason: str) -> None:
     rows = rows_of(tokenizer(), sample(CONTEXT, "one two"))
-    with pytest.raises(GateauError, match=reason):
+    with refused("storage.out_of_date", reason):
         evidence(sample(context, response), rows, tokenizer(), segment_length=LENGTH)
 
 
 def test_another_tokenizer_and_another_length_are_refused() -> None:
     one = sample(CONTEXT, "one two")
     rows = rows_of(tokenizer(), one)
-    with pytest.raises(GateauError, match="segments"):
+    with refused("storage.out_of_date"):
         evidence(one, rows, tokenizer(), segment_length=LENGTH + 5)
-    with pytest.raises(GateauError, match="tokens"):
+    with refused("storage.out_of_date"):
         evidence(one, rows, tiny_models.bert_tokenizer(), segment_length=LENGTH)
 
 
@@ -136,5 +136,5 @@ def test_a_tokenizer_that_does_not_tell_places_is_refused() -> None:
         is_fast, name_or_path = False, "model"
 
     one = sample(CONTEXT, "one two")
-    with pytest.raises(GateauError, match=r"tokenizer\.json"):
+    with refused("models.no_offsets", r"tokenizer\.json"):
         evidence(one, rows_of(tokenizer(), one), Slow(), segment_length=LENGTH)  # pyright: ignore

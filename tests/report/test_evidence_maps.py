@@ -9,13 +9,13 @@ import pytest
 
 from gateau_dagster import tables
 from gateau_dagster.data.sample import Sample
-from gateau_dagster.errors import GateauError
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.report import evidence_card as module
 from gateau_dagster.report.evidence import evidence
 from gateau_dagster.report.evidence_card import evidence_maps, named_by_sample, named_of
 from tests import tiny_models
+from tests.error_codes import refused
 from tests.report.evidence_rows import LENGTH, rows_of, sample
 
 
@@ -75,7 +75,7 @@ def test_a_map_is_left_out_where_its_table_is_not_made_yet(whole_run: Path) -> N
     selection = config.selection.model_copy(update={"compare": ["delta_perplexity"], "options": options})
     state = State(config=config.model_copy(update={"selection": selection}))
     samples = samples_of(state)[:3]
-    with pytest.raises(GateauError, match="segment_pairs"):
+    with refused("storage.not_computed", "segment_pairs"):
         evidence_maps(state, samples)
     found = evidence_maps(state, samples, lambda asset: not asset.startswith("segment_pairs"))
     assert len(found.maps) == 3 and not found.strips and not found.missing

@@ -6,6 +6,7 @@ import pytest
 
 from gateau_dagster.errors import GateauError
 from resources.configuration import ConfigurationResource
+from tests.error_codes import refused
 from tests.project import change_config, make_project
 
 
@@ -33,7 +34,7 @@ def test_without_a_file_it_is_the_demo_in_its_folder(tmp_path: Path, monkeypatch
 
 
 def test_a_wrong_file_is_a_readable_error(tmp_path: Path) -> None:
-    with pytest.raises(GateauError, match="Cannot read the configuration"):
+    with refused("config.unreadable"):
         _ = ConfigurationResource(config_file=str(tmp_path / "none.yaml")).config
 
 

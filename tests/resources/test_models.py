@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from gateau_dagster.errors import GateauError
 from gateau_dagster.pipeline.project import load_project
 from resources.models import ModelsResource
+from tests.error_codes import refused
 from tests.project import make_project
 
 
@@ -52,7 +52,7 @@ def test_another_place_is_another_load(tmp_path: Path, models: ModelsResource, m
     for given, device in ((config, None), (config, None), (config, "cuda:1"), (spread, None)):
         models.load(given, section, version="1", device=device)
     ModelsResource(device="cuda:2").load(config, section, version="1")
-    with pytest.raises(GateauError, match=r"names 'cuda:2': leave one out"):
+    with refused("scoring.device_map", "'cuda:2'"):
         ModelsResource(device="cuda:2").load(spread, section, version="1")
     assert asked == [("auto", None), ("cuda:1", None), ("auto", "auto"), ("cuda:2", None)]
 

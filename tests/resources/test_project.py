@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateau_dagster.config import Config
-from gateau_dagster.errors import GateauError
 from resources.configuration import ConfigurationResource
 from resources.project import check_schedule, checked_project
+from tests.error_codes import refused
 
 
 def with_schedule(line: str) -> Config:
@@ -82,5 +82,5 @@ def test_every_way_to_a_configuration_names_file_and_line(tmp_path: Path) -> Non
         lambda: build_definitions(str(file)),
         lambda: ConfigurationResource(config_file=str(file)).config,
     ):
-        with pytest.raises(GateauError, match=r"\n  g\.yaml:5: execution\.schedule: 'every day' is no cron line"):
+        with refused("execution.schedule", r"g\.yaml:5.*execution\.schedule.*'every.*day'"):
             read()

@@ -9,11 +9,11 @@ from accelerate import dispatch_model
 from accelerate.hooks import ModelHook, add_hook_to_module
 
 from gateau_dagster.config import ModelConfig, ScoringConfig
-from gateau_dagster.errors import GateauError
 from gateau_dagster.models import loading
 from gateau_dagster.models.flops import Meter
 from gateau_dagster.models.loading import LoadedModel, load_model
 from gateau_dagster.scoring.scorer import Request, SampleOutcome, score_samples
+from tests.error_codes import refused
 from tests.tiny_models import loaded_model, samples, tokenizer
 
 
@@ -64,5 +64,5 @@ def test_a_model_that_the_gpus_together_cannot_hold(tmp_path: Path, monkeypatch:
     spread.hf_device_map = {"model.embed_tokens": 0, "model.layers.0": "cpu"}  # pyright: ignore
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    with pytest.raises(GateauError, match="does not fit into the memory of the 2 GPUs together"):
+    with refused("models.too_large", "2.*GPUs"):
         loading._spread_over_gpus(ModelConfig(path="big"), spread)

@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from gateau_dagster.data.sample import Reject, Sample
-from gateau_dagster.errors import GateauError
 from gateau_dagster.models import forward
 from gateau_dagster.models.flops import Meter, ModelShape
 from gateau_dagster.models.prompt import build_prompt
@@ -19,6 +18,7 @@ from gateau_dagster.scoring.contextual_awareness import CamRow
 from gateau_dagster.scoring.response_perplexity import PerplexityRow
 from gateau_dagster.scoring.scorer import Request, SampleOutcome, score_samples
 from gateau_dagster.scoring.segments import segment_prompts
+from tests.error_codes import refused
 from tests.scoring.scored import check, outcomes, references, scoring
 from tests.tiny_models import loaded_model, samples, tokenizer
 
@@ -163,7 +163,7 @@ def test_sample_without_context_has_no_segments() -> None:
 
 @pytest.mark.parametrize("kind", ["bloom", "mpt", "mamba"])
 def test_model_without_the_interface_is_refused_before_any_pass(kind: str, batches: list[list[int]]) -> None:
-    with pytest.raises(GateauError, match=f"model type {kind}.*Llama, Qwen or Mistral"):
+    with refused("models.no_attention", f"model type {kind}.*Llama, Qwen or Mistral"):
         outcomes(loaded_model(kind), samples()[:1])
     assert not batches
     (outcome,) = outcomes(loaded_model(kind), samples()[:1], cam=False)

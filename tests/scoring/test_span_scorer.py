@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from gateau_dagster.data.sample import Reject
-from gateau_dagster.errors import GateauError
 from gateau_dagster.models import memory
 from gateau_dagster.models.flops import ForwardWork
 from gateau_dagster.models.loading import LoadedModel
@@ -15,6 +14,7 @@ from gateau_dagster.scoring import span_scorer
 from gateau_dagster.scoring.documents import Document, sample_documents, text_ids
 from gateau_dagster.scoring.focus_scores import FocusPlan, FocusWeights, Variant
 from gateau_dagster.scoring.span_scorer import MeasuredSpans, measure_documents
+from tests.error_codes import refused
 from tests.scoring.reference import reference_parts
 from tests.scoring.scored import measured_text, text_score
 from tests.scoring.slow_ladm import eager_matrices, slow_cds
@@ -117,7 +117,7 @@ def test_model_whose_attention_cannot_be_seen_is_refused_before_any_text() -> No
         read.append(Document(name="a", ids=(1, 2)))
         yield read[-1]
 
-    with pytest.raises(GateauError, match="attention between spans"):
+    with refused("models.no_attention"):
         next(measure_documents(loaded_model("mamba"), documents(), plan=PLAN, work=ForwardWork()))
     assert not read
 

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from gateau_dagster.config import ScoringConfig
-from gateau_dagster.errors import GateauError
 from gateau_dagster.methods.registry import reads_attention
 from gateau_dagster.models.flops import ForwardWork
 from gateau_dagster.scoring.pair_tables import CAM, THETA_B, cam_table, perplexity_asset
 from gateau_dagster.scoring.sample_table import RequestedRow, Running
+from tests.error_codes import refused
 from tests.methods.configured import configured
 from tests.models.test_known_attention import NEXT
 from tests.scoring.reference import reference, reference_model
@@ -45,7 +45,7 @@ def test_rows_are_those_of_the_slow_way_without_attention(kind: str, options: di
 
 def test_what_is_read_is_refused_with_class_and_cure() -> None:
     table = cam_table(configured())
-    with pytest.raises(GateauError, match=r"Qwen3NextForCausalLM.*selection\.preset robust"):
+    with refused("models.no_attention", r"Qwen3NextForCausalLM.*selection\.preset"):
         list(table.score(loaded_model("qwen3_next", **NEXT), samples(), _running()))
 
 

@@ -8,11 +8,12 @@ import pytest
 import torch
 
 from gateau_dagster.data.sample import Reject, Sample
-from gateau_dagster.errors import GateauError, UnscorableSampleError
+from gateau_dagster.errors import UnscorableSampleError
 from gateau_dagster.models import memory
 from gateau_dagster.models.loading import LoadedModel
 from gateau_dagster.models.memory import TokenBudget
 from gateau_dagster.scoring.text_models import Batch, ReadText, padded, read_text, read_texts
+from tests.error_codes import refused
 from tests.scoring.scored import running
 from tests.tiny_models import encoder, samples, save_encoder, text
 
@@ -148,5 +149,5 @@ def test_work_is_counted_without_the_padding(bert: LoadedModel) -> None:
 
 def test_a_token_that_the_model_does_not_know_is_an_error(tmp_path: Path) -> None:
     small = encoder(save_encoder(tmp_path, "bert", "embedding", vocab_size=20), "embedding")
-    with pytest.raises(GateauError, match=r"the model knows 20: tokenizer and weights do not belong together"):
+    with refused("models.vocabulary", "20"):
         read(small, many(3), Recorder())

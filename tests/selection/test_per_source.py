@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 
 from gateau_dagster.config.selection import RuleConfig
-from gateau_dagster.errors import GateauError
 from gateau_dagster.selection.per_source import largest_remainder, source_counts
 from gateau_dagster.selection.rules import chosen_ids
+from tests.error_codes import refused
 from tests.selection.slow_rules import ranking, slow_largest_remainder, slow_order
 
 SOURCES = ["law"] * 12 + ["web"] * 6 + ["wiki"] * 2
@@ -45,10 +45,7 @@ def test_equal_remainders_go_by_name() -> None:
 
 def test_a_source_with_too_few_scored_samples_is_named_with_the_cure() -> None:
     samples = ranking(SOURCES, unscored=set(range(13, 18)))
-    with pytest.raises(
-        GateauError,
-        match=r"source 'web' has 1 samples with a score \(of 6\), but its share of 10 is 3\. .*short_source: share",
-    ):
+    with refused("selection.too_few", "'web'.*1.*6.*10.*3.*short_source"):
         chosen_ids(samples, RuleConfig(rule="per_source", count=10))
 
 

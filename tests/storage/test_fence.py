@@ -20,7 +20,6 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from s3fs.core import S3File
 
-from gateau_dagster.errors import GateauError
 from gateau_dagster.storage import Stamp, Store, fence, lease, objects
 from gateau_dagster.storage import files as files_module
 from gateau_dagster.storage.documents import finish_publishing, publish_folder
@@ -39,6 +38,7 @@ from gateau_dagster.storage.files import Files, prove_leases
 from gateau_dagster.storage.lease import FOLDER, Lease
 from gateau_dagster.storage.local import fill_with
 from gateau_dagster.storage.process_identity import ProcessIdentity
+from tests.error_codes import refused
 from tests.project import ROOT, command_environment
 
 NAMES = ("a/1", "a/2", "b")
@@ -415,7 +415,7 @@ def test_a_folder_that_the_old_owner_was_publishing_is_completed_or_discarded(tm
     assert (tmp_path / "store" / "model" / "weights").read_text() == "old", "it was whole"
     assert not (tmp_path / "store" / "model" / "half").exists()
     if not killed:
-        with acting_as(old.token), pytest.raises(GateauError):
+        with acting_as(old.token), refused("storage.lease_lost"):
             finish_publishing(store, "model")
 
 

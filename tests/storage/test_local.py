@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from gateau_dagster.errors import GateauError
 from gateau_dagster.storage import Stamp, Store, documents
 from gateau_dagster.storage.documents import publish_folder
 from gateau_dagster.storage.files import Files
 from gateau_dagster.storage.local import fill_with, flush_folder, write_if_other
+from tests.error_codes import refused
 
 
 @pytest.fixture
@@ -97,7 +97,7 @@ def test_a_creation_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytes
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(GateauError, match="the disk is full"):
+    with refused("storage.disk_full"):
         Files(str(tmp_path)).create("a", b"1")
     assert list(tmp_path.iterdir()) == []
 

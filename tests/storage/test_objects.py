@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 from s3fs import S3File
 
-from gateau_dagster.errors import GateauError
 from gateau_dagster.storage import Store
 from gateau_dagster.storage import files as files_module
 from gateau_dagster.storage.files import Files
+from tests.error_codes import refused
 
 
 def test_a_file_is_created_once(store: Store) -> None:
@@ -81,5 +81,5 @@ def test_where_another_s_creation_failed_it_is_tried_again(bucket: str, monkeypa
 
 
 def test_nothing_is_created_where_there_is_no_bucket(s3_environment: str) -> None:
-    with pytest.raises(GateauError, match="the bucket does not exist"):
+    with refused("storage.no_bucket"):
         Files("s3://no-such-bucket/prefix").create("a", b"1")

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateau_dagster.errors import GateauError
 from gateau_dagster.training import batching as packing
 from gateau_dagster.training.batching import OPEN_ROWS, check_lengths, epoch_order, mix_order, pack
+from tests.error_codes import refused
 
 LENGTHS = st.lists(st.integers(1, 40), min_size=1, max_size=120)
 
@@ -65,7 +65,7 @@ def test_rows_are_nearly_full_where_short_documents_are_many() -> None:
 def test_a_document_that_fits_into_no_row_is_named_with_its_cure() -> None:
     check_lengths([3, 64], pack_length=64)
     message = r"2 of 3 sequences do not fit into rows of training.pack_length = 64 tokens: the longest has 90\. Raise"
-    with pytest.raises(GateauError, match=message):
+    with refused("training.pack_length", message):
         check_lengths([65, 3, 90], pack_length=64)
     with pytest.raises(AssertionError):
         pack([65], [0], pack_length=64)

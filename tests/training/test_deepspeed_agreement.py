@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from gateau_dagster.config.training import TrainingConfig
-from gateau_dagster.errors import GateauError
 from gateau_dagster.training.deepspeed_agreement import agreed_deepspeed_config
 from gateau_dagster.training.deepspeed_config import deepspeed_config
 from gateau_dagster.training.train import train
+from tests.error_codes import refused
 from tests.training.builders import make_spec
 from tests.training.processes import finish, log_of, result_of, start, weights_differ
 
@@ -178,6 +178,6 @@ def test_what_contradicts_training_names_both_places(
     tmp_path: Path, content: dict[str, Any], changes: dict[str, Any], reason: str
 ) -> None:
     cure = 'Leave that out of the file or write "auto", or correct the other place.'
-    with pytest.raises(GateauError) as raised:
+    with refused("training.deepspeed") as raised:
         agreed(BARE | content, tmp_path, **changes)
     assert str(raised.value) == f"training.deepspeed: {reason}. {cure}"

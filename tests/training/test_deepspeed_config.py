@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from gateau_dagster.errors import GateauError
 from gateau_dagster.training.deepspeed_config import deepspeed_config
+from tests.error_codes import refused
 
 
 def test_presets(tmp_path: Path) -> None:
@@ -66,5 +66,5 @@ def test_a_preset_is_not_changed_by_its_use(tmp_path: Path) -> None:
 def test_unusable_files_are_named(tmp_path: Path, content: str | None, message: str) -> None:
     if content is not None:
         (tmp_path / "ds.json").write_text(content)
-    with pytest.raises(GateauError, match=message):
+    with refused("training.deepspeed", message):
         deepspeed_config("ds.json", folder=tmp_path)

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerFast
 
 from gateau_dagster.config.models import Template
-from gateau_dagster.errors import GateauError, UnscorableSampleError
+from gateau_dagster.errors import UnscorableSampleError
 from gateau_dagster.models.prompt import build_prompt
 from gateau_dagster.training.encode import IGNORED, encode_conversation, encode_long
+from tests.error_codes import refused
 from tests.training.builders import CHAT_TEMPLATE, tokenizer
 from tests.training.encoded import LONG, SAMPLE, TALK, learned
 
@@ -198,7 +199,7 @@ def test_an_empty_answer_rejects_the_conversation(template: Template, answer: st
 
 
 def test_a_chat_template_that_cannot_be_used_is_an_error() -> None:
-    with pytest.raises(GateauError, match="no chat template"):
+    with refused("models.chat_template"):
         encode_conversation(tokenizer(chat=None), TALK, template="chat", max_length=LONG)
     refusing = "{{ raise_exception('roles must alternate') }}"
     with pytest.raises(UnscorableSampleError, match="roles must alternate"):

@@ -17,6 +17,7 @@ from gateau_dagster.training.deepspeed_config import deepspeed_config
 from gateau_dagster.training.launch import MODULE, failure_message, is_finished, read_hostfile, training_command
 from gateau_dagster.training.spec import TrainingSpec
 from gateau_dagster.training.train import train
+from tests.error_codes import refused
 from tests.training.builders import make_spec
 from tests.training.processes import ROOT, finish, log_of, rank_process, start, wait_for_step, weights_differ
 
@@ -133,11 +134,9 @@ def test_the_launcher_is_looked_for_beside_the_interpreter_and_on_the_path(tmp_p
     assert given == [str(BIN / "torchrun"), TWO, "-m", MODULE, str(spec)]
     shell = training_command(spec, processes=2, deepspeed=True, launcher=["sh", "-c", "srun x ${HEAD} {module} {spec}"])
     assert shell[1:] == ["-c", f"srun x ${{HEAD}} {MODULE} {spec}"]
-    with pytest.raises(
-        GateauError, match=r"training.launcher: there is no program 'sruun' on the PATH or beside .*python"
-    ):
+    with refused("training.launcher", "'sruun'.*PATH"):
         training_command(spec, processes=2, deepspeed=True, launcher=["sruun", "-n2"])
-    with pytest.raises(GateauError, match="is an empty list"):
+    with refused("training.launcher"):
         training_command(spec, processes=2, deepspeed=True, launcher=[])
 
 
@@ -175,7 +174,7 @@ def test_a_hostfile_that_cannot_be_used(tmp_path: Path, content: str | None, mes
 
 def test_other_ranks_than_planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "4")
-    with pytest.raises(GateauError, match=r"processes is 2, but 4 rank\(s\) run. It counts the ranks on all machines"):
+    with refused("training.processes", "2.*4"):
         train(two_ranks(tmp_path), lambda metrics: None)
 
 

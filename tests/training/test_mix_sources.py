@@ -5,8 +5,8 @@ import pytest
 from pydantic import ValidationError
 
 from gateau_dagster.config.training_sections import MixConfig
-from gateau_dagster.errors import GateauError
 from gateau_dagster.training.mix_sources import copies_of, wanted_samples
+from tests.error_codes import refused
 
 
 def table(*sources: str) -> pl.DataFrame:
@@ -35,7 +35,7 @@ def test_a_fraction_of_the_long_samples_are_the_best_ranked_ones(fraction: float
 
 def test_without_long_samples_there_have_to_be_short_ones() -> None:
     assert taken(table("a", "b"), table("c"), without_long=True) == {"long": [], "short": [("id0", 1)]}
-    with pytest.raises(GateauError, match=r"there are no short conversations\. Add short_chat, or set"):
+    with refused("training.no_conversations", "short_chat"):
         taken(table("a"), without_long=True)
 
 

@@ -12,6 +12,7 @@ from transformers import AutoModelForCausalLM
 from gateau_dagster.config.training_sections import PositionExtension
 from gateau_dagster.errors import GateauError
 from gateau_dagster.training.position_extension import extend_positions
+from tests.error_codes import refused
 from tests.models.test_built_layers import GEMMA4
 from tests.tiny_models import model_config
 
@@ -132,7 +133,7 @@ def test_yarn_counts_from_what_its_factor_reaches_and_derives_its_attention_scal
         "attention_factor": 3.0,
     }
     config = model_config("qwen2", rope_parameters=rope)
-    with pytest.raises(GateauError, match=f"reads {4 * WINDOW} positions already"):
+    with refused("training.positions_reached", f"reads {4 * WINDOW} positions already"):
         extend_positions(config, PositionExtension(method="yarn", target_length=4 * WINDOW), name="qwen")
     extend_positions(config, PositionExtension(method="yarn", target_length=16 * WINDOW), name="qwen")
     assert config.rope_parameters["factor"] == 16.0
@@ -201,19 +202,19 @@ def test_another_base_goes_under_llama_3_s_scaling() -> None:
 def test_a_target_within_the_window_is_refused() -> None:
     config = model_config("llama")
     for method in ("ntk", "yarn", "linear"):
-        with pytest.raises(GateauError, match=r"reads 2048 positions already.*remove the extension"):
+        with refused("training.positions_reached", "2048"):
             extend_positions(config, PositionExtension(method=method, target_length=WINDOW), name="llama")
     assert config.to_dict() == model_config("llama").to_dict()
 
 
 def test_a_head_of_two_dimensions_has_no_ntk_exponent() -> None:
     config = model_config("llama", head_dim=2)
-    with pytest.raises(GateauError, match="rotates 2 dimensions of a head, too few for ntk: use linear"):
+    with refused("training.positions", "2"):
         extend_positions(config, SECTIONS["ntk"], name="llama")
 
 
 def test_heads_that_differ_by_layer_rotate_as_those_of_full_attention() -> None:
-    with pytest.raises(GateauError, match=r"scaled already \(rope_type proportional\)"):
+    with refused("training.positions", "rope_type"):
         extend_positions(model_config("gemma4_text", **GEMMA4), SECTIONS["ntk"], name="gemma")
     plain = {kind: {"rope_type": "default", "rope_theta": 1e4} for kind in ("full_attention", "sliding_attention")}
     config = model_config("gemma4_text", **GEMMA4, rope_parameters=plain)

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from gateau_dagster.config.training import TrainingConfig
-from gateau_dagster.errors import GateauError
 from gateau_dagster.training.readiness import check_device, check_packages, check_ranks
 from gateau_dagster.training.train import train, training_arguments
+from tests.error_codes import refused
 from tests.training.builders import make_spec
 
 
@@ -23,7 +23,7 @@ from tests.training.builders import make_spec
 )
 def test_missing_packages(given: dict[str, Any], message: str) -> None:
     training = TrainingConfig.model_validate(given)
-    with pytest.raises(GateauError, match=message):
+    with refused("training.package", message):
         check_packages(training, installed=lambda package: False)
     check_packages(training, installed=lambda package: True)
 
@@ -36,14 +36,14 @@ def test_either_package_of_tensorboard_will_do() -> None:
 def test_a_gpu_is_asked_for() -> None:
     for given, message in (({"liger": True}, "kernels need a GPU"), ({"dtype": "float16"}, "float16 needs a GPU")):
         training = TrainingConfig.model_validate(given)
-        with pytest.raises(GateauError, match=message):
+        with refused("training.no_gpu", message):
             check_device(training, cuda=False)
         check_device(training, cuda=True)
 
 
 def test_ranks() -> None:
     check_ranks(TrainingConfig(processes=2), ranks=2)
-    with pytest.raises(GateauError, match=r"training.processes is 2, but 1 rank\(s\) run"):
+    with refused("training.processes", "2.*1"):
         check_ranks(TrainingConfig(processes=2), ranks=1)
 
 
@@ -59,7 +59,7 @@ def test_the_cpu_is_taken_where_it_is_asked_for(tmp_path: Path, monkeypatch: pyt
     spec = make_spec(tmp_path)
     asked = training_arguments(spec, steps=3, cpu=True)
     assert (asked.use_cpu, asked.device.type, asked.dataloader_pin_memory) == (True, "cpu", False)
-    with pytest.raises(GateauError, match="float16 needs a GPU"):
+    with refused("training.no_gpu", "float16.*GPU"):
         train(make_spec(tmp_path, dtype="float16"), lambda metrics: None, cpu=True)
 
 

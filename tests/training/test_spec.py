@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from gateau_dagster.errors import GateauError
 from gateau_dagster.training.spec import TrainingSpec
+from tests.error_codes import refused
 from tests.training.builders import make_spec
 
 
@@ -49,5 +49,5 @@ def test_unusable_files_are_named(tmp_path: Path, content: str | None) -> None:
     path = tmp_path / "spec.json"
     if content is not None:
         path.write_text(content)
-    with pytest.raises(GateauError, match=r"spec\.json"):
+    with refused("training.file_damaged", r"spec\.json"):
         TrainingSpec.load(path)

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from gateau_dagster.config import Config
-from gateau_dagster.errors import GateauError
 from gateau_dagster.pipeline.project import load_project
 from resources.locks.lease import known_store_id, party, store_id
+from tests.error_codes import refused
 from tests.project import make_project
 
 
@@ -50,7 +50,7 @@ def test_an_id_that_is_none_is_named_with_what_to_do(configs: tuple[Config, Conf
     for file in files:
         file.write_bytes(damage)
     for ask in (store_id, known_store_id, lambda config: party(config, "gateau.yaml")):
-        with pytest.raises(GateauError, match=r"id is damaged: it has to hold 32 hex digits\. .* remove it while"):
+        with refused("storage.id_damaged", "32"):
             ask(one)
     for file in files:
         file.unlink()
