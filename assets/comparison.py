@@ -5,9 +5,8 @@ from collections.abc import Mapping
 import dagster as dg
 import polars as pl
 
-from assets.steps.definition import makes_asset
 from assets.steps.metadata import amounts_chart
-from assets.steps.unpartitioned_step import unpartitioned_step
+from assets.steps.step import Step, makes_asset
 from gateau_dagster import tables
 from gateau_dagster.comparison.compare import compare_methods
 from gateau_dagster.comparison.result import AlphaSweep, AttentionSweep, MethodComparison, SegmentLengthSweep
@@ -22,25 +21,22 @@ from gateau_dagster.pipeline.state import State
 from gateau_dagster.progress import Progress
 from gateau_dagster.selection.joining import COLUMNS
 from gateau_dagster.storage.documents import write_document
-from resources.configuration import ConfigurationResource
 
 
 @makes_asset
-def comparison(context: dg.AssetExecutionContext, configuration: ConfigurationResource) -> dg.MaterializeResult:
+def comparison(step: Step) -> None:
     """Compute the agreement of the methods, what each prefers, and the sweeps over GATEAU's parameters."""
-    with unpartitioned_step(context, configuration) as step:
-        if step.is_stale:
-            found = compared(step.state, step.progress)
-            write_document(step.state.store, COMPARISON_FILE, found.to_json(), step.wanted)
-            selects = step.state.config.selection.method
-            agreement = {pair.second: pair.spearman for pair in found.pairs if pair.first == selects}
-            step.finish(
-                step.wanted,
-                methods=len(found.methods),
-                **amounts_chart(_agreement_chart(agreement)),
-                rank_correlations=_table(agreement),
-            )
-    return step.result
+    for output in step.in_turn():
+        found = compared(output.state, output.progress)
+        write_document(output.state.store, COMPARISON_FILE, found.to_json(), output.wanted)
+        selects = output.state.config.selection.method
+        agreement = {pair.second: pair.spearman for pair in found.pairs if pair.first == selects}
+        output.finish(
+            output.wanted,
+            methods=len(found.methods),
+            **amounts_chart(_agreement_chart(agreement)),
+            rank_correlations=_table(agreement),
+        )
 
 
 def _table(agreement: Mapping[str, float | None]) -> dg.TableMetadataValue:

@@ -2,44 +2,39 @@
 
 from typing import Any
 
-import dagster as dg
 import polars as pl
 
-from assets.steps.definition import makes_asset
 from assets.steps.metadata import chart
-from assets.steps.unpartitioned_step import unpartitioned_step
+from assets.steps.step import Step, makes_asset
 from gateau_dagster.evaluation.document_split import TEXTS, Documents, group_sizes, split
 from gateau_dagster.evaluation.registry import document_similarity, reserving
 from gateau_dagster.pipeline.document_limit import too_few
-from resources.configuration import ConfigurationResource
 
 RAW = "raw_long_sft"
 
 
 @makes_asset
-def document_split(context: dg.AssetExecutionContext, configuration: ConfigurationResource) -> dg.MaterializeResult:
+def document_split(step: Step) -> None:
     """Group the samples by document, near-duplicates included, and reserve some documents."""
-    with unpartitioned_step(context, configuration) as step:
-        if step.is_stale:
-            state, documents = step.state, Documents()
-            options = reserving(state.config)
-            for done, shard in enumerate(state.shards, start=1):
-                documents.add(state.store.read(RAW, shard, list(TEXTS)))
-                step.progress(done, len(state.shards), "shards")
-            found = split(documents, share=options and options.share, least=document_similarity(state.config))
-            texts = state.read(RAW, ["sample_id", "source", "digest"])
-            candidates = found.filter(~found["reserved"]).join(texts, on="sample_id")
-            if warning := too_few(candidates, state.config.selection):
-                context.log.warning(warning)
-            step.write(found)
-            step.metadata |= {
-                "documents": found["document"].n_unique(),
-                "near_duplicates": len(documents.sketches) - found["document"].n_unique(),
-                "reserved_documents": found.filter("reserved")["document"].n_unique(),
-                "reserved_samples": int(found["reserved"].sum()),
-                **_groups(found),
-            }
-    return step.result
+    for output in step.in_turn():
+        state, documents = output.state, Documents()
+        options = reserving(state.config)
+        for done, shard in enumerate(state.shards, start=1):
+            documents.add(state.store.read(RAW, shard, list(TEXTS)))
+            output.progress(done, len(state.shards), "shards")
+        found = split(documents, share=options and options.share, least=document_similarity(state.config))
+        texts = state.read(RAW, ["sample_id", "source", "digest"])
+        candidates = found.filter(~found["reserved"]).join(texts, on="sample_id")
+        if warning := too_few(candidates, state.config.selection):
+            step.log.warning(warning)
+        output.write(found)
+        output.metadata |= {
+            "documents": found["document"].n_unique(),
+            "near_duplicates": len(documents.sketches) - found["document"].n_unique(),
+            "reserved_documents": found.filter("reserved")["document"].n_unique(),
+            "reserved_samples": int(found["reserved"].sum()),
+            **_groups(found),
+        }
 
 
 def _groups(found: pl.DataFrame) -> dict[str, Any]:

@@ -3,12 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-import dagster as dg
 import polars as pl
 
-from assets.steps.definition import makes_asset
 from assets.steps.metadata import amounts_chart, figures_metadata
-from assets.steps.unpartitioned_step import UnpartitionedStep, unpartitioned_step
+from assets.steps.step import Output, Step, makes_asset
 from gateau_dagster.config.variants import CHECKPOINT, Variant
 from gateau_dagster.evaluation.judging.cost import cost_of_judgments
 from gateau_dagster.evaluation.registry import ChosenBenchmark, scored_benchmarks
@@ -24,18 +22,15 @@ from gateau_dagster.pipeline.state import State
 from gateau_dagster.pipeline.variant_assets import CHECKPOINTS, JUDGMENTS, SCORES
 from gateau_dagster.pipeline.variant_configs import variant_reads
 from gateau_dagster.report.experiment import ExperimentInputs
-from resources.configuration import ConfigurationResource
 
 _HOUR = 3600.0
 
 
 @makes_asset
-def experiment(context: dg.AssetExecutionContext, configuration: ConfigurationResource) -> dg.MaterializeResult:
+def experiment(step: Step) -> None:
     """Compare the scores of all variants, question by question."""
-    with unpartitioned_step(context, configuration) as step:
-        if step.is_stale:
-            _make(step)
-    return step.result
+    for output in step.in_turn():
+        _make(output)
 
 
 def experiment_inputs(state: State, table: pl.DataFrame) -> ExperimentInputs:
@@ -54,10 +49,10 @@ def experiment_inputs(state: State, table: pl.DataFrame) -> ExperimentInputs:
     )
 
 
-def _make(step: UnpartitionedStep) -> None:
+def _make(output: Output) -> None:
     from gateau_dagster.report.experiment_section import experiment_charts, experiment_figures
 
-    state, chosen = step.state, scored_benchmarks(step.state.config)
+    state, chosen = output.state, scored_benchmarks(output.state.config)
     lines, reference = lines_of(state.config), reference_of(state.config)
     costs = {name: variant_cost(state, variant) for name, variant in state.config.variant_set.items()}
     rows = []
@@ -67,14 +62,14 @@ def _make(step: UnpartitionedStep) -> None:
         rows.append(
             experiment_rows(benchmark, lines, _scores(state, name), with_judge, reference=reference, reasons=reasons)
         )
-        step.progress(done, len(chosen), "benchmarks", name)
+        output.progress(done, len(chosen), "benchmarks", name)
     table = pl.concat(rows)
-    step.write(table)
+    output.write(table)
     inputs = experiment_inputs(state, table)
     for values in experiment_charts(inputs):
-        step.metadata |= amounts_chart(values)
+        output.metadata |= amounts_chart(values)
     figures = experiment_figures(inputs)
-    step.metadata |= figures_metadata({name: figure for name, (figure, _) in figures.items()})
+    output.metadata |= figures_metadata({name: figure for name, (figure, _) in figures.items()})
 
 
 def _scores(state: State, benchmark: str) -> dict[str, pl.DataFrame]:

@@ -2,12 +2,9 @@
 
 from collections.abc import Sequence
 
-import dagster as dg
-
 from assets.steps.compared_models import materials
-from assets.steps.definition import makes_asset
 from assets.steps.metadata import amounts_chart, name_of
-from assets.steps.unpartitioned_step import UnpartitionedStep, unpartitioned_step
+from assets.steps.step import Output, Step, makes_asset
 from gateau_dagster.estimate.judging import JudgedBenchmark, token_counter
 from gateau_dagster.evaluation.benchmark import Judging
 from gateau_dagster.evaluation.judging.cost import check_affordable, cost_sentence, planned_cost
@@ -18,30 +15,22 @@ from gateau_dagster.evaluation.page import PageAmount, PageChart
 from gateau_dagster.execution.shard_tables import rejected_frame
 from gateau_dagster.pipeline.pairwise_assets import PAIRS
 from gateau_dagster.readable import fixed, percent
-from resources.configuration import ConfigurationResource
 from resources.judge import JudgeResource
 from resources.models import ModelsResource
 
 
 @makes_asset
-def pairwise(
-    context: dg.AssetExecutionContext,
-    configuration: ConfigurationResource,
-    models: ModelsResource,
-    judge: JudgeResource,
-) -> dg.MaterializeResult:
+def pairwise(step: Step, models: ModelsResource, judge: JudgeResource) -> None:
     """Compare the configured pairs; reuse kept replies."""
-    with unpartitioned_step(context, configuration) as step:
-        if step.is_stale:
-            _compare(step, models, judge)
-    return step.result
+    for output in step.in_turn():
+        _compare(output, models, judge)
 
 
-def _compare(step: UnpartitionedStep, models: ModelsResource, judge: JudgeResource) -> None:
-    state, settings = step.state, step.state.config.evaluation.judge
+def _compare(output: Output, models: ModelsResource, judge: JudgeResource) -> None:
+    state, settings = output.state, output.state.config.evaluation.judge
     assert settings is not None
-    name = step.asset.removeprefix(f"{PAIRS}/")
-    benchmark = JudgedBenchmark.of(state, name, materials(state, step.asset, models, step.progress))
+    name = output.asset.removeprefix(f"{PAIRS}/")
+    benchmark = JudgedBenchmark.of(state, name, materials(state, output.asset, models, output.progress))
     pairing = benchmark.chosen.scored.pairing
     assert pairing is not None
     matches = benchmark.matches(state)
@@ -49,14 +38,14 @@ def _compare(step: UnpartitionedStep, models: ModelsResource, judge: JudgeResour
     planned = planned_cost(settings, [each.asked for each in wanted], replies, token_counter(state.config))
     check_affordable(settings, replies.spent, planned)
     judging = Judging(requests=benchmark.judging.requests, parse=pairing.parse)
-    judged = judge_answers(wanted, judging, judge.judge(settings), replies, settings, step.progress)
+    judged = judge_answers(wanted, judging, judge.judge(settings), replies, settings, output.progress)
     table = pairwise_table(matches, judged.table)
-    step.write(table, rejected_frame(judged.rejected), absent=judged.unanswered)
-    step.metadata["paid"] = cost_sentence(settings, judged.new)
+    output.write(table, rejected_frame(judged.rejected), absent=judged.unanswered)
+    output.metadata["paid"] = cost_sentence(settings, judged.new)
     found = tallies(table)
-    step.metadata |= amounts_chart(_chart(found))
+    output.metadata |= amounts_chart(_chart(found))
     for each in found:
-        step.metadata[name_of(f"{each.one} against {each.other}")] = (
+        output.metadata[name_of(f"{each.one} against {each.other}")] = (
             f"{each.wins} won, {each.ties} tied, {each.losses} lost, {each.unreadable} unreadable; the same in both "
             f"orders {percent(each.consistent)}, preference for the first place {fixed(each.bias)}"
         )

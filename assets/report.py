@@ -10,9 +10,8 @@ import polars as pl
 
 from assets.experiment import experiment_inputs
 from assets.further_sections import further_sections
-from assets.steps.definition import makes_asset
 from assets.steps.metadata import totals_metadata
-from assets.steps.unpartitioned_step import UnpartitionedStep, unpartitioned_step
+from assets.steps.step import Output, Step, makes_asset
 from gateau_dagster.evaluation.document_split import SPLIT
 from gateau_dagster.evaluation.registry import compared_benchmarks
 from gateau_dagster.pipeline.declarations import COMPARISON_FILE, EXPLORER_FILE, REPORT_FILE
@@ -25,7 +24,6 @@ from gateau_dagster.scoring.pair_tables import CAM
 from gateau_dagster.storage import Stamp
 from gateau_dagster.storage.documents import read_document, write_document
 from gateau_dagster.storage.training_record import read_training_log
-from resources.configuration import ConfigurationResource
 
 if TYPE_CHECKING:
     from gateau_dagster.comparison.result import MethodComparison
@@ -36,24 +34,22 @@ LENGTHS = "perplexity/long"
 
 
 @makes_asset
-def report(context: dg.AssetExecutionContext, configuration: ConfigurationResource) -> dg.MaterializeResult:
+def report(step: Step) -> None:
     """Draw plots, tables and provenance of everything upstream."""
-    with unpartitioned_step(context, configuration) as step:
-        if step.is_stale:
-            _make(step)
-    return step.result
+    for output in step.in_turn():
+        _make(output)
 
 
-def _make(step: UnpartitionedStep) -> None:
+def _make(output: Output) -> None:
     from gateau_dagster.explore.publish import publish
     from gateau_dagster.report.build import build_report
     from gateau_dagster.report.comparison import compare
     from gateau_dagster.report.drawings import drawings
 
-    store, inputs = step.state.store, _inputs(step.state)
-    complete = Stamp(fingerprint=step.wanted.fingerprint, inputs=step.wanted.inputs)
+    store, inputs = output.state.store, _inputs(output.state)
+    complete = Stamp(fingerprint=output.wanted.fingerprint, inputs=output.wanted.inputs)
     # The viewer is published first, since the page's stamp covers both.
-    publish(step.state, inputs, _all_method_scores(step.state), complete, step.progress)
+    publish(output.state, inputs, _all_method_scores(output.state), complete, output.progress)
     comparison = compare(inputs)
     page = build_report(inputs, comparison, drawings(inputs, comparison))
     write_document(store, REPORT_FILE, page, complete)
@@ -61,7 +57,7 @@ def _make(step: UnpartitionedStep) -> None:
     as_link = dg.MetadataValue.path if store.files.is_local else dg.MetadataValue.url
     links = {"report": as_link(address), "viewer": as_link(store.files.address(EXPLORER_FILE))}
     # The figures are in the page, and with the assets that they describe.
-    step.finish(complete, **links, size_bytes=len(page.encode()), totals=totals_metadata(inputs.totals))
+    output.finish(complete, **links, size_bytes=len(page.encode()), totals=totals_metadata(inputs.totals))
 
 
 def _inputs(state: State) -> "ReportInputs":

@@ -13,11 +13,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import dagster as dg
 import polars as pl
 
-from assets.steps.definition import makes_asset
 from assets.steps.metadata import effort_metadata, statistics, token_totals
-from assets.steps.partitioned_step import Event, Finished, Stale, shard_events, stale_partitions
-from assets.steps.progress import ScoringProgress, selected_assets
-from assets.steps.step import asset_step
+from assets.steps.progress import ScoringProgress
+from assets.steps.step import Step, makes_asset
 from gateau_dagster.config import ModelConfig
 from gateau_dagster.demo.prepare import ensure_demo_pair
 from gateau_dagster.execution.shard_scorer import ShardScorer
@@ -25,8 +23,6 @@ from gateau_dagster.execution.shard_tables import ShardResult, TableWork
 from gateau_dagster.execution.shard_work import has_missing_rows
 from gateau_dagster.pipeline.loadable import loadable_model, model_version, placed_model
 from gateau_dagster.pipeline.state import State
-from gateau_dagster.progress import TimedProgress
-from resources.configuration import ConfigurationResource
 from resources.models import ModelsResource
 from resources.pools.pool import Costs, Pool, ScoringTask, Warn
 from resources.pools.registry import chosen_pool
@@ -41,81 +37,61 @@ Results = Generator[tuple[str, dict[str, ShardResult]]]
 
 
 @makes_asset
-def sample_table(
-    context: dg.AssetExecutionContext, configuration: ConfigurationResource, models: ModelsResource
-) -> Generator[Event]:
+def sample_table(step: Step, models: ModelsResource) -> None:
     """Score the stale shards of the requested tables; load no model if all rows are kept."""
-    with asset_step(context, configuration) as progress:
-        state = configuration.state()
-        stale = {asset: stale_partitions(context, state, asset) for asset in selected_assets(context)}
-        with closing(_finished(context, state, models, stale, progress)) as results:
-            yield from shard_events(context, state, stale, results)
+    outputs = {(output.asset, output.partition): output for output in step.stale}
+    with closing(_scored(step, models)) as scored:
+        for shard, results in scored:
+            for asset, result in results.items():
+                outputs[asset, shard].finish_shard(result, **_figures(result))
+                step.record(outputs[asset, shard])
 
 
-def _finished(
-    context: dg.AssetExecutionContext,
-    state: State,
-    models: ModelsResource,
-    stale: Stale,
-    progress: TimedProgress,
-) -> Generator[Finished]:
-    works = _works(state, stale)
+def _scored(step: Step, models: ModelsResource) -> Results:
+    state, works = step.state, _works(step)
     missing = {shard: found for shard, found in works.items() if has_missing_rows(state.store, shard, found)}
     kept = {shard: found for shard, found in works.items() if shard not in missing}
     if missing:
-        ensure_demo_pair(state.config, progress)
-        missing = _with_plan(context, state, missing)
+        ensure_demo_pair(state.config, step.progress)
+        missing = _with_plan(step.context, state, missing)
     pool = chosen_pool(state.config)
     devices = pool.devices(state.config, models.place(state.config), len(missing))
     sizes = state.store.stamps(("raw_long_sft", shard) for shard in works)
     shown = ScoringProgress(
-        progress,
+        step.progress,
         sizes={shard: stamp.rows or 0 for (_, shard), stamp in sizes.items() if shard is not None and stamp},
         missing=missing,
         workers=len(devices),
     )
     shown.start()
-    step = StepScoring(
+    (model,) = {table.model for asset in step.assets if (table := state.asset(asset).table) is not None}
+    scoring = StepScoring(
         state=state,
         models=models,
-        model=_model(state, stale),
+        model=model,
         pool=pool,
-        costs=_costs(context, state, missing),
+        costs=_costs(step.context, state, missing),
         progress=shown,
-        warn=context.log.warning,
+        warn=step.log.warning,
     )
-    with closing(step.on(devices, missing)) as scored:
-        for shard, results in chain(step.here(kept, devices[0]), scored):
+    with closing(scoring.on(devices, missing)) as scored:
+        for shard, results in chain(scoring.here(kept, devices[0]), scored):
             shown.finish(shard)
-            for asset, result in results.items():
-                yield asset, shard, result, _figures(result)
+            yield shard, results
 
 
 def _figures(result: ShardResult) -> dict[str, Any]:
     return statistics(result.table) | token_totals(result.table) | effort_metadata(result.stamp.effort)
 
 
-def _model(state: State, stale: Stale) -> str:
-    """Return the model that computes these tables; they share one."""
-    (model,) = {table.model for asset in stale if (table := state.asset(asset).table) is not None}
-    return model
-
-
-def _works(state: State, stale: Stale) -> Works:
+def _works(step: Step) -> Works:
     """Return the work on each shard, in the order of the shards."""
-    return {
-        shard: [
-            TableWork(
-                asset=asset,
-                columns=state.asset(asset).columns,
-                stamp=shards[shard],
-                memory=state.asset(asset).means,
-            )
-            for asset, shards in stale.items()
-            if shard in shards
-        ]
-        for shard in sorted({shard for shards in stale.values() for shard in shards})
-    }
+    works: dict[str, list[TableWork]] = {}
+    for output in step.stale:
+        asset = step.state.asset(output.asset)
+        work = TableWork(asset=asset.key, columns=asset.columns, stamp=output.wanted, memory=asset.means)
+        works.setdefault(str(output.partition), []).append(work)
+    return dict(sorted(works.items()))
 
 
 def _with_plan(context: dg.AssetExecutionContext, state: State, works: Works) -> Works:

@@ -5,12 +5,10 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
 
-import dagster as dg
 import polars as pl
 
-from assets.steps.definition import makes_asset
 from assets.steps.metadata import chart, figures_metadata, first_histogram, preview, source_chart
-from assets.steps.unpartitioned_step import unpartitioned_step
+from assets.steps.step import Step, makes_asset
 from gateau_dagster.config import PRESETS, Config
 from gateau_dagster.config.selection import RuleConfig
 from gateau_dagster.evaluation.document_split import SPLIT
@@ -25,7 +23,6 @@ from gateau_dagster.selection.joining import COLUMNS, JoinedShard, check_observe
 from gateau_dagster.selection.per_document import LeftOut
 from gateau_dagster.selection.rules import chosen_ids, left_out
 from gateau_dagster.storage.content import rows_digest
-from resources.configuration import ConfigurationResource
 
 T = TypeVar("T")
 RAW = "raw_long_sft"
@@ -34,30 +31,26 @@ SHOWN = 10
 
 
 @makes_asset
-def combined_scores(context: dg.AssetExecutionContext, configuration: ConfigurationResource) -> dg.MaterializeResult:
+def combined_scores(step: Step) -> None:
     """Compute Eq. 2 and Eq. 6 under every preset; the configured one decides the ranking."""
-    with unpartitioned_step(context, configuration) as step:
-        if step.is_stale:
-            scores, rejected = scored(step.state, step.progress)
-            step.write(scores, rejected)
-            step.metadata |= first_histogram(scores) | _score_figures(step.state, scores) | preview(scores, rows=SHOWN)
-    return step.result
+    for output in step.in_turn():
+        scores, rejected = scored(output.state, output.progress)
+        output.write(scores, rejected)
+        output.metadata |= first_histogram(scores) | _score_figures(output.state, scores) | preview(scores, rows=SHOWN)
 
 
 @makes_asset
-def selected_subset(context: dg.AssetExecutionContext, configuration: ConfigurationResource) -> dg.MaterializeResult:
+def selected_subset(step: Step) -> None:
     """Choose the influential samples."""
-    with unpartitioned_step(context, configuration) as step:
-        if step.is_stale:
-            scores = ranking_scores(step.state, step.state.config)
-            subset, limited = chosen_samples(step.state, scores, step.progress)
-            if limited.unfilled:
-                context.log.warning(unfilled(limited))
-            # The content digest covers what training reads: an equal choice under other scores must not retrain.
-            content = rows_digest(subset.select("sample_id", "digest").sort("sample_id"))
-            step.write(subset, rejects(step.state, step.asset, None, limited), content=content)
-            step.metadata |= _subset_figures(subset, scores) | limit_figures(limited)
-    return step.result
+    for output in step.in_turn():
+        scores = ranking_scores(output.state, output.state.config)
+        subset, limited = chosen_samples(output.state, scores, output.progress)
+        if limited.unfilled:
+            step.log.warning(unfilled(limited))
+        # The content digest covers what training reads: an equal choice under other scores must not retrain.
+        content = rows_digest(subset.select("sample_id", "digest").sort("sample_id"))
+        output.write(subset, rejects(output.state, output.asset, None, limited), content=content)
+        output.metadata |= _subset_figures(subset, scores) | limit_figures(limited)
 
 
 def scored(state: State, progress: Progress) -> tuple[pl.DataFrame, pl.DataFrame]:

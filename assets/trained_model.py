@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING
 
 import dagster as dg
 
-from assets.steps.definition import makes_asset
-from assets.steps.termination import heed_termination
+from assets.steps.step import Step, heed_termination, makes_asset
 from assets.steps.training_metadata import provenance, trained_model_metadata
-from assets.steps.unpartitioned_step import unpartitioned_step
 from gateau_dagster.config import Config, TrainingConfig
 from gateau_dagster.config.made_models import stage_training
 from gateau_dagster.data.sample import text_digest
@@ -23,7 +21,6 @@ from gateau_dagster.progress import TimedProgress
 from gateau_dagster.storage import Stamp, fence
 from gateau_dagster.storage.content import file_digests, model_content
 from gateau_dagster.storage.documents import finish_publishing, folder_stamp, publish_folder
-from resources.configuration import ConfigurationResource
 from resources.models import ModelsResource
 from resources.training import TrainingResource
 
@@ -64,20 +61,13 @@ class TrainingRequest:
 
 
 @makes_asset
-def trained_model(
-    context: dg.AssetExecutionContext,
-    configuration: ConfigurationResource,
-    models: ModelsResource,
-    training: TrainingResource,
-) -> dg.MaterializeResult:
+def trained_model(step: Step, models: ModelsResource, training: TrainingResource) -> None:
     """Train the model, or resume a training that was killed (Eq. 7)."""
-    with unpartitioned_step(context, configuration) as step:
-        if step.is_stale:
-            models.release()
-            wanted = TrainingRequest.of(step.state.config, step.asset)
-            stamp = train_and_publish(context, step.state, step.wanted, wanted, training, step.progress)
-            step.finish(stamp, **trained_model_metadata(step.state, wanted.folder, wanted.mix, wanted.training))
-    return step.result
+    for output in step.in_turn():
+        models.release()
+        wanted = TrainingRequest.of(output.state.config, output.asset)
+        stamp = train_and_publish(step.context, output.state, output.wanted, wanted, training, output.progress)
+        output.finish(stamp, **trained_model_metadata(output.state, wanted.folder, wanted.mix, wanted.training))
 
 
 def train_and_publish(

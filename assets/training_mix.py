@@ -6,9 +6,8 @@ from typing import Any
 import dagster as dg
 import polars as pl
 
-from assets.steps.definition import makes_asset
 from assets.steps.metadata import chart, figures_metadata
-from assets.steps.unpartitioned_step import UnpartitionedStep, unpartitioned_step
+from assets.steps.step import Output, Step, makes_asset
 from gateau_dagster.config import Config
 from gateau_dagster.config.made_models import homologous_options, stage_training
 from gateau_dagster.demo.prepare import ensure_demo_pair
@@ -21,20 +20,17 @@ from gateau_dagster.pipeline.training_assets import weighs_responses
 from gateau_dagster.progress import Progress
 from gateau_dagster.storage.content import frame_digest
 from gateau_dagster.training.homologous_texts import text_files
-from resources.configuration import ConfigurationResource
 
 
 @makes_asset
-def training_mix(context: dg.AssetExecutionContext, configuration: ConfigurationResource) -> dg.MaterializeResult:
+def training_mix(step: Step) -> None:
     """Tokenise the selected samples and the short conversations, in training order."""
-    with unpartitioned_step(context, configuration) as step:
-        if step.is_stale:
-            mix, rejected, content = selected_mix(
-                step.state, step.state.config, step.state.read("selected_subset"), step.progress
-            )
-            step.write(mix, rejected, content=content)
-            step.metadata |= mix_statistics(mix)
-    return step.result
+    for output in step.in_turn():
+        mix, rejected, content = selected_mix(
+            output.state, output.state.config, output.state.read("selected_subset"), output.progress
+        )
+        output.write(mix, rejected, content=content)
+        output.metadata |= mix_statistics(mix)
 
 
 def selected_mix(
@@ -86,70 +82,66 @@ def _longce(state: State, config: Config, chosen: pl.DataFrame, progress: Progre
 
 
 @makes_asset
-def pre_experience_mix(context: dg.AssetExecutionContext, configuration: ConfigurationResource) -> dg.MaterializeResult:
+def pre_experience_mix(step: Step) -> None:
     """Tokenise a few samples of every cluster of instructions."""
-    with unpartitioned_step(context, configuration) as step:
-        if step.is_stale:
-            from gateau_dagster.training.training_mix import build_training_mix
+    for output in step.in_turn():
+        from gateau_dagster.training.training_mix import build_training_mix
 
-            config, model = step.state.config, _model(step)
-            chosen = _pre_experience_samples(step, model)
-            wanted, state = chosen.select("sample_id"), step.state
-            texts = pl.concat([state.store.read_rows("raw_long_sft", shard, wanted) for shard in state.shards])
-            mix, rejected = build_training_mix(
-                texts.sort("sample_id"),
-                None,
-                mix_tokenizer(state, model, step.progress),
-                training=stage_training(config.models[model], config.training),
-                template=config.scoring.template,
-                progress=step.progress,
-            )
-            step.write(mix, rejected)
-            step.metadata |= mix_statistics(mix) | {"clusters": chosen["cluster"].n_unique()}
-    return step.result
+        config, model = output.state.config, _model(output)
+        chosen = _pre_experience_samples(output, model)
+        wanted, state = chosen.select("sample_id"), output.state
+        texts = pl.concat([state.store.read_rows("raw_long_sft", shard, wanted) for shard in state.shards])
+        mix, rejected = build_training_mix(
+            texts.sort("sample_id"),
+            None,
+            mix_tokenizer(state, model, output.progress),
+            training=stage_training(config.models[model], config.training),
+            template=config.scoring.template,
+            progress=output.progress,
+        )
+        output.write(mix, rejected)
+        output.metadata |= mix_statistics(mix) | {"clusters": chosen["cluster"].n_unique()}
 
 
 @makes_asset
-def homologous_mix(context: dg.AssetExecutionContext, configuration: ConfigurationResource) -> dg.MaterializeResult:
+def homologous_mix(step: Step) -> None:
     """Mix long and short texts by their shares of tokens."""
-    with unpartitioned_step(context, configuration) as step:
-        if step.is_stale:
-            from gateau_dagster.training.text_mix import build_text_mix
-            from gateau_dagster.training.text_pieces import TextSource
+    for output in step.in_turn():
+        from gateau_dagster.training.text_mix import build_text_mix
+        from gateau_dagster.training.text_pieces import TextSource
 
-            config, model = step.state.config, _model(step)
-            options, files = homologous_options(config.models[model]), text_files(config, model)
-            read = _bytes_read(sum(file.size for found in files.values() for file in found), step.progress)
-            sources = {
-                key: TextSource(
-                    origin="long" if key == "texts" else "short",
-                    files=found,
-                    text_field=options.text_field,
-                    least_tokens=options.least_tokens if key == "texts" else 0,
-                    on_bytes=read,
-                )
-                for key, found in files.items()
-            }
-            try:
-                made = build_text_mix(
-                    sources["texts"],
-                    sources.get("short_texts"),
-                    mix_tokenizer(step.state, model, step.progress),
-                    options=options,
-                )
-            except GateauError as error:
-                raise error.reworded(f"models.{model}.homologous.{error}") from error
-            # The digest covers what training reads: renamed files must not retrain.
-            content = frame_digest(made.mix.select("position", "input_ids", "labels"))
-            step.write(made.mix, made.rejected, content=content, given=made.given)
-            epochs = {f"epochs_of_{origin}_texts": round(times, 3) for origin, times in made.epochs.items()}
-            step.metadata |= mix_statistics(made.mix) | epochs
-    return step.result
+        config, model = output.state.config, _model(output)
+        options, files = homologous_options(config.models[model]), text_files(config, model)
+        read = _bytes_read(sum(file.size for found in files.values() for file in found), output.progress)
+        sources = {
+            key: TextSource(
+                origin="long" if key == "texts" else "short",
+                files=found,
+                text_field=options.text_field,
+                least_tokens=options.least_tokens if key == "texts" else 0,
+                on_bytes=read,
+            )
+            for key, found in files.items()
+        }
+        try:
+            made = build_text_mix(
+                sources["texts"],
+                sources.get("short_texts"),
+                mix_tokenizer(output.state, model, output.progress),
+                options=options,
+            )
+        except GateauError as error:
+            raise error.reworded(f"models.{model}.homologous.{error}") from error
+        # The digest covers what training reads: renamed files must not retrain.
+        content = frame_digest(made.mix.select("position", "input_ids", "labels"))
+        output.write(made.mix, made.rejected, content=content, given=made.given)
+        epochs = {f"epochs_of_{origin}_texts": round(times, 3) for origin, times in made.epochs.items()}
+        output.metadata |= mix_statistics(made.mix) | epochs
 
 
-def _model(step: UnpartitionedStep) -> str:
+def _model(output: Output) -> str:
     """Return the model of the mix, from the asset's key."""
-    return step.asset.split("/", maxsplit=1)[1]
+    return output.asset.split("/", maxsplit=1)[1]
 
 
 def mix_tokenizer(state: State, model: str, progress: Progress) -> Any:
@@ -161,13 +153,13 @@ def mix_tokenizer(state: State, model: str, progress: Progress) -> Any:
     return load_tokenizer(config.located_model(config.origin(model)), folder=config.folder)
 
 
-def _pre_experience_samples(step: UnpartitionedStep, model: str) -> pl.DataFrame:
+def _pre_experience_samples(output: Output, model: str) -> pl.DataFrame:
     """Return `sample_id` and `cluster` of the samples for the pre-experience stage."""
     from gateau_dagster.methods.pre_experience import pre_experience_sample
 
-    config, stage = step.state.config, step.state.config.models[model].pre_experience
+    config, stage = output.state.config, output.state.config.models[model].pre_experience
     assert stage is not None
-    embeddings = step.state.read(embedding_asset(config, model), ["sample_id", "embedding", "perplexity"])
+    embeddings = output.state.read(embedding_asset(config, model), ["sample_id", "embedding", "perplexity"])
     try:
         return pre_experience_sample(embeddings, stage)
     except GateauError as error:

@@ -2,11 +2,9 @@
 
 import json
 import shutil
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-import dagster as dg
 import polars as pl
 
 from assets.selection import (
@@ -19,10 +17,8 @@ from assets.selection import (
     unfilled,
     with_texts,
 )
-from assets.steps.definition import makes_asset
-from assets.steps.partitioned_step import Event
+from assets.steps.step import Output, Step, makes_asset
 from assets.steps.training_metadata import trained_model_metadata
-from assets.steps.variant_step import VariantStep, variant_events
 from assets.trained_model import TrainingRequest, scratch_of, train_and_publish
 from assets.training_mix import mix_statistics, selected_mix
 from gateau_dagster import tables
@@ -50,73 +46,63 @@ from gateau_dagster.storage.documents import (
 from gateau_dagster.storage.stamp import fingerprint
 from gateau_dagster.storage.training_record import read_training_log
 from gateau_dagster.training.spec import CODE_VERSION as TRAINING_CODE_VERSION
-from resources.configuration import ConfigurationResource
 from resources.models import ModelsResource
 from resources.training import TrainingResource
 
 
 @makes_asset
-def variant_selected_subset(context: dg.AssetExecutionContext, configuration: ConfigurationResource) -> Iterator[Event]:
+def variant_selected_subset(step: Step) -> None:
     """Choose the samples that each variant is trained on."""
-    yield from variant_events(context, configuration, _select)
+    for output in step.in_turn():
+        _select(output)
 
 
 @makes_asset
-def variant_training_mix(context: dg.AssetExecutionContext, configuration: ConfigurationResource) -> Iterator[Event]:
+def variant_training_mix(step: Step) -> None:
     """Tokenise these samples and the short conversations, in training order."""
-    yield from variant_events(context, configuration, _mix)
+    for output in step.in_turn():
+        _mix(output)
 
 
 @makes_asset
-def variant_checkpoint(
-    context: dg.AssetExecutionContext,
-    configuration: ConfigurationResource,
-    models: ModelsResource,
-    training: TrainingResource,
-) -> Iterator[Event]:
-    """Train each variant that needs training, and record which model each variant is."""
-    yield from variant_events(context, configuration, _Checkpoints(models, training))
+def variant_checkpoint(step: Step, models: ModelsResource, training: TrainingResource) -> None:
+    """Train each variant that needs training, and record which model each variant is.
 
-
-class _Checkpoints:
-    """The models of one step, variant by variant; old models are removed before the first training."""
-
-    def __init__(self, models: ModelsResource, training: TrainingResource) -> None:
-        self._models, self._training = models, training
-        self._made_room = False
-
-    def __call__(self, step: VariantStep) -> None:
-        if step.variant.trained:
-            self._models.release()
-            if not self._made_room:
-                step.metadata["removed_models"] = len(remove_old_models(step.state))
-                self._made_room = True
-            _train(step, self._training)
-        elif step.variant.kind == CHECKPOINT:
-            _single_run(step)
+    Outdated models are removed before the first training.
+    """
+    made_room = False
+    for output in step.in_turn():
+        if output.variant.trained:
+            models.release()
+            if not made_room:
+                output.metadata["removed_models"] = len(remove_old_models(output.state))
+                made_room = True
+            _train(output, training)
+        elif output.variant.kind == CHECKPOINT:
+            _single_run(output)
         else:
-            _as_it_is(step)
+            _as_it_is(output)
 
 
-def _select(step: VariantStep) -> None:
-    chosen, limited = _chosen(step)
+def _select(output: Output) -> None:
+    chosen, limited = _chosen(output)
     subset = pl.DataFrame(schema=tables.schema(tables.SELECTED_SUBSET))
     if chosen.height:
-        subset = with_texts(step.state, chosen, step.progress)
+        subset = with_texts(output.state, chosen, output.progress)
     # The digest covers what training reads, as in selected_subset.
     content = rows_digest(subset.select("sample_id", "digest").sort("sample_id"))
-    step.write(subset, rejects(step.state, step.asset, step.variant.name, limited), content=content)
+    output.write(subset, rejects(output.state, output.asset, output.variant.name, limited), content=content)
     if limited is not None and limited.unfilled:
-        step.context.log.warning(f"{step.variant.name}: {unfilled(limited)}")
-    step.metadata |= limit_figures(limited)
-    step.metadata["by_source"] = dict(subset.group_by("source").len().sort("len", descending=True).iter_rows())
+        output.context.log.warning(f"{output.variant.name}: {unfilled(limited)}")
+    output.metadata |= limit_figures(limited)
+    output.metadata["by_source"] = dict(subset.group_by("source").len().sort("len", descending=True).iter_rows())
 
 
-def _chosen(step: VariantStep) -> tuple[pl.DataFrame, LeftOut | None]:
+def _chosen(output: Output) -> tuple[pl.DataFrame, LeftOut | None]:
     """Return `sample_id`, `score` and `rank`, and what was left out of the choice."""
-    state, variant = step.state, step.variant
+    state, variant = output.state, output.variant
     if variant.kind == "full":
-        return _all(step)
+        return _all(output)
     if variant.kind != "selected":
         return pl.DataFrame(schema={"sample_id": pl.String()}), None
     config, section = variant_config(state.config, variant), state.config.variants
@@ -133,88 +119,88 @@ def _chosen(step: VariantStep) -> tuple[pl.DataFrame, LeftOut | None]:
     return chosen, left_out(samples, rule, chosen["sample_id"].to_list())
 
 
-def _all(step: VariantStep) -> tuple[pl.DataFrame, LeftOut]:
+def _all(output: Output) -> tuple[pl.DataFrame, LeftOut]:
     """Return every unreserved sample, one of each text, with score 0 and ranks in the order of ids."""
-    reads = variant_reads(step.state.config, step.variant)
-    samples = step.state.read(RAW, reads[RAW]).sort("sample_id")
+    reads = variant_reads(output.state.config, output.variant)
+    samples = output.state.read(RAW, reads[RAW]).sort("sample_id")
     if SPLIT in reads:
-        split = step.state.read(SPLIT, reads[SPLIT])
+        split = output.state.read(SPLIT, reads[SPLIT])
         samples = samples.join(split.filter("reserved"), on="sample_id", how="anti", maintain_order="left")
     samples = samples.with_columns(score=pl.lit(0.0), rank=pl.int_range(1, pl.len() + 1, dtype=pl.Int32))
-    every = RuleConfig(fraction=1.0, duplicates=step.state.config.selection.duplicates)
+    every = RuleConfig(fraction=1.0, duplicates=output.state.config.selection.duplicates)
     scores = samples.select("sample_id", "score", "rank")
     chosen = choice(samples, scores, every)
     return chosen, replace(left_out(samples, every, chosen["sample_id"].to_list()), unfilled=0)
 
 
-def _mix(step: VariantStep) -> None:
-    if not step.variant.trained:
-        step.write(pl.DataFrame(schema=tables.schema(mix_columns(step.state.config))))
+def _mix(output: Output) -> None:
+    if not output.variant.trained:
+        output.write(pl.DataFrame(schema=tables.schema(mix_columns(output.state.config))))
         return
-    chosen = step.state.read(SUBSETS, partition=step.variant.name)
-    config = variant_config(step.state.config, step.variant)
-    mix, rejected, content = selected_mix(step.state, config, chosen, step.progress)
-    step.write(mix, rejected, content=content)
-    step.metadata |= mix_statistics(mix, drawn=False)
+    chosen = output.state.read(SUBSETS, partition=output.variant.name)
+    config = variant_config(output.state.config, output.variant)
+    mix, rejected, content = selected_mix(output.state, config, chosen, output.progress)
+    output.write(mix, rejected, content=content)
+    output.metadata |= mix_statistics(mix, drawn=False)
 
 
-def _train(step: VariantStep, training: TrainingResource) -> None:
+def _train(output: Output, training: TrainingResource) -> None:
     """Train the variant, unless another variant has trained on an equal mix under equal settings.
 
     The folder's name is the fingerprint of both.
     """
-    state, config = step.state, variant_config(step.state.config, step.variant)
-    folder, mix = f"{TRAINED}/{step.wanted.fingerprint}", f"{MIXES}/{step.variant.name}"
+    state, config = output.state, variant_config(output.state.config, output.variant)
+    folder, mix = f"{TRAINED}/{output.wanted.fingerprint}", f"{MIXES}/{output.variant.name}"
     wanted = TrainingRequest(
         folder=folder, mix=mix, model=config.training.model, training=config.training, scratch=folder
     )
     finish_publishing(state.store, folder)
-    stamp = folder_stamp(state.store, folder) or _taken_from_single_run(step, folder)
+    stamp = folder_stamp(state.store, folder) or _taken_from_single_run(output, folder)
     if stamp is None:
-        stamp = train_and_publish(step.context, state, step.wanted, wanted, training, step.progress)
+        stamp = train_and_publish(output.context, state, output.wanted, wanted, training, output.progress)
     shutil.rmtree(scratch_of(state, wanted), ignore_errors=True)  # the next training has a folder of its own
-    _write(step, folder, mix, stamp)
-    step.metadata |= trained_model_metadata(state, folder, mix, config.training)
+    _write(output, folder, mix, stamp)
+    output.metadata |= trained_model_metadata(state, folder, mix, config.training)
 
 
-def _taken_from_single_run(step: VariantStep, folder: str) -> Stamp | None:
+def _taken_from_single_run(output: Output, folder: str) -> Stamp | None:
     """Copy the checkpoint of the single run to `folder` if its training was the same; return None otherwise.
 
     A copy is needed, since the single run may be replaced later.
     """
-    store, wanted, made = step.state.store, step.wanted, step.state.stamp(CHECKPOINT_FOLDER, None)
+    store, wanted, made = output.state.store, output.wanted, output.state.stamp(CHECKPOINT_FOLDER, None)
     if made is None:
         return None
     same = {"training_mix" if name == MIXES else name: version for name, version in wanted.inputs["upstream"].items()}
     inputs = {"code": TRAINING_CODE_VERSION, "settings": wanted.inputs["settings"], "upstream": same}
     if json.dumps(made.inputs, sort_keys=True) != json.dumps(inputs, sort_keys=True):
         return None
-    copy = step.state.config.work_folder / "training" / "copy"
+    copy = output.state.config.work_folder / "training" / "copy"
     shutil.rmtree(copy, ignore_errors=True)
-    shutil.copytree(fetched_folder(store, CHECKPOINT_FOLDER, downloads(step.state)), copy)
+    shutil.copytree(fetched_folder(store, CHECKPOINT_FOLDER, downloads(output.state)), copy)
     stamp = Stamp(fingerprint=wanted.fingerprint, inputs=wanted.inputs, content=made.content, files=made.files)
     publish_folder(store, copy, folder, stamp)
-    step.metadata["same_as"] = CHECKPOINT_FOLDER
+    output.metadata["same_as"] = CHECKPOINT_FOLDER
     return stamp
 
 
-def _single_run(step: VariantStep) -> None:
-    stamp = step.state.stamp(CHECKPOINT_FOLDER, None)
+def _single_run(output: Output) -> None:
+    stamp = output.state.stamp(CHECKPOINT_FOLDER, None)
     assert stamp is not None, "it is upstream"
-    _write(step, CHECKPOINT_FOLDER, "training_mix", stamp)
+    _write(output, CHECKPOINT_FOLDER, "training_mix", stamp)
 
 
-def _write(step: VariantStep, folder: str, mix: str, stamp: Stamp) -> None:
+def _write(output: Output, folder: str, mix: str, stamp: Stamp) -> None:
     """Write the row of a model that was trained here; `stamp`: of its folder."""
-    long = step.state.store.read(mix, columns=["sample_id", "origin"]).filter(pl.col("origin") == "long")
-    log = read_training_log(step.state.store, folder)
+    long = output.state.store.read(mix, columns=["sample_id", "origin"]).filter(pl.col("origin") == "long")
+    log = read_training_log(output.state.store, folder)
     row: dict[str, Any] = {
         "model": f"{IN_STORE}{folder}",
         "samples": long["sample_id"].n_unique(),
         "tokens": log[-1]["tokens"] if log else None,
         "seconds": _seconds(log),
     }
-    step.write(pl.DataFrame([row], schema=tables.schema(tables.VARIANT_CHECKPOINT)), content=stamp.content)
+    output.write(pl.DataFrame([row], schema=tables.schema(tables.VARIANT_CHECKPOINT)), content=stamp.content)
 
 
 def _seconds(log: list[dict[str, Any]]) -> float | None:
@@ -228,12 +214,12 @@ def _seconds(log: list[dict[str, Any]]) -> float | None:
     return sum(each) if each else None
 
 
-def _as_it_is(step: VariantStep) -> None:
+def _as_it_is(output: Output) -> None:
     """Write the row of a model that is not trained here."""
-    config, other = step.state.config, step.variant.other
-    assert other is not None or step.variant.kind == BASE
+    config, other = output.state.config, output.variant.other
+    assert other is not None or output.variant.kind == BASE
     path = config.models[config.training.model].path if other is None else other.path
     row = {"model": path, "samples": None, "tokens": None, "seconds": None}
-    made_from = {name: step.wanted.inputs[name] for name in ("settings", "upstream")}
+    made_from = {name: output.wanted.inputs[name] for name in ("settings", "upstream")}
     table = pl.DataFrame([row], schema=tables.schema(tables.VARIANT_CHECKPOINT))
-    step.write(table, content=fingerprint(made_from))
+    output.write(table, content=fingerprint(made_from))

@@ -9,8 +9,7 @@ from assets.runs.checks import asset_checks
 from assets.runs.failures_sensor import failure_sensors
 from assets.runs.input_sensor import inputs_sensor
 from assets.runs.jobs import asset_jobs, refresh_job
-from assets.steps.definition import asset_definitions
-from assets.steps.inputs import input_definitions
+from assets.steps.definition import asset_definitions, input_definitions
 from gateau_dagster.errors import DEMO, ENVIRONMENT_VARIABLE
 from gateau_dagster.pipeline.project import configuration_name
 from resources.configuration import ConfigurationResource

@@ -15,8 +15,8 @@ from dagster._core.storage.asset_check_execution_record import AssetCheckExecuti
 
 from assets.runs.checked import staleness
 from assets.runs.checks import evaluation, latest_record
+from assets.steps.event_log import observe_inputs
 from assets.steps.failures import redacted_failure
-from assets.steps.inputs import observe_inputs
 from assets.steps.partitions import asset_key
 from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError

@@ -37,7 +37,7 @@ from dagster_shared.error import SerializableErrorInfo
 from assets.runs.work_run import WorkRun
 from assets.steps.dead_runs import PROCESS_TAG, process_tag
 from assets.steps.failures import CODE, TITLE
-from assets.steps.termination import is_to_end
+from assets.steps.step import is_to_end
 from gateau_dagster.errors import ENVIRONMENT_VARIABLE, GateauError, UnforeseenError
 from gateau_dagster.execution.ending import ENDING, at_end, at_request
 from resources.configuration import ConfigurationResource

@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from assets.steps.step import Step
 from gateau_dagster.config import ModelConfig
 from gateau_dagster.config.variants import BASE, CHECKPOINT
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.demo.prepare import ensure_demo_pair
-from gateau_dagster.evaluation.benchmark import Materials
+from gateau_dagster.evaluation.benchmark import Materials, Question
+from gateau_dagster.evaluation.registry import scored_benchmarks
 from gateau_dagster.execution.shard_work import samples_of
 from gateau_dagster.pipeline.loadable import Placed, downloads, fetched_model, loadable_model, placed_model
 from gateau_dagster.pipeline.state import State
@@ -55,6 +57,18 @@ def _samples(state: State, ids: Collection[str]) -> list[Sample]:
     wanted = pl.DataFrame({"sample_id": list(ids)}, schema={"sample_id": pl.String()})
     found = [state.store.read("raw_long_sft", shard).join(wanted, on="sample_id", how="semi") for shard in state.shards]
     return list(samples_of(pl.concat(found).sort("sample_id")))
+
+
+def asked_questions(step: Step, models: ModelsResource) -> Sequence[Question]:
+    """Return the questions of the step's benchmark, which are the same for every variant.
+
+    Raises:
+        GateauError: the questions cannot be read.
+    """
+    (asset,) = step.assets
+    chosen = scored_benchmarks(step.state.config)[asset.split("/", maxsplit=1)[1]]
+    assert chosen.scored.questions is not None, "another benchmark has no such asset"
+    return chosen.scored.questions(materials(step.state, asset, models, step.progress), chosen.options)
 
 
 def compared_model(state: State, models: ModelsResource, name: str) -> "LoadedModel":

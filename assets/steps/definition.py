@@ -1,4 +1,4 @@
-"""Turn declarations into Dagster assets, with their place in the catalogue; each is made by the function it names."""
+"""Define Dagster assets from the declarations, and the inputs as observable source assets."""
 
 import importlib
 import inspect
@@ -7,16 +7,22 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import dagster as dg
 
 import assets
+from assets.steps.event_log import input_changes
+from assets.steps.failures import readable_failure
 from assets.steps.metadata import table_schema
 from assets.steps.partitions import asset_key, partition_definitions
+from assets.steps.step import MARK, asset_step
 from gateau_dagster.config import Config
 from gateau_dagster.pipeline.asset import Asset
+from gateau_dagster.pipeline.inputs import Input, inputs_of
 from gateau_dagster.pipeline.pipeline import Pipeline, pipeline_of
+from gateau_dagster.readable import plural
+from resources.configuration import ConfigurationResource
 
 _ROOT = Path(__file__).parents[2]
 
@@ -48,20 +54,7 @@ def _code(function: Callable[..., Any], url: str | None) -> dg.CodeReferencesMet
     )
 
 
-Function = TypeVar("Function", bound=Callable[..., Any])
-Functions: TypeAlias = Mapping[str, Callable[..., Any]]
-
-_MARK = "makes_asset"
-
-
-def makes_asset(function: Function) -> Function:
-    """Mark a function as the maker of every asset whose declaration has its name as `maker`.
-
-    The function has the form that `@dg.asset` decorates: it takes Dagster's context and the resources that it names.
-    The context names the requested assets and partitions.
-    """
-    setattr(function, _MARK, True)
-    return function
+Functions: TypeAlias = Mapping[str, Callable[..., None]]
 
 
 def asset_functions() -> Functions:
@@ -70,7 +63,7 @@ def asset_functions() -> Functions:
     for module in pkgutil.iter_modules(assets.__path__):
         if not module.ispkg:
             loaded = importlib.import_module(f"{assets.__name__}.{module.name}")
-            found |= {name: each for name, each in vars(loaded).items() if getattr(each, _MARK, False)}
+            found |= {name: each for name, each in vars(loaded).items() if getattr(each, MARK, False)}
     return found
 
 
@@ -91,6 +84,19 @@ def _steps(declared: Sequence[Asset]) -> Iterator[list[Asset]]:
         yield [each for each in declared if asset.step and each.step == asset.step] or [asset]
 
 
+def computing(function: Callable[..., None]) -> tuple[Callable[..., Any], set[str]]:
+    """Return what Dagster calls to run a step with a marked function, and the resources that it needs."""
+    _, *names = inspect.signature(function).parameters
+
+    def compute(context: dg.AssetExecutionContext) -> Any:
+        resources = context.resources
+        with asset_step(context, resources.configuration) as step:
+            function(step, **{name: getattr(resources, name) for name in names})
+            yield from step.results()
+
+    return compute, {"configuration", *names}
+
+
 @dataclass(frozen=True)
 class _Making:
     """Makes the definitions of a pipeline."""
@@ -103,17 +109,16 @@ class _Making:
     def definition(self, made: Sequence[Asset]) -> dg.AssetsDefinition:
         """Define the assets that one step makes."""
         first = made[0]
-        function: Callable[..., Any] = self.functions[first.maker]
-        options: dict[str, Any] = {"pool": first.pool or None}
+        compute, resources = computing(self.functions[first.maker])
+        options: dict[str, Any] = {"pool": first.pool or None, "required_resource_keys": resources}
         if first.partitions:
             options["partitions_def"] = self.partitions[first.partitions]
             options["backfill_policy"] = dg.BackfillPolicy.multi_run(self.config.execution.shards_per_run)
         if len(made) == 1 and not first.step:
-            options |= {"dagster_type": dg.Nothing} if first.partitions else {}
-            made_by = dg.asset(key=asset_key(first.key), deps=self._deps(first), **self._common(first), **options)
-            return made_by(function)
+            options |= {"key": asset_key(first.key), "deps": self._deps(first), "dagster_type": dg.Nothing}
+            return dg.asset(**options, **self._common(first))(compute)
         specs = [dg.AssetSpec(asset_key(each.key), deps=self._deps(each), **self._common(each)) for each in made]
-        return dg.multi_asset(name=first.step, specs=specs, can_subset=True, **options)(function)
+        return dg.multi_asset(name=first.step, specs=specs, can_subset=True, **options)(compute)
 
     def _deps(self, asset: Asset) -> list[dg.AssetDep]:
         """Return the dependencies; an asset with other partitions than its upstream waits for all of those."""
@@ -133,3 +138,33 @@ class _Making:
             "code_version": asset.code_version,
             **catalogued(self.config, asset, self.functions[asset.maker]),
         }
+
+
+def input_definitions(config: Config) -> list[dg.AssetsDefinition]:
+    """Define an observable source asset per input of raw_long_sft, models and mixes."""
+    return [_definition(config, each) for each in inputs_of(config)]
+
+
+def _definition(config: Config, given: Input) -> dg.AssetsDefinition:
+    spec = dg.AssetSpec(
+        asset_key(given.key),
+        description=f"`{given.key}`: {given.summary} ({given.path}). The sensor `inputs` looks at it, and every run.",
+        group_name=given.key.split("/", maxsplit=1)[0],
+        kinds=set(given.kinds),
+        owners=config.execution.catalogue.owners_of(given.key),
+        tags=dict(config.execution.catalogue.tags),
+        metadata={"path": given.path},
+        partitions_def=partition_definitions(config)[given.partitions] if given.partitions else None,
+    )
+
+    @dg.multi_observable_source_asset(name=f"look_at_{given.key.replace('/', '_')}", specs=[spec], can_subset=True)
+    def look(
+        context: dg.AssetExecutionContext, configuration: ConfigurationResource
+    ) -> Iterator[dg.AssetObservation | dg.Output[None]]:
+        with readable_failure(context):
+            state = configuration.state()
+            found = [*input_changes(context.instance, state, given)]
+        context.log.info(f"{given.key}: {plural(len(found), 'new version')}")
+        yield from found
+
+    return look

@@ -1,14 +1,16 @@
-"""Read Dagster's records of our outputs, and add the outputs of the store that are missing there."""
+"""Read Dagster's records of our inputs and outputs, and add what is missing there."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any
 
 import dagster as dg
-from dagster import DagsterEventType, DagsterInstance
+from dagster import AssetRecordsFilter, DagsterEventType, DagsterInstance
 
-from assets.steps.inputs import observe_inputs
-from assets.steps.many_partitions import figures_only, has_many
 from assets.steps.metadata import DATA_VERSION_TAG, table_metadata
-from assets.steps.partitions import asset_key
+from assets.steps.partitions import asset_key, figures_only, has_many
+from gateau_dagster.pipeline.input_versions import InputVersion, input_versions
+from gateau_dagster.pipeline.inputs import Input, inputs_of
 from gateau_dagster.pipeline.plan import Key
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.storage import Stamp
@@ -63,4 +65,50 @@ def _materialisation(state: State, asset: str, partition: str | None, stamp: Sta
         description="Found in the store, made by a run that Dagster has no record of.",
         metadata=figures_only(metadata) if has_many(state.pipeline, asset) else metadata,
         tags={DATA_VERSION_TAG: stamp.fingerprint},
+    )
+
+
+def observe_inputs(instance: DagsterInstance, state: State) -> int:
+    """Record the inputs that changed since the last observation; return the number of records.
+
+    Raises:
+        GateauError, TransientError: an input is missing or cannot be reached.
+    """
+    found = [change for given in inputs_of(state.config) for change in input_changes(instance, state, given)]
+    for change in found:
+        instance.report_runless_asset_event(change)
+    return len(found)
+
+
+def input_changes(instance: DagsterInstance, state: State, given: Input) -> Iterator[dg.AssetObservation]:
+    """Yield an observation of each part of an input that changed since the last observation."""
+    known = _known_versions(instance, given, state)
+    for partition, found in input_versions(state, given).items():
+        if known.get(partition) != found.version:
+            yield _observation(given.key, partition, found)
+
+
+def _known_versions(instance: DagsterInstance, given: Input, state: State) -> Mapping[str | None, str]:
+    """Return the versions in the latest observations, by partition."""
+    key = asset_key(given.key)
+    if given.partitions:
+        shards: list[str] = list(state.shards)
+        tags = instance.event_log_storage.get_latest_tags_by_partition(
+            key, DagsterEventType.ASSET_OBSERVATION, [DATA_VERSION_TAG], asset_partitions=shards
+        )
+        return {shard: found[DATA_VERSION_TAG] for shard, found in tags.items()}
+    records = instance.fetch_observations(AssetRecordsFilter(asset_key=key), limit=1).records
+    event = records[0].asset_observation if records else None
+    return {} if event is None else {None: (event.tags or {}).get(DATA_VERSION_TAG, "")}
+
+
+def _observation(key: str, partition: str | None, found: InputVersion) -> dg.AssetObservation:
+    metadata: dict[str, Any] = {
+        name: dg.MetadataValue.timestamp(value) if isinstance(value, datetime) else value
+        for name, value in found.facts.items()
+    }
+    if found.rows is not None:
+        metadata["dagster/partition_row_count"] = found.rows
+    return dg.AssetObservation(
+        asset_key(key), partition=partition, metadata=metadata, tags={DATA_VERSION_TAG: found.version}
     )

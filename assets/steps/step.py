@@ -1,53 +1,339 @@
-"""Surround the work of every asset: the process on record, readable failures, retries, the store, progress."""
+"""Run one Dagster step: hand out its stale outputs in turn, and record each when it is made."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, TypeVar
 
 import dagster as dg
+import polars as pl
+from dagster import DagsterInstance, DagsterRunStatus
+from dagster._core.errors import DagsterExecutionInterruptedError
 
 from assets.steps.dead_runs import has_own_process, tag_with_process
+from assets.steps.event_log import PLAN_TAG, recorded_versions
 from assets.steps.failures import readable_failure
-from assets.steps.progress import shown_progress, step_title
-from assets.steps.termination import heed_termination, heeding
+from assets.steps.metadata import DATA_VERSION_TAG, first_histogram, preview, rows_last, table_metadata
+from assets.steps.partitions import asked_partitions, asset_key, figures_only, has_many, no_event_for_output
+from assets.steps.progress import selected_assets, shown_progress, step_title
+from gateau_dagster.config.variants import Variant
+from gateau_dagster.errors import GateauError
 from gateau_dagster.execution.interruption import step_ends_in_order
 from gateau_dagster.execution.row_checkpoints import save_all_rows
+from gateau_dagster.execution.shard_tables import ShardResult, rejected_frame
+from gateau_dagster.pipeline.asset import SHARD, VARIANT
+from gateau_dagster.pipeline.state import State
 from gateau_dagster.progress import TimedProgress
+from gateau_dagster.storage import Stamp
 from resources.configuration import ConfigurationResource
 from resources.locks.lease import store_lease
 
+MARK = "makes_asset"
+Function = TypeVar("Function", bound=Callable[..., None])
+
+
+def makes_asset(function: Function) -> Function:
+    """Mark a function as the maker of every asset whose declaration has its name as `maker`.
+
+    Its first parameter is the `Step`; the others are the resources that it needs, by their keys in `definitions.py`.
+    """
+    setattr(function, MARK, True)
+    return function
+
+
+_KEPT = {"up_to_date": "kept: nothing changed"}
+
+
+@dataclass(kw_only=True)
+class Output:
+    """A stale output of a step: a partition, or an asset without any.
+
+    partition: None for an asset without any. wanted: the stamp that it will get. made: the stamp that it got.
+    progress: shows the variant, if it is one. metadata: of its record in Dagster.
+    """
+
+    context: dg.AssetExecutionContext
+    state: State
+    asset: str
+    partition: str | None
+    wanted: Stamp
+    progress: TimedProgress
+    metadata: dict[str, Any] = field(default_factory=dict)
+    made: Stamp | None = None
+    counts: str = ""
+
+    @property
+    def name(self) -> str:
+        """Return the part of the asset's key behind the slash: a benchmark, method or model."""
+        return self.asset.split("/", maxsplit=1)[1]
+
+    @property
+    def variant(self) -> Variant:
+        """Return the variant that the partition belongs to."""
+        assert self.partition is not None
+        return self.state.config.variant_set[self.partition]
+
+    def write(
+        self,
+        table: pl.DataFrame,
+        rejected: pl.DataFrame | None = None,
+        *,
+        content: str = "",
+        absent: Iterable[str] = (),
+        given: int | None = None,
+        computed: int | None = None,
+    ) -> None:
+        """Write the table.
+
+        Args:
+            table: the rows.
+            rejected: samples without a row, with the reasons; None leaves those of an earlier table.
+            content: digest of what counts of the table downstream; of the whole table if empty.
+            absent: ids of missing rows that another try may give; see Stamp.without.
+            given: see Stamp.
+            computed: samples of a shard; default: the rows.
+        """
+        state = self.state
+        stamp = self.wanted.without(absent, state.asset(self.asset).means)
+        stamp = replace(stamp, content=content or stamp.content, given=given)
+        stamp = state.store.write(table, self.asset, self.partition, stamp, rejected)
+        if state.asset(self.asset).partitions == SHARD:
+            rejected = rejected_frame([]) if rejected is None else rejected
+            computed = table.height if computed is None else computed
+            self.finish_shard(ShardResult(table=table, rejected=rejected, computed=computed, reused=0, stamp=stamp))
+            return
+        address = state.store.address(self.asset, self.partition)
+        self.finish(stamp, **table_metadata(address, stamp, rejected, whole=self.partition is None), **preview(table))
+
+    def finish_shard(self, result: ShardResult, **metadata: Any) -> None:
+        """Note that a shard's table is in the store, with its kept and its computed rows."""
+        few = not has_many(self.state.pipeline, self.asset)
+        pictures = preview(result.table) | first_histogram(result.table) if few else {}
+        counted = f"{result.computed} samples computed, {result.reused} kept, {result.rejected.height} rejected"
+        self.counts = counted if few else ""
+        counts = {"samples_computed": result.computed, "samples_kept": result.reused}
+        found = table_metadata("", result.stamp, result.rejected, whole=False)
+        self.finish(result.stamp, **found, **pictures, **counts, **metadata)
+
+    def finish(self, stamp: Stamp, **metadata: Any) -> None:
+        """Note that the output is in the store, with this stamp."""
+        self.made = stamp
+        self.metadata |= metadata
+
+    def copy(self, twin: str, stamp: Stamp) -> None:
+        """Copy the table of another partition, of this stamp."""
+        self.wanted = replace(self.wanted, scorer=stamp.scorer)  # its rows are kept by it, like those of the other one
+        store = self.state.store
+        self.write(store.read(self.asset, twin), store.read_rejected(self.asset, [twin]), content=stamp.content)
+        self.metadata["same_as"] = twin
+
+
+class Step:
+    """A step at work.
+
+    assets: those that it is asked for. stale: their outputs that are out of date.
+    """
+
+    def __init__(
+        self, context: dg.AssetExecutionContext, configuration: ConfigurationResource, progress: TimedProgress
+    ) -> None:
+        self.context, self.log, self.progress = context, context.log, progress
+        self.state = State(config=configuration.config, progress=progress)
+        self.assets = selected_assets(context)
+        self._kept: Stamp | None = None
+        self._at: Output | None = None
+        self._recorded: Counter[str] = Counter()
+        self.stale = [output for asset in self.assets for output in self._stale(asset)]
+
+    def in_turn(self) -> Iterator[Output]:
+        """Yield each stale output, and record it when the next one is asked for.
+
+        If another variant has a table with the same fingerprint, it is copied: nothing is computed twice.
+        """
+        for output in self.stale:
+            self._at = output
+            if self.state.asset(output.asset).partitions == VARIANT:
+                output.progress = _shown(self.progress, self._place(output))
+                self.log.info(f"{output.asset}: {self._place(output)}")
+                if (twin := self._twin(output)) is not None:
+                    output.copy(*twin)
+            if output.made is None:
+                yield output
+            self.record(output)
+
+    def record(self, output: Output) -> None:
+        """Record a partition that is made: with its own data version, so that it counts if the run dies later."""
+        stamp, asset, partition = output.made, output.asset, output.partition
+        assert stamp is not None, f"{asset}[{partition}] was not made"
+        self._recorded[asset] += 1
+        if partition is None:
+            return
+        if output.counts:  # of very many partitions the progress tells enough
+            stale = sum(each.asset == asset for each in self.stale)
+            self.log.info(f"{asset}, shard {partition} ({self._recorded[asset]} of {stale}): {output.counts}")
+        self._log_materialisation(asset, partition, stamp, output.metadata)
+
+    def results(self) -> Iterator[dg.MaterializeResult | dg.Output]:
+        """Yield what Dagster waits for of each asset. The partitions are on record already."""
+        if any(self.state.asset(asset).partitions for asset in self.assets):
+            with no_event_for_output(self.context):
+                for asset in self.assets:
+                    yield dg.Output(None, self.context.output_for_asset_key(asset_key(asset)))
+            return
+        made = next(iter(self.stale), None)
+        stamp, metadata = (self._kept, _KEPT) if made is None else (made.made, made.metadata)
+        assert stamp is not None, f"{self.assets} was not made"
+        metadata = rows_last({"fingerprint": stamp.fingerprint, **metadata})
+        yield dg.MaterializeResult(metadata=metadata, data_version=dg.DataVersion(stamp.fingerprint))
+
+    @contextmanager
+    def naming_the_variant(self) -> Iterator[None]:
+        """Prefix a failure with the name of the variant at work."""
+        try:
+            yield
+        except GateauError as error:
+            if self._at is not None and self.state.asset(self._at.asset).partitions == VARIANT:
+                error.args = (error.code, f"{self._at.partition}: {error}")
+            raise
+
+    def _stale(self, asset: str) -> Iterator[Output]:
+        """Yield the stale outputs of an asset among those that the run asks for; record the others.
+
+        A backfill needs their records again, since it takes a shard without one as failed. `refresh` requests a range,
+        and means only the stale shards in it.
+        """
+        state, declared, keys = self.state, self.state.asset(asset), self.state.pipeline.partitions(asset)
+        parts = [key for key in keys if key is not None]
+        asked = asked_partitions(self.context, parts) if declared.partitions else [None]
+        wanted = {part: state.wanted_stamp(asset, part) for part in asked}
+        found = state.stamps((asset, part) for part in asked)
+        current = {
+            part: stamp
+            for (_, part), stamp in found.items()
+            if stamp is not None and declared.is_current(stamp, wanted[part].fingerprint)
+        }
+        if None in current:
+            self._kept = current.pop(None)
+            self.log.info(f"{asset} is up to date and stays as it is")
+            return
+        if current:
+            names = [str(part) for part in current]
+            what = f"{len(names)} {declared.partitions}s"
+            self.log.info(f"{what} are up to date and stay as they are: {', '.join(names[:20])}")
+            versions = recorded_versions(self.context.instance, asset, names)
+            for part, stamp in current.items():
+                if versions.get(part) != stamp.fingerprint or PLAN_TAG not in self.context.run.tags:
+                    self._log_materialisation(asset, str(part), stamp, _KEPT)
+        for part, stamp in wanted.items():
+            if part not in current:
+                yield Output(
+                    context=self.context, state=state, asset=asset, partition=part, wanted=stamp, progress=self.progress
+                )
+
+    def _log_materialisation(self, asset: str, partition: str, stamp: Stamp, metadata: dict[str, Any]) -> None:
+        address = self.state.store.address(asset, partition)
+        whole = rows_last(metadata | table_metadata(address, stamp, whole=False))
+        event = dg.AssetMaterialization(
+            asset_key(asset),
+            partition=partition,
+            metadata=figures_only(whole) if has_many(self.state.pipeline, asset) else whole,
+            tags={DATA_VERSION_TAG: stamp.fingerprint},
+        )
+        self.context.log_event(event)
+
+    def _place(self, output: Output) -> str:
+        number, count = self.stale.index(output) + 1, len(self.stale)
+        return str(output.partition) if count == 1 else f"{output.partition} ({number} of {count})"
+
+    def _twin(self, output: Output) -> tuple[str, Stamp] | None:
+        """Return another variant with the table that this one needs, and its stamp."""
+        stamps = self.state.table_stamps((output.asset, name) for name in self.state.config.variant_set)
+        for (_, name), stamp in stamps.items():
+            if name is not None and stamp is not None and stamp.fingerprint == output.wanted.fingerprint:
+                return name, stamp
+        return None
+
+
+def _shown(progress: TimedProgress, place: str) -> TimedProgress:
+    def report(done: float, total: float | None, unit: str, note: str = "", *, left: float | None = None) -> None:
+        progress(done, total, unit, f"{place}, {note}" if note else place, left=left)
+
+    return report
+
 
 @contextmanager
-def asset_step(context: dg.AssetExecutionContext, configuration: ConfigurationResource) -> Iterator[TimedProgress]:
-    """Yield the progress callback for the method.
+def asset_step(context: dg.AssetExecutionContext, configuration: ConfigurationResource) -> Iterator[Step]:
+    """Surround the work of a step: the process on record, readable failures, retries, the store's lease, progress.
 
     Raises:
-        dagster.RetryRequested, dagster.Failure: for the reasons of `readable_failure`.
+        dagster.RetryRequested, dagster.Failure: for the reasons of `readable_failure`; the outputs before are on
+            record.
     """
     tag_with_process(context)
-    with _ended_in_order(context), _readable_step(context, configuration) as progress:
-        yield progress
-
-
-@contextmanager
-def _ended_in_order(context: dg.AssetExecutionContext) -> Iterator[None]:
-    """Keep what a step in its own process has computed when it is told to end."""
-    if has_own_process(context):
-        with step_ends_in_order(save_all_rows):
-            yield
-    else:
-        yield
-
-
-@contextmanager
-def _readable_step(context: dg.AssetExecutionContext, configuration: ConfigurationResource) -> Iterator[TimedProgress]:
     title = step_title(context)
-    with readable_failure(context, title=title):
-        config = configuration.config
-    retries = config.execution.retries
-    with (
-        readable_failure(context, retries, title=title),
-        store_lease(config, configuration.config_file, exclusive=False, say=context.log.info),
-        shown_progress(context, config) as progress,
-    ):
+    with ExitStack() as around:
+        if has_own_process(context):  # keep what it has computed when it is told to end
+            around.enter_context(step_ends_in_order(save_all_rows))
+        with readable_failure(context, title=title):
+            config = configuration.config
+        around.enter_context(readable_failure(context, config.execution.retries, title=title))
+        lease = store_lease(config, configuration.config_file, exclusive=False, say=context.log.info)
+        around.enter_context(lease)
+        progress = around.enter_context(shown_progress(context, config))
         heed_termination(context)
-        yield heeding(context, progress)
+        step = Step(context, configuration, heeding(context, progress))
+        around.enter_context(step.naming_the_variant())
+        yield step
+
+
+_SECONDS_BETWEEN_LOOKS = 5.0
+
+
+class OfRun(Protocol):
+    """The part of a step's context that is needed to poll for a request to end its run."""
+
+    @property
+    def instance(self) -> DagsterInstance:
+        """Return the instance that has the run on record."""
+        ...
+
+    @property
+    def run_id(self) -> str:
+        """Return the id of the step's run."""
+        ...
+
+
+def is_to_end(instance: DagsterInstance, run_id: str) -> bool:
+    """Return whether somebody has asked a run to end; False if the records are out of reach until the next look."""
+    try:
+        run = instance.get_run_by_id(run_id)
+    except Exception:  # each database has its own; work that needs the records reports it
+        return False
+    return run is not None and run.status is DagsterRunStatus.CANCELING
+
+
+def heed_termination(context: OfRun) -> None:
+    """Raise DagsterExecutionInterruptedError in a run that somebody has asked to end.
+
+    Dagster itself raises it once, and a running import may swallow it.
+    """
+    if is_to_end(context.instance, context.run_id):
+        raise DagsterExecutionInterruptedError
+
+
+def heeding(context: OfRun, progress: TimedProgress) -> TimedProgress:
+    """Return a progress callback that also looks every few seconds whether the run was asked to end."""
+    looked = time.monotonic()
+
+    def report(done: float, total: float | None, unit: str, note: str = "", *, left: float | None = None) -> None:
+        nonlocal looked
+        progress(done, total, unit, note, left=left)
+        in_main_thread = threading.current_thread() is threading.main_thread()  # another thread would end alone
+        if in_main_thread and time.monotonic() - looked >= _SECONDS_BETWEEN_LOOKS:
+            looked = time.monotonic()
+            heed_termination(context)
+
+    return report

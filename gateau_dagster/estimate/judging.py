@@ -76,7 +76,7 @@ def held_answers(
     scorer = _scorer(state, plan, variant, as_before=as_before)
     given: dict[str, dict[int, str]] = {}
     digests = {each.question_id: each.digest for each in questions}
-    for table in _made_by(state, [asset, *shared_answers(state.config, chosen)], variant, scorer):
+    for table in _made_by(state, [asset, *shared_answers(state.config, chosen.name)], variant, scorer):
         for name, turn, digest, answer in graded_answers(table, thoughts).iter_rows():
             if digests.get(name) == digest:
                 given.setdefault(name, {})[turn] = answer

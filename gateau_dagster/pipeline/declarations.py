@@ -144,7 +144,7 @@ def method_scores(config: Config) -> Iterator[Asset]:
         yield Asset(
             key=method.asset,
             of="method",
-            maker="method_scores_by_shard" if method.per_sample else "method_scores",
+            maker="method_scores",
             partitions=SHARD if method.per_sample else "",
             group="selection",
             kinds=("polars",),

@@ -241,13 +241,11 @@ def _measured(config: Config, chosen: ChosenBenchmark) -> Iterator[Asset]:
     yield _scores(config, chosen, {**before, **own})
 
 
-def shared_answers(config: Config, chosen: ChosenBenchmark) -> list[str]:
+def shared_answers(config: Config, benchmark: str) -> list[str]:
     """Return the assets whose rows answer its questions too; a later one may exist from an earlier run."""
-    return [
-        f"{ANSWERS}/{name}"
-        for name, each in scored_benchmarks(config).items()
-        if name == chosen.scored.asks_as or each.scored.asks_as == chosen.name
-    ]
+    scored = scored_benchmarks(config)
+    asks_as = scored[benchmark].scored.asks_as
+    return [f"{ANSWERS}/{name}" for name, each in scored.items() if name == asks_as or each.scored.asks_as == benchmark]
 
 
 def _of_benchmark(config: Config, chosen: ChosenBenchmark, family: str, says: str, settings: Any, **own: Any) -> Asset:

@@ -18,7 +18,9 @@ from matplotlib.figure import Figure
 
 from assets.runs.instance import open_instance
 from assets.runs.refresh import Refreshed, refresh
+from assets.steps.definition import asset_definitions
 from assets.steps.metadata import DATA_VERSION_TAG
+from assets.steps.partitions import asset_key
 from gateau_dagster.config import Config
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
@@ -56,6 +58,10 @@ class Pipeline:
     def definitions(self) -> dg.Definitions:
         """The code location on this project."""
         return importlib.import_module("gateau_dagster.definitions").build_definitions(str(self.file))
+
+    def asset(self, key: str) -> dg.AssetsDefinition:
+        """One asset alone, to be made without those before it."""
+        return next(each for each in asset_definitions(self.config) if asset_key(key) in each.keys)
 
     def runs(self) -> list[DagsterRun]:
         """All runs, newest first."""

@@ -10,8 +10,6 @@ import polars as pl
 import pytest
 import yaml
 
-from assets.benchmark_scores import benchmark_scores
-from assets.steps.partitions import asset_key, partition_definitions
 from gateau_dagster.config import ModelConfig
 from gateau_dagster.evaluation.generation.answering import Answer, AskedTurn
 from gateau_dagster.evaluation.generation.in_process import InProcess
@@ -102,12 +100,12 @@ def test_thoughts_before_an_answer_are_left_out_of_its_grade(
     with pipeline_on(file) as pipeline:
         store = pipeline.state().store
         store.write(given(dict(zip(ids, said, strict=True))), "answers/longbench", "base", Stamp(fingerprint="f"))
-        variants: Any = partition_definitions(pipeline.config)["variant"]
-        nothing: Any = dg.Nothing
-        made = dg.asset(key=asset_key("scores/longbench"), partitions_def=variants, dagster_type=nothing)
         resources = {"configuration": pipeline.resource, "models": ModelsResource()}
         done = dg.materialize(
-            [made(benchmark_scores)], instance=pipeline.instance, resources=resources, partition_key="base"
+            [pipeline.asset("scores/longbench")],
+            instance=pipeline.instance,
+            resources=resources,
+            partition_key="base",
         )
         (event,) = done.asset_materializations_for_node("scores__longbench")
         assert str(event.metadata["thoughts"].value).startswith("3 of 3 answers begin with thoughts")

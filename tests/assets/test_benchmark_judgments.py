@@ -15,12 +15,8 @@ import pytest
 import yaml
 from rich.console import Console
 
-from assets.benchmark_answers import benchmark_answers
-from assets.benchmark_judgments import benchmark_judgments
-from assets.characteristics import characteristics
-from assets.pairwise import pairwise
 from assets.runs.checks import asset_checks
-from assets.steps.partitions import asset_key, partition_definitions
+from assets.steps.partitions import asset_key
 from gateau_dagster import tables
 from gateau_dagster.cli.commands import command_line
 from gateau_dagster.cli.plan import judging_record, show_judging
@@ -56,17 +52,11 @@ class Judged:
         content["evaluation"]["judge"] |= judge
         self.pipeline.file.write_text(yaml.safe_dump(content))
 
-    def asset(self, key: str = ASSET, make: Any = benchmark_judgments) -> dg.AssetsDefinition:
-        """It alone: what is upstream of it needs no code of its own here."""
-        variants = partition_definitions(self.pipeline.config)["variant"]
-        options: dict[str, Any] = {"partitions_def": variants, "dagster_type": dg.Nothing}
-        return dg.asset(key=asset_key(key), **options)(make)
-
     def check(self, name: str) -> dg.AssetCheckEvaluation:
         """What one of its checks finds."""
         key = dg.AssetCheckKey(asset_key(ASSET), name)
         definitions = dg.Definitions(
-            assets=[self.asset()],
+            assets=[self.pipeline.asset(ASSET)],
             asset_checks=[each for each in asset_checks(self.pipeline.config) if key in each.check_keys],
             resources={"configuration": self.pipeline.resource, "judge": JudgeResource(), "models": ModelsResource()},
         )
@@ -76,11 +66,10 @@ class Judged:
         (found,) = done.get_asset_check_evaluations()
         return found
 
-    def run(self, variant: str, *asset: Any) -> dg.ExecuteInProcessResult:
-        made = self.asset(*asset)
+    def run(self, variant: str, asset: str = ASSET) -> dg.ExecuteInProcessResult:
         resources = {"configuration": self.pipeline.resource, "judge": JudgeResource(), "models": ModelsResource()}
         return dg.materialize(
-            [made],
+            [self.pipeline.asset(asset)],
             instance=self.pipeline.instance,
             resources=resources,
             partition_key=variant,
@@ -157,9 +146,7 @@ def test_the_plan_says_what_it_costs_and_above_the_budget_nothing_is_sent(judged
     with pytest.raises(BudgetError, match=r"^evaluation\.judge\.budget: judging needs about 8 requests"):
         check_budget(state, [planned])
     result = judged.run("base")
-    assert not result.success and judged.reason(result).startswith(
-        "base: evaluation.judge.budget: judging needs about 4"
-    )
+    assert not result.success and judged.reason(result).startswith("evaluation.judge.budget: judging needs about 4")
     with pytest.raises(BudgetError, match="about 8 requests"):
         judged.pipeline.refresh()
     assert not judged.pipeline.runs()[0].is_success and not judged.server.requests
@@ -254,7 +241,7 @@ def test_no_secret_is_in_any_file_event_or_terminal(
         both = {"base_url": server.address, "key": "OUR_SERVERS", "retries": 0}
         judged.configure(**both)
         change_config(judged.pipeline.file, evaluation={"engine": both})
-        assert judged.run("base", "answers/mt_bench", benchmark_answers).success and judged.run("base").success
+        assert judged.run("base", "answers/mt_bench").success and judged.run("base").success
         judged.configure(model="refuses")
         assert "answers 401 (***" in judged.reason(judged.run("base"))
 
@@ -326,7 +313,7 @@ def test_pairs_of_variants_are_set_against_each_other(judged: Judged) -> None:
     (planned,) = planned_judging(state, state.plan_until("pairwise/mt_bench"))
     assert planned.cost is not None and planned.cost.usage.requests == 8 and not planned.variants
     resources = {"configuration": judged.pipeline.resource, "judge": JudgeResource(), "models": ModelsResource()}
-    made = dg.asset(key=asset_key("pairwise/mt_bench"))(pairwise)
+    made = judged.pipeline.asset("pairwise/mt_bench")
     for paid in (5, 0):  # equal answers look the same in both orders
         state.store.files.remove("pairwise")
         done = dg.materialize([made], instance=judged.pipeline.instance, resources=resources)
@@ -349,7 +336,7 @@ def test_the_best_and_the_worst_samples_are_rated(judged: Judged) -> None:
     state.store.write(pl.DataFrame(raw), "raw_long_sft", state.shards[0], Stamp(fingerprint="raw"))
     scores = pl.DataFrame({"sample_id": names, "score": [0.1, 0.9, None, 0.5, 0.4, 0.8]})
     state.store.write(scores, "combined_scores", None, Stamp(fingerprint="scores"))
-    made = dg.asset(key=asset_key("characteristics"))(characteristics)
+    made = judged.pipeline.asset("characteristics")
     resources = {"configuration": judged.pipeline.resource, "judge": JudgeResource()}
     done = dg.materialize([made], instance=judged.pipeline.instance, resources=resources)
     table = state.store.read("characteristics")

@@ -7,14 +7,14 @@ import dagster as dg
 import polars as pl
 import pytest
 
-from assets.contamination import untouched_experiment
 from assets.steps import definition
+from assets.steps.step import Step
 from gateau_dagster import tables
 from gateau_dagster.data.sample import shard_of
 from gateau_dagster.evaluation.contamination import OVERLAPS
 from gateau_dagster.storage import Stamp
 from tests.assets.harness import Pipeline, key_of, pipeline_on, value_of
-from tests.assets.steps.test_partitioned_step import execute, in_range
+from tests.assets.steps.test_step import execute, in_range
 from tests.evaluation.asking import quiz
 from tests.evaluation.contamination.slow import drawn_words
 from tests.evaluation.statistics.builders import scores
@@ -44,8 +44,8 @@ def write_chats(project: Pipeline, *asked: str) -> None:
 def makers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of what else is declared for the benchmark; nothing here runs it."""
 
-    def nothing(context: dg.AssetExecutionContext) -> None:
-        del context
+    def nothing(step: Step) -> None:
+        del step
 
     functions = definition.asset_functions()
     others = dict.fromkeys(("benchmark_answers", "benchmark_scores"), nothing)
@@ -101,7 +101,7 @@ def test_the_experiment_without_the_questions_that_stand_in_the_data(tmp_path: P
             state.store.write(scores([first, 20.0, 40.0, 30.0]), "scores/quiz", name, stamp)
         pair = [("s", "q0000", 9, 1.0, 0.5)]
         state.store.write(pl.DataFrame(pair, schema=tables.schema(OVERLAPS), orient="row"), LONG, "0", stamp)
-        made = dg.asset(key="untouched_experiment")(untouched_experiment)
+        made = project.asset("untouched_experiment")
         dg.materialize([made], resources={"configuration": project.resource}, instance=project.instance)
         found = state.read("untouched_experiment")
         assert found.select("variant", "value", "questions", "touched").rows() == [

@@ -5,7 +5,6 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from assets.evaluation import evaluation as made
 from gateau_dagster import evaluation
 from gateau_dagster.evaluation.registry import all_benchmarks
 from gateau_dagster.storage import Stamp
@@ -56,7 +55,7 @@ def test_its_chart_stands_in_place_and_its_figures_do_not(
             checkpoint = Stamp(fingerprint="f", content="c").to_json()
             pipeline.state().store.files.write("checkpoint/gateau.json", checkpoint.encode())
             done = dg.materialize(
-                [dg.asset(key=["evaluation", name])(made)],
+                [pipeline.asset(f"evaluation/{name}")],
                 resources={"configuration": pipeline.resource, "models": ModelsResource()},
                 instance=pipeline.instance,
             )

@@ -9,7 +9,7 @@ import dagster as dg
 import polars as pl
 import pytest
 
-from assets.experiment import experiment, experiment_inputs, judged_costs, turn_scores, variant_cost
+from assets.experiment import experiment_inputs, judged_costs, turn_scores, variant_cost
 from assets.runs.checked import checked
 from gateau_dagster import evaluation, tables
 from gateau_dagster.config.base import Section
@@ -74,8 +74,9 @@ def _fill(project: Pipeline) -> None:
 
 def _make(project: Pipeline) -> Any:
     """The asset's step, without those before it."""
-    made = dg.asset(key="experiment")(experiment)
-    done = dg.materialize([made], resources={"configuration": project.resource}, instance=project.instance)
+    done = dg.materialize(
+        [project.asset("experiment")], resources={"configuration": project.resource}, instance=project.instance
+    )
     (event,) = done.get_asset_materialization_events()
     return event.materialization.metadata
 

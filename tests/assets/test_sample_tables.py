@@ -20,7 +20,7 @@ from gateau_dagster.storage import Stamp, Store
 from resources.models import ModelsResource
 from resources.pools.pool import Pool, ScoringTask, Warn
 from tests.assets.harness import Pipeline, key_of, value_of
-from tests.assets.steps.test_partitioned_step import assert_own_versions, execute, in_range
+from tests.assets.steps.test_step import assert_own_versions, execute, in_range
 from tests.project import change_config
 
 PAIR = ["perplexity/long", "cam"]

@@ -196,12 +196,11 @@ def test_answers_to_the_same_questions_are_shared(tmp_path: Path, monkeypatch: p
     reads = {key: dict(each.reads) for key, each in pipeline_of(both).by_key.items()}
     assert reads["answers/judged"] == {"variant/checkpoint": "content", "answers/asked": "content"}
     assert reads["answers/asked"] == {"variant/checkpoint": "content"}
-    found = scored_benchmarks(both)
-    assert shared_answers(both, found["asked"]) == ["answers/judged"]
-    assert shared_answers(both, found["judged"]) == ["answers/asked"]
+    assert shared_answers(both, "asked") == ["answers/judged"]
+    assert shared_answers(both, "judged") == ["answers/asked"]
     alone = configured(tmp_path, **{"evaluation.benchmarks": ("judged",)})
     assert dict(pipeline_of(alone).by_key["answers/judged"].reads) == {"variant/checkpoint": "content"}
-    assert shared_answers(alone, found["judged"]) == []
+    assert shared_answers(alone, "judged") == []
 
 
 @pytest.mark.usefixtures("benchmarks")
