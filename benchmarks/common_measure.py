@@ -1,5 +1,6 @@
 """What the benchmarks share: repeated timings, peak memory, the machine, tables and JSON."""
 
+import argparse
 import json
 import os
 import platform
@@ -132,6 +133,22 @@ def machine() -> dict[str, Any]:
 def _cpu_info() -> list[str]:
     file = Path("/proc/cpuinfo")
     return file.read_text().splitlines() if file.is_file() else []
+
+
+class _Help(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaultsHelpFormatter):
+    pass
+
+
+def benchmark_parser(about: str | None, *, default_out: Path | None = None) -> argparse.ArgumentParser:
+    """Return a parser with `--out`, whose help is the script's docstring and tells each default."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=_Help)
+    parser.add_argument("--out", type=Path, default=default_out, help="JSON file for the results")
+    return parser
+
+
+def settings_of(options: argparse.Namespace, *without: str) -> dict[str, Any]:
+    """Return the options for the JSON, without `out` and those named."""
+    return {name: value for name, value in vars(options).items() if name not in {"out", *without}}
 
 
 def say(text: str) -> None:

@@ -13,25 +13,12 @@ SEGMENT = 128  # tokens; a kind that depends on borders holds for every segment 
 APART = 17  # sentences between places of which no segment of SEGMENT tokens may hold two
 
 
-@dataclass(frozen=True, kw_only=True)
-class Size:
-    """Least and most filler sentences, of eight words each, of a context.
-
-    The least leaves room for two far places that are APART; the most, with all statements, the instruction and the
-    response, stays below the 2,048 tokens of theta_B.
-    """
-
-    name: str
-    sentences: tuple[int, int]
-
-
+# Least and most filler sentences, of eight words each, of a context. The least leaves room for two far places that are
+# APART; the most, with all statements, the instruction and the response, is below the 2,048 tokens of theta_B.
 SIZES = {
-    size.name: size
-    for size in (
-        Size(name="small", sentences=(FAR_SENTENCES + APART, 100)),
-        Size(name="medium", sentences=(FAR_SENTENCES + APART, 168)),
-        Size(name="large", sentences=(150, 212)),
-    )
+    "small": (FAR_SENTENCES + APART, 100),
+    "medium": (FAR_SENTENCES + APART, 168),
+    "large": (150, 212),
 }
 
 
@@ -46,65 +33,60 @@ class Page:
     slots: dict[int, list[Words]] = field(default_factory=dict)
 
     @classmethod
-    def blank(cls, rng: np.random.Generator, size: Size) -> "Page":
-        """Ordinary filler, all 32 attributes still to be used."""
-        low, high = size.sentences
-        return cls(
-            rng=rng,
-            sentence_count=int(rng.integers(low, high + 1)),
-            filler=sentences(rng),
-            facts=random_facts(rng, 32),
-        )
+    def blank(cls, rng: np.random.Generator, size: tuple[int, int]) -> "Page":
+        """Return a page of ordinary filler, of a size from SIZES, with all 32 attributes unused."""
+        count = int(rng.integers(size[0], size[1] + 1))
+        return cls(rng=rng, sentence_count=count, filler=sentences(rng), facts=random_facts(rng, 32))
 
     def take(self, count: int) -> list[Fact]:
-        """Facts whose attributes nothing else uses."""
+        """Return facts whose attributes nothing else uses."""
         taken, self.facts = self.facts[:count], self.facts[count:]
         assert len(taken) == count, "the language has 32 attributes"
         return taken
 
-    def near_slot(self) -> int:
-        """Among the last sentences: theta_A sees it."""
-        return int(self.rng.integers(self.sentence_count - NEAR_SENTENCES, self.sentence_count + 1))
+    def slot(self, *, far: bool) -> int:
+        """Return a random slot among the last sentences, which theta_A sees, or a far one.
 
-    def far_slot(self) -> int:
-        """At least 384 tokens before the end: neither in theta_A's window nor in a segment that reaches into it."""
-        return int(self.rng.integers(self.sentence_count - FAR_SENTENCES + 1))
+        A far slot is at least 384 tokens before the end: neither in theta_A's window nor in a segment that reaches it.
+        """
+        last, near = self.sentence_count, self.sentence_count - NEAR_SENTENCES
+        return int(self.rng.integers(last - FAR_SENTENCES + 1) if far else self.rng.integers(near, last + 1))
 
     def far_slots(self) -> tuple[int, int]:
-        """Two far slots, the earlier first, of which no segment of SEGMENT tokens holds both."""
+        """Return two far slots, the earlier first, of which no segment of SEGMENT tokens holds both."""
         last = self.sentence_count - FAR_SENTENCES
         first = int(self.rng.integers(last - APART + 1))
         return first, int(self.rng.integers(first + APART, last + 1))
 
     def state(self, slot: int, statement: Words) -> None:
-        """Write `statement` behind what already stands in the slot."""
+        """Append a statement to the slot."""
         assert 0 <= slot <= self.sentence_count
         self.slots.setdefault(slot, []).append(statement)
 
     def state_facts(self, facts: list[Fact], *, far: bool) -> None:
-        """Each fact in a far or a near slot of its own."""
+        """State each fact in a far or a near slot of its own."""
         for fact in facts:
-            self.state(self.far_slot() if far else self.near_slot(), fact_words(fact))
+            self.state(self.slot(far=far), fact_words(fact))
 
     def distract(self, count: int | None = None) -> None:
-        """Facts that nobody asks for, anywhere; as many as in the demo's samples unless `count` says."""
+        """State `count` facts that nobody asks for, anywhere; default: as many as in the demo's samples."""
         wanted = int(self.rng.integers(DISTRACTORS[0], DISTRACTORS[1] + 1)) if count is None else count
         for fact in self.take(wanted):
             self.state(int(self.rng.integers(1, self.sentence_count + 1)), fact_words(fact))
 
     def units(self) -> list[Words]:
-        """Sentences and statements in reading order; reads the filler, so ask once."""
+        """Return sentences and statements in reading order. Consumes the filler: call it once."""
         written: list[Words] = []
         for slot, sentence in enumerate(islice(self.filler, self.sentence_count)):
             written += [*self.slots.get(slot, ()), sentence]
         return written + self.slots.get(self.sentence_count, [])
 
     def text(self) -> Words:
-        """The context."""
+        """Return the words of the context."""
         return joined(self.units())
 
     def text_with(self, statement: Words, *, distance: int) -> Words:
-        """The context with a statement that begins `distance` tokens before its end, or up to 7 more."""
+        """Return the context with a statement that begins `distance` tokens before its end, or up to 7 more."""
         units = self.units()
         place, behind = len(units), len(statement)
         while behind < distance:
@@ -113,7 +95,7 @@ class Page:
         return joined([*units[:place], statement, *units[place:]])
 
     def text_across(self, statement: Words, *, first: int) -> Words:
-        """The context with a far statement of which `first` words end a segment and the others begin the next.
+        """Return the context with a far statement of which `first` words end a segment and the others begin the next.
 
         The context's first sentence loses up to 7 words, as that of a document cut out of a longer one may.
         """
@@ -128,5 +110,5 @@ class Page:
 
 
 def joined(units: list[Words]) -> Words:
-    """All words, in order."""
+    """Return all words, in order."""
     return [word for unit in units for word in unit]

@@ -8,6 +8,7 @@ import numpy.typing as npt
 
 Vector = npt.NDArray[np.float64]
 SHARES = (0.1, 0.2, 0.4)
+FIGURES = ("auroc", *(f"precision_{share * 100:.0f}" for share in SHARES))
 BOUNDS = (2.5, 97.5)  # percent
 
 
@@ -44,6 +45,9 @@ class Figures:
 
     whole: npt.NDArray[np.float64]
     draws: npt.NDArray[np.float64]
+
+
+ByTask = dict[str, Figures]
 
 
 def weighted_figures(scores: Vector, positive: npt.NDArray[np.bool_], weights: Vector) -> npt.NDArray[np.float64]:
@@ -83,7 +87,7 @@ def resampled(positive: npt.NDArray[np.bool_], *, draws: int, rng: np.random.Gen
 
 
 def drawn_weights(task: Task, *, draws: int, seed: int = 0) -> list[Vector]:
-    """Weights of each data set's members, float64 [1 + draws, n]: of all of them as they are, then resampled."""
+    """Return weights of each data set's members, float64 [1 + draws, n]: all of them as they are, then resampled."""
     found = []
     for number, positive in enumerate(task.positive):
         rng = np.random.default_rng((seed, number))
@@ -95,15 +99,34 @@ def drawn_weights(task: Task, *, draws: int, seed: int = 0) -> list[Vector]:
 
 
 def measure(task: Task, scores: Sequence[Vector], weights: Sequence[Vector]) -> Figures:
-    """The figures of one method. The same `drawn_weights` for several make them comparable in pairs.
+    """Return the figures of one method. The same `drawn_weights` for several make them comparable in pairs.
 
-    scores: one vector over all samples of each data set, -inf where the method cannot score.
+    Args:
+        scores: one vector over all samples of each data set, -inf where the method cannot score.
     """
     found = np.array([
         weighted_figures(vector[members], positive, drawn)
         for vector, members, positive, drawn in zip(scores, task.members, task.positive, weights, strict=True)
     ])  # fmt: skip
     return Figures(whole=found[:, 0], draws=found[:, 1:])
+
+
+def evaluated(tasks: Sequence[Task], scores: Mapping[str, Sequence[Vector]], draws: int) -> dict[str, ByTask]:
+    """Return figures by method and task; all methods on the same resampled data."""
+    found: dict[str, ByTask] = {label: {} for label in scores}
+    for task in tasks:
+        weights = drawn_weights(task, draws=draws)
+        for label, vectors in scores.items():
+            found[label][task.name] = measure(task, vectors, weights)
+    return found
+
+
+def named_estimates(found: Mapping[str, ByTask]) -> dict[str, dict[str, dict[str, Estimate]]]:
+    """Return the estimates of `evaluated` by method, task and name of the figure, for JSON."""
+    return {
+        label: {name: dict(zip(FIGURES, estimates(figures), strict=True)) for name, figures in by_task.items()}
+        for label, by_task in found.items()
+    }
 
 
 def estimates(figures: Figures, *, seed: int = 0) -> list[Estimate]:
@@ -132,31 +155,25 @@ def _means(draws: npt.NDArray[np.float64], seed: int) -> npt.NDArray[np.float64]
 def tasks_of(
     sources: Sequence[Sequence[str]], labels: Mapping[str, bool], groups: Mapping[str, Sequence[str]], reach: set[str]
 ) -> list[Task]:
-    """The groups' tasks (a group's kinds among themselves), then one a kind: it against `reach` of the other label.
+    """Return the groups' tasks (kinds among themselves), then each kind's, against `reach` of the other label.
 
-    sources: each sample's kind, one sequence a data set. labels: each kind's label. Groups of one label are left out.
+    Args:
+        sources: each sample's kind, one sequence per data set.
+        labels: each kind's label.
+        groups: kinds by group. Groups of one label are left out.
     """
-    made = []
-    for name, kinds in groups.items():
-        if len({labels[kind] for kind in kinds}) == 2:
-            made.append(_task(name, [set(kinds)] * len(sources), sources, labels, balanced=False))
-    for kind, label in labels.items():
-        against = {other for other in reach if labels[other] != label}
-        if any(kind in each for each in sources) and against:
-            made.append(_task(kind, [against | {kind}] * len(sources), sources, labels, balanced=True))
-    return made
-
-
-def _task(
-    name: str,
-    kinds: Sequence[set[str]],
-    sources: Sequence[Sequence[str]],
-    labels: Mapping[str, bool],
-    *,
-    balanced: bool,
-) -> Task:
-    members = [np.flatnonzero([each in some for each in source]) for some, source in zip(kinds, sources, strict=True)]
-    positive = [
-        np.array([labels[source[int(row)]] for row in rows]) for rows, source in zip(members, sources, strict=True)
+    wanted = [(name, set(kinds), False) for name, kinds in groups.items()]
+    wanted += [
+        (kind, {kind, *(each for each in reach if labels[each] != label)}, True) for kind, label in labels.items()
     ]
-    return Task(name=name, members=members, positive=positive, balanced=balanced)
+    made = []
+    for name, kinds, balanced in wanted:
+        missing = balanced and not any(name in source for source in sources)
+        if missing or len({labels[kind] for kind in kinds}) < 2:
+            continue
+        members = [np.flatnonzero([each in kinds for each in source]) for source in sources]
+        positive = [
+            np.array([labels[source[int(row)]] for row in rows]) for rows, source in zip(members, sources, strict=True)
+        ]
+        made.append(Task(name=name, members=members, positive=positive, balanced=balanced))
+    return made

@@ -1,22 +1,24 @@
-"""The tables of the labelled benchmark set, as a pair of the synthetic language makes them: each is made once.
-
-A table's file is named by everything that decides its rows.
-"""
+"""What both selection benchmarks share: a labelled data set with its models, its tables, and every method's scores."""
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any
 
+import numpy as np
 import polars as pl
-from common_case import AnyCase, Record
 from common_measure import say
+from pydantic import ValidationError
 
 from gateau_dagster import tables
+from gateau_dagster.config import Config
 from gateau_dagster.config.inputs import RECIPE_VERSION
+from gateau_dagster.config.selection import PRESETS
 from gateau_dagster.data.sample import Reject, Sample
+from gateau_dagster.methods.method import Method
+from gateau_dagster.methods.registry import all_methods, chosen_methods, sample_tables
 from gateau_dagster.models.flops import ForwardWork
 from gateau_dagster.models.known_model import visible_tokens
 from gateau_dagster.models.loading import LoadedModel, effective_max_length, load_model
@@ -24,28 +26,80 @@ from gateau_dagster.scoring.pair_tables import pair_tables
 from gateau_dagster.scoring.sample_table import Running, SampleTable
 from gateau_dagster.selection.combine import combine
 
-CaseT = TypeVar("CaseT", bound=AnyCase)
+REFERENCE = "gateau[robust]"
+# The papers' parameters are for contexts of 32k tokens, these have some 1,000: one variant each is scaled to them. The
+# pairs are 15 % of those of some 30 segments, as the paper's are of those of 256; the window is theta_B's.
+SCALED: dict[str, dict[str, Any]] = {
+    "ladm": {"span_length": 16},
+    "delta_perplexity": {"segment_length": 32, "pairs": 65, "window": 2048},
+}
+# Models of a case's configuration that these methods take in place of the pair.
+OPTIONS: dict[str, dict[str, Any]] = {
+    "gateau_unextended": {"short": "unextended"},
+    "hmg_non_homologous": {"short": "stranger"},
+    "gateau_in_context": {"short": "shown_short", "long": "shown_long"},
+}
+PRESET_METHODS = ("gateau", "hmg", "cam")  # shown under every preset
+Record = dict[str, str]
 
 
-class Tables(Mapping[str, pl.DataFrame], Generic[CaseT]):
+@dataclass(frozen=True, kw_only=True)
+class LabelledCase:
+    """A labelled data set and the models that score it. The fields decide the tables."""
+
+    folder: Path
+    segment_length: int = 128
+    alpha: float | None = None
+
+    @property
+    def name(self) -> str:
+        """The name in progress messages."""
+        raise NotImplementedError
+
+    def records(self) -> list[Record]:
+        """Return the data set: id, source (the kind), context, instruction and response."""
+        raise NotImplementedError
+
+    def models(self) -> dict[str, Any]:
+        """Return the section `models`."""
+        raise NotImplementedError
+
+    def scoring(self) -> dict[str, Any]:
+        """Return what the section `scoring` has beside device, dtype and segment length."""
+        raise NotImplementedError
+
+    def config(self, method: str = "gateau", options: Mapping[str, Any] | None = None) -> Config:
+        """Return the configuration under which a method with these options scores."""
+        selection: dict[str, Any] = {"method": method, "alpha": self.alpha}
+        if options:
+            selection |= {"options": {method: dict(options)}}
+            selection |= {name: value for name, value in options.items() if name == "preset"}
+        scoring = {"dtype": "float32", "device": "cpu", "segment_length": self.segment_length} | self.scoring()
+        return Config.model_validate(
+            {"long_sft": {"path": "none.jsonl"}, "models": self.models(), "scoring": scoring, "selection": selection}
+        )
+
+
+class Tables(Mapping[str, pl.DataFrame]):
     """The tables of a case by asset name: read from disk, else computed and written, when first asked for.
 
-    data: names the records. key: names the data and the pair, for other files about them.
+    A table's file is named by everything that decides its rows.
     """
 
-    def __init__(self, case: CaseT) -> None:
+    def __init__(self, case: LabelledCase) -> None:
         self.case = case
         self.records = case.records()
-        self.samples = [_sample(record) for record in self.records]
-        self.rejects: dict[str, int] = {}
+        self.samples = [
+            Sample(sample_id=each["id"], **{name: text for name, text in each.items() if name != "id"})
+            for each in self.records
+        ]
         self._known: dict[str, pl.DataFrame] = {}
         self._made = {table.asset: table for table in pair_tables(case.config())}
         self._loaded: dict[str, LoadedModel] = {}
-        self.data = _hash(self.records)
-        self.key = _hash([asdict(case) | {"folder": "", "alpha": 0, "context": ""}, self.records, RECIPE_VERSION])
+        self._key = _hash([asdict(case) | {"folder": "", "alpha": 0, "context": ""}, self.records, RECIPE_VERSION])
 
     def add(self, made: Mapping[str, SampleTable]) -> None:
-        """Further tables that models compute; one of other settings replaces the table of that name."""
+        """Add tables that models compute; one with other settings replaces the table of that name."""
         for asset, table in made.items():
             if asset in self._made and self._made[asset].settings != table.settings:
                 self._known.pop(asset, None)
@@ -62,64 +116,97 @@ class Tables(Mapping[str, pl.DataFrame], Generic[CaseT]):
     def __len__(self) -> int:
         return len(self._known)
 
-    def model(self, name: str) -> tuple[LoadedModel, int]:
-        """A model of the pair and the tokens of a prompt that it may see."""
-        config = self.case.config()
-        if name not in self._loaded:
-            place = {"dtype": config.scoring.dtype, "device": "cpu", "folder": Path()}
-            self._loaded[name] = load_model(config.models[name], **place)
-        loaded = self._loaded[name]
-        return loaded, effective_max_length(loaded, config.models[name], config.scoring)
-
     def _find(self, asset: str) -> pl.DataFrame:
         if asset == "raw_long_sft":
             rows = [asdict(sample) | {"digest": sample.digest} for sample in self.samples]
             return pl.DataFrame(rows, schema=tables.schema(tables.RAW_LONG_SFT)).sort("sample_id")
         if asset == "combined_scores":
-            return self._combined()
+            parts = (self["perplexity/short"], self["perplexity/long"], self["cam"])
+            return combine(*parts, preset="robust", alpha=self.case.alpha)
         table = self._made[asset]
         # The short model's sight decides which segments cam calls far.
         seen_by = [self._sight(table.model)] + ([self._sight("short")] if table.needs_visible_window else [])
         names = [column.name for column in table.columns]
-        key = _hash([self.key, asset, *seen_by, names, dict(table.settings), table.code_version])
-        return self._kept(asset, key, table.columns, lambda: self._scored(table))
-
-    def _sight(self, model: str) -> dict[str, Any]:
-        """What of a model's section changes a row."""
-        return {**self.case.config().models[model].model_dump(exclude_defaults=True), "path": model}
-
-    def _kept(
-        self, asset: str, key: str, columns: Sequence[tables.Column], make: Callable[[], list[Any]]
-    ) -> pl.DataFrame:
-        """The table on disk, else made and written in one step."""
+        key = _hash([self._key, asset, *seen_by, names, dict(table.settings), table.code_version])
         file = self.case.folder / "tables" / f"{asset.replace('/', '-')}-{key}.parquet"
         if not file.exists():
             say(f"  {self.case.name}: {asset} of {len(self.samples)} samples")
-            rows = make()
-            good = [row for row in rows if not isinstance(row, Reject)]
+            rows = self._scored(table)
             file.parent.mkdir(parents=True, exist_ok=True)
             scratch = file.with_suffix(".part")
-            pl.DataFrame(good, schema=tables.schema(tuple(columns))).sort("sample_id").write_parquet(scratch)
+            pl.DataFrame(rows, schema=tables.schema(tuple(table.columns))).sort("sample_id").write_parquet(scratch)
             scratch.replace(file)
-        found = pl.read_parquet(file)
-        self.rejects[asset] = len(self.samples) - found.height
-        return found
+        return pl.read_parquet(file)
 
-    def _scored(self, table: SampleTable) -> list[Any]:
-        config = self.case.config()
-        loaded, length = self.model(table.model)
+    def _sight(self, model: str) -> dict[str, Any]:
+        """Return the keys of a model's section that change a row."""
+        return {**self.case.config().models[model].model_dump(exclude_defaults=True), "path": model}
+
+    def _scored(self, table: SampleTable) -> list[dict[str, Any]]:
+        config, name = self.case.config(), table.model
+        if name not in self._loaded:
+            place = {"dtype": config.scoring.dtype, "device": "cpu", "folder": Path()}
+            self._loaded[name] = load_model(config.models[name], **place)
+        loaded = self._loaded[name]
+        length = effective_max_length(loaded, config.models[name], config.scoring)
         sight = visible_tokens(config) if table.needs_visible_window else None
         running = Running(max_length=length, scoring=config.scoring, work=ForwardWork(), visible_tokens=sight)
-        return [row if isinstance(row, Reject) else dict(row) for row in table.score(loaded, self.samples, running)]
-
-    def _combined(self) -> pl.DataFrame:
-        parts = (self["perplexity/short"], self["perplexity/long"], self["cam"])
-        return combine(*parts, preset="robust", alpha=self.case.alpha)
-
-
-def _sample(record: Record) -> Sample:
-    return Sample(sample_id=record["id"], **{name: text for name, text in record.items() if name != "id"})
+        return [dict(row) for row in table.score(loaded, self.samples, running) if not isinstance(row, Reject)]
 
 
 def _hash(content: object) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:16]
+
+
+def candidates() -> list[tuple[str, str, dict[str, Any]]]:
+    """Return label, method and options of everything in the registry; GATEAU's methods under every preset."""
+    found: list[tuple[str, str, dict[str, Any]]] = []
+    for name in all_methods():
+        if name in PRESET_METHODS:
+            found += [(f"{name}[{preset}]", name, {"preset": preset}) for preset in PRESETS]
+        else:
+            found.append((name, name, OPTIONS.get(name, {})))
+    found += [(f"{name}[scaled]", name, options) for name, options in SCALED.items() if name in all_methods()]
+    return found
+
+
+def asked(case: LabelledCase, method: str, options: Mapping[str, Any]) -> Method:
+    """Return the method under the case's configuration. Raises ValueError where that lacks what the method needs."""
+    return chosen_methods(case.config(method, options))[method]
+
+
+def method_scores(known: Tables, method: Method) -> np.ndarray:
+    """Return the method's score of each sample, in the order of `known.records`; -inf where it has none."""
+    known.add(sample_tables(method.config))
+    found = method.scores({asset: known[asset].select(columns) for asset, columns in method.reads().items()})
+    by_id = dict(zip(found["sample_id"].to_list(), found["score"].to_list(), strict=True))
+    scores = [by_id.get(record["id"]) for record in known.records]
+    return np.array([-np.inf if score is None else score for score in scores], dtype=np.float64)
+
+
+def scores_of(known: list[Tables], wanted: Sequence[str] | None) -> tuple[dict[str, list[np.ndarray]], dict[str, str]]:
+    """Return scores by label, a vector per data set, and why some methods did not run."""
+    found: dict[str, list[np.ndarray]] = {}
+    missing: dict[str, str] = {}
+    for label, method, options in candidates():
+        if wanted and method not in wanted and label not in wanted:
+            continue
+        say(f"method {label}")
+        try:
+            ready = [asked(each.case, method, options) for each in known]
+        except ValueError as error:  # what the configuration lacks
+            reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
+            missing[label] = reason.removeprefix("Value error, ")
+            say(f"  not run: {missing[label]}")
+        else:
+            found[label] = [method_scores(each, what) for each, what in zip(known, ready, strict=True)]
+    return found, missing
+
+
+def answers_known(known: Tables) -> dict[str, float]:
+    """Return theta_B's mean probability of a response token, exp(-mean NLL), given everything, by kind."""
+    perplexity = dict(known["perplexity/long"].select("sample_id", "perplexity").iter_rows())
+    found: dict[str, list[float]] = {}
+    for record in known.records:
+        found.setdefault(record["source"], []).append(1 / perplexity[record["id"]])
+    return {kind: float(np.mean(values)) for kind, values in found.items()}

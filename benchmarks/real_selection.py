@@ -18,22 +18,16 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from common_case import Record
-from common_measure import machine, say, show, table, write_json
-from common_ranking import SHARES, estimates, tasks_of
-from common_selection import Tables
+from common_measure import benchmark_parser, machine, say, settings_of, show, table, write_json
+from common_ranking import SHARES, ByTask, estimates, evaluated, named_estimates, tasks_of
+from common_selection import REFERENCE, LabelledCase, Record, Tables, answers_known, scores_of
 from real_text import make_samples
 from real_text_kinds import KINDS
-from real_text_page import Room
-from real_text_questions import FOLDS, Fold, read_questions
-from selection import FIGURES, answers_known, evaluated, scores_of
-from selection_report import ByTask
+from real_text_passages import FOLDS, Fold, Room, read_questions
 
-from gateau_dagster.config import Config
 from gateau_dagster.config.models import Template
 from gateau_dagster.models.tokenizer import load_tokenizer
 
-REFERENCE = "gateau[robust]"
 METHODS = (
     *("gateau", "far_gain", "hmg", "cam", "information_gain", "key_tokens", "longattn"),
     *("perplexity", "ifd", "random", "length", "response_length"),
@@ -44,14 +38,13 @@ LABELS = {name: kind.needs_far for name, kind in KINDS.items()}
 
 
 @dataclass(frozen=True, kw_only=True)
-class RealCase:
-    """A real model, theta_A's window, and a data set of real text: common_case.AnyCase.
+class RealCase(LabelledCase):
+    """A real model, theta_A's window, and a data set of real text.
 
     `context`: what theta_A sees: the window that the labels are of, another number of tokens, or all of it: as it is
     (`full`), or with another base of its rotary embedding (`base:10000`).
     """
 
-    folder: Path
     model: str
     nq: str
     tokens: int
@@ -61,23 +54,21 @@ class RealCase:
     fold: Fold = "report"
     template: Template = "gateau"
     context: str = "window"
-    segment_length: int = 128
-    alpha: float | None = None
     kinds: tuple[str, ...] = tuple(KINDS)
 
     @property
     def name(self) -> str:
-        """As progress names it."""
+        """The name in progress messages."""
         return f"{self.setting}, seed {self.seed}"
 
     @property
     def setting(self) -> str:
-        """Model, context and window: what the figures of several seeds share."""
+        """Model, context and window, which the figures of several seeds share."""
         seen = "" if self.context == "window" else f", theta_A {self.context}"
         return f"{Path(self.model).name} {self.tokens}/{self.window}{seen}"
 
     def records(self) -> list[Record]:
-        """The data set, as samples of the product."""
+        """Return the data set as samples of the product."""
         room = Room(
             tokenizer=load_tokenizer(self.model), tokens=self.tokens, window=self.window, template=self.template
         )
@@ -86,28 +77,13 @@ class RealCase:
         texts = ("source", "context", "instruction", "response")
         return [{"id": each["sample_id"], **{name: each[name] for name in texts}} for each in made]
 
-    def config(self, method: str = "gateau", options: Mapping[str, Any] | None = None) -> Config:
-        """The configuration under which a method scores; options: those of the method."""
-        selection: dict[str, Any] = {"method": method, "alpha": self.alpha}
-        if options:
-            selection["options"] = {method: dict(options)}
-        if options and "preset" in options:
-            selection["preset"] = options["preset"]
-        return Config.model_validate({
-            "long_sft": {"path": "none.jsonl"},
-            "models": {
-                "short": {"path": self.model, **self._sight()},
-                "long": {"path": self.model},
-            },
-            "scoring": {
-                "max_length": self.tokens + _FRAME,
-                "dtype": "float32",
-                "device": "cpu",
-                "segment_length": self.segment_length,
-                "template": self.template,
-            },
-            "selection": selection,
-        })  # fmt: skip
+    def models(self) -> dict[str, Any]:
+        """Return the model as theta_B, and as theta_A with its limited sight."""
+        return {"short": {"path": self.model, **self._sight()}, "long": {"path": self.model}}
+
+    def scoring(self) -> dict[str, Any]:
+        """Return the longest prompt and its template."""
+        return {"max_length": self.tokens + _FRAME, "template": self.template}
 
     def _sight(self) -> dict[str, Any]:
         if self.context == "full":
@@ -118,7 +94,7 @@ class RealCase:
 
 
 def measured(cases: Sequence[RealCase], methods: Sequence[str], draws: int) -> dict[str, Any]:
-    """`figures` by method and task, of cases that differ in their seed, and what was not run or scored."""
+    """Return `figures` by method and task, of cases that differ in their seed, and what was not run or scored."""
     known = [Tables(case) for case in cases]
     scores, missing = scores_of(known, methods)
     sources = [[record["source"] for record in each.records] for each in known]
@@ -135,7 +111,7 @@ def measured(cases: Sequence[RealCase], methods: Sequence[str], draws: int) -> d
 
 
 def printed(found: Mapping[str, dict[str, Any]], kinds: Sequence[str], reference: str) -> None:
-    """Methods by setting, AUROC and precision; then kinds by setting for the reference."""
+    """Print methods by setting, AUROC and precision; then kinds by setting for the reference."""
     settings = list(found)
     first: dict[str, ByTask] = found[settings[0]]["figures"]
     order = sorted(first, key=lambda label: -estimates(first[label][ALL])[0].value)
@@ -163,32 +139,30 @@ def _size(text: str) -> tuple[int, int]:
     return int(tokens), int(window)
 
 
-def options(about: str | None) -> argparse.ArgumentParser:
-    """What decides the data and the models."""
-    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--nq", required=True, help="questions with passages: see the help of real_text.py")
-    parser.add_argument("--models", nargs="+", required=True, help="folders or hub names")
-    parser.add_argument("--sizes", nargs="+", type=_size, default=[(2048, 1024)], metavar="TOKENS/WINDOW")
-    parser.add_argument(
-        "--contexts",
-        nargs="+",
-        default=["window"],
-        help="what theta_A sees: window, tokens, full, or full with another base, as base:10000 (%(default)s)",
-    )
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
-    parser.add_argument("--per-kind", type=int, default=2, help="samples of each kind in a seed's data (%(default)s)")
-    parser.add_argument("--kinds", nargs="+", choices=list(KINDS), default=list(KINDS))
-    parser.add_argument("--fold", choices=FOLDS, default="report", help="half of the questions (%(default)s)")
-    parser.add_argument("--template", choices=["gateau", "chat"], default="gateau", help="as scoring.template")
-    parser.add_argument("--segment-length", type=int, default=128)
-    parser.add_argument("--draws", type=int, default=400, help="of the bootstrap")
-    parser.add_argument("--folder", type=Path, default=Path("build/benchmarks/real_selection"), help="for the tables")
-    parser.add_argument("--out", type=Path, help="JSON file for the results")
-    return parser
+def parse(given: list[str] | None) -> argparse.Namespace:
+    """Parse the command line."""
+    parser = benchmark_parser(__doc__)
+    add = parser.add_argument
+    add("--nq", required=True, help="questions with passages: see the help of real_text.py")
+    add("--models", nargs="+", required=True, help="folders or hub names")
+    add("--sizes", nargs="+", type=_size, default=[(2048, 1024)], metavar="TOKENS/WINDOW")
+    contexts = "what theta_A sees: window, tokens, full, or full with another base, as base:10000"
+    add("--contexts", nargs="+", default=["window"], help=contexts)
+    add("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    add("--per-kind", type=int, default=2, help="samples of each kind in a seed's data")
+    add("--kinds", nargs="+", choices=list(KINDS), default=list(KINDS))
+    add("--fold", choices=FOLDS, default="report", help="half of the questions")
+    add("--template", choices=["gateau", "chat"], default="gateau", help="as scoring.template")
+    add("--segment-length", type=int, default=128)
+    add("--draws", type=int, default=400, help="of the bootstrap")
+    add("--folder", type=Path, default=Path("build/benchmarks/real_selection"), help="for the tables")
+    add("--methods", nargs="+", default=list(METHODS), help="names, or labels as gateau[paper]")
+    add("--reference", default=REFERENCE, help="whose figures are shown by kind")
+    return parser.parse_args(given)
 
 
 def cases_by_setting(arguments: argparse.Namespace) -> dict[str, list[RealCase]]:
-    """One case a seed."""
+    """Return the cases of each setting, one per seed."""
     same = {name: getattr(arguments, name) for name in ("folder", "nq", "per_kind", "fold", "template")}
     same |= {"segment_length": arguments.segment_length, "kinds": tuple(arguments.kinds)}
     found: dict[str, list[RealCase]] = {}
@@ -201,33 +175,22 @@ def cases_by_setting(arguments: argparse.Namespace) -> dict[str, list[RealCase]]
 
 def main(given: list[str] | None = None) -> int:
     """Parse, measure each setting, print, write."""
-    parser = options(__doc__)
-    parser.add_argument("--methods", nargs="+", default=list(METHODS), help="names, or labels as gateau[paper]")
-    parser.add_argument("--reference", default=REFERENCE, help="whose figures are shown by kind")
-    arguments = parser.parse_args(given)
+    arguments = parse(given)
     started = time.perf_counter()
     found: dict[str, dict[str, Any]] = {}
     for setting, cases in cases_by_setting(arguments).items():
         say(f"{setting}: {len(cases)} seeds")
         found[setting] = measured(cases, arguments.methods, arguments.draws)
     printed(found, arguments.kinds, arguments.reference)
-    settings = {name: value for name, value in vars(arguments).items() if name not in {"out", "folder", "nq"}}
-    settings["models"] = [Path(model).name for model in arguments.models]
+    settings = settings_of(arguments, "folder", "nq") | {"models": [Path(model).name for model in arguments.models]}
     write_json(arguments.out, {
         "settings": settings,
         "machine": machine(),
         "seconds": time.perf_counter() - started,
         "kinds": {name: {"needs_far": KINDS[name].needs_far, "why": KINDS[name].why} for name in arguments.kinds},
-        "results": {name: each | {"figures": _plain(each["figures"])} for name, each in found.items()},
+        "results": {name: each | {"figures": named_estimates(each["figures"])} for name, each in found.items()},
     })  # fmt: skip
     return 0
-
-
-def _plain(found: Mapping[str, ByTask]) -> dict[str, dict[str, Any]]:
-    return {
-        label: {name: dict(zip(FIGURES, estimates(figures), strict=True)) for name, figures in by_task.items()}
-        for label, by_task in found.items()
-    }
 
 
 if __name__ == "__main__":

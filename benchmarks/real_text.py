@@ -26,8 +26,7 @@ from typing import Any
 
 from common_measure import say
 from real_text_kinds import FAR_KINDS, KINDS, SHORT_TOKENS, Desk, Draft, Kind, fillers, strays
-from real_text_page import NoRoomError, Page, Room, lay_out
-from real_text_questions import FOLDS, Fold, Passages, Question, read_questions
+from real_text_passages import FOLDS, Fold, NoRoomError, Page, Passages, Question, Room, lay_out, read_questions
 
 from gateau_dagster.models.tokenizer import load_tokenizer
 

@@ -41,9 +41,9 @@ def test_far_slots_keep_their_distances(size: str) -> None:
         one = page(seed, size)
         first, second = one.far_slots()
         assert first >= 0 and second - first >= 17  # more than a segment of 128 tokens between them
-        for slot in (first, second, one.far_slot()):
+        for slot in (first, second, one.slot(far=True)):
             assert (one.sentence_count - slot) * 8 >= 384
-        assert 0 <= (one.sentence_count - one.near_slot()) * 8 <= 48
+        assert 0 <= (one.sentence_count - one.slot(far=False)) * 8 <= 48
 
 
 @pytest.mark.parametrize("distance", [4, 100, 101, 107, 280, 450])

@@ -88,9 +88,8 @@ def best(found: dict[str, Any]) -> str:
 
 def test_what_theta_a_sees_may_differ_from_the_window_of_the_labels(script: Script, given: list[str]) -> None:
     contexts = ["--contexts", "window", "full", "300", "base:5000"]
-    found = script("real_selection").cases_by_setting(
-        script("real_selection").options("").parse_args([*given, *contexts])
-    )
+    module = script("real_selection")
+    found = module.cases_by_setting(module.parse([*given, *contexts]))
     sights = {setting: cases[0].config().models["short"] for setting, cases in found.items()}
     assert [(each.context, each.window, each.rope_theta) for each in sights.values()] == [
         ("window", 600, None), ("full", None, None), ("window", 300, None), ("full", None, 5000)

@@ -10,10 +10,8 @@ from typing import Any
 
 import pytest
 import real_text
-from real_text_kinds import FAR_KINDS, KINDS
-from real_text_page import Room
-from real_text_questions import FOLDS, Passages, Question, normalised, read_questions
-from real_text_wording import first_sentence, reworded
+from real_text_kinds import FAR_KINDS, KINDS, first_sentence, reworded
+from real_text_passages import FOLDS, Passages, Question, Room, normalised, read_questions
 
 from gateau_dagster.data.forms import to_sample
 from gateau_dagster.data.sample import Sample

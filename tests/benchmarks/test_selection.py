@@ -4,15 +4,20 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
-from common_harder import needs_far_context
+from kinds import KINDS as ALL_KINDS
+from kinds import needs_far_context
 
+from gateau_dagster.demo.long_samples import KINDS as BASE_KINDS
 from gateau_dagster.selection.statistics import auroc
 from tests.pipeline.code_versions import raise_version
 
+Script = Callable[[str], ModuleType]
+EVERY = (*BASE_KINDS, *ALL_KINDS)
 KINDS = "far_count_1 near_count_1 two_hop"
 FEW = f"--tiny --per-kind 1 --base 5 --size small --segment-length 64 --kinds {KINDS}".split()
 
@@ -28,7 +33,7 @@ def options(folder: Path, *more: str) -> list[str]:
 
 
 def test_methods_are_scored_on_kept_tables(
-    script: Callable[[str], ModuleType], folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    script: Script, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "found.json"
     wanted = ["--methods", "gateau", "random", "length", "car", "--draws", "20", "--out", str(file)]
@@ -52,9 +57,9 @@ def test_methods_are_scored_on_kept_tables(
 
 
 def test_only_what_a_configuration_lacks_is_not_run(
-    script: Callable[[str], ModuleType], folder: Path, monkeypatch: pytest.MonkeyPatch
+    script: Script, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    methods, cases = script("common_methods"), script("common_case")
+    methods, cases = script("common_selection"), script("selection")
     case = cases.Case(folder=folder, pair_seed=0, data_seed=1000, per_kind=0, base=5, size="small", untrained=True)
     known = script("common_selection").Tables(case)
     scores, missing = script("selection").scores_of([known], ["length", "car"])
@@ -69,7 +74,7 @@ def test_only_what_a_configuration_lacks_is_not_run(
 
 
 def test_alpha_reaches_the_score(
-    script: Callable[[str], ModuleType], folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    script: Script, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = {}
     for label, more in (("hmp", ["--alpha", "1"]), ("fg", ["--alpha", "0"])):
@@ -81,8 +86,8 @@ def test_alpha_reaches_the_score(
     assert "No method is better than gateau[robust]" in capsys.readouterr().out
 
 
-def test_where_the_reference_loses_is_said(script: Callable[[str], ModuleType]) -> None:
-    selection, ranking, report = script("selection"), script("common_ranking"), script("selection_report")
+def test_where_the_reference_loses_is_said(script: Script) -> None:
+    selection, ranking, report = script("selection"), script("common_ranking"), script("selection")
     labels = np.arange(40) < 20
     task = ranking.Task(name="k", members=[np.arange(40)], positive=[labels], balanced=False)
     good, bad = np.where(labels, 1.0, 0.0), np.arange(40) % 2.0
@@ -95,12 +100,10 @@ def test_where_the_reference_loses_is_said(script: Callable[[str], ModuleType]) 
     assert selection.losses(found, "a") == selection.losses(found, "absent") == []
 
 
-def test_a_methods_figure_is_that_of_its_scores(
-    script: Callable[[str], ModuleType], folder: Path, tmp_path: Path
-) -> None:
+def test_a_methods_figure_is_that_of_its_scores(script: Script, folder: Path, tmp_path: Path) -> None:
     file = tmp_path / "found.json"
     script("selection").main(options(folder, "--seeds", "0", "--methods", "length", "--draws", "5", "--out", str(file)))
-    case = script("common_case").Case(
+    case = script("selection").Case(
         folder=folder, pair_seed=0, data_seed=1000, per_kind=1, base=5, size="small", segment_length=64,
         kinds=tuple(KINDS.split()), untrained=True,
     )  # fmt: skip
@@ -110,8 +113,8 @@ def test_a_methods_figure_is_that_of_its_scores(
     assert json.loads(file.read_text())["methods"]["length"]["all"]["auroc"]["value"] == pytest.approx(expected)
 
 
-def test_another_sight_of_theta_a_is_another_table(script: Callable[[str], ModuleType], folder: Path) -> None:
-    tables, cases = script("common_selection"), script("common_case")
+def test_another_sight_of_theta_a_is_another_table(script: Script, folder: Path) -> None:
+    tables, cases = script("common_selection"), script("selection")
     made = {}
     for context in ("window", "full"):
         case = cases.Case(folder=folder, pair_seed=0, data_seed=1000, per_kind=1, base=0, size="small",
@@ -121,16 +124,16 @@ def test_another_sight_of_theta_a_is_another_table(script: Callable[[str], Modul
     assert made["window"]["perplexity/short"]["context_tokens"].max() < 256
     assert made["full"]["perplexity/short"]["context_tokens"].min() > 500
     assert made["window"]["perplexity/long"].equals(made["full"]["perplexity/long"])
-    assert made["window"].rejects["perplexity/long"] == 0
+    assert made["window"]["perplexity/long"].height == 1
 
 
 def test_tables_of_other_code_are_made_anew(
-    script: Callable[[str], ModuleType],
+    script: Script,
     folder: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    tables, cases = script("common_selection"), script("common_case")
+    tables, cases = script("common_selection"), script("selection")
     case = cases.Case(folder=folder, pair_seed=0, data_seed=1001, per_kind=0, base=2, size="small", untrained=True)
     cases.ready_pair(case)
     names = ("perplexity/short", "perplexity/long", "cam")
@@ -150,24 +153,86 @@ def test_tables_of_other_code_are_made_anew(
     assert made() == {"perplexity/short", "perplexity/long"}
 
 
-def test_hundreds_of_segments_with_look_alikes(script: Callable[[str], ModuleType], folder: Path) -> None:
+def test_hundreds_of_segments_with_look_alikes(script: Script, folder: Path) -> None:
     """`--size large --segment-length 8`: no sample is rejected or cut."""
-    cases = script("common_case")
+    cases = script("selection")
     case = cases.Case(folder=folder, pair_seed=0, data_seed=1000, per_kind=1, base=0, size="large", segment_length=8,
                       kinds=("look_alikes", "far_look_alikes"), untrained=True)  # fmt: skip
     cases.ready_pair(case)
     known = script("common_selection").Tables(case)
-    assert known["cam"]["segments"].min() > 150 and known.rejects["cam"] == 0
+    assert known["cam"]["segments"].min() > 150 and known["cam"].height == 2
     assert known["perplexity/long"]["truncated_tokens"].to_list() == [0, 0]
 
 
-def test_a_sample_without_a_score_comes_last(
-    script: Callable[[str], ModuleType], folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    methods, cases = script("common_methods"), script("common_case")
+def test_a_sample_without_a_score_comes_last(script: Script, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    methods, cases = script("common_selection"), script("selection")
     case = cases.Case(folder=folder, pair_seed=0, data_seed=1000, per_kind=0, base=5, size="small", untrained=True)
     known = script("common_selection").Tables(case)
     ids = [record["id"] for record in known.records]
     found = pl.DataFrame({"sample_id": ids[1:], "score": [None, 1.0, 2.0, 3.0]})
     monkeypatch.setattr(methods.Method, "scores", lambda *given: found)
     assert methods.method_scores(known, methods.asked(case, "length", {})).tolist() == [-np.inf, -np.inf, 1.0, 2.0, 3.0]
+
+
+@pytest.fixture
+def sections(script: Script, capsys: pytest.CaptureFixture[str]) -> Callable[..., dict[str, list[str]]]:
+    """What is printed, by title, of methods with random scores on two of every kind; `best` knows the labels."""
+    report, ranking, grouped = (script(name) for name in ("selection", "common_ranking", "kinds"))
+    sources = [[kind for kind in EVERY for _ in range(2)]]
+    labels = {kind: needs_far_context(kind) for kind in EVERY}
+    tasks = ranking.tasks_of(sources, labels, grouped.groups() | grouped.counterparts(), set(EVERY))
+    truth = np.array([labels[kind] for kind in sources[0]], dtype=np.float64)
+
+    def made(names: list[str], **options: Any) -> dict[str, list[str]]:
+        rng, found = np.random.default_rng(0), {}
+        for name in names:
+            scores = truth if name == "best" else rng.random(truth.size)
+            found[name] = {
+                task.name: ranking.measure(task, [scores], ranking.drawn_weights(task, draws=2)) for task in tasks
+            }
+        report.printed(found, tasks, **{"columns": ["best"], "reference": "best", "answers": {}} | options)
+        blocks = [block.splitlines() for block in capsys.readouterr().out.strip().split("\n\n")]
+        return {lines[0]: lines[1:] for lines in blocks}
+
+    return made
+
+
+def test_precision_fits_the_page(script: Script, sections: Callable[..., dict[str, list[str]]]) -> None:
+    names = ["best", *(label for label, _, _ in script("common_selection").candidates())]
+    precision = {title: lines for title, lines in sections(names).items() if title.startswith("Precision")}
+    assert len(precision) == 3
+    assert max(len(line) for title, lines in precision.items() for line in (title, *lines)) <= 125
+    by_group, whole, by_kind = precision.values()
+    assert len(by_group) == 2 + 1 + len(names) and len(whole) == 2 + len(names)
+    assert {line.split()[0] for line in by_kind[2:]} >= set(EVERY)
+
+
+def test_precision_by_group(sections: Callable[..., dict[str, list[str]]]) -> None:
+    found = sections(["best"])
+    by_group = found["Precision in the best 10 %, 20 %, 40 %, among a group's own kinds as they come"]
+    assert by_group[2].split()[2] == f"{np.mean([needs_far_context(kind) for kind in BASE_KINDS]):.2f}"
+    assert by_group[3].split()[:4] == ["best", "1.00", "1.00", "1.00"]
+
+
+def test_precision_of_each_share_is_in_its_column(script: Script) -> None:
+    report, figures = script("selection"), np.array([[0.9, 0.1, 0.2, 0.4]])
+    both = script("common_ranking").Figures(whole=figures, draws=figures[None])
+    task = script("common_ranking").Task(name="all", members=[], positive=[np.array([True, False])], balanced=False)
+    *_, row = report.precision_by_kind({"two_hop": both}, ["two_hop"], "m").splitlines()
+    assert row.split() == [
+        "two_hop",
+        "far",
+        "0.100",
+        "(0.100-0.100)",
+        "0.200",
+        "(0.200-0.200)",
+        "0.400",
+        "(0.400-0.400)",
+    ]
+    *_, blind, row = report.precision_by_group({"m": {"all": both}}, [task], ["m"]).splitlines()
+    assert blind.split() == ["drawn", "blindly", "0.50"] and row.split() == ["m", "0.10", "0.20", "0.40"]
+
+
+def test_without_the_reference_the_best_is_shown(sections: Callable[..., dict[str, list[str]]]) -> None:
+    titles = list(sections(["other", "best"], reference="not asked for"))
+    assert [title.split(" by kind")[0] for title in titles if "by kind" in title][-1] == "Precision of best"
