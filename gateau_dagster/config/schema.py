@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from gateau_dagster.config.selection import SelectionConfig
 from gateau_dagster.config.training import TrainingConfig
 from gateau_dagster.config.variants import Variant, VariantsConfig, variants_of
 from gateau_dagster.errors import GateauError
+from gateau_dagster.registry import PluginFile
 
 _MODEL_NAME = re.compile(r"^[A-Za-z0-9_]{1,100}\Z")
 
@@ -85,6 +87,12 @@ class Config(Section):
         """
         root = self.storage.root
         return root if "://" in root else str((self.folder / Path(root).expanduser()).absolute())
+
+    @cached_property
+    def plugin_files(self) -> tuple[PluginFile, ...]:
+        """Return the files of `selection.plugins`, read once. Raise GateauError for one that cannot be read."""
+        paths = (self.folder / Path(path).expanduser() for path in self.selection.plugins)
+        return tuple(PluginFile.read(path, place="selection.plugins") for path in paths)
 
     def _located_paths(self, paths: str | list[str]) -> str | list[str]:
         return self.located(paths) if isinstance(paths, str) else [self.located(path) for path in paths]

@@ -154,6 +154,11 @@ class SelectionConfig(RuleConfig):
 
     method: str = Field(default="gateau", description="What ranks the samples: gateau, or another of the methods.")
     compare: list[str] = Field(default=[], description="Methods to score, too, and to compare in the report.")
+    plugins: list[str] = Field(
+        default=[],
+        description="Python files with methods of your own; relative paths begin at this file's folder.",
+        exclude_if=lambda value: not value,  # a configuration without it keeps its earlier dump
+    )
     options: dict[str, dict[str, Any]] = Field(
         default={}, description="Options of methods by their names, for example ladm: {span_length: 64}."
     )

@@ -290,7 +290,7 @@ def _makers(state: State) -> dict[str, Any]:
     models = {span_map.model for _, span_map in spans} | ({THETA_B} if _is_measured(state) else set())
     chosen = chosen_methods(state.config)
     return {f"tokenizer of {model}": _is_here(state, model) for model in sorted(models)} | {
-        f"spans by {name}": [chosen[name].code_version, chosen[name].options.model_dump(mode="json"), each.adds]
+        f"spans by {name}": [chosen[name].version, chosen[name].options.model_dump(mode="json"), each.adds]
         for names, each in spans
         for name in names
     }

@@ -8,7 +8,7 @@ import polars as pl
 from gateau_dagster.comparison.compare import rank_spread
 from gateau_dagster.comparison.orders import SCORE, read_orders
 from gateau_dagster.config import PRESETS, Config
-from gateau_dagster.methods.registry import GATEAU, all_methods
+from gateau_dagster.methods.registry import GATEAU, known_methods
 from gateau_dagster.report.formula import FORMS, with_terms
 from gateau_dagster.selection.combine import ranked_by_score
 
@@ -52,13 +52,13 @@ def rankings(
     known = {ranking.name for ranking in found}
     for name, table in method_scores.items():
         if name not in known and table["score"].count():
-            found.append(Ranking(name=name, title=all_methods()[name].title, table=ranked_by_score(table)))
+            found.append(Ranking(name=name, title=known_methods(config)[name].title, table=ranked_by_score(table)))
     return sorted(found, key=lambda ranking: ranking.name != config.selection.method)
 
 
 def _of_gateau(config: Config, scores: pl.DataFrame) -> list[Ranking]:
     """Return the configured preset under the method's own name, with its terms; then the other presets."""
-    selection, title = config.selection, all_methods()[GATEAU].title
+    selection, title = config.selection, known_methods(config)[GATEAU].title
     alpha, names = selection.alphas[selection.preset], [form.name for form in FORMS[selection.preset]]
     with_sum = with_terms(scores, selection.preset)
     summands = Summands(

@@ -14,6 +14,7 @@ from gateau_dagster.config.base import Section
 from gateau_dagster.config.models import Task
 from gateau_dagster.errors import GateauError
 from gateau_dagster.readable import nearest_name
+from gateau_dagster.registry import full_version
 from gateau_dagster.scoring.sample_table import Row, SampleTable
 
 Tables: TypeAlias = Mapping[str, pl.DataFrame]
@@ -81,17 +82,25 @@ class Method(ABC):
     per_sample: ClassVar[bool]
     code_version: ClassVar[str] = "1"
     task: ClassVar[Task] = "causal"
+    options_class: ClassVar[type[Section]] = NoOptions
 
-    @classmethod
-    def options_class(cls) -> type[Section]:
-        """Return the class of `options`; NoOptions without an annotation of its own."""
-        found = get_type_hints(cls)["options"]
-        return NoOptions if found is Section else found
+    def __init_subclass__(cls) -> None:
+        """Take the class of the options from the annotation of `options`."""
+        super().__init_subclass__()
+        annotated = get_type_hints(cls)["options"]
+        if not issubclass(annotated, Section):
+            raise TypeError(f"{cls.__name__}.options: {annotated.__name__} is no subclass of Section")
+        cls.options_class = NoOptions if annotated is Section else annotated
 
     @property
     def asset(self) -> str:
         """Return the name of the asset that holds the scores."""
         return f"{FAMILY}/{self.name}"
+
+    @property
+    def version(self) -> str:
+        """Return the version of the code that scores; that of a plug-in changes with its file."""
+        return full_version(self.code_version, type(self).__module__)
 
     @property
     def place(self) -> str:

@@ -1,25 +1,27 @@
-"""Find all methods by name: every class of this package's modules that is a Method with a name."""
+"""Find all methods by name: every class of this package's modules and of plug-ins that is a Method with a name."""
 
-from collections.abc import Iterator, Mapping
-from functools import cache
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import cache, partial
 
 from pydantic import ValidationError
 
 from gateau_dagster import methods
 from gateau_dagster.config import Config
-from gateau_dagster.config.base import Section
 from gateau_dagster.config.selection import PRESETS
 from gateau_dagster.errors import GateauError
 from gateau_dagster.methods.cam_at import cam_at_tables, further_lengths
 from gateau_dagster.methods.method import Method, check_model
 from gateau_dagster.readable import nearest_name
-from gateau_dagster.registry import classes_of, modules_of
+from gateau_dagster.registry import classes_of, full_version, modules_of, with_installed, with_plugins
 from gateau_dagster.scoring.pair_tables import pair_tables
 from gateau_dagster.scoring.sample_table import SampleTable
 
 # The version of the code that all methods share; raise it when it changes a score. Each method also has its own.
 CODE_VERSION = "1"
 GATEAU = "gateau"
+ENTRY_POINTS = "gateau_dagster.methods"
+"""The group in which installed packages name methods of their own."""
 # Columns that are computed from attention, by asset.
 _OF_ATTENTION = {
     "cam": frozenset({"segment_attention", "cas"}),
@@ -30,8 +32,26 @@ _OF_ATTENTION = {
 
 @cache
 def all_methods() -> Mapping[str, type[Method]]:
-    """Return every method of the project by its name."""
-    found = {method.name: method for module in modules_of(methods) for method in classes_of(module, Method)}
+    """Return the methods of the project and of installed packages, by name.
+
+    Raises:
+        GateauError: as `with_installed`.
+    """
+    own = {method.name: method for module in modules_of(methods) for method in classes_of(module, Method)}
+    return _sorted(with_installed(own, ENTRY_POINTS, Method))
+
+
+def known_methods(config: Config) -> Mapping[str, type[Method]]:
+    """Return `all_methods` and those of `selection.plugins`.
+
+    Raises:
+        GateauError: as `with_plugins`.
+    """
+    files = config.plugin_files
+    return _sorted(with_plugins(all_methods(), files, Method)) if files else all_methods()
+
+
+def _sorted(found: Mapping[str, type[Method]]) -> Mapping[str, type[Method]]:
     return dict(sorted(found.items(), key=lambda item: (item[0] != GATEAU, item[0])))
 
 
@@ -41,19 +61,35 @@ def chosen_methods(config: Config) -> dict[str, Method]:
     Raises:
         GateauError: a name or an option that does not exist, or a configuration that lacks what a method needs.
     """
-    selection = config.selection
-    found: dict[str, Method] = {}
+    selection, known = config.selection, known_methods(config)
     variants = config.variants.methods if config.variants is not None else None
     named = {"selection.method": [selection.method], "selection.compare": selection.compare}
+    found: dict[str, Method] = {}
     for place, names in {**named, "variants.methods": variants or []}.items():
         for name in names:
             if name not in found:
-                found[name] = _known(name, place)(config, _options(config, name))
+                found[name] = _bound(config, known, name, place)
                 found[name].check()
     for name in selection.options:
-        _known(name, "selection.options")
-        _options(config, name)
+        _bound(config, known, name, "selection.options")
     return found
+
+
+def _bound(config: Config, known: Mapping[str, type[Method]], name: str, place: str) -> Method:
+    """Return a method with its options."""
+    if name not in known:
+        raise GateauError(f"{place}: there is no method {name!r}; {nearest_name(name, known)}")
+    section = known[name].options_class
+    try:
+        options = section.model_validate(config.selection.options.get(name, {}))
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(["selection.options", name, *map(str, first["loc"])])
+        what = first["msg"].removeprefix("Value error, ")
+        if first["type"] == "extra_forbidden":
+            what = f"unknown key; {nearest_name(str(first['loc'][-1]), section.model_fields)}"
+        raise GateauError(f"{place}: {what}") from error
+    return known[name](config, options)
 
 
 def reads_attention(config: Config) -> bool:
@@ -96,7 +132,8 @@ def all_sample_tables(config: Config) -> dict[str, SampleTable]:
 
 def _wanted_tables(config: Config) -> Iterator[SampleTable]:
     for method in chosen_methods(config).values():
-        yield from method.tables()
+        for table in method.tables():
+            yield replace(table, code_version=full_version(table.code_version, _module_of(table.score)))
     if config.selection.rule == "diverse":
         from gateau_dagster.methods.car import embedding_table
 
@@ -111,20 +148,7 @@ def _wanted_tables(config: Config) -> Iterator[SampleTable]:
             yield instruction_embedding_table(config.origin(name))
 
 
-def _known(name: str, place: str) -> type[Method]:
-    if name not in all_methods():
-        raise GateauError(f"{place}: there is no method {name!r}; {nearest_name(name, all_methods())}")
-    return all_methods()[name]
-
-
-def _options(config: Config, name: str) -> Section:
-    section, given = all_methods()[name].options_class(), config.selection.options.get(name, {})
-    try:
-        return section.model_validate(given)
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(["selection.options", name, *map(str, first["loc"])])
-        what = first["msg"].removeprefix("Value error, ")
-        if first["type"] == "extra_forbidden":
-            what = f"unknown key; {nearest_name(str(first['loc'][-1]), section.model_fields)}"
-        raise GateauError(f"{place}: {what}") from error
+def _module_of(function: Callable[..., object]) -> str:
+    while isinstance(function, partial):
+        function = function.func
+    return function.__module__

@@ -152,7 +152,7 @@ def method_scores(config: Config) -> Iterator[Asset]:
             description=f"Scores of the method `{method.name}` ({method.source}). High: {method.title}" + whole,
             reads=dict.fromkeys(("raw_long_sft", *method.reads()), "fingerprint"),
             settings={"options": method.options.model_dump(mode="json")},
-            code_version=f"{METHODS_CODE_VERSION}.{method.code_version}",
+            code_version=f"{METHODS_CODE_VERSION}.{method.version}",
             columns=tables.METHOD_SCORES,
             finite=("score",),
             checks=(UNIQUE_IDS, FINITE_VALUES, FULL_COVERAGE),

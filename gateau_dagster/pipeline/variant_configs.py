@@ -8,7 +8,7 @@ from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.document_split import SPLIT
 from gateau_dagster.evaluation.registry import reserving
 from gateau_dagster.methods.method import Reads
-from gateau_dagster.methods.registry import all_methods, chosen_methods
+from gateau_dagster.methods.registry import chosen_methods, known_methods
 from gateau_dagster.pipeline.selection_reads import ranking_asset, selection_reads
 
 LENGTHS = "perplexity/long"
@@ -28,7 +28,7 @@ def _selection(config: Config, variant: Variant) -> SelectionConfig:
     if variant.fraction is not None or variant.budget is not None:
         found = found.taking(fraction=variant.fraction, budget=variant.budget)
     method, options = variant.method or found.method, found.options
-    if variant.seed is not None and "seed" in all_methods()[method].options_class().model_fields:
+    if variant.seed is not None and "seed" in known_methods(config)[method].options_class.model_fields:
         options = {**options, method: {**options.get(method, {}), "seed": variant.seed}}
     return found.model_copy(update={"method": method, "preset": variant.preset or found.preset, "options": options})
 

@@ -1,5 +1,6 @@
-"""Methods through the pipeline: one that a test adds as a file, with a table of its own, beside others."""
+"""Methods through the pipeline: one of a plug-in, with a table of its own, beside others."""
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,61 +9,26 @@ import polars as pl
 import pytest
 import yaml
 
-from gateau_dagster import methods
 from gateau_dagster.comparison.result import MethodComparison
 from gateau_dagster.data.sample import shard_of
-from gateau_dagster.methods.registry import all_methods
 from tests.assets.harness import Pipeline, key_of, pipeline_on, value_of
-from tests.project import make_project, sample, write_samples
+from tests.project import change_config, make_project, sample, write_samples
 
 SHARDS = 3
-LETTERS = """
-import polars as pl
-from gateau_dagster import tables
-from gateau_dagster.data.sample import Reject
-from gateau_dagster.methods.method import Method
-from gateau_dagster.scoring.sample_table import SampleTable
-
-COLUMNS = (tables.SAMPLE_ID, tables.DIGEST, tables.Column(name="letters", dtype=pl.Int32(), description="Letters."))
-
-def rows(loaded, samples, running):
-    for sample in samples:
-        running.work.add(len(sample.response), 1.0)
-        if sample.sample_id == "s00001":
-            yield Reject(sample_id=sample.sample_id, reason="it is the second")
-        else:
-            letters = len(sample.response) + 100 * int(sample.sample_id[1:])
-            yield {"sample_id": sample.sample_id, "digest": sample.digest, "letters": letters}
-
-TABLE = SampleTable(asset="letters/long", model="long", columns=COLUMNS, description="Letters.", score=rows)
-class Letters(Method):
-    name = "letters"
-    title = "It has many letters."
-    source = "this test"
-    per_sample = True
-    def tables(self):
-        return [TABLE]
-    def reads(self):
-        return {"letters/long": ["sample_id", "letters"]}
-    def score(self, tables):
-        return tables["letters/long"].select("sample_id", score=pl.col("letters") * 1.0)
-"""
+LETTERS = Path(__file__).parents[1] / "methods" / "letters.py"
 
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipeline]:
-    """12 samples in 3 shards under GATEAU, which is compared with its first half and the added method."""
+    """12 samples in 3 shards under GATEAU, which is compared with its first half and the plug-in's method."""
     folder = tmp_path_factory.mktemp("methods")
-    (folder / "added").mkdir()
-    (folder / "added" / "letters.py").write_text(LETTERS)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(methods, "__path__", [*methods.__path__, str(folder / "added")])
-        all_methods.cache_clear()
-        selection = {"fraction": None, "count": 4, "compare": ["hmg", "letters"]}
-        with pipeline_on(make_project(folder / "project", samples=12, shards=SHARDS, selection=selection)) as pipeline:
-            pipeline.refresh()
-            yield pipeline
-    all_methods.cache_clear()
+    selection = {"fraction": None, "count": 4, "compare": ["hmg", "letters"], "plugins": ["own/letters.py"]}
+    file = make_project(folder, samples=12, shards=SHARDS, selection=selection)
+    (folder / "own").mkdir()
+    shutil.copy(LETTERS, folder / "own")
+    with pipeline_on(file) as pipeline:
+        pipeline.refresh()
+        yield pipeline
 
 
 def change(pipeline: Pipeline, **selection: Any) -> set[tuple[str, str | None]]:
@@ -106,6 +72,23 @@ def test_a_changed_sample_reaches_its_shard_only(project: Pipeline) -> None:
     for asset in ("letters/long", "method_scores/letters"):
         assert {key for key in events if key[0] == asset} == {(asset, shard)}
     assert value_of(events["letters/long", shard], "samples_computed") == 1
+
+
+def test_an_edited_plugin_computes_its_own_tables_again(project: Pipeline) -> None:
+    with (project.file.parent / "own" / "letters.py").open("a") as file:
+        file.write("# edited\n")
+    ran = {key_of(event) for run in project.refresh().run_ids for event in project.materialised(run)}
+    shards = {(asset, str(shard)) for asset in ("letters/long", "method_scores/letters") for shard in range(SHARDS)}
+    assert ran == shards | {("comparison", None), ("report", None)}
+
+
+@pytest.mark.long
+def test_worker_processes_score_with_the_plugin(project: Pipeline) -> None:
+    before = project.state().store.read_all("letters/long", ["0", "1", "2"])
+    change_config(project.file, scoring={"workers": 2})
+    test_an_edited_plugin_computes_its_own_tables_again(project)
+    assert project.state().store.read_all("letters/long", ["0", "1", "2"]).equals(before)
+    change_config(project.file, scoring={"workers": 1})
 
 
 def test_a_method_more_computes_only_itself(project: Pipeline) -> None:

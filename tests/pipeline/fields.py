@@ -4,6 +4,7 @@ from typing import Any
 
 from gateau_dagster.evaluation.registry import all_benchmarks, asset_of
 from tests.pipeline.configured import BASE
+from tests.project import ROOT
 
 REPORT = {"report"}
 EVALUATED = {*(asset_of(name) for name, each in all_benchmarks().items() if each.default), *REPORT}
@@ -149,6 +150,7 @@ FIELDS: dict[str, tuple[Any, set[str]]] = {
     ),
     "selection.compare": (["hmg"], {"method_scores/gateau", "method_scores/hmg", "comparison", *REPORT}),
     "selection.options": ({"hmg": {"preset": "paper"}}, REPORT),  # of a method that is not chosen
+    "selection.plugins": ([str(ROOT / "tests" / "methods" / "letters.py")], REPORT),  # of methods that are not chosen
     "selection.rule": ("per_source", CHOSEN),
     "selection.preset": ("paper", SCORED),
     "selection.alpha": (0.1, SCORED),
