@@ -4,7 +4,7 @@ import pytest
 
 from gateau_dagster.explore.folding import ENDS, pieces
 from gateau_dagster.report.evidence import Evidence, EvidenceSegment
-from tests.report.evidence_rows import sample
+from tests.report.builders import sample
 
 WIDTH = 100
 

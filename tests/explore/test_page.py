@@ -15,8 +15,7 @@ from gateau_dagster.report.evidence_card import EvidenceMaps, SpanStrip, Stretch
 from gateau_dagster.report.inputs import ReportInputs
 from tests import tiny_models
 from tests.explore.builders import method_scores, write_viewer
-from tests.report.builders import inputs, raw, scores
-from tests.report.evidence_rows import LENGTH, rows_of, sample
+from tests.report.builders import LENGTH, inputs, raw, rows_of, sample, scores
 from tests.ui.browser import open_page, required_chromium
 
 pytestmark = pytest.mark.browser

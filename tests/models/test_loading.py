@@ -111,11 +111,7 @@ _BERT: dict[str, Any] = {**_SIZES, "intermediate_size": 16}
 _CPM: dict[str, Any] = {**_SIZES, "dim_head": 8, "dim_ff": 16}
 
 
-@pytest.mark.parametrize(
-    "config",
-    [BertConfig(**_BERT), CpmAntConfig(**_CPM)],
-    ids=lambda config: config.model_type,
-)
+@pytest.mark.parametrize("config", [BertConfig(**_BERT), CpmAntConfig(**_CPM)], ids=lambda config: config.model_type)
 def test_decoder_that_sees_what_follows(config: Any, tmp_path: Path) -> None:
     torch.manual_seed(0)
     config.init_std = config.initializer_range = 0.15

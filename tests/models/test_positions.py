@@ -30,11 +30,7 @@ def scaled(kind: str, **more: Any) -> dict[str, Any]:
         (
             "llama",
             scaled(
-                "llama3",
-                factor=8.0,
-                low_freq_factor=1.0,
-                high_freq_factor=4.0,
-                original_max_position_embeddings=128,
+                "llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=128
             ),
             2048,
         ),

@@ -1,8 +1,10 @@
-"""Report inputs of any size and shape: scores by the real `combine`, texts made up."""
+"""Report inputs of any size and shape: scores by the real `combine`, texts made up; what a browser sees of a page."""
 
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from html.parser import HTMLParser
 from typing import Any
 
 import numpy as np
@@ -13,15 +15,64 @@ from gateau_dagster import tables
 from gateau_dagster.comparison.compare import compare_methods
 from gateau_dagster.comparison.result import MethodComparison
 from gateau_dagster.config import Config
+from gateau_dagster.data.sample import Sample
+from gateau_dagster.evaluation.registry import ChosenBenchmark
+from gateau_dagster.evaluation.statistics.experiment import Cost, experiment_rows
+from gateau_dagster.models.prompt import build_prompt
 from gateau_dagster.report.build import build_report
 from gateau_dagster.report.comparison import compare
 from gateau_dagster.report.drawings import Drawing, drawings
+from gateau_dagster.report.evidence import EvidenceRows
+from gateau_dagster.report.experiment import ExperimentInputs
 from gateau_dagster.report.inputs import ReportInputs
+from gateau_dagster.scoring.contextual_awareness import CamFigures, cam_row
+from gateau_dagster.scoring.response_perplexity import perplexity_row
 from gateau_dagster.selection.combine import combine
 from tests.evaluation.builders import heldout_table, needle_table
-from tests.report.page import Page
+from tests.evaluation.statistics.builders import LINES, chosen, experiment_scores
 
+_VOID = {"meta", "img", "link", "br", "hr", "input", "wbr", "source"}
 KINDS = ("no_context", "near", "far")
+NOT_A_NUMBER = re.compile(r"(?<![a-z])(nan|inf|none|null)(?![a-z])", re.IGNORECASE)
+
+
+class Page(HTMLParser):
+    """Parses strictly: a tag that closes what is not open is an error."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text_of: dict[str, str] = {}
+        self.styles = ""
+        self._open: list[tuple[str, str | None]] = []
+        self.feed(html)
+        self.close()
+        assert not self._open, f"never closed: {self._open}"
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in _VOID:
+            self._open.append((tag, dict(attrs).get("id")))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open and self._open[-1][0] == tag, f"</{tag}> closes {self._open[-3:]}"
+        self._open.pop()
+
+    def handle_data(self, data: str) -> None:
+        if self._open and self._open[-1][0] == "style":
+            self.styles += data
+            return
+        for _, name in self._open:
+            if name:
+                self.text_of[name] = self.text_of.get(name, "") + data
+        self.text_of["page"] = self.text_of.get("page", "") + data
+
+    def text(self, section: str = "page") -> str:
+        """Visible text of the element with this id, white space collapsed."""
+        return re.sub(r"\s+", " ", self.text_of[section])
+
+    def attributes(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.tags if name == tag]
 
 
 def config(**sections: Any) -> Config:
@@ -147,3 +198,97 @@ def methods(
         frame = frame.with_columns(values.alias(f"score:{name}"))
     chosen = {"chosen": max(1, count // 10), "selected_by": names[0], "ground_truth": ["far"]}
     return compare_methods(frame, [Named(name=name) for name in names], **(chosen | options))
+
+
+LENGTH = 8  # tokens of a segment
+
+
+def sample(context: str, response: str, sample_id: str = "s") -> Sample:
+    return Sample(sample_id=sample_id, source="test", context=context, instruction="say", response=response)
+
+
+def rows_of(
+    tokenizer: object,
+    one: Sample,
+    *,
+    cut: int = 0,
+    cut_short: int = 0,
+    near: int = 1,
+    gives: Sequence[tuple[int, int, float]] = (),
+    attention: bool = True,
+) -> EvidenceRows:
+    """Every token has p 0.1 whatever is shown; `gives`: segment, token, and p of that token given that segment alone.
+
+    cut, cut_short: context tokens that theta_B and theta_A do not see.
+    """
+    whole = build_prompt(tokenizer, one, max_length=10**6)  # pyright: ignore
+    prompts = [replace(whole, context=whole.context[n:], truncated_tokens=n) for n in (cut, cut_short)]
+    tokens, context = len(whole.response), len(prompts[0].context)
+    probabilities = np.full((-(-context // LENGTH), tokens), 0.1)
+    for segment, token, p in gives:
+        probabilities[segment, token] = p
+    figures = CamFigures(
+        without_context=-np.log(np.full(tokens, 0.1)),
+        segments=[-np.log(row) for row in probabilities],
+        attention=np.linspace(0.1, 0.2, context) if attention and context else None,
+        near=min(near, len(probabilities)),
+    )
+    long, short = (
+        perplexity_row(one, prompt, np.full(tokens, nll)) for prompt, nll in zip(prompts, (0.5, 3), strict=True)
+    )
+    cam = cam_row(one, figures, segment_length=LENGTH)
+    return EvidenceRows(cam=asdict(cam), long=asdict(long), short=asdict(short))
+
+
+LENGTHS, DEPTHS = (1000, 4000, 16000, 60000), (0.1, 0.3, 0.5, 0.7, 0.9)
+
+
+def experiment_inputs(names: Sequence[str] = ("quiz", "haystack", "losses")) -> ExperimentInputs:
+    """Quiz: by task and length, with a floor. Haystack: a grid. Losses: less is better."""
+    lengths = {"length": lambda name: ("0–4k", "4–8k", "8k+")[int(name[1:]) // 3 % 3]}
+    cells = {f"{length}/{depth}": (length, depth) for length in LENGTHS for depth in DEPTHS}
+    benchmarks = {
+        "quiz": chosen("quiz", title="A quiz", floor=20.0, groupings=lengths),
+        "haystack": chosen("haystack", title="A haystack", unit="share found", grid=cells.__getitem__),
+        "losses": chosen("losses", title="Losses", unit="NLL", higher=False),
+    }
+    values = experiment_scores(questions=64, groups=("0–512", "512–1024"), seed=9)
+    losses = {name: table.with_columns(value=4.0 - pl.col("value") / 40) for name, table in values.items()}
+    rng, found = np.random.default_rng(5), {}
+    for line in LINES:
+        for name in line.variants:
+            late = 0.75 if name.startswith("robust") else 0.45
+            shares = [0.2 if line.name == "base" else 1.0 if length < 10_000 else late for length, _ in cells.values()]
+            rows = [
+                (question, str(length), float(rng.random() < share))
+                for (question, (length, _)), share in zip(cells.items(), shares, strict=True)
+            ]
+            found[name] = pl.DataFrame(rows, schema=tables.schema(tables.SCORES), orient="row")
+    scores = {"quiz": experiment_scores(), "haystack": found, "losses": losses}
+    return inputs_of({name: benchmarks[name] for name in names}, {name: scores[name] for name in names})
+
+
+def inputs_of(
+    benchmarks: dict[str, ChosenBenchmark], scores: dict[str, dict[str, pl.DataFrame]], reference: str = "full"
+) -> ExperimentInputs:
+    """The table is the experiment's own; costs are made up."""
+    costs = {name: _cost(line.name, line.series) for line in LINES for name in line.variants}
+    rows = [
+        experiment_rows(each, LINES, scores[name], costs, reference=reference, draws=300)
+        for name, each in benchmarks.items()
+    ]
+    return ExperimentInputs(
+        table=pl.concat(rows), lines=LINES, scores=scores, benchmarks=benchmarks, reference=reference
+    )
+
+
+def _cost(model: str, series: str) -> Cost:
+    if model == "base":
+        return Cost(samples=None, tokens=None, scoring_hours=None, training_hours=None)
+    part, scoring = float(model[-3:]) if series else 1.0, 6.2 if series == "robust" else 0.0
+    amounts: dict[str, Any] = {
+        "samples": int(10_000 * part),
+        "tokens": int(81_000_000 * part),
+        "training_hours": 11.5 * part,
+    }
+    return Cost(**amounts, scoring_hours=scoring, judge_cost=1.25 if series else None)

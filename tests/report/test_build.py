@@ -2,48 +2,71 @@
 
 import math
 import re
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gateau_dagster.data.rejects import RejectKind, Rejects
-from gateau_dagster.pipeline.losses import Totals, Truncation
-from gateau_dagster.report.build import SOURCES, build_report, counts, source_table
+from gateau_dagster.pipeline.losses import DataLoss, Totals, Truncation
+from gateau_dagster.report.build import (
+    SOURCES,
+    build_report,
+    counts,
+    reject_groups,
+    sample_cards,
+    source_table,
+    truth,
+)
 from gateau_dagster.report.comparison import compare
 from gateau_dagster.report.drawings import drawings
+from gateau_dagster.report.inputs import ReportInputs
+from gateau_dagster.report.outcome import benchmark_outcomes, training_facts
 from gateau_dagster.report.plots.score_plots import MARKS
-
-from .builders import config, html_of, inputs, methods, page_of, raw, scores
-from .page import Page
+from gateau_dagster.report.text import breakable, printable, snippet
+from tests.evaluation.quiz import with_quiz
+from tests.report.builders import (
+    NOT_A_NUMBER,
+    Page,
+    config,
+    html_of,
+    inputs,
+    methods,
+    page_of,
+    raw,
+    scores,
+    training_log,
+)
 
 SECTIONS = (
     "summary", "scores", "presets", "methods", "samples", "selected", "rejected", "training", "evaluation", "effort",
     "equations", "provenance",
 )  # fmt: skip
-_NOT_A_NUMBER = re.compile(r"(?<![a-z])(nan|inf|none|null)(?![a-z])", re.IGNORECASE)
 
 
 def _page(count: int = 30, **changes: Any) -> Page:
     return page_of(inputs(count, **changes))
 
 
-def test_every_section_is_there_and_the_navigation_leads_to_it() -> None:
-    page = _page()
-    links = [attributes["href"] for attributes in page.attributes("a")]
+@pytest.fixture(scope="module")
+def plain() -> Page:
+    """The page of a whole run."""
+    return _page()
+
+
+def test_every_section_is_there_and_the_navigation_leads_to_it(plain: Page) -> None:
+    links = [attributes["href"] for attributes in plain.attributes("a")]
     assert links == [*(f"#{name}" for name in SECTIONS), "explore.html"]
-    assert all(page.text(name) for name in SECTIONS)
+    assert all(plain.text(name) for name in SECTIONS) and "totals" not in plain.text_of
 
 
-def test_the_demo_says_how_to_see_the_same_of_real_text() -> None:
+def test_the_demo_says_how_to_see_the_same_of_real_text(plain: Page) -> None:
     assert "make demo MODEL=" in _page(config=config(demo={})).text("summary")
-    assert "make demo MODEL=" not in _page().text_of["summary"]
-
-
-def test_every_head_of_a_table_says_what_it_heads() -> None:
-    page = _page(methods=methods(names=("gateau", "ladm", "length")))
-    scopes = [attributes.get("scope") for attributes in page.attributes("th")]
-    assert scopes and {*scopes} == {"col", "row"}
+    assert "make demo MODEL=" not in plain.text("summary")
 
 
 def test_the_data_stands_in_one_table_where_it_is_known() -> None:
@@ -55,7 +78,6 @@ def test_the_data_stands_in_one_table_where_it_is_known() -> None:
     for text in ("7", "2 x empty <response>", "5,000", "120", "4,880", "2.0 h"):
         assert text in page.text("totals")
     assert "#totals" in [attributes["href"] for attributes in page.attributes("a")]
-    assert "totals" not in _page().text_of
 
 
 def test_fingerprints_and_configuration_are_folded() -> None:
@@ -69,6 +91,8 @@ def test_fingerprints_and_configuration_are_folded() -> None:
 
 def test_nothing_is_loaded_from_outside_and_nothing_runs() -> None:
     page = Page(html_of(inputs(methods=methods(names=("gateau", "ladm", "length")))))
+    scopes = [attributes.get("scope") for attributes in page.attributes("th")]
+    assert scopes and {*scopes} == {"col", "row"}, "every head of a table says what it heads"
     for tag, attributes in page.tags:
         assert tag not in {"script", "link", "iframe", "object", "embed", "base", "form"}
         for name in ("src", "href", "srcset", "data", "action", "poster"):
@@ -85,19 +109,14 @@ def test_text_of_samples_is_shown_and_never_obeyed() -> None:
     evil = "</div></details><script>alert('x')</script><img src=http://evil.example/x onerror=alert(1)>{{ 7 * 7 }}&lt;"
     changes = dict.fromkeys(("source", "context", "instruction", "response"), evil)
     reject = pl.DataFrame({"sample_id": [evil], "reason": [evil]})
+    changes["response"] += "a\u202eb\x00c\x1bd"
     page = _page(raw=raw(30, **changes), rejected={"cam": reject}, fingerprints={evil: evil}, command=evil,
                  config=config(long_sft={"path": evil}))  # fmt: skip
     assert not page.attributes("script")
     assert all((image["src"] or "").startswith("data:") for image in page.attributes("img"))
-    assert evil in page.text("samples")
     assert page.text("samples").count(evil) >= 4 * 20
-    assert evil in page.text("rejected")
-    assert evil in page.text("provenance")
-
-
-def test_hidden_and_direction_changing_characters_are_made_visible() -> None:
-    page = _page(raw=raw(30, response="a\u202eb\x00c\x1bd"))
-    assert "a\ufffdb\ufffdc\ufffdd" in page.text("samples")
+    assert evil in page.text("rejected") and evil in page.text("provenance")
+    assert "a\ufffdb\ufffdc\ufffdd" in page.text("samples"), "hidden characters are made visible"
 
 
 def test_the_summary_counts() -> None:
@@ -110,16 +129,13 @@ def test_the_summary_counts() -> None:
     assert "preset robust, α = 0.5, chosen by fraction (10 %)" in text
 
 
-def test_with_ground_truth_the_figures_of_every_preset_are_on_the_page() -> None:
-    page = _page()
-    assert "guessing gives 50 %" in page.text("summary")
-    comparison = compare(inputs(30))
+def test_with_ground_truth_the_figures_of_every_preset_are_on_the_page(plain: Page) -> None:
+    summary, presets, comparison = plain.text("summary"), plain.text("presets"), compare(inputs(30))
     assert comparison is not None
-    measured = comparison.auroc
-    assert f"AUROC {measured['robust']:.3f}" in page.text("summary")
-    assert all(f"{value:.3f}" in page.text("presets") for value in measured.values())
-    assert "Of the selected samples 100.0 % need far context; of all scored ones 33.3 % do." in page.text("summary")
-    assert all(name in page.text("presets") for name in ("paper", "official", "robust chosen", "AUROC"))
+    assert "guessing gives 50 %" in summary and f"AUROC {comparison.auroc['robust']:.3f}" in summary
+    assert "Of the selected samples 100.0 % need far context; of all scored ones 33.3 % do." in summary
+    shown = ("paper", "official", "robust chosen", "AUROC", *(f"{value:.3f}" for value in comparison.auroc.values()))
+    assert all(each in presets for each in shown)
 
 
 @pytest.mark.parametrize("truth", [[], ["no such source"], ["no_context", "near", "far"]])
@@ -137,28 +153,23 @@ def test_a_degenerate_preset_is_named_and_the_chosen_one_in_the_summary_too() ->
     assert "1 distinct scores in 30 samples" in page.text("presets")
 
 
-def test_missing_parts_are_said_in_a_sentence() -> None:
-    absent = {"training_log": None, "evaluations": {}, "rejected": {}, "fingerprints": {}}
-    page = _page(**absent)
-    assert "There is no training log for this run" in page.text("training")
-    assert "The benchmark heldout was not run." in page.text("evaluation")
-    assert "The benchmark needle was not run." in page.text("evaluation")
-    assert "No sample was rejected." in page.text("rejected")
-    assert "No fingerprints were given." in page.text("provenance")
-
-
 @pytest.mark.parametrize(
     ("sections", "section", "sentence"),
     [
+        ({}, "training", "There is no training log for this run"),
+        ({}, "evaluation", "The benchmark heldout was not run."),
+        ({}, "evaluation", "The benchmark needle was not run."),
+        ({}, "rejected", "No sample was rejected."),
+        ({}, "provenance", "No fingerprints were given."),
         ({"training": {"enabled": False}}, "training", "Training is switched off"),
         ({"training": {"enabled": False}}, "evaluation", "Without training there is no checkpoint"),
         ({"evaluation": {"enabled": False}}, "evaluation", "Evaluation is switched off"),
         ({"evaluation": {"benchmarks": ["heldout"]}}, "evaluation", "needle was not run: it is not in"),
     ],
 )
-def test_what_is_switched_off_is_said(sections: dict[str, Any], section: str, sentence: str) -> None:
-    page = _page(config=config(**sections), training_log=None, evaluations={})
-    assert sentence in page.text(section)
+def test_what_is_missing_or_switched_off_is_said(sections: dict[str, Any], section: str, sentence: str) -> None:
+    absent = {"training_log": None, "evaluations": {}, "rejected": {}, "fingerprints": {}}
+    assert sentence in _page(config=config(**sections), **absent).text(section)
 
 
 def test_training_that_diverged_is_said() -> None:
@@ -166,36 +177,30 @@ def test_training_that_diverged_is_said() -> None:
     assert "1 logged loss is not finite" in _page(training_log=log).text("training")
 
 
-def test_top_and_bottom_samples_are_the_first_and_last_ranks() -> None:
-    text = _page(30).text("samples")
-    assert re.findall(r"#(\d+)", text) == [str(rank) for rank in (*range(1, 11), *range(21, 31))]
-
-
-@pytest.mark.parametrize("count", [1, 2, 10])
-def test_few_samples(count: int) -> None:
+@pytest.mark.parametrize("count", [1, 2, 10, 30])
+def test_top_and_bottom_samples_are_the_first_and_last_ranks(count: int) -> None:
     page = _page(count)
-    assert re.findall(r"#(\d+)", page.text("samples")) == [str(rank) for rank in range(1, count + 1)]
-    assert not _NOT_A_NUMBER.search(page.text("summary") + page.text("presets") + page.text("selected"))
+    ranks = [rank for rank in range(1, count + 1) if rank <= 10 or rank > count - 10]
+    assert re.findall(r"#(\d+)", page.text("samples")) == [str(rank) for rank in ranks]
+    assert not NOT_A_NUMBER.search(page.text("summary") + page.text("presets") + page.text("selected"))
 
 
 @pytest.mark.parametrize("kind", [{"equal": True}, {"segments": 1}])
 def test_equal_scores_and_null_terms_leave_no_broken_number(kind: dict[str, Any]) -> None:
     page = _page(combined_scores=scores(30, **kind))
     for section in ("summary", "scores", "presets", "samples", "selected"):
-        visible = page.text(section).replace("null with fewer", "")
-        assert not _NOT_A_NUMBER.search(visible), section
+        assert not NOT_A_NUMBER.search(page.text(section).replace("null with fewer", "")), section
 
 
 def test_equal_inputs_give_the_same_page() -> None:
-    assert _some_figures() == _some_figures()
-
-
-def _some_figures() -> str:
-    """Those that draw by lot, or by the order of a set, if any do."""
-    given = inputs()
-    comparison = compare(given)
-    drawn = drawings(given, comparison)
-    return build_report(given, comparison, {name: drawn[name] for name in ("terms", "agreement")})
+    pages = set[str]()
+    for _ in range(2):
+        given = inputs()
+        comparison = compare(given)
+        drawn = drawings(given, comparison)
+        some = {name: drawn[name] for name in ("terms", "agreement")}  # those that may draw by lot
+        pages.add(build_report(given, comparison, some))
+    assert len(pages) == 1
 
 
 def test_a_large_run_stays_a_small_page() -> None:
@@ -216,7 +221,284 @@ def test_source_table_sums_up_what_does_not_fit() -> None:
     assert (sum(line["scored"] for line in lines), sum(line["selected"] for line in lines)) == (2 * SOURCES + 10, 3)
 
 
-def test_every_colour_that_is_used_is_defined() -> None:
-    styles = page_of(inputs(9)).styles
-    used, defined = ({*re.findall(form, styles)} for form in (r"var\((--[\w-]+)", r"(--[\w-]+):"))
+def test_every_colour_that_is_used_is_defined(plain: Page) -> None:
+    used, defined = ({*re.findall(form, plain.styles)} for form in (r"var\((--[\w-]+)", r"(--[\w-]+):"))
     assert "--far" in used and used <= defined
+
+
+def _table(*rows: tuple[str, str | None]) -> pl.DataFrame:
+    return pl.DataFrame(rows, schema={"sample_id": pl.String, "reason": pl.String}, orient="row")
+
+
+def test_reasons_that_differ_in_numbers_and_names_are_one_kind() -> None:
+    table = _table(("b", "line 17: role 'bot' is unknown"), ("a", "line 3: role 'x' is unknown"), ("c", "empty"))
+    first, second = reject_groups({"raw_long_sft": table})
+    assert (first.asset, first.count, first.examples) == ("raw_long_sft", 2, ["a", "b"])
+    assert first.reason == "line 3: role 'x' is unknown"
+    assert (second.reason, second.count) == ("empty", 1)
+
+
+def test_assets_stay_apart_and_in_order() -> None:
+    groups = reject_groups({"cam": _table(("a", "x")), "empty": _table(), "perplexity/long": _table(("a", "x"))})
+    assert [group.asset for group in groups] == ["cam", "perplexity/long"]
+    groups = reject_groups({"cam": _table(("a", None), ("b", "y" * 5000))})
+    assert [len(group.reason) for group in groups] == [len("no reason given"), 302]
+
+
+def test_no_sample_is_lost_among_many_kinds() -> None:
+    names = "abcdefghijklmnopqrstuvwxyz"
+    table = _table(*((f"{name}{i}", f"reason {name}") for name in names for i in range(1 + (name == "q"))))
+    groups = reject_groups({"cam": table}, most=5)
+    assert [group.count for group in groups] == [2, 1, 1, 1, 1, 21]
+    assert groups[0].reason == "reason q"
+    assert groups[-1].reason == "21 other kinds of reason"
+    assert sum(group.count for group in groups) == table.height
+
+
+def test_what_is_lost_stands_among_the_rejects_and_much_of_it_on_top(plain: Page) -> None:
+    much = DataLoss(asset="raw_long_sft", sentence="53 of 56 records rejected", notable=True)
+    little = DataLoss(asset="perplexity/long", sentence="1 of 9 samples cut", notable=False)
+    page = page_of(inputs(5, losses=[much, little]))
+    assert much.sentence in page.text("summary") and little.sentence not in page.text("summary")
+    assert f"{much.asset}: {much.sentence}" in page.text("rejected")
+    assert f"{little.asset}: {little.sentence}" in page.text("rejected")
+    assert "lost on the way" not in plain.text()
+
+
+@pytest.mark.parametrize(("count", "sizes"), [(1, (1, 0)), (2, (1, 1)), (5, (3, 2)), (20, (10, 10)), (50, (10, 10))])
+def test_no_sample_is_shown_twice(count: int, sizes: tuple[int, int]) -> None:
+    found = sample_cards(inputs(count))
+    top, bottom = found.top, found.bottom
+    assert (len(top), len(bottom)) == sizes
+    assert len({card.sample_id for card in top + bottom}) == sum(sizes)
+    assert [card.rank for card in top] == list(range(1, sizes[0] + 1))
+    assert [card.rank for card in bottom] == list(range(count - sizes[1] + 1, count + 1))
+
+
+def test_a_card_holds_the_sample_s_own_texts_and_scores() -> None:
+    given = inputs(30)
+    texts = {row["sample_id"]: row for row in raw(30).iter_rows(named=True)}
+    assert given.combined_scores is not None
+    rows = {row["sample_id"]: row for row in given.combined_scores.iter_rows(named=True)}
+    cards = sample_cards(given)
+    for card in cards.top + cards.bottom:
+        text, row = texts[card.sample_id], rows[card.sample_id]
+        assert text["context"].startswith(card.context.start)
+        assert text["context"].endswith(card.context.end)
+        assert card.context.left_out == len(text["context"]) - 1400
+        assert (card.instruction.start, card.response.start) == (text["instruction"], text["response"])
+        assert (card.score, dict(card.facts)["HMP"]) == (row["score"], row["hmp"])
+        assert dict(card.ranks) == {preset: row[f"rank_{preset}"] for preset in ("paper", "official", "robust")}
+        assert card.terms is not None and card.terms.score == row["score"]
+        assert card.far == (text["source"] == "far")
+        assert card.selected == (row["rank"] <= 3)
+
+
+def test_a_null_cas_stays_none() -> None:
+    top = sample_cards(inputs(5, combined_scores=scores(5, segments=1))).top
+    assert dict(top[0].facts)["CAS"] is None
+
+
+def test_the_part_of_a_context_that_no_model_saw_is_struck_out(plain: Page) -> None:
+    unseen = pl.DataFrame({"sample_id": ["s000000", "s000002"], "unseen": [0.99, 0.1]})
+    given = inputs(5, unseen=unseen)
+    found = sample_cards(given)
+    cards = {card.sample_id: card.context for card in found.top + found.bottom}
+    text = {row["sample_id"]: row["context"] for row in raw(5).iter_rows(named=True)}
+    nearly_all, little = cards["s000000"], cards["s000002"]
+    assert nearly_all.unseen == round(0.99 * len(text["s000000"]))
+    assert (nearly_all.unseen_start, nearly_all.start) == (text["s000000"][:700], "")
+    assert text["s000000"].endswith(nearly_all.unseen_end + nearly_all.end) and nearly_all.end.endswith("end 0")
+    assert text["s000002"].startswith(little.unseen_start + little.start) and little.start and not little.unseen_end
+    assert not any(card.unseen for name, card in cards.items() if name not in {"s000000", "s000002"})
+    page = page_of(given)
+    assert len(page.attributes("del")) == 3, "two ends, and one"
+    assert page.text("samples").count("No model saw about the first") == 2
+    assert "No model saw" not in plain.text()
+
+
+WITHOUT = 4  # samples that the method cannot score
+
+
+def by(method: str = "length", count: int = 30, *, lengths: bool = False, **changes: Any) -> ReportInputs:
+    """A run by a method that scores all but the last samples; `lengths`: theta_B has counted tokens."""
+    ids = raw(count)["sample_id"]
+    rng = np.random.default_rng(3)
+    values = [round(float(value), 1) for value in rng.random(count - WITHOUT)]
+    own = pl.DataFrame(
+        {"sample_id": ids, "score": [*values, *[None] * WITHOUT]}, schema_overrides={"score": pl.Float64}
+    )
+    chosen = own.drop_nulls().sort("score", "sample_id", descending=[True, False]).head(3).select("sample_id")
+    tokens = pl.DataFrame(
+        {"sample_id": ids, "context_tokens": range(count), "response_tokens": range(count), "perplexity": [1.5] * count}
+    )
+    given = {
+        "config": config(selection={"ground_truth": ["far"], "method": method}),
+        "method_scores": own,
+        "lengths": tokens if lengths else None,
+        "combined_scores": None,
+        "selected_subset": chosen,
+        "efforts": {},
+    }
+    return replace(inputs(count), **(given | changes))
+
+
+def test_the_page_is_whole_without_the_presets() -> None:
+    page = page_of(by())
+    sections = ("summary", "scores", "methods", "samples", "selected", "rejected", "training", "evaluation", "effort",
+                "equations", "provenance")  # fmt: skip
+    links = [attributes["href"] for attributes in page.attributes("a")]
+    assert links == [*(f"#{name}" for name in sections), "explore.html"]
+    assert all(page.text(name) for name in sections)
+    everything = " ".join(page.text(name) for name in sections if name not in {"provenance", "methods", "equations"})
+    for word in ("preset", "HMP", "CAS", "Eq. 6", "combined_scores", "θ", "α"):
+        assert word not in everything, word
+    assert "3 of 26 samples selected" in page.text("summary") and "No model scored them." in page.text("summary")
+    assert "Ranked by method length." in page.text("samples")
+    assert "No model scored these samples." in page.text("effort")
+    assert "Eq. 1" in page.text("equations") and "Eq. 2" not in page.text("equations")
+
+
+def test_samples_without_a_score_are_counted_and_never_shown() -> None:
+    given = by()
+    found = counts(given)
+    assert (found.given, found.invalid, found.unscorable, found.scored, found.selected) == (31, 1, WITHOUT, 26, 3)
+    cards = sample_cards(given)
+    shown = {card.sample_id for card in cards.top + cards.bottom}
+    assert not shown & {*raw(30)["sample_id"][-WITHOUT:]}
+    assert "rejected, or without a score 5 (1 by validation, 4 by the method)" in page_of(given).text("summary")
+    assert sum(line["scored"] for line in source_table(given.ranked)) == 26
+
+
+def test_cards_have_the_method_s_own_score_and_rank() -> None:
+    given = by()
+    assert given.method_scores is not None
+    known = {name: score for name, score in given.method_scores.iter_rows() if score is not None}
+    ordered = sorted(known, key=lambda name: (-known[name], name))
+    cards = sample_cards(given)
+    top, bottom = cards.top, cards.bottom
+    assert [card.sample_id for card in top] == ordered[:10] and [card.sample_id for card in bottom] == ordered[-10:]
+    assert [card.rank for card in (*top, *bottom)] == [*range(1, 11), *range(17, 27)]
+    assert all(card.score == known[card.sample_id] and card.ranks == [] for card in (*top, *bottom))
+    texts = {row["sample_id"]: row for row in raw(30).iter_rows(named=True)}
+    for card in top:
+        wanted = {f"{part} bytes": len(texts[card.sample_id][part].encode()) for part in ("context", "response")}
+        assert dict(card.facts) == wanted
+
+
+def test_lengths_are_tokens_where_theta_b_has_counted_them() -> None:
+    given = by("perplexity", lengths=True)
+    page = page_of(given)
+    assert "Scored with models.long" in page.text("summary") and "tokens or more" in page.text("selected")
+    assert [name for name, _ in sample_cards(given).top[0].facts] == ["PPL θ_B", "context tokens", "response tokens"]
+    assert "bytes or more" in page_of(by()).text("selected")
+
+
+def test_how_often_the_method_is_right_by_counting_pairs() -> None:
+    given = by()
+    assert given.method_scores is not None
+    found = given.method_scores.join(raw(30).select("sample_id", "source"), on="sample_id")
+    rows = [(-1.0 if score is None else score, source == "far") for _, score, source in found.iter_rows()]
+    pairs = [(one, two) for one, far in rows if far for two, other in rows if not other]
+    wanted = sum(1.0 if one > two else 0.5 if one == two else 0.0 for one, two in pairs) / len(pairs)
+    measured = truth(given, None)
+    assert measured is not None and measured.auroc == pytest.approx(wanted, abs=1e-12)
+    assert "method length puts the right one first in" in measured.sentence
+    assert f"{wanted:.3f}" in page_of(given).text("summary")
+
+
+def test_without_a_ground_truth_the_page_says_so() -> None:
+    given = by(config=config(selection={"method": "length"}))
+    assert truth(given, None) is None
+    assert "No ground truth is configured" in page_of(given).text("summary")
+
+
+def test_a_compared_gateau_brings_its_presets_back_and_not_its_ranking() -> None:
+    chosen = config(selection={"ground_truth": ["far"], "method": "length", "compare": ["gateau"]})
+    given = by(config=chosen, combined_scores=scores(30), methods=methods(names=("length", "gateau")))
+    page = page_of(given)
+    assert page.text("presets") and "Eq. 6" in page.text("equations")
+    assert "Ranked by method length." in page.text("samples") and "3 of 26" in page.text("summary")
+
+
+def test_the_pictures_are_those_of_the_method() -> None:
+    given = by(training_log=None, evaluations={})
+    assert set(drawings(given, compare(given))) == {"score", "lengths"}
+    axes = drawings(given, None)["lengths"].figure.axes[0]
+    assert axes.get_xlabel() == "context (bytes, logarithmic)"
+    bars = drawings(given, None)["score"].figure.axes[0].patches
+    assert sum(bar.get_height() for bar in bars) == 26  # type: ignore[attr-defined]
+
+
+def test_a_comparison_without_lengths_says_what_is_missing() -> None:
+    found = methods(names=("length", "random"))
+    unknown = replace(found.everything, context_tokens=None, response_tokens=None, perplexity=None)
+    text = page_of(by(methods=replace(found, everything=unknown))).text("methods")
+    assert "Lengths in tokens and perplexities stand in perplexity/long" in text
+    assert "Does the length of the context" not in text
+    assert "Does the length of the context" in page_of(by(methods=found)).text("methods")
+
+
+def test_training_facts() -> None:
+    facts = training_facts(training_log(8))
+    assert (facts.steps, facts.first_loss, facts.last_loss) == (8, 2.0, 0.25)
+    assert (facts.largest_grad_norm, facts.tokens_per_second, facts.not_finite) == (8.0, 1004.5, 0)
+
+    facts = training_facts([{"step": 3, "loss": math.inf}, {"step": 4}])
+    assert (facts.steps, facts.first_loss, facts.tokens_per_second, facts.not_finite) == (4, None, None, 1)
+
+
+def test_benchmarks_that_were_not_run_or_measured_nothing_have_no_section() -> None:
+    tables = inputs().evaluations
+    shown = {each.name: each.section for each in benchmark_outcomes(inputs())}
+    assert list(shown) == list(tables) and all(shown.values())
+    for measured in ({}, {name: table.clear() for name, table in tables.items()}):
+        assert not any(each.section for each in benchmark_outcomes(inputs(evaluations=measured)))
+
+
+def test_a_benchmark_that_the_configuration_leaves_out_is_still_spoken_of() -> None:
+    first, *others = inputs().evaluations
+    given = inputs(config=config(evaluation={"benchmarks": [first]}))
+    asked = {each.name: each.asked for each in benchmark_outcomes(given)}
+    assert asked == {first: True, **dict.fromkeys(others, False)}
+
+
+def test_what_the_experiment_alone_shows_was_run_and_is_not_told_of_here() -> None:
+    with with_quiz():
+        shown = {"benchmarks": ["heldout", "quiz"]}
+        told = [each.name for each in benchmark_outcomes(inputs(config=config(evaluation=shown)))]
+        untrained = config(evaluation=shown, training={"enabled": False})
+        assert told == ["heldout", "needle"]
+        assert "quiz" in [each.name for each in benchmark_outcomes(inputs(config=untrained))]
+
+
+@given(st.text())
+def test_printable_keeps_length_and_ordinary_text(text: str) -> None:
+    shown = printable(text)
+    assert len(shown) == len(text.replace("\r\n", "\n"))
+    assert printable(shown) == shown
+    assert not set(shown) & set("\x00\x1b\r\u202e\u2066\ufeff")
+    assert [a for a in text.replace("\r\n", "\n") if a.isalnum()] == [a for a in shown if a.isalnum()]
+
+
+@given(st.text(alphabet="abc \n", max_size=60), st.integers(1, 20))
+def test_snippet_accounts_for_every_character(text: str, each: int) -> None:
+    part = snippet(text, each=each)
+    assert len(part.start) + len(part.end) + part.left_out == len(text)
+    assert text.startswith(part.start)
+    assert text.endswith(part.end)
+    assert max(len(part.start), len(part.end)) <= (2 * each if not part.left_out else each)
+
+
+@given(st.text(alphabet="abc \n", max_size=60), st.integers(1, 20), st.integers(0, 60))
+def test_what_no_model_saw_is_marked_from_the_left(text: str, each: int, unseen: int) -> None:
+    unseen, plain = min(unseen, len(text)), snippet(text, each=each)
+    part = snippet(text, each=each, unseen=unseen)
+    assert (part.unseen_start + part.start, part.unseen_end + part.end) == (plain.start, plain.end)
+    assert (part.left_out, part.unseen) == (plain.left_out, unseen)
+    assert len(part.unseen_start) == min(unseen, len(plain.start))
+    assert len(part.unseen_end) == max(0, unseen - (len(text) - len(plain.end)))
+
+
+def test_a_name_may_break_after_its_underscores_and_is_escaped() -> None:
+    assert breakable("a_<b>_c") == "a_<wbr>&lt;b&gt;_<wbr>c"

@@ -4,13 +4,13 @@ import itertools
 import math
 
 import numpy as np
+import polars as pl
 import pytest
 
 from gateau_dagster.config import PRESETS
 from gateau_dagster.report.comparison import PresetComparison, compare
 from gateau_dagster.report.inputs import ReportInputs
-
-from .builders import KINDS, config, inputs, raw, scores
+from tests.report.builders import KINDS, config, inputs, raw, scores
 
 
 def compared(given: ReportInputs) -> PresetComparison:
@@ -64,13 +64,10 @@ def test_what_is_reserved_is_among_no_preset_s_first() -> None:
         assert facts.auroc == next(each.auroc for each in compared(inputs(30)).presets if each.name == facts.name)
 
 
-def test_spearman_is_one_with_itself_and_symmetric() -> None:
+def test_spearman_is_one_with_itself_and_symmetric_and_undefined_for_equal_scores() -> None:
     matrix = compared(inputs(30)).spearman
     np.testing.assert_allclose(np.diag(matrix), 1.0)
     np.testing.assert_allclose(matrix, matrix.T)
-
-
-def test_equal_scores_have_no_rank_correlation() -> None:
     assert np.isnan(compared(inputs(30, combined_scores=scores(30, equal=True))).spearman).all()
 
 
@@ -79,22 +76,39 @@ def test_shares_of_far_samples() -> None:
     assert comparison.far_share == sum(KINDS[i % 3] == "far" for i in range(31)) / 31
     assert comparison.far_selected == 1.0
     assert "puts the right one first in 100.0" in comparison.sentence("robust")
-
-
-def test_without_ground_truth_there_is_nothing_to_measure() -> None:
-    comparison = compared(inputs(30, config=config()))
-    assert comparison.auroc == {}
-    assert (comparison.far_share, comparison.far_selected) == (None, None)
-
-
-def test_nothing_selected_is_undefined() -> None:
-    given = inputs(30)
-    comparison = compared(inputs(30, selected_subset=given.selected_subset.clear()))
-    assert comparison.far_selected is not None
-    assert math.isnan(comparison.far_selected)
+    unknown = compared(inputs(30, config=config()))
+    assert (unknown.auroc, unknown.far_share, unknown.far_selected) == ({}, None, None)
+    nothing = compared(inputs(30, selected_subset=inputs(30).selected_subset.clear())).far_selected
+    assert nothing is not None and math.isnan(nothing)
 
 
 def test_samples_without_cas_are_counted() -> None:
     facts = compared(inputs(30, combined_scores=scores(30, segments=1))).presets
     assert {one.without_cas for one in facts} == {30}
     assert all(one.check.degenerate for one in facts)
+
+
+def test_scores_keep_their_order_and_gain_source_and_marks() -> None:
+    given = inputs(30, raw=raw(30).reverse())
+    assert given.combined_scores is not None
+    assert given.scores["sample_id"].to_list() == given.combined_scores["sample_id"].to_list()
+    by_id = dict(given.scores.select("sample_id", "source").iter_rows())
+    assert by_id["s000002"] == "far"
+    assert given.scores.filter("far")["source"].unique().to_list() == ["far"]
+    assert given.scores.filter("selected")["sample_id"].to_list() == given.selected_subset["sample_id"].to_list()
+
+
+def test_a_sample_that_is_gone_from_raw_has_an_unknown_source() -> None:
+    given = inputs(30, raw=raw(30).filter(pl.col("sample_id") != "s000002"))
+    assert given.scores.filter(sample_id="s000002").select("source", "far").row(0) == ("(unknown)", False)
+    assert given.given == 29
+
+
+def test_far_needs_both_kinds() -> None:
+    assert inputs(30).far is not None
+    for truth in ([], ["nothing"], ["far", "near", "no_context"]):
+        assert inputs(30, config=config(selection={"ground_truth": truth})).far is None
+
+
+def test_an_own_source_column_in_the_scores_is_no_obstacle() -> None:
+    assert inputs(30, combined_scores=scores(30).with_columns(source=pl.lit("x"))).scores["source"].n_unique() == 3

@@ -4,17 +4,9 @@ from typing import Any
 
 import pytest
 
-from gateau_dagster.report.effort import (
-    duration,
-    effort_sentence,
-    efforts_by_asset,
-    memory,
-    quantity,
-    table_efforts,
-)
+from gateau_dagster.report.effort import duration, effort_sentence, efforts_by_asset, memory, quantity, table_efforts
 from gateau_dagster.storage import Stamp
-
-from .builders import effort, inputs, page_of
+from tests.report.builders import effort, inputs, page_of
 
 
 def test_sums_and_ratios() -> None:
@@ -31,6 +23,8 @@ def test_the_ratio_is_of_shards_with_both() -> None:
     assert (table.shards, table.measured, table.compared) == (3, 2, 1)
     assert (table.ratio, table.seconds, table.compared_seconds) == (2.0, 52.0, 2.0)
     assert table.planned_tokens is None, "a sum over some of the shards would look like a wrong plan"
+    (table,) = table_efforts({"cam": [{}, {}]})
+    assert (table.shards, table.measured, table.speed, table.share_of_peak, table.ratio) == (2, 0, None, None, None)
 
 
 def test_unknown_time_of_a_plan_leaves_its_tokens() -> None:
@@ -38,11 +32,6 @@ def test_unknown_time_of_a_plan_leaves_its_tokens() -> None:
     (table,) = table_efforts({"cam": [effort(planned=None) | {"planned": plan}]})
     assert (table.compared, table.ratio, table.planned_tokens, table.planned_flops) == (0, None, 5, None)
     assert "cannot be compared" in effort_sentence([table])
-
-
-def test_nothing_measured() -> None:
-    (table,) = table_efforts({"cam": [{}, {}]})
-    assert (table.shards, table.measured, table.speed, table.share_of_peak, table.ratio) == (2, 0, None, None, None)
 
 
 def test_only_scored_tables_that_exist() -> None:
@@ -62,12 +51,9 @@ def test_only_scored_tables_that_exist() -> None:
 
 def test_the_page_says_what_was_not_measured() -> None:
     shards = {"cam": [effort(2.0, 1.0), effort(3.0, None), {}], "perplexity/long": [{}]}
-    page = page_of(inputs(9, efforts=shards))
-    text = page.text("effort")
-    assert "2.00 times the plan" in text
-    assert "cam: 1 shard of 3 without a measurement" in text
-    assert "cam: 1 shard of 2 without a planned time" in text
-    assert "not measured" in text
+    text = page_of(inputs(9, efforts=shards)).text("effort")
+    missing = ("cam: 1 shard of 3 without a measurement", "cam: 1 shard of 2 without a planned time", "not measured")
+    assert all(said in text for said in ("2.00 times the plan", *missing))
     assert "No shard of this run" in page_of(inputs(9, efforts={})).text("effort")
 
 

@@ -1,26 +1,22 @@
 """The map of a sample: exact text, whatever the tokenizer does to it, and which segments it names."""
 
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gateau_dagster.data.sample import Sample
 from gateau_dagster.models.prompt import encode
 from gateau_dagster.report.evidence import NAMED_GAIN, Evidence, evidence
 from tests import tiny_models
 from tests.error_codes import refused
-from tests.report.evidence_rows import LENGTH, rows_of, sample
+from tests.report.builders import LENGTH, rows_of, sample
 from tests.scoring.reference import slowly_divided
+from tests.tiny_models import tokenizer
 
 CONTEXT = tiny_models.text(1, 60)
-
-
-@cache
-def tokenizer() -> Any:
-    return tiny_models.tokenizer()
 
 
 def made(context: str = CONTEXT, response: str = "one two", **given_rows: Any) -> Evidence:
@@ -36,7 +32,7 @@ def shown(found: Evidence) -> list[str]:
 def test_a_segment_is_the_text_of_its_own_tokens(cut: int) -> None:
     found = made(cut=cut, cut_short=cut)
     ids = encode(tokenizer(), CONTEXT)[cut:]
-    assert shown(found) == [tokenizer().decode(ids[at : at + LENGTH]) for at in range(0, len(ids), LENGTH)]
+    assert shown(found) == [tokenizer().decode([*ids[at : at + LENGTH]]) for at in range(0, len(ids), LENGTH)]
     assert CONTEXT[: found.unseen] + "".join(shown(found)) == CONTEXT
     assert (found.unseen > 0) == (cut > 0)
 
@@ -112,29 +108,22 @@ def test_attention_that_was_not_observed_stays_unknown() -> None:
     assert None not in {segment.attention for segment in made().segments}
 
 
+class Slow:
+    """A tokenizer that does not say where its tokens are."""
+
+    is_fast, name_or_path = False, "model"
+
+
 @pytest.mark.parametrize(
-    ("context", "response", "reason"),
-    [("another", "one two", "another version"), (CONTEXT, "one", "another version")],
+    ("one", "words", "length", "code"),
+    [
+        (sample("another", "one two"), tokenizer(), LENGTH, "storage.out_of_date"),
+        (sample(CONTEXT, "one"), tokenizer(), LENGTH, "storage.out_of_date"),
+        (sample(CONTEXT, "one two"), tokenizer(), LENGTH + 5, "storage.out_of_date"),
+        (sample(CONTEXT, "one two"), tiny_models.bert_tokenizer(), LENGTH, "storage.out_of_date"),
+        (sample(CONTEXT, "one two"), Slow(), LENGTH, "models.no_offsets"),
+    ],
 )
-def test_rows_of_another_version_are_refused(context: str, response: str, reason: str) -> None:
-    rows = rows_of(tokenizer(), sample(CONTEXT, "one two"))
-    with refused("storage.out_of_date", reason):
-        evidence(sample(context, response), rows, tokenizer(), segment_length=LENGTH)
-
-
-def test_another_tokenizer_and_another_length_are_refused() -> None:
-    one = sample(CONTEXT, "one two")
-    rows = rows_of(tokenizer(), one)
-    with refused("storage.out_of_date"):
-        evidence(one, rows, tokenizer(), segment_length=LENGTH + 5)
-    with refused("storage.out_of_date"):
-        evidence(one, rows, tiny_models.bert_tokenizer(), segment_length=LENGTH)
-
-
-def test_a_tokenizer_that_does_not_tell_places_is_refused() -> None:
-    class Slow:
-        is_fast, name_or_path = False, "model"
-
-    one = sample(CONTEXT, "one two")
-    with refused("models.no_offsets", r"tokenizer\.json"):
-        evidence(one, rows_of(tokenizer(), one), Slow(), segment_length=LENGTH)  # pyright: ignore
+def test_rows_that_do_not_belong_to_the_text_are_refused(one: Sample, words: Any, length: int, code: str) -> None:
+    with refused(code):
+        evidence(one, rows_of(tokenizer(), sample(CONTEXT, "one two")), words, segment_length=length)

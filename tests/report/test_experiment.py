@@ -16,9 +16,7 @@ from gateau_dagster.report.experiment_section import (
     from_floor,
 )
 from tests.evaluation.statistics.builders import LINES, chosen, experiment_scores, scores
-from tests.report.builders import inputs, page_of
-from tests.report.experiment_builders import DEPTHS, LENGTHS, experiment_inputs, inputs_of
-from tests.report.page import Page
+from tests.report.builders import DEPTHS, LENGTHS, Page, experiment_inputs, inputs, inputs_of, page_of
 
 GIVEN = experiment_inputs()
 

@@ -1,23 +1,24 @@
 """The section on methods: what it says, with none, one, two and many methods."""
 
+import math
 import re
 from dataclasses import replace
 from typing import Any
 
 import polars as pl
 import pytest
+from polars.testing import assert_frame_equal
 
 from gateau_dagster.comparison.result import AttentionPoint, AttentionSweep, MethodComparison, Point, SegmentLengthSweep
 from gateau_dagster.comparison.sweeps import alpha_sweep
+from gateau_dagster.config import PRESETS, Preset, SelectionConfig
 from gateau_dagster.report.drawings import method_drawings
+from gateau_dagster.report.formula import terms, with_terms
 from gateau_dagster.report.inputs import ReportInputs
 from gateau_dagster.report.methods import findings, levels_of, methods_section, source_swatches
-
-from .builders import inputs, methods, page_of, raw, scores
-from .page import Page
+from tests.report.builders import NOT_A_NUMBER, Page, config, inputs, methods, page_of, raw, scores
 
 ALL = ("method_profiles", "method_correlations", "method_lengths", "disputed", "alpha", "segment_length")
-_NOT_A_NUMBER = re.compile(r"(?<![a-z])(nan|inf|none|null)(?![a-z])", re.IGNORECASE)
 
 
 def _page(comparison: MethodComparison | None, count: int = 30, **changes: Any) -> Page:
@@ -42,12 +43,18 @@ def test_one_method_is_described_and_the_others_are_pointed_to() -> None:
     assert "Do they agree?" not in text
 
 
-def test_every_method_stands_with_its_title_and_source() -> None:
-    text = _page(methods()).text("methods")
-    assert "4 methods scored the same 30 samples; gateau decided this run's selection." in text
-    assert text.count("What a high score means.") == 4
-    assert text.count("A paper, Eq. 1") == 4
-    assert "gateau selects" in text
+@pytest.fixture(scope="module")
+def four() -> str:
+    """The section on four methods."""
+    return _page(methods()).text("methods")
+
+
+def test_every_method_stands_with_its_title_and_source_and_every_pair_with_its_correlations(four: str) -> None:
+    assert "4 methods scored the same 30 samples; gateau decided this run's selection." in four
+    assert four.count("What a high score means.") == 4 and four.count("A paper, Eq. 1") == 4
+    assert "gateau selects" in four and "6 pairs of methods as a table" in four
+    for pair in methods().pairs[:2]:
+        assert pair.kendall is not None and f"{pair.spearman:z.2f}{pair.kendall:z.2f}".replace("-", "−") in four
 
 
 def test_findings_name_the_closest_the_furthest_and_what_cannot_be_scored() -> None:
@@ -79,13 +86,9 @@ def test_a_method_that_misses_a_few_is_said_to() -> None:
 
 def test_the_overlap_table_is_sorted_and_shows_the_chosen_number_once() -> None:
     comparison = methods()
-    assert [text for text, _ in levels_of(comparison)] == [
-        "best 10\u00a0% (as chosen)",
-        "best 30\u00a0%",
-        "best 50\u00a0%",
-    ]
-    other = methods(chosen=7)
-    assert [text for text, _ in levels_of(other)][-1] == "first 7 (as chosen)"
+    shown = [text.replace("\u00a0", " ") for text, _ in levels_of(comparison)]
+    assert shown == ["best 10 % (as chosen)", "best 30 %", "best 50 %"]
+    assert [text for text, _ in levels_of(methods(chosen=7))][-1] == "first 7 (as chosen)"
     section = methods_section(_given(comparison))
     assert section is not None
     shares = [row.pair.overlaps[0].overlap for row in section.overlaps]
@@ -93,17 +96,8 @@ def test_the_overlap_table_is_sorted_and_shows_the_chosen_number_once() -> None:
     assert shares[0] is not None and shares[1] is not None and shares[0] >= shares[1] and shares[2] is None
 
 
-def test_all_pairs_are_on_the_page() -> None:
-    comparison = methods()
-    text = _page(comparison).text("methods")
-    assert "6 pairs of methods as a table" in text
-    for pair in comparison.pairs[:2]:
-        assert pair.kendall is not None and f"{pair.spearman:z.2f}{pair.kendall:z.2f}".replace("-", "−") in text
-
-
-def test_without_ground_truth_no_auroc_is_shown() -> None:
-    assert "AUROC" in _page(methods()).text("methods")
-    assert "AUROC" not in _page(methods(ground_truth=[])).text("methods")
+def test_without_ground_truth_no_auroc_is_shown(four: str) -> None:
+    assert "AUROC" in four and "AUROC" not in _page(methods(ground_truth=[])).text("methods")
 
 
 def test_empty_and_small_length_buckets_are_said() -> None:
@@ -118,11 +112,9 @@ def test_disputed_samples_show_every_rank_and_their_texts_escaped() -> None:
     comparison = methods()
     changes = dict.fromkeys(("source", "context", "instruction", "response"), evil)
     page = _page(comparison, raw=raw(30, **changes))
-    assert not page.attributes("script")
-    assert page.text("methods").count(evil) == 4 * len(comparison.disputed)
     text = page.text("methods")
-    for one in comparison.disputed:
-        assert one.sample_id in text
+    assert not page.attributes("script") and text.count(evil) == 4 * len(comparison.disputed)
+    assert all(one.sample_id in text for one in comparison.disputed)
     section = methods_section(_given(comparison))
     assert section is not None
     card, facts = section.disputed[0], comparison.disputed[0]
@@ -160,7 +152,7 @@ def test_methods_that_agree_on_everything_dispute_nothing() -> None:
     assert "The methods agree on every sample that two of them score." in text
 
 
-def test_sweeps_are_shown_when_they_were_made() -> None:
+def test_sweeps_are_shown_when_they_were_made(four: str) -> None:
     point = Point(value=64, spearman=0.5, overlap=0.25, auroc=None)
     comparison = replace(
         methods(),
@@ -177,8 +169,7 @@ def test_sweeps_are_shown_when_they_were_made() -> None:
     assert "640.5025 %" in text
     assert "2561.75–" in text
     assert "AUROC" not in text.split("What if segments had another length?")[1]
-    plain = _page(methods()).text("methods")
-    assert "What if" not in plain
+    assert "What if" not in four
 
 
 def test_segment_lengths_have_a_picture_where_there_are_two() -> None:
@@ -198,7 +189,7 @@ def test_segment_lengths_have_a_picture_where_there_are_two() -> None:
 @pytest.mark.parametrize("names", [("a", "b"), ("a", "b", "c", "nothing")])
 def test_few_samples_leave_no_broken_number(count: int, names: tuple[str, ...]) -> None:
     page = _page(methods(count, names=names), count)
-    assert not _NOT_A_NUMBER.search(page.text("methods"))
+    assert not NOT_A_NUMBER.search(page.text("methods"))
 
 
 @pytest.mark.parametrize(
@@ -218,6 +209,76 @@ def test_pictures_by_number_of_methods(names: tuple[str, ...], expected: set[str
 
 def test_nobody_selects_then_the_first_method_is_the_reference() -> None:
     section = methods_section(_given(methods(selected_by=None)))
-    assert section is not None
-    assert section.reference == "gateau"
+    assert section is not None and section.reference == "gateau"
     assert "decided this run's selection" not in _page(methods(selected_by=None)).text("methods")
+
+
+def known(value: float | None) -> float:
+    assert value is not None
+    return value
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_the_terms_of_every_sample_add_up_to_its_score(preset: Preset) -> None:
+    selection = SelectionConfig(preset=preset, alpha=0.8)
+    frame = with_terms(scores(12, preset=preset), preset)
+    assert frame.height == 12
+    for row in frame.iter_rows(named=True):
+        found = terms(row, selection)
+        total = sum(term.weight * known(term.value) for term in (found.first, found.second))
+        assert found.score == row["score"] == pytest.approx(total, rel=1e-12)
+        assert (found.first.weight, found.second.weight) == (0.8, pytest.approx(0.2))
+
+
+def test_the_terms_of_a_sample_do_not_depend_on_which_rows_are_looked_at() -> None:
+    frame = with_terms(scores(12, preset="paper"), "paper")
+    again = with_terms(scores(12, preset="paper").sample(fraction=1.0, shuffle=True, seed=1), "paper")
+    one, two = (each.sort("sample_id").select("sample_id", "hmp_term", "cas_term") for each in (frame, again))
+    assert_frame_equal(one, two, rel_tol=1e-12, abs_tol=0)
+
+
+def test_what_a_term_is_made_of_gives_its_value() -> None:
+    robust = with_terms(scores(12), "robust")
+    for row in robust.iter_rows(named=True):
+        found = terms(row, SelectionConfig())
+        parts = dict(found.first.made_of)
+        assert found.first.value == pytest.approx(known(parts["mean p under θ_B"]) - known(parts["mean p under θ_A"]))
+    paper = with_terms(scores(12, preset="paper"), "paper")
+    hmp = paper["hmp_paper"].to_list()
+    for row in paper.iter_rows(named=True):
+        found = terms(row, SelectionConfig(preset="paper"))
+        assert dict(found.first.made_of)["HMP"] == row["hmp_paper"]
+        share = math.exp(row["hmp_paper"]) / sum(math.exp(value) for value in hmp)
+        assert found.first.value == pytest.approx(share, rel=1e-12)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_a_sample_of_one_segment_has_no_second_term_and_something_stands_for_it(preset: Preset) -> None:
+    frame = with_terms(scores(5, segments=1, preset=preset), preset)
+    for row in frame.iter_rows(named=True):
+        found = terms(row, SelectionConfig(preset=preset, alpha=0.8))
+        assert found.second.value is None
+        assert row["score"] == pytest.approx(0.8 * known(found.first.value) + found.instead)
+        assert "–" not in found.sum
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_the_page_prints_the_formula_of_the_preset_that_was_used_first(preset: Preset) -> None:
+    section = {"preset": preset, "ground_truth": ["far"], "alpha": 0.7}
+    given = inputs(12, combined_scores=scores(12, preset=preset), config=config(selection=section))
+    text = page_of(given).text("equations")
+    formulas = {
+        "robust": "score = α · HMPp + (1 − α) · FG",
+        "official": "score = α · softmaxD(HMP) + (1 − α) · CAS",
+        "paper": "score = α · softmaxD(HMP) + (1 − α) · softmaxD(CAS)",
+    }
+    places = {name: text.index(formula) for name, formula in formulas.items()}
+    assert min(places, key=lambda name: places[name]) == preset
+    assert "α = 0.7, 1 − α = 0.3" in text
+
+
+def test_a_page_of_another_method_says_what_its_score_means() -> None:
+    found = scores(6).select("sample_id", "score")
+    changes = {"config": config(selection={"method": "random"}), "combined_scores": None, "method_scores": found}
+    page = page_of(replace(inputs(6), **changes))
+    assert "Selected by random. A high score means: Nothing" in page.text("equations")

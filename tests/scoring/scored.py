@@ -69,11 +69,7 @@ TOLERANCE = 1e-4  # relative, in float32
 
 
 def references(
-    loaded: LoadedModel,
-    scoring: ScoringConfig,
-    max_length: int,
-    samples: list[Sample],
-    visible: int | None = None,
+    loaded: LoadedModel, scoring: ScoringConfig, max_length: int, samples: list[Sample], visible: int | None = None
 ) -> list[Reference]:
     """The reference's figures of each sample."""
     twin = reference_model(loaded.model)
@@ -144,11 +140,7 @@ def far_gain_tolerance(want: Reference) -> float:
 
 
 def compare(
-    loaded: LoadedModel,
-    scoring: ScoringConfig,
-    max_length: int,
-    samples: list[Sample],
-    visible: int | None = None,
+    loaded: LoadedModel, scoring: ScoringConfig, max_length: int, samples: list[Sample], visible: int | None = None
 ) -> int:
     """Assert that all rows agree; returns how many samples were truncated."""
     wanted = references(loaded, scoring, max_length, samples, visible)

@@ -9,11 +9,7 @@ import pytest
 from gateau_dagster import tables
 from gateau_dagster.errors import UnscorableSampleError
 from gateau_dagster.models.prompt import build_prompt
-from gateau_dagster.scoring.response_perplexity import (
-    PerplexityRow,
-    mean_nll_and_perplexity,
-    perplexity_row,
-)
+from gateau_dagster.scoring.response_perplexity import PerplexityRow, mean_nll_and_perplexity, perplexity_row
 from tests.tiny_models import samples, tokenizer
 
 

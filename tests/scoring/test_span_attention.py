@@ -26,13 +26,7 @@ LICENCE = (Path(__file__).parents[2] / "LICENSE").read_text()
 
 def _plan(variant: Variant = "paper") -> FocusPlan:
     return FocusPlan(
-        span_length=16,
-        first_spans=1,
-        local_spans=2,
-        earlier_stride=2,
-        later_stride=3,
-        first_scored=5,
-        variant=variant,
+        span_length=16, first_spans=1, local_spans=2, earlier_stride=2, later_stride=3, first_scored=5, variant=variant
     )
 
 

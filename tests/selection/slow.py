@@ -25,11 +25,7 @@ def slow_combine(
         far_gain=np.array([three[name]["far_gain"] for name in ids], dtype=np.float64),
     )
     rows = [
-        {
-            "sample_id": name,
-            "perplexity_short": one[name]["perplexity"],
-            "perplexity_long": two[name]["perplexity"],
-        }
+        {"sample_id": name, "perplexity_short": one[name]["perplexity"], "perplexity_long": two[name]["perplexity"]}
         for name in ids
     ]
     for name in PRESETS:

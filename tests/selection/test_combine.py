@@ -79,11 +79,7 @@ def test_ties_break_by_id_and_the_order_of_rows_does_not_matter(preset: Preset) 
     found = combine(*parts, cam, preset=preset, alpha=0.8)
     assert found["sample_id"].to_list() == ["a", "b", "c", "d"]
     again = combine(
-        parts[0].reverse(),
-        parts[1].lazy(),
-        cam.sample(fraction=1, shuffle=True, seed=3),
-        preset=preset,
-        alpha=0.8,
+        parts[0].reverse(), parts[1].lazy(), cam.sample(fraction=1, shuffle=True, seed=3), preset=preset, alpha=0.8
     )
     assert again.equals(found)
 

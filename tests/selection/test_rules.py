@@ -51,12 +51,7 @@ def test_equal_ranks_are_in_the_order_of_the_ids(rule: RuleConfig) -> None:
 
 @pytest.mark.parametrize(
     ("rule", "wanted"),
-    [
-        (RuleConfig(fraction=0.3), 3),
-        (RuleConfig(count=2), 2),
-        (RuleConfig(count=50), 10),
-        (RuleConfig(), 1),
-    ],
+    [(RuleConfig(fraction=0.3), 3), (RuleConfig(count=2), 2), (RuleConfig(count=50), 10), (RuleConfig(), 1)],
 )
 def test_top_takes_the_best(rule: RuleConfig, wanted: int) -> None:
     samples = ranking(["law"] * 12, unscored={0, 5})

@@ -138,11 +138,7 @@ def test_bodies_that_never_come_are_asked_for_a_few_times(
     store = Store("s3://faulty/prefix")
     with server(fault, share=1.0, methods=["GET"]) as made:
         store.write(frame(3), "t", None, Stamp(fingerprint="f"))
-        for access in (
-            lambda: store.read("t"),
-            lambda: store.stamp("t"),
-            lambda: store.files.read("t.parquet"),
-        ):
+        for access in (lambda: store.read("t"), lambda: store.stamp("t"), lambda: store.files.read("t.parquet")):
             made.asked.clear()
             with pytest.raises(TransientError, match=r"run again|Run again"):
                 access()

@@ -126,10 +126,7 @@ def test_a_mix_in_order_is_not_copied(mix: pl.DataFrame) -> None:
 def document(ids: list[int], row: int, positions: list[int] | None = None) -> TrainingDocument:
     labels = torch.tensor([IGNORED, *ids[1:]])
     return TrainingDocument(
-        row=row,
-        input_ids=torch.tensor(ids),
-        labels=labels,
-        positions=torch.tensor(positions or list(range(len(ids)))),
+        row=row, input_ids=torch.tensor(ids), labels=labels, positions=torch.tensor(positions or list(range(len(ids))))
     )
 
 

@@ -13,13 +13,7 @@ from transformers import AutoModelForCausalLM
 
 from gateau_dagster.storage.training_record import RECORD_NAME, record_bytes
 from gateau_dagster.training.deepspeed_config import deepspeed_config
-from gateau_dagster.training.launch import (
-    hung_up,
-    is_finished,
-    share_cores,
-    training_command,
-    training_environment,
-)
+from gateau_dagster.training.launch import hung_up, is_finished, share_cores, training_command, training_environment
 from gateau_dagster.training.spec import TrainingSpec
 from gateau_dagster.training.train import train
 from tests.training.builders import make_spec

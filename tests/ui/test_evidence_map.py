@@ -15,8 +15,7 @@ from gateau_dagster.report.drawings import Drawing
 from gateau_dagster.report.evidence import evidence
 from gateau_dagster.report.evidence_card import EvidenceMaps
 from tests import tiny_models
-from tests.report.builders import inputs, raw
-from tests.report.evidence_rows import LENGTH, rows_of
+from tests.report.builders import LENGTH, inputs, raw, rows_of
 from tests.ui.browser import open_page, required_chromium
 
 pytestmark = pytest.mark.browser

@@ -11,7 +11,7 @@ from gateau_dagster.report.build import stack
 from gateau_dagster.report.experiment_section import amounts
 from gateau_dagster.report.plots.experiment_plots import by_group, grids, outcome_bars, over_amounts
 from gateau_dagster.report.plots.experiment_plots import values_and_differences as drawn
-from tests.report.experiment_builders import experiment_inputs
+from tests.report.builders import experiment_inputs
 
 WITHIN = (0.0, 100.0)
 QUIZ = experiment_inputs(["quiz"]).results[0]

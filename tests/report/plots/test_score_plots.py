@@ -6,10 +6,22 @@ import pytest
 from matplotlib.colors import to_hex
 from matplotlib.patches import Rectangle
 
+from gateau_dagster.config import PRESETS
 from gateau_dagster.plotting import FAR
 from gateau_dagster.report.plots import context_lengths, score_distributions, terms_scatter, to_svg
 from gateau_dagster.report.plots.score_plots import ALL, MARKS
-from tests.report.plots.frames import scores
+
+
+def scores(hmp: list[float | None], cas: list[float | None]) -> pl.DataFrame:
+    """Combined scores where every preset has these terms, and the score and rank of their sum."""
+    frame = pl.DataFrame({"h": hmp, "c": cas}, schema={"h": pl.Float64, "c": pl.Float64})
+    total = pl.col("h") + pl.col("c").fill_null(-1.0)
+    columns = {"context_tokens": pl.int_range(1, pl.len() + 1)}
+    for preset in PRESETS:
+        columns |= {f"hmp_{preset}": pl.col("h"), f"cas_{preset}": pl.col("c"), f"score_{preset}": total}
+        columns |= {f"rank_{preset}": total.rank("ordinal", descending=True)}
+    return frame.select(**columns)
+
 
 _RNG = np.random.default_rng(0)
 _FRAME = scores(_RNG.random(200).tolist(), [None, *_RNG.random(199).tolist()])

@@ -1,8 +1,9 @@
-"""Figures as the page shows them: readable on light and dark, on a screen and on a phone."""
+"""Figures: each is there when its part of the run is, and is readable on light and dark, on a screen and on a phone."""
 
 import base64
 import re
 from itertools import pairwise
+from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
@@ -11,7 +12,45 @@ from matplotlib.figure import Figure
 
 from gateau_dagster.plotting import DARK, label, new_figure, to_svg
 from gateau_dagster.report.build import NARROW, pictures, stack, themed
-from gateau_dagster.report.drawings import Drawing
+from gateau_dagster.report.comparison import compare
+from gateau_dagster.report.drawings import Drawing, drawings
+from tests.evaluation.builders import heldout_table
+from tests.report.builders import config, inputs, scores
+
+ALWAYS = {"scores", "terms", "agreement", "lengths"}
+
+
+def _drawn(count: int = 30, **changes: Any) -> dict[str, Drawing]:
+    given = inputs(count, **changes)
+    return drawings(given, compare(given))
+
+
+def test_all_pictures_are_svg_documents_without_links() -> None:
+    drawn = _drawn()
+    evaluated = {"evaluation/heldout: held-out perplexity", "evaluation/needle: needle in a haystack"}
+    assert set(drawn) == ALWAYS | {"auroc", "training", "effort"} | evaluated
+    shown = pictures(drawn)
+    for uri in (uri for picture in shown.values() for uri in (picture.wide, picture.narrow)):
+        root = document(uri)
+        assert root.tag == f"{_SVG}svg"
+        links = [value for node in root.iter() for name, value in node.attrib.items() if name.endswith("href")]
+        assert all(link.startswith(("#", "data:image/png;base64,")) for link in links)
+    assert all(picture.alt for picture in shown.values())
+
+
+def test_parts_that_were_not_made_have_no_picture() -> None:
+    nothing = {"heldout": heldout_table().clear()}
+    absent = {"training_log": [], "evaluations": nothing, "efforts": {"cam": [{}]}}
+    assert set(_drawn(config=config(), **absent)) == ALWAYS
+
+
+@pytest.mark.parametrize("changes", [{"count": 1}, {"combined_scores": scores(30, equal=True)},
+                                     {"combined_scores": scores(30, segments=1)}])  # fmt: skip
+def test_extreme_runs_are_drawn(changes: dict[str, Any]) -> None:
+    drawn = _drawn(**changes)
+    assert set(drawn) >= ALWAYS
+    assert all(to_svg(drawing.figure) for drawing in drawn.values())
+
 
 _SVG = "{http://www.w3.org/2000/svg}"
 
@@ -81,6 +120,8 @@ def test_panels_with_a_common_scale_can_be_stacked() -> None:
 
 def test_neutral_colours_are_others_on_a_dark_page() -> None:
     found = themed(to_svg(panels(1))).decode()
+    root = ElementTree.fromstring(found)
+    assert root.tag == f"{_SVG}svg" and root[-1].tag == f"{_SVG}style", "it stays a document"
     drawing, _, style = found.partition("<style>svg{")
     assert not [colour for colour in DARK if colour in drawing], "all are variables"
     light, dark = style.split("@media(prefers-color-scheme:dark)")
@@ -88,8 +129,3 @@ def test_neutral_colours_are_others_on_a_dark_page() -> None:
         name = next(iter(re.findall(rf"(--c\d+):{colour}", light)))
         assert f"{name}:{other}" in dark
         assert f"var({name})" in drawing or colour not in to_svg(panels(1)).decode()
-
-
-def test_a_themed_document_stays_one() -> None:
-    root = ElementTree.fromstring(themed(to_svg(panels(2))))
-    assert root.tag == f"{_SVG}svg" and root[-1].tag == f"{_SVG}style"
