@@ -16,7 +16,7 @@ from gateau_dagster.evaluation.generation.answering import answer_scorer, templa
 from gateau_dagster.execution.answer_rows import answer_questions
 from gateau_dagster.pipeline.variant_assets import CHECKPOINTS, shared_answers
 from resources.models import ModelsResource
-from resources.pools.registry import chosen_pool
+from resources.pools.pool import chosen_pool
 
 if TYPE_CHECKING:
     from gateau_dagster.evaluation.generation.answering import Engine

@@ -19,20 +19,18 @@ from assets.steps.step import Step, makes_asset
 from gateau_dagster.config import ModelConfig
 from gateau_dagster.demo.prepare import ensure_demo_pair
 from gateau_dagster.execution.shard_scorer import ShardScorer
-from gateau_dagster.execution.shard_tables import ShardResult, TableWork
-from gateau_dagster.execution.shard_work import has_missing_rows
+from gateau_dagster.execution.shard_tables import Piece, ShardResult, TableWork
 from gateau_dagster.pipeline.loadable import loadable_model, model_version, placed_model
 from gateau_dagster.pipeline.state import State
 from resources.models import ModelsResource
-from resources.pools.pool import Costs, Pool, ScoringTask, Warn
-from resources.pools.registry import chosen_pool
+from resources.pools.pool import Costs, Pool, ScoringTask, Warn, chosen_pool
 
 if TYPE_CHECKING:
     from gateau_dagster.models.loading import LoadedModel
 
 
 T = TypeVar("T")
-Works = Mapping[str, Sequence[TableWork]]
+Shards = Sequence[Piece]
 Results = Generator[tuple[str, dict[str, ShardResult]]]
 
 
@@ -48,15 +46,14 @@ def sample_table(step: Step, models: ModelsResource) -> None:
 
 
 def _scored(step: Step, models: ModelsResource) -> Results:
-    state, works = step.state, _works(step)
-    missing = {shard: found for shard, found in works.items() if has_missing_rows(state.store, shard, found)}
-    kept = {shard: found for shard, found in works.items() if shard not in missing}
+    state, shards = step.state, _shards(step)
+    missing = [shard for shard in shards if shard.lacking]
     if missing:
         ensure_demo_pair(state.config, step.progress)
         missing = _with_plan(step.context, state, missing)
     pool = chosen_pool(state.config)
     devices = pool.devices(state.config, models.place(state.config), len(missing))
-    sizes = state.store.stamps(("raw_long_sft", shard) for shard in works)
+    sizes = state.store.stamps(("raw_long_sft", shard.shard) for shard in shards)
     shown = ScoringProgress(
         step.progress,
         sizes={shard: stamp.rows or 0 for (_, shard), stamp in sizes.items() if shard is not None and stamp},
@@ -74,6 +71,7 @@ def _scored(step: Step, models: ModelsResource) -> Results:
         progress=shown,
         warn=step.log.warning,
     )
+    kept = [shard for shard in shards if not shard.lacking]
     with closing(scoring.on(devices, missing)) as scored:
         for shard, results in chain(scoring.here(kept, devices[0]), scored):
             shown.finish(shard)
@@ -84,36 +82,37 @@ def _figures(result: ShardResult) -> dict[str, Any]:
     return statistics(result.table) | token_totals(result.table) | effort_metadata(result.stamp.effort)
 
 
-def _works(step: Step) -> Works:
+def _shards(step: Step) -> list[Piece]:
     """Return the work on each shard, in the order of the shards."""
     works: dict[str, list[TableWork]] = {}
     for output in step.stale:
         asset = step.state.asset(output.asset)
         work = TableWork(asset=asset.key, columns=asset.columns, stamp=output.wanted, memory=asset.means)
         works.setdefault(str(output.partition), []).append(work)
-    return dict(sorted(works.items()))
+    return [Piece.whole(step.state.store, shard, works[shard]) for shard in sorted(works)]
 
 
-def _with_plan(context: dg.AssetExecutionContext, state: State, works: Works) -> Works:
+def _with_plan(context: dg.AssetExecutionContext, state: State, shards: Shards) -> list[Piece]:
     """Return the work with its estimated effort."""
     from gateau_dagster.estimate.estimator import Estimator
 
-    estimates = _estimated(context, lambda: Estimator(state).shards(_shards(works)))
-    if estimates is None:
-        return works
+    estimates = _estimated(context, lambda: Estimator(state).shards(_by_asset(shards))) or {}
     # A method need not declare the cost of its own table.
     planned = {key: asdict(estimate) for key, estimate in estimates.items() if estimate.tokens is not None}
-    return {
-        shard: [replace(work, planned=planned.get((work.asset, shard), {})) for work in found]
-        for shard, found in works.items()
-    }
+    return [
+        replace(
+            shard,
+            works=[replace(work, planned=planned.get((work.asset, shard.shard), {})) for work in shard.works],
+        )
+        for shard in shards
+    ]
 
 
-def _costs(context: dg.AssetExecutionContext, state: State, works: Works) -> Costs:
+def _costs(context: dg.AssetExecutionContext, state: State, shards: Shards) -> Costs:
     """Return a function from shard to the cost of each sample; empty if the estimate fails. It runs on first use."""
     from gateau_dagster.estimate.estimator import Estimator
 
-    all_costs = cache(lambda: _estimated(context, lambda: Estimator(state).costs(_shards(works))))
+    all_costs = cache(lambda: _estimated(context, lambda: Estimator(state).costs(_by_asset(shards))))
 
     def costs(shard: str) -> Mapping[str, float]:
         found = all_costs()
@@ -133,12 +132,12 @@ def _estimated(context: dg.AssetExecutionContext, estimate: Callable[[], T]) -> 
         return None
 
 
-def _shards(works: Works) -> dict[str, list[str]]:
+def _by_asset(shards: Shards) -> dict[str, list[str]]:
     """Return the shards to score, grouped by asset."""
     found: dict[str, list[str]] = {}
-    for shard, tables in works.items():
-        for work in tables:
-            found.setdefault(work.asset, []).append(shard)
+    for shard in shards:
+        for work in shard.works:
+            found.setdefault(work.asset, []).append(shard.shard)
     return found
 
 
@@ -154,16 +153,16 @@ class StepScoring:
     progress: ScoringProgress
     warn: Warn
 
-    def on(self, devices: Sequence[str], works: Works) -> Results:
+    def on(self, devices: Sequence[str], shards: Shards) -> Results:
         """Score in one worker per device, or in this process if there is a single local device."""
         here = len(devices) == 1 and not self.pool.elsewhere
-        return self.here(works, devices[0]) if here else self._in_workers(works, devices)
+        return self.here(shards, devices[0]) if here else self._in_workers(shards, devices)
 
-    def here(self, works: Works, device: str) -> Results:
+    def here(self, shards: Shards, device: str) -> Results:
         """Score in this process, one shard after the other."""
-        scorer = ShardScorer(self.state.config, self.model, lambda: self._load(device))
-        for shard, found in works.items():
-            yield shard, scorer.compute(self.state.store, shard, found, self.progress.report)
+        scorer = ShardScorer(self.state.config, self.model, lambda: self._load(device), self.progress.report)
+        for shard in shards:
+            yield shard.shard, scorer.shard(self.state.store, shard)
 
     @cached_property
     def _section(self) -> ModelConfig:
@@ -176,9 +175,9 @@ class StepScoring:
         self.progress.loaded()
         return found
 
-    def _in_workers(self, works: Works, devices: Sequence[str]) -> Results:
+    def _in_workers(self, shards: Shards, devices: Sequence[str]) -> Results:
         """Score in workers, each of which loads the model once."""
-        if not works:
+        if not shards:
             return
         self.models.release()  # the first worker needs the memory
         state = self.state
@@ -191,4 +190,4 @@ class StepScoring:
             costs=self.costs,
         )
         with self.pool.workers(task, self.warn) as workers:
-            yield from workers.results(works, self.progress.report)
+            yield from workers.results(shards, self.progress.report)

@@ -13,7 +13,7 @@ from gateau_dagster.data.sample import Sample
 from gateau_dagster.demo.prepare import ensure_demo_pair
 from gateau_dagster.evaluation.benchmark import Materials, Question
 from gateau_dagster.evaluation.registry import scored_benchmarks
-from gateau_dagster.execution.shard_work import samples_of
+from gateau_dagster.execution.shard_tables import samples_of
 from gateau_dagster.pipeline.loadable import Placed, downloads, fetched_model, loadable_model, placed_model
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.pipeline.training_assets import CHECKPOINT_FOLDER

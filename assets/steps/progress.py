@@ -12,7 +12,7 @@ from dagster import DagsterInstance
 
 from gateau_dagster.config import Config
 from gateau_dagster.execution.shard_scorer import ShardReport
-from gateau_dagster.execution.shard_tables import TableWork
+from gateau_dagster.execution.shard_tables import Piece
 from gateau_dagster.progress import ProgressBoard, TimedProgress
 
 _SECONDS_BETWEEN_LINES = 10.0
@@ -91,7 +91,7 @@ class ScoringProgress:
 
     Args:
         sizes: samples of every shard of the step, kept ones included.
-        missing: the shards that have something to score, with what is planned for them.
+        missing: the shards that have something to score.
         workers: processes that score side by side.
     """
 
@@ -100,10 +100,11 @@ class ScoringProgress:
         progress: TimedProgress,
         *,
         sizes: Mapping[str, int],
-        missing: Mapping[str, Sequence[TableWork]],
+        missing: Sequence[Piece],
         workers: int,
     ) -> None:
         self._progress, self._sizes, self._workers = progress, sizes, workers
+        self._kept = {each.shard: sizes.get(each.shard, 0) - len(each.lacking) for each in missing}
         self._weights = _weights(missing, sizes)
         self._total = sum(sizes.values())
         self._counted: dict[str, _Counted] = {}  # by shard, its part of the sum
@@ -121,16 +122,15 @@ class ScoringProgress:
 
     def report(self, shard: ShardReport) -> None:
         """Report one more finished sample of a shard."""
-        found = shard.progress
-        weight = self._weights.get(shard.shard, 0.0)
+        kept = self._kept.get(shard.shard, 0)
         self._count(
             shard.shard,
             _Counted(
-                done=self._sizes.get(shard.shard, 0) if shard.shard in self._finished else found.finished,
-                scored=found.scored,
+                done=self._sizes.get(shard.shard, 0) if shard.shard in self._finished else kept + shard.scored,
+                scored=shard.scored,
                 tokens=shard.tokens,
                 seconds=shard.seconds,
-                share=weight * found.share,
+                share=self._weights.get(shard.shard, 0.0) * shard.share,
             ),
         )
         self._show(f"shard {shard.shard}")
@@ -177,14 +177,14 @@ class _Counted:
         )
 
 
-def _weights(missing: Mapping[str, Sequence[TableWork]], sizes: Mapping[str, int]) -> dict[str, float]:
+def _weights(missing: Sequence[Piece], sizes: Mapping[str, int]) -> dict[str, float]:
     """Return each shard's share of the work, adding up to one: by planned FLOPs if all are known, else by samples."""
     sure: dict[str, float] = {}
-    for shard, works in missing.items():
-        flops = [work.planned.get("flops") for work in works]
-        sure[shard] = float(sum(each for each in flops if each)) if all(flops) else 0.0
+    for each in missing:
+        flops = [work.planned.get("flops") for work in each.works]
+        sure[each.shard] = float(sum(one for one in flops if one)) if all(flops) else 0.0
     if not all(sure.values()):
-        sure = {shard: float(sizes.get(shard, 0)) for shard in missing}
+        sure = {each.shard: float(sizes.get(each.shard, 0)) for each in missing}
     total = sum(sure.values())
     return {shard: weight / total for shard, weight in sure.items()} if total else {}
 

@@ -13,7 +13,7 @@ from gateau_dagster.evaluation.judging.characteristics import ends_of_ranking, w
 from gateau_dagster.evaluation.judging.cost import CountTokens, PlannedCost, planned_cost
 from gateau_dagster.evaluation.judging.judge_answers import JudgmentRequest
 from gateau_dagster.evaluation.judging.replies import Replies
-from gateau_dagster.execution.shard_work import samples_of
+from gateau_dagster.execution.shard_tables import samples_of
 from gateau_dagster.pipeline.characteristics_asset import rated_characteristics
 from gateau_dagster.pipeline.selection_reads import ranking_asset
 from gateau_dagster.pipeline.state import State

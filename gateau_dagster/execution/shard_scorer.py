@@ -1,93 +1,44 @@
-"""Score shards with one loaded model, for the tables of one step, and measure the effort of each."""
+"""Score pieces of shards with one loaded model, save their rows, and measure the effort."""
 
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
-from dataclasses import dataclass, field
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import polars as pl
 
 from gateau_dagster.config import Config
-from gateau_dagster.execution.pieces import Piece, PieceResult, Texts, compute_piece
-from gateau_dagster.execution.shard_tables import ShardResult, TableWork
-from gateau_dagster.execution.shard_work import (
+from gateau_dagster.data.sample import Reject
+from gateau_dagster.execution.shard_tables import (
     Effort,
-    OnTaken,
-    ShardProgress,
-    Suspects,
-    compute_shard,
-    read_samples,
-    untold,
+    Piece,
+    PieceResult,
+    ShardResult,
+    TableWork,
+    checkpoints,
+    finish_shard,
+    samples_of,
 )
 from gateau_dagster.methods.registry import all_sample_tables
 from gateau_dagster.models.known_model import visible_tokens
-from gateau_dagster.scoring.sample_table import Outcomes, RequestedRow, Running, SampleTable
+from gateau_dagster.scoring.sample_table import Outcomes, RequestedRow, Running
 from gateau_dagster.storage import Store
 
 if TYPE_CHECKING:
-    from gateau_dagster.models.flops import ForwardWork
     from gateau_dagster.models.loading import LoadedModel
-    from gateau_dagster.models.memory import PeakMemory
-
-
-@dataclass(frozen=True, kw_only=True)
-class ScoringRun:
-    """The scoring of one shard's samples with a loaded model, for the tables that one step makes."""
-
-    tables: Sequence[SampleTable]
-    loaded: "LoadedModel"
-    running: Mapping[str, Running]
-
-    @classmethod
-    def start(cls, config: Config, model: str, loaded: "LoadedModel", assets: Sequence[str]) -> "ScoringRun":
-        """Return the run for these assets."""
-        from gateau_dagster.models.flops import ForwardWork
-        from gateau_dagster.models.loading import effective_max_length
-
-        section, scoring = config.models[model], config.scoring
-        causal = section.task == "causal"
-        length = effective_max_length(loaded, section, scoring) if causal else scoring.max_length
-        known = all_sample_tables(config)
-        running = {
-            asset: Running(
-                max_length=length,
-                scoring=scoring,
-                work=ForwardWork(),
-                visible_tokens=visible_tokens(config) if known[asset].needs_visible_window else None,
-            )
-            for asset in assets
-        }
-        return cls(tables=[known[asset] for asset in assets], loaded=loaded, running=running)
-
-    @property
-    def works(self) -> "Mapping[str, ForwardWork]":
-        """Return the tokens and FLOPs of each asset so far."""
-        return {asset: running.work for asset, running in self.running.items()}
-
-    def outcomes(self, asked: Iterable[RequestedRow]) -> Generator[Outcomes]:
-        """Yield, in order, for each sample a row or a reject for each asset that asks for it."""
-        from gateau_dagster.models.cpu_allocator import retained_memory
-
-        with retained_memory(self.loaded.device), closing(self._scored(asked)) as found:  # pyright: ignore[reportArgumentType]
-            yield from found
-
-    def _scored(self, asked: Iterable[RequestedRow]) -> Iterator[Outcomes]:
-        first = self.tables[0]
-        if len(self.tables) > 1:
-            assert first.shared is not None
-            yield from first.shared.score(self.loaded, asked, self.running)
-            return
-        samples = (each.sample for each in asked)
-        for row in first.score(self.loaded, samples, self.running[first.asset]):
-            yield {first.asset: row}
 
 
 @dataclass(frozen=True, kw_only=True)
 class ShardReport:
-    """A shard's progress, with the tokens that passed the model and the seconds of scoring."""
+    """The progress within a shard or a piece of it.
+
+    scored: samples. share: of the text that is to be scored. tokens: that passed the model. seconds: of scoring.
+    """
 
     shard: str
-    progress: ShardProgress
+    scored: int
+    share: float
     tokens: int
     seconds: float
 
@@ -95,134 +46,158 @@ class ShardReport:
 Report = Callable[[ShardReport], None]
 
 
+def ignore(sample_id: str) -> None:
+    """Ignore the begun sample."""
+    del sample_id
+
+
 class ShardScorer:
-    """One model for many shards.
+    """Scores pieces with one model, one after the other.
 
     Args:
-        load: returns the model, the same one each time; called for a shard whose samples need it.
+        load: returns the model, the same one each time; called for each piece that has samples.
+        report: receives the progress with a piece after each sample.
+        begin: receives each sample's id before it is scored; maybe in a thread.
     """
 
-    def __init__(self, config: Config, model: str, load: "Callable[[], LoadedModel]") -> None:
-        self._config, self._model, self._load = config, model, load
-
-    def compute(
+    def __init__(
         self,
-        store: Store,
-        shard: str,
-        works: Sequence[TableWork],
+        config: Config,
+        model: str,
+        load: "Callable[[], LoadedModel]",
         report: Report,
-        *,
-        on_taken: OnTaken = untold,
-        suspects: Suspects | None = None,
-    ) -> dict[str, ShardResult]:
-        """Compute a shard with `compute_shard`; the stamps get the effort."""
-        each = _Measuring(lambda: self._start(works), shard, report)
-        return compute_shard(
-            store,
-            shard,
-            works,
-            score=each.score,
-            on_sample=each.on_sample,
-            effort=each.effort,
-            on_taken=on_taken,
-            suspects=suspects,
-        )
+        begin: Callable[[str], object] = ignore,
+    ) -> None:
+        self._config, self._model, self._load = config, model, load
+        self._report, self._begin = report, begin
+        self._texts: tuple[str, pl.DataFrame] | None = None
 
-    def piece(
-        self, store: Store, piece: Piece, report: Report, *, on_taken: OnTaken = untold, texts: Texts = read_samples
-    ) -> PieceResult:
-        """Score a piece with `compute_piece`; the progress is within the piece."""
-        each = _Measuring(lambda: self._start(piece.works), piece.shard, report)
-        return compute_piece(
-            store,
-            piece,
-            score=each.score,
-            on_sample=each.on_sample,
-            effort=each.effort,
-            on_taken=on_taken,
-            texts=texts,
-        )
+    def shard(self, store: Store, shard: Piece) -> dict[str, ShardResult]:
+        """Score a whole shard, and make its tables."""
+        return finish_shard(store, shard, [self.score(store, shard)])
 
-    def _start(self, works: Sequence[TableWork]) -> "_Measured":
-        loaded = self._load()
-        run = ScoringRun.start(self._config, self._model, loaded, [work.asset for work in works])
-        return _Measured.start(self._config, loaded, run)
+    def score(self, store: Store, piece: Piece) -> PieceResult:
+        """Score a piece; however the work ends, its rows are saved. Others may save rows of the shard meanwhile.
 
+        A sample whose row several tables need is scored once for all of them.
 
-class _Measuring:
-    """The callbacks of `compute_shard`, with a model that is loaded for the first sample."""
+        Raises:
+            GateauError: reading or writing the store failed.
+        """
+        if not piece.lacking:
+            return PieceResult()
+        samples = self._samples(store, piece)
+        sizes = _sizes(samples)
+        total, done, seconds = sum(sizes), 0, 0.0
+        counts = {work.asset: 0 for work in piece.works}
+        rejects: dict[str, list[Reject]] = {asset: [] for asset in counts}
+        with ExitStack() as ending:
+            partial = {work.asset: checkpoints(store, piece.shard, work) for work in piece.works}
+            for each in partial.values():
+                ending.callback(each.close)
+            self._prepare(piece.works)
+            outcomes = ending.enter_context(closing(self._outcomes(self._requests(samples, piece))))
+            for number, size in enumerate(sizes, start=1):
+                started = time.perf_counter()
+                rows = next(outcomes, {})
+                seconds += time.perf_counter() - started  # without the time for saving them
+                for asset, row in rows.items():
+                    counts[asset] += 1
+                    if isinstance(row, Reject):
+                        rejects[asset].append(row)
+                    else:
+                        partial[asset].add(row)
+                done += size
+                progress = ShardReport(
+                    shard=piece.shard, scored=number, share=done / total, tokens=self._tokens, seconds=seconds
+                )
+                self._report(progress)
+        wanted = {asset: sum(asset in assets for assets in piece.lacking.values()) for asset in counts}
+        assert counts == wanted, "every sample is scored or rejected"
+        computed = {asset: counts[asset] - len(rejects[asset]) for asset in counts}
+        return PieceResult(computed=computed, rejects=rejects, effort=self._effort(counts, seconds))
 
-    def __init__(self, start: "Callable[[], _Measured]", shard: str, report: Report) -> None:
-        self._start, self._shard, self._report = start, shard, report
+    def _samples(self, store: Store, piece: Piece) -> pl.DataFrame:
+        """Return the piece's samples; the texts of the last shard are kept, since its pieces follow each other."""
+        if self._texts is None or self._texts[0] != piece.shard:
+            self._texts = None
+            self._texts = piece.shard, store.read("raw_long_sft", piece.shard)
+        return self._texts[1].filter(pl.col("sample_id").is_in([*piece.lacking]))
 
-    @cached_property
-    def _measured(self) -> "_Measured":
-        return self._start()
+    def _requests(self, samples: pl.DataFrame, piece: Piece) -> Iterator[RequestedRow]:
+        for sample in samples_of(samples):
+            self._begin(sample.sample_id)
+            yield RequestedRow(sample=sample, assets=piece.lacking[sample.sample_id])
 
-    def score(self, asked: Iterable[RequestedRow]) -> Iterator[Outcomes]:
-        return self._measured.score(asked)
-
-    def on_sample(self, progress: ShardProgress) -> None:
-        tokens = sum(work.tokens for work in self._measured.run.works.values())
-        self._report(ShardReport(shard=self._shard, progress=progress, tokens=tokens, seconds=self._measured.seconds))
-
-    def effort(self) -> Effort:
-        return self._measured.effort()
-
-
-@dataclass(kw_only=True)
-class _Measured:
-    """The scoring of one shard's samples, with measurements."""
-
-    config: Config
-    loaded: "LoadedModel"
-    run: ScoringRun
-    memory: "PeakMemory"
-    seconds: float = 0.0
-    samples: dict[str, int] = field(default_factory=dict)
-
-    @classmethod
-    def start(cls, config: Config, loaded: "LoadedModel", run: ScoringRun) -> "_Measured":
+    def _prepare(self, works: Sequence[TableWork]) -> None:
+        """Load the model, and begin to measure the piece."""
+        from gateau_dagster.models.flops import ForwardWork
+        from gateau_dagster.models.loading import effective_max_length
         from gateau_dagster.models.memory import PeakMemory
 
-        return cls(config=config, loaded=loaded, run=run, memory=PeakMemory(loaded.device))
+        config, section = self._config, self._config.models[self._model]
+        self._loaded = self._load()
+        length = config.scoring.max_length
+        if section.task == "causal":
+            length = effective_max_length(self._loaded, section, config.scoring)
+        known = all_sample_tables(config)
+        self._tables = [known[work.asset] for work in works]
+        self._running = {
+            table.asset: Running(
+                max_length=length,
+                scoring=config.scoring,
+                work=ForwardWork(),
+                visible_tokens=visible_tokens(config) if table.needs_visible_window else None,
+            )
+            for table in self._tables
+        }
+        self._memory = PeakMemory(self._loaded.device)
 
-    def score(self, asked: Iterable[RequestedRow]) -> Iterator[Outcomes]:
-        """Yield the outcomes by asset; the caller's time for saving them does not count as scoring."""
-        with closing(self.run.outcomes(asked)) as outcomes:
-            while True:
-                started = time.perf_counter()
-                found = next(outcomes, None)
-                self.seconds += time.perf_counter() - started
-                if found is None:
-                    return
-                for asset in found:
-                    self.samples[asset] = self.samples.get(asset, 0) + 1
-                yield found
+    def _outcomes(self, requests: Iterator[RequestedRow]) -> Generator[Outcomes]:
+        """Yield, in order, for each sample a row or a reject for each asset that lacks its row."""
+        from gateau_dagster.models.cpu_allocator import retained_memory
 
-    def effort(self) -> dict[str, dict[str, Any]]:
-        """Return `Stamp.effort` by asset; the seconds of a common pass are divided by FLOPs."""
+        first = self._tables[0]
+        with retained_memory(self._loaded.device):
+            if len(self._tables) > 1:
+                assert first.shared is not None
+                yield from first.shared.score(self._loaded, requests, self._running)
+            else:
+                samples = (each.sample for each in requests)
+                for row in first.score(self._loaded, samples, self._running[first.asset]):
+                    yield {first.asset: row}
+
+    @property
+    def _tokens(self) -> int:
+        """Return the tokens of the piece that passed the model so far."""
+        return sum(running.work.tokens for running in self._running.values())
+
+    def _effort(self, samples: Mapping[str, int], seconds: float) -> Effort:
+        """Return `Stamp.effort` of the piece by asset; the seconds of a common pass are divided by FLOPs."""
         from gateau_dagster.models.devices import matrix_product_speed
 
-        peak = self.memory.read()
-        works = self.run.works
-        total = sum(works[asset].flops for asset in self.samples)
+        device = str(self._loaded.device)
         common = {
-            "peak_memory": peak,
-            "peak_memory_since_start": self.memory.since_start,
-            "device": str(self.loaded.device),
-            "matrix_product_speed": matrix_product_speed(str(self.loaded.device), self.config.scoring.dtype),
+            "peak_memory": self._memory.read(),
+            "peak_memory_since_start": self._memory.since_start,
+            "device": device,
+            "matrix_product_speed": matrix_product_speed(device, self._config.scoring.dtype),
         }
-        found: dict[str, dict[str, Any]] = {}
-        for asset, samples in self.samples.items():
-            work = works[asset]
-            share = work.flops / total if total else 1 / len(self.samples)
-            seconds = self.seconds * share
-            found[asset] = {
-                "samples": samples,
+        works = {asset: self._running[asset].work for asset, number in samples.items() if number}
+        total = sum(work.flops for work in works.values())
+        return {
+            asset: {
+                "samples": samples[asset],
                 "tokens": work.tokens,
                 "flops": work.flops,
-                "seconds": seconds,
+                "seconds": seconds * (work.flops / total if total else 1 / len(works)),
                 **common,
             }
-        return found
+            for asset, work in works.items()
+        }
+
+
+def _sizes(samples: pl.DataFrame) -> list[int]:
+    """Return the bytes of each sample's text, at least one, which scoring time is roughly proportional to."""
+    texts = ("context", "instruction", "response")
+    return samples.select(1 + sum((pl.col(text).str.len_bytes() for text in texts), pl.lit(0))).to_series().to_list()

@@ -1,6 +1,9 @@
-"""Bring the tables of a shard up to date: the kept rows, the missing ones, and the result."""
+"""Bring the tables of a shard up to date: keep valid rows, cut the missing ones into pieces, make the tables of all.
 
-from collections.abc import Mapping, Sequence
+Whoever scores a piece saves its rows in the store, and reports the other samples to the maker of the tables.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -8,12 +11,18 @@ from typing import Any
 import polars as pl
 
 from gateau_dagster import tables
-from gateau_dagster.data.sample import Reject
-from gateau_dagster.errors import redacted
+from gateau_dagster.data.sample import Reject, Sample
+from gateau_dagster.errors import GateauError, redacted
 from gateau_dagster.execution.row_checkpoints import RowCheckpoints, rows_frame
-from gateau_dagster.scoring.sample_table import Row
 from gateau_dagster.storage import Stamp, Store
 from gateau_dagster.storage.store import DamagedTableError
+
+Effort = Mapping[str, Mapping[str, Any]]
+# How `Stamp.effort` of a shard follows from those of its pieces; other entries are equal in all.
+_TOGETHER: Mapping[str, Callable[[Any], Any]] = {
+    **dict.fromkeys(("samples", "tokens", "flops", "seconds"), sum),
+    **dict.fromkeys(("peak_memory", "peak_memory_since_start"), max),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +37,47 @@ class TableWork:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Piece:
+    """Samples of a shard that are scored together. `lacking`: the assets without a row, by sample."""
+
+    shard: str
+    works: Sequence[TableWork]
+    lacking: Mapping[str, frozenset[str]]
+
+    @classmethod
+    def whole(cls, store: Store, shard: str, works: Sequence[TableWork]) -> "Piece":
+        """Return all samples of the shard without a row in one of the tables; texts are not read."""
+        samples = _digests(store, shard)
+        lacking: dict[str, frozenset[str]] = {}
+        for work in works:
+            for sample_id in _ShardTable.open(store, shard, work, samples).missing:
+                lacking[sample_id] = lacking.get(sample_id, frozenset()) | {work.asset}
+        return cls(shard=shard, works=works, lacking=lacking)
+
+    @property
+    def ids(self) -> Sequence[str]:
+        """Return the ids of its samples."""
+        return [*self.lacking]
+
+    def part(self, ids: Iterable[str]) -> "Piece":
+        """Return the piece restricted to these samples."""
+        return replace(self, lacking={sample_id: self.lacking[sample_id] for sample_id in ids})
+
+
+@dataclass(frozen=True, kw_only=True)
+class PieceResult:
+    """The result of a piece by asset: the number of rows saved in the store, the other samples, and the effort."""
+
+    computed: Mapping[str, int] = field(default_factory=dict)
+    rejects: Mapping[str, Sequence[Reject]] = field(default_factory=dict)
+    effort: Effort = field(default_factory=dict)
+
+    def total(self, name: str) -> float:
+        """Return the sum of an entry of the effort: the tables of a common pass share its tokens and seconds."""
+        return sum(each[name] for each in self.effort.values())
+
+
+@dataclass(frozen=True, kw_only=True)
 class ShardResult:
     """The result of a shard in one table: `reused` rows were kept, `computed` ones are new."""
 
@@ -38,79 +88,97 @@ class ShardResult:
     stamp: Stamp
 
 
-@dataclass(kw_only=True)
-class ShardTable:
-    """A table while its shard, or a piece of it, is computed.
+@dataclass(frozen=True, kw_only=True)
+class _ShardTable:
+    """A table of a shard: its valid rows, and the ids of the samples that have none."""
 
-    kept: valid rows. missing: ids of the samples to score. rows, rejects: their outcomes so far.
-    """
-
-    work: TableWork
     partial: RowCheckpoints
     kept: pl.DataFrame
     missing: frozenset[str]
-    rows: list[Row] = field(default_factory=list)
-    rejects: list[Reject] = field(default_factory=list)
 
     @classmethod
-    def open(cls, store: Store, partition: str, work: TableWork, samples: pl.DataFrame) -> "ShardTable":
-        """Open a table with its kept rows. `samples`: of the shard, with their `sample_id` and `digest`."""
-        partial = checkpoints(store, partition, work)
-        saved = partial.load()
-        kept = reusable_rows(store, work.asset, partition, samples=samples, scorer=work.stamp.scorer, saved=saved)
+    def open(cls, store: Store, shard: str, work: TableWork, samples: pl.DataFrame) -> "_ShardTable":
+        partial = checkpoints(store, shard, work)
+        kept = _reusable_rows(store, shard, work, samples, partial.load())
         missing = samples.join(kept.select("sample_id"), on="sample_id", how="anti")["sample_id"]
-        return cls(work=work, partial=partial, kept=kept, missing=frozenset(missing))
+        return cls(partial=partial, kept=kept, missing=frozenset(missing))
 
-    def add(self, outcome: Row | Reject) -> None:
-        """Add an outcome; a row is saved even if the work ends before it is done."""
-        if isinstance(outcome, Reject):
-            self.rejects.append(outcome)
-        else:
-            self.rows.append(outcome)
-            self.partial.add(outcome)
 
-    def write(self, store: Store, partition: str, effort: Mapping[str, Any]) -> ShardResult:
-        """Write the table, with its rejects and its stamp. `effort`: measured, for the stamp; empty if nothing was."""
-        assert len(self.rows) + len(self.rejects) == len(self.missing), "every sample is scored or rejected"
-        table = pl.concat([self.kept, rows_frame(self.rows, self.kept.schema)]).sort("sample_id")
-        rejected = rejected_frame(self.rejects)
-        planned = {"planned": dict(self.work.planned)} if effort and self.work.planned else {}
-        absent = [reject.sample_id for reject in self.rejects if reject.may_pass]
-        stamp = self.work.stamp.without(absent, self.work.memory)
-        stamp = replace(stamp, effort={**effort, **planned})
-        complete = store.write(table, self.work.asset, partition, stamp, rejected)
-        self.partial.remove()
-        return ShardResult(
-            table=table, rejected=rejected, computed=len(self.rows), reused=self.kept.height, stamp=complete
+def finish_shard(store: Store, shard: Piece, results: Sequence[PieceResult]) -> dict[str, ShardResult]:
+    """Make the tables of a shard from the rows in the store; return the results by asset.
+
+    Args:
+        store: of the project.
+        shard: whole, as `Piece.whole` returned it.
+        results: of all its pieces.
+
+    Raises:
+        GateauError: reading or writing the store failed, or reported rows are missing in it.
+    """
+    samples = _digests(store, shard.shard)
+    return {work.asset: _finished(store, shard.shard, work, samples, results) for work in shard.works}
+
+
+def _finished(
+    store: Store, shard: str, work: TableWork, samples: pl.DataFrame, results: Sequence[PieceResult]
+) -> ShardResult:
+    asset, table = work.asset, _ShardTable.open(store, shard, work, samples)
+    by_id = {reject.sample_id: reject for each in results for reject in each.rejects.get(asset, ())}
+    lost = table.missing - by_id.keys()
+    if lost:
+        why = " ".join(table.partial.damaged) or "All machines have to see the same store."
+        raise GateauError(
+            f"{asset}, shard {shard}: {len(lost)} rows that workers saved cannot be read here, of {min(lost)} for "
+            f"one. {why} What can be read is kept: run again."
         )
+    rejects = [by_id[sample_id] for sample_id in sorted(table.missing)]
+    effort = _common_effort([each.effort[asset] for each in results if asset in each.effort])
+    if effort and work.planned:
+        effort["planned"] = dict(work.planned)
+    stamp = work.stamp.without([reject.sample_id for reject in rejects if reject.may_pass], work.memory)
+    rows, rejected = table.kept.sort("sample_id"), rejected_frame(rejects)
+    written = store.write(rows, asset, shard, replace(stamp, effort=effort), rejected)
+    table.partial.remove()
+    computed = min(sum(each.computed.get(asset, 0) for each in results), rows.height)
+    return ShardResult(table=rows, rejected=rejected, computed=computed, reused=rows.height - computed, stamp=written)
 
 
-def checkpoints(store: Store, partition: str, work: TableWork) -> RowCheckpoints:
+def _common_effort(efforts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return `Stamp.effort` of all pieces together; empty if nothing was measured."""
+    if not efforts:
+        return {}
+    found = dict(efforts[0])
+    for name, together in _TOGETHER.items():
+        values = [each[name] for each in efforts if each.get(name) is not None]
+        found[name] = together(values) if values else None
+    return found
+
+
+def checkpoints(store: Store, shard: str, work: TableWork) -> RowCheckpoints:
     """Return the checkpoints for the rows of an unfinished table."""
-    return RowCheckpoints(store, work.asset, partition, work.stamp.scorer, tables.schema(work.columns))
+    return RowCheckpoints(store, work.asset, shard, work.stamp.scorer, tables.schema(work.columns))
 
 
-def reusable_rows(
-    store: Store, asset: str, partition: str, *, samples: pl.DataFrame, scorer: str, saved: pl.DataFrame
+def _reusable_rows(
+    store: Store, shard: str, work: TableWork, samples: pl.DataFrame, saved: pl.DataFrame
 ) -> pl.DataFrame:
     """Return rows of the previous table and of an interrupted run, made by the same scorer from the same content."""
-    previous = store.stamp(asset, partition)
+    previous = store.stamp(work.asset, shard)
     frames = [saved]
-    if previous is not None and previous.scorer == scorer:
+    if previous is not None and previous.scorer == work.stamp.scorer:
         with suppress(DamagedTableError):  # it is about to be replaced
-            frames.append(store.read(asset, partition))
-    wanted = samples.select("sample_id", "digest")
-    return pl.concat(frames).join(wanted, on=["sample_id", "digest"], how="semi").unique("sample_id", keep="first")
+            frames.append(store.read(work.asset, shard))
+    return pl.concat(frames).join(samples, on=["sample_id", "digest"], how="semi").unique("sample_id", keep="first")
 
 
-def lacking_rows(store: Store, partition: str, works: Sequence[TableWork]) -> dict[str, frozenset[str]]:
-    """Return the assets without a row for each sample of the shard, maybe none; texts are not read."""
-    samples = store.read("raw_long_sft", partition, ["sample_id", "digest"])
-    found = [ShardTable.open(store, partition, work, samples) for work in works]
-    return {
-        sample_id: frozenset(table.work.asset for table in found if sample_id in table.missing)
-        for sample_id in samples["sample_id"].to_list()
-    }
+def _digests(store: Store, shard: str) -> pl.DataFrame:
+    return store.read("raw_long_sft", shard, ["sample_id", "digest"])
+
+
+def samples_of(frame: pl.DataFrame) -> Iterator[Sample]:
+    """Yield the rows of a `raw_long_sft` table as records."""
+    for row in frame.select("sample_id", "source", "context", "instruction", "response").iter_rows(named=True):
+        yield Sample(**row)
 
 
 def rejected_frame(rejects: Sequence[Reject]) -> pl.DataFrame:

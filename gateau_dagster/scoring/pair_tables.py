@@ -55,7 +55,7 @@ def perplexity_table(model: str, *, shared: bool, attention_read: bool = True) -
         finite=("perplexity", "mean_nll", "mean_probability"),
         summary="perplexity of each response; one for each configured model",
         description=f"Perplexity of each response{role} (Eq. 1).",
-        score=_perplexity_rows,
+        score=partial(_one_table, asset=perplexity_asset(""), attention_read=False),
         code_version=PERPLEXITY_CODE_VERSION,
         shared=_shared_pass(attention_read) if shared else None,
         effort=perplexity_effort,
@@ -77,7 +77,7 @@ def cam_table(config: Config, *, attention_read: bool = True) -> SampleTable:
         summary="segment perplexities, segment attention, Contextual Awareness Score",
         description="Contextual Awareness Measurement by theta_B: does the model attend to the segments that matter "
         "for the response? Segment perplexities, segment attention and their similarity CAS (Eq. 3-5).",
-        score=partial(_cam_rows, attention_read=attention_read),
+        score=partial(_one_table, asset=CAM, attention_read=attention_read),
         settings={"scoring.segment_length": config.scoring.segment_length},
         code_version=f"{CAM_CODE_VERSION}.{GAINS_CODE_VERSION}",
         shared=_shared_pass(attention_read),
@@ -93,25 +93,12 @@ def _shared_pass(attention_read: bool) -> SharedPass:
     return SharedPass(name=f"perplexity__{THETA_B}_and_cam", score=score)
 
 
-def _perplexity_rows(loaded: LoadedModel, samples: Iterable[Sample], running: Running) -> Iterator[Row | Reject]:
-    return _alone(loaded, samples, running, asset=perplexity_asset(""))
-
-
-def _cam_rows(
-    loaded: LoadedModel, samples: Iterable[Sample], running: Running, *, attention_read: bool
+def _one_table(
+    loaded: LoadedModel, samples: Iterable[Sample], running: Running, *, asset: str, attention_read: bool
 ) -> Iterator[Row | Reject]:
-    return _alone(loaded, samples, running, asset=CAM, attention_read=attention_read)
-
-
-def _alone(
-    loaded: LoadedModel, samples: Iterable[Sample], running: Running, *, asset: str, attention_read: bool = False
-) -> Iterator[Row | Reject]:
-    asked = (RequestedRow(sample=sample, assets=frozenset({asset})) for sample in samples)
-    perplexity = perplexity_asset("")
-    made = _both(loaded, asked, {asset: running}, perplexity=perplexity, attention_read=attention_read)
-    with closing(made) as found:  # pyright: ignore[reportArgumentType]
-        for outcomes in found:
-            yield outcomes[asset]
+    requests = (RequestedRow(sample=sample, assets=frozenset({asset})) for sample in samples)
+    both = partial(_both, perplexity=perplexity_asset(""), attention_read=attention_read)
+    return (outcomes[asset] for outcomes in both(loaded, requests, {asset: running}))
 
 
 def _both(

@@ -1,17 +1,19 @@
-"""Queue the samples of a step in pieces of about equal work, and handle lost pieces.
+"""Queue the work of a step in pieces, and handle the pieces of lost workers: one policy for all pools.
 
-Shards are taken in order, in blocks. Within a block the longest samples come first, so that no worker is left alone
-with one at the end. The shards of a block finish together, so that a run that dies has lost little.
+Shards are taken in order. Workers that share a shard get pieces of it, in blocks of shards: within a block the longest
+samples come first, so that no worker is left alone with one at the end. The shards of a block finish together, so that
+a run that dies has lost little.
 """
 
+from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 from gateau_dagster.data.sample import Reject
 from gateau_dagster.errors import GateauError
-from gateau_dagster.execution.pieces import Piece, PieceResult
-from gateau_dagster.execution.shard_tables import TableWork
+from gateau_dagster.execution.shard_tables import Piece
 from resources.pools.pool import Costs, Warn
 
 MOST = 3  # workers that may be lost over a sample
@@ -21,21 +23,232 @@ _ROUNDS = 4
 # Share of a block per piece while the speed of the workers is unknown.
 _FIRST_SHARE = 1 / 8
 _LEAST_SECONDS = 1.0
-_GIVEN_UP = (
-    f"{MOST} scoring workers died over this sample, often killed by the system for lack of memory. It is tried again "
-    "when the memory of a worker is another one: execution.ray.gpus or cpus, or scoring.device_map"
-)
-Lacking = Mapping[str, frozenset[str]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class PieceJob:
-    """A piece to score, its estimated work, and the numbers of workers and machines lost over it."""
+class Job:
+    """A piece to work on, its estimated work, and the numbers of workers and machines lost over it.
 
-    piece: Piece
-    cost: float
+    piece: has `ids`, and `part` to restrict it to some of them.
+    """
+
+    piece: Any
+    cost: float = 1.0
     losses: int = 0
     machines: int = 0
+
+    def apart(self, in_hand: frozenset[str] | None) -> "list[Job]":
+        """Split a piece that has lost a worker: the suspects alone, the others without their losses."""
+        ids: list[str] = [*self.piece.ids]
+        suspects = [each for each in ids if each in (in_hand or ())]
+        others = [each for each in ids if each not in (in_hand or ())]
+        if suspects and len(ids) > 1:
+            return [self._part([each], self.losses) for each in suspects] + ([self._part(others, 0)] if others else [])
+        if self.losses >= MOST:
+            half = len(ids) // 2
+            return [self._part(ids[:half], MOST - 1), self._part(ids[half:], MOST - 1)]
+        return [self]
+
+    def _part(self, ids: Sequence[str], losses: int) -> "Job":
+        cost = self.cost * len(ids) / len(self.piece.ids)
+        return replace(self, piece=self.piece.part(ids), cost=cost, losses=losses)
+
+
+class JobQueue(ABC):
+    """The jobs of lost workers, which come next; a subclass has the others.
+
+    Args:
+        warn: receives which worker was lost over what.
+        one: what a piece consists of, as a noun.
+        cure: what to change if every worker dies, as a sentence.
+        given_up: the reason of a reject, after the number of workers.
+    """
+
+    def __init__(self, warn: Warn, *, one: str, cure: str, given_up: str) -> None:
+        self._warn, self._one, self._cure, self._given_up = warn, one, cure, given_up
+        self._returned = deque[Job]()
+        self._rejected, self._any_done = 0, False
+
+    @abstractmethod
+    def waiting(self) -> int:
+        """Return how many workers could get a piece now, or more."""
+
+    @abstractmethod
+    def take(self) -> Job | None:
+        """Return the next piece."""
+
+    def took(self, job: Job, seconds: float = 0.0) -> None:
+        """Note that a piece is done."""
+        del job, seconds
+        self._any_done = True
+
+    def give_back(
+        self, job: Job, loss: str, in_hand: frozenset[str] | None = None, *, machine: bool = False
+    ) -> Reject | None:
+        """Take back the piece of a lost worker, which comes next.
+
+        What the worker had in hand is given out one by one from now on. If that is unknown, a piece that has lost three
+        workers is halved. A sample that has lost three workers is rejected and returned.
+
+        Args:
+            job: the piece that the worker had.
+            loss: which worker was lost, and how.
+            in_hand: the samples that it was scoring; None: unknown.
+            machine: whether its machine was lost, too, which is rarely a sample's fault.
+
+        Raises:
+            GateauError: three workers died over a piece before its first sample, or several samples were rejected
+                and none was ever done.
+        """
+        lost = f"{loss} while it {self._doing(job)}"
+        if machine and job.machines < _NODES:
+            self._put_back([replace(job, machines=job.machines + 1)])
+            self._warn(f"{lost}; another worker takes them")
+            return None
+        job = replace(job, losses=job.losses + 1)
+        if job.losses >= MOST and in_hand is not None and not in_hand:
+            raise GateauError(
+                f"{lost}, the last of {MOST} workers that were lost over them before the first one; often the system "
+                f"kills them for lack of memory. {self._cure}"
+            )
+        if job.losses >= MOST and len(job.piece.ids) == 1:
+            [name] = job.piece.ids
+            self._warn(f"{lost}; the last of {MOST} over {name}, which is rejected")
+            return self._reject(name)
+        self._warn(f"{lost}; another worker takes them, loss {job.losses} of {MOST}")
+        self._put_back(job.apart(in_hand))
+        return None
+
+    @property
+    def _in_doubt(self) -> bool:
+        """Return whether workers may die whatever they get; the last pieces come first then, which are the shortest."""
+        return self._rejected > 0 and not self._any_done
+
+    def _put_back(self, jobs: Sequence[Job]) -> None:
+        if self._in_doubt:
+            self._returned.extend(reversed(jobs))
+        else:
+            self._returned.extendleft(reversed(jobs))
+
+    def _take_returned(self) -> Job:
+        return self._returned.pop() if self._in_doubt else self._returned.popleft()
+
+    def _doing(self, job: Job) -> str:
+        return f"worked on {len(job.piece.ids)} {self._one}s"
+
+    def _reject(self, name: str) -> Reject:
+        self._rejected += 1
+        if self._rejected == MOST and not self._any_done:
+            raise GateauError(
+                f"Workers die over each {self._one}, and none was ever done: {MOST} {self._one}s took {MOST} workers "
+                f"each. Often the system kills them for lack of memory. {self._cure}"
+            )
+        reason = f"{MOST} {self._given_up}"
+        return Reject(sample_id=name, reason=reason, short_of_memory=True)
+
+
+class PieceQueue(JobQueue):
+    """The shards of a step, whole or in pieces.
+
+    Args:
+        shards: to be scored, in their order.
+        workers: the number that score side by side.
+        warn: see JobQueue.
+        settings: of the pool that decide about a worker's memory; see pipeline.asset.Asset.means.
+        cure: see JobQueue.
+        costs: of a shard's samples.
+        seconds: the approximate duration of a piece; None: a shard is one piece, and scored as in a single process.
+    """
+
+    def __init__(
+        self,
+        shards: Iterable[Piece],
+        *,
+        workers: int,
+        warn: Warn,
+        settings: str,
+        cure: str,
+        costs: Costs,
+        seconds: float | None,
+    ) -> None:
+        given_up = (
+            "scoring workers died over this sample, often killed by the system for lack of memory. It is tried again "
+            f"when {settings} is another one"
+        )
+        super().__init__(warn, one="sample", cure=cure, given_up=given_up)
+        self._costs, self._workers, self._seconds = costs, workers, seconds
+        self._ahead = deque(shards)
+        self._block: list[_Open] = []
+        self._first = 0.0  # the work of a piece until the rate is known
+        self._done_cost = self._done_seconds = 0.0
+
+    def waiting(self) -> int:
+        """Return the number of shards, or of samples, that no worker has; unopened ones do not count beside others."""
+        if self._seconds is None:
+            return len(self._ahead) + len(self._returned)
+        while not self._block and self._ahead:
+            self._open_block(self._seconds)
+        block = sum(len(each.waiting) for each in self._block)
+        return block + sum(len(job.piece.ids) for job in self._returned)
+
+    def take(self) -> Job | None:
+        """Return the next piece, or None."""
+        if not self.waiting():
+            return None
+        if self._returned:
+            return self._take_returned()
+        if self._seconds is None:
+            return Job(piece=self._ahead.popleft())
+        target = self._target(self._seconds)
+        shard = max(self._block, key=lambda each: each.costs[each.waiting[0]])
+        job = shard.cut(target)
+        self._block = [each for each in self._block if each.waiting]
+        return job
+
+    def took(self, job: Job, seconds: float = 0.0) -> None:
+        """Note that a piece is done; `seconds`: of scoring."""
+        super().took(job)
+        self._done_cost += job.cost
+        self._done_seconds += seconds
+
+    def _doing(self, job: Job) -> str:
+        return f"scored {len(job.piece.ids)} samples of shard {job.piece.shard}"
+
+    def _open_block(self, seconds: float) -> None:
+        """Open as many shards as keep all workers busy for some rounds."""
+        rate, samples, cost = self._rate, 0, 0.0
+        while self._ahead and (
+            samples < _ROUNDS * self._workers if rate is None else cost < _ROUNDS * self._workers * seconds * rate
+        ):
+            opened = self._open(self._ahead.popleft())
+            samples += len(opened.waiting)
+            cost += sum(opened.costs.values())
+            if opened.waiting:
+                self._block.append(opened)
+        self._first = cost / self._workers * _FIRST_SHARE
+
+    def _open(self, shard: Piece) -> "_Open":
+        known = self._costs(shard.shard)
+        usual = sum(known.values()) / len(known) if known else 1.0
+        costs = {sample_id: max(known.get(sample_id, usual), usual * 1e-6) for sample_id in shard.ids}
+        waiting = deque(sorted(shard.ids, key=lambda sample_id: (-costs[sample_id], sample_id)))
+        return _Open(whole=shard, costs=costs, waiting=waiting)
+
+    @property
+    def _rate(self) -> float | None:
+        """Return the work that a worker does in a second, or None if unknown."""
+        return self._done_cost / self._done_seconds if self._done_cost and self._done_seconds else None
+
+    def _target(self, seconds: float) -> float:
+        """Return the work of the next piece; it shrinks at the end, so that the workers finish together."""
+        rate = self._rate
+        if rate is None:
+            return self._first
+        whole = rate * seconds
+        if self._ahead:
+            return whole
+        left = sum(each.costs[sample_id] for each in self._block for sample_id in each.waiting)
+        return max(min(whole, left / (2 * self._workers)), rate * _LEAST_SECONDS)
 
 
 @dataclass(kw_only=True)
@@ -46,162 +259,10 @@ class _Open:
     costs: Mapping[str, float]
     waiting: deque[str]
 
-    def cut(self, target: float) -> PieceJob:
+    def cut(self, target: float) -> Job:
         """Return the next samples, up to the target, at least one."""
         ids, cost = [], 0.0
         while self.waiting and (not ids or cost + self.costs[self.waiting[0]] <= target):
             ids.append(self.waiting.popleft())
             cost += self.costs[ids[-1]]
-        return PieceJob(piece=self.whole.part(ids), cost=cost)
-
-
-@dataclass(kw_only=True)
-class PieceQueue:
-    """A queue of pieces in blocks of shards.
-
-    Args:
-        shards: to be scored, in their order.
-        lacking: returns what is missing of a shard; called once when it is opened.
-        costs: of a shard's samples.
-        workers: the number that score side by side.
-        seconds: the approximate duration of a piece.
-    """
-
-    shards: Mapping[str, Sequence[TableWork]]
-    lacking: Callable[[str], Lacking]
-    costs: Costs
-    workers: int
-    seconds: float
-    warn: Warn
-    _block: list[_Open] = field(default_factory=list)
-    _returned: deque[PieceJob] = field(default_factory=deque)
-    _done_cost: float = 0.0
-    _done_seconds: float = 0.0
-    _rejected: int = 0
-
-    def __post_init__(self) -> None:
-        self._ahead = deque(self.shards)
-        self._first = 0.0  # the work of a piece until the rate is known
-
-    def waiting(self) -> int:
-        """Return the number of samples that no worker has; unopened shards do not count while others wait."""
-        while not self._block and self._ahead:
-            self._open_block()
-        block = sum(len(each.waiting) for each in self._block)
-        return block + sum(len(job.piece.lacking) for job in self._returned)
-
-    def take(self) -> PieceJob | None:
-        """Return the next piece, or None."""
-        if not self.waiting():
-            return None
-        if self._returned:
-            return self._returned.popleft()
-        target = self._target()
-        shard = max(self._block, key=lambda each: each.costs[each.waiting[0]])
-        job = shard.cut(target)
-        self._block = [each for each in self._block if each.waiting]
-        return job
-
-    def took(self, job: PieceJob, seconds: float) -> None:
-        """Note that a piece is done."""
-        self._done_cost += job.cost
-        self._done_seconds += seconds
-
-    def give_back(self, job: PieceJob, loss: str, in_hand: frozenset[str], *, machine: bool) -> PieceResult | None:
-        """Put the piece of a lost worker first.
-
-        Its samples in hand are scored one by one from now on. If none is known, a piece that has lost three workers is
-        halved. A sample that has lost three workers is rejected and returned.
-
-        Args:
-            job: the piece that the worker was scoring.
-            loss: which worker was lost, and how.
-            in_hand: the samples that it was scoring, as far as it had reported.
-            machine: whether its machine was lost, too, which is rarely a sample's fault.
-
-        Raises:
-            GateauError: several samples were rejected, and none was ever scored.
-        """
-        ids, shard = [*job.piece.lacking], job.piece.shard
-        if machine and job.machines < _NODES:
-            then = "another worker takes them"
-            self._returned.appendleft(replace(job, machines=job.machines + 1))
-            self.warn(f"{loss} while it scored {len(ids)} samples of shard {shard}; {then}")
-            return None
-        job = replace(job, losses=job.losses + 1)
-        rejected: PieceResult | None = None
-        if len(ids) == 1 and job.losses >= MOST:
-            then, rejected = f"the last of {MOST} over {ids[0]}, which is rejected", self._reject(job)
-        else:
-            then = f"another worker takes them, loss {job.losses} of {MOST}"
-            self._returned.extendleft(reversed(_apart(job, in_hand)))
-        self.warn(f"{loss} while it scored {len(ids)} samples of shard {shard}; {then}")
-        return rejected
-
-    def _reject(self, job: PieceJob) -> PieceResult:
-        self._rejected += 1
-        if self._rejected == MOST and not self._done_cost:
-            raise GateauError(
-                f"Workers die over each sample, and none was ever scored: {MOST} samples in shard {job.piece.shard} "
-                f"took {MOST} workers each. Often the system kills them for lack of memory; Ray's logs on the nodes "
-                "say more."
-            )
-        [(sample_id, assets)] = job.piece.lacking.items()
-        reject = Reject(sample_id=sample_id, reason=_GIVEN_UP, short_of_memory=True)
-        return PieceResult(computed={}, rejects={asset: [reject] for asset in assets})
-
-    def _open_block(self) -> None:
-        """Open as many shards as keep all workers busy for some rounds."""
-        rate, samples, cost = self._rate, 0, 0.0
-        while self._ahead and (
-            samples < _ROUNDS * self.workers if rate is None else cost < _ROUNDS * self.workers * self.seconds * rate
-        ):
-            opened = self._open(self._ahead.popleft())
-            samples += len(opened.waiting)
-            cost += sum(opened.costs.values())
-            if opened.waiting:
-                self._block.append(opened)
-        self._first = cost / self.workers * _FIRST_SHARE
-
-    def _open(self, shard: str) -> _Open:
-        lacking = {sample_id: assets for sample_id, assets in self.lacking(shard).items() if assets}
-        known = self.costs(shard)
-        usual = sum(known.values()) / len(known) if known else 1.0
-        costs = {sample_id: max(known.get(sample_id, usual), usual * 1e-6) for sample_id in lacking}
-        waiting = deque(sorted(lacking, key=lambda sample_id: (-costs[sample_id], sample_id)))
-        whole = Piece(shard=shard, works=self.shards[shard], lacking=lacking)
-        return _Open(whole=whole, costs=costs, waiting=waiting)
-
-    @property
-    def _rate(self) -> float | None:
-        """Return the work that a worker does in a second, or None if unknown."""
-        return self._done_cost / self._done_seconds if self._done_cost and self._done_seconds else None
-
-    def _target(self) -> float:
-        """Return the work of the next piece; it shrinks at the end, so that the workers finish together."""
-        rate = self._rate
-        if rate is None:
-            return self._first
-        whole = rate * self.seconds
-        if self._ahead:
-            return whole
-        left = sum(each.costs[sample_id] for each in self._block for sample_id in each.waiting)
-        return max(min(whole, left / (2 * self.workers)), rate * _LEAST_SECONDS)
-
-
-def _apart(job: PieceJob, in_hand: frozenset[str]) -> list[PieceJob]:
-    """Split a piece that has lost a worker: the suspects alone, the others without their losses."""
-    ids = [*job.piece.lacking]
-    suspects = [sample_id for sample_id in ids if sample_id in in_hand]
-    others = [sample_id for sample_id in ids if sample_id not in in_hand]
-    share = job.cost / len(ids)
-
-    def part(some: Sequence[str], losses: int) -> PieceJob:
-        return PieceJob(piece=job.piece.part(some), cost=share * len(some), losses=losses, machines=job.machines)
-
-    if suspects and (others or len(ids) > 1):
-        return [part([each], job.losses) for each in suspects] + ([part(others, 0)] if others else [])
-    if job.losses >= MOST:
-        half = len(ids) // 2
-        return [part(ids[:half], MOST - 1), part(ids[half:], MOST - 1)]
-    return [job]
+        return Job(piece=self.whole.part(ids), cost=cost)

@@ -6,20 +6,18 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from gateau_dagster.config import Config, ModelConfig
+from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.generation.answering import Engine
 from gateau_dagster.execution.shard_scorer import Report
-from gateau_dagster.execution.shard_tables import ShardResult, TableWork
+from gateau_dagster.execution.shard_tables import Piece, ShardResult
 from gateau_dagster.pipeline.loadable import Placed
+from gateau_dagster.readable import nearest_name
+from gateau_dagster.registry import registered
+from resources import pools
 
 Warn: TypeAlias = Callable[[str], None]
 # From a shard to its samples' estimated work by id, in any unit; unknown samples are absent.
 Costs: TypeAlias = Callable[[str], Mapping[str, float]]
-
-
-def unknown_costs(shard: str) -> Mapping[str, float]:
-    """Return no costs."""
-    del shard
-    return {}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,21 +35,19 @@ class ScoringTask:
     placed: Placed
     section: ModelConfig | None
     devices: Sequence[str]
-    costs: Costs = unknown_costs
+    costs: Costs
 
 
 class ScoringWorkers(Protocol):
     """The workers of one step. Each loads the model once and saves rows itself."""
 
-    def results(
-        self, shards: Mapping[str, Sequence[TableWork]], report: Report
-    ) -> Iterator[tuple[str, dict[str, ShardResult]]]:
+    def results(self, shards: Sequence[Piece], report: Report) -> Iterator[tuple[str, dict[str, ShardResult]]]:
         """Yield each shard once, with its results by asset, as soon as its tables are written.
 
         The work of a lost worker goes to another one; a sample that has lost three workers is rejected.
 
         Args:
-            shards: the work on each shard.
+            shards: whole, with samples to score.
             report: called in the process of the step as shards advance.
 
         Raises:
@@ -72,7 +68,7 @@ def worker_devices(config: Config, place: str, shards: int) -> list[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Pool:
-    """A way to run workers, named by `execution.pool`.
+    """A way to run workers, named by `execution.pool`: a file of this package that ends with POOL.
 
     workers: a context whose workers end with the block. The second argument receives warnings for the run's log: which
     worker was lost, how, and with what.
@@ -87,3 +83,16 @@ class Pool:
     devices: Callable[[Config, str, int], list[str]] = worker_devices
     answers: Callable[[Config, Placed, str, Warn], AbstractContextManager[Engine]] | None = None
     elsewhere: bool = False
+
+
+def chosen_pool(config: Config) -> Pool:
+    """Return the pool that `execution.pool` names.
+
+    Raises:
+        GateauError: there is no pool of this name.
+    """
+    found = {pool.name: pool for pool in registered(pools, Pool)}
+    name = config.execution.pool_name
+    if name not in found:
+        raise GateauError(f"execution.pool: there is no worker pool {name!r}; {nearest_name(name, sorted(found))}")
+    return found[name]

@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from gateau_dagster.demo.language import document
-from gateau_dagster.execution.shard_work import samples_of
+from gateau_dagster.execution.shard_tables import samples_of
 from tests.assets.harness import Pipeline, pipeline_on
 from tests.project import make_project, write_model
 from tests.scoring.reference import reference_parts

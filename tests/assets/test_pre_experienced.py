@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from gateau_dagster.errors import GateauError
 from gateau_dagster.estimate.estimator import Estimator
-from gateau_dagster.execution.shard_work import samples_of
+from gateau_dagster.execution.shard_tables import samples_of
 from gateau_dagster.models.prompt import build_prompt
 from tests.assets.harness import Pipeline, key_of, pipeline_on, value_of
 from tests.project import change_config, make_project, sample, write_samples

@@ -15,7 +15,7 @@ from gateau_dagster import tables
 from gateau_dagster.errors import GateauError
 from gateau_dagster.estimate.estimator import Estimate, Estimator
 from gateau_dagster.execution.shard_scorer import Report, ShardScorer
-from gateau_dagster.execution.shard_tables import TableWork
+from gateau_dagster.execution.shard_tables import Piece, TableWork
 from gateau_dagster.storage import Stamp, Store
 from resources.models import ModelsResource
 from resources.pools.pool import Pool, ScoringTask, Warn
@@ -89,17 +89,15 @@ class InThisProcess:
     def __exit__(self, *error: object) -> None:
         InThisProcess.ended = True
 
-    def results(
-        self, shards: Mapping[str, Sequence[TableWork]], report: Report
-    ) -> Iterator[tuple[str, dict[str, Any]]]:
+    def results(self, shards: Sequence[Piece], report: Report) -> Iterator[tuple[str, dict[str, Any]]]:
         self.warn("a worker is lost")
         config, models, section = self.task.config, ModelsResource(), self.task.section
         assert section is not None
-        scorer = ShardScorer(config, "long", lambda: models.load(config, section, version=""))
-        for number, (shard, works) in enumerate(reversed(list(shards.items()))):
+        scorer = ShardScorer(config, "long", lambda: models.load(config, section, version=""), report)
+        for number, shard in enumerate(reversed(shards)):
             if number == self.fails_after:
                 raise GateauError("no worker is left")
-            yield shard, scorer.compute(Store(config.located_root), shard, works, report)
+            yield shard.shard, scorer.shard(Store(config.located_root), shard)
 
 
 def test_the_chosen_pool_takes_the_shards_and_what_it_finished_stands(
@@ -140,8 +138,8 @@ def test_an_estimate_that_fails_is_told_and_ends_nothing(fails: bool, monkeypatc
 
     monkeypatch.setattr(Estimator, "__init__", lambda *_: None)
     monkeypatch.setattr(Estimator, "shards", estimate_shards)
-    works = {"0": [TableWork(asset="cam", columns=tables.CAM, stamp=Stamp(fingerprint="f"), memory="")]}
+    work = TableWork(asset="cam", columns=tables.CAM, stamp=Stamp(fingerprint="f"), memory="")
     state: Any = None
-    (planned,) = scored_shards._with_plan(context, state, works)["0"]
-    assert planned.planned == ({} if fails else dataclasses.asdict(found))
+    [shard] = scored_shards._with_plan(context, state, [Piece(shard="0", works=[work], lacking={})])
+    assert shard.works[0].planned == ({} if fails else dataclasses.asdict(found))
     assert told == ([("What this takes cannot be estimated: no speed", True)] if fails else [])

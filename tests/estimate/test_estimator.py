@@ -14,21 +14,20 @@ from gateau_dagster import tables
 from gateau_dagster.config import Config
 from gateau_dagster.estimate.estimator import SPREAD, SPREAD_OF_OTHERS, Estimate, Estimator
 from gateau_dagster.execution.row_checkpoints import RowCheckpoints
-from gateau_dagster.execution.shard_scorer import ScoringRun
-from gateau_dagster.execution.shard_work import samples_of
+from gateau_dagster.execution.shard_scorer import ShardScorer
+from gateau_dagster.execution.shard_tables import Piece, TableWork
 from gateau_dagster.models import devices
 from gateau_dagster.models.encoders import load_for_task
-from gateau_dagster.models.flops import ForwardWork
 from gateau_dagster.models.known_model import parameter_count
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
-from gateau_dagster.scoring.sample_table import RequestedRow
-from gateau_dagster.storage import Stamp
+from gateau_dagster.storage import Stamp, Store
 from tests.error_codes import refused
 from tests.project import make_project, sample
 from tests.tiny_models import replace_model, save_encoder
 
 SAMPLES = 12
+NEW = Stamp(fingerprint="f")
 PAIR: tuple[str, ...] = ("perplexity/long", "cam")
 SELECTION = {
     "compare": ["ladm", "delta_perplexity", "ifd"],
@@ -53,15 +52,17 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> State:
     return state_on(tmp_path)
 
 
-def charged(state: State, *assets: str) -> Mapping[str, ForwardWork]:
+def charged(state: State, *assets: str) -> Mapping[str, Mapping[str, Any]]:
     """What a run charges for all samples of the project."""
-    config, model = state.config, Estimator(state).tables[assets[0]][0]
-    texts = pl.DataFrame([{"sample_id": one.pop("id"), **one} for one in map(sample, range(SAMPLES))])
+    config, model, store = state.config, Estimator(state).tables[assets[0]][0], Store(state.store.root + "_charged")
+    texts = pl.DataFrame([{"sample_id": one.pop("id"), **one, "digest": "d"} for one in map(sample, range(SAMPLES))])
+    store.write(texts, "raw_long_sft", "0", Stamp(fingerprint="f"))
     loaded = load_for_task(config.models[model], dtype="float32", device="cpu", folder=config.folder)
-    run = ScoringRun.start(config, model, loaded, assets)
-    asked = (RequestedRow(sample=each, assets=frozenset(assets)) for each in samples_of(texts))
-    assert sum(len(outcomes) for outcomes in run.outcomes(asked)) == SAMPLES * len(assets)
-    return run.works
+    works = [TableWork(asset=asset, columns=state.asset(asset).columns, stamp=NEW, memory="") for asset in assets]
+    piece = Piece(shard="0", works=works, lacking=dict.fromkeys(texts["sample_id"], frozenset(assets)))
+    effort = ShardScorer(config, model, lambda: loaded, [].append).score(store, piece).effort
+    assert all(effort[asset]["samples"] == SAMPLES for asset in assets)
+    return effort
 
 
 def test_the_plan_is_near_what_a_run_takes(tmp_path: Path) -> None:
@@ -73,8 +74,8 @@ def test_the_plan_is_near_what_a_run_takes(tmp_path: Path) -> None:
         found, works = Estimator(state).assets(dict.fromkeys(step, state.shards)), charged(state, *step)
         for asset in step:
             assert found[asset].samples == SAMPLES
-            assert found[asset].tokens == pytest.approx(works[asset].tokens, rel=0.1), asset
-            assert found[asset].flops == pytest.approx(works[asset].flops, rel=0.1), asset
+            assert found[asset].tokens == pytest.approx(works[asset]["tokens"], rel=0.1), asset
+            assert found[asset].flops == pytest.approx(works[asset]["flops"], rel=0.1), asset
     assert found["embedding/enc"].seconds is None, "a model that reads texts as a whole has to run first"
     for file in (tmp_path / "enc").glob("*.safetensors"):
         file.unlink()
@@ -91,8 +92,8 @@ def test_no_attention_is_counted_of_a_model_that_shows_none(tmp_path: Path) -> N
     for step in (("cam",), PAIR):
         found, works = Estimator(state).assets(dict.fromkeys(step, state.shards)), charged(state, *step)
         for asset in step:
-            assert found[asset].tokens == pytest.approx(works[asset].tokens, rel=0.1), asset
-            assert (found[asset].flops or 0) < works[asset].flops, "its last layer is computed whole, too"
+            assert found[asset].tokens == pytest.approx(works[asset]["tokens"], rel=0.1), asset
+            assert (found[asset].flops or 0) < works[asset]["flops"], "its last layer is computed whole, too"
 
 
 def test_before_any_run_the_time_is_a_range(state: State, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,84 +10,84 @@ from gateau_dagster import tables
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.errors import GateauError
 from gateau_dagster.execution import row_checkpoints as partial
-from gateau_dagster.execution.shard_work import (
-    ShardProgress,
-)
+from gateau_dagster.execution.shard_scorer import ShardReport
+from gateau_dagster.scoring.sample_table import RequestedRow
 from gateau_dagster.storage import Stamp, Store
-from tests.execution.shards import ASSET, SHARD, Scorer, compute, write_samples
+from tests.execution.shards import ASSET, SCORER, SHARD, Scorer, compute_one, write_samples
 
 
 def test_a_run_that_broke_goes_on_where_it_was(store: Store) -> None:
     with pytest.raises(RuntimeError, match="killed"):
-        compute(store, Scorer(fail_at="s3"))
+        compute_one(store, Scorer(fail_at="s3"))
     assert store.stamp(ASSET, SHARD) is None, "half a table never counts"
-    scorer, seen = Scorer(), []
-    result = compute(store, scorer, seen=seen)
-    assert scorer.scored == ["s3", "s4"] and seen == [3, 4]
+    scorer = Scorer()
+    result = compute_one(store, scorer)
+    assert scorer.scored == ["s3", "s4"]
     assert (result.computed, result.reused) == (2, 2)
     whole = Store(str(Path(store.root) / "whole"))
     write_samples(whole, 1, 2, 3, 4)
-    assert result.table.equals(compute(whole, Scorer()).table), "the same as without the interruption"
+    assert result.table.equals(compute_one(whole, Scorer()).table), "the same as without the interruption"
     assert not store.files.exists(f"{partial.FOLDER}/{ASSET}/{SHARD}")
 
 
 def test_rows_of_a_broken_run_of_another_scorer_are_not_mistaken(store: Store) -> None:
     with pytest.raises(RuntimeError):
-        compute(store, Scorer(version=9.0, fail_at="s3"), name="v9")
-    result = compute(store, Scorer(), name="v1")
+        compute_one(store, Scorer(version=9.0, fail_at="s3"), version="v9")
+    result = compute_one(store, Scorer(), version="v1")
     assert (result.computed, result.reused) == (4, 0)
     assert not store.files.exists(f"{partial.FOLDER}/{ASSET}/{SHARD}"), "the other scorer's groups are gone too"
 
 
 def test_a_sample_edited_after_the_interruption_is_scored_anew(store: Store) -> None:
     with pytest.raises(RuntimeError):
-        compute(store, Scorer(fail_at="s3"))
+        compute_one(store, Scorer(fail_at="s3"))
     write_samples(store, 1, 2, 3, 4, edited=1)
     scorer = Scorer()
-    result = compute(store, scorer)
+    result = compute_one(store, scorer)
     assert scorer.scored == ["s1", "s3", "s4"] and result.table.height == 4
 
 
 def test_a_sample_edited_and_taken_back_keeps_its_old_row(store: Store) -> None:
-    compute(store, Scorer())
+    compute_one(store, Scorer())
     write_samples(store, 1, 2, 3, 4, 5, edited=1)
     with pytest.raises(RuntimeError):
-        compute(store, Scorer(fail_at="s5"))
+        compute_one(store, Scorer(fail_at="s5"))
     write_samples(store, 1, 2, 3, 4)
     scorer = Scorer()
-    assert compute(store, scorer).reused == 4 and scorer.scored == []
+    assert compute_one(store, scorer).reused == 4 and scorer.scored == []
 
 
 def test_many_rows_are_saved_in_groups_while_the_work_goes_on(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(partial, "GROUP_ROWS", 2)
     saved: list[int] = []
-    folder = f"{partial.FOLDER}/{ASSET}/{SHARD}/v1"
+    folder = f"{partial.FOLDER}/{ASSET}/{SHARD}/{SCORER}"
 
-    def watching(progress: ShardProgress) -> None:
+    def watching(report: ShardReport) -> None:
+        del report
         saved.append(len(store.files.names(folder)))
 
-    compute(store, Scorer(), on_sample=watching)
+    compute_one(store, Scorer(), report=watching)
     assert saved == [0, 1, 1, 2]
 
 
 def test_a_damaged_group_is_computed_again(store: Store) -> None:
     with pytest.raises(RuntimeError):
-        compute(store, Scorer(fail_at="s3"))
-    (name,) = store.files.names(f"{partial.FOLDER}/{ASSET}/{SHARD}/v1")
-    store.files.write(f"{partial.FOLDER}/{ASSET}/{SHARD}/v1/{name}", b"half a fi")
-    assert compute(store, Scorer()).computed == 4
+        compute_one(store, Scorer(fail_at="s3"))
+    (name,) = store.files.names(f"{partial.FOLDER}/{ASSET}/{SHARD}/{SCORER}")
+    store.files.write(f"{partial.FOLDER}/{ASSET}/{SHARD}/{SCORER}/{name}", b"half a fi")
+    assert compute_one(store, Scorer()).computed == 4
 
 
 def test_all_rows_that_wait_are_saved_at_once_and_none_twice(store: Store) -> None:
     """What a process does that is told to end while its main thread is elsewhere."""
 
-    def interrupted(progress: ShardProgress) -> None:
-        if progress.finished == 3:
+    def interrupted(report: ShardReport) -> None:
+        if report.scored == 3:
             partial.save_all_rows()
             partial.save_all_rows()
             assert checkpoint(store).load()["sample_id"].to_list() == ["s1", "s2", "s3"]
 
-    compute(store, Scorer(), on_sample=interrupted)
+    compute_one(store, Scorer(), report=interrupted)
     partial.save_all_rows()
     assert checkpoint(store).load().is_empty(), "the table stands"
 
@@ -95,7 +95,8 @@ def test_all_rows_that_wait_are_saved_at_once_and_none_twice(store: Store) -> No
 def test_a_lost_store_keeps_no_other_rows_from_being_saved(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither those that wait beside it when the process is told to end, nor those of later work."""
     schema = tables.schema(tables.PERPLEXITY)
-    row = next(iter(Scorer()([Sample(sample_id="s1", source="x", context="c", instruction="i", response="r")])))
+    sample = Sample(sample_id="s1", source="x", context="c", instruction="i", response="r")
+    row = next(Scorer()([RequestedRow(sample=sample, assets=frozenset({ASSET}))]))[ASSET]
     assert isinstance(row, dict)
     rows = [partial.RowCheckpoints(store, ASSET, shard, "v1", schema) for shard in "234"]
     for each in rows:
@@ -120,4 +121,4 @@ def test_a_lost_store_keeps_no_other_rows_from_being_saved(store: Store, monkeyp
 
 
 def checkpoint(store: Store) -> partial.RowCheckpoints:
-    return partial.RowCheckpoints(store, ASSET, SHARD, "v1", tables.schema(tables.PERPLEXITY))
+    return partial.RowCheckpoints(store, ASSET, SHARD, SCORER, tables.schema(tables.PERPLEXITY))

@@ -93,19 +93,19 @@ from gateau_dagster import tables
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.storage import Store
-from gateau_dagster.execution.shard_work import has_missing_rows
 from tests.resources.pools.deadly_samples import Deadly
-from tests.resources.pools.shards_to_score import works
+from tests.resources.pools.shards_to_score import ASSETS, pieces
 from tests.resources.pools.test_on_ray import pool
 
 file, log = sys.argv[1:]
 state = State(config=load_project(Path(file)))
 slow = Deadly(kills=[], seconds=0.05, log=log)
-shards = {
-    shard: [replace(found[0], planned=slow, columns=(tables.SAMPLE_ID, tables.DIGEST))]
-    for shard, found in works(state).items()
-}
-shards = {shard: found for shard, found in shards.items() if has_missing_rows(state.store, shard, found)}
+changes = {"planned": slow, "columns": (tables.SAMPLE_ID, tables.DIGEST)}
+shards = [
+    replace(shard, works=[replace(shard.works[0], **changes)])
+    for shard in pieces(state, assets=ASSETS[:1])
+    if shard.lacking
+]
 with pool(state, []) as some:
     for shard, made in some.results(shards, lambda report: None):
         print("done", shard, flush=True)

@@ -7,8 +7,7 @@ import pytest
 from assets.steps.progress import ScoringProgress
 from gateau_dagster import tables
 from gateau_dagster.execution.shard_scorer import ShardReport
-from gateau_dagster.execution.shard_tables import TableWork
-from gateau_dagster.execution.shard_work import ShardProgress
+from gateau_dagster.execution.shard_tables import Piece, TableWork
 from gateau_dagster.storage import Stamp
 
 Seen = list[tuple[float, float | None, str, float | None]]
@@ -18,13 +17,12 @@ def work(flops: float | None) -> TableWork:
     return TableWork(asset="cam", columns=tables.CAM, stamp=Stamp(fingerprint="f"), memory="", planned={"flops": flops})
 
 
-def report(shard: str, finished: int, scored: int, share: float, *, tokens: int, seconds: float) -> ShardReport:
-    progress = ShardProgress(finished=finished, scored=scored, share=share)
-    return ShardReport(shard=shard, progress=progress, tokens=tokens, seconds=seconds)
+def report(shard: str, scored: int, share: float, *, tokens: int, seconds: float) -> ShardReport:
+    return ShardReport(shard=shard, scored=scored, share=share, tokens=tokens, seconds=seconds)
 
 
-def followed(missing: dict[str, list[TableWork]], workers: int = 1) -> tuple[ScoringProgress, Seen]:
-    """Three shards of 10, 10 and 20 samples; the first one keeps all its rows."""
+def followed(missing: dict[str, list[TableWork]], workers: int = 1, *, kept: int = 0) -> tuple[ScoringProgress, Seen]:
+    """Three shards of 10, 10 and 20 samples; the first one keeps all its rows, the second one some."""
     seen: Seen = []
 
     def progress(done: float, total: float | None, unit: str, note: str = "", *, left: float | None = None) -> None:
@@ -32,22 +30,27 @@ def followed(missing: dict[str, list[TableWork]], workers: int = 1) -> tuple[Sco
         seen.append((done, total, note, left))
 
     sizes = {"0": 10, "1": 10, "2": 20}
-    return ScoringProgress(progress, sizes=sizes, missing=missing, workers=workers), seen
+    lacking = {"1": sizes["1"] - kept, "2": sizes["2"]}
+    pieces = [
+        Piece(shard=shard, works=works, lacking={str(number): frozenset("a") for number in range(lacking[shard])})
+        for shard, works in missing.items()
+    ]
+    return ScoringProgress(progress, sizes=sizes, missing=pieces, workers=workers), seen
 
 
 def test_the_time_left_follows_the_planned_work_not_the_count() -> None:
-    shown, seen = followed({"1": [work(1e9), work(2e9)], "2": [work(9e9)]})
+    shown, seen = followed({"1": [work(1e9), work(2e9)], "2": [work(9e9)]}, kept=4)
     shown.finish("0")
     assert seen[-1] == (10, 40, "shard 0", None)
     # Half of the text of shard 1, which is a quarter of the work; four of its samples were kept.
-    shown.report(report("1", 4 + 3, 3, 0.5, tokens=600, seconds=2.0))
+    shown.report(report("1", 3, 0.5, tokens=600, seconds=2.0))
     done, _, note, left = seen[-1]
     assert (done, note) == (17, "1.5 samples/s, 300 tokens/s, shard 1")
     assert left == pytest.approx(2.0 * (1 - 0.125) / 0.125)
-    shown.report(report("1", 10, 6, 1.0, tokens=1200, seconds=4.0))
+    shown.report(report("1", 6, 1.0, tokens=1200, seconds=4.0))
     shown.finish("1")
     assert seen[-1][0] == 20 and seen[-1][3] == pytest.approx(12.0)
-    shown.report(report("2", 20, 20, 1.0, tokens=3600, seconds=12.0))
+    shown.report(report("2", 20, 1.0, tokens=3600, seconds=12.0))
     shown.finish("2")
     assert seen[-1][0] == 40 and seen[-1][3] == 0.0
 
@@ -58,7 +61,7 @@ def test_until_the_first_sample_is_done_it_may_be_loading_or_scoring() -> None:
     assert seen == [(0, 40, "loading the model, then the first samples", None)]
     shown.loaded()
     assert seen[1:] == [(0, 40, "scoring the first samples", None)]
-    shown.report(report("1", 1, 1, 0.1, tokens=10, seconds=1.0))
+    shown.report(report("1", 1, 0.1, tokens=10, seconds=1.0))
     assert "loading" not in seen[-1][2] and "first" not in seen[-1][2]
     shown.loaded()
     assert len(seen) == 3, "the next shard asks for it again"
@@ -66,13 +69,13 @@ def test_until_the_first_sample_is_done_it_may_be_loading_or_scoring() -> None:
 
 def test_workers_add_up() -> None:
     shown, seen = followed({"1": [work(1.0)], "2": [work(1.0)]}, workers=2)
-    shown.report(report("1", 5, 5, 0.5, tokens=100, seconds=4.0))
-    shown.report(report("2", 10, 10, 0.5, tokens=100, seconds=4.0))
+    shown.report(report("1", 5, 0.5, tokens=100, seconds=4.0))
+    shown.report(report("2", 10, 0.5, tokens=100, seconds=4.0))
     assert seen[-1] == (15, 40, "3.8 samples/s, 50 tokens/s, shard 2", 4.0)
 
 
 @pytest.mark.parametrize("flops", [None, 0.0])
 def test_without_a_plan_the_samples_count(flops: Any) -> None:
     shown, seen = followed({"1": [work(flops)], "2": [work(5.0)]})
-    shown.report(report("1", 10, 10, 1.0, tokens=1, seconds=3.0))
+    shown.report(report("1", 10, 1.0, tokens=1, seconds=3.0))
     assert seen[-1][3] == pytest.approx(6.0), "shard 2 has twice as many samples"

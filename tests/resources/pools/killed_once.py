@@ -3,11 +3,11 @@
 import os
 import signal
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
-from gateau_dagster.execution.shard_scorer import _Measured
+from gateau_dagster.execution.shard_scorer import ShardScorer
 from gateau_dagster.scoring.sample_table import Outcomes, RequestedRow
 
 _PATIENCE = 120.0
@@ -35,10 +35,10 @@ class KilledOnce(dict[str, Any]):
 
 def _install(notes: str) -> dict[str, Any]:
     """In the worker."""
-    score = _Measured.score
+    score = ShardScorer._outcomes
 
-    def until_heard(self: _Measured, asked: Iterable[RequestedRow]) -> Iterator[Outcomes]:
-        scored = score(self, asked)
+    def until_heard(self: ShardScorer, requests: Iterator[RequestedRow]) -> Generator[Outcomes]:
+        scored = score(self, requests)
         yield next(scored)
         if _is_first(Path(notes, "killed")):
             deadline = time.monotonic() + _PATIENCE
@@ -48,7 +48,7 @@ def _install(notes: str) -> dict[str, Any]:
         yield from scored
 
     if score.__name__ != until_heard.__name__:  # it comes with each piece
-        _Measured.score = until_heard  # type: ignore[method-assign]
+        ShardScorer._outcomes = until_heard  # type: ignore[method-assign]
     return {}
 
 

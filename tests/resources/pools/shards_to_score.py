@@ -1,20 +1,19 @@
 """A project whose samples are in the store and wait for their scores; what a process without workers makes of them."""
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from gateau_dagster.data.ingest import read_shards
 from gateau_dagster.execution.shard_scorer import ShardReport, ShardScorer
-from gateau_dagster.execution.shard_tables import ShardResult, TableWork
+from gateau_dagster.execution.shard_tables import Piece, ShardResult, TableWork
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
 from resources.models import ModelsResource
 from tests.project import make_project
 
 ASSETS = ("perplexity/long", "cam")
-Works = Mapping[str, list[TableWork]]
 
 
 def ingested(folder: Path, *, samples: int, shards: int, **sections: Any) -> State:
@@ -27,29 +26,29 @@ def ingested(folder: Path, *, samples: int, shards: int, **sections: Any) -> Sta
     return state
 
 
-def works(state: State, **planned: Any) -> dict[str, list[TableWork]]:
-    """`planned`: of the first table of the first shard."""
-    found = {
-        shard: [
+def pieces(state: State, *, assets: Sequence[str] = ASSETS, **first: Any) -> list[Piece]:
+    """The shards. `first`: changes of the first table of the first one."""
+    found = []
+    for shard in state.shards:
+        works = [
             TableWork(
                 asset=asset, columns=state.asset(asset).columns, stamp=state.wanted_stamp(asset, shard), memory="m"
             )
-            for asset in ASSETS
+            for asset in assets
         ]
-        for shard in state.shards
-    }
-    first = found[state.shards[0]]
-    first[0] = replace(first[0], **planned)
+        if not found:
+            works[0] = replace(works[0], **first)
+        found.append(Piece.whole(state.store, shard, works))
     return found
 
 
-def alone(state: State, shard: str, works: list[TableWork]) -> dict[str, ShardResult]:
+def alone(state: State, shard: Piece) -> dict[str, ShardResult]:
     """What this process computes, when none of it is there."""
     for asset in ASSETS:
-        state.store.files.remove(state.store.table_name(asset, shard))
+        state.store.files.remove(state.store.table_name(asset, shard.shard))
     config, models = state.config, ModelsResource()
-    scorer = ShardScorer(config, "long", lambda: models.load(config, config.models["long"], version=""))
-    return scorer.compute(state.store, shard, works, ignore)
+    scorer = ShardScorer(config, "long", lambda: models.load(config, config.models["long"], version=""), ignore)
+    return scorer.shard(state.store, Piece.whole(state.store, shard.shard, shard.works))
 
 
 def ignore(report: ShardReport) -> None:

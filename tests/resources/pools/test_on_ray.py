@@ -4,7 +4,7 @@ import pickle
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,24 +16,22 @@ from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.generation.answering import Answer, AskedTurn, Outcome
 from gateau_dagster.evaluation.generation.in_process import InProcess
 from gateau_dagster.evaluation.generation.prompts import PromptBuilder
-from gateau_dagster.execution.pieces import Piece
 from gateau_dagster.execution.shard_scorer import ShardReport
-from gateau_dagster.execution.shard_tables import ShardResult, TableWork
-from gateau_dagster.execution.shard_work import has_missing_rows
+from gateau_dagster.execution.shard_tables import Piece, PieceResult, ShardResult
 from gateau_dagster.pipeline.loadable import placed_model
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.storage import fence
 from gateau_dagster.storage.fence import LeaseLostError, Token, holding
 from resources.models import ModelsResource
 from resources.pools import on_ray
-from resources.pools.failed import Failed
-from resources.pools.on_ray import POOL, FinishedPiece, RayWorkers, ScoringActor
-from resources.pools.pool import ScoringTask
+from resources.pools.on_ray import POOL, ScoringActor
+from resources.pools.pool import ScoringTask, ScoringWorkers
+from resources.pools.worker import Failed
 from tests.ray_cluster import RayCluster, ray_cluster
 from tests.resources.pools.deadly_samples import Deadly
 from tests.resources.pools.killed_once import KilledOnce
 from tests.resources.pools.questions import questions
-from tests.resources.pools.shards_to_score import ASSETS, alone, ignore, ingested, works
+from tests.resources.pools.shards_to_score import ASSETS, alone, ignore, ingested, pieces
 from tests.runs.stores import assert_same_rows
 
 pytestmark = pytest.mark.slow
@@ -50,7 +48,7 @@ def on(cluster: RayCluster, workers: int = 2, **further: Any) -> dict[str, Any]:
     return {"ray": {"address": cluster.address, "workers": workers, "gpus": 0, "cpus": 1, **further}}
 
 
-def pool(state: State, warned: list[str]) -> RayWorkers:
+def pool(state: State, warned: list[str]) -> AbstractContextManager[ScoringWorkers]:
     config = state.config
     task = ScoringTask(
         config=config,
@@ -58,8 +56,9 @@ def pool(state: State, warned: list[str]) -> RayWorkers:
         placed=placed_model(state, "long"),
         section=None,
         devices=POOL.devices(config, "auto", 1),
+        costs=lambda shard: {},
     )
-    return RayWorkers(task, warned.append)
+    return POOL.workers(task, warned.append)
 
 
 def answered(groups: Iterator[Sequence[Outcome]]) -> dict[str, Answer]:
@@ -67,13 +66,15 @@ def answered(groups: Iterator[Sequence[Outcome]]) -> dict[str, Answer]:
 
 
 def assert_as_alone(
-    state: State, shards: dict[str, list[TableWork]], found: list[tuple[str, dict[str, ShardResult]]], *, exactly: bool
+    state: State, shards: list[Piece], found: list[tuple[str, dict[str, ShardResult]]], *, exactly: bool
 ) -> None:
-    assert sorted(shard for shard, _ in found) == sorted(shards), "each shard once"
-    for shard, made in found:
-        assert not has_missing_rows(state.store, shard, shards[shard])
+    assert sorted(shard for shard, _ in found) == [shard.shard for shard in shards], "each shard once"
+    results = dict(found)
+    for each in shards:
+        shard, made = each.shard, results[each.shard]
+        assert not Piece.whole(state.store, shard, each.works).lacking
         stored = {asset: state.store.stamp(asset, shard) for asset in ASSETS}
-        here = alone(state, shard, shards[shard])
+        here = alone(state, each)
         for asset in ASSETS:
             assert stored[asset] == made[asset].stamp
             if exactly:
@@ -82,24 +83,24 @@ def assert_as_alone(
     assert not state.store.files.exists("_partial/cam/0")
 
 
-@pytest.mark.parametrize("pieces", ["small", pytest.param("whole", marks=pytest.mark.long)])
-def test_scores_are_those_of_one_process(pieces: str, cluster: RayCluster, tmp_path: Path) -> None:
-    minutes = 0.0001 if pieces == "small" else 60
+@pytest.mark.parametrize("cut", ["small", pytest.param("whole", marks=pytest.mark.long)])
+def test_scores_are_those_of_one_process(cut: str, cluster: RayCluster, tmp_path: Path) -> None:
+    minutes = 0.0001 if cut == "small" else 60
     # A whole shard is scored in the passes of one process; a part of it is where prompts share none.
-    scoring = ALONE if pieces == "small" else {}
-    workers = 2 if pieces == "small" else 1
+    scoring = ALONE if cut == "small" else {}
+    workers = 2 if cut == "small" else 1
     state = ingested(
         tmp_path, samples=10, shards=2, execution=on(cluster, workers, piece_minutes=minutes), scoring=scoring
     )
-    shards, warned, reports = works(state), [], []
+    shards, warned, reports = pieces(state), [], []
     with pool(state, warned) as two:
         found = list(two.results(shards, reports.append))
     assert warned == []
-    assert_as_alone(state, shards, found, exactly=pieces == "small")
+    assert_as_alone(state, shards, found, exactly=cut == "small")
     for shard, made in found:
         last = [each for each in reports if each.shard == shard][-1]
         effort = [made[asset].stamp.effort for asset in ASSETS]
-        assert last.progress.share == 1 and last.progress.scored == made["cam"].computed
+        assert last.share == 1 and last.scored == made["cam"].computed
         assert last.tokens == sum(each["tokens"] for each in effort) > 0
         assert [each["samples"] for each in effort] == [made[asset].computed for asset in ASSETS]
     assert cluster.soon_without_actors()
@@ -108,10 +109,10 @@ def test_scores_are_those_of_one_process(pieces: str, cluster: RayCluster, tmp_p
 def test_a_killed_actor_costs_its_piece(cluster: RayCluster, tmp_path: Path) -> None:
     state = ingested(tmp_path, samples=8, shards=2, execution=on(cluster, 1, piece_minutes=0.0001), scoring=ALONE)
     (notes := tmp_path / "notes").mkdir()
-    shards, warned, victim = works(state, planned=KilledOnce(notes)), [], KilledOnce(notes)
+    shards, warned, victim = pieces(state, planned=KilledOnce(notes)), [], KilledOnce(notes)
 
     def hear(report: ShardReport) -> None:
-        if report.progress.scored:
+        if report.scored:
             victim.hear()
 
     with pool(state, warned) as two:
@@ -123,8 +124,7 @@ def test_a_killed_actor_costs_its_piece(cluster: RayCluster, tmp_path: Path) -> 
 def test_an_actor_proves_the_lease_of_its_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The task carries the lease: Ray starts the actor on another machine, with another environment."""
     state = ingested(tmp_path, samples=6, shards=1, execution={"ray": {"workers": 1, "gpus": 0}})
-    [(shard, found)] = works(state).items()
-    piece = Piece(shard=shard, works=found, lacking={f"s{number:05d}": frozenset(ASSETS) for number in range(6)})
+    [piece] = pieces(state)
     files, token = state.store.files, Token(root=state.store.files.root, number=1, lease="ours")
     files.create(token.name, b'{"lease": "ours"}')
     monkeypatch.setattr(on_ray, "connected", lambda section: nullcontext())
@@ -133,7 +133,7 @@ def test_an_actor_proves_the_lease_of_its_step(tmp_path: Path, monkeypatch: pyte
         sent = pickle.dumps(task)
     monkeypatch.setattr(fence, "_process", fence._Process())
     actor = ScoringActor(pickle.loads(sent))
-    assert isinstance(actor.work(1, piece.part(["s00000", "s00001"])), FinishedPiece)
+    assert isinstance(actor.work(1, piece.part(["s00000", "s00001"])), PieceResult)
     Path(files.address(token.name)).unlink()
     before = files.sizes()
     failed = actor.work(2, piece.part(["s00002", "s00003"]))
@@ -148,13 +148,13 @@ def test_workers_of_a_step_that_lost_the_store_write_nothing_more(cluster: RayCl
     files.create(token.name, b'{"lease": "ours"}')
 
     def lose(report: ShardReport) -> None:
-        if report.progress.scored:
+        if report.scored:
             Path(files.address(token.name)).unlink(missing_ok=True)
             before.append(files.sizes())
 
     before: list[dict[str, int]] = []
     with holding(token, alone=True), pytest.raises(LeaseLostError), pool(state, []) as two:
-        _ = [*two.results(works(state), lose)]
+        _ = [*two.results(pieces(state), lose)]
     assert cluster.soon_without_actors()
     assert files.sizes() == before[0]
 
@@ -166,8 +166,7 @@ def test_a_sample_that_kills_three_actors_is_rejected_and_the_others_are_scored(
     state = ingested(tmp_path, samples=12, shards=1, execution=on(cluster, piece_minutes=60))
     log, warned = tmp_path / "batches", []
     deadly = Deadly(kills=["s00002"], after=1.5, log=str(log))
-    shards = works(state, planned=deadly, columns=(tables.SAMPLE_ID, tables.DIGEST))
-    shards = {shard: found[:1] for shard, found in shards.items()}
+    shards = pieces(state, assets=ASSETS[:1], planned=deadly, columns=(tables.SAMPLE_ID, tables.DIGEST))
     with pool(state, warned) as two:
         [(shard, made)] = two.results(shards, ignore)
     result = made["perplexity/long"]
@@ -184,15 +183,15 @@ def test_a_sample_that_kills_three_actors_is_rejected_and_the_others_are_scored(
 def test_a_lost_node_costs_pieces_and_one_that_joins_late_takes_work(tmp_path: Path) -> None:
     with ray_cluster(1) as cluster:
         state = ingested(tmp_path, samples=40, shards=2, execution=on(cluster, piece_minutes=0.0001), scoring=ALONE)
-        shards, warned = works(state), []
+        shards, warned = pieces(state), []
         only, lost, since, joined = cluster.nodes[0], [], [], []
 
         def lose_it(report: ShardReport) -> None:
-            if not lost and report.progress.scored > 3:
+            if not lost and report.scored > 3:
                 lost.append(cluster.actors())
                 cluster.lose(only)
                 threading.Timer(3, lambda: (since.append(time.monotonic()), cluster.add(2))).start()
-            elif since and not joined and report.progress.scored:
+            elif since and not joined and report.scored:
                 joined.append(time.monotonic() - since[0])
 
         with pool(state, warned) as two:
@@ -217,7 +216,7 @@ def test_what_a_node_may_not_score_is_said(cluster: RayCluster, tmp_path: Path) 
     with pool(state, []) as one:
         (tmp_path / "long" / "generation_config.json").write_text("{}")
         with pytest.raises(GateauError, match="holds other files than where the run began"):
-            list(one.results(works(state), ignore))
+            list(one.results(pieces(state), ignore))
 
 
 def test_questions_are_answered_as_in_one_process(cluster: RayCluster, tmp_path: Path) -> None:

@@ -1,38 +1,52 @@
 """Shards become pieces of about equal work, the longest samples first; a lost piece costs no sample but the guilty."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gateau_dagster.errors import GateauError
-from resources.pools.piece_queue import MOST, PieceJob, PieceQueue
+from gateau_dagster.evaluation.generation.answering import AskedTurn
+from gateau_dagster.execution.shard_tables import Piece
+from resources.pools.on_ray import AskedQueue
+from resources.pools.piece_queue import MOST, Job, JobQueue, PieceQueue
+from tests.resources.pools.questions import questions
 
-NOBODY: frozenset[str] = frozenset()
+BEFORE_THE_FIRST: frozenset[str] = frozenset()
 
 
 def queue(
-    costs: Mapping[str, Mapping[str, float]], *, workers: int = 2, seconds: float = 10, warned: list[str] | None = None
+    costs: Mapping[str, Mapping[str, float]],
+    *,
+    workers: int = 2,
+    seconds: float | None = 10,
+    warned: list[str] | None = None,
+    known: Callable[[str], Mapping[str, float]] | None = None,
 ) -> PieceQueue:
+    shards = [
+        Piece(shard=shard, works=[], lacking={name: frozenset({"cam"}) for name in found})
+        for shard, found in costs.items()
+    ]
     return PieceQueue(
-        shards={shard: [] for shard in costs},
-        lacking=lambda shard: {name: frozenset({"cam"}) for name in costs[shard]},
-        costs=lambda shard: costs[shard],
+        shards,
+        costs=known or (lambda shard: costs[shard]),
         workers=workers,
         seconds=seconds,
         warn=(warned if warned is not None else []).append,
+        settings="scoring.workers",
+        cure="Buy memory.",
     )
 
 
-def ids(job: PieceJob | None) -> list[str]:
+def ids(job: Job | None) -> list[str]:
     assert job is not None
-    return [*job.piece.lacking]
+    return [*job.piece.ids]
 
 
-def rest(found: PieceQueue, *, rate: float = 1.0) -> list[PieceJob]:
+def rest(found: PieceQueue, *, rate: float = 1.0) -> list[Job]:
     """Everything that is left, by workers of a rate."""
-    jobs = []
+    jobs = list[Job]()
     while (job := found.take()) is not None:
         jobs.append(job)
         found.took(job, job.cost / rate)
@@ -46,10 +60,11 @@ shards = st.dictionaries(
 )
 
 
-@given(shards, st.integers(1, 9), st.floats(0.01, 1e4), st.floats(1e-3, 1e3))
+@given(shards, st.integers(1, 9), st.none() | st.floats(0.01, 1e4), st.floats(1e-3, 1e3))
 def test_every_sample_is_in_one_piece(
-    costs: dict[str, dict[str, float]], workers: int, seconds: float, rate: float
+    costs: dict[str, dict[str, float]], workers: int, seconds: float | None, rate: float
 ) -> None:
+    costs = {shard: found for shard, found in costs.items() if found}
     found = rest(queue(costs, workers=workers, seconds=seconds), rate=rate)
     given_out = [(job.piece.shard, name) for job in found for name in job.piece.lacking]
     assert sorted(given_out) == sorted((shard, name) for shard, names in costs.items() for name in names)
@@ -57,8 +72,7 @@ def test_every_sample_is_in_one_piece(
 
 
 def test_a_sample_of_unknown_work_counts_as_the_others() -> None:
-    some = queue({"0": {"a": 4.0, "b": 2.0, "c": 3.0}})
-    some.costs = lambda shard: {"a": 4.0, "b": 2.0}
+    some = queue({"0": {"a": 4.0, "b": 2.0, "c": 3.0}}, known=lambda shard: {"a": 4.0, "b": 2.0})
     assert [ids(job) for job in rest(some)] == [["a"], ["c"], ["b"]]
 
 
@@ -78,60 +92,140 @@ def test_the_longest_of_a_block_come_first_and_blocks_in_their_order() -> None:
     assert [name for job in rest(found) for name in ids(job)] == ["b", "c", "d", "a", "f", "e"]
 
 
+def test_a_shard_that_is_not_cut_is_one_piece() -> None:
+    found = queue({"0": {"a": 1.0, "b": 9.0}, "1": {"c": 5.0}}, seconds=None)
+    assert found.waiting() == 2 and [ids(job) for job in rest(found)] == [["a", "b"], ["c"]]
+
+
+def whole(warned: list[str] | None = None, names: str = "abcd") -> PieceQueue:
+    """One shard that is not cut."""
+    return queue({"0": dict.fromkeys(names, 1.0)}, seconds=None, warned=warned)
+
+
+def lose(found: JobQueue, in_hand: str | None = None, *, machine: bool = False) -> str | None:
+    """What is rejected when the next worker is lost."""
+    job = found.take()
+    assert job is not None
+    hand = None if in_hand is None else frozenset(in_hand)
+    rejected = found.give_back(job, "One died", hand, machine=machine)
+    return None if rejected is None else rejected.sample_id
+
+
 def test_samples_in_hand_are_scored_alone_and_one_that_three_died_over_is_rejected() -> None:
-    found = queue({"0": dict.fromkeys("abcd", 1.0)}, workers=1, seconds=1)
-    found._open_block()
-    found._first = 4.0
-    whole = found.take()
-    assert ids(whole) == ["a", "b", "c", "d"] and whole is not None
-    assert found.give_back(whole, "One died", frozenset("bc"), machine=False) is None
-    suspects = [found.take(), found.take()]
-    assert [ids(job) for job in suspects] == [["b"], ["c"]]
-    others = found.take()
-    assert ids(others) == ["a", "d"] and others is not None and others.losses == 0
-    guilty = suspects[0]
-    assert guilty is not None and guilty.losses == 1
-    assert found.give_back(guilty, "Two died", frozenset("b"), machine=False) is None
-    guilty = found.take()
-    assert guilty is not None and guilty.losses == 2
-    rejected = found.give_back(guilty, "Three died", NOBODY, machine=False)
-    assert rejected is not None
-    [reject] = rejected.rejects["cam"]
-    assert reject.sample_id == "b" and reject.short_of_memory and "3 scoring workers died" in reject.reason
+    warned: list[str] = []
+    found = whole(warned)
+    assert lose(found, "bc") is None
+    assert lose(found, "b") is None
+    job = found.take()
+    assert ids(job) == ["b"] and job is not None and job.losses == 2
+    reject = found.give_back(job, "Three died", frozenset("b"))
+    assert reject is not None and reject.sample_id == "b" and reject.short_of_memory
+    assert "3 scoring workers died over this sample" in reject.reason and "when scoring.workers is" in reject.reason
+    left = [found.take(), found.take()]
+    assert [(ids(job), job.losses) for job in left if job is not None] == [(["a", "d"], 0), (["c"], 1)]
     assert found.take() is None
+    assert warned[0] == "One died while it scored 4 samples of shard 0; another worker takes them, loss 1 of 3"
+    assert warned[2] == "Three died while it scored 1 samples of shard 0; the last of 3 over b, which is rejected"
 
 
 def test_where_no_suspect_is_known_halves_lead_to_the_guilty() -> None:
-    found = queue({"0": {str(n): 1.0 for n in range(64)}}, workers=1)
-    found._open_block()
-    found._first = 64.0
-    deaths, done, rejected = 0, set(), []
+    found = queue({"0": {str(n): 1.0 for n in range(64)}}, seconds=None)
+    deaths, done, rejected = 0, set[str](), list[str]()
     while (job := found.take()) is not None:
-        if "37" in job.piece.lacking:
+        if "37" in job.piece.ids:
             deaths += 1
-            given_up = found.give_back(job, "One died", NOBODY, machine=False)
-            rejected += [] if given_up is None else given_up.rejects["cam"]
+            reject = found.give_back(job, "One died")
+            rejected += [] if reject is None else [reject.sample_id]
         else:
             found.took(job, 1.0)
-            done |= job.piece.lacking.keys()
-    assert [each.sample_id for each in rejected] == ["37"] and len(done) == 63
+            done |= {*job.piece.ids}
+    assert rejected == ["37"] and len(done) == 63
     assert deaths == MOST + 6, "three for all of them, and six halvings"
 
 
+@pytest.mark.parametrize("names", ["a", "ab"])
+def test_three_deaths_before_the_first_sample_end_the_step(names: str) -> None:
+    found = whole(names=names)
+    assert lose(found, "") is None and lose(found, "") is None
+    with pytest.raises(GateauError, match=r"the last of 3 workers .* before the first one; .* Buy memory\."):
+        lose(found, "")
+
+
 def test_lost_machines_are_nobodys_fault_for_a_while() -> None:
-    found = queue({"0": {"a": 1.0}}, workers=1)
-    for _ in range(3):
-        job = found.take()
-        assert job is not None and found.give_back(job, "Its node is gone", frozenset("a"), machine=True) is None
-    for _ in range(MOST - 1):
-        job = found.take()
-        assert job is not None and found.give_back(job, "Its node is gone", frozenset("a"), machine=True) is None
-    job = found.take()
-    assert job is not None and found.give_back(job, "Its node is gone", frozenset("a"), machine=True) is not None
+    found = whole(names="a")
+    assert [lose(found, "a", machine=True) for _ in range(3 + MOST)] == [None] * (2 + MOST) + ["a"]
 
 
 def test_where_everything_kills_the_step_ends() -> None:
     found = queue({"0": {str(n): 1.0 for n in range(20)}}, workers=1)
-    with pytest.raises(GateauError, match="Workers die over each sample"):
+    with pytest.raises(GateauError, match="Workers die over each sample, and none was ever done: 3 samples took 3"):
         while (job := found.take()) is not None:
-            found.give_back(job, "One died", frozenset(job.piece.lacking), machine=False)
+            found.give_back(job, "One died", frozenset(job.piece.ids))
+
+
+def asked(lengths: list[int], missing: set[str] | None = None, pieces: int = 4) -> AskedQueue:
+    turns = [AskedTurn(question=each) for each in questions(lengths)]
+    names = {each.question.question_id for each in turns}
+    return AskedQueue(turns, frozenset(names if missing is None else missing), pieces=pieces, warn=list[str]().append)
+
+
+def taken(found: AskedQueue) -> list[Job]:
+    jobs = list[Job]()
+    while (job := found.take()) is not None:
+        jobs.append(job)
+    return jobs
+
+
+@given(st.lists(st.integers(1, 400), max_size=40), st.integers(1, 9))
+def test_every_question_is_in_one_piece(lengths: list[int], pieces: int) -> None:
+    found = asked(lengths, pieces=pieces)
+    assert found.waiting() == len(lengths)
+    jobs = taken(found)
+    assert sorted(name for job in jobs for name in job.piece.missing) == sorted(f"q{n}" for n in range(len(lengths)))
+    assert len(jobs) <= pieces + 1
+    sizes = [max(len(each.question.turns[0]) for each in job.piece.asked) for job in jobs]
+    assert sizes == sorted(sizes, reverse=True), "the longest first"
+
+
+def test_what_is_answered_together_is_what_is_asked_together() -> None:
+    lengths = [10, 300, 20, 200, 30, 100]
+    all_jobs, some = taken(asked(lengths)), taken(asked(lengths, missing={"q0", "q3"}))
+    together = [[each.question.question_id for each in job.piece.asked] for job in all_jobs]
+    assert sum(len(job.piece.missing) for job in some) == 2
+    assert all([each.question.question_id for each in job.piece.asked] in together for job in some)
+
+
+def deadly(found: AskedQueue, killing: Collection[str]) -> tuple[int, set[str], set[str]]:
+    """Deaths, answered and rejected questions, of one worker at a time that dies over some of them."""
+    deaths, answered, rejected = 0, set[str](), set[str]()
+    while (job := found.take()) is not None:
+        if job.piece.missing.isdisjoint(killing):
+            answered |= job.piece.missing
+            found.took(job)
+        else:
+            deaths += 1
+            reject = found.give_back(job, "One died")
+            rejected |= set() if reject is None else {reject.sample_id}
+            assert reject is None or "3 workers died" in reject.reason
+    return deaths, answered, rejected
+
+
+def test_a_question_that_kills_is_rejected_and_the_others_are_answered() -> None:
+    deaths, answered, rejected = deadly(asked([10] * 8, pieces=1), {"q5"})
+    assert rejected == {"q5"} and answered == {f"q{number}" for number in range(8)} - {"q5"}
+    assert deaths == MOST + 3
+
+
+def test_workers_that_die_over_every_question_end_the_step() -> None:
+    found = asked([10] * 40, pieces=8)
+    with pytest.raises(GateauError, match="Workers die over each question, and none was ever done: 3 questions took 3"):
+        deadly(found, {f"q{number}" for number in range(40)})
+    assert found.waiting() > 20, "few were tried"
+
+
+def test_the_longest_questions_alone_may_kill() -> None:
+    """They come first, and are more than are rejected before workers are taken to die over all."""
+    killing = {f"q{number}" for number in range(2 * MOST)}
+    _, answered, rejected = deadly(asked([900] * len(killing) + [10] * 8), killing)
+    assert rejected == killing
+    assert answered == {f"q{number}" for number in range(len(killing), len(killing) + 8)}

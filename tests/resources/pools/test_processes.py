@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import AbstractContextManager
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Any
@@ -17,20 +18,23 @@ from gateau_dagster import tables
 from gateau_dagster.errors import GateauError
 from gateau_dagster.execution.row_checkpoints import GROUP_ROWS
 from gateau_dagster.execution.shard_scorer import ShardReport
-from gateau_dagster.execution.shard_work import has_missing_rows
+from gateau_dagster.execution.shard_tables import Piece
 from gateau_dagster.pipeline.loadable import placed_model
 from gateau_dagster.pipeline.state import State
-from resources.pools.pool import ScoringTask
-from resources.pools.processes import ProcessWorkers
+from resources.pools.pool import ScoringTask, ScoringWorkers
+from resources.pools.processes import POOL
 from tests.project import command_environment
 from tests.resources.pools.deadly_samples import Deadly
-from tests.resources.pools.shards_to_score import ASSETS, alone, ignore, ingested, works
+from tests.resources.pools.killed_once import KilledOnce
+from tests.resources.pools.shards_to_score import ASSETS, alone, ignore, ingested, pieces
 from tests.runs.stores import assert_same_rows
 
 
-def workers(state: State, number: int, warned: list[str]) -> ProcessWorkers:
+def workers(
+    state: State, number: int, warned: list[str], section: Any = None
+) -> AbstractContextManager[ScoringWorkers]:
     config = state.config
-    section = config.located_model("long")
+    section = config.located_model("long") if section is None else section
     task = ScoringTask(
         config=config,
         model="long",
@@ -39,7 +43,7 @@ def workers(state: State, number: int, warned: list[str]) -> ProcessWorkers:
         devices=["cpu"] * number,
         costs=lambda shard: {shard: 1.0},  # as a step's, it cannot be pickled
     )
-    return ProcessWorkers(task, warned.append)
+    return POOL.workers(task, warned.append)
 
 
 def children() -> list[int]:
@@ -52,59 +56,49 @@ def gone(pid: int) -> bool:
 
 def test_one_of_two_workers_is_killed_and_the_tables_are_those_of_an_undisturbed_run(tmp_path: Path) -> None:
     state = ingested(tmp_path, samples=24, shards=6)
-    shards, warned, reports, killed = works(state), [], [], []
+    (notes := tmp_path / "notes").mkdir()
+    shards, warned, reports, victim = pieces(state, planned=KilledOnce(notes)), [], [], KilledOnce(notes)
+    seen: set[int] = set()
 
     def kill_one(report: ShardReport) -> None:
         reports.append(report)
-        if not killed:
-            killed.append(children()[0])
-            os.kill(killed[0], signal.SIGKILL)
+        seen.update(children())
+        if report.scored:
+            victim.hear()
 
     with workers(state, 2, warned) as two:
-        found = list(two.results(shards, kill_one))
-        left = children()
-    assert sorted(shard for shard, _ in found) == sorted(shards), "each shard once"
-    assert len(warned) == 1 and f"on cpu (process {killed[0]}) was killed (SIGKILL) while it scored shard" in warned[0]
-    assert len(left) == 2 and killed[0] not in left, "it was replaced"
-    assert all(map(gone, left))
-    assert {report.shard for report in reports} == set(shards)
-    for shard, made in found:
-        assert not has_missing_rows(state.store, shard, shards[shard])
+        found = dict(two.results(shards, kill_one))
+    assert {*found} == {shard.shard for shard in shards} == {report.shard for report in reports}
+    assert len(warned) == 1 and f"on cpu (process {victim.killed}) was killed (SIGKILL) while it scored" in warned[0]
+    assert len(seen) >= 2 and all(map(gone, seen)) and not children()
+    for shard in shards:
+        made = found[shard.shard]
+        assert not Piece.whole(state.store, shard.shard, shard.works).lacking
         for asset in ASSETS:
-            assert state.store.stamp(asset, shard) == made[asset].stamp
-        here = alone(state, shard, shards[shard])
+            assert state.store.stamp(asset, shard.shard) == made[asset].stamp
+        here = alone(state, shard)
         for asset in ASSETS:
             assert made[asset].table["sample_id"].to_list() == here[asset].table["sample_id"].to_list()
             assert_same_rows(made[asset].table, here[asset].table)
             # A killed worker that took long has saved rows, which cost nothing again.
-            if made[asset].reused == 0:
+            if made[asset].reused == 0 and f"shard {shard.shard};" not in warned[0]:
+                assert made[asset].table.equals(here[asset].table), "a shard is not cut"
                 assert made[asset].stamp.effort["tokens"] == here[asset].stamp.effort["tokens"] > 0
 
 
-class KillsOnce(dict[str, str]):
-    """A plan that kills the first worker that looks whether it is empty: when all is scored and no table written."""
-
-    def __bool__(self) -> bool:
-        mark = Path(self["mark"])
-        if not mark.exists():
-            mark.touch()
-            os.kill(os.getpid(), signal.SIGKILL)
-        return False
-
-
-@pytest.mark.long
 def test_rows_that_the_killed_worker_saved_are_not_scored_again(tmp_path: Path) -> None:
-    state = ingested(tmp_path, samples=GROUP_ROWS + 30, shards=1)
-    shards, warned, reports = works(state, planned=KillsOnce(mark=str(tmp_path / "killed"))), [], []
-    with workers(state, 1, warned) as one:
-        [(shard, made)] = one.results(shards, reports.append)
-    assert len(warned) == 1 and "shard 0" in warned[0]
-    here = alone(state, shard, works(state)[shard])
-    for asset in ASSETS:
-        assert (made[asset].reused, made[asset].computed) == (GROUP_ROWS, 30)
-        assert_same_rows(made[asset].table, here[asset].table)
-    shares = [report.progress.share for report in reports]
-    assert shares.count(1) == 2 and 0 in shares[shares.index(1) :], "its progress began anew"
+    state = ingested(tmp_path, samples=GROUP_ROWS + 9, shards=1)
+    log, warned, reports = tmp_path / "batches", [], []
+    section = Deadly(kills=["s00260"], times=1, log=str(log))
+    shards = pieces(state, assets=ASSETS[:1], columns=(tables.SAMPLE_ID, tables.DIGEST))
+    with workers(state, 1, warned, section) as one:
+        [(_, made)] = one.results(shards, reports.append)
+    assert len(warned) == 1 and "while it scored 9 samples of shard 0" in warned[0]
+    result = made["perplexity/long"]
+    assert (result.reused, result.computed) == (GROUP_ROWS, 9) and result.rejected.is_empty()
+    assert log.read_text().split().count("s00255") == 1
+    last = max(number for number, report in enumerate(reports) if report.scored == GROUP_ROWS + 9)
+    assert last == len(reports) - 1 and [report.share for report in reports].count(1) >= 1
 
 
 class KillsAll:
@@ -117,9 +111,10 @@ class KillsAll:
 def test_a_shard_that_kills_three_workers_ends_the_step(tmp_path: Path) -> None:
     state = ingested(tmp_path, samples=4, shards=2)
     warned: list[str] = []
-    wanted = r"was killed \(SIGKILL\) while it scored shard 0, .* 3 workers .* memory.*fewer scoring.workers"
-    with pytest.raises(GateauError, match=wanted), workers(state, 1, warned) as one:
-        list(one.results(works(state, planned=KillsAll()), ignore))
+    wanted = r"was killed \(SIGKILL\) while it scored .*shard 0, .* 3 workers .* memory.*fewer scoring.workers"
+    section = Deadly(kills=[], log="")
+    with pytest.raises(GateauError, match=wanted), workers(state, 1, warned, section) as one:
+        list(one.results(pieces(state, planned=KillsAll()), ignore))
     assert len(warned) == 2 and all("shard 0;" in line for line in warned)
     assert not children()
 
@@ -127,9 +122,9 @@ def test_a_shard_that_kills_three_workers_ends_the_step(tmp_path: Path) -> None:
 def test_a_sample_that_kills_three_workers_is_rejected_and_the_others_are_scored(tmp_path: Path) -> None:
     state = ingested(tmp_path, samples=8, shards=1)
     log, warned = tmp_path / "batches", []
-    shards = works(state, planned=Deadly(kills=["s00002"], log=str(log)), columns=(tables.SAMPLE_ID, tables.DIGEST))
-    shards = {shard: found[:1] for shard, found in shards.items()}
-    with workers(state, 1, warned) as one:
+    section = Deadly(kills=["s00002"], log=str(log))
+    shards = pieces(state, assets=ASSETS[:1], columns=(tables.SAMPLE_ID, tables.DIGEST))
+    with workers(state, 1, warned, section) as one:
         [(shard, made)] = one.results(shards, ignore)
     result = made["perplexity/long"]
     ids = [f"s{number:05d}" for number in range(8)]
@@ -140,7 +135,7 @@ def test_a_sample_that_kills_three_workers_is_rejected_and_the_others_are_scored
     batches = log.read_text().splitlines()
     assert batches.index(" ".join(ids[:4])) == 0
     assert batches.count("s00002") == 2, "from the second time on it is alone"
-    assert len(warned) == 3 and "over the sample s00002, which is rejected" in warned[2]
+    assert len(warned) == 3 and "over s00002, which is rejected" in warned[2]
 
 
 def test_without_workers_the_step_ends_with_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,10 +153,10 @@ def test_without_workers_the_step_ends_with_the_reason(tmp_path: Path, monkeypat
     monkeypatch.setattr(SpawnProcess, "start", two_and_no_more)
     warned: list[str] = []
     with (
-        pytest.raises(GateauError, match=r"worker on cpu cannot be started: .*unavailable"),
-        workers(state, 2, warned) as two,
+        pytest.raises(GateauError, match=r"worker cannot be started: .*unavailable"),
+        workers(state, 2, warned, Deadly(kills=["s00000", "s00001", "s00002", "s00003"], log=os.devnull)) as two,
     ):
-        list(two.results(works(state, planned=KillsAll()), ignore))
+        list(two.results(pieces(state), ignore))
     assert [line for line in warned if "the others go on without it" in line]
     assert not children()
 
@@ -171,7 +166,7 @@ def test_what_a_worker_reports_to_have_failed_ends_the_step(tmp_path: Path) -> N
     (tmp_path / "long" / "model.safetensors").unlink()
     warned: list[str] = []
     with pytest.raises(GateauError, match="long"), workers(state, 1, warned) as one:
-        list(one.results(works(state), ignore))
+        list(one.results(pieces(state), ignore))
     assert warned == [] and not children()
 
 
@@ -189,12 +184,12 @@ if __name__ == "__main__":  # the workers import this file, too
     from pathlib import Path
     from gateau_dagster.pipeline.project import load_project
     from gateau_dagster.pipeline.state import State
-    from tests.resources.pools.test_processes import children, workers, works
+    from tests.resources.pools.test_processes import children, pieces, workers
 
     signal.signal(signal.SIGTERM, end)
     state = State(config=load_project(Path(sys.argv[1])))
     with workers(state, 2, []) as two:
-        list(two.results(works(state), sleep))
+        list(two.results(pieces(state), sleep))
 """
 
 

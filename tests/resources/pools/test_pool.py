@@ -7,7 +7,7 @@ import pytest
 from gateau_dagster.config import Config, ExecutionConfig
 from gateau_dagster.config.inputs import LongSftConfig
 from resources import pools
-from resources.pools.registry import chosen_pool
+from resources.pools.pool import chosen_pool
 
 ADDED = """
 from resources.pools.pool import Pool

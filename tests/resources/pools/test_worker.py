@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from gateau_dagster.errors import GateauError, TransientError
-from resources.pools import processes
-from resources.pools.failed import Failed, portable
-from resources.pools.node_actor import NodeActor
+from resources.pools import worker
+from resources.pools.worker import Failed, Worker, portable
 
 
 class TwoPartsError(Exception):
@@ -39,26 +38,19 @@ def test_every_failure_survives_the_way(error: Exception, kind: type[Exception],
     assert type(found) is kind and str(found) == text
 
 
-@pytest.mark.parametrize("worker", ["process", "actor"])
 def test_neither_the_trace_of_a_worker_nor_what_the_step_hears_holds_a_secret(
-    worker: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     key = "hub-0123456789-key"
     monkeypatch.setenv("HUB_TOKEN", key)
+    monkeypatch.setattr(worker, "redact_output", lambda: None)
 
-    def fail(*_: Any) -> None:
+    def fail(_: object) -> None:
         raise RuntimeError(f"asked with {key}") from ValueError(key)
 
-    sent: list[Any] = []
-    if worker == "process":
-        monkeypatch.setattr(processes, "Store", fail)
-        task: Any = SimpleNamespace(config=SimpleNamespace(located_root="store"))
-        connection: Any = SimpleNamespace(send=sent.append)
-        processes._work(task, "cpu", connection)
-    else:
-        actor: Any = SimpleNamespace(_started=fail, _told=lambda work: NodeActor._told(actor, work))
-        sent.append(NodeActor.start(actor))
-    (failed,) = sent
+    monkeypatch.setattr(Worker, "_started", fail)
+    task: Any = SimpleNamespace(leases="")
+    failed = Worker(task).start()
     assert isinstance(failed, Failed) and str(failed.error) == "asked with ***"
     shown = capsys.readouterr().err
     assert "RuntimeError: asked with ***" in shown and "ValueError: ***" in shown and key not in shown
