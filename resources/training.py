@@ -12,7 +12,7 @@ import dagster as dg
 from pydantic import Field
 
 from gateau_dagster.errors import GateauError
-from gateau_dagster.execution.process_tree import end_tree
+from gateau_dagster.execution.interruption import end_tree
 from gateau_dagster.progress import TimedProgress
 from gateau_dagster.training.launch import failure_message, is_finished, training_command, training_environment
 from gateau_dagster.training.readiness import check_device, check_packages

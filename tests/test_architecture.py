@@ -1,6 +1,8 @@
 """Check the layers of imports, the size of files, and what the code location and the commands load."""
 
 import ast
+import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -17,7 +19,7 @@ from tests.imports import (
     relative_imports,
     upward_arrows,
 )
-from tests.project import ROOT, command_environment
+from tests.project import ROOT, command_environment, make_project
 
 CORE = "gateau_dagster"
 # From the ground up: each imports only what stands before it. A new package or module of the core needs its place.
@@ -167,3 +169,38 @@ def test_the_code_location_loads_without_the_heavy_libraries(tmp_path: Path) -> 
     loaded = loaded_by(f"{without}\nimport gateau_dagster.definitions, gateau_dagster.cli", tmp_path)
     assert "dagster" in loaded
     assert not loaded & {*HEAVY, *OF_EXTRAS, "matplotlib", "datasets", "accelerate"}
+
+
+FIRST_BATCH = """
+import gc, json, os, sys, traceback, types
+from pathlib import Path
+from gateau_dagster.cli import main
+from gateau_dagster.models.forward import Passes
+
+def at_the_first_batch(self, batch):
+    stack = [(frame.filename, frame.name) for frame in traceback.extract_stack()[:-1]]
+    blocks = [found.gi_code.co_filename for found in gc.get_objects() if type(found) is types.GeneratorType
+              and found.gi_frame is not None and found.gi_frame.f_lasti > 0]
+    Path("found.json").write_text(json.dumps([stack, blocks]))
+    os._exit(0)
+
+Passes._run_batch = at_the_first_batch
+sys.argv = ["gateau", "run", "--until", "cam"]
+main()
+"""
+
+
+def test_the_way_to_the_first_batch_is_the_documented_one(tmp_path: Path) -> None:
+    make_project(tmp_path, samples=4, shards=1)
+    command = [sys.executable, "-c", FIRST_BATCH]
+    subprocess.run(command, cwd=tmp_path, env=command_environment(), capture_output=True, check=True)
+    stack, blocks = json.loads((tmp_path / "found.json").read_text())
+    ours = [(name_of(Path(file)), name) for file, name in stack if Path(file) in FILES]
+    below = [name for _, name in ours].index("sample_table") + 1
+    assert len(ours) - below <= 12, ours[below:]
+    way = [*dict.fromkeys(file for file, _ in ours)]
+    around = {name_of(Path(file)) for file in blocks if Path(file) in FILES} - {*way}
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    _, documented, surrounding, *_ = re.split(r"### From `gateau run`|Blocks of these files|Other ways:", text)
+    assert re.findall(r"`([\w/]+\.py)`", documented) == way and len(way) <= 20
+    assert {*re.findall(r"`([\w/]+\.py)`", surrounding)} == around

@@ -39,7 +39,7 @@ from assets.steps.dead_runs import PROCESS_TAG, process_tag
 from assets.steps.failures import CODE, TITLE
 from assets.steps.step import is_to_end
 from gateau_dagster.errors import ENVIRONMENT_VARIABLE, GateauError, UnforeseenError
-from gateau_dagster.execution.ending import ENDING, at_end, at_request
+from gateau_dagster.execution.interruption import ENDING, at_end, at_request
 from resources.configuration import ConfigurationResource
 
 # The same in workspace.yaml, in the workspace.yaml of `gateau dev` and in pyproject.toml. Dagster stores by this name

@@ -21,7 +21,7 @@ from gateau_dagster.errors import (
     redact_output,
     redacted,
 )
-from gateau_dagster.execution.signal_watch import INTERRUPTED
+from gateau_dagster.execution.interruption import INTERRUPTED
 from gateau_dagster.readable import escaped_controls, indented_lines
 
 _CONFIG_HELP = "YAML file, or demo for the embedded demo. Default: what GATEAU_CONFIG names, else ./gateau.yaml."

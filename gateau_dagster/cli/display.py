@@ -30,7 +30,7 @@ from gateau_dagster.config import Config
 from gateau_dagster.config.inputs import StorageConfig
 from gateau_dagster.demo.prepare import is_demo_store
 from gateau_dagster.errors import DEMO_FOLDER, ENVIRONMENT_VARIABLE, demo_place, shown_configuration
-from gateau_dagster.execution.ending import at_end
+from gateau_dagster.execution.interruption import at_end
 from gateau_dagster.pipeline.losses import DataLoss
 from gateau_dagster.pipeline.project import earlier_demo_note
 from gateau_dagster.progress import Entry, ProgressBoard

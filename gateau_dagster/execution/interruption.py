@@ -1,4 +1,4 @@
-"""End a process within seconds after a signal, at any moment.
+"""End a process within seconds after a signal, at any moment, with all its descendants.
 
 Python runs a signal's handler between two instructions of the main thread. A library may swallow the exception that it
 raises, above all during imports; inside a library it is not even raised. So a separate thread reads the signals. It
@@ -8,25 +8,107 @@ every moment.
 
 import logging
 import os
+import select
 import signal
+import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
 from multiprocessing import resource_tracker
 from types import FrameType
+from typing import TYPE_CHECKING, TypeVar
 
-from gateau_dagster.execution.ending import ENDING, Call, at_request, hold_if_requested
-from gateau_dagster.execution.signal_watch import (
-    INTERRUPTED,
-    LONGEST_UNWINDING,
-    LONGEST_UNWINDING_OF_WORKER,
-    WAKES,
-    SignalWatch,
-    leave,
-)
+from gateau_dagster.storage import fence
 
+if TYPE_CHECKING:
+    import psutil
+
+Call = Callable[[], object]
 Handler = Callable[[int, FrameType | None], None]
+Listed = TypeVar("Listed")
+
+INTERRUPTED = "Interrupted. What was computed is kept; run again to go on."
+AT_ONCE = "Interrupted twice, and ended at once: the last seconds may be lost. Run again to go on."
+_NOT_KEPT = "the rows of the last seconds are not kept"
+
+# Seconds after the signal. The main thread ends its child processes itself; afterwards they are told to end, then
+# killed.
+_TELL_CHILDREN = 1.0
+_LONGEST_UNWINDING = 3.0
+_LONGEST_UNWINDING_OF_WORKER = 1.2  # short enough for the patience of the process that ends it
+_LONGEST_SAVING = 4.0
+_LONGEST_END = 4.6
+# `timeout` and some shells send a signal to the process and to its group: these count as one.
+_ONE_SIGNAL = 0.3
+_WAKES = signal.SIGURG  # ignored everywhere else; wakes a waiting main thread for its signals
+_DONE = 0
+_SIGNAL_ON_ITS_WAY = 0.5  # seconds
+
+
+@dataclass
+class Ending:
+    """The state of this process's end.
+
+    requested: it was told to end. unwound: its main thread has ended its work. watched: a thread reads the signals.
+    goes_on: an unwound main thread ends by itself. at_request, at_end: see the functions.
+    """
+
+    requested: threading.Event = field(default_factory=threading.Event)
+    unwound: threading.Event = field(default_factory=threading.Event)
+    watched: bool = False
+    goes_on: bool = False
+    at_request: list[Call] = field(default_factory=list)
+    at_end: list[tuple[Call, str | None]] = field(default_factory=list)
+
+
+ENDING = Ending()
+
+
+@contextmanager
+def at_request(call: Call) -> Iterator[None]:
+    """Have a thread run `call` as soon as the process is told to end during the block, which gets time to finish.
+
+    Use `at_end` for required work: a failure here is not reported.
+    """
+    with _listed(call, ENDING.at_request):
+        yield
+
+
+@contextmanager
+def at_end(call: Call, if_not: str | None = None) -> Iterator[None]:
+    """Have a thread run `call` just before the process ends during the block; the innermost call comes first.
+
+    Args:
+        call: the work.
+        if_not: message to the user if it fails or takes too long; None: no message.
+    """
+    with _listed((call, if_not), ENDING.at_end):
+        yield
+
+
+@contextmanager
+def _listed(call: Listed, calls: list[Listed]) -> Iterator[None]:
+    calls.append(call)
+    try:
+        yield
+    finally:
+        _hold_if_requested()
+        calls.remove(call)
+
+
+def _hold_if_requested() -> None:
+    """Hold a finished main thread: the thread that reads the signals ends the process."""
+    if ENDING.watched and sys.exc_info()[0] in (KeyboardInterrupt, SystemExit):
+        ENDING.requested.wait(_SIGNAL_ON_ITS_WAY)  # the main thread may receive a signal first
+    while ENDING.requested.is_set() and threading.current_thread() is threading.main_thread():
+        ENDING.unwound.set()
+        if ENDING.goes_on:
+            return
+        with suppress(KeyboardInterrupt, SystemExit):  # from the signal that is being handled
+            threading.Event().wait()
 
 
 @contextmanager
@@ -37,7 +119,7 @@ def ends_at_once() -> Iterator[None]:
         return
 
     def end(number: int, _: FrameType | None) -> None:
-        leave(number, 2, INTERRUPTED)
+        _leave(number, 2, INTERRUPTED)
 
     with _handlers(_signals(), end):
         yield
@@ -58,7 +140,7 @@ def ends_in_order(save: Call) -> Iterator[None]:
     with (
         ExitStack() as opened,
         _environment("PYTHONWARNINGS", silenced),
-        _watched(SignalWatch(_signals(), save, error_stream, LONGEST_UNWINDING), _raise_if_working),
+        _watched(_SignalWatch(_signals(), save, error_stream, _LONGEST_UNWINDING), _raise_if_working),
     ):
         opened.callback(os.close, error_stream)
         # multiprocessing starts its helper with its first process, which unblocks the interrupt; so it starts before
@@ -68,14 +150,14 @@ def ends_in_order(save: Call) -> Iterator[None]:
         try:
             yield
         finally:
-            hold_if_requested()
+            _hold_if_requested()
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextmanager
 def worker_ends_in_order(save: Call) -> Iterator[None]:
     """End a worker process in order after one or more SIGTERM signals, without a message."""
-    watch = SignalWatch([signal.SIGTERM], save, None, LONGEST_UNWINDING_OF_WORKER)
+    watch = _SignalWatch([signal.SIGTERM], save, None, _LONGEST_UNWINDING_OF_WORKER)
     with _watched(watch, _raise_exit), at_request(lambda: None):
         yield
 
@@ -83,7 +165,7 @@ def worker_ends_in_order(save: Call) -> Iterator[None]:
 @contextmanager
 def step_ends_in_order(save: Call) -> Iterator[None]:
     """End a process of Dagster's multi-process executor in order, if Dagster's own way takes too long."""
-    watch = SignalWatch([signal.SIGTERM, signal.SIGINT], save, None, LONGEST_UNWINDING_OF_WORKER, is_last_resort=True)
+    watch = _SignalWatch([signal.SIGTERM, signal.SIGINT], save, None, _LONGEST_UNWINDING_OF_WORKER, is_last_resort=True)
     with _watched(watch, None), at_request(lambda: None):
         yield
 
@@ -128,9 +210,9 @@ def _environment(name: str, value: str) -> Iterator[None]:
 
 
 @contextmanager
-def _watched(watch: SignalWatch, handler: Handler | None) -> Iterator[None]:
+def _watched(watch: "_SignalWatch", handler: Handler | None) -> Iterator[None]:
     numbers = () if handler is None else watch.numbers
-    with _no_word_of_lost_interrupts(), _handlers([WAKES], _nothing):
+    with _no_word_of_lost_interrupts(), _handlers([_WAKES], _nothing):
         earlier = signal.set_wakeup_fd(watch.writes, warn_on_full_buffer=False)
         watch.thread.start()
         ENDING.watched, ENDING.goes_on = True, watch.is_last_resort
@@ -139,7 +221,7 @@ def _watched(watch: SignalWatch, handler: Handler | None) -> Iterator[None]:
                 try:
                     yield
                 finally:
-                    hold_if_requested()
+                    _hold_if_requested()
         finally:
             ENDING.watched = False
             signal.set_wakeup_fd(earlier)
@@ -166,3 +248,146 @@ def _no_word_of_lost_interrupts() -> Iterator[None]:
     finally:
         logging.lastResort.removeFilter(worth_saying)
         sys.unraisablehook = hook
+
+
+@dataclass
+class _SignalWatch:
+    """The thread that reads the signals `numbers`.
+
+    save: keeps what was computed. error_stream: for its message; None: no message.
+    longest_unwinding: seconds for the main thread. is_last_resort: whether a main thread that finishes in time ends the
+    process itself.
+    """
+
+    numbers: Sequence[int]
+    save: Call
+    error_stream: int | None
+    longest_unwinding: float
+    is_last_resort: bool = False
+    reads: int = field(init=False)
+    writes: int = field(init=False)
+    thread: threading.Thread = field(init=False)
+    _started: float = field(init=False, default=0.0)
+    _failures: list[str] = field(init=False, default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.reads, self.writes = os.pipe()
+        os.set_blocking(self.writes, False)
+        self.thread = threading.Thread(target=self.run, daemon=True, name="signal-watch")
+
+    def close(self) -> None:
+        """End the thread, unless it ends the process."""
+        os.write(self.writes, bytes([_DONE]))
+        self.thread.join()
+        os.close(self.reads)
+        os.close(self.writes)
+
+    def run(self) -> None:
+        """Run the thread: wait for a signal, and end the process."""
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, self.numbers)
+        while (number := os.read(self.reads, 1)[0]) not in self.numbers:
+            if number == _DONE:
+                return
+        try:
+            self._end(number)
+        except Exception as error:  # the main thread waits for an end
+            _leave(number, self.error_stream, f"Interrupted, but not in order ({type(error).__name__}: {error}).")
+
+    def _end(self, number: int) -> None:
+        self._started = time.monotonic()
+        working = bool(ENDING.at_request)
+        ENDING.requested.set()
+        signal.pthread_kill(threading.main_thread().ident or 0, _WAKES)
+        for call in [*ENDING.at_request]:
+            self._call(call, None, until=_TELL_CHILDREN)  # a failure here is repaired or reported at the end
+        if working and not self._wait(ENDING.unwound.is_set, until=min(_TELL_CHILDREN, self.longest_unwinding)):
+            _signal_children(signal.SIGTERM)
+            self._wait(ENDING.unwound.is_set, until=self.longest_unwinding)
+        if self.is_last_resort and ENDING.unwound.is_set():
+            return
+        self._call(self.save, _NOT_KEPT, until=_LONGEST_SAVING)
+        _signal_children(signal.SIGKILL)
+        for call, if_not in [*reversed(ENDING.at_end)]:
+            self._call(call, if_not, until=_LONGEST_END)
+        but = "; ".join(dict.fromkeys(self._failures))
+        line = f"Interrupted, but {but}. Run again to go on." if but else INTERRUPTED
+        _leave(number, self.error_stream, f"Error: {fence.loss()}" if fence.loss() else line)
+
+    def _call(self, call: Call, if_not: str | None, *, until: float) -> None:
+        """Call in a thread, since it may hang on a server that does not answer. `if_not`: message if it fails."""
+
+        def fails(why: object) -> None:
+            if if_not is not None:
+                self._failures.append(f"{if_not} ({why})")
+
+        def called() -> None:
+            try:
+                call()
+            except Exception as error:
+                fails(f"{type(error).__name__}: {error}")
+
+        thread = threading.Thread(target=called, daemon=True)
+        thread.start()
+        if not self._wait(lambda: not thread.is_alive(), until=until):
+            fails("it took too long")
+
+    def _wait(self, ready: Callable[[], bool], *, until: float) -> bool:
+        """Return whether it is ready within `until` seconds after the signal. A second signal ends the process."""
+        while not ready():
+            passed = time.monotonic() - self._started
+            if passed >= until:
+                return False
+            if not select.select([self.reads], [], [], 0.02)[0]:
+                continue
+            number = os.read(self.reads, 1)[0]
+            if number in self.numbers and passed >= _ONE_SIGNAL and self.error_stream is not None:
+                _signal_children(signal.SIGKILL)
+                _leave(number, self.error_stream, AT_ONCE)
+        return True
+
+
+def _leave(number: int, error_stream: int | None, line: str) -> None:
+    """End the process at once, with the exit status that shells expect after a signal."""
+    try:
+        if error_stream is not None:
+            shown = os.isatty(error_stream)
+            red, plain, cursor = ("\033[31m", "\033[0m", "\r\033[K\033[?25h") if shown else ("", "", "")
+            os.write(error_stream, f"{cursor}{red}{line}{plain}\n".encode())
+    finally:  # even if nobody is left to read it
+        os._exit(128 + number)
+
+
+def _signal_children(number: int) -> None:
+    """Send a signal to all descendants of this process."""
+    import psutil
+
+    for child in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess, psutil.AccessDenied):  # the latter: it became another user's
+            # multiprocessing's own helper cleans up after this process, and ends with it.
+            if not any("multiprocessing.resource_tracker" in word for word in child.cmdline()):
+                child.send_signal(number)
+
+
+def end_tree(process: subprocess.Popen[bytes], *, patience: float) -> None:
+    """End a child process and all its descendants by SIGTERM; kill them after `patience` seconds.
+
+    A child that has ended already is left alone: its id may be reused.
+    """
+    import psutil
+
+    if process.poll() is not None:
+        return
+    root = psutil.Process(process.pid)
+    family = [root, *root.children(recursive=True)]
+    _signal(family, signal.SIGTERM)
+    _, left = psutil.wait_procs(family, timeout=patience)
+    _signal(left, signal.SIGKILL)
+    process.wait()
+
+
+def _signal(processes: "Sequence[psutil.Process]", number: int) -> None:
+    import psutil
+
+    for process in processes:
+        with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+            process.send_signal(number)

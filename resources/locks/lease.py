@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError, demo_place
-from gateau_dagster.execution.ending import at_end
+from gateau_dagster.execution.interruption import at_end
 from gateau_dagster.storage import fence
 from gateau_dagster.storage.files import Files
 from gateau_dagster.storage.lease import FOLDER, Lease

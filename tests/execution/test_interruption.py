@@ -11,23 +11,21 @@ from pathlib import Path
 import psutil
 import pytest
 
-from gateau_dagster.execution.signal_watch import AT_ONCE, INTERRUPTED
+from gateau_dagster.execution.interruption import AT_ONCE, INTERRUPTED
 from tests.process_list import command_of
 from tests.project import command_environment
 
 HEAD = """
 import os, signal, subprocess, sys, threading, time
-from gateau_dagster.execution import interruption, signal_watch
-from gateau_dagster.execution.ending import *
+from gateau_dagster.execution import interruption
 from gateau_dagster.execution.interruption import *
 
 # Where the tests run under nohup it is ignored, and a started process inherits that.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 # The test's patience, not the user's.
-interruption.LONGEST_UNWINDING /= 4
-interruption.LONGEST_UNWINDING_OF_WORKER /= 4
-for name in ("_TELL_CHILDREN", "_LONGEST_SAVING", "_LONGEST_END"):
-    setattr(signal_watch, name, getattr(signal_watch, name) / 4)
+unwinding = ("_LONGEST_UNWINDING", "_LONGEST_UNWINDING_OF_WORKER")
+for name in (*unwinding, "_TELL_CHILDREN", "_LONGEST_SAVING", "_LONGEST_END"):
+    setattr(interruption, name, getattr(interruption, name) / 4)
 
 def note(word):
     os.write(1, (word + " ").encode())

@@ -14,7 +14,7 @@ import psutil
 import pytest
 from dagster import DagsterInstance, DagsterRunStatus
 
-from gateau_dagster.execution.signal_watch import INTERRUPTED
+from gateau_dagster.execution.interruption import INTERRUPTED
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
 from tests.process_list import descendants

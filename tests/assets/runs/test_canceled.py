@@ -7,7 +7,7 @@ import pytest
 from dagster import DagsterInstance, DagsterRunStatus
 
 from assets.runs.launching import canceled_when_interrupted
-from gateau_dagster.execution.ending import ENDING
+from gateau_dagster.execution.interruption import ENDING
 
 
 @dg.job
