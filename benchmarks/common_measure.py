@@ -1,7 +1,8 @@
-"""What the benchmarks share: repeated timings, peak memory, the machine, tables and JSON."""
+"""What the benchmarks share: timings, peak memory, processes, the machine, the command line, tables and JSON."""
 
 import argparse
 import json
+import multiprocessing
 import os
 import platform
 import resource
@@ -9,15 +10,17 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import psutil
 import torch
 import transformers
 
+T = TypeVar("T")
 _STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
@@ -32,25 +35,25 @@ class Spread:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> "Spread":
-        """With one or two values the quartiles are the smallest and the largest."""
+        """Return the spread of these values; of one or two, the quartiles are the smallest and the largest."""
         if len(values) < 3:
             return cls(median=statistics.median(values), lower=min(values), upper=max(values), count=len(values))
         lower, median, upper = statistics.quantiles(values, n=4, method="inclusive")
         return cls(median=median, lower=lower, upper=upper, count=len(values))
 
     def show(self, digits: int = 2) -> str:
-        """`median (lower-upper)`."""
+        """Return `median (lower-upper)`."""
         return f"{self.median:.{digits}f} ({self.lower:.{digits}f}-{self.upper:.{digits}f})"
 
 
 def synchronise(device: torch.device) -> None:
-    """Waits for the device: a pass on a GPU returns before it is done."""
+    """Wait for the device: a pass on a GPU returns before it is done."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
 
 def seconds(work: Callable[[], object], device: torch.device) -> float:
-    """Wall time of one call, until the device is done with it."""
+    """Return the wall time of one call, until the device is done with it."""
     synchronise(device)
     started = time.perf_counter()
     work()
@@ -61,7 +64,7 @@ def seconds(work: Callable[[], object], device: torch.device) -> float:
 def interleaved(
     candidates: Mapping[str, Callable[[], object]], repetitions: int, device: torch.device
 ) -> dict[str, list[float]]:
-    """Seconds of each candidate, taken in turns, so that whatever else the machine does falls on all of them.
+    """Return seconds of each candidate, timed in turns, so that whatever else the machine does affects all of them.
 
     Every other round runs backwards: no candidate always follows the same one. Call each once before, to warm up.
     """
@@ -75,15 +78,20 @@ def interleaved(
 
 
 def ratios(slow: Sequence[float], fast: Sequence[float]) -> Spread:
-    """How many times faster, round by round."""
+    """Return how many times faster, round by round."""
     return Spread.of([a / b for a, b in zip(slow, fast, strict=True)])
 
 
 def memory_held(device: torch.device) -> int:
-    """Bytes: the process's resident set on a CPU, what torch has allocated on a GPU."""
+    """Return bytes: the process's resident set on a CPU, what torch has allocated on a GPU."""
     if device.type == "cuda":
         return torch.cuda.memory_allocated(device)
     return psutil.Process().memory_info().rss
+
+
+def reserved_bytes(device: torch.device) -> dict[str, int]:
+    """Return the peak with what torch's allocator keeps, for the JSON; empty on a CPU."""
+    return {"reserved_bytes": torch.cuda.max_memory_reserved(device)} if device.type == "cuda" else {}
 
 
 class PeakMemory:
@@ -100,16 +108,29 @@ class PeakMemory:
                 _CLEAR.write_text("5")
 
     def read(self) -> int:
-        """Bytes."""
+        """Return the peak in bytes."""
         if self._device.type == "cuda":
             return torch.cuda.max_memory_allocated(self._device)
         marks = [line.split()[1] for line in _STATUS.read_text().splitlines() if line.startswith("VmHWM:")]
         return int(marks[0]) * 1024 if marks else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
+def in_a_process(work: Callable[..., T], *arguments: Any) -> T:
+    """Return what `work`, a function of a module, returns in a fresh process. Raises what it raises."""
+    with ProcessPoolExecutor(max_workers=1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(work, *arguments).result()
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's message, at most 300 characters."""
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), "no message")[:300]
+
+
 def machine() -> dict[str, Any]:
-    """What the figures depend on, without names of hosts or paths."""
-    names = [line for line in _cpu_info() if line.startswith("model name")]
+    """Return what the figures depend on, without names of hosts or paths."""
+    file = Path("/proc/cpuinfo")
+    lines = file.read_text().splitlines() if file.is_file() else []
+    names = [line for line in lines if line.startswith("model name")]
     found: dict[str, Any] = {
         "cpu": names[0].split(":", 1)[1].strip() if names else platform.machine(),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
@@ -130,11 +151,6 @@ def machine() -> dict[str, Any]:
     return found
 
 
-def _cpu_info() -> list[str]:
-    file = Path("/proc/cpuinfo")
-    return file.read_text().splitlines() if file.is_file() else []
-
-
 class _Help(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaultsHelpFormatter):
     pass
 
@@ -147,22 +163,25 @@ def benchmark_parser(about: str | None, *, default_out: Path | None = None) -> a
 
 
 def settings_of(options: argparse.Namespace, *without: str) -> dict[str, Any]:
-    """Return the options for the JSON, without `out` and those named."""
-    return {name: value for name, value in vars(options).items() if name not in {"out", *without}}
+    """Return the options for the JSON, without paths and those named."""
+    left_out = {"out", *without}
+    return {
+        name: value for name, value in vars(options).items() if name not in left_out and not isinstance(value, Path)
+    }
 
 
 def say(text: str) -> None:
-    """Progress goes to standard error."""
+    """Write progress to standard error."""
     print(text, file=sys.stderr, flush=True)  # noqa: T201
 
 
 def show(text: str) -> None:
-    """Results go to standard output."""
+    """Write results to standard output."""
     print(text, flush=True)  # noqa: T201
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """Columns under their names, the first flush left, the others flush right."""
+    """Return columns under their names, the first flush left, the others flush right."""
     cells = [list(header), *([str(cell) for cell in row] for row in rows)]
     widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
 
@@ -174,13 +193,13 @@ def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
 
 
 def verdict(name: str, value: float, target: float, *, at_most: bool) -> str:
-    """One line that sets a figure beside its target."""
+    """Return a line that compares a figure with its target."""
     met = value <= target if at_most else value >= target
     return f"{name}: {value:.3g} (target {'<=' if at_most else '>='} {target:.3g}: {'met' if met else 'NOT MET'})"
 
 
 def write_json(file: Path | None, content: Mapping[str, Any], *, announce: bool = True) -> None:
-    """Writes the results, in one step, if a file is asked for; dataclasses become mappings."""
+    """Write the results in one step, if there is a file. Dataclasses become mappings."""
     if file is None:
         return
     file.parent.mkdir(parents=True, exist_ok=True)

@@ -4,7 +4,6 @@ import argparse
 import random
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -42,7 +41,7 @@ TINY = Shape(layers=2, hidden=32, heads=4, kv_heads=2, intermediate=48, vocabula
 
 
 def build_tokenizer(vocabulary: int) -> PreTrainedTokenizerFast:
-    """One token a word, split at white space: `<s>`, the words of the scoring prompt, then w7, w8, ..."""
+    """Return a tokenizer of one token per word: `<s>`, the words of the scoring prompt, then w7, w8, ..."""
     words = {word: index for index, word in enumerate(_SPECIALS)}
     words |= {f"w{index}": index for index in range(len(words), vocabulary)}
     backend = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
@@ -54,7 +53,7 @@ def build_tokenizer(vocabulary: int) -> PreTrainedTokenizerFast:
 def build_model(
     shape: Shape, *, name: str, dtype: torch.dtype = torch.float32, device: str = "cpu", seed: int = 0
 ) -> LoadedModel:
-    """A random Llama, made on the device itself: one of 7B parameters never passes through the host's memory.
+    """Return a random Llama, made on the device itself: one of 7B parameters never passes through the host's memory.
 
     The weights are wide enough (1/sqrt(hidden)) for attention that differs from token to token, as a trained one's.
     """
@@ -81,7 +80,7 @@ def build_model(
 
 
 def copy_to(loaded: LoadedModel, shape: Shape, *, dtype: torch.dtype, device: str) -> LoadedModel:
-    """The same weights in another dtype or on another device."""
+    """Return the same weights in another dtype or on another device."""
     twin = build_model(shape, name=loaded.name, dtype=dtype, device=device)
     twin.model.load_state_dict(loaded.model.state_dict())
     return twin
@@ -90,7 +89,7 @@ def copy_to(loaded: LoadedModel, shape: Shape, *, dtype: torch.dtype, device: st
 def make_samples(
     vocabulary: int, count: int, *, tokens: int, response_tokens: int, instruction_tokens: int = 20, seed: int = 0
 ) -> list[Sample]:
-    """Random samples whose scoring prompt has exactly `tokens` tokens of `build_tokenizer(vocabulary)`."""
+    """Return random samples whose scoring prompt has exactly `tokens` tokens of `build_tokenizer(vocabulary)`."""
     context = tokens - _FRAME_TOKENS - instruction_tokens - response_tokens
     assert context > 0, f"{tokens} tokens have no room for a context"
     rng = random.Random(seed)
@@ -111,18 +110,18 @@ def make_samples(
 
 
 def prompt_of(loaded: LoadedModel, sample: Sample) -> Prompt:
-    """The whole prompt, nothing cut off."""
+    """Return the whole prompt, without truncation."""
     return build_prompt(loaded.tokenizer, sample, max_length=_LONGEST)
 
 
 def scoring_config(*, device: str, dtype: str, tokens: int, segment_length: int, batch_tokens: int) -> ScoringConfig:
-    """The settings of a run of the pipeline on these samples."""
+    """Return the settings of a run of the pipeline on these samples."""
     values = {"device": device, "dtype": dtype, "max_length": max(16, tokens), "segment_length": segment_length}
     return ScoringConfig.model_validate(values | {"batch_tokens": batch_tokens})
 
 
 def segment_batches(prompt: Prompt, *, segment_length: int, batch_tokens: int) -> Iterator[list[Prompt]]:
-    """The segment prompts of a sample, longest first, in batches of at most `batch_tokens` tokens."""
+    """Yield the segment prompts of a sample, longest first, in batches of at most `batch_tokens` tokens."""
     batch: list[Prompt] = []
     held = 0
     for segment in sorted(segment_prompts(prompt, segment_length), key=lambda each: -each.length):
@@ -136,7 +135,7 @@ def segment_batches(prompt: Prompt, *, segment_length: int, batch_tokens: int) -
 
 
 def pass_flops(loaded: LoadedModel, prompts: list[Prompt], *, attention_rows: bool = False) -> float:
-    """FLOPs of reading these prompts, each attending to itself, and of the output layer over their responses.
+    """Return the FLOPs of reading these prompts, each attending to itself, with the output layer over the responses.
 
     The last layer counts as far as it is computed: for the rows that predict the responses.
     """
@@ -151,23 +150,20 @@ def pass_flops(loaded: LoadedModel, prompts: list[Prompt], *, attention_rows: bo
     return total
 
 
-def add_shape_options(parser: argparse.ArgumentParser, default: Shape) -> None:
-    """One option for each size of the model."""
+def add_shape_options(parser: argparse.ArgumentParser) -> None:
+    """Add one option for each size of the model."""
     group = parser.add_argument_group("the models", "randomly initialised Llamas; speed does not depend on the weights")
-    for name, value in asdict(default).items():
-        option = f"--{name.replace('_', '-')}"
-        group.add_argument(option, type=int, default=value, help=f"default {value}")
+    for name, value in asdict(SMALL).items():
+        group.add_argument(f"--{name.replace('_', '-')}", type=int, default=value, help=" ")
 
 
 def add_run_options(parser: argparse.ArgumentParser) -> None:
-    """Where and how the models run, and where the figures go; `--worker`: a part, in a process of its own, as JSON."""
+    """Add what decides which models run, where and how."""
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
     parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16"])
-    parser.add_argument("--out", type=Path, help="JSON file")
-    parser.add_argument("--worker", help=argparse.SUPPRESS)
-    add_shape_options(parser, SMALL)
+    add_shape_options(parser)
 
 
 def shape_of(arguments: argparse.Namespace) -> Shape:
-    """The shape that the options ask for."""
+    """Return the shape in the options."""
     return replace(SMALL, **{name: getattr(arguments, name) for name in asdict(SMALL)})

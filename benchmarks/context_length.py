@@ -14,19 +14,27 @@ against the time at --time-length, extrapolated by FLOPs.
 """
 
 import argparse
-import json
-import subprocess
-import sys
-from dataclasses import asdict
+from dataclasses import replace
 
 import torch
-from common_measure import machine, memory_held, say, show, table, verdict, write_json
-from common_models import Shape, add_run_options, build_model, make_samples, prompt_of, shape_of
-from common_passes import Measured, Pass, eager_pass, joint_pass, measure, segment_passes
+from common_measure import (
+    benchmark_parser,
+    first_line,
+    in_a_process,
+    machine,
+    memory_held,
+    say,
+    settings_of,
+    show,
+    table,
+    verdict,
+    write_json,
+)
+from common_models import add_run_options, build_model, make_samples, prompt_of, shape_of
+from common_scoring import Measured, Pass, PassKind, make_pass, measure
 
 from gateau_dagster.config import ScoringConfig
 from gateau_dagster.models.loading import LoadedModel
-from gateau_dagster.models.prompt import Prompt
 
 MEMORY_TARGET = 1 / 20
 TIME_TARGET = 1.2
@@ -34,8 +42,9 @@ _WARM_UP_TOKENS = 256
 
 
 @torch.no_grad()
-def worker(shape: Shape, options: argparse.Namespace, length: int) -> list[Measured]:
-    """Everything for one length, in this process."""
+def worker(options: argparse.Namespace, length: int) -> list[Measured]:
+    """Measure everything of one length, in this process."""
+    shape = shape_of(options)
     loaded = build_model(shape, name="long", dtype=getattr(torch, options.dtype), device=options.device)
     base = memory_held(loaded.device)
     for each in _passes(loaded, min(length, _WARM_UP_TOKENS), options):
@@ -45,66 +54,47 @@ def worker(shape: Shape, options: argparse.Namespace, length: int) -> list[Measu
 
 
 def _passes(loaded: LoadedModel, length: int, options: argparse.Namespace) -> list[Pass]:
-    prompt = _prompt(loaded, length, options)
-    batches = {"segment_length": options.segment_length, "batch_tokens": options.batch_tokens}
-    passes = [joint_pass(loaded, prompt), segment_passes(loaded, prompt, **batches)]
-    return [*passes, eager_pass(loaded, prompt)] if length <= options.eager else passes
-
-
-def _prompt(loaded: LoadedModel, tokens: int, options: argparse.Namespace) -> Prompt:
-    answer = min(options.response_tokens, tokens // 4)
-    return prompt_of(loaded, make_samples(options.vocabulary, 1, tokens=tokens, response_tokens=answer)[0])
-
-
-def in_a_process(options: argparse.Namespace, length: int) -> list[Measured] | str:
-    """What a fresh process measures for this length, or the last line of what stopped it."""
-    settings = {**vars(options), "out": None}
-    command = [sys.executable, __file__, "--worker", json.dumps({"length": length, "options": settings})]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        lines = done.stderr.strip().splitlines()
-        return lines[-1] if lines else f"ended with {done.returncode}"
-    return [Measured(**each) for each in json.loads(done.stdout.splitlines()[-1])]  # libraries may write before it
+    answer = min(options.response_tokens, length // 4)
+    prompt = prompt_of(loaded, make_samples(options.vocabulary, 1, tokens=length, response_tokens=answer)[0])
+    sizes = {"segment_length": options.segment_length, "batch_tokens": options.batch_tokens}
+    kinds: list[PassKind] = ["joint", "segments", "eager"]
+    return [make_pass(kind, loaded, prompt, **sizes) for kind in kinds if kind != "eager" or length <= options.eager]
 
 
 def collect(options: argparse.Namespace) -> tuple[dict[int, list[Measured]], dict[int, str]]:
-    """All lengths, round after round: the shortest times and the largest peaks; and what failed."""
+    """Return the shortest times and the largest peaks of all lengths, round after round; and what failed."""
     found: dict[int, list[Measured]] = {}
     failed: dict[int, str] = {}
     for number in range(options.rounds):
         for length in options.lengths:
-            result = in_a_process(options, length) if length not in failed else failed[length]
-            if isinstance(result, str):
-                failed[length] = result
-                found.pop(length, None)
-                say(f"round {number + 1}, {length} tokens: {result}")
+            if length in failed:
                 continue
-            found[length] = _joined(found[length], result) if length in found else result
-            shown = ", ".join(f"{each.name} {each.best:.2f} s" for each in result)
-            say(f"round {number + 1}, {length} tokens: {shown}")
+            say(f"round {number + 1}, {length} tokens")
+            try:
+                passes = in_a_process(worker, options, length)
+            except Exception as error:  # out of memory, a process that was killed: the other lengths go on
+                failed[length] = f"{type(error).__name__}: {first_line(error)}"
+                found.pop(length, None)
+                say(f"  {failed[length]}")
+            else:
+                found[length] = [_joined(*both) for both in zip(found.get(length, passes), passes, strict=True)]
     return found, failed
 
 
-def _joined(before: list[Measured], after: list[Measured]) -> list[Measured]:
-    """Two rounds of the same passes as one."""
-    return [
-        Measured(
-            name=a.name,
-            tokens=a.tokens,
-            flops=a.flops,
-            seconds=a.seconds + b.seconds,
-            peak_bytes=max(a.peak_bytes, b.peak_bytes),
-            total_peak_bytes=max(a.total_peak_bytes, b.total_peak_bytes),
-        )
-        for a, b in zip(before, after, strict=True)
-    ]
+def _joined(before: Measured, after: Measured) -> Measured:
+    """Return two rounds of the same pass as one."""
+    if before is after:
+        return before
+    peaks = {name: max(getattr(each, name) for each in (before, after)) for name in ("peak_bytes", "total_peak_bytes")}
+    return replace(before, seconds=before.seconds + after.seconds, **peaks)
 
 
 def conclusions(found: dict[int, list[Measured]], options: argparse.Namespace) -> dict[str, float]:
-    """The two figures that have a target, as far as their lengths were measured."""
-    joint = {length: each for length, passes in found.items() for each in passes if each.name.startswith("perplexity")}
-    segments = {length: each for length, passes in found.items() for each in passes if each.name.startswith("segment")}
-    eager = {length: each for length, passes in found.items() for each in passes if each.name.startswith("eager")}
+    """Return the two figures that have a target, as far as their lengths were measured."""
+    joint, segments, eager = (
+        {length: each for length, passes in found.items() for each in passes if each.name.startswith(name)}
+        for name in ("perplexity", "segment", "eager")
+    )
     made: dict[str, float] = {}
     at, reference = options.memory_length, max(eager, default=0)
     if at in joint and reference and eager[reference].peak_bytes:  # a tiny pass may stay below what was held before
@@ -119,7 +109,7 @@ def conclusions(found: dict[int, list[Measured]], options: argparse.Namespace) -
 
 
 def rows_of(found: dict[int, list[Measured]]) -> list[list[object]]:
-    """The table's rows."""
+    """Return the table's rows, pass by pass."""
     return [
         [
             each.name,
@@ -137,19 +127,20 @@ def rows_of(found: dict[int, list[Measured]]) -> list[list[object]]:
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
-    """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    """Parse the command line."""
+    parser = benchmark_parser(__doc__)
+    add = parser.add_argument
     lengths = [1024, 2048, 4096, 8192, 16_384, 32_768]
-    parser.add_argument("--lengths", type=int, nargs="+", default=lengths, help="of the prompt, default 1k to 32k")
-    parser.add_argument("--eager", type=int, default=4096, help="greatest length with output_attentions, default 4096")
-    parser.add_argument("--memory-length", type=int, default=16_384, help="default 16384")
-    parser.add_argument("--time-length", type=int, default=8192, help="where the extrapolation starts, default 8192")
-    parser.add_argument("--response-tokens", type=int, default=200, help="default 200, at most a quarter of the prompt")
-    parser.add_argument("--segment-length", type=int, default=128)
-    parser.add_argument("--batch-tokens", type=int, default=ScoringConfig().batch_tokens, help="scoring.batch_tokens")
-    parser.add_argument("--rounds", type=int, default=2, help="processes a length, default 2")
-    parser.add_argument("--repetitions", type=int, default=3, help="most timed calls in a process, default 3")
-    parser.add_argument("--enough-seconds", type=float, default=20.0, help="then no further call, default 20")
+    add("--lengths", type=int, nargs="+", default=lengths, help="of the prompt")
+    add("--eager", type=int, default=4096, help="greatest length with output_attentions")
+    add("--memory-length", type=int, default=16_384, help="where the peak is compared")
+    add("--time-length", type=int, default=8192, help="where the extrapolation starts")
+    add("--response-tokens", type=int, default=200, help="at most a quarter of the prompt")
+    add("--segment-length", type=int, default=128)
+    add("--batch-tokens", type=int, default=ScoringConfig().batch_tokens, help="scoring.batch_tokens")
+    add("--rounds", type=int, default=2, help="processes per length")
+    add("--repetitions", type=int, default=3, help="most timed calls in a process")
+    add("--enough-seconds", type=float, default=20.0, help="then no further call")
     add_run_options(parser)
     return parser.parse_args(arguments)
 
@@ -157,11 +148,6 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 def main(arguments: list[str] | None = None) -> int:
     """Parse, measure, print; the exit status."""
     options = parse(arguments)
-    if options.worker is not None:
-        task = json.loads(options.worker)
-        given = argparse.Namespace(**task["options"])
-        show(json.dumps([asdict(each) for each in worker(shape_of(given), given, task["length"])]))
-        return 0
     description = machine()
     found, failed = collect(options)
     show(table(["pass", "tokens", "seconds", "tokens/s", "GFLOP/s", "peak MiB"], rows_of(found)))
@@ -171,11 +157,10 @@ def main(arguments: list[str] | None = None) -> int:
     for name, value in made.items():
         target = MEMORY_TARGET if name == "memory_share" else TIME_TARGET
         show(verdict(name.replace("_", " "), value, target, at_most=True))
-    settings = {key: value for key, value in vars(options).items() if key not in {"out", "worker"}}
-    content = {"machine": description, "settings": settings, "lengths": found, "failed": failed, "conclusions": made}
-    write_json(options.out, content)
+    content = {"machine": description, "settings": settings_of(options), "lengths": found}
+    write_json(options.out, content | {"failed": failed, "conclusions": made})
     return 1 if failed else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

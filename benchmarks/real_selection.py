@@ -182,7 +182,7 @@ def main(given: list[str] | None = None) -> int:
         say(f"{setting}: {len(cases)} seeds")
         found[setting] = measured(cases, arguments.methods, arguments.draws)
     printed(found, arguments.kinds, arguments.reference)
-    settings = settings_of(arguments, "folder", "nq") | {"models": [Path(model).name for model in arguments.models]}
+    settings = settings_of(arguments, "nq") | {"models": [Path(model).name for model in arguments.models]}
     write_json(arguments.out, {
         "settings": settings,
         "machine": machine(),

@@ -3,7 +3,7 @@
     .venv/bin/python benchmarks/scoring.py --out build/benchmarks/scoring.json
 
 Both compute the same tables in one process, from the same text, with the same two models, in turns: perplexity under
-theta_A, and perplexity and `cam` under theta_B. The straightforward side (benchmarks/common_straightforward.py) is what
+theta_A, and perplexity and `cam` under theta_B. The straightforward side (benchmarks/common_scoring.py) is what
 one writes with Hugging Face's tools: full logits, `output_attentions=True`, segment prompts in padded batches of 32.
 
 The straightforward side has one theta_B, with eager attention, as `output_attentions=True` asks for. With
@@ -17,16 +17,35 @@ their median, 200 a long answer. Exit status 1 when a figure differs by more tha
 
 import argparse
 import math
-import sys
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
-import common_straightforward as straightforward
+import common_scoring as straightforward
 import torch
-from common_measure import Spread, interleaved, machine, ratios, say, show, table, verdict, write_json
-from common_models import SMALL, Shape, add_shape_options, build_model, copy_to, make_samples, scoring_config, shape_of
-from common_pipeline import cam_differences, difference, score
+from common_measure import (
+    Spread,
+    benchmark_parser,
+    interleaved,
+    machine,
+    ratios,
+    say,
+    settings_of,
+    show,
+    table,
+    verdict,
+    write_json,
+)
+from common_models import (
+    Shape,
+    add_shape_options,
+    build_model,
+    copy_to,
+    make_samples,
+    prompt_of,
+    scoring_config,
+    shape_of,
+)
+from common_scoring import cam_differences, difference, score
 
 from gateau_dagster.config import ScoringConfig
 from gateau_dagster.data.sample import Sample
@@ -48,16 +67,17 @@ class Case:
 
 
 def lengths_of(text: str) -> tuple[int, ...]:
-    """`64`, or `11,37,76,422` for samples of several lengths."""
+    """Parse `64`, or `11,37,76,422` for samples of several lengths."""
     return tuple(int(part) for part in text.split(","))
 
 
 def make_case(shape: Shape, arguments: argparse.Namespace, response_tokens: tuple[int, ...]) -> Case:
-    """Two models of the same shape and other weights; samples of exactly the length asked for."""
+    """Return two models of the same shape and other weights; samples of exactly the length asked for."""
     count = max(1, round(arguments.samples / len(response_tokens)))
     long = build_model(shape, name="long", seed=2)
     plain_long = copy_to(long, shape, dtype=torch.float32, device="cpu")
     plain_long.model.set_attn_implementation(arguments.theta_b)
+    sizes = {"tokens": arguments.tokens, "segment_length": arguments.segment_length}
     return Case(
         short=build_model(shape, name="short", seed=1),
         long=long,
@@ -69,18 +89,12 @@ def make_case(shape: Shape, arguments: argparse.Namespace, response_tokens: tupl
                 shape.vocabulary, count, tokens=arguments.tokens, response_tokens=length, seed=length
             )
         ],
-        scoring=scoring_config(
-            device="cpu",
-            dtype="float32",
-            tokens=arguments.tokens,
-            segment_length=arguments.segment_length,
-            batch_tokens=arguments.batch_tokens,
-        ),
+        scoring=scoring_config(device="cpu", dtype="float32", batch_tokens=arguments.batch_tokens, **sizes),
     )
 
 
 def check(case: Case) -> dict[str, float]:
-    """Largest relative difference of each column; also the warm-up of both sides."""
+    """Return the largest relative difference of each column. Also warms up both sides."""
     samples, length, segment = case.samples[-2:], case.scoring.max_length, case.scoring.segment_length
     worst: dict[str, float] = {}
     for name, loaded, plain in (("short", case.short, case.short), ("long", case.long, case.plain_long)):
@@ -88,37 +102,33 @@ def check(case: Case) -> dict[str, float]:
         expected = [straightforward.perplexity(plain, sample, length) for sample in samples]
         worst[f"perplexity_{name}"] = difference([row.perplexity for row in rows], expected)
         if cam_rows:
-            worst |= cam_differences(
-                cam_rows, [straightforward.cam(plain, sample, length, segment) for sample in samples]
-            )
+            cams = [straightforward.cam(plain, sample, length, segment) for sample in samples]
+            worst |= cam_differences(cam_rows, cams)
     return worst
 
 
 def measure(case: Case, repetitions: int) -> dict[str, list[float]]:
-    """Seconds of each part on both sides. A part of the pipeline serves two of the straightforward ones."""
-    length, segment = case.scoring.max_length, case.scoring.segment_length
-    prompts = [straightforward.build_prompt(case.long.tokenizer, each, max_length=length) for each in case.samples]
+    """Return seconds of each part on both sides. A part of the pipeline serves two of the straightforward ones."""
+    samples, length, segment = case.samples, case.scoring.max_length, case.scoring.segment_length
+    prompts = [prompt_of(case.long, sample) for sample in samples]
+    plain = case.plain_long
     parts = {
-        "ours: theta_A perplexity": lambda: score(case.short, case.samples, case.scoring, cam=False),
-        "plain: theta_A perplexity": lambda: [
-            straightforward.perplexity(case.short, sample, length) for sample in case.samples
-        ],
-        "ours: theta_B perplexity and cam": lambda: score(case.long, case.samples, case.scoring, cam=True),
-        "plain: theta_B perplexity": lambda: [
-            straightforward.perplexity(case.plain_long, sample, length) for sample in case.samples
-        ],
+        "ours: theta_A perplexity": lambda: score(case.short, samples, case.scoring, cam=False),
+        "plain: theta_A perplexity": lambda: [straightforward.perplexity(case.short, each, length) for each in samples],
+        "ours: theta_B perplexity and cam": lambda: score(case.long, samples, case.scoring, cam=True),
+        "plain: theta_B perplexity": lambda: [straightforward.perplexity(plain, each, length) for each in samples],
         "plain: theta_B segments": lambda: [
-            straightforward.segment_perplexities(case.plain_long, prompt, segment) for prompt in prompts
+            straightforward.segment_perplexities(plain, each, segment) for each in prompts
         ],
         "plain: theta_B attention": lambda: [
-            straightforward.segment_attention(case.plain_long, prompt, segment) for prompt in prompts
+            straightforward.segment_attention(plain, each, segment) for each in prompts
         ],
     }
     return interleaved(parts, repetitions, case.long.device)
 
 
 def summary(times: dict[str, list[float]]) -> tuple[Spread, dict[str, list[float]]]:
-    """The ratio of the whole, round by round, and the seconds of both wholes."""
+    """Return the ratio of the whole, round by round, and the seconds of both wholes."""
     wholes = {
         side: [math.fsum(each) for each in zip(*(t for n, t in times.items() if n.startswith(side)), strict=True)]
         for side in ("plain", "ours")
@@ -127,7 +137,7 @@ def summary(times: dict[str, list[float]]) -> tuple[Spread, dict[str, list[float
 
 
 def run(shape: Shape, arguments: argparse.Namespace, response_tokens: tuple[int, ...]) -> dict[str, Any]:
-    """Checks, then measures, one set of samples."""
+    """Check, then measure, one set of samples."""
     shown = ", ".join(map(str, response_tokens))
     say(f"responses of {shown} tokens: comparing the numbers")
     case = make_case(shape, arguments, response_tokens)
@@ -141,25 +151,18 @@ def run(shape: Shape, arguments: argparse.Namespace, response_tokens: tuple[int,
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
-    """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tokens", type=int, default=4096, help="of each scoring prompt, default 4096")
-    parser.add_argument(
-        "--response-tokens",
-        type=lengths_of,
-        nargs="+",
-        default=[(11, 37, 76, 422), (64,), (200,), (512,)],
-        help="default 11,37,76,422 64 200 512",
-    )
-    parser.add_argument("--samples", type=int, default=2, help="in the set, default 2")
-    parser.add_argument("--repetitions", type=int, default=3, help="rounds, default 3 (about 30 s each on two cores)")
-    parser.add_argument("--segment-length", type=int, default=128, help="default 128, as the paper has it")
-    parser.add_argument("--batch-tokens", type=int, default=ScoringConfig().batch_tokens, help="scoring.batch_tokens")
-    parser.add_argument(
-        "--theta-b", choices=["sdpa", "eager"], default="eager", help="straightforward theta_B; default eager"
-    )
-    parser.add_argument("--out", type=Path, help="JSON file")
-    add_shape_options(parser, SMALL)
+    """Parse the command line."""
+    parser = benchmark_parser(__doc__)
+    add = parser.add_argument
+    add("--tokens", type=int, default=4096, help="of each scoring prompt")
+    sets = [(11, 37, 76, 422), (64,), (200,), (512,)]
+    add("--response-tokens", type=lengths_of, nargs="+", default=sets, help="of each set of samples")
+    add("--samples", type=int, default=2, help="in a set")
+    add("--repetitions", type=int, default=3, help="rounds of about 30 s on two cores")
+    add("--segment-length", type=int, default=128, help="as the paper has it")
+    add("--batch-tokens", type=int, default=ScoringConfig().batch_tokens, help="scoring.batch_tokens")
+    add("--theta-b", choices=["sdpa", "eager"], default="eager", help="attention of the straightforward theta_B")
+    add_shape_options(parser)
     return parser.parse_args(arguments)
 
 
@@ -175,10 +178,10 @@ def main(arguments: list[str] | None = None) -> int:
         show(verdict(name, result["ratio"].median, TARGET, at_most=False))
     worst = max(max(result["largest_difference"].values()) for result in results)
     show(verdict("largest relative difference", worst, TOLERANCE, at_most=True))
-    settings = {key: value for key, value in vars(options).items() if key != "out"}
-    write_json(options.out, {"machine": description, "settings": settings, "shape": asdict(shape), "cases": results})
+    content = {"machine": description, "settings": settings_of(options), "shape": asdict(shape), "cases": results}
+    write_json(options.out, content)
     return 0 if worst <= TOLERANCE else 1
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

@@ -272,7 +272,7 @@ def main(given: list[str] | None = None) -> int:
     for label, reason in missing.items():
         show(f"not run: {label}: {reason}")
     write_json(arguments.out, {
-        "settings": settings_of(arguments, "folder"),
+        "settings": settings_of(arguments),
         "machine": machine(),
         "seconds": time.perf_counter() - started,
         "kinds": {kind: _about(kind) for kind in labels},

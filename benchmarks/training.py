@@ -16,10 +16,7 @@ held before.
 """
 
 import argparse
-import json
 import random
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from pathlib import Path
@@ -29,20 +26,24 @@ import torch
 from common_measure import (
     PeakMemory,
     Spread,
+    benchmark_parser,
+    in_a_process,
     interleaved,
     machine,
     memory_held,
     ratios,
-    say,
+    settings_of,
     show,
     table,
     verdict,
     write_json,
 )
 from common_models import add_run_options, build_model, shape_of
-from common_ragged import Lengths, built_in, draw, read_lengths
 from transformers import PreTrainedModel
 
+from gateau_dagster.data.forms import turns_of
+from gateau_dagster.data.readers import read_records
+from gateau_dagster.data.sources import Record, resolve_files
 from gateau_dagster.models.training_attention import attend_within_documents
 from gateau_dagster.training.batching import pack
 from gateau_dagster.training.dataset import Batch, PadRight, SideBySide, TrainingDocument
@@ -51,30 +52,85 @@ from gateau_dagster.training.response_loss import summed_nll, use_chunked_loss
 
 SPEED_TARGET, MEMORY_TARGET, LOSS_TOLERANCE = 2.0, 1 / 8, 1e-5
 _HIDDEN = 64  # of the loss measured alone: small, so that memory is the logits'
+_CHARACTERS_PER_TOKEN = 4  # of English text, roughly
+
+Lengths = list[tuple[int, int]]
+"""For each document: its tokens, and the number of those that are the response's."""
+
+# The middles of the twentieths of 142 long instructions of LongAlign's form and of 500 short chats.
+_LONG = (3017, 3614, 3964, 4078, 4559, 5482, 6018, 6563, 6753, 7148)
+_LONG += (8049, 8426, 9933, 10743, 12348, 14152, 17669, 20865, 25940, 35024)
+_LONG_RESPONSES = (5, 7, 8, 9, 16, 23, 25, 31, 41, 45, 63, 68, 76, 96, 107, 139, 255, 399, 423, 522)
+_SHORT = (22, 25, 26, 27, 28, 29, 30, 31, 31, 32, 34, 35, 37, 52, 56, 58, 59, 61, 62, 68)
+_SHORT_RESPONSES = (18, 19, 19, 21, 21, 21, 22, 22, 23, 23, 25, 25, 27, 44, 47, 47, 50, 51, 51, 56)
+
+
+def built_in() -> tuple[Lengths, Lengths]:
+    """Return (long, short). Responses do not depend on the context's length: they are mixed by a fixed step."""
+    long = [(tokens, _LONG_RESPONSES[7 * index % len(_LONG)]) for index, tokens in enumerate(_LONG)]
+    return long, list(zip(_SHORT, _SHORT_RESPONSES, strict=True))
+
+
+def read_lengths(path: Path) -> Lengths:
+    """Return the lengths of the conversations of an input file, by characters. Other records are left out.
+
+    Raises:
+        ValueError: the file holds no conversation with an answer.
+    """
+    found = []
+    for record in (record for file in resolve_files(str(path), Path()) for record in read_records(file)):
+        turns = turns_of(record.value) if isinstance(record, Record) and isinstance(record.value, dict) else None
+        total = sum(len(turn.content) for turn in turns or ())
+        answers = sum(len(turn.content) for turn in turns or () if turn.role == "assistant")
+        if answers >= _CHARACTERS_PER_TOKEN and total > answers:
+            found.append((total // _CHARACTERS_PER_TOKEN, answers // _CHARACTERS_PER_TOKEN))
+    if not found:
+        raise ValueError(f"{path.name} holds no conversation with an answer")
+    return found
+
+
+def draw(long: Lengths, short: Lengths, options: argparse.Namespace) -> list[TrainingDocument]:
+    """Return documents in random order, a share of them long: lengths divided by `shrink`, then cut at `longest`.
+
+    Dividing all lengths alike keeps how ragged they are, which cutting them does not.
+    """
+    rng = random.Random(options.seed)
+    count, shrink, longest = options.documents, options.shrink, options.longest
+    lengths = [rng.choice(long if index < round(count * options.long_share) else short) for index in range(count)]
+    rng.shuffle(lengths)
+    generator = torch.Generator().manual_seed(rng.randrange(2**31))
+    documents = []
+    for row, (total, answer) in enumerate(lengths):
+        tokens, response = max(2, min(total // shrink, longest)), max(1, answer // shrink)
+        ids = torch.randint(options.vocabulary, (tokens,), generator=generator)
+        labels = ids.clone()
+        labels[: max(1, tokens - response)] = IGNORED
+        documents.append(TrainingDocument(row=row, input_ids=ids, labels=labels, positions=torch.arange(tokens)))
+    return documents
 
 
 def padded_batches(documents: Sequence[TrainingDocument], *, rows: int, device: str) -> Iterator[Batch]:
-    """Documents as they come, `rows` at a time, padded on the right to the longest."""
+    """Yield batches of documents as they come, `rows` at a time, padded on the right to the longest."""
     collate = PadRight(pad_token_id=0)
     for begin in range(0, len(documents), rows):
         yield _model_inputs(collate([[each] for each in documents[begin : begin + rows]]), device)
 
 
 def packed_batches(documents: Sequence[TrainingDocument], *, pack_length: int, device: str) -> Iterator[Batch]:
-    """Rows of documents side by side."""
+    """Yield rows of documents side by side."""
     collate, lengths = SideBySide(), [len(each.input_ids) for each in documents]
     for row in pack(lengths, range(len(documents)), pack_length=pack_length):
         yield _model_inputs(collate([[documents[index] for index in row]]), device)
 
 
 def _model_inputs(batch: Batch, device: str) -> Batch:
-    """On the device, without the places in the mix, which the trainer takes out, too."""
+    """Return the batch on the device, without the places in the mix, which the trainer takes out, too."""
     inputs = {name: value for name, value in batch.items() if name != "row"}
     return {name: value.to(device) if torch.is_tensor(value) else value for name, value in inputs.items()}
 
 
 def run_over(model: PreTrainedModel, batches: list[Batch], labels: int) -> float:
-    """Forward and backward of every batch; the mean loss over all labels."""
+    """Run forward and backward pass of every batch; return the mean loss over all labels."""
     model.zero_grad()
     total = torch.zeros((), device=model.device)
     for batch in batches:
@@ -85,7 +141,7 @@ def run_over(model: PreTrainedModel, batches: list[Batch], labels: int) -> float
 
 
 def models(options: argparse.Namespace) -> dict[str, PreTrainedModel]:
-    """The same weights for every side."""
+    """Return a model with the same weights for every side."""
     loaded = build_model(shape_of(options), name="trained", dtype=getattr(torch, options.dtype), device=options.device)
     plain = loaded.model.train().requires_grad_(True)
     padded, packed = deepcopy(plain), deepcopy(plain)
@@ -97,7 +153,7 @@ def models(options: argparse.Namespace) -> dict[str, PreTrainedModel]:
 
 
 def speed(options: argparse.Namespace, documents: list[TrainingDocument]) -> dict[str, Any]:
-    """Useful tokens a second of each side, their ratio, and how far the losses are apart."""
+    """Measure useful tokens a second of each side, their ratio, and how far the losses are apart."""
     padded = list(padded_batches(documents, rows=options.rows, device=options.device))
     packed = list(packed_batches(documents, pack_length=options.pack_length, device=options.device))
     labels = sum(int((each.labels != IGNORED).sum()) for each in documents)
@@ -127,7 +183,7 @@ def speed(options: argparse.Namespace, documents: list[TrainingDocument]) -> dic
 
 
 def loss_peak(options: argparse.Namespace, way: str) -> int:
-    """Bytes above what was held, of the loss and its gradients, in this process."""
+    """Return bytes above what was held, of the loss and its gradients, in this process."""
     device = torch.device(options.device)
     states = torch.randn(options.loss_tokens, _HIDDEN, device=device, requires_grad=True)
     weight = torch.randn(options.vocabulary, _HIDDEN, device=device, requires_grad=True)
@@ -142,30 +198,8 @@ def loss_peak(options: argparse.Namespace, way: str) -> int:
     return peak.read() - base
 
 
-def loss_peaks(options: argparse.Namespace) -> dict[str, int]:
-    """`loss_peak` of both ways, in a fresh process each."""
-    settings = {key: value for key, value in vars(options).items() if not isinstance(value, Path)}
-    found = {}
-    for way in ("chunked", "plain"):
-        command = [sys.executable, __file__, "--worker", json.dumps({"way": way, "options": settings})]
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
-        found[way] = int(done.stdout.splitlines()[-1])  # libraries may write before it
-        say(f"  the loss, {way}: {found[way] / 2**20:.0f} MiB")
-    return found
-
-
-def lengths_of(options: argparse.Namespace) -> tuple[Lengths, Lengths]:
-    """(long, short): of the files, where they are given."""
-    long, short = built_in()
-    if options.lengths_from is not None:
-        long = read_lengths(options.lengths_from)
-    if options.short_from is not None:
-        short = read_lengths(options.short_from)
-    return long, short
-
-
 def report(found: dict[str, Any]) -> None:
-    """The table and the verdicts."""
+    """Print the table and the verdicts."""
     rows = [
         [name, found["useful_tokens_per_second"][name].show(0), found["ratio"][name].show() if name != "packed" else ""]
         for name in found["seconds"]
@@ -180,20 +214,21 @@ def report(found: dict[str, Any]) -> None:
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
-    """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--documents", type=int, default=32, help="default 32")
-    parser.add_argument("--long-share", type=float, default=0.5, help="of the documents, default 0.5")
-    parser.add_argument("--shrink", type=int, default=8, help="what all lengths are divided by, default 8")
-    parser.add_argument("--longest", type=int, default=8192, help="tokens; longer ones are cut, default 8192")
-    parser.add_argument("--rows", type=int, default=4, help="documents in a padded batch, default 4")
-    parser.add_argument("--pack-length", type=int, default=8192, help="tokens of a packed row, default 8192")
-    parser.add_argument("--lengths-from", type=Path, help="JSON or JSON lines, also .gz, of long conversations")
-    parser.add_argument("--short-from", type=Path, help="the same, of short conversations")
-    parser.add_argument("--all-logits", action="store_true", help="also padded batches with the model's own loss")
-    parser.add_argument("--loss-tokens", type=int, default=16_384, help="of the loss measured alone, default 16384")
-    parser.add_argument("--repetitions", type=int, default=3, help="rounds, default 3")
-    parser.add_argument("--seed", type=int, default=0)
+    """Parse the command line."""
+    parser = benchmark_parser(__doc__)
+    add = parser.add_argument
+    add("--documents", type=int, default=32, help="in all")
+    add("--long-share", type=float, default=0.5, help="of the documents")
+    add("--shrink", type=int, default=8, help="what all lengths are divided by")
+    add("--longest", type=int, default=8192, help="tokens; longer documents are cut")
+    add("--rows", type=int, default=4, help="documents in a padded batch")
+    add("--pack-length", type=int, default=8192, help="tokens of a packed row")
+    add("--lengths-from", type=Path, help="JSON or JSON lines, also .gz, of long conversations")
+    add("--short-from", type=Path, help="the same, of short conversations")
+    add("--all-logits", action="store_true", help="also padded batches with the model's own loss")
+    add("--loss-tokens", type=int, default=16_384, help="of the loss measured alone")
+    add("--repetitions", type=int, default=3, help="rounds")
+    add("--seed", type=int, default=0)
     add_run_options(parser)
     return parser.parse_args(arguments)
 
@@ -201,30 +236,16 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 def main(arguments: list[str] | None = None) -> int:
     """Parse, measure, print; the exit status."""
     options = parse(arguments)
-    if options.worker is not None:
-        task = json.loads(options.worker)
-        show(str(loss_peak(argparse.Namespace(**task["options"]), task["way"])))
-        return 0
     description = machine()
-    long, short = lengths_of(options)
-    rng = random.Random(options.seed)
-    documents = draw(
-        long,
-        short,
-        count=options.documents,
-        long_share=options.long_share,
-        shrink=options.shrink,
-        longest=options.longest,
-        vocabulary=options.vocabulary,
-        rng=rng,
-    )
-    found = speed(options, documents)
-    found["loss_peak_bytes"] = loss_peaks(options)
+    long, short = built_in()
+    long = read_lengths(options.lengths_from) if options.lengths_from else long
+    short = read_lengths(options.short_from) if options.short_from else short
+    found = speed(options, draw(long, short, options))
+    found["loss_peak_bytes"] = {way: in_a_process(loss_peak, options, way) for way in ("chunked", "plain")}
     report(found)
-    settings = {key: value for key, value in vars(options).items() if not isinstance(value, Path) and key != "worker"}
-    write_json(options.out, {"machine": description, "settings": settings, **found})
+    write_json(options.out, {"machine": description, "settings": settings_of(options), **found})
     return 1 if found["loss_difference"] > LOSS_TOLERANCE else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

@@ -14,13 +14,13 @@ Script = Callable[[str], ModuleType]
 
 
 def test_the_straightforward_side_equals_the_slow_reference(script: Script) -> None:
-    models, naive, pipeline = script("common_models"), script("common_straightforward"), script("common_pipeline")
+    models, scoring = script("common_models"), script("common_scoring")
     loaded = models.build_model(models.TINY, name="tiny")
     (sample,) = models.make_samples(models.TINY.vocabulary, 1, tokens=120, response_tokens=9)
     expected = reference(reference_model(loaded.model), loaded.tokenizer, sample, max_length=120, segment_length=16)
-    found = naive.cam(loaded, sample, 120, 16)
-    assert pipeline.difference([naive.perplexity(loaded, sample, 120)], [expected.perplexity]) < 1e-5
-    assert max(pipeline.cam_differences([found], [expected]).values()) < 1e-5
+    found = scoring.cam(loaded, sample, 120, 16)
+    assert scoring.difference([scoring.perplexity(loaded, sample, 120)], [expected.perplexity]) < 1e-5
+    assert max(scoring.cam_differences([found], [expected]).values()) < 1e-5
     assert loaded.model.config._attn_implementation == "sdpa"
 
 
@@ -38,7 +38,7 @@ def test_samples_have_exactly_the_tokens_asked_for(script: Script) -> None:
 
 
 def test_differences_are_relative_and_never_hidden(script: Script) -> None:
-    pipeline = script("common_pipeline")
+    pipeline = script("common_scoring")
     assert math.isclose(pipeline.difference([1.0, 2.2], [1.0, 2.0]), 0.1)
     assert pipeline.difference([1.0], [1.0, 2.0]) == math.inf
     assert pipeline.difference([math.nan], [1.0]) == math.inf

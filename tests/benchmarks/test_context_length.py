@@ -22,12 +22,7 @@ def test_it_measures_each_length_and_draws_its_conclusions(
 ) -> None:
     module = script("context_length")
 
-    def run(command: list[str], **options: Any) -> Any:
-        assert command[1] == module.__file__ and options["capture_output"]
-        assert module.main(command[2:]) == 0
-        return type("Done", (), {"returncode": 0, "stdout": capsys.readouterr().out, "stderr": ""})
-
-    monkeypatch.setattr(module.subprocess, "run", run)
+    monkeypatch.setattr(module, "in_a_process", lambda work, *given: work(*given))
     file = tmp_path / "lengths.json"
     assert module.main([*OPTIONS, "--out", str(file)]) == 0
     found = json.loads(file.read_text())
@@ -50,9 +45,13 @@ def test_what_fails_is_said_and_the_rest_goes_on(
     measured = module.Measured(
         name="segment prompts", tokens=9, flops=1.0, seconds=[1.0], peak_bytes=1, total_peak_bytes=2
     )
-    monkeypatch.setattr(
-        module, "in_a_process", lambda options, length: [measured] if length == 64 else "RuntimeError: out of memory"
-    )
+
+    def process(_: object, options: object, length: int) -> list[Any]:
+        if length == 64:
+            return [measured]
+        raise RuntimeError("out of memory\nmore")
+
+    monkeypatch.setattr(module, "in_a_process", process)
     assert module.main(OPTIONS) == 1
     assert "128 tokens: RuntimeError: out of memory" in capsys.readouterr().out
 

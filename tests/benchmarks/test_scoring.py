@@ -31,7 +31,7 @@ def test_it_measures_both_sides_and_writes_what_it_found(
 
 
 def test_a_difference_is_an_error(script: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch) -> None:
-    naive = script("common_straightforward")
+    naive = script("common_scoring")
     right = naive.context_attention
     monkeypatch.setattr(naive, "context_attention", lambda *given: right(*given) * 1.001)
     assert script("scoring").main([*OPTIONS, "--response-tokens", "12"]) == 1

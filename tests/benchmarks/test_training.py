@@ -5,7 +5,6 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import pytest
 
@@ -17,18 +16,10 @@ OPTIONS += ["--repetitions", "2", "--loss-tokens", str(LOSS_TOKENS)]
 
 
 @pytest.fixture
-def training(
-    script: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> ModuleType:
+def training(script: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The script, with its processes replaced by calls: two would take seconds to start."""
     module = script("training")
-
-    def run(command: list[str], **options: Any) -> Any:
-        """The worker in this process: two more would take seconds to start."""
-        assert command[1] == module.__file__ and options["capture_output"] and options["check"]
-        assert module.main(command[2:]) == 0
-        return type("Done", (), {"stdout": "a library's line\n" + capsys.readouterr().out})
-
-    monkeypatch.setattr(module.subprocess, "run", run)
+    monkeypatch.setattr(module, "in_a_process", lambda work, *given: work(*given))
     return module
 
 
@@ -50,12 +41,11 @@ def test_it_measures_both_sides_and_writes_what_it_found(
 
 
 @pytest.mark.long
-def test_the_loss_is_measured_in_processes_of_their_own(script: Callable[[str], ModuleType], tmp_path: Path) -> None:
+def test_the_loss_is_measured_in_processes_of_their_own(script: Callable[[str], ModuleType]) -> None:
     module = script("training")
-    peaks = module.loss_peaks(module.parse([*OPTIONS, "--out", str(tmp_path / "unused.json")]))
-    assert LOGITS_BYTES < peaks["plain"] < 8 * LOGITS_BYTES
-    assert 0 < peaks["chunked"] < peaks["plain"]
-    assert not list(tmp_path.iterdir())
+    plain, chunked = (module.in_a_process(module.loss_peak, module.parse(OPTIONS), way) for way in ("plain", "chunked"))
+    assert LOGITS_BYTES < plain < 8 * LOGITS_BYTES
+    assert 0 < chunked < plain
 
 
 def test_a_difference_of_the_losses_is_an_error(training: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,7 +61,7 @@ def test_a_difference_of_the_losses_is_an_error(training: ModuleType, monkeypatc
 
 
 def test_lengths_come_from_conversations_of_either_form(script: Callable[[str], ModuleType], tmp_path: Path) -> None:
-    ragged = script("common_ragged")
+    ragged = script("training")
     long, short = tmp_path / "long.jsonl.gz", tmp_path / "short.json"
     messages = [{"role": "user", "content": "u" * 400}, {"role": "assistant", "content": "a" * 80}]
     long.write_bytes(gzip.compress(json.dumps({"messages": messages}).encode()))
