@@ -1,6 +1,7 @@
-"""Information gain and key tokens against plain loops over the tokens."""
+"""Information gain and key tokens against plain loops over the tokens; what is told where both models see all."""
 
 import math
+from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -9,7 +10,8 @@ import pytest
 from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.longppl import LongPplOptions
 from gateau_dagster.methods import token_contrast
-from tests.methods.configured import method_of, scores_of
+from gateau_dagster.methods.registry import chosen_methods
+from tests.methods.configured import configured, method_of, scores_of
 from tests.methods.test_far_gain import LENGTHS, made
 
 NAMES = ("information_gain", "key_tokens")
@@ -92,3 +94,37 @@ def test_a_key_token_is_what_the_benchmark_calls_one() -> None:
     options = method_of("key_tokens").options
     benchmark = LongPplOptions.model_fields
     assert (options.gain, options.least) == (benchmark["gain"].default, benchmark["least"].default)  # pyright: ignore
+
+
+ACCEPTED = pl.DataFrame({"characters": [9000]})
+SEES_ALL = {"short": {"path": "a/short", "rope_theta": 2e6}}
+LATE = {"short": {"path": "a/short", "context": "window", "window": 10**6}}
+OWN_WINDOW = {"short": {"path": "far reaching", "context": "window"}}
+
+
+@pytest.mark.parametrize(
+    ("selection", "models", "said"),
+    [
+        ({}, SEES_ALL, "(context: full)"),
+        ({}, LATE, "(window: 1000000, scoring.max_length: 65536)"),
+        ({}, OWN_WINDOW, "(window: 131072, scoring.max_length: 65536)"),
+        ({}, {}, None),
+        ({"preset": "paper"}, SEES_ALL, None),
+        ({"method": "far_gain"}, SEES_ALL, "(context: full)"),
+        ({"method": "far_gain_hmp"}, SEES_ALL, "(context: full)"),
+        ({"method": "far_gain_fg"}, SEES_ALL, None),
+        ({"method": "information_gain"}, SEES_ALL, "(context: full)"),
+        ({"method": "key_tokens"}, LATE, "window"),
+        ({"method": "perplexity"}, SEES_ALL, None),
+    ],
+)
+def test_a_theta_a_that_sees_as_much_as_theta_b_is_told(
+    tmp_path: Path, selection: dict, models: dict, said: str | None
+) -> None:
+    (tmp_path / "far reaching").mkdir()
+    (tmp_path / "far reaching" / "config.json").write_text('{"max_position_embeddings": 131072}')
+    config = configured(models=models, **selection).model_copy(update={"folder": tmp_path})
+    found = chosen_methods(config)[config.selection.method].warnings(ACCEPTED)
+    assert len(found) == (said is not None)
+    if said is not None:
+        assert said in found[0] and "Set `context: window` and `window`" in found[0]

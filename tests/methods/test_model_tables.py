@@ -1,13 +1,14 @@
-"""What each table says it takes, from exact token counts, against what its function charges."""
+"""Tables that models compute for methods: what each says of its cost and its prompt, against what its function does."""
 
 import json
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from gateau_dagster.config import Config
 from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.methods.pre_experience import instruction_embedding_table
 from gateau_dagster.methods.registry import sample_tables
@@ -144,12 +145,56 @@ def _nothing(count: int) -> SampleTokens:
     )
 
 
-def test_every_table_there_is_says_what_it_takes() -> None:
-    models = {name: {"path": f"a/{name}", "task": name} for name in ("reward", "embedding")}
-    config: Config = configured(
-        models=models, compare=["ladm", "delta_perplexity", "ifd"], rule="diverse", encoder="embedding",
-        segment_lengths=[64],
-    )  # fmt: skip
-    found = sample_tables(config)
-    assert len(found) == 5
-    assert all(table.effort is not None for table in found.values())
+OPENING = "Be helpful.\n\n"
+
+
+def prompted() -> Mapping[str, SampleTable]:
+    models = {name: {"path": "a/b", "task": task} for name, task in (("reward", "reward"), ("enc", "embedding"))}
+    config = configured(
+        models=models,
+        method="ladm",
+        compare=["ifd", "car", "delta_perplexity", "longattn"],
+        rule="diverse",
+        encoder="enc",
+        segment_lengths=[16],
+        options={"ladm": {"span_length": 8, "first_scored": 6}, "delta_perplexity": {"segment_length": 16}},
+    )
+    embedding = instruction_embedding_table("long")
+    return {**sample_tables(config), embedding.asset: embedding}
+
+
+PROMPTS = {
+    "quality/reward": "none",
+    "embedding/enc": "none",
+    "response_alone/long": "none",
+    "instruction_embedding/long": "none",
+    "span_attention/long": "plain",
+    "segment_pairs/long": "plain",
+    "long_attention/long": "plain",
+    "cam_at/16": "opened",
+}
+
+
+def test_all_tables_say_what_they_read_and_take() -> None:
+    assert {asset: table.prompt for asset, table in prompted().items()} == PROMPTS
+    assert all(table.effort is not None for table in prompted().values())
+
+
+def rows(table: SampleTable, loaded: LoadedModel, template: str = "gateau") -> list[Any]:
+    settings = scoring().model_copy(update={"template": template})
+    running = Running(max_length=250, scoring=settings, work=ForwardWork(), visible_tokens=100)
+    return list(table.score(loaded, samples()[:2], running))
+
+
+@pytest.mark.parametrize("asset", PROMPTS)
+def test_rows_hang_on_what_the_table_says(asset: str, tmp_path: Path) -> None:
+    table = prompted()[asset]
+    if table.model == "long":
+        loaded = loaded_model("llama")
+    else:
+        task: Any = "reward" if table.model == "reward" else "embedding"
+        loaded = encoder(save_encoder(tmp_path, "bert", task), task)
+    found = rows(table, loaded)
+    assert (rows(table, replace(loaded, opening=OPENING)) == found) == (table.prompt != "opened")
+    assert (rows(table, loaded, "chat") == found) == (table.prompt == "none")
+    assert not any(isinstance(row, Reject) for row in found)
