@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from gateau_dagster.config.base import Section
-from gateau_dagster.config.values import LONGEST, MOST_SEEDS, part_of
+from gateau_dagster.config.values import LONGEST, MOST_SEEDS, AnyPath, part_of
 from gateau_dagster.errors import GateauError
 
 Rule = Literal["top", "token_budget", "per_source", "per_source_tokens", "diverse"]
@@ -154,7 +154,7 @@ class SelectionConfig(RuleConfig):
 
     method: str = Field(default="gateau", description="What ranks the samples: gateau, or another of the methods.")
     compare: list[str] = Field(default=[], description="Methods to score, too, and to compare in the report.")
-    plugins: list[str] = Field(
+    plugins: list[AnyPath] = Field(
         default=[],
         description="Python files with methods of your own; relative paths begin at this file's folder.",
         exclude_if=lambda value: not value,  # a configuration without it keeps its earlier dump

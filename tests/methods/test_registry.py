@@ -230,6 +230,8 @@ def test_a_plugin_that_is_missing_or_holds_no_method_is_named(tmp_path: Path) ->
     }.items():
         with pytest.raises(GateauError, match=rf"^selection\.plugins: {tmp_path}.*{reason}"):
             configured(plugins=[str(tmp_path / name)])
+    with pytest.raises(ValueError, match=r"selection\.plugins\.0\s.* begins with ~nobody-here, the home of nobody"):
+        configured(plugins=["~nobody-here/own.py"])
 
 
 @pytest.fixture
