@@ -7,7 +7,7 @@ import polars as pl
 
 from assets.steps.metadata import amounts_chart, figures_metadata
 from assets.steps.step import Output, Step, makes_asset
-from gateau_dagster.config.variants import CHECKPOINT, Variant
+from gateau_dagster.config.variants import Variant
 from gateau_dagster.evaluation.judging.cost import cost_of_judgments
 from gateau_dagster.evaluation.registry import ChosenBenchmark, scored_benchmarks
 from gateau_dagster.evaluation.statistics.experiment import (
@@ -17,10 +17,9 @@ from gateau_dagster.evaluation.statistics.experiment import (
     lines_of,
     reference_of,
 )
-from gateau_dagster.pipeline.selection_reads import selection_reads
+from gateau_dagster.pipeline.recipes import CHECKPOINTS, recipe_of
 from gateau_dagster.pipeline.state import State
-from gateau_dagster.pipeline.variant_assets import CHECKPOINTS, JUDGMENTS, SCORES
-from gateau_dagster.pipeline.variant_configs import variant_reads
+from gateau_dagster.pipeline.variant_assets import JUDGMENTS, SCORES
 from gateau_dagster.report.experiment import ExperimentInputs
 
 _HOUR = 3600.0
@@ -113,8 +112,7 @@ def judged_costs(state: State, chosen: ChosenBenchmark, costs: Mapping[str, Cost
 
 def _scoring_seconds(state: State, variant: Variant) -> float:
     """Sum the seconds of every table that the choice reads, directly or transitively, as last computed."""
-    config = state.config
-    reads = selection_reads(config) if variant.kind == CHECKPOINT else variant_reads(config, variant)
+    reads = recipe_of(state.config, variant.name).reads
     tables = state.pipeline.ancestors(asset for asset in reads if asset in state.pipeline.by_key)
     stamps = [state.stamp(asset, part) for asset in tables for part in state.pipeline.partitions(asset)]
     return sum(stamp.effort.get("seconds") or 0.0 for stamp in stamps if stamp is not None)

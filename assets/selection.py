@@ -2,23 +2,28 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
 import polars as pl
 
 from assets.steps.metadata import chart, figures_metadata, first_histogram, preview, source_chart
-from assets.steps.step import Step, makes_asset
+from assets.steps.step import Output, Step, makes_asset
+from gateau_dagster import tables
 from gateau_dagster.config import PRESETS, Config
 from gateau_dagster.config.selection import RuleConfig
 from gateau_dagster.evaluation.document_split import SPLIT
+from gateau_dagster.execution.shard_tables import rejected_frame
 from gateau_dagster.methods.method import Reads
-from gateau_dagster.methods.registry import reads_attention
+from gateau_dagster.methods.registry import chosen_methods, reads_attention
 from gateau_dagster.pipeline.losses import check_some_scored
-from gateau_dagster.pipeline.selection_reads import PRESETS_TABLE, ranking_asset, selection_reads
+from gateau_dagster.pipeline.recipes import Recipe
+from gateau_dagster.pipeline.selection_reads import PRESETS_TABLE, ranking_asset
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.progress import Progress
 from gateau_dagster.selection.combine import choose, ranked, ranked_by_score, with_reasons
+from gateau_dagster.selection.equal_amounts import equal_amount
 from gateau_dagster.selection.joining import COLUMNS, JoinedShard, check_observed, join_all, join_shard
 from gateau_dagster.selection.per_document import LeftOut
 from gateau_dagster.selection.rules import chosen_ids, left_out
@@ -41,16 +46,19 @@ def combined_scores(step: Step) -> None:
 
 @makes_asset
 def selected_subset(step: Step) -> None:
-    """Choose the influential samples."""
+    """Choose the samples that the single run, or each variant, is trained on."""
     for output in step.in_turn():
-        scores = ranking_scores(output.state, output.state.config)
-        subset, limited = chosen_samples(output.state, scores, output.progress)
+        chosen, scores, limited = chosen_samples(step.state, output.recipe)
+        subset = pl.DataFrame(schema=tables.schema(tables.SELECTED_SUBSET))
+        if chosen.height:
+            subset = with_texts(step.state, chosen, output.progress)
         if limited.unfilled:
-            step.log.warning(unfilled(limited))
+            step.log.warning(f"{output.partition}: {unfilled(limited)}" if output.partition else unfilled(limited))
         # The content digest covers what training reads: an equal choice under other scores must not retrain.
         content = rows_digest(subset.select("sample_id", "digest").sort("sample_id"))
-        output.write(subset, rejects(output.state, output.asset, None, limited), content=content)
-        output.metadata |= _subset_figures(subset, scores) | limit_figures(limited)
+        output.write(subset, _rejects(output, limited), content=content)
+        if subset.height:
+            output.metadata |= _subset_figures(subset, scores) | limit_figures(limited)
 
 
 def scored(state: State, progress: Progress) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -105,13 +113,37 @@ def _score_figures(state: State, scores: pl.DataFrame) -> dict[str, Any]:
     )
 
 
-def chosen_samples(state: State, scores: pl.DataFrame, progress: Progress) -> tuple[pl.DataFrame, LeftOut]:
-    """Return `selected_subset`, and what is left out of the choice; `scores` comes from `ranking_scores`."""
-    reads, rule = selection_reads(state.config), state.config.selection
-    del reads[ranking_asset(state.config)]
-    samples = candidates(state, reads, scores)
-    subset = with_texts(state, choice(samples, scores, rule), progress)
-    return subset, left_out(samples, rule, subset["sample_id"].to_list())
+def chosen_samples(state: State, recipe: Recipe) -> tuple[pl.DataFrame, pl.DataFrame, LeftOut]:
+    """Return `sample_id`, `score` and `rank` of the samples that a recipe chooses and of all, and what is left out."""
+    if recipe.variant.kind == "full":
+        return _all(state, recipe)
+    if recipe.variant.kind != "selected":
+        none = pl.DataFrame(schema={"sample_id": pl.String()})
+        return none, none, LeftOut(rows=rejected_frame([]), repeats=0, by_document=False, passed_over=0, unfilled=0)
+    config = recipe.config
+    if recipe.draws_lots:
+        method = chosen_methods(config)[config.selection.method]
+        found = {asset: state.read(asset, [*columns]) for asset, columns in method.reads().items()}
+        scores = ranked_by_score(method.scores(found))
+    else:
+        scores = ranking_scores(state, config)
+    samples = candidates(state, recipe.rule_reads, scores)
+    rule = equal_amount(config.selection, recipe.equal, samples)
+    chosen = choice(samples, scores, rule)
+    return chosen, scores, left_out(samples, rule, chosen["sample_id"].to_list())
+
+
+def _all(state: State, recipe: Recipe) -> tuple[pl.DataFrame, pl.DataFrame, LeftOut]:
+    """Return every unreserved sample, one of each text, with score 0 and ranks in the order of ids."""
+    samples = state.read(RAW, recipe.reads[RAW]).sort("sample_id")
+    if SPLIT in recipe.reads:
+        split = state.read(SPLIT, recipe.reads[SPLIT])
+        samples = samples.join(split.filter("reserved"), on="sample_id", how="anti", maintain_order="left")
+    samples = samples.with_columns(score=pl.lit(0.0), rank=pl.int_range(1, pl.len() + 1, dtype=pl.Int32))
+    every = RuleConfig(fraction=1.0, duplicates=recipe.project.selection.duplicates)
+    scores = samples.select("sample_id", "score", "rank")
+    chosen = choice(samples, scores, every)
+    return chosen, scores, replace(left_out(samples, every, chosen["sample_id"].to_list()), unfilled=0)
 
 
 def unfilled(limited: LeftOut) -> str:
@@ -120,18 +152,16 @@ def unfilled(limited: LeftOut) -> str:
     return f"{setting} leaves too few samples: {limited.unfilled} fewer are chosen than asked for"
 
 
-def rejects(state: State, asset: str, part: str | None, limited: LeftOut | None) -> pl.DataFrame | None:
+def _rejects(output: Output, limited: LeftOut) -> pl.DataFrame | None:
     """Return the table of samples left out of the choice; an empty one replaces that of an earlier choice."""
-    if limited is not None and limited.rows.height:
+    if limited.rows.height:
         return limited.rows
-    earlier = state.store.read_rejected(asset, [part])
+    earlier = output.state.read_rejected(output.asset, output.partition)
     return earlier.clear() if earlier.height else None
 
 
-def limit_figures(limited: LeftOut | None) -> dict[str, Any]:
+def limit_figures(limited: LeftOut) -> dict[str, Any]:
     """Return the counts of samples left out by `selection.duplicates` and `selection.per_document` as metadata."""
-    if limited is None:
-        return {}
     found = {"left_out_as_repeated_texts": limited.repeats}
     if limited.by_document:
         found["left_out_by_document"] = limited.rows.height - limited.repeats

@@ -1,26 +1,32 @@
 """Make the models that a separate process trains: `checkpoint`, and those that the pipeline scores with."""
 
+import shutil
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-import dagster as dg
+import polars as pl
 
-from assets.steps.step import Step, heed_termination, makes_asset
+from assets.steps.step import Output, Step, heed_termination, makes_asset
 from assets.steps.training_metadata import provenance, trained_model_metadata
-from gateau_dagster.config import Config, TrainingConfig
+from gateau_dagster import tables
+from gateau_dagster.config import TrainingConfig
 from gateau_dagster.config.made_models import stage_training
+from gateau_dagster.config.variants import BASE, CHECKPOINT
 from gateau_dagster.data.sample import text_digest
 from gateau_dagster.demo.prepare import ensure_demo_pair
-from gateau_dagster.pipeline.loadable import loadable_model
+from gateau_dagster.pipeline.loadable import downloads, loadable_model
 from gateau_dagster.pipeline.made_models import mix_asset
+from gateau_dagster.pipeline.project import remove_old_models
+from gateau_dagster.pipeline.recipes import CHECKPOINT_FOLDER, CHECKPOINTS, IN_STORE, MIX, MIXES, TRAINED, recipe_of
 from gateau_dagster.pipeline.state import State
-from gateau_dagster.pipeline.training_assets import CHECKPOINT_FOLDER
-from gateau_dagster.progress import TimedProgress
 from gateau_dagster.storage import Stamp, fence
 from gateau_dagster.storage.content import file_digests, model_content
-from gateau_dagster.storage.documents import finish_publishing, folder_stamp, publish_folder
+from gateau_dagster.storage.documents import fetched_folder, finish_publishing, folder_stamp, publish_folder
+from gateau_dagster.storage.stamp import fingerprint
+from gateau_dagster.storage.training_record import read_training_log
+from gateau_dagster.training.spec import CODE_VERSION as TRAINING_CODE_VERSION
 from resources.models import ModelsResource
 from resources.training import TrainingResource
 
@@ -45,18 +51,25 @@ class TrainingRequest:
     own_rotary: bool = False
 
     @classmethod
-    def of(cls, config: Config, asset: str) -> "TrainingRequest":
-        """Return the job of the checkpoint, or of a model that the pipeline makes for others."""
-        if asset == CHECKPOINT_FOLDER:
-            return cls(folder=asset, mix="training_mix", model=config.training.model, training=config.training)
-        model = asset.split("/", maxsplit=1)[1]
+    def of(cls, output: Output) -> "TrainingRequest":
+        """Return the training of the single run, of a variant, or of a model that the pipeline makes for others."""
+        config, asset = output.state.config, output.asset
+        if asset not in {CHECKPOINT_FOLDER, CHECKPOINTS}:
+            return cls(
+                folder=asset,
+                mix=mix_asset(config, output.name),
+                model=config.origin(output.name),
+                training=stage_training(config.models[output.name], config.training),
+                scratch=asset,
+                own_rotary=config.models[output.name].is_homologous,
+            )
+        recipe, own = output.recipe, f"{TRAINED}/{output.wanted.fingerprint}"
         return cls(
-            folder=asset,
-            mix=mix_asset(config, model),
-            model=config.origin(model),
-            training=stage_training(config.models[model], config.training),
-            scratch=asset,
-            own_rotary=config.models[model].is_homologous,
+            folder=CHECKPOINT_FOLDER if recipe.is_main else own,
+            mix=recipe.mix_table,
+            model=config.training.model,
+            training=recipe.config.training,
+            scratch="" if recipe.is_main else own,
         )
 
 
@@ -65,37 +78,79 @@ def trained_model(step: Step, models: ModelsResource, training: TrainingResource
     """Train the model, or resume a training that was killed (Eq. 7)."""
     for output in step.in_turn():
         models.release()
-        wanted = TrainingRequest.of(output.state.config, output.asset)
-        stamp = train_and_publish(step.context, output.state, output.wanted, wanted, training, output.progress)
-        output.finish(stamp, **trained_model_metadata(output.state, wanted.folder, wanted.mix, wanted.training))
+        wanted = TrainingRequest.of(output)
+        stamp = _train(output, wanted, training)
+        output.finish(stamp, **trained_model_metadata(step.state, wanted.folder, wanted.mix, wanted.training))
 
 
-def train_and_publish(
-    context: dg.AssetExecutionContext,
-    state: State,
-    stamp: Stamp,
-    wanted: TrainingRequest,
-    training: TrainingResource,
-    progress: TimedProgress,
-) -> Stamp:
-    """Train and publish the model's folder, and return its stamp, which completes `stamp`.
+@makes_asset
+def variant_checkpoint(step: Step, models: ModelsResource, training: TrainingResource) -> None:
+    """Record which model each variant is, and train those that need it, unless a training was the same.
+
+    Outdated models are removed before the first training.
+    """
+    made_room = False
+    for output in step.in_turn():
+        variant, main = output.variant, recipe_of(step.state.config, CHECKPOINT)
+        if variant.kind == CHECKPOINT:
+            stamp = step.state.stamp(CHECKPOINT_FOLDER, None)
+            assert stamp is not None, "it is upstream"
+            _write_row(output, CHECKPOINT_FOLDER, main.mix_table, stamp)
+        elif not variant.trained:
+            _write_other(output)
+        else:
+            models.release()
+            if not made_room:
+                output.metadata["removed_models"] = len(remove_old_models(step.state))
+                made_room = True
+            wanted = TrainingRequest.of(output)
+            stamp = _train(output, wanted, training)
+            shutil.rmtree(scratch_of(step.state, wanted), ignore_errors=True)  # the next one has a folder of its own
+            _write_row(output, wanted.folder, wanted.mix, stamp)
+            output.metadata |= trained_model_metadata(step.state, wanted.folder, wanted.mix, wanted.training)
+
+
+def _train(output: Output, wanted: TrainingRequest, training: TrainingResource) -> Stamp:
+    """Return the stamp of the model's folder: trained now, or by an equal training before.
 
     Raises:
         GateauError: the training failed, or the folder cannot be written.
     """
+    context, state, stamp = output.context, output.state, output.wanted
     finish_publishing(state.store, wanted.folder)
     found = folder_stamp(state.store, wanted.folder)
     if found is not None and found.fingerprint == stamp.fingerprint:
-        context.log.info(f"an earlier run trained this {wanted.folder} and was ended while it published it")
+        context.log.info(f"an earlier run trained this {wanted.folder}")
         return found
-    ensure_demo_pair(state.config, progress)
+    if output.asset == CHECKPOINTS and (copied := _copy_of_checkpoint(output, wanted.folder)) is not None:
+        return copied
+    ensure_demo_pair(state.config, output.progress)
     scratch = scratch_of(state, wanted)
     spec = _spec(state, stamp, wanted, scratch)
-    training.run(context, spec, scratch / "spec.json", progress, partial(heed_termination, context))
+    training.run(context, spec, scratch / "spec.json", output.progress, partial(heed_termination, context))
     files = file_digests(spec.output)
     complete = Stamp(fingerprint=stamp.fingerprint, inputs=stamp.inputs, content=model_content(files), files=files)
     publish_folder(state.store, spec.output, wanted.folder, complete)
     return complete
+
+
+def _copy_of_checkpoint(output: Output, folder: str) -> Stamp | None:
+    """Copy the checkpoint to a variant's `folder` if its training was the same; return None otherwise.
+
+    A copy is needed, since the single run may be replaced later.
+    """
+    state, wanted, made = output.state, output.wanted, output.state.stamp(CHECKPOINT_FOLDER, None)
+    as_main = {MIX if name == MIXES else name: version for name, version in wanted.inputs["upstream"].items()}
+    same = {"code": TRAINING_CODE_VERSION, "settings": wanted.inputs["settings"], "upstream": as_main}
+    if made is None or fingerprint(made.inputs) != fingerprint(same):
+        return None
+    copy = state.config.work_folder / "training" / "copy"
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(fetched_folder(state.store, CHECKPOINT_FOLDER, downloads(state)), copy)
+    stamp = Stamp(fingerprint=wanted.fingerprint, inputs=wanted.inputs, content=made.content, files=made.files)
+    publish_folder(state.store, copy, folder, stamp)
+    output.metadata["same_as"] = CHECKPOINT_FOLDER
+    return stamp
 
 
 def scratch_of(state: State, wanted: TrainingRequest) -> Path:
@@ -127,3 +182,38 @@ def _spec(state: State, stamp: Stamp, wanted: TrainingRequest, scratch: Path) ->
         provenance=provenance(state, wanted.folder, wanted.mix),
         leases=fence.exported(),
     )
+
+
+def _write_row(output: Output, folder: str, mix: str, stamp: Stamp) -> None:
+    """Write the row of a model that was trained here; `stamp`: of its folder."""
+    long = output.state.store.read(mix, columns=["sample_id", "origin"]).filter(pl.col("origin") == "long")
+    log = read_training_log(output.state.store, folder)
+    row: dict[str, Any] = {
+        "model": f"{IN_STORE}{folder}",
+        "samples": long["sample_id"].n_unique(),
+        "tokens": log[-1]["tokens"] if log else None,
+        "seconds": _seconds(log),
+    }
+    output.write(pl.DataFrame([row], schema=tables.schema(tables.VARIANT_CHECKPOINT)), content=stamp.content)
+
+
+def _seconds(log: list[dict[str, Any]]) -> float | None:
+    """Return the seconds of all steps, restarts included: the tokens of each step divided by its rate."""
+    before = [0, *(metrics["tokens"] for metrics in log)]
+    each = [
+        (metrics["tokens"] - done) / metrics["tokens_per_second"]
+        for done, metrics in zip(before, log, strict=False)
+        if metrics["tokens_per_second"] > 0
+    ]
+    return sum(each) if each else None
+
+
+def _write_other(output: Output) -> None:
+    """Write the row of a model that is not trained here."""
+    config, other = output.state.config, output.variant.other
+    assert other is not None or output.variant.kind == BASE
+    path = config.models[config.training.model].path if other is None else other.path
+    row = {"model": path, "samples": None, "tokens": None, "seconds": None}
+    made_from = {name: output.wanted.inputs[name] for name in ("settings", "upstream")}
+    table = pl.DataFrame([row], schema=tables.schema(tables.VARIANT_CHECKPOINT))
+    output.write(table, content=fingerprint(made_from))

@@ -8,6 +8,7 @@ import polars as pl
 
 from assets.steps.metadata import chart, figures_metadata
 from assets.steps.step import Output, Step, makes_asset
+from gateau_dagster import tables
 from gateau_dagster.config import Config
 from gateau_dagster.config.made_models import homologous_options, stage_training
 from gateau_dagster.demo.prepare import ensure_demo_pair
@@ -15,8 +16,8 @@ from gateau_dagster.errors import GateauError
 from gateau_dagster.pipeline.made_models import embedding_asset
 from gateau_dagster.pipeline.model_checks import require_end
 from gateau_dagster.pipeline.planned_training import check_sources
+from gateau_dagster.pipeline.recipes import mix_columns, weighs_responses
 from gateau_dagster.pipeline.state import State
-from gateau_dagster.pipeline.training_assets import weighs_responses
 from gateau_dagster.progress import Progress
 from gateau_dagster.storage.content import frame_digest
 from gateau_dagster.training.homologous_texts import text_files
@@ -24,13 +25,16 @@ from gateau_dagster.training.homologous_texts import text_files
 
 @makes_asset
 def training_mix(step: Step) -> None:
-    """Tokenise the selected samples and the short conversations, in training order."""
+    """Tokenise the selected samples and the short conversations, in training order; nothing for an untrained model."""
     for output in step.in_turn():
-        mix, rejected, content = selected_mix(
-            output.state, output.state.config, output.state.read("selected_subset"), output.progress
-        )
+        recipe = output.recipe
+        if not recipe.variant.trained:
+            output.write(pl.DataFrame(schema=tables.schema(mix_columns(recipe.project))))
+            continue
+        chosen = step.state.read(recipe.subset, partition=recipe.partition)
+        mix, rejected, content = selected_mix(step.state, recipe.config, chosen, output.progress)
         output.write(mix, rejected, content=content)
-        output.metadata |= mix_statistics(mix)
+        output.metadata |= mix_statistics(mix, drawn=recipe.is_main)
 
 
 def selected_mix(
@@ -87,7 +91,7 @@ def pre_experience_mix(step: Step) -> None:
     for output in step.in_turn():
         from gateau_dagster.training.training_mix import build_training_mix
 
-        config, model = output.state.config, _model(output)
+        config, model = output.state.config, output.name
         chosen = _pre_experience_samples(output, model)
         wanted, state = chosen.select("sample_id"), output.state
         texts = pl.concat([state.store.read_rows("raw_long_sft", shard, wanted) for shard in state.shards])
@@ -110,7 +114,7 @@ def homologous_mix(step: Step) -> None:
         from gateau_dagster.training.text_mix import build_text_mix
         from gateau_dagster.training.text_pieces import TextSource
 
-        config, model = output.state.config, _model(output)
+        config, model = output.state.config, output.name
         options, files = homologous_options(config.models[model]), text_files(config, model)
         read = _bytes_read(sum(file.size for found in files.values() for file in found), output.progress)
         sources = {
@@ -137,11 +141,6 @@ def homologous_mix(step: Step) -> None:
         output.write(made.mix, made.rejected, content=content, given=made.given)
         epochs = {f"epochs_of_{origin}_texts": round(times, 3) for origin, times in made.epochs.items()}
         output.metadata |= mix_statistics(made.mix) | epochs
-
-
-def _model(output: Output) -> str:
-    """Return the model of the mix, from the asset's key."""
-    return output.asset.split("/", maxsplit=1)[1]
 
 
 def mix_tokenizer(state: State, model: str, progress: Progress) -> Any:

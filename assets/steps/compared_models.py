@@ -15,9 +15,8 @@ from gateau_dagster.evaluation.benchmark import Materials, Question
 from gateau_dagster.evaluation.registry import scored_benchmarks
 from gateau_dagster.execution.shard_tables import samples_of
 from gateau_dagster.pipeline.loadable import Placed, downloads, fetched_model, loadable_model, placed_model
+from gateau_dagster.pipeline.recipes import CHECKPOINT_FOLDER, CHECKPOINTS, IN_STORE
 from gateau_dagster.pipeline.state import State
-from gateau_dagster.pipeline.training_assets import CHECKPOINT_FOLDER
-from gateau_dagster.pipeline.variant_assets import CHECKPOINTS, IN_STORE
 from gateau_dagster.progress import Progress
 from resources.models import ModelsResource
 

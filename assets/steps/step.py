@@ -25,6 +25,7 @@ from gateau_dagster.execution.interruption import step_ends_in_order
 from gateau_dagster.execution.row_checkpoints import save_all_rows
 from gateau_dagster.execution.shard_tables import ShardResult, rejected_frame
 from gateau_dagster.pipeline.asset import SHARD, VARIANT
+from gateau_dagster.pipeline.recipes import Recipe, recipe_of
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.progress import TimedProgress
 from gateau_dagster.storage import Stamp
@@ -75,6 +76,11 @@ class Output:
         """Return the variant that the partition belongs to."""
         assert self.partition is not None
         return self.state.config.variant_set[self.partition]
+
+    @property
+    def recipe(self) -> Recipe:
+        """Return how it is made, if it is a part of a training: of a variant's, or of the single run's."""
+        return recipe_of(self.state.config, self.partition)
 
     def write(
         self,

@@ -6,8 +6,8 @@ import dagster as dg
 
 from assets.steps.metadata import chart, figures_metadata
 from gateau_dagster.config import TrainingConfig
+from gateau_dagster.pipeline.recipes import CHECKPOINT_FOLDER
 from gateau_dagster.pipeline.state import State
-from gateau_dagster.pipeline.training_assets import CHECKPOINT_FOLDER
 from gateau_dagster.report.provenance import chosen_by, ranked_by
 from gateau_dagster.storage.training_record import read_training_record
 

@@ -146,7 +146,7 @@ class Variant:
 
 
 def variants_of(section: VariantsConfig | None, *, method: str, trains: bool) -> list[Variant]:
-    """Return all variants, base and checkpoint first; names may repeat, see pipeline.variant_configs.
+    """Return all variants, base and checkpoint first; names may repeat, see pipeline.recipes.
 
     Args:
         section: `variants` of the configuration, if any.

@@ -35,10 +35,10 @@ from gateau_dagster.models.known_model import known_tokenizer
 from gateau_dagster.pipeline.characteristics_asset import CHARACTERISTICS
 from gateau_dagster.pipeline.pairwise_assets import PAIRS
 from gateau_dagster.pipeline.plan import AFTER, Plan
+from gateau_dagster.pipeline.recipes import CHECKPOINT_FOLDER, CHECKPOINTS
 from gateau_dagster.pipeline.selection_reads import ranking_asset
 from gateau_dagster.pipeline.state import State
-from gateau_dagster.pipeline.training_assets import CHECKPOINT_FOLDER
-from gateau_dagster.pipeline.variant_assets import ANSWERS, CHECKPOINTS, JUDGMENTS, shared_answers
+from gateau_dagster.pipeline.variant_assets import ANSWERS, JUDGMENTS, shared_answers
 
 if TYPE_CHECKING:
     from gateau_dagster.config import Config

@@ -13,10 +13,8 @@ from gateau_dagster.estimate.amount import Amount
 from gateau_dagster.estimate.estimator import HALF_WIDTH, MOST, SPREAD, SPREAD_OF_OTHERS, Estimator
 from gateau_dagster.pipeline.plan import Plan
 from gateau_dagster.pipeline.planned_training import chosen_share
+from gateau_dagster.pipeline.recipes import CHECKPOINT_FOLDER, CHECKPOINTS, Recipe
 from gateau_dagster.pipeline.state import State
-from gateau_dagster.pipeline.training_assets import CHECKPOINT_FOLDER
-from gateau_dagster.pipeline.variant_assets import CHECKPOINTS
-from gateau_dagster.pipeline.variant_configs import variant_config
 from gateau_dagster.readable import plural
 from gateau_dagster.storage.training_record import read_training_log
 
@@ -51,7 +49,7 @@ def _configs(state: State, plan: Plan) -> dict[str, list[Config]]:
     stale = [state.config.variant_set[name] for name in (variants.partitions if variants else ())]
     found = {
         CHECKPOINT_FOLDER: [state.config] if plan.of(CHECKPOINT_FOLDER) is not None else [],
-        CHECKPOINTS: [variant_config(state.config, variant) for variant in stale if variant.trained],
+        CHECKPOINTS: [Recipe(state.config, variant).config for variant in stale if variant.trained],
     }
     return {asset: configs for asset, configs in found.items() if configs}
 

@@ -18,7 +18,8 @@ from gateau_dagster.evaluation.statistics.experiment import CODE_VERSION as EXPE
 from gateau_dagster.pipeline.asset import FINITE_VALUES, SHARD, Asset, Observed
 from gateau_dagster.pipeline.inputs import origin_key
 from gateau_dagster.pipeline.made_models import made_upstream
-from gateau_dagster.pipeline.variant_assets import CHECKPOINTS, SCORES, experiment_settings, judged_tables
+from gateau_dagster.pipeline.recipes import CHECKPOINTS
+from gateau_dagster.pipeline.variant_assets import SCORES, experiment_settings, judged_tables
 
 UNTOUCHED_EXPERIMENT = "untouched_experiment"
 _DESCRIPTION = (

@@ -12,7 +12,9 @@ from gateau_dagster.comparison.compare import CODE_VERSION as COMPARISON_CODE_VE
 from gateau_dagster.config import Config
 from gateau_dagster.data.index import CODE_VERSION as INPUT_CODE_VERSION
 from gateau_dagster.data.short_chat import CODE_VERSION as SHORT_CHAT_CODE_VERSION
-from gateau_dagster.evaluation.registry import compared_benchmarks
+from gateau_dagster.evaluation.document_split import CODE_VERSION as SPLIT_CODE_VERSION
+from gateau_dagster.evaluation.document_split import SPLIT
+from gateau_dagster.evaluation.registry import compared_benchmarks, document_similarity, reserving, with_benchmarks
 from gateau_dagster.methods.registry import CODE_VERSION as METHODS_CODE_VERSION
 from gateau_dagster.methods.registry import all_sample_tables
 from gateau_dagster.pipeline.asset import (
@@ -26,24 +28,22 @@ from gateau_dagster.pipeline.asset import (
 )
 from gateau_dagster.pipeline.characteristics_asset import characteristics, sample_ratings
 from gateau_dagster.pipeline.contamination_asset import contamination, untouched_experiment
-from gateau_dagster.pipeline.document_split_asset import document_split
 from gateau_dagster.pipeline.inputs import CHAT, LONG
 from gateau_dagster.pipeline.made_models import embedding_asset, made_models
 from gateau_dagster.pipeline.pairwise_assets import pairwise_assets
-from gateau_dagster.pipeline.sample_table_asset import sample_table_asset
+from gateau_dagster.pipeline.recipes import OPERATIONAL_TRAINING, checkpoint, selected_subset, training_mix
+from gateau_dagster.pipeline.sample_table_asset import OPERATIONAL_SCORING, sample_table_asset
 from gateau_dagster.pipeline.selection_reads import (
     CHOSEN,
     PRESETS_TABLE,
     compared_methods,
     comparison_reads,
     has_comparison,
-    selection_reads,
 )
-from gateau_dagster.pipeline.training_assets import checkpoint, shown_configuration, training_mix
 from gateau_dagster.pipeline.variant_assets import experiment_assets, variant_assets
 from gateau_dagster.selection.combine import CODE_VERSION as SCORES_CODE_VERSION
 from gateau_dagster.selection.joining import COLUMNS
-from gateau_dagster.selection.rules import CODE_VERSION as SELECTION_CODE_VERSION
+from gateau_dagster.storage.stamp import fingerprint
 
 REPORT_FILE, EXPLORER_FILE, COMPARISON_FILE = "report.html", "explore.html", "comparison.json"
 # Versions of the page and of the viewer beside it: raise one when the same tables give a different file.
@@ -67,6 +67,33 @@ def raw_long_sft(config: Config) -> Iterator[Asset]:
         columns=tables.RAW_LONG_SFT,
         checks=(UNIQUE_IDS, REJECTED_SHARE),
         goal=True,
+    )
+
+
+def document_split(config: Config) -> Iterator[Asset]:
+    """Declare each sample's document, if documents are reserved for a benchmark or `selection.per_document` limits
+    them. Both use the same table.
+    """
+    options = reserving(config)
+    if options is None and config.selection.per_document is None:
+        return
+    share = {} if options is None else {"reserved share": options.share}
+    yield Asset(
+        key=SPLIT,
+        maker="document_split",
+        group="data",
+        kinds=("polars",),
+        summary="each sample's document, and whether it is reserved for the held-out evaluation",
+        description="Each sample's document (equal and nearly equal contexts are one), and whether the document is "
+        "reserved for the held-out evaluation: no selection takes it, so that every selection is tested on the same "
+        "samples, and none on a text that was trained on. selection.per_document limits how many samples of a document "
+        "are chosen. Loads no model.",
+        reads={"raw_long_sft": "fingerprint"},
+        settings={**share, "similarity of near-duplicates": document_similarity(config)},
+        code_version=SPLIT_CODE_VERSION,
+        columns=tables.DOCUMENT_SPLIT,
+        checks=(UNIQUE_IDS, FULL_COVERAGE),
+        own_rejects=False,
     )
 
 
@@ -160,27 +187,6 @@ def method_scores(config: Config) -> Iterator[Asset]:
         )
 
 
-def selected_subset(config: Config) -> Iterator[Asset]:
-    """Declare the samples that are trained on."""
-    selection = config.selection
-    yield Asset(
-        key=CHOSEN,
-        maker="selected_subset",
-        group="selection",
-        kinds=("parquet", "polars"),
-        summary="the chosen samples",
-        description="The samples with the highest scores, with their texts: what the model is trained on. None of them "
-        "is reserved for the held-out evaluation.",
-        reads=dict.fromkeys(selection_reads(config), "fingerprint"),
-        settings={"selection.method": selection.method, "selection.rule": selection.parameters},
-        code_version=SELECTION_CODE_VERSION,
-        columns=tables.SELECTED_SUBSET,
-        finite=("score",),
-        checks=(UNIQUE_IDS, FINITE_VALUES),
-        goal=True,
-    )
-
-
 def comparison(config: Config) -> Iterator[Asset]:
     """Declare the comparison of methods, if there are several."""
     if not has_comparison(config):
@@ -241,13 +247,36 @@ def report(config: Config, shown: Sequence[str]) -> Asset:
         description="One self-contained page: score distributions, presets side by side, best and worst samples, "
         "rejects, training curve, evaluation, provenance. Beside it explore.html, which shows every sample.",
         reads=dict.fromkeys(shown, "fingerprint"),
-        settings={"configuration": shown_configuration(config)},
+        settings={"configuration": _shown_configuration(config)},
         code_version=f"{REPORT_CODE_VERSION}.{EXPLORER_CODE_VERSION}",
         file=REPORT_FILE,
         further_files=(EXPLORER_FILE,),
         goal=True,
         own_rejects=False,
     )
+
+
+def _shown_configuration(config: Config) -> str:
+    """Return a digest of the configuration that the report prints, without settings of how the pipeline runs."""
+    shown = with_benchmarks(config).model_dump(
+        mode="json",
+        exclude={
+            "storage": True,
+            "long_sft": {"max_rejected", "verify"},
+            "short_chat": {"verify"},
+            "models": {"__all__": {"verify"}},
+            "evaluation": {
+                "engine": {"base_url", "key", "concurrency", "retries", "timeout", "token_limit"},
+                "judge": {"concurrency", "retries", "timeout", "token_limit"},
+            },
+            "execution": True,
+            "demo": True,
+            "scoring": OPERATIONAL_SCORING,
+            "training": OPERATIONAL_TRAINING - {"enabled"},
+            **({"variants": True} if config.variants is None else {}),
+        },
+    )
+    return fingerprint(shown)
 
 
 Declare: TypeAlias = Callable[[Config], Iterator[Asset]]

@@ -12,7 +12,6 @@ from gateau_dagster.demo.prepare import ensure_demo_data
 from gateau_dagster.models.model_digest import model_files
 from gateau_dagster.pipeline.inputs import CHAT, LONG, Input, inputs_of, model_key, other_key, text_key
 from gateau_dagster.pipeline.state import State
-from gateau_dagster.pipeline.variant_configs import others
 from gateau_dagster.training.homologous_texts import text_files
 
 Facts: TypeAlias = Mapping[str, int | str | datetime]
@@ -75,7 +74,7 @@ def _files(config: Config, key: str) -> list[SourceFile]:
             return [file for found in text_files(config, name).values() for file in found]
     models = {model_key(name): config.located_model(name) for name in config.models}
     return _model_files(
-        config, {**models, **{other_key(name): each.model for name, each in others(config).items()}}[key]
+        config, {**models, **{other_key(name): each.model for name, each in config.other_models.items()}}[key]
     )
 
 

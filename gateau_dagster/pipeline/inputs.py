@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 from gateau_dagster.config import Config
 from gateau_dagster.pipeline.asset import SHARD
-from gateau_dagster.pipeline.variant_configs import others
 
 LONG, CHAT = "input/long_sft", "input/short_chat"
 
@@ -67,7 +66,7 @@ def _models(config: Config) -> Iterator[Input]:
     for name, section in config.models.items():
         if section.base is None:
             yield Input(key=model_key(name), path=section.path, summary=f"models.{name}", kinds=("huggingface",))
-    for name, other in others(config).items():
+    for name, other in config.other_models.items():
         summary = f"the model of the variant `{name}`"
         yield Input(key=other_key(name), path=other.model.path, summary=summary, kinds=("huggingface",))
 

@@ -25,8 +25,7 @@ from gateau_dagster.models.model_files import check_complete, check_model_files
 from gateau_dagster.models.prompt import answer_ends
 from gateau_dagster.models.tokenizer import load_tokenizer
 from gateau_dagster.models.weight_files import check_weight_files
-from gateau_dagster.pipeline.training_assets import weighs_responses
-from gateau_dagster.pipeline.variant_configs import others
+from gateau_dagster.pipeline.recipes import weighs_responses
 from gateau_dagster.readable import percentage, plural
 from gateau_dagster.storage.json_cache import recall, remember
 
@@ -201,7 +200,7 @@ def answer_frames(config: Config, digests: Mapping[str, str], other_digests: Map
         with suppress(GateauError):
             if (trial := chat_trial(config, name, digests[name])) is not None:
                 found[name] = trial.change
-    for name, other in others(config).items():
+    for name, other in config.other_models.items():
         folder, digest = config.folder / Path(other.path).expanduser(), other_digests[name]
         if (config.evaluation.template or "chat") == "chat" and folder.is_dir():
             with suppress(GateauError):
@@ -332,7 +331,7 @@ def check_others(config: Config) -> None:
     Raises:
         GateauError: a model is not.
     """
-    for name, other in others(config).items():
+    for name, other in config.other_models.items():
         folder, place = config.folder / Path(other.path).expanduser(), f"variants.also.{name}.path"
         if folder.is_dir():
             check_model_files(folder, place)

@@ -13,7 +13,7 @@ from gateau_dagster.data.sources import resolve_files
 from gateau_dagster.errors import GateauError
 from gateau_dagster.models.known_model import known_model, model_folder
 from gateau_dagster.models.positions import learned_positions
-from gateau_dagster.pipeline.variant_configs import trained_configs
+from gateau_dagster.pipeline.recipes import recipes
 from gateau_dagster.readable import nearest_name, percent, plural
 from gateau_dagster.training.deepspeed_agreement import agreed_deepspeed_config
 from gateau_dagster.training.launch import training_command
@@ -43,7 +43,7 @@ def check_training(config: Config, accepted: pl.DataFrame) -> None:
     _check_positions(config)
     _check_model(config)
     check_sources(config, accepted)
-    for each in trained_configs(config):
+    for each in (recipe.config for recipe in recipes(config)):
         _check_rows(each, accepted)
         _check_memory(each, accepted)
 

@@ -25,9 +25,8 @@ from gateau_dagster.demo.prepare import is_demo_store
 from gateau_dagster.errors import DEMO, DEMO_FOLDER, ENVIRONMENT_VARIABLE, MissingUpstreamError, demo_name, demo_place
 from gateau_dagster.evaluation.registry import check_benchmarks
 from gateau_dagster.evaluation.statistics.experiment import check_experiment
+from gateau_dagster.pipeline.recipes import CHECKPOINTS, TRAINED, check_variants
 from gateau_dagster.pipeline.state import State
-from gateau_dagster.pipeline.variant_assets import CHECKPOINTS, TRAINED
-from gateau_dagster.pipeline.variant_configs import check_variants
 from gateau_dagster.readable import nearest_name
 from gateau_dagster.storage.documents import remove_folder
 

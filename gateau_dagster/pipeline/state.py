@@ -54,8 +54,8 @@ from gateau_dagster.pipeline.pairwise_assets import PAIRS
 from gateau_dagster.pipeline.pipeline import Pipeline, partition_sets, pipeline_of
 from gateau_dagster.pipeline.plan import INPUT, Key, Partitions, Plan, make_plan, recorded_versions
 from gateau_dagster.pipeline.planned_training import check_training, warnings_of
+from gateau_dagster.pipeline.recipes import selections
 from gateau_dagster.pipeline.variant_assets import ANSWERS, JUDGMENTS
-from gateau_dagster.pipeline.variant_configs import others, selections
 from gateau_dagster.progress import Progress, silent
 from gateau_dagster.selection.per_document import countable_samples
 from gateau_dagster.selection.rules import check_data
@@ -160,7 +160,7 @@ class State:
         config = self.config
         return {
             name: address_digest(config, each.model, place=f"variants.also.{name}")
-            for name, each in others(config).items()
+            for name, each in config.other_models.items()
         }
 
     @cached_property

@@ -6,7 +6,6 @@ from typing import Any
 
 from gateau_dagster import tables
 from gateau_dagster.config import Config
-from gateau_dagster.config.variants import BASE, CHECKPOINT, Variant
 from gateau_dagster.evaluation.generation.answering import CODE_VERSION as GENERATION_CODE_VERSION
 from gateau_dagster.evaluation.generation.answering import generation_settings, server_means
 from gateau_dagster.evaluation.grading import CODE_VERSION as GRADING_CODE_VERSION
@@ -19,24 +18,15 @@ from gateau_dagster.pipeline.asset import (
     FINITE_VALUES,
     GATE,
     READABLE_REPLIES,
-    REJECTED_SHARE,
-    TRUNCATED_SHARE,
     VARIANT,
     Asset,
     Observed,
-    Part,
 )
-from gateau_dagster.pipeline.document_split_asset import mix_checks
-from gateau_dagster.pipeline.inputs import origin_key, other_key
+from gateau_dagster.pipeline.inputs import origin_key
 from gateau_dagster.pipeline.made_models import made_upstream
+from gateau_dagster.pipeline.recipes import CHECKPOINTS, variant_checkpoints, variant_mixes, variant_subsets
 from gateau_dagster.pipeline.sample_table_asset import memory_settings
-from gateau_dagster.pipeline.selection_reads import PRESETS_TABLE
-from gateau_dagster.pipeline.training_assets import mix_columns, mix_reads, mix_settings, training_settings
-from gateau_dagster.pipeline.variant_configs import draws_lots, others, variant_config, variant_reads
-from gateau_dagster.selection.rules import CODE_VERSION as SELECTION_CODE_VERSION
 from gateau_dagster.storage.stamp import By
-from gateau_dagster.training.spec import CODE_VERSION as TRAINING_CODE_VERSION
-from gateau_dagster.training.training_mix import CODE_VERSION as MIX_CODE_VERSION
 
 EXPERIMENT = "experiment"
 
@@ -80,148 +70,18 @@ def experiment_assets(config: Config) -> Iterator[Asset]:
     )
 
 
-SUBSETS, MIXES, CHECKPOINTS = "variant/selected_subset", "variant/training_mix", "variant/checkpoint"
 ANSWERS, JUDGMENTS, SCORES = "answers", "judgments", "scores"
-IN_STORE = "store:"
-"""The prefix of the address of a model that is a folder of the store."""
-TRAINED = "variant/models"
-"""The folder of the store with one folder per mix and training settings."""
-_GROUP = "experiment"
 
 
 def variant_assets(config: Config) -> Iterator[Asset]:
     """Declare the variants' subsets, mixes and models, and their answers, judgments and scores."""
     scored = scored_benchmarks(config)
-    if config.variants is not None:
-        yield from (_subsets(config), _mixes(config))
+    yield from variant_subsets(config)
+    yield from variant_mixes(config)
     if config.variants is not None or scored:
-        yield _checkpoints(config)
+        yield from variant_checkpoints(config)
     for chosen in scored.values():
         yield from _measured(config, chosen)
-
-
-def _parts(config: Config, part_of: Any) -> dict[str, Part]:
-    return {name: part_of(config, variant) for name, variant in config.variant_set.items()}
-
-
-def _union(parts: Mapping[str, Part]) -> dict[str, By]:
-    return {asset: by for part in parts.values() for asset, by in part.reads.items()}
-
-
-def _subsets(config: Config) -> Asset:
-    parts = _parts(config, _subset)
-    return Asset(
-        key=SUBSETS,
-        maker="variant_selected_subset",
-        partitions=VARIANT,
-        group=_GROUP,
-        kinds=("parquet", "polars"),
-        summary="the samples that each variant is trained on",
-        description="The chosen samples of every variant of the experiment, with their texts, as in selected_subset; "
-        "empty for what is not trained here. None of them is reserved for the held-out evaluation.",
-        reads=_union(parts),
-        parts=parts,
-        code_version=f"1.{SELECTION_CODE_VERSION}",
-        columns=tables.SELECTED_SUBSET,
-        finite=("score",),
-        checks=(FINITE_VALUES,),
-        own_rejects=False,
-    )
-
-
-def _subset(config: Config, variant: Variant) -> Part:
-    reads: dict[str, By] = dict.fromkeys(variant_reads(config, variant), "fingerprint")
-    if variant.kind != "selected":
-        settings: dict[str, Any] = {"samples": "all" if variant.kind == "full" else "none"}
-        # Stores of early releases lack this setting; a selection under `keep` is the same, so its fingerprint must not
-        # change.
-        if variant.kind == "full" and config.selection.duplicates == "one":
-            settings["selection.duplicates"] = "one"
-        return Part(reads=reads, settings=settings)
-    selection = variant_config(config, variant).selection
-    equal = config.variants.equal if config.variants is not None else None
-    settings = {"selection.method": selection.method, "selection.rule": selection.parameters}
-    if PRESETS_TABLE in reads:
-        settings["selection.preset"] = selection.preset
-    if draws_lots(config, variant):
-        settings[f"selection.options.{selection.method}"] = selection.options[selection.method]
-    if equal in {"samples", "tokens"}:
-        settings["variants.equal"] = equal
-    return Part(reads=reads, settings=settings)
-
-
-def _mixes(config: Config) -> Asset:
-    parts = _parts(config, _mix)
-    return Asset(
-        key=MIXES,
-        maker="variant_training_mix",
-        partitions=VARIANT,
-        group=_GROUP,
-        kinds=("parquet", "huggingface"),
-        summary="each variant's samples and the short conversations, tokenised, in training order",
-        description="What every variant is trained on, as in training_mix; empty for what is not trained here.",
-        inputs=(origin_key(config, config.training.model),),
-        reads=_union(parts),
-        parts=parts,
-        code_version=f"1.{MIX_CODE_VERSION}",
-        columns=mix_columns(config),
-        checks=(REJECTED_SHARE, TRUNCATED_SHARE, *mix_checks(config)),
-        own_rejects=False,
-    )
-
-
-def _mix(config: Config, variant: Variant) -> Part:
-    if not variant.trained:
-        return Part()
-    wanted = variant_config(config, variant)
-    return Part(reads=mix_reads(wanted, SUBSETS), observe=partial(mix_settings, wanted))
-
-
-def _checkpoints(config: Config) -> Asset:
-    parts = _parts(config, _checkpoint)
-    return Asset(
-        key=CHECKPOINTS,
-        maker="variant_checkpoint",
-        partitions=VARIANT,
-        group=_GROUP,
-        kinds=("pytorch", "huggingface", "deepspeed"),
-        summary="which model each variant is; those that are trained, once for equal mixes and settings",
-        description="Which model every variant of the experiment is. Those that are trained lie in variant/models, a "
-        "folder for each mix and settings of training, whatever variants these belong to.",
-        inputs=(origin_key(config, config.training.model), *map(other_key, others(config))),
-        reads=_union(parts),
-        parts=parts,
-        code_version=f"1.{TRAINING_CODE_VERSION}",
-        columns=tables.VARIANT_CHECKPOINT,
-        goal=config.variants is not None,
-        own_rejects=False,
-        pool="gpu",
-    )
-
-
-def _checkpoint(config: Config, variant: Variant) -> Part:
-    model = config.training.model
-    made = made_upstream(config, model)
-    if variant.kind == CHECKPOINT:
-        return Part(reads={"training_mix": "content", CHECKPOINT: "content"})
-    if variant.kind == BASE:
-        return Part(reads=made, observe=partial(_base_settings, config))
-    if not variant.trained:
-        return Part(observe=partial(_other_settings, variant))
-    settings = partial(training_settings, variant_config(config, variant))
-    return Part(reads={MIXES: "content", **made}, observe=settings, folders=TRAINED)
-
-
-def _base_settings(config: Config, observed: Observed) -> dict[str, Any]:
-    """Return the settings that decide how the base model answers before training."""
-    name, model = config.training.model, config.models[config.training.model]
-    weights = {f"models.{name} weights": observed.model_digests[name]} if model.base is None else {}
-    return {**weights, **{f"models.{name}.{key}": getattr(model, key) for key in ("rope_theta", "context", "window")}}
-
-
-def _other_settings(variant: Variant, observed: Observed) -> dict[str, Any]:
-    assert variant.other is not None
-    return {"weights": observed.others[variant.name], "rope_theta": variant.other.rope_theta}
 
 
 def _measured(config: Config, chosen: ChosenBenchmark) -> Iterator[Asset]:
@@ -255,7 +115,7 @@ def _of_benchmark(config: Config, chosen: ChosenBenchmark, family: str, says: st
         of="benchmark",
         maker=f"benchmark_{family}",
         partitions=VARIANT,
-        group=_GROUP,
+        group="experiment",
         description=f"{says} {chosen.benchmark.description}",
         inputs=_inputs(config, chosen),
         observe=partial(settings, config, chosen),

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from assets.comparison import compared
-from assets.selection import chosen_samples, ranking_scores
+from assets.selection import chosen_samples
 from gateau_dagster.config import Config, SelectionConfig
 from gateau_dagster.data.sample import text_digest
 from gateau_dagster.errors import GateauError
@@ -19,6 +19,7 @@ from gateau_dagster.evaluation.document_split import TEXTS, Documents, split
 from gateau_dagster.explore.one_sample import one_sample
 from gateau_dagster.pipeline.document_limit import too_few
 from gateau_dagster.pipeline.losses import losses
+from gateau_dagster.pipeline.recipes import Recipe
 from gateau_dagster.pipeline.selection_reads import comparison_reads, selection_reads
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.progress import silent
@@ -92,7 +93,7 @@ def state_of(folder: Path, **sections: Any) -> State:
 def test_no_rule_takes_a_question_about_a_reserved_document(tmp_path: Path, rule: dict[str, Any]) -> None:
     state = state_of(tmp_path, selection=rule)
     reserved = state.read("document_split").filter("reserved")["sample_id"].to_list()
-    chosen = chosen_samples(state, ranking_scores(state, state.config), silent)[0]["sample_id"].to_list()
+    chosen = chosen_samples(state, Recipe(state.config))[0]["sample_id"].to_list()
     assert chosen and len(documents_of(reserved)) * QUESTIONS == len(reserved) > 0
     assert not documents_of(chosen) & documents_of(reserved)
     free = DOCUMENTS * QUESTIONS - len(reserved)
@@ -104,12 +105,12 @@ def test_no_rule_takes_a_question_about_a_reserved_document(tmp_path: Path, rule
 def test_all_can_be_chosen_where_nothing_is_held_out(tmp_path: Path, evaluation: dict[str, Any]) -> None:
     state = state_of(tmp_path, selection={"fraction": 1}, evaluation=evaluation)
     assert "document_split" not in state.pipeline.by_key
-    assert chosen_samples(state, ranking_scores(state, state.config), silent)[0].height == DOCUMENTS * QUESTIONS
+    assert chosen_samples(state, Recipe(state.config))[0].height == DOCUMENTS * QUESTIONS
 
 
 def test_methods_are_compared_on_what_they_can_choose(tmp_path: Path) -> None:
     state = state_of(tmp_path, selection={"fraction": 0.5})
-    chosen = chosen_samples(state, ranking_scores(state, state.config), silent)[0]
+    chosen = chosen_samples(state, Recipe(state.config))[0]
     state.store.write(chosen, "selected_subset", None, Stamp(fingerprint="f"))
     reserved = int(state.read("document_split")["reserved"].sum())
     found = compared(state, silent)
@@ -166,7 +167,7 @@ def test_a_document_is_limited_whether_samples_are_reserved_or_not(
     if rule.get("rule") == "per_source":
         rule = rule | {"short_source": "share"}
     state = state_of(tmp_path, selection=rule | {"per_document": 1}, evaluation=evaluation)
-    chosen = chosen_samples(state, ranking_scores(state, state.config), silent)[0]["sample_id"].to_list()
+    chosen = chosen_samples(state, Recipe(state.config))[0]["sample_id"].to_list()
     assert chosen and len(documents_of(chosen)) == len(chosen)
 
 

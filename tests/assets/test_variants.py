@@ -3,23 +3,21 @@
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import dagster as dg
 import pytest
 
-import assets.variants
 from assets.runs.refresh import Refreshed
-from assets.selection import chosen_samples, ranking_scores
+from assets.selection import chosen_samples, with_texts
 from assets.steps.compared_models import located_variant
 from gateau_dagster.data.ingest import read_shards
 from gateau_dagster.errors import GateauError
 from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.pipeline.asset import VARIANT
 from gateau_dagster.pipeline.project import load_project
+from gateau_dagster.pipeline.recipes import CHECKPOINTS, MIXES, SUBSETS, TRAINED, Recipe, recipe_of
 from gateau_dagster.pipeline.state import State
-from gateau_dagster.pipeline.variant_assets import CHECKPOINTS, MIXES, SUBSETS, TRAINED
 from gateau_dagster.progress import Progress, silent
 from gateau_dagster.storage import Stamp
 from gateau_dagster.training.spec import TrainingSpec
@@ -204,17 +202,16 @@ def test_of_identical_texts_one_is_chosen(tmp_path: Path) -> None:
     scores = method.scores({"raw_long_sft": table})
     for asset, content in (("raw_long_sft", table), (method.asset, scores)):
         state.store.write(content, asset, shard, state.wanted_stamp(asset, shard))
-    subset, out = chosen_samples(state, ranking_scores(state, config), silent)
-    assert (subset.height, subset["digest"].n_unique()) == (6, 6)
+    chosen, _, out = chosen_samples(state, Recipe(config))
+    assert (chosen.height, with_texts(state, chosen, silent)["digest"].n_unique()) == (6, 6)
     assert (out.repeats, out.unfilled) == (4, 0)
-    step: Any = SimpleNamespace(state=state, variant=config.variant_set["full"])
-    every, out = assets.variants._chosen(step)
-    assert out is not None and (every["sample_id"].to_list(), out.unfilled) == ([r["id"] for r in records[:8]], 0)
+    every, _, out = chosen_samples(state, recipe_of(config, "full"))
+    assert (every["sample_id"].to_list(), out.unfilled) == ([r["id"] for r in records[:8]], 0)
     assert out.rows["sample_id"].to_list() == ["t0", "t1", "t2", "t3"]
     kept = config.selection.model_copy(update={"duplicates": "keep"})
-    step.state = State(config=config.model_copy(update={"selection": kept}))
-    assert assets.variants._chosen(step)[0].height == 12
-    before, after = (each.asset(SUBSETS).parts["full"].settings for each in (step.state, state))
+    keeping = State(config=config.model_copy(update={"selection": kept}))
+    assert chosen_samples(keeping, recipe_of(keeping.config, "full"))[0].height == 12
+    before, after = (each.asset(SUBSETS).parts["full"].settings for each in (keeping, state))
     assert before == {"samples": "all"} and before != after, "as in a store from before this setting"
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from gateau_dagster.pipeline.variant_assets import CHECKPOINTS, TRAINED
+from gateau_dagster.pipeline.recipes import CHECKPOINTS, TRAINED
 from gateau_dagster.progress import Progress
 from gateau_dagster.training.spec import TrainingSpec
 from resources.training import TrainingResource

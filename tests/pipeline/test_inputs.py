@@ -11,7 +11,6 @@ from gateau_dagster.errors import GateauError
 from gateau_dagster.pipeline.asset import Asset, Observed
 from gateau_dagster.pipeline.inputs import CHAT, inputs_of, origin_key, other_key, text_key
 from gateau_dagster.pipeline.pipeline import Pipeline, pipeline_of
-from gateau_dagster.pipeline.variant_configs import others
 
 CONTENT: dict[str, Any] = {
     "long_sft": {"path": "long.jsonl", "shards": 2},
@@ -54,7 +53,7 @@ class Noting:
         note = self.noted.add
         self.model_digests = Asked({name: origin_key(config, name) for name in config.models}, note)
         self.texts = Asked({name: text_key(name) for name in config.homologous_models}, note)
-        self.others = Asked({name: other_key(name) for name in others(config)}, note)
+        self.others = Asked({name: other_key(name) for name in config.other_models}, note)
 
     @property
     def short_chat(self) -> str:

@@ -8,14 +8,14 @@ import pytest
 from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError
 from gateau_dagster.pipeline.project import check_project
-from gateau_dagster.pipeline.variant_configs import draws_lots, selections, variant_config, variant_reads
+from gateau_dagster.pipeline.recipes import Recipe, recipe_of, selections
 from tests.pipeline.configured import configured
 
 MATRIX = {"methods": ["gateau", "random"], "presets": ["paper", "robust"], "fractions": [0.1, 0.5], "seeds": [1, 2]}
 
 
 def config_of(config: Config, name: str) -> Config:
-    return variant_config(config, config.variant_set[name])
+    return recipe_of(config, name).config
 
 
 def test_a_variant_is_the_configuration_with_its_own_choice(tmp_path: Path) -> None:
@@ -34,18 +34,18 @@ def test_a_variant_is_the_configuration_with_its_own_choice(tmp_path: Path) -> N
 def test_without_a_matrix_it_is_the_configuration(tmp_path: Path) -> None:
     config = configured(tmp_path, variants={})
     assert [*config.variant_set] == ["base", "checkpoint", "gateau"]
-    assert config_of(config, "gateau") == config
+    assert config_of(config, "gateau") == Recipe(config).config == config
+    assert recipe_of(config, "checkpoint") == Recipe(config), "the single run"
 
 
 def test_only_a_method_that_draws_lots_takes_the_seed(tmp_path: Path) -> None:
     config = configured(tmp_path, variants=MATRIX)
-    variants = config.variant_set
-    assert draws_lots(config, variants["random-0.1-s1"]) and not draws_lots(config, variants["paper-0.1-s1"])
+    assert recipe_of(config, "random-0.1-s1").draws_lots and not recipe_of(config, "paper-0.1-s1").draws_lots
     assert config_of(config, "random-0.1-s2").selection.options == {"random": {"seed": 2}}
-    assert variant_reads(config, variants["random-0.1-s1"]).keys() == {"raw_long_sft", "document_split"}
+    assert recipe_of(config, "random-0.1-s1").reads.keys() == {"raw_long_sft", "document_split"}
     same = configured(tmp_path, variants=MATRIX, **{"selection.options": {"random": {"seed": 1}}})
-    assert not draws_lots(same, same.variant_set["random-0.1-s1"]), "the method's asset has these scores"
-    assert "method_scores/random" in variant_reads(same, same.variant_set["random-0.1-s1"])
+    assert not recipe_of(same, "random-0.1-s1").draws_lots, "the method's asset has these scores"
+    assert "method_scores/random" in recipe_of(same, "random-0.1-s1").reads
 
 
 def test_a_budget_takes_the_rule_that_counts_tokens(tmp_path: Path) -> None:
@@ -76,12 +76,12 @@ def test_short_conversations_alone(tmp_path: Path) -> None:
     config = configured(tmp_path, variants={"also": ["short_only", "full"]})
     assert config_of(config, "short_only").training.mix.without_long
     assert config_of(config, "full").training == config.training
-    assert not variant_reads(config, config.variant_set["short_only"])
+    assert not recipe_of(config, "short_only").reads
 
 
 def test_equal_tokens_are_counted_by_the_long_model(tmp_path: Path) -> None:
     config = configured(tmp_path, variants={"methods": ["random"], "equal": "tokens"})
-    assert "perplexity/long" in variant_reads(config, config.variant_set["random"])
+    assert "perplexity/long" in recipe_of(config, "random").reads
 
 
 def test_every_selection_is_looked_at_once(tmp_path: Path) -> None:

@@ -1,0 +1,441 @@
+"""Define the recipes: how samples are chosen, mixed and trained on. The single run is one, as is every variant."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
+
+from gateau_dagster import tables
+from gateau_dagster.config import Config, SelectionConfig, TrainingConfig
+from gateau_dagster.config.variants import BASE, CHECKPOINT, GATEAU, Equal, Variant, VariantsConfig, variants_of
+from gateau_dagster.errors import GateauError
+from gateau_dagster.evaluation.document_split import SPLIT
+from gateau_dagster.evaluation.registry import reserving
+from gateau_dagster.methods.method import Reads
+from gateau_dagster.methods.registry import chosen_methods, known_methods
+from gateau_dagster.models.chat_rendering import rendering_settings
+from gateau_dagster.pipeline.asset import (
+    FINITE_VALUES,
+    NOTHING_RESERVED,
+    REJECTED_SHARE,
+    TRUNCATED_SHARE,
+    UNIQUE_IDS,
+    VARIANT,
+    Asset,
+    Observed,
+    Part,
+)
+from gateau_dagster.pipeline.inputs import origin_key, other_key
+from gateau_dagster.pipeline.made_models import made_upstream
+from gateau_dagster.pipeline.selection_reads import CHOSEN, PRESETS_TABLE, ranking_asset, selection_reads
+from gateau_dagster.selection.rules import CODE_VERSION as SELECTION_CODE_VERSION
+from gateau_dagster.storage.stamp import By
+from gateau_dagster.training.deepspeed_agreement import agreed_deepspeed_config
+from gateau_dagster.training.longce import LONG, SHORT
+from gateau_dagster.training.spec import CODE_VERSION as TRAINING_CODE_VERSION
+from gateau_dagster.training.training_mix import CODE_VERSION as MIX_CODE_VERSION
+
+MIX, CHECKPOINT_FOLDER = "training_mix", "checkpoint"
+SUBSETS, MIXES, CHECKPOINTS = "variant/selected_subset", "variant/training_mix", "variant/checkpoint"
+IN_STORE = "store:"
+"""The prefix of the address of a model that is a folder of the store."""
+TRAINED = "variant/models"
+"""The folder of the store with one folder per mix and training settings."""
+MAIN = Variant(name="main", kind="selected", cell="main")
+"""The single run, which is what `selection` and `training` say, with assets of its own."""
+LENGTHS = "perplexity/long"
+# They decide how training runs, not its result.
+OPERATIONAL_TRAINING = {
+    *("enabled", "save_steps", "gradient_checkpointing", "launcher", "hostfile", "report_to"),
+    *("preset", "sequences_per_step", "tokens_per_step"),  # their results are in other fields
+}
+# They decide the content of the mix, from which the checkpoint is made.
+_OF_THE_MIX = {"mix", "truncation", "longce_gamma"}
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How the samples of one model are chosen, mixed and trained on. `project`: the configuration as it is written."""
+
+    project: Config
+    variant: Variant = MAIN
+
+    @property
+    def is_main(self) -> bool:
+        """Return whether it is the single run's."""
+        return self.variant is MAIN
+
+    @property
+    def partition(self) -> str | None:
+        """Return the partition of its subset and its mix; None for the assets of the single run."""
+        return None if self.is_main else self.variant.name
+
+    @property
+    def subset(self) -> str:
+        """Return the asset with its chosen samples."""
+        return CHOSEN if self.is_main else SUBSETS
+
+    @property
+    def mix(self) -> str:
+        """Return the asset with its training mix."""
+        return MIX if self.is_main else MIXES
+
+    @property
+    def mix_table(self) -> str:
+        """Return the name of its mix in the store."""
+        return MIX if self.is_main else f"{MIXES}/{self.variant.name}"
+
+    @cached_property
+    def config(self) -> Config:
+        """Return the configuration that has this recipe as its single run."""
+        return self.project.model_copy(update={"selection": self.selection, "training": self._training})
+
+    @cached_property
+    def selection(self) -> SelectionConfig:
+        """Return how its samples are chosen."""
+        selection, variant = self.project.selection, self.variant
+        if variant.kind == "full":
+            return selection.taking(fraction=1.0)
+        if variant.kind != "selected":
+            return selection
+        if variant.fraction is not None or variant.budget is not None:
+            selection = selection.taking(fraction=variant.fraction, budget=variant.budget)
+        method, options = variant.method or selection.method, selection.options
+        if variant.seed is not None and "seed" in known_methods(self.project)[method].options_class.model_fields:
+            options = {**options, method: {**options.get(method, {}), "seed": variant.seed}}
+        preset = variant.preset or selection.preset
+        return selection.model_copy(update={"method": method, "preset": preset, "options": options})
+
+    @property
+    def _training(self) -> TrainingConfig:
+        training = self.project.training
+        if self.variant.seed is not None:
+            training = training.model_copy(update={"seed": self.variant.seed})
+        if self.variant.kind == "short_only":
+            training = training.model_copy(update={"mix": training.mix.model_copy(update={"without_long": True})})
+        return training
+
+    @property
+    def draws_lots(self) -> bool:
+        """Return whether its method's scores differ from those of the method's asset, because the seed differs."""
+        name = self.selection.method
+        return chosen_methods(self.config)[name].options != chosen_methods(self.project)[name].options
+
+    @property
+    def equal(self) -> Equal | None:
+        """Return what is the same for every recipe of its kind; see `variants.equal`."""
+        return None if self.is_main or self.project.variants is None else self.project.variants.equal
+
+    @property
+    def reads(self) -> dict[str, list[str]]:
+        """Return what choosing its samples reads, columns by asset; empty if it chooses none."""
+        if self.variant.kind == "full":
+            split = {SPLIT: ["sample_id", "reserved"]} if reserving(self.project) is not None else {}
+            texts = ["digest"] if self.project.selection.duplicates == "one" else []
+            return {"raw_long_sft": ["sample_id", *texts], **split}
+        if self.variant.kind != "selected":
+            return {}
+        found = self.rule_reads
+        scores: Reads = {ranking_asset(self.config): ["sample_id", "score"]}
+        if self.draws_lots:
+            scores = chosen_methods(self.config)[self.selection.method].reads()
+        for asset, columns in scores.items():
+            found[asset] = [*dict.fromkeys([*found.get(asset, []), *columns])]
+        return found
+
+    @property
+    def rule_reads(self) -> dict[str, list[str]]:
+        """Return the columns that its selection rule reads besides the scores, by asset, if it selects by scores."""
+        found = selection_reads(self.config)
+        del found[ranking_asset(self.config)]
+        if self.equal == "tokens":
+            found[LENGTHS] = ["sample_id", "context_tokens", "response_tokens"]
+        return found
+
+    def subset_part(self) -> Part:
+        """Return what its chosen samples are made from."""
+        reads: dict[str, By] = dict.fromkeys(self.reads, "fingerprint")
+        if self.variant.kind != "selected":
+            settings: dict[str, Any] = {"samples": "all" if self.variant.kind == "full" else "none"}
+            # Stores of early releases lack this setting; a selection under `keep` is the same, so its fingerprint must
+            # not change.
+            if self.variant.kind == "full" and self.project.selection.duplicates == "one":
+                settings["selection.duplicates"] = "one"
+            return Part(reads=reads, settings=settings)
+        selection = self.selection
+        settings = {"selection.method": selection.method, "selection.rule": selection.parameters}
+        if PRESETS_TABLE in reads and not self.is_main:  # whose table changes with the preset of `selection`
+            settings["selection.preset"] = selection.preset
+        if self.draws_lots:
+            settings[f"selection.options.{selection.method}"] = selection.options[selection.method]
+        if self.equal in {"samples", "tokens"}:
+            settings["variants.equal"] = self.equal
+        return Part(reads=reads, settings=settings)
+
+    def mix_part(self) -> Part:
+        """Return what its mix is made from; nothing if it is not trained."""
+        if not self.variant.trained:
+            return Part()
+        mix = self.config.training.mix
+        # An equal selection gives an equal mix, unless the mix depends on the samples' ranks or sources.
+        by: By = "fingerprint" if mix.long_fraction < 1 or mix.weights else "content"
+        chat: dict[str, By] = {"short_chat_mix": "content"} if self.project.short_chat else {}
+        pair: dict[str, By] = dict.fromkeys((SHORT, LONG), "fingerprint") if weighs_responses(self.config) else {}
+        return Part(reads={self.subset: by, **chat, **pair}, observe=partial(_mix_settings, self.config))
+
+    def checkpoint_part(self) -> Part:
+        """Return what its model is made from."""
+        made = made_upstream(self.project, self.project.training.model)
+        if self.variant.kind == CHECKPOINT:
+            return Part(reads={MIX: "content", CHECKPOINT_FOLDER: "content"})
+        if self.variant.kind == BASE:
+            return Part(reads=made, observe=partial(_base_settings, self.project))
+        if not self.variant.trained:
+            return Part(observe=partial(_other_settings, self.variant))
+        observe = partial(_training_settings, self.config)
+        return Part(reads={self.mix: "content", **made}, observe=observe, folders="" if self.is_main else TRAINED)
+
+
+def recipe_of(config: Config, variant: str | None) -> Recipe:
+    """Return the recipe of a variant; that of the single run for `checkpoint`, and for None."""
+    return Recipe(config) if variant in {None, CHECKPOINT} else Recipe(config, config.variant_set[str(variant)])
+
+
+def recipes(config: Config) -> list[Recipe]:
+    """Return the recipes of the single run and of every variant that is trained."""
+    return [Recipe(config), *(Recipe(config, each) for each in config.variant_set.values() if each.trained)]
+
+
+def selections(config: Config) -> list[SelectionConfig]:
+    """Return the distinct selections of the recipes that choose samples by their scores."""
+    found: list[SelectionConfig] = []
+    for recipe in recipes(config):
+        if recipe.variant.kind == "selected" and recipe.selection not in found:
+            found.append(recipe.selection)
+    return found
+
+
+def _mix_settings(config: Config, observed: Observed) -> dict[str, Any]:
+    training = config.training
+    weighs = {"training.longce_gamma": training.longce_gamma} if training.loss == "longce" else {}
+    return {
+        f"models.{training.model} weights": observed.model_digests[training.model],
+        "scoring.template": config.scoring.template,
+        **rendering_settings(config.scoring.template, observed.frame(config.origin(training.model))),
+        "training.max_length": training.max_length,
+        "training.truncation": training.truncation,
+        "training.seed": training.seed,
+        **weighs,
+        **{f"training.mix.{name}": value for name, value in training.mix.model_dump(mode="json").items()},
+    }
+
+
+def _training_settings(config: Config, observed: Observed) -> dict[str, Any]:
+    """Return the settings of a training.
+
+    Raises:
+        GateauError: the file that training.deepspeed names cannot be read, or contradicts `training`.
+    """
+    training = config.training
+    section = f"models.{training.model}"
+    left_out = OPERATIONAL_TRAINING | _OF_THE_MIX | ({"epochs"} if training.max_steps is not None else set())
+    options = {f"training.{name}": value for name, value in training.model_dump(mode="json", exclude=left_out).items()}
+    return {
+        f"{section} weights": observed.model_digests[training.model],
+        f"{section}.rope_theta": config.models[training.model].rope_theta,
+        **options,
+        "training.gradient_accumulation": training.passes_per_step,
+        # The content of a preset or file counts, not its name.
+        "training.deepspeed": agreed_deepspeed_config(training, folder=config.folder),
+    }
+
+
+def _base_settings(config: Config, observed: Observed) -> dict[str, Any]:
+    """Return the settings that decide how the base model answers before training."""
+    name, model = config.training.model, config.models[config.training.model]
+    weights = {f"models.{name} weights": observed.model_digests[name]} if model.base is None else {}
+    return {**weights, **{f"models.{name}.{key}": getattr(model, key) for key in ("rope_theta", "context", "window")}}
+
+
+def _other_settings(variant: Variant, observed: Observed) -> dict[str, Any]:
+    assert variant.other is not None
+    return {"weights": observed.others[variant.name], "rope_theta": variant.other.rope_theta}
+
+
+def weighs_responses(config: Config) -> bool:
+    """Return whether there are long samples whose tokens are weighed."""
+    return config.training.loss == "longce" and not config.training.mix.without_long
+
+
+def mix_columns(config: Config) -> tuple[tables.Column, ...]:
+    """Return the columns of a mix."""
+    return tables.WEIGHTED_MIX if config.training.loss == "longce" else tables.TRAINING_MIX
+
+
+def _of_main(part: Part) -> dict[str, Any]:
+    """Return the fields of an asset of the single run."""
+    return {"reads": part.reads, "settings": part.settings, "observe": part.observe}
+
+
+def _of_variants(config: Config, part_of: Callable[[Recipe], Part]) -> dict[str, Any]:
+    """Return the fields of an asset with a partition per variant."""
+    parts = {name: part_of(Recipe(config, variant)) for name, variant in config.variant_set.items()}
+    reads = {asset: by for part in parts.values() for asset, by in part.reads.items()}
+    return {"partitions": VARIANT, "group": "experiment", "reads": reads, "parts": parts, "own_rejects": False}
+
+
+def selected_subset(config: Config) -> Iterator[Asset]:
+    """Declare the samples that the single run is trained on."""
+    yield Asset(
+        key=CHOSEN,
+        maker="selected_subset",
+        group="selection",
+        kinds=("parquet", "polars"),
+        summary="the chosen samples",
+        description="The samples with the highest scores, with their texts: what the model is trained on. None of them "
+        "is reserved for the held-out evaluation.",
+        code_version=SELECTION_CODE_VERSION,
+        columns=tables.SELECTED_SUBSET,
+        finite=("score",),
+        checks=(UNIQUE_IDS, FINITE_VALUES),
+        goal=True,
+        **_of_main(Recipe(config).subset_part()),
+    )
+
+
+def variant_subsets(config: Config) -> Iterator[Asset]:
+    """Declare the samples that each variant is trained on."""
+    if config.variants is None:
+        return
+    yield Asset(
+        key=SUBSETS,
+        maker="selected_subset",
+        kinds=("parquet", "polars"),
+        summary="the samples that each variant is trained on",
+        description="The chosen samples of every variant of the experiment, with their texts, as in selected_subset; "
+        "empty for what is not trained here. None of them is reserved for the held-out evaluation.",
+        code_version=f"1.{SELECTION_CODE_VERSION}",
+        columns=tables.SELECTED_SUBSET,
+        finite=("score",),
+        checks=(FINITE_VALUES,),
+        **_of_variants(config, Recipe.subset_part),
+    )
+
+
+def training_mix(config: Config) -> Iterator[Asset]:
+    """Declare what the single run is trained on."""
+    if not config.training.enabled:
+        return
+    yield Asset(
+        key=MIX,
+        maker="training_mix",
+        group="training",
+        kinds=("parquet", "huggingface"),
+        summary="selected + short, tokenised, in training order",
+        description="Selected long samples and short conversations, tokenised, shuffled, with labels on the responses "
+        "only.",
+        inputs=(origin_key(config, config.training.model),),
+        code_version=MIX_CODE_VERSION,
+        columns=mix_columns(config),
+        checks=_mix_checks(config),
+        goal=True,
+        **_of_main(Recipe(config).mix_part()),
+    )
+
+
+def variant_mixes(config: Config) -> Iterator[Asset]:
+    """Declare what each variant is trained on."""
+    if config.variants is None:
+        return
+    yield Asset(
+        key=MIXES,
+        maker="training_mix",
+        kinds=("parquet", "huggingface"),
+        summary="each variant's samples and the short conversations, tokenised, in training order",
+        description="What every variant is trained on, as in training_mix; empty for what is not trained here.",
+        inputs=(origin_key(config, config.training.model),),
+        code_version=f"1.{MIX_CODE_VERSION}",
+        columns=mix_columns(config),
+        checks=_mix_checks(config),
+        **_of_variants(config, Recipe.mix_part),
+    )
+
+
+def _mix_checks(config: Config) -> tuple[str, ...]:
+    return (REJECTED_SHARE, TRUNCATED_SHARE, *([NOTHING_RESERVED] if reserving(config) is not None else []))
+
+
+def checkpoint(config: Config) -> Iterator[Asset]:
+    """Declare the fine-tuned model (Eq. 7)."""
+    if not config.training.enabled:
+        return
+    yield Asset(
+        key=CHECKPOINT_FOLDER,
+        maker="trained_model",
+        group="training",
+        kinds=("pytorch", "huggingface", "deepspeed"),
+        summary="the fine-tuned model, a Hugging Face folder",
+        description="The fine-tuned model (Eq. 7), a Hugging Face folder with safetensors. Trained by a process of its "
+        "own; a training that was killed goes on from its last complete checkpoint.",
+        inputs=(origin_key(config, config.training.model),),
+        code_version=TRAINING_CODE_VERSION,
+        folder=True,
+        goal=True,
+        own_rejects=False,
+        pool="gpu",
+        **_of_main(Recipe(config).checkpoint_part()),
+    )
+
+
+def variant_checkpoints(config: Config) -> Iterator[Asset]:
+    """Declare which model each variant is, if there are variants, or questions for base and checkpoint."""
+    yield Asset(
+        key=CHECKPOINTS,
+        maker="variant_checkpoint",
+        kinds=("pytorch", "huggingface", "deepspeed"),
+        summary="which model each variant is; those that are trained, once for equal mixes and settings",
+        description="Which model every variant of the experiment is. Those that are trained lie in variant/models, a "
+        "folder for each mix and settings of training, whatever variants these belong to.",
+        inputs=(origin_key(config, config.training.model), *map(other_key, config.other_models)),
+        code_version=f"1.{TRAINING_CODE_VERSION}",
+        columns=tables.VARIANT_CHECKPOINT,
+        goal=config.variants is not None,
+        pool="gpu",
+        **_of_variants(config, Recipe.checkpoint_part),
+    )
+
+
+def check_variants(config: Config) -> None:
+    """Raise GateauError, with the place in the file, for the first thing that the variants lack."""
+    section = config.variants
+    if section is None:
+        return
+    if not config.training.enabled:
+        raise GateauError("variants: they are trained: set training.enabled: true, or remove variants")
+    _check_names(config, section)
+    _check_lengths(config, section)
+    if section.presets and GATEAU not in (section.methods or [config.selection.method]):
+        raise GateauError("variants.presets: are those of method gateau: name it in variants.methods, too")
+    if "short_only" in section.also and config.short_chat is None:
+        raise GateauError("variants.also: short_only trains on the short conversations, which short_chat names")
+    if section.equal == "steps" and config.training.max_steps is None:
+        raise GateauError("variants.equal: steps needs training.max_steps, the steps of every training")
+    if config.training.mix.without_long:
+        raise GateauError(
+            "variants: none of them would take a long sample: set training.mix.without_long: false, and "
+            "variants.also: [short_only] for the training without"
+        )
+
+
+def _check_names(config: Config, section: VariantsConfig) -> None:
+    every = variants_of(section, method=config.selection.method, trains=True)
+    repeated = [name for name, count in Counter(variant.name for variant in every).items() if count > 1]
+    if repeated:
+        raise GateauError(f"variants.also: two variants are called {repeated[0]}: choose another name")
+
+
+def _check_lengths(config: Config, section: VariantsConfig) -> None:
+    place = "budgets" if section.budgets is not None else "equal" if section.equal == "tokens" else ""
+    if place and "long" not in config.models:
+        raise GateauError(f"variants.{place}: counts the tokens of models.long, which is missing")
