@@ -74,7 +74,9 @@ class NotificationResource(dg.ConfigurableResource):
         """Post `{"text": …}`, the format of Slack, Mattermost and Google Chat."""
         place, address = "execution.notify.webhook", _secret("execution.notify.webhook", variable)
         if not address.startswith(("https://", "http://")):
-            raise GateauError("execution.notify", f"{place}: what {variable} holds is no http:// or https:// address.")
+            raise GateauError(
+                "execution.notify", f"{place}: {variable} is not an http:// or https:// address. Correct it."
+            )
         body = json.dumps({"text": text}).encode()
         try:
             request = urllib.request.Request(address, body, {"Content-Type": "application/json"})
@@ -97,7 +99,8 @@ class NotificationResource(dg.ConfigurableResource):
         except (http.client.HTTPException, ValueError) as error:  # their messages contain parts of the address
             raise GateauError(
                 "execution.notify",
-                f"{place}: what {variable} holds is no address, or no web server is there ({type(error).__name__}).",
+                f"{place}: {variable} is not an address, or no web server answers there ({type(error).__name__}). "
+                "Correct it.",
             ) from None
 
     def _mail(self, mail: MailConfig, subject: str, text: str) -> None:
@@ -116,11 +119,12 @@ class NotificationResource(dg.ConfigurableResource):
             reason = " ".join(str(error).split())
             raise TransientError(
                 "execution.notify_failed",
-                f"execution.notify.mail: {mail.server}:{mail.port} did not take it ({reason}).",
+                f"execution.notify.mail: {mail.server}:{mail.port} did not accept the message ({reason}).",
             ) from error
         except UnicodeEncodeError:  # its message contains the user or the password
             raise GateauError(
-                "execution.notify", f"execution.notify.mail: {mail.server} wants user and password in ASCII letters."
+                "execution.notify",
+                f"execution.notify.mail: {mail.server} accepts only ASCII letters in user and password. Change them.",
             ) from None
 
 

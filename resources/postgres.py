@@ -47,12 +47,12 @@ def check_server(config_value: Mapping[str, Any], *, place: str, source: str) ->
     except (ArgumentError, ValueError):
         raise GateauError(
             "execution.postgres",
-            f"{place}: {source} holds no URL of a database, postgresql:// with user, password, host and name.",
+            f"{place}: {source} is not the URL of a database: give postgresql:// with user, password, host and name.",
         ) from None
     if target.get_backend_name() != "postgresql":
         raise GateauError(
             "execution.postgres",
-            f"{place}: the URL in {source} begins with {target.drivername}://. Dagster's begins with postgresql://.",
+            f"{place}: the URL in {source} begins with {target.drivername}://; expected postgresql://.",
         )
     timeout = {} if "connect_timeout" in target.query else {"connect_timeout": _CONNECT_SECONDS}
     try:

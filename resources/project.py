@@ -37,14 +37,14 @@ def check_schedule(config: Config) -> None:
     except dg.DagsterInvalidDefinitionError as error:
         raise GateauError(
             "execution.schedule",
-            f"execution.schedule: {line!r} is no cron line: minute, hour, day, month and weekday, such as '0 3 * * *' "
-            "or '@daily'",
+            f"execution.schedule: {line!r} is not a cron line: give minute, hour, day, month and weekday, such as "
+            "'0 3 * * *' or '@daily'",
         ) from error
     try:
         windows.get_first_partition_key()
     except ValueError as error:
         raise GateauError(
-            "execution.schedule", f"execution.schedule: {line!r} never comes: no month that it names has such a day"
+            "execution.schedule", f"execution.schedule: {line!r} names a date that does not exist: correct day or month"
         ) from error
 
 

@@ -181,7 +181,7 @@ def _load(config_file: str | None) -> Config:
         Path.cwd()
     except FileNotFoundError as error:
         raise GateauError(
-            "machine.folder_gone", "the folder that this was started in is gone: change to another one (cd)."
+            "machine.folder_gone", "the current folder was removed: change to another one (cd)."
         ) from error
     from gateau_dagster.pipeline.project import configuration_name
     from resources.project import checked_project

@@ -64,5 +64,5 @@ def _served(port: int) -> str:
             f"no Dagster UI answers at {address}. Start it with {gateau_command('dev')}, or give its --port.",
         ) from error
     if b"dagster_webserver_version" not in answer:
-        raise GateauError("open.no_ui", f"what answers at {address} is not Dagster. Give the UI's --port.")
+        raise GateauError("open.no_ui", f"the server at {address} is not Dagster. Give the UI's --port.")
     return address

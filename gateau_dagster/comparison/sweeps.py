@@ -104,7 +104,7 @@ def segment_length_sweep(
     if ids.is_empty():
         raise GateauError(
             "selection.no_scores",
-            "the cam tables of these segment lengths have no sample in common: make them from one input",
+            "the cam tables of these segment lengths have no sample in common: compute them from one input",
         )
     found = {}
     for length, cam in sorted(cams.items()):

@@ -19,8 +19,8 @@ def _web_address(text: str) -> str:
     if not _WEB.match(text):
         raise GateauError(
             "config.server_address",
-            "is no address of a server: give http://host:port/v1, without user, password or query; a key comes from "
-            "the environment variable that `key` names",
+            "is not an address of a server: give http://host:port/v1, without user, password or query. Name the "
+            "environment variable of a key in `key`",
         )
     return text
 
@@ -29,7 +29,7 @@ def _template(text: str) -> str:
     if text not in {"chat", "gateau"} and text.count(PROMPT) != 1:
         raise GateauError(
             "evaluation.prompt",
-            f"has to be chat, gateau, or a text with {PROMPT} in it once, such as '[INST]{PROMPT}[/INST]'",
+            f"must be chat, gateau, or a text that contains {PROMPT} once, such as '[INST]{PROMPT}[/INST]'",
         )
     return text
 

@@ -42,7 +42,8 @@ class CatalogueConfig(Section):
         for name in (name for names in owners.values() for name in names):
             if not _OWNER.fullmatch(name):
                 raise GateauError(
-                    "execution.owners", f"{name!r} is neither an e-mail address nor a team such as team:data"
+                    "execution.owners",
+                    f"{name!r} is neither an e-mail address nor a team: write ann@example.org or team:data",
                 )
         return owners
 
@@ -51,7 +52,7 @@ class CatalogueConfig(Section):
     def _possible_tags(cls, tags: dict[str, str]) -> dict[str, str]:
         for key, value in tags.items():
             if not _TAG_KEY.fullmatch(key) or not _TAG_VALUE.fullmatch(value):
-                raise GateauError("execution.tags", f"{key}: {value!r}: letters, digits, _, . and -, 63 at most")
+                raise GateauError("execution.tags", f"{key}: {value!r}: use letters, digits, _, . and -, at most 63")
         return tags
 
     @field_validator("fresh_within_hours")
@@ -59,7 +60,7 @@ class CatalogueConfig(Section):
     def _possible_hours(cls, hours: dict[str, float]) -> dict[str, float]:
         for pattern, value in hours.items():
             if not 0.1 <= value <= 100_000:
-                raise GateauError("execution.deadlines", f"{pattern}: {value:g}: hours, from 0.1 to 100000")
+                raise GateauError("execution.deadlines", f"{pattern}: {value:g}: give hours from 0.1 to 100000")
         return hours
 
     def owners_of(self, asset: str) -> list[str]:
@@ -109,8 +110,8 @@ class RayConfig(Section):
         if "://" in address:
             raise GateauError(
                 "execution.ray_address",
-                f"{address} is a Ray Client's. Run on a node of the cluster, which `ray start --address host:6379 "
-                "--num-cpus 0` makes of this machine, and give auto or host:port",
+                f"{address} is an address of Ray Client. Run on a node of the cluster (`ray start --address host:6379 "
+                "--num-cpus 0` adds this machine), and give auto or host:port",
             )
         return address
 
@@ -120,7 +121,7 @@ class RayConfig(Section):
         if (gpus > 1 and gpus != int(gpus)) or 0 < gpus < _LEAST:
             raise GateauError(
                 "execution.ray_gpus",
-                f"{gpus:g} is neither a part of one GPU nor a number of GPUs, in steps of {_LEAST}",
+                f"{gpus:g} is neither a part of one GPU nor a whole number: give a multiple of {_LEAST}",
             )
         return gpus
 
@@ -130,7 +131,7 @@ class RayConfig(Section):
         if scratch and not scratch.startswith(("/", "~")):
             raise GateauError(
                 "execution.ray_scratch",
-                f"{scratch} begins in another folder on each node: give a path that begins with / or ~",
+                f"{scratch} is a relative path, which differs between nodes: give a path that begins with / or ~",
             )
         return scratch
 
@@ -171,10 +172,10 @@ class ExecutionConfig(Section):
     def _ray_where_it_is_named(self) -> "ExecutionConfig":
         if self.ray is None and self.pool == "ray":
             raise GateauError(
-                "execution.pool", "pool: ray needs a section ray, which says how many workers: ray: {workers: 8}"
+                "execution.pool", "pool: ray needs a section ray with the number of workers: ray: {workers: 8}"
             )
         if self.ray is not None and self.pool not in {"", "ray"}:
-            raise GateauError("execution.pool", f"pool: {self.pool}, but there is a section ray: leave one of them out")
+            raise GateauError("execution.pool", f"pool: {self.pool}, but the section ray is given: remove one of them")
         return self
 
 
@@ -196,12 +197,12 @@ def check_devices(execution: ExecutionConfig, scoring: ScoringConfig) -> None:
     if (kind != "auto" and (kind == "cpu") != (ray.gpus == 0)) or ":" in scoring.device:
         raise GateauError(
             "execution.ray_scoring",
-            f"scoring.device: {scoring.device}, but each worker of execution.ray has {ray.gpus:g} GPUs, and Ray says "
-            "which: leave scoring.device out, or set execution.ray.gpus to 0 for workers on the CPU",
+            f"scoring.device: {scoring.device}, but each worker of execution.ray has {ray.gpus:g} GPUs, and Ray "
+            "assigns them: remove scoring.device, or set execution.ray.gpus to 0 for workers on the CPU",
         )
     if ray.gpus > 1 and scoring.device_map is None:
         raise GateauError(
             "execution.ray_scoring",
-            f"execution.ray.gpus: {ray.gpus:g} for each worker, but one model is on one GPU: set it to 1, or "
-            "scoring.device_map to auto, which spreads the model",
+            f"execution.ray.gpus: {ray.gpus:g} for each worker, but a model uses one GPU: set it to 1, or "
+            "scoring.device_map to auto",
         )

@@ -23,12 +23,12 @@ def _server_address(text: str) -> str:
     parts = urlsplit(text.strip())
     if parts.scheme not in {"http", "https"} or not parts.hostname or not _can_be_asked(parts):
         raise GateauError(
-            "config.server_address", "is no http:// or https:// address: give one such as https://api.openai.com/v1"
+            "config.server_address", "is not an http:// or https:// address: give one such as https://api.openai.com/v1"
         )
     if parts.username or parts.password or parts.query:
         raise GateauError(
             "config.credentials",
-            "holds credentials, or what looks like them: the key comes from the environment, see `key`",
+            "contains what looks like credentials: remove them, and name the key's environment variable in `key`",
         )
     return text.strip().rstrip("/")
 
@@ -52,16 +52,20 @@ AsAsked = Literal["benchmark"]
 def _extra_body(found: dict[str, JsonValue]) -> dict[str, JsonValue]:
     for name in found:
         if name in _OWN_SETTINGS:
-            raise GateauError("evaluation.extra_body", f"{name} has a setting of its own: give it there")
+            raise GateauError("evaluation.extra_body", f"{name} has its own setting: use that")
         if name in _LIMITS:
-            raise GateauError("evaluation.extra_body", f"{name} is the benchmark's: token_limit says how it is called")
+            raise GateauError(
+                "evaluation.extra_body",
+                f"{name} is set by the benchmark: remove it; token_limit gives its name in requests",
+            )
         if name in _OWN_BODY:
-            raise GateauError("evaluation.extra_body", f"{name} is what GATEAU sends: leave it out")
+            raise GateauError("evaluation.extra_body", f"{name} is set by GATEAU: remove it")
     try:
         json.dumps(found, allow_nan=False).encode()
     except ValueError as error:
         raise GateauError(
-            "evaluation.extra_body", "holds what JSON cannot, such as .nan: give finite numbers and text"
+            "evaluation.extra_body",
+            "contains a value that JSON does not have, such as .nan: give finite numbers and text",
         ) from error
     return found
 
@@ -193,7 +197,7 @@ class JudgeConfig(ServerConfig):
         if same := next((pair for pair in self.pairs if pair[0] == pair[1]), None):
             raise GateauError(
                 "evaluation.judge_pairs",
-                f"pairs: [{same[0]}, {same[1]}] sets a variant against itself: name two variants",
+                f"pairs: [{same[0]}, {same[1]}] compares a variant with itself: name two variants",
             )
         if self.budget.money is not None and self.prices is None:
             raise GateauError(

@@ -106,8 +106,8 @@ def misread_numbers(node: yaml.Node | None, name: str, place: tuple[str, ...] = 
     elif isinstance(node, yaml.ScalarNode) and node.tag in _NUMBER_TAGS and _MISREAD.fullmatch(node.value):
         yield GateauError(
             "config.misread_number",
-            f"  {name}:{node.start_mark.line + 1}: {'.'.join(place)}: {node.value} is another number in YAML: write it "
-            "without leading zeros and colons, or as text in quotes",
+            f"  {name}:{node.start_mark.line + 1}: {'.'.join(place)}: {node.value} is read as another number by "
+            "YAML: write it without leading zeros and colons, or as text in quotes",
         )
 
 
@@ -149,8 +149,8 @@ def read_config(file: Path, checks: Sequence[Check] = ()) -> Config:
     if file.is_fifo():  # opening it would block, and every process of a run reads the file again
         raise GateauError(
             "config.unreadable",
-            f"{file} is a pipe, not a file: a run reads its configuration more than once, and finds its paths from "
-            f"there. Write it to a file, and name that with --config or {ENVIRONMENT_VARIABLE}.",
+            f"{file} is a pipe, not a file, but a run reads its configuration several times. Write it to a file, "
+            f"and name the file with --config or {ENVIRONMENT_VARIABLE}.",
         )
     try:
         with file.open("rb") as stream:  # bounded, since it may be a device
@@ -166,7 +166,7 @@ def read_config(file: Path, checks: Sequence[Check] = ()) -> Config:
     if len(data) > _MOST_BYTES:
         raise GateauError(
             "config.unreadable",
-            f"{file} is no configuration: it has more than {_MOST_BYTES >> 20} MiB. Correct --config.",
+            f"{file} is not a configuration: it has more than {_MOST_BYTES >> 20} MiB. Correct --config.",
         )
     return parse_config(text, folder=file.parent, name=file.name, checks=checks)
 
@@ -192,12 +192,12 @@ def parse_config(text: str, *, folder: Path, name: str = "gateau.yaml", checks: 
     if not isinstance(data, dict):
         found = "an empty file" if data is None else type(data).__name__
         raise GateauError(
-            "config.no_sections", f"{name}:1: must hold sections (long_sft:, models:, ...), found {found}."
+            "config.no_sections", f"{name}:1: expected sections (long_sft:, models:, ...), found {found}."
         )
     if values > _MOST_VALUES:
         raise GateauError(
             "config.too_many_values",
-            f"{name}:1: its aliases stand for more than {_MOST_VALUES:,} values: write less of them.",
+            f"{name}:1: its aliases expand to more than {_MOST_VALUES:,} values: use fewer.",
         )
     mistakes = [*repeated_keys(node, name), *misread_numbers(node, name), *_own_keys(data, node, name)]
     try:

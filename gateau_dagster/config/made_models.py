@@ -52,11 +52,12 @@ def check_made_models(models: Mapping[str, ModelConfig], training: TrainingConfi
         _check_base(models, name, model)
         if model.task != "causal":
             raise GateauError(
-                "models.made_settings", f"{place}.task: {model.task}, but a model that is trained on text is causal"
+                "models.made_settings", f"{place}.task: {model.task}, but a made model must be causal: remove task"
             )
         if model.revision is not None:
             raise GateauError(
-                "models.made_settings", f"{place}.revision: it is made here: give models.{model.base} the revision"
+                "models.made_settings",
+                f"{place}.revision: a made model has no revision: set it for models.{model.base}",
             )
         if model.is_homologous:
             _check_homologous(place, model, training, segment_length)
@@ -69,11 +70,12 @@ def _check_sections(place: str, model: ModelConfig) -> None:
     if model.pre_experience is not None and (model.base is None or model.is_homologous):
         raise GateauError(
             "models.made_settings",
-            f"{place}.pre_experience: only a model with path {PRE_EXPERIENCED}<model> is made so",
+            f"{place}.pre_experience: is for models with path {PRE_EXPERIENCED}<model>: remove it, or change the path",
         )
     if model.homologous is not None and not model.is_homologous:
         raise GateauError(
-            "models.made_settings", f"{place}.homologous: only a model with path {HOMOLOGOUS}<model> is made so"
+            "models.made_settings",
+            f"{place}.homologous: is for models with path {HOMOLOGOUS}<model>: remove it, or change the path",
         )
 
 
@@ -83,18 +85,20 @@ def _check_role(name: str, model: ModelConfig, training: TrainingConfig) -> None
         if name == "short":
             raise GateauError(
                 "models.made_role",
-                f"models.short.path: theta_A is the model that a homologous one begins as: give models.long the path "
-                f"{HOMOLOGOUS}short, and models.short one that is there",
+                "models.short.path: models.short is theta_A, from which a homologous model starts: set "
+                f"models.long.path to {HOMOLOGOUS}short, and models.short to an existing model",
             )
         return
     if name in {"short", "long"}:
         raise GateauError(
             "models.made_role",
-            f"models.{name}.path: GATEAU's pair is scored as it is: give the model that is made another name",
+            f"models.{name}.path: models.short and models.long cannot be pre-experienced: give the made model "
+            "another name",
         )
     if training.model == name:
         raise GateauError(
-            "models.made_role", f"training.model: {name} is made for scoring: train {model.base}, which it begins as"
+            "models.made_role",
+            f"training.model: {name} is made for scoring only: train {model.base}, from which it starts",
         )
 
 
@@ -103,15 +107,16 @@ def _check_base(models: Mapping[str, ModelConfig], name: str, model: ModelConfig
     assert base is not None
     if base not in models or base == name:
         others = ", ".join(other for other in models if models[other].base is None)
-        raise GateauError("models.made_base", f"{place}: {model.path} has to name another of models ({others})")
+        raise GateauError("models.made_base", f"{place}: {model.path} must name another model of `models` ({others})")
     if models[base].base is not None:
         raise GateauError(
-            "models.made_base", f"{place}: models.{base} is made by the pipeline too: name the model that it begins as"
+            "models.made_base",
+            f"{place}: models.{base} is made by the pipeline, too: name the model from which it starts",
         )
     if models[base].task != "causal":
         raise GateauError(
             "models.made_base",
-            f"{place}: models.{base} has task {models[base].task}, but only a causal one can be trained",
+            f"{place}: models.{base} has task {models[base].task}, but only a causal model can be trained",
         )
 
 
@@ -120,8 +125,8 @@ def _check_batch(place: str, model: ModelConfig, training: TrainingConfig) -> No
     if batch % each:
         raise GateauError(
             "training.indivisible",
-            f"{place}.pre_experience.batch: {batch} is no multiple of the {each} sequences that the processes take "
-            "at a time (training.batch_size x training.processes, less by training.sequence_parallel)",
+            f"{place}.pre_experience.batch: {batch} is not a multiple of {each}, the sequences that all processes "
+            "take at a time (training.batch_size x training.processes, less by training.sequence_parallel)",
         )
 
 
@@ -134,13 +139,14 @@ def _check_homologous(place: str, model: ModelConfig, training: TrainingConfig, 
     if model.rope_theta is not None:
         raise GateauError(
             "models.homologous",
-            f"{place}.rope_theta: it would undo what the model is trained with: set {place}.homologous.positions",
+            f"{place}.rope_theta: would undo the extension of positions in its training: remove it, and set "
+            f"{place}.homologous.positions",
         )
     if options.length <= segment_length:
         raise GateauError(
             "models.homologous",
-            f"{place}.homologous.length: {options.length} tokens hold no segment of scoring.segment_length = "
-            f"{segment_length} with what is asked of it: raise it",
+            f"{place}.homologous.length: {options.length} tokens are not longer than scoring.segment_length = "
+            f"{segment_length}: raise it",
         )
     if (options.tokens or 0) // options.length > MOST_ROWS:
         raise GateauError(

@@ -238,11 +238,11 @@ class ScoringConfig(Section):
         if self.device_map is not None and self.device != "auto":
             raise GateauError(
                 "scoring.device_map",
-                f"device_map: auto takes all GPUs, but device is {self.device}: leave one of them out",
+                f"device_map: auto uses all GPUs, but device is {self.device}: remove one of them",
             )
         if self.device_map is not None and self.workers not in {1, "auto"}:
             raise GateauError(
                 "scoring.device_map",
-                f"device_map: auto gives all GPUs to one model, but workers is {self.workers}: leave one of them out",
+                f"device_map: auto gives all GPUs to one model, but workers is {self.workers}: remove one of them",
             )
         return self

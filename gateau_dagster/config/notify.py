@@ -14,7 +14,7 @@ _ADDRESS = re.compile(r"[^@\s<>,]+@[^@\s<>,]+")
 
 def _address(text: str) -> str:
     if not _ADDRESS.fullmatch(text):
-        raise GateauError("execution.notify", "is no e-mail address")
+        raise GateauError("execution.notify", "is not an e-mail address")
     return text
 
 
@@ -35,10 +35,10 @@ class MailConfig(Section):
     @model_validator(mode="after")
     def _both(self) -> "MailConfig":
         if (self.user is None) != (self.key is None):
-            raise GateauError("execution.notify", "user and key go together")
+            raise GateauError("execution.notify", "user and key belong together: give both or neither")
         if self.key is not None and self.security == "none":
             raise GateauError(
-                "execution.notify", "security: none would send the password in the clear: use starttls or tls"
+                "execution.notify", "security: none would send the password unencrypted: use starttls or tls"
             )
         return self
 
@@ -58,5 +58,5 @@ class NotifyConfig(Section):
     @model_validator(mode="after")
     def _somebody(self) -> "NotifyConfig":
         if self.webhook is None and self.mail is None:
-            raise GateauError("execution.notify", "names nobody: give webhook or mail")
+            raise GateauError("execution.notify", "names no recipient: give webhook or mail")
         return self

@@ -111,18 +111,18 @@ class Config(Section):
             if not _MODEL_NAME.match(name):
                 raise GateauError(
                     "models.name",
-                    f"models.{name}: a model's name becomes an asset key: letters, digits and _, 100 at most",
+                    f"models.{name}: the name becomes a part of an asset key: use letters, digits and _, at most 100",
                 )
         if self.training.mix.without_long and self.short_chat is None:
             raise GateauError(
                 "training.no_conversations",
-                "training.mix.without_long: needs short_chat: without long samples only conversations are trained on",
+                "training.mix.without_long: needs short_chat, since only its conversations remain to train on",
             )
         if self.training.enabled and self.training.loss == "longce" and not self.has_pair:
             raise GateauError(
                 "training.longce",
-                "training.loss: longce weighs tokens by what models.short and models.long make of them: name both, or "
-                "take loss: token",
+                "training.loss: longce weighs tokens by the losses of models.short and models.long: configure both, "
+                "or set loss: token",
             )
         self._check_tasks()
         check_devices(self.execution, self.scoring)
@@ -130,7 +130,7 @@ class Config(Section):
         for name, path in self.addresses():
             if self.demo is None and path.startswith(DEMO_SCHEME):
                 raise GateauError(
-                    "demo.no_section", f"{name}: {path} needs a demo section, which says what the demo builds"
+                    "demo.no_section", f"{name}: {path} needs the section demo, which sets what the demo builds"
                 )
             try:
                 self.located(path)
@@ -143,13 +143,13 @@ class Config(Section):
         for name in dict.fromkeys(["short", "long", self.training.model]):
             if name in self.models and self.models[name].task != "causal":
                 raise GateauError(
-                    "models.task", f"models.{name}.task: {self.models[name].task}, but this model has to be causal"
+                    "models.task", f"models.{name}.task: {self.models[name].task}, but this model must be causal"
                 )
         for name, model in self.models.items():
             if model.opening and self.scoring.template == "chat":
                 raise GateauError(
                     "models.demonstrations",
-                    f"models.{name}.demonstrations: they are for base models, but scoring.template is chat: use gateau",
+                    f"models.{name}.demonstrations: are for base models, but scoring.template is chat: set gateau",
                 )
 
     @property

@@ -87,20 +87,21 @@ class RuleConfig(Section):
     @model_validator(mode="after")
     def _consistent(self) -> "RuleConfig":
         if self.fraction is not None and self.count is not None:
-            raise GateauError("selection.amount", "give fraction or count, not both")
+            raise GateauError("selection.amount", "fraction and count are both given: keep one")
         needed = {"token_budget": "budget", "per_source_tokens": "budget", "diverse": "encoder"}.get(self.rule)
         if needed is not None and getattr(self, needed) is None:
             what = "a number of tokens" if needed == "budget" else "a model whose task is embedding"
             raise GateauError("selection.rule_settings", f"rule {self.rule} needs {needed}: {what}")
         if self.shares is not None and not self.shares:
             raise GateauError(
-                "selection.rule_settings", "shares: names no source: leave it out for shares as in the data"
+                "selection.rule_settings", "shares: names no source: remove it to keep the shares of the data"
             )
         unread = [name for name in self._changed() if name not in _READS[self.rule]]
         if unread:
             rules = [rule for rule, read in _READS.items() if unread[0] in read]
             raise GateauError(
-                "selection.rule_settings", f"{unread[0]} is not read by rule {self.rule}, but by {', '.join(rules)}"
+                "selection.rule_settings",
+                f"{unread[0]} is not a setting of rule {self.rule}, but of {', '.join(rules)}",
             )
         return self
 
@@ -186,7 +187,7 @@ class SelectionConfig(RuleConfig):
         if repeated:
             raise GateauError(
                 "config.listed_twice",
-                f"{', '.join(map(str, repeated))} stands there more than once: name each length once",
+                f"{', '.join(map(str, repeated))} is listed twice: name each length once",
             )
         return lengths
 

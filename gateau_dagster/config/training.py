@@ -231,32 +231,33 @@ class TrainingConfig(Section):
         if self.pack_length is not None and self.pack_length < self.max_length:
             raise GateauError(
                 "training.pack_length",
-                f"pack_length: {self.pack_length} is below max_length ({self.max_length}): a sequence that long would "
-                "fit into no row. Raise pack_length or lower max_length",
+                f"pack_length: {self.pack_length} is below max_length ({self.max_length}), so that the longest "
+                "sequences fit into no row: raise pack_length, or lower max_length",
             )
         if self.min_learning_rate_ratio > 0 and self.scheduler != "cosine":
             raise GateauError(
-                "training.conflict", f"min_learning_rate_ratio: is for scheduler: cosine, not {self.scheduler}"
+                "training.conflict",
+                f"min_learning_rate_ratio: is for scheduler: cosine, not {self.scheduler}: remove it, or change the "
+                "scheduler",
             )
         if self.loss != "token" and not self.chunked_loss:
             raise GateauError(
                 "training.conflict",
-                f"chunked_loss: the model's own loss knows no weights: leave it true with loss: {self.loss}",
+                f"chunked_loss: the model's own loss has no weights: set chunked_loss: true with loss: {self.loss}",
             )
         if self.batching == "concatenated" and self.skip is not None:
             raise GateauError(
                 "training.conflict",
-                "skip: spreads one conversation over more positions, and with batching: concatenated the positions of "
-                "a row run on over all of them: set another batching, or skip: null",
+                "skip: spreads the positions of one conversation, but with batching: concatenated a row has one run "
+                "of positions: set another batching, or skip: null",
             )
         if self.launcher is not None and self.hostfile is not None:
-            raise GateauError(
-                "training.conflict", "launcher: a command of one's own and a hostfile exclude each other: remove one"
-            )
+            raise GateauError("training.conflict", "launcher: a command and hostfile are both given: remove one")
         if self.processes % self.sequence_parallel:
             raise GateauError(
                 "training.sequence_parallel",
-                f"sequence_parallel: {self.sequence_parallel} does not divide processes ({self.processes})",
+                f"sequence_parallel: {self.sequence_parallel} does not divide processes ({self.processes}): choose a "
+                "divisor",
             )
         check_sequence_parallel(self)
         rows = (self.max_steps or 1) * self.passes_per_step * self.batch_size * self.data_processes
@@ -300,7 +301,7 @@ class TrainingConfig(Section):
         packed = self.packs
         if packed and self.sequences_per_step is not None:
             raise GateauError(
-                "training.step_size", "sequences_per_step: rows are packed to a length: give tokens_per_step instead"
+                "training.step_size", "sequences_per_step: is not for packed rows: give tokens_per_step instead"
             )
         if not packed and self.tokens_per_step is not None:
             raise GateauError(
@@ -315,8 +316,8 @@ class TrainingConfig(Section):
         if wanted % unit:
             raise GateauError(
                 "training.indivisible",
-                f"{'tokens' if packed else 'sequences'}_per_step: {wanted} is no multiple of the {unit} that one pass "
-                f"of all processes takes (batch_size x processes{' x pack_length' if packed else ''})",
+                f"{'tokens' if packed else 'sequences'}_per_step: {wanted} is not a multiple of {unit}, which one "
+                f"pass of all processes takes (batch_size x processes{' x pack_length' if packed else ''})",
             )
         return wanted // unit
 
@@ -332,27 +333,28 @@ def check_sequence_parallel(training: TrainingConfig) -> None:
     if training.deepspeed is None:
         raise GateauError(
             "training.sequence_parallel",
-            "sequence_parallel: DeepSpeed exchanges the parts of a sequence: set deepspeed, to zero3 say",
+            "sequence_parallel: needs DeepSpeed, which exchanges the parts of a sequence: set deepspeed, for "
+            "example to zero3",
         )
     if training.batching == "packed":
         raise GateauError(
             "training.sequence_parallel",
-            "sequence_parallel: every process sees a part of the heads and no mask, so documents packed into one row "
-            "would see one another: set batching to padded or sorted",
+            "sequence_parallel: processes see a part of the heads and no mask, so documents packed into one row "
+            "would see each other: set batching to padded or sorted",
         )
     if training.skip is not None:
         raise GateauError(
             "training.sequence_parallel",
-            "sequence_parallel: transformers' attention, which it uses, takes a skipped position for the border of a "
-            "document: remove skip",
+            "sequence_parallel: transformers' attention, which it uses, reads a skipped position as a document's "
+            "border: remove skip",
         )
     if not training.chunked_loss:
         raise GateauError(
             "training.sequence_parallel",
-            "sequence_parallel: the model's own loss shifts the labels within each process's part of the sequence: "
-            "leave chunked_loss true",
+            "sequence_parallel: the model's own loss shifts labels within each part of the sequence: set "
+            "chunked_loss: true",
         )
     if training.lora is not None or training.liger:
         raise GateauError(
-            "training.sequence_parallel", "sequence_parallel: is not known to be exact with lora or liger: remove these"
+            "training.sequence_parallel", "sequence_parallel: is not known to be exact with lora or liger: remove them"
         )

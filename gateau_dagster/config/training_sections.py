@@ -89,7 +89,7 @@ class PositionExtension(Section):
         if self.method != "theta" and self.theta is not None:
             raise GateauError(
                 "training.positions",
-                f"theta: method {self.method} finds the base itself: remove theta, or take method: theta",
+                f"theta: method {self.method} computes the base itself: remove theta, or set method: theta",
             )
         if self.method != "theta" and self.target_length is None:
             raise GateauError(

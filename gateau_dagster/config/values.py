@@ -49,33 +49,31 @@ def possible_path(path: str) -> str:
     if not path.strip():
         raise GateauError("config.path", "is empty: give a path, . for the folder of this file")
     if "\0" in path:
-        raise GateauError("config.path", "holds a null character, which no path can: remove it")
+        raise GateauError("config.path", "contains a null character: remove it")
     try:
         encoded = os.fsencode(path)
     except UnicodeEncodeError as error:
-        raise GateauError("config.path", "holds half of a character, which no path can: correct it") from error
+        raise GateauError("config.path", "contains half of a character (a surrogate): correct it") from error
     if unfilled := _UNFILLED.search(path):
         raise GateauError(
-            "config.path", f"holds {unfilled.group()}, and variables are not filled in here: write the path out"
+            "config.path", f"contains {unfilled.group()}, but variables are not replaced here: write the path out"
         )
     scheme, found, address = path.partition("://")
     if found and not (scheme and address.strip("/ ")):
-        raise GateauError(
-            "config.path", f"is {path!r}, which names nothing: give an address such as s3://bucket/folder"
-        )
+        raise GateauError("config.path", f"is {path!r}, which is not an address: give one such as s3://bucket/folder")
     names = [] if found else encoded.split(b"/")
     if len(encoded) > _LONGEST_PATH or any(len(name) > _LONGEST_NAME for name in names):
         raise GateauError(
             "config.path",
-            f"begins with {path[:40]!r} and is {len(encoded):,} bytes long: a path has at most {_LONGEST_PATH:,}, and "
-            f"each name in it {_LONGEST_NAME}. Correct it",
+            f"begins with {path[:40]!r} and is {len(encoded):,} bytes long, but a path has at most "
+            f"{_LONGEST_PATH:,}, and a name in it {_LONGEST_NAME}: correct it",
         )
     if path.startswith("~"):
         try:
             Path(path).expanduser()
         except RuntimeError as error:
             raise GateauError(
-                "config.path", f"begins with {path.partition('/')[0]}, the home of nobody here: name a folder"
+                "config.path", f"begins with {path.partition('/')[0]}, an unknown user: name a folder"
             ) from error
     return path
 
@@ -114,8 +112,8 @@ def secret_variable(text: str, *, what: str, example: str) -> str:
         secret_found(text)
         raise GateauError(
             "config.secret_in_file",
-            f"names the environment variable that holds {what}, such as {example}; {what} itself is not for files. "
-            f"Set such a variable, and give its name",
+            f"must be the name of an environment variable that contains {what}, such as {example}: set such a "
+            f"variable, and do not write {what} into the file",
         )
     secret_variable_named(text)
     return text
@@ -135,7 +133,7 @@ def known_time_zone(name: str) -> str:
         ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
         raise GateauError(
-            "config.time_zone", f"is {name!r}, which is no time zone: give a name such as UTC or Europe/Berlin"
+            "config.time_zone", f"is {name!r}, which is not a time zone: give a name such as UTC or Europe/Berlin"
         ) from error
     return name
 

@@ -44,7 +44,8 @@ class OtherModel(Section):
     def _possible(cls, name: str) -> str:
         if not _NAME.fullmatch(name):
             raise GateauError(
-                "variants.name", "becomes a file's name: a letter, then letters, digits, _, . and -, 100 at most"
+                "variants.name",
+                "becomes a file's name: begin with a letter, and use letters, digits, _, . and -, at most 100",
             )
         return name
 
@@ -52,9 +53,7 @@ class OtherModel(Section):
     @classmethod
     def _is_there(cls, path: str) -> str:
         if path.startswith((PRE_EXPERIENCED, HOMOLOGOUS)):
-            raise GateauError(
-                "models.made_role", f"{path} is a model that the pipeline makes: give a folder or a hub name"
-            )
+            raise GateauError("models.made_role", f"{path} is made by the pipeline: give a folder or a name on the hub")
         return path
 
     @property
@@ -107,16 +106,16 @@ class VariantsConfig(Section):
     def _each_once(cls, given: list[Any] | None) -> list[Any] | None:
         repeated = [value for place, value in enumerate(given or []) if value in (given or [])[:place]]
         if repeated:
-            raise GateauError("config.listed_twice", f"{repeated[0]} stands there more than once: name each once")
+            raise GateauError("config.listed_twice", f"{repeated[0]} is listed twice: name each once")
         return given
 
     @model_validator(mode="after")
     def _consistent(self) -> "VariantsConfig":
         if self.fractions is not None and self.budgets is not None:
-            raise GateauError("selection.amount", "give fractions or budgets, not both")
+            raise GateauError("selection.amount", "fractions and budgets are both given: keep one")
         if self.budgets is not None and self.equal == "samples":
             raise GateauError(
-                "variants.budgets", "budgets count tokens: with equal: samples give fractions, or set equal: tokens"
+                "variants.budgets", "budgets count tokens, but equal is samples: give fractions, or set equal: tokens"
             )
         return self
 

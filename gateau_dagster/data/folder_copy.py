@@ -38,7 +38,7 @@ def folder_copy(address: str, below: Path) -> Path:
         found = _listed(fs, root)
     if not found:
         raise GateauError(
-            "data.missing", f"Cannot read {address}: there are no files. Check the address and AWS_ENDPOINT_URL."
+            "data.missing", f"Cannot read {address}: it contains no files. Check the address and AWS_ENDPOINT_URL."
         )
     version = _version(found)
     target = below / version
@@ -60,7 +60,9 @@ def folder_copy(address: str, below: Path) -> Path:
                 file.parent.mkdir(parents=True, exist_ok=True)
                 fs.get_file(name, str(file))
             if _version(_listed(fs, root)) != version:
-                raise TransientError("data.changed", f"Cannot copy {address}: its files changed meanwhile. Run again.")
+                raise TransientError(
+                    "data.changed", f"Cannot copy {address}: its files changed during the copy. Run again."
+                )
         replace_text(_note_file(target), json.dumps({"address": root, "files": tree_digests(part)}))
         _publish(part, target)
     finally:

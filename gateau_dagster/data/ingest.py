@@ -94,6 +94,6 @@ def _changed(file: SourceFile, number: int) -> GateauError:
     place = location(file, number)
     return GateauError(
         "data.changed",
-        f"{place} changed while the input was being read: run again when {file.address} is at rest. If it is, it was "
-        "written before with its size and time kept: set verify: content beside its path",
+        f"{place} changed while the input was read: run again when nothing writes {file.address}. If nothing "
+        "does, its size and time are unreliable: set verify: content beside its path",
     )

@@ -185,6 +185,6 @@ def check_contexts(contexts: Contexts, config: LongSftConfig) -> None:
     if contexts.share > MOST_EMPTY_CONTEXTS and not config.allow_empty_context:
         raise GateauError(
             "long_sft.no_context",
-            f"long_sft.path: {contexts.amount}, so that nothing tells whether they need it. {_context_cure()}. If they "
-            "are to have none, set long_sft.allow_empty_context: true",
+            f"long_sft.path: {contexts.amount}, so that nothing shows whether they need it. {_context_cure()}. To "
+            "accept samples without a context, set long_sft.allow_empty_context: true",
         )

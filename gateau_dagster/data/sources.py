@@ -122,8 +122,8 @@ def _is_folder(path: Path) -> bool:
 def _leads_nowhere(path: Path) -> GateauError:
     return GateauError(
         "data.broken_link",
-        f"Cannot read {path}: it is a link to {path.readlink()}, which is not there. Bring that back (mount its disk, "
-        "fetch its content), or remove the link.",
+        f"Cannot read {path}: it is a link to {path.readlink()}, which does not exist. Mount its disk, fetch "
+        "its content, or remove the link.",
     )
 
 
@@ -152,7 +152,8 @@ def train_files(fs: Any, root: str, readable: Callable[[str], bool]) -> list[dic
     except _NOT_YAML as error:
         raise GateauError(
             "data.hub_split",
-            f"the card {HUB}{name} cannot be read, which says what is the train split: name files as {HUB}{root}/...",
+            f"the card {HUB}{name}, which lists the files of the train split, cannot be read: name files as "
+            f"{HUB}{root}/...",
         ) from error
     base = f"{normpath(f'{root}/{folder}')}/"
     infos = {name.removeprefix(base): info for name, info in found.items() if name.startswith(base) and readable(name)}

@@ -129,7 +129,8 @@ def records_of(
 def _changed(file: SourceFile, record: int) -> GateauError:
     return GateauError(
         "data.changed",
-        f"{location(file, record)} is not what was scored: {file.address} changed meanwhile. Score it again at rest",
+        f"{location(file, record)} is not what was scored: {file.address} changed since. Score it again when "
+        "nothing writes it",
     )
 
 

@@ -76,8 +76,8 @@ def find_sample(state: State, name: str) -> Sample:
     if any(shard_of(each, shards) != place for place, here in enumerate(ids) for each in here):
         raise GateauError(
             "storage.out_of_date",
-            f"The tables were made with another long_sft.shards than {shards}: set it back, or run "
-            f"`{gateau_command('run')}` to bring them up to date.",
+            f"The tables are from another value of long_sft.shards than {shards}: set it back, or run "
+            f"`{gateau_command('run')}` to update them.",
         )
     alike = sorted(each for here in ids for each in here if name and each.startswith(name))
     if len(alike) != 1:

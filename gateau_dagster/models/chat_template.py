@@ -118,7 +118,7 @@ def try_chat_template(
     if done.returncode == -signal.SIGVTALRM:
         raise GateauError(
             "models.chat_template",
-            f"{place}: the chat template of {folder} comes to no end: it was stopped after {_SECONDS:g} s. {_CURE}",
+            f"{place}: the chat template of {folder} does not end: it was stopped after {_SECONDS:g} s. {_CURE}",
         )
     if done.returncode != 0 or not done.stdout:
         last = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]

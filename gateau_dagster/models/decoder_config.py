@@ -75,7 +75,7 @@ def prompt_tokens(
         less = f"window: {positions}" if config.context == "window" else "`context: window`"
         raise GateauError(
             "models.positions",
-            f"{config.path} has {positions} learned positions and cannot read {what} tokens: give the model {less}, "
+            f"{config.path} has {positions} learned positions, fewer than {what} tokens: give the model {less}, "
             "or lower scoring.max_length",
         )
     return length

@@ -24,13 +24,14 @@ def resolve_device(device: str) -> torch.device:
         target = torch.device(device)
     except RuntimeError as error:
         raise GateauError(
-            "scoring.device", f"scoring.device: {device!r} is no device: use auto, cpu, cuda or cuda:1"
+            "scoring.device", f"scoring.device: {device!r} is not a device: use auto, cpu, cuda or cuda:1"
         ) from error
     if target.type == "cuda" and (target.index or 0) >= torch.cuda.device_count():
         raise GateauError(
             "scoring.device",
-            f"scoring.device: {device} was asked for, but torch {torch.__version__} sees {torch.cuda.device_count()} "
-            "CUDA devices: use cpu or auto, or install torch's CUDA build and check the driver",
+            f"scoring.device: {device} is configured, but torch {torch.__version__} sees "
+            f"{torch.cuda.device_count()} CUDA devices: use cpu or auto, or install torch's CUDA build and check "
+            "the driver",
         )
     return target
 
@@ -78,7 +79,7 @@ def check_device_map(device: str) -> None:
     if device != AUTO:
         raise GateauError(
             "scoring.device_map",
-            f"scoring.device_map: auto takes all GPUs, but the resource `models` names {device!r}: leave one out",
+            f"scoring.device_map: auto uses all GPUs, but the resource `models` names {device!r}: remove one of them",
         )
 
 

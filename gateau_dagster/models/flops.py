@@ -66,7 +66,8 @@ def built_layers(config: PreTrainedConfig, *, expert_share: float) -> BuiltLayer
     kind = class_of(config)
     if kind is None:
         raise GateauError(
-            "models.flops", f"the arithmetic of model type {config.model_type} is not known: transformers has no class"
+            "models.flops",
+            f"the arithmetic of model type {config.model_type} is unknown: transformers has no class for it",
         )
     unknown = f"the arithmetic of {kind.__name__} is not known"
     try:

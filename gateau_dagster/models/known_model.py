@@ -106,8 +106,8 @@ def parameter_count(config: Config, name: str) -> int | None:
         except (SafetensorError, OSError) as error:
             raise GateauError(
                 "models.file_damaged",
-                f"models.{name}.path: {file} is no safetensors file. Copy or download the model again (where git-lfs "
-                "keeps it: git lfs pull).",
+                f"models.{name}.path: {file} is not a safetensors file. Copy or download the model again (with "
+                "git-lfs: git lfs pull).",
             ) from error
     return total or None
 
@@ -171,8 +171,8 @@ def visible_tokens(config: Config) -> int | None:
     if window is None:
         raise GateauError(
             "models.window",
-            f"models.short: context is 'window', but the window of {config.models['short'].path} is not known here: "
-            "give models.short.window in tokens",
+            f"models.short: context is 'window', but the window of {config.models['short'].path} is unknown: set "
+            "models.short.window, in tokens",
         )
     return min(config.scoring.max_length, window)
 

@@ -79,8 +79,8 @@ class _Replayed(MoeModelOutputWithPast):
 def _unsplittable(loaded: LoadedModel) -> GateauError:
     return GateauError(
         "models.architecture",
-        f"{loaded.name} ({loaded.model.config.model_type}) does not keep its output layer apart from its body "
-        "(`base_model`), as most of transformers' models do: take an architecture such as Llama, Qwen or Mistral",
+        f"{loaded.name} ({loaded.model.config.model_type}) does not separate its output layer from its body "
+        "(`base_model`): take an architecture such as Llama, Qwen or Mistral",
     )
 
 

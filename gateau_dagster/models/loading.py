@@ -93,9 +93,9 @@ def load_model(
     if sees_what_follows(model):
         raise GateauError(
             "models.not_causal",
-            f"{config.path} ({type(model).__name__}, model type {model.config.model_type}) lets a token see what "
-            "follows it, so that a response's tokens would be scored knowing themselves: take a causal language model "
-            "such as Llama, Qwen or Mistral (of BERT and its like, one with is_decoder: true in its config.json)",
+            f"{config.path} ({type(model).__name__}, model type {model.config.model_type}) lets a token see the "
+            "tokens that follow it, so its scores would be wrong: take a causal language model such as Llama, "
+            "Qwen or Mistral (for BERT: one with is_decoder: true in its config.json)",
         )
     return LoadedModel(
         model=model, tokenizer=tokenizer, window=window, device=target, name=config.path, opening=config.opening

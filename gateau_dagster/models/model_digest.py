@@ -51,7 +51,7 @@ def address_digest(config: Config, model: ModelConfig, *, place: str) -> str:
         raise GateauError(
             "models.no_folder",
             f"{place}.path: there is no folder {folder}. Give a folder with config.json and safetensors weights, "
-            "or a Hugging Face name such as meta-llama/Llama-2-7b-hf.",
+            "or a name on the Hugging Face hub such as meta-llama/Llama-2-7b-hf.",
         )
     return f"hub:{model.path}:{_hub_commit(model.path, model.revision, place)}"
 
@@ -98,7 +98,9 @@ def _hub_commit(name: str, revision: str | None, place: str) -> str:
         commit = HfApi().model_info(name, revision=revision).sha
     except HFValidationError as error:
         raise GateauError(
-            "hub.not_found", f"{place}.path: {name} is neither a folder here nor a possible name on the hub ({error})."
+            "hub.not_found",
+            f"{place}.path: {name} is neither a folder on this machine nor a valid name on the hub ({error}): "
+            "correct it.",
         ) from error
     except (HTTPError, OSError) as error:
         refusal = hub_model_failure(error, place=place, name=name, revision=revision)

@@ -31,7 +31,10 @@ def check_model_files(folder: Path, place: str) -> None:
         GateauError: a file is missing, damaged or not a JSON object, or names impossible sizes.
     """
     if not (folder / "config.json").is_file():
-        raise GateauError("models.incomplete", f"{place}: {folder} is not a model folder: it holds no config.json")
+        raise GateauError(
+            "models.incomplete",
+            f"{place}: {folder} is not a model folder: it has no config.json. Name the folder that contains it",
+        )
     found = {name: _read(folder / name, place) for name in _OBJECTS if (folder / name).exists()}
     config = found["config.json"]
     text = config.get("text_config")
@@ -66,7 +69,7 @@ def check_complete(folder: Path, place: str, *, remote_code: bool) -> None:
         if not remote_code:
             raise GateauError(
                 "models.pickled",
-                f"{place}: {folder} has .bin files only, and these may hold code: convert them to safetensors, or set "
+                f"{place}: {folder} has .bin files only, which may contain code: convert them to safetensors, or set "
                 "trust_remote_code",
             )
 
@@ -96,13 +99,12 @@ def _read(file: Path, place: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise GateauError(
             "models.file_damaged",
-            f"{place}: {file} is no JSON ({error}). Copy or download the model again (where git-lfs keeps it: git lfs "
-            "pull).",
+            f"{place}: {file} is not JSON ({error}). Copy or download the model again (with git-lfs: git lfs pull).",
         ) from error
     if not isinstance(content, dict):
         raise GateauError(
             "models.file_damaged",
-            f"{place}: {file} holds a {type(content).__name__}, not an object. Copy or download the model again.",
+            f"{place}: {file} contains a {type(content).__name__}, not an object. Copy or download the model again.",
         )
     return content
 
@@ -116,8 +118,8 @@ def _check_size(folder: Path, place: str, name: str, value: Any) -> None:
     if not whole or (name != _POSITIONS and not 1 <= value <= _MOST):
         raise GateauError(
             "models.file_damaged",
-            f"{place}: {folder / 'config.json'} says {name}: {str(value)[:60]!r}, which is no whole number from 1 to "
-            f"{_MOST:,}. Copy config.json again from where the weights are from.",
+            f"{place}: {folder / 'config.json'} has {name}: {str(value)[:60]!r}; expected a whole number from 1 "
+            f"to {_MOST:,}. Copy config.json again from the origin of the weights.",
         )
 
 
@@ -136,8 +138,8 @@ def check_layers(folder: Path, place: str, layers: Any) -> None:
         known = f"the weights hold {tensors} tensors" if files else "there are no safetensors weights beside it"
         raise GateauError(
             "models.file_damaged",
-            f"{place}: {folder / 'config.json'} says that there are {layers} layers, but {known}. Copy config.json "
-            "again from where the weights are from.",
+            f"{place}: {folder / 'config.json'} names {layers} layers, but {known}. Copy config.json again from "
+            "the origin of the weights.",
         )
 
 
@@ -148,6 +150,6 @@ def _tensors(file: Path, place: str) -> list[str]:
     except (SafetensorError, OSError) as error:
         raise GateauError(
             "models.file_damaged",
-            f"{place}: {file} is no safetensors file. Copy or download the model again (where git-lfs keeps it: git "
-            "lfs pull).",
+            f"{place}: {file} is not a safetensors file. Copy or download the model again (with git-lfs: git lfs "
+            "pull).",
         ) from error

@@ -227,8 +227,8 @@ def token_ids(loaded: LoadedModel, tokens: Sequence[int]) -> Tensor:
     if largest >= known:
         raise GateauError(
             "models.vocabulary",
-            f"{loaded.name}: the tokenizer gave token {largest}, but the model knows {known}: tokenizer and "
-            "weights do not belong together",
+            f"{loaded.name}: the tokenizer made token {largest}, but the model has {known}: use the tokenizer "
+            "that belongs to the weights",
         )
     return _moved(ids[None], loaded.device)
 

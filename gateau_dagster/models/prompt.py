@@ -175,7 +175,7 @@ def chat_frame(tokenizer: PreTrainedTokenizerBase, instruction: str) -> tuple[st
     if text.count(_CONTEXT) != 1 or text.count(_INSTRUCTION) != 1 or text.index(_CONTEXT) > text.index(_INSTRUCTION):
         raise GateauError(
             "models.chat_template",
-            "the tokenizer's chat template does not print the user's turn once: use template: gateau",
+            "the tokenizer's chat template does not print the user's turn exactly once: use template: gateau",
         )
     before, rest = text.split(_CONTEXT)
     middle, end = rest.split(_INSTRUCTION)

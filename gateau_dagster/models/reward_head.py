@@ -15,8 +15,8 @@ def check_architecture(architectures: Sequence[str], *, name: str) -> None:
     if not any(_HEAD in one for one in architectures):
         raise GateauError(
             "models.reward",
-            f"{name} is a {', '.join(architectures) or 'model of unknown architecture'}, which has no head that rates "
-            "a text: a model with task reward is saved as ...ForSequenceClassification, with one output",
+            f"{name} is a {', '.join(architectures) or 'model of unknown architecture'}, which does not rate "
+            "texts: with task reward, give a model saved as ...ForSequenceClassification with one output",
         )
 
 
@@ -33,8 +33,8 @@ def label_index(labels: Mapping[Any, str], label: Label | None, *, name: str) ->
             return min(by_index)
         raise GateauError(
             "models.reward",
-            f"{name} has {len(by_index)} outputs, {named}, where a reward model has one: say which of them is the "
-            "quality with selection.options.car.label, or use a model with one output",
+            f"{name} has {len(by_index)} outputs, {named}, but a reward model has one: name the output for "
+            "quality in selection.options.car.label, or use a model with one output",
         )
     found = [index for index, text in by_index.items() if label in {index, text}]
     if len(found) != 1:

@@ -23,8 +23,8 @@ def token_offsets(tokenizer: PreTrainedTokenizerBase, text: str) -> list[tuple[i
     if not tokenizer.is_fast:
         raise GateauError(
             "models.no_offsets",
-            f"{tokenizer.name_or_path}: this tokenizer ({type(tokenizer).__name__}) does not say where its tokens "
-            "stand in a text: a model with a tokenizer.json does",
+            f"{tokenizer.name_or_path}: this tokenizer ({type(tokenizer).__name__}) does not report which "
+            "characters its tokens cover: use a model with a tokenizer.json",
         )
     return ids_and_offsets(tokenizer, text)[1]
 

@@ -128,9 +128,9 @@ def _difference(states: Tensor, expected: Tensor) -> float:
 def _unsupported(model: PreTrainedModel, reason: str) -> GateauError:
     return GateauError(
         "training.architecture",
-        f"{type(model).__name__} (model type {model.config.model_type}) cannot be trained on documents packed into one "
-        f"row, nor with skipped positions: {reason}. Set training.batching to padded or sorted and leave out "
-        "training.skip, or train an architecture such as Llama, Qwen or Mistral.",
+        f"{type(model).__name__} (model type {model.config.model_type}) cannot be trained on documents packed "
+        f"into one row, nor with skipped positions: {reason}. Set training.batching to padded or sorted and "
+        "remove training.skip, or train an architecture such as Llama, Qwen or Mistral.",
     )
 
 
@@ -203,8 +203,8 @@ def _starts(pieces: tuple[int, ...], device: torch.device, *, documents: tuple[i
 def _unsupported_dropout(module: torch.nn.Module, dropout: float) -> GateauError:
     return GateauError(
         "training.attention_dropout",
-        f"{type(module).__name__} drops {dropout} of its attention weights in training, which attention within "
-        "documents does not do. Set the model's attention dropout to 0 in its config.json.",
+        f"{type(module).__name__} drops {dropout} of its attention weights in training, which attention "
+        "within documents does not support. Set the model's attention dropout to 0 in its config.json.",
     )
 
 

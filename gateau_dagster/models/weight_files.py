@@ -26,8 +26,8 @@ def check_weight_files(folder: Path, place: str) -> None:
             name, kind = next(iter(found.items()))
             raise GateauError(
                 "models.quantized",
-                f"{place}: {file} holds {name} as {kind}, and {len(found)} weight(s) in all as whole numbers. Save the "
-                "model in bfloat16 or float32, or with the quantization_config that its config.json lacks.",
+                f"{place}: {file} contains {name} as {kind}; {len(found)} weight(s) are whole numbers. Save the model "
+                "in bfloat16 or float32, or add the missing quantization_config to its config.json.",
             )
 
 
@@ -39,7 +39,7 @@ def _whole_numbers(file: Path, place: str) -> dict[str, str]:
     except (SafetensorError, OSError) as error:
         raise GateauError(
             "models.file_damaged",
-            f"{place}: {file} cannot be opened as safetensors ({error}). Copy or download the model again (where "
-            "git-lfs keeps it: git lfs pull).",
+            f"{place}: {file} cannot be opened as safetensors ({error}). Copy or download the model again (with "
+            "git-lfs: git lfs pull).",
         ) from error
     return {name: kind for name, kind in kinds.items() if name.endswith(".weight") and kind.startswith(_WHOLE_NUMBERS)}

@@ -37,12 +37,17 @@ def resolve_source(path: str, folder: Path) -> str:
     local = folder / Path(path).expanduser()
     if local.is_dir():
         if not (local / "config.json").is_file():
-            raise GateauError("models.incomplete", f"{local} is not a model folder: it holds no config.json")
+            raise GateauError(
+                "models.incomplete",
+                f"{local} is not a model folder: it has no config.json. Name the folder that contains it",
+            )
         return str(local)
     if local.exists():
-        raise GateauError("models.no_folder", f"{local} is a file: a model is a folder with config.json, or a hub name")
+        raise GateauError(
+            "models.no_folder", f"{local} is a file: give a folder with config.json, or a name on the hub"
+        )
     if path.startswith((".", "/", "~")) or not _HUB_NAME.match(path):
-        raise GateauError("models.no_folder", f"there is no model folder {local}: correct models.<name>.path")
+        raise GateauError("models.no_folder", f"the model folder {local} does not exist: correct models.<name>.path")
     return path
 
 
@@ -61,7 +66,7 @@ def read_config(config: ModelConfig, source: str) -> PreTrainedConfig:
                 raise refusal from error
             raise GateauError(
                 "hub.unavailable",
-                f"{source} is no folder here, and could not be read from the Hugging Face hub (revision "
+                f"{source} is not a folder on this machine, and could not be read from the Hugging Face hub (revision "
                 f"{config.revision or 'main'}): {_first_line(error)} Check the name, the network and HF_TOKEN.",
             ) from error
         raise GateauError(
@@ -119,8 +124,8 @@ def read_weights(
     if missing:
         raise GateauError(
             "models.incomplete",
-            f"{config.path}: the weights lack {', '.join(missing[:3])} and would be random: the folder is incomplete, "
-            f"or was not saved as a {type(model).__name__}",
+            f"{config.path}: the weights lack {', '.join(missing[:3])}, which would be random: copy the whole "
+            f"folder, or take a model saved as a {type(model).__name__}",
         )
     return model
 

@@ -171,7 +171,7 @@ def _check_tokens(sample: Sample, rows: EvidenceRows, context: int, response: in
             raise GateauError(
                 "storage.out_of_date",
                 f"cam: sample {sample.sample_id} was scored with {one} {name}, but its texts have {other} by the "
-                "tokenizer of models.long: has the model's folder changed since? Bring the tables up to date with "
+                "tokenizer of models.long, so the model's folder may have changed. Update the tables with "
                 f"`{gateau_command('run')}`",
             )
 

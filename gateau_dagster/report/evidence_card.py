@@ -97,8 +97,8 @@ def prompt_strip(
     if not 0 <= dropped <= len(whole.context):
         raise GateauError(
             "storage.out_of_date",
-            f"{methods[0]}: sample {sample.sample_id} was measured with {spans.tokens} tokens, but its prompt has "
-            f"{whole.length - bos} by that tokenizer: bring the tables up to date with `{gateau_command('run')}`",
+            f"{methods[0]}: sample {sample.sample_id} was scored with {spans.tokens} tokens, but its prompt has "
+            f"{whole.length - bos} with that tokenizer: update the tables with `{gateau_command('run')}`",
         )
     # Tokens of the context that was seen; their positions begin behind the prefix.
     offsets = token_offsets(tokenizer, sample.context)[dropped:]

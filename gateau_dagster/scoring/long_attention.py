@@ -67,7 +67,7 @@ def long_attention(
     except _SeenError:
         pass
     except UnknownAttentionError as error:
-        raise GateauError("models.no_attention", f"{WHAT}: {loaded.name}: {error}: use another model") from error
+        raise GateauError("models.no_attention", f"{WHAT}: {loaded.name}: {error}: take another model") from error
     if collector.found is None:
         raise GateauError(
             "methods.layer",

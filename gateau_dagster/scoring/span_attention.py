@@ -42,11 +42,11 @@ def pairwise_focus_scores(
     try:
         packed_states(loaded, [ids], collector.observe)
     except UnknownAttentionError as error:
-        raise GateauError("models.no_attention", f"{WHAT}: {loaded.name}: {error}: use another model") from error
+        raise GateauError("models.no_attention", f"{WHAT}: {loaded.name}: {error}: take another model") from error
     if len(collector.layers) != attention_layers(loaded):
         raise GateauError(
             "models.no_attention",
-            f"{WHAT}: {loaded.name} showed the attention of {len(collector.layers)} of its "
+            f"{WHAT}: {loaded.name} returned the attention of {len(collector.layers)} of its "
             f"{attention_layers(loaded)} layers: use an architecture such as Llama, Qwen or Mistral",
         )
     if work is not None:

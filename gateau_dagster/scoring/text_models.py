@@ -185,8 +185,8 @@ def padded(loaded: LoadedModel, texts: Sequence[Text]) -> Batch:
     if largest >= known:
         raise GateauError(
             "models.vocabulary",
-            f"{loaded.name}: the tokenizer gave token {largest}, but the model knows {known}: tokenizer and weights do "
-            "not belong together",
+            f"{loaded.name}: the tokenizer made token {largest}, but the model has {known}: use the tokenizer "
+            "that belongs to the weights",
         )
     return {name: torch.tensor(values, device=loaded.device) for name, values in rows.items()}
 

@@ -72,7 +72,8 @@ def cluster_count(samples: int, wanted: int | None = None) -> int:
     if samples < count:
         raise GateauError(
             "selection.clusters",
-            f"{samples} samples cannot make {count} clusters: ask for at most {samples} clusters, or give more samples",
+            f"{samples} samples cannot form {count} clusters: lower the number to {samples} or less, or give more "
+            "samples",
         )
     return count
 
@@ -91,8 +92,8 @@ def check_different(vectors: Matrix, count: int) -> None:
     if different < count:
         raise GateauError(
             "selection.clusters",
-            f"{len(vectors)} samples have {different} different embeddings, which cannot make {count} clusters: ask "
-            f"for at most {different}, or remove samples that stand in the data several times",
+            f"{len(vectors)} samples have {different} different embeddings, which cannot form {count} clusters: "
+            f"lower the number to {different} or less, or remove repeated samples",
         )
 
 

@@ -118,8 +118,8 @@ def ranked_by_score(scores: pl.DataFrame) -> pl.DataFrame:
     if not known.height:
         raise GateauError(
             "selection.no_scores",
-            "the method of selection.method has no score for any sample, so that none can be chosen: its table and the "
-            "rejected tables before it give the reasons",
+            "selection.method gives no sample a score, so none can be chosen: read the reasons in its table and "
+            "in the rejected tables before it",
         )
     ordered = known.sort("score", "sample_id", descending=[True, False])
     return ordered.with_columns(rank=pl.int_range(1, pl.len() + 1, dtype=pl.Int32))
@@ -136,7 +136,7 @@ def choose(chosen: pl.DataFrame, raw: pl.LazyFrame) -> pl.DataFrame:
     if missing.len():
         raise GateauError(
             "storage.out_of_date",
-            f"{missing.len()} chosen samples, {missing[0]} among them, are not in raw_long_sft any more: "
-            f"bring the scores up to date with `{gateau_command('run')}`",
+            f"{missing.len()} chosen samples, {missing[0]} among them, are no longer in raw_long_sft: update the "
+            f"scores with `{gateau_command('run')}`",
         )
     return found.sort("rank").select(tables.schema(tables.SELECTED_SUBSET).names())

@@ -99,8 +99,8 @@ def check_observed(measures: pl.DataFrame) -> None:
     if comparable.height and comparable["cas"].null_count() == comparable.height:
         raise GateauError(
             "models.no_attention",
-            "cam holds no attention, since models.long shows none, and what is asked for reads CAS: choose by what "
-            "reads none (selection.preset robust, far_gain, hmg), or take a models.long that shows it",
+            "cam contains no attention, since models.long shows none, but the selection reads CAS: choose "
+            "without it (selection.preset robust, far_gain, hmg), or take another models.long",
         )
 
 
@@ -120,7 +120,7 @@ def _refuse(parts: list[JoinedShard]) -> None:
     if not any(part.frame.height for part in parts):
         sizes = ", ".join(f"{name} {sum(part.rows[name] for part in parts)}" for name in COLUMNS)
         raise GateauError(
-            "selection.no_scores", f"no sample was scored by all of {sizes}: the rejected tables give the reasons"
+            "selection.no_scores", f"no sample was scored by all of {sizes}: read the reasons in the rejected tables"
         )
 
 

@@ -69,10 +69,9 @@ def chosen_ids(samples: pl.DataFrame, rule: RuleConfig) -> list[str]:
     if not ranked.filter(scored()).height:
         raise GateauError(
             "selection.no_scores",
-            "no sample has a score, so that none can be chosen: the rejected tables say which could not be read by a "
-            "model, and the method leaves the others without one, for being too short say: "
-            f"`{gateau_command('validate')}` warns of that. Change the method's options (selection.options), or the "
-            "method",
+            "no sample has a score, so none can be chosen. The rejected tables name the samples that a model "
+            "cannot read; the method scores none of the others, for example because they are too short (see "
+            f"`{gateau_command('validate')}`). Change selection.options, or the method",
         )
     rule, ranked = _counted(rule, ranked), with_one_of_each_text(ranked, rule)
     if rule.per_document is not None:

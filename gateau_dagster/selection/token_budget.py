@@ -72,14 +72,16 @@ def _within(samples: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
     assert rule.budget is not None
     if not samples.height:
         raise GateauError(
-            "selection.no_scores", f"selection.rule {rule.rule}: no sample that has a score has a number of tokens"
+            "selection.no_scores",
+            f"selection.rule {rule.rule}: no sample has both a score and a number of tokens: read the reasons in "
+            "the rejected tables",
         )
     found = affordable(samples, rule.budget)
     if not found.height:
         raise GateauError(
             "selection.budget",
-            f"selection.budget: {rule.budget} tokens are fewer than the first sample's {samples['tokens'][0]}, so that "
-            "nothing would be chosen: raise it",
+            f"selection.budget: {rule.budget} tokens are fewer than the {samples['tokens'][0]} of the first "
+            "sample, so nothing would be chosen: raise it",
         )
     return found
 
@@ -90,8 +92,8 @@ def _refuse_used_up(ranked: pl.DataFrame, source: str, rule: RuleConfig) -> None
     raise GateauError(
         "selection.too_few",
         f"selection.rule per_source_tokens: source {source!r} has {mine.filter(countable()).height} {which} "
-        f"of {mine.height}, fewer than its percentage: the budget is not met when they are all taken. Lower "
-        f"selection.budget, find out why samples were rejected, or set selection.short_source: share{limit_hint(rule)}",
+        f"of {mine.height}, fewer than its percentage needs. Lower selection.budget, find out why samples "
+        f"were rejected, or set selection.short_source: share{limit_hint(rule)}",
     )
 
 

@@ -315,8 +315,8 @@ def hub_model_failure(  # noqa: PLR0911  one answer after the other
         if "RepositoryNotFoundError" in kinds:
             return GateauError(
                 "hub.not_found",
-                f"{place}.path: {name} is neither a folder here nor a model on the hub. Correct the name. If it is "
-                "private, set HF_TOKEN.",
+                f"{place}.path: {name} is neither a folder on this machine nor a model on the hub. Correct the name. "
+                "If it is private, set HF_TOKEN.",
             )
         if "RemoteEntryNotFoundError" in kinds:
             return GateauError(
@@ -333,8 +333,8 @@ def hub_model_failure(  # noqa: PLR0911  one answer after the other
         if status == 429:
             return TransientError(
                 "hub.unavailable",
-                f"{place}.path: the hub takes no more requests from here for a while (HTTP status 429). Run again "
-                "later; with HF_TOKEN set, more requests are allowed.",
+                f"{place}.path: the hub limits requests from this address (HTTP status 429). Run again later; "
+                "HF_TOKEN raises the limit.",
             )
         if isinstance(status, int) and status >= 500:
             return TransientError(

@@ -132,8 +132,8 @@ class Files:
                 raise
             raise GateauError(
                 "storage.path",
-                f"Cannot write {self.address(name)}: its folder cannot be made there, or was removed just now. Check "
-                "the path, then run again.",
+                f"Cannot write {self.address(name)}: its folder cannot be created, or was removed. Check the path, "
+                "then run again.",
             ) from error
 
     def write_by(self, name: str, fill: Callable[[Path], None]) -> None:
@@ -242,7 +242,7 @@ class Files:
                         self.filesystem.rm(self.address(name), recursive=True)
         raise TransientError(
             "storage.server_failed",
-            f"Cannot remove {self.address(name)}: the storage server keeps it. Run again later.",
+            f"Cannot remove {self.address(name)}: the storage server did not remove it. Run again later.",
         )
 
     def _remove_fenced(self, name: str, fence: Fence) -> None:

@@ -57,8 +57,8 @@ class ProcessIdentity:
             if own:
                 raise GateauError(
                     "machine.proc",
-                    "/proc cannot be read, and without it a run cannot be told from one that has ended. Mount it "
-                    "(mount -t proc proc /proc), or start the container with it.",
+                    "/proc cannot be read. Without it, a working run looks like one that has ended. Mount it (mount -t "
+                    "proc proc /proc), or start the container with it.",
                 )
             raise ProcessLookupError(f"there is no process {pid}")
         boot, namespace = _boot_id(), _pid_namespace()

@@ -47,8 +47,8 @@ def filesystem(address: str) -> AbstractFileSystem:
         if "@" in os.environ.get(name, ""):  # messages contain the end point, and no request to it succeeds
             raise GateauError(
                 "config.credentials",
-                f"{name} holds a user name or a password. Leave them out: the credentials of S3 come from "
-                "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE.",
+                f"{name} contains a user name or a password. Remove them: S3 credentials come from AWS_ACCESS_KEY_ID "
+                "and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE.",
             )
     from gateau_dagster.storage.s3 import make_patient  # imports s3fs
 

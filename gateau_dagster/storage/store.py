@@ -272,7 +272,8 @@ class Store:
                     return get()
             except FileNotFoundError as error:
                 raise GateauError(
-                    "storage.not_computed", f"{address} is not there yet. Run `{gateau_command('run')}` to compute it."
+                    "storage.not_computed",
+                    f"{address} does not exist yet. Run `{gateau_command('run')}` to compute it.",
                 ) from error
             except GateauError:
                 raise

@@ -177,11 +177,11 @@ def read_plan(path: Path) -> BatchPlan:
         table, metadata = parquet.read_local(path)
         shape = metadata.get(_SHAPE)
         if shape is None:
-            raise GateauError("training.file_damaged", f"{path} is no batch plan. Delete it: it is computed again.")
+            raise GateauError("training.file_damaged", f"{path} is not a batch plan. Remove it: it is computed again.")
     except (OSError, DamagedFileError) as error:
         raise GateauError(
             "training.file_damaged",
-            f"the batch plan {path} cannot be read ({error}). Remove it, if it is there: it is computed again.",
+            f"the batch plan {path} cannot be read ({error}). Remove it if it exists: it is computed again.",
         ) from error
     sizes = json.loads(shape)
     accumulation, processes, per_batch = (sizes[name] for name in ("accumulation", "processes", "rows_per_batch"))

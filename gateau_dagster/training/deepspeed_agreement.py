@@ -50,7 +50,7 @@ def agreed_deepspeed_config(
         raise GateauError(
             "training.deepspeed",
             f"training.deepspeed: {'; '.join(mistakes)}. "
-            'Leave that out of the file or write "auto", or correct the other place.',
+            'Remove that from the file or write "auto", or change the other setting.',
         )
     config |= dict.fromkeys(_PLAIN, "auto")
     for name in _TYPES:

@@ -74,7 +74,7 @@ def _check_names(config: dict[str, Any]) -> None:
         close = [] if name in _READ else get_close_matches(name, _READ, n=1, cutoff=0.9)
         if close:
             raise GateauError(
-                "training.deepspeed", f"training.deepspeed: {name!r} is no key of DeepSpeed's: is {close[0]!r} meant?"
+                "training.deepspeed", f"training.deepspeed: DeepSpeed has no key {name!r}: did you mean {close[0]!r}?"
             )
 
 
@@ -83,7 +83,7 @@ def _copied(config: dict[str, Any]) -> dict[str, Any]:
         return json.loads(json.dumps(config, allow_nan=False))
     except (TypeError, ValueError) as error:
         raise GateauError(
-            "training.deepspeed", f"training.deepspeed: holds what JSON has no form for ({error}). Correct it."
+            "training.deepspeed", f"training.deepspeed: contains a value that JSON does not have ({error}). Correct it."
         ) from error
 
 
@@ -93,7 +93,7 @@ def _read(path: Path, setting: str) -> dict[str, Any]:
     except OSError as error:
         raise GateauError(
             "training.deepspeed",
-            f"training.deepspeed: {setting!r} is none of {', '.join(_ZERO)}, and {path} cannot be read "
+            f"training.deepspeed: {setting!r} is not one of {', '.join(_ZERO)}, and {path} cannot be read "
             f"({error.strerror}). Name a preset or an existing JSON file.",
         ) from error
     except (ValueError, RecursionError) as error:
@@ -101,7 +101,7 @@ def _read(path: Path, setting: str) -> dict[str, Any]:
             "training.deepspeed", f"training.deepspeed: {path} is not valid JSON ({error}). Correct the file."
         ) from error
     if not isinstance(content, dict):
-        raise GateauError("training.deepspeed", f"training.deepspeed: {path} holds no JSON object. Correct the file.")
+        raise GateauError("training.deepspeed", f"training.deepspeed: {path} is not a JSON object. Correct the file.")
     return content
 
 
@@ -122,7 +122,7 @@ def _completed(config: dict[str, Any]) -> dict[str, Any]:
     if isinstance(stage, bool) or stage not in _STAGES:
         raise GateauError(
             "training.deepspeed",
-            f"training.deepspeed: zero_optimization.stage is 0, 1, 2 or 3, and not {json.dumps(stage)}.",
+            f"training.deepspeed: zero_optimization.stage must be 0, 1, 2 or 3, not {json.dumps(stage)}.",
         )
     return config
 

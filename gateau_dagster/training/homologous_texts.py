@@ -65,16 +65,16 @@ def check_homologous(config: Config) -> None:
         if not getattr(text_config, "rope_parameters", None):
             raise GateauError(
                 "models.no_rotary",
-                f"models.{name}.path: models.{base} ({known.model_type}) has no rotary embedding to extend: "
-                "begin with a model such as Llama, Qwen or Mistral",
+                f"models.{name}.path: models.{base} ({known.model_type}) has no rotary embedding to extend: start "
+                "from a model such as Llama, Qwen or Mistral",
             )
         target = homologous_options(config.models[name]).extension
         window = own_window(config, base)
         if target.method != "theta" and window is not None and (target.target_length or 0) <= window:
             raise GateauError(
                 "training.positions_reached",
-                f"models.{name}.homologous: models.{base} reads {window} positions already, and this model is to read "
-                f"{target.target_length}: raise length, or set positions to method theta with a base",
+                f"models.{name}.homologous: models.{base} reads {window} positions already, not fewer than the "
+                f"{target.target_length} of this model: raise length, or set positions to method theta with a base",
             )
 
 
@@ -83,7 +83,7 @@ def _check_memory(config: Config, name: str) -> None:
     if tokens is not None and tokens * _TOKEN_BYTES > there:
         raise GateauError(
             "machine.memory",
-            f"models.{name}.homologous.tokens: {tokens:,} tokens take {tokens * _TOKEN_BYTES / 2**30:,.0f} GiB and "
-            f"more while they are laid out, and this machine has {there / 2**30:,.0f} GiB: lower it, or make the model "
-            "on a larger machine and name its folder",
+            f"models.{name}.homologous.tokens: {tokens:,} tokens need more than "
+            f"{tokens * _TOKEN_BYTES / 2**30:,.0f} GiB, but this machine has {there / 2**30:,.0f} GiB: lower it, "
+            "or make the model on a larger machine and name its folder",
         )

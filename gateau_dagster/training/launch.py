@@ -71,7 +71,7 @@ def _own_launcher(launcher: Sequence[str], spec_path: Path, *, python: str) -> l
     if program is None:
         raise GateauError(
             "training.launcher",
-            f"training.launcher: there is no program {launcher[0]!r} on the PATH or beside {python}. Install it, or "
+            f"training.launcher: no program {launcher[0]!r} is on the PATH or beside {python}. Install it, or "
             "give its full path.",
         )
     words = [program, *launcher[1:]]
@@ -108,7 +108,7 @@ def read_hostfile(path: Path) -> dict[str, int]:
         ) from error
     except ValueError as error:
         raise GateauError(
-            "training.hostfile", f"training.hostfile: {path} is no text in UTF-8 ({error}). Save it as such."
+            "training.hostfile", f"training.hostfile: {path} is not UTF-8 text ({error}). Save it as UTF-8."
         ) from error
     slots: dict[str, int] = {}
     for line in lines:
@@ -119,12 +119,14 @@ def read_hostfile(path: Path) -> dict[str, int]:
         if len(words) != 2 or name != "slots" or not count.isdecimal() or int(count) < 1 or words[0] in slots:
             raise GateauError(
                 "training.hostfile",
-                f"training.hostfile: {path} has the line {line.strip()!r}. Write each machine once: worker-1 slots=8",
+                f"training.hostfile: {path} contains the line {line.strip()!r}. Write each machine once, as worker-1 "
+                "slots=8",
             )
         slots[words[0]] = int(count)
     if not slots:
         raise GateauError(
-            "training.hostfile", f"training.hostfile: {path} names no machine. Write a line for each: worker-1 slots=8"
+            "training.hostfile",
+            f"training.hostfile: {path} names no machine. Write one line per machine: worker-1 slots=8",
         )
     return slots
 

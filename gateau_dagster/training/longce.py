@@ -102,14 +102,14 @@ class LongCE:
             if response_ids(tokenizer, sample, self.template) != ids:
                 raise GateauError(
                     "training.longce",
-                    f"training.loss: longce: models.{name}, which scored the response of {sample.sample_id}, makes "
-                    "other tokens of it than the model that is trained. Train a model of the same tokenizer "
-                    "(training.model: long), or take training.loss: token",
+                    f"training.loss: longce: models.{name}, which scored the response of {sample.sample_id}, tokenises "
+                    "it differently from the trained model. Train a model with its tokenizer (training.model: long), "
+                    "or set training.loss: token",
                 )
         if scored != len(ids):
             raise GateauError(
                 "storage.out_of_date",
-                f"training.loss: longce: {SHORT} and {LONG} hold {scored} tokens of the response of "
-                f"{sample.sample_id}, which has {len(ids)}: they were made with another tokenizer or template. Bring "
-                f"them up to date with `{gateau_command('run')}`, or take training.loss: token",
+                f"training.loss: longce: {SHORT} and {LONG} contain {scored} tokens of the response of "
+                f"{sample.sample_id}, which has {len(ids)}: they are from another tokenizer or template. Update them "
+                f"with `{gateau_command('run')}`, or set training.loss: token",
             )

@@ -43,8 +43,8 @@ def extend_positions(config: PreTrainedConfig, section: PositionExtension, *, na
     if not parameters:
         raise GateauError(
             "models.no_rotary",
-            f"{name}: its positions are to be extended ({section.method}), but {config.model_type} has no rotary "
-            "embedding: remove the section, or choose a model such as Llama, Qwen or Mistral",
+            f"{name}: positions ({section.method}) cannot be extended, since {config.model_type} has no rotary "
+            "embedding: remove the section, or take a model such as Llama, Qwen or Mistral",
         )
     changed = copy.deepcopy(parameters)
     for rope in full_attention_ropes(changed):
@@ -71,14 +71,15 @@ def _change(rope: Rope, section: PositionExtension, text_config: Any, *, name: s
         raise GateauError(
             "training.positions_reached",
             f"{name} reads {window} positions already, and target_length is {section.target_length}: remove the "
-            "extension of its positions, or raise target_length",
+            "extension, or raise target_length",
         )
     ratio = section.target_length / window
     if section.method == "ntk":
         rotated = rotated_dimensions(rope, text_config)
         if rotated <= 2:
             raise GateauError(
-                "training.positions", f"{name} rotates {rotated} dimensions of a head, too few for ntk: use linear"
+                "training.positions",
+                f"{name} rotates {rotated} dimensions per head, too few for ntk: set method: linear",
             )
         rope["rope_theta"] = rope["rope_theta"] * ratio ** (rotated / (rotated - 2))
     elif section.method == "linear":
@@ -102,8 +103,8 @@ def _check_combination(kind: str, section: PositionExtension, *, name: str) -> N
         cures.insert(0, "use method: theta")
     raise GateauError(
         "training.positions",
-        f"{name}: its rotary embedding is scaled already (rope_type {kind}), and {section.method} does not go on top "
-        f"of that: {', or '.join(cures)}",
+        f"{name}: its rotary embedding is scaled already (rope_type {kind}), so {section.method} cannot "
+        f"extend it: {', or '.join(cures)}",
     )
 
 
@@ -113,7 +114,7 @@ def _window(rope: Rope, text_config: Any, *, name: str) -> int:
     if not declared:
         raise GateauError(
             "training.positions",
-            f"{name}: its configuration names no max_position_embeddings to extend: use method: theta",
+            f"{name}: its configuration has no max_position_embeddings to extend: set method: theta",
         )
     return scaled_positions(rope, declared) if rope.get("rope_type") == "yarn" else declared
 

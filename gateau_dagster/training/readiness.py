@@ -24,8 +24,8 @@ def check_packages(training: TrainingConfig, *, installed: Callable[[str], bool]
         if not any(installed(package) for package in _PACKAGES[name]):
             raise GateauError(
                 "training.package",
-                f"training.report_to: {name} is not installed. Run `pip install {name}` in this environment, or take "
-                "it out of the list.",
+                f"training.report_to: {name} is not installed. Run `pip install {name}` in this environment, or "
+                "remove it from the list.",
             )
     if training.liger and not installed("liger_kernel"):
         raise GateauError(
@@ -48,7 +48,8 @@ def check_device(training: TrainingConfig, *, cuda: bool) -> None:
         raise GateauError("training.no_gpu", "training.dtype float16 needs a GPU. Use bfloat16 or float32.")
     if training.liger and not cuda:
         raise GateauError(
-            "training.no_gpu", f"training.liger: Liger's kernels need a GPU, and none is here. {_WITHOUT_LIGER}"
+            "training.no_gpu",
+            f"training.liger: Liger's kernels need a GPU, and this machine has none. {_WITHOUT_LIGER}",
         )
 
 

@@ -16,7 +16,7 @@ def check_sharding(deepspeed: dict[str, Any] | None) -> None:
     if zero.get("stage", 0) == 0 or not zero.get("reduce_scatter", True):
         raise GateauError(
             "training.sequence_parallel",
-            "training.sequence_parallel: is exact with DeepSpeed's ZeRO stages 1 to 3 and reduce_scatter: true. "
+            "training.sequence_parallel: needs DeepSpeed's ZeRO stage 1, 2 or 3 with reduce_scatter: true. "
             "Correct training.deepspeed.",
         )
 
@@ -36,8 +36,8 @@ def check_heads(model_config: PreTrainedConfig, size: int, *, name: str) -> None
     if heads % size or (shared % size and size % shared):
         raise GateauError(
             "training.sequence_parallel",
-            f"training.sequence_parallel: {heads} attention heads ({shared} of keys) cannot be shared by {size} "
-            "processes. Take a divisor.",
+            f"training.sequence_parallel: {heads} attention heads ({shared} of keys) cannot be divided among "
+            f"{size} processes. Set a divisor of both.",
         )
     kinds = set(getattr(config, "layer_types", None) or [])
     if getattr(config, "sliding_window", None) is not None or kinds - {"full_attention"}:
@@ -52,6 +52,6 @@ def unsupported(model_config: PreTrainedConfig, name: str, reason: str) -> Gatea
     """Return the error for a model, named `name`, that cannot be trained this way."""
     return GateauError(
         "training.sequence_parallel",
-        f"training.sequence_parallel: {name} (model type {model_config.model_type}) cannot be trained by ranks that "
-        f"share a sequence: {reason}. Set it to 1.",
+        f"training.sequence_parallel: {name} (model type {model_config.model_type}) cannot be trained by "
+        f"ranks that share a sequence: {reason}. Set sequence_parallel to 1.",
     )

@@ -99,5 +99,5 @@ class TrainingSpec:
         except (ValueError, TypeError, KeyError) as error:
             raise GateauError(
                 "training.file_damaged",
-                f"{path} is no training specification ({error}); let `{gateau_command('run')}` write it",
+                f"{path} is not a training specification ({error}): `{gateau_command('run')}` writes one",
             ) from error

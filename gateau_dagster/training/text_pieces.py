@@ -143,7 +143,7 @@ class TextSource:
     def _changed(self, name: str) -> GateauError:
         return GateauError(
             "data.changed",
-            f"{self.option}: {name} changed while it was being read: run again when the files are at rest",
+            f"{self.option}: {name} changed while it was read: run again when nothing writes the files",
         )
 
     @property

@@ -140,8 +140,8 @@ def make_trainer(
     if size == 1 and not trainer.model_accepts_loss_kwargs:
         raise GateauError(
             "training.architecture",
-            f"{type(model).__name__} cannot average its loss over a global batch: its forward takes no loss arguments. "
-            "Train another architecture.",
+            f"{type(model).__name__} cannot average its loss over a global batch: its forward accepts no loss "
+            "arguments. Train another architecture.",
         )
     trainer.remove_callback(PrinterCallback)
     return trainer

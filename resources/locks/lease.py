@@ -66,8 +66,8 @@ def _read_id(files: Files, name: str) -> str:
     if _ID_FORM.fullmatch(data) is None:
         raise GateauError(
             "storage.id_damaged",
-            f"{files.address(name)} is damaged: it has to hold 32 hex digits. Put a copy of it back, or remove it "
-            "while nothing runs on this store: the next run makes a new one.",
+            f"{files.address(name)} is damaged: expected 32 hex digits. Put a copy back, or remove it while "
+            "nothing runs on this store: the next run writes a new one.",
         )
     return data.decode()
 

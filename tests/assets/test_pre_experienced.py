@@ -162,5 +162,5 @@ def test_the_assets_and_what_cannot_be_met_are_known_before_a_run(tmp_path: Path
         planned = [work.asset for work in pipeline.state().plan().work]
         assert planned.index("pre_experienced/cherry") < planned.index("perplexity/cherry")
         change_config(pipeline.file, models={"cherry": {"path": "pre_experienced:long"}})
-        with pytest.raises(GateauError, match=r"models\.cherry\.pre_experience\.clusters: 18 samples cannot make 100"):
+        with pytest.raises(GateauError, match=r"models\.cherry\.pre_experience\.clusters: 18 samples cannot form 100"):
             pipeline.state().plan()

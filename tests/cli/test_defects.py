@@ -94,9 +94,7 @@ def test_a_folder_that_is_gone_is_one_line(
     (tmp_path / "gone").rmdir()
     status, _, err = command("plan", "--config", str(project))
     assert status == 1 and "Traceback" not in err
-    assert err.endswith(
-        "Error: the folder that this was started in is gone: change to another one (cd). [machine.folder_gone]\n"
-    )
+    assert err.endswith("Error: the current folder was removed: change to another one (cd). [machine.folder_gone]\n")
 
 
 def test_closed_streams_are_nothing_to_fail_over(project: Path) -> None:

@@ -48,7 +48,10 @@ def test_a_schedule_that_never_comes_is_named_with_its_line(command: Command, pr
     project.write_text(text)
     status, _, err = command(name, "--config", str(project))
     assert status == 1
-    assert f"  gateau.yaml:{len(text.splitlines())}: execution.schedule: '0 0 31 4 *' never comes" in err
+    assert (
+        f"  gateau.yaml:{len(text.splitlines())}: execution.schedule: '0 0 31 4 *' names a date that does not exist"
+        in err
+    )
 
 
 def test_a_missing_file_a_missing_model_and_missing_data_are_named(command: Command, project: Path) -> None:

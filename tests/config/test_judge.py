@@ -34,8 +34,8 @@ evaluation:
 """
     with pytest.raises(GateauError) as raised:
         parse_config(text, folder=tmp_path)
-    assert "evaluation.judge.key: names the environment variable" in str(raised.value)
-    assert "evaluation.judge.base_url: holds credentials" in str(raised.value)
+    assert "evaluation.judge.key: must be the name of an environment variable" in str(raised.value)
+    assert "evaluation.judge.base_url: contains what looks like credentials" in str(raised.value)
     assert KEY not in str(raised.value)
 
 

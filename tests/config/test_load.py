@@ -87,7 +87,7 @@ def test_merged_aliases_that_multiply_end_before_they_are_copied() -> None:
     for above, name in pairwise("abcdefghi"):
         lines.append(f"{name}: &{name} {{<<: [{', '.join([f'*{above}'] * 9)}], z{name}: 1}}")
     assert message_of("\n".join(lines)) == (
-        "gateau.yaml:1: its aliases stand for more than 1,000,000 values: write less of them."
+        "gateau.yaml:1: its aliases expand to more than 1,000,000 values: use fewer."
     )
 
 

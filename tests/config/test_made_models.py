@@ -98,7 +98,7 @@ def test_processes_share_its_sequences_as_those_of_the_training() -> None:
     config = configured({"cherry": cherry(batch=12)}, training=given)
     found = stage_training(config.models["cherry"], config.training)
     assert (found.sequence_parallel, found.data_processes, found.passes_per_step) == (4, 2, 3)
-    with pytest.raises(ValidationError, match=r"pre_experience\.batch: 10 is no multiple of the 4 sequences"):
+    with pytest.raises(ValidationError, match=r"pre_experience\.batch: 10 is not a multiple of 4"):
         configured({"cherry": cherry(batch=10)}, training=given)
 
 

@@ -40,7 +40,7 @@ def folder(tmp_path: Path) -> Path:
 def test_a_store_among_the_input_is_refused(folder: Path, path: str, root: str) -> None:
     with refused("storage.root_in_input") as failure:
         parse_project(text(path, root), folder=folder)
-    assert str(failure.value).splitlines()[1].startswith(f"  gateau.yaml:2: storage.root: {root} lies in {path!r}")
+    assert str(failure.value).splitlines()[1].startswith(f"  gateau.yaml:2: storage.root: {root} is inside {path!r}")
 
 
 @pytest.mark.parametrize(

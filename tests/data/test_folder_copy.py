@@ -94,7 +94,7 @@ def test_files_that_change_while_they_are_copied_are_not_taken_for_one_version(
         fs.pipe_file(f"{address}/README.md", b"newer")
 
     monkeypatch.setattr("gateau_dagster.data.folder_copy.filesystem", lambda _: _Like(fs, overtaken))
-    with pytest.raises(TransientError, match="changed meanwhile"):
+    with pytest.raises(TransientError, match="changed during the copy"):
         folder_copy(address, tmp_path / "cache")
     assert [*(tmp_path / "cache").iterdir()] == []
 

@@ -59,13 +59,17 @@ def test_none_or_several(state: State, name: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("name", "shards", "message"),
     [
-        ("alphabet", 2, r"^The tables were made with another long_sft\.shards than 2: set it back, or run `gateau run"),
-        ("alphab", 2, "another long_sft.shards than 2"),
-        ("beta", 2, "another long_sft.shards than 2"),
-        ("nobody", 2, "another long_sft.shards than 2"),
+        (
+            "alphabet",
+            2,
+            r"^The tables are from another value of long_sft\.shards than 2: set it back, or run `gateau run",
+        ),
+        ("alphab", 2, "another value of long_sft.shards than 2"),
+        ("beta", 2, "another value of long_sft.shards than 2"),
+        ("nobody", 2, "another value of long_sft.shards than 2"),
         ("nobody", 1, "no samples .* another long_sft.shards than 1, too: .* run `gateau run"),
-        ("beta", 4, r"/3\.parquet is not there yet\. Run `gateau run"),
-        ("beta", 16, r"\.parquet is not there yet\. Run `gateau run"),
+        ("beta", 4, r"/3\.parquet does not exist yet\. Run `gateau run"),
+        ("beta", 16, r"\.parquet does not exist yet\. Run `gateau run"),
     ],
 )
 def test_tables_of_another_number_of_shards_are_out_of_date(state: State, name: str, shards: int, message: str) -> None:

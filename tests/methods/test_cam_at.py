@@ -64,7 +64,7 @@ def test_each_length_but_the_configured_one_has_a_table() -> None:
     ("lengths", "reason"),
     [
         ([0], "selection.segment_lengths.0"),
-        ([64, 32, 64], "64 stands there more than once"),
+        ([64, 32, 64], "64 is listed twice"),
         ([65_536], "no sample has two segments of 65536 tokens, since scoring.max_length is 65536"),
     ],
 )

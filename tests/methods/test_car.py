@@ -77,7 +77,7 @@ def test_a_wrong_head_is_known_from_its_configuration(tmp_path: Path) -> None:
     with pytest.raises(GateauError, match=r"^selection\.options\.car\.model: .*two has no output 'good'"):
         check_known_models(two, label="good")
     headless = save_encoder(tmp_path / "headless", "bert", "embedding")
-    with pytest.raises(GateauError, match="headless is a BertModel, which has no head that rates a text"):
+    with pytest.raises(GateauError, match="headless is a BertModel, which does not rate texts"):
         check_known_models(headless)
     check_known_models(save_encoder(tmp_path / "one", "bert", "reward"))
 
@@ -86,7 +86,7 @@ def test_a_head_of_the_models_own_code_may_have_any_name(tmp_path: Path) -> None
     folder = save_encoder(tmp_path / "own", "bert", "reward", labels=2)
     content = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(content | {"architectures": ["BertRater"]}))
-    with pytest.raises(GateauError, match="own is a BertRater, which has no head"):
+    with pytest.raises(GateauError, match="own is a BertRater, which does not rate texts"):
         check_known_models(folder, label=1)
     check_known_models(folder, remote_code=True, label=1)
     with pytest.raises(GateauError, match="own has 2 outputs"):
@@ -105,7 +105,7 @@ def test_a_model_of_the_hub_is_known_by_its_local_copy(tmp_path: Path, monkeypat
     (copy / "snapshots" / "c0ffee").mkdir(parents=True)
     content = {"model_type": "llama", "architectures": ["LlamaForCausalLM"]}
     (copy / "snapshots" / "c0ffee" / "config.json").write_text(json.dumps(content))
-    with pytest.raises(GateauError, match=r"car\.model: org/rater is a LlamaForCausalLM, which has no head"):
+    with pytest.raises(GateauError, match=r"car\.model: org/rater is a LlamaForCausalLM, which does not rate texts"):
         check_known_models("org/rater")
 
 

@@ -119,7 +119,7 @@ def test_options_reach_the_score_and_jsonl_can_be_written(corpus: Path, loaded: 
         (["--rope-theta=nan"], "--rope-theta nan: the base"),
         (["--input={}/nothing.jsonl"], "matches no data file"),
         (["--out={}/others.parquet"], "others.parquet is one of the inputs"),
-        (["--model={}/none"], "there is no model folder"),
+        (["--model={}/none"], "the model folder"),
     ],
 )
 def test_bad_arguments_are_named_and_nothing_is_written(corpus: Path, arguments: list[str], reason: str) -> None:

@@ -131,7 +131,7 @@ def test_a_small_cluster_gives_all_it_has() -> None:
 
 def test_fewer_samples_than_clusters_are_an_error() -> None:
     assert PreExperienceOptions().clusters == 100 and PreExperienceOptions().per_cluster == 10
-    with pytest.raises(GateauError, match="32 samples cannot make 100 clusters"):
+    with pytest.raises(GateauError, match="32 samples cannot form 100 clusters"):
         pre_experience_sample(embeddings()[0], PreExperienceOptions())
 
 

@@ -29,7 +29,11 @@ CASES: dict[str, tuple[Answer, Answer, str]] = {
         code(403, "GatedRepo"),
         r"gated .*HUB/lab/model-., accept its terms.*HF_TOKEN",
     ),
-    "unknown": (code(404, "RepoNotFound"), ENTRY, r"neither a folder here nor a model on the hub.*private.*HF_TOKEN"),
+    "unknown": (
+        code(404, "RepoNotFound"),
+        ENTRY,
+        r"neither a folder on this machine nor a model on the hub.*private.*HF_TOKEN",
+    ),
     "revision": (code(404, "RevisionNotFound"), ENTRY, r"short\.revision: .*no branch, tag or commit main"),
     "no config.json": (OPEN, ENTRY, r"has no config\.json"),
     "disabled": (DISABLED, DISABLED, r"has disabled lab/model"),
@@ -38,7 +42,7 @@ CASES: dict[str, tuple[Answer, Answer, str]] = {
         ENTRY,
         r"refuses lab/model.*401.*HF_TOKEN",
     ),
-    "rate limit": ((429, {}), (429, {}), r"no more requests.*429.*later"),
+    "rate limit": ((429, {}), (429, {}), r"limits requests.*429.*later"),
     "fails": ((503, {}), (503, {}), r"hub fails .*503.*later"),
 }
 

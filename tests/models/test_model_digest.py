@@ -175,9 +175,12 @@ def test_unknown_names_and_revisions_are_told_apart(tmp_path: Path, hub: Hub) ->
     response = httpx2.Response(404, request=httpx2.Request("GET", "http://hub"))
     config = configured(tmp_path, path="org/model", revision="v9")
     for error, words in (
-        (RepositoryNotFoundError("no", response=response), "neither a folder here nor a model on the hub.*HF_TOKEN"),
+        (
+            RepositoryNotFoundError("no", response=response),
+            "neither a folder on this machine nor a model on the hub.*HF_TOKEN",
+        ),
         (RevisionNotFoundError("no", response=response), r"models\.short\.revision: .*no branch, tag or commit v9"),
-        (HFValidationError("bad name"), "nor a possible name on the hub"),
+        (HFValidationError("bad name"), "nor a valid name on the hub"),
     ):
         hub.answer = error
         with pytest.raises(GateauError, match=words) as failure:

@@ -12,9 +12,9 @@ TWO = {0: "bad", 1: "good"}
 @pytest.mark.parametrize(
     ("architectures", "message"),
     [
-        (["BertModel"], "x is a BertModel, which has no head that rates a text: a model with task reward is saved as"),
-        (["LlamaForCausalLM"], "x is a LlamaForCausalLM, which has no head"),
-        ([], "x is a model of unknown architecture, which has no head"),
+        (["BertModel"], "x is a BertModel, which does not rate texts: with task reward, give a model saved as"),
+        (["LlamaForCausalLM"], "x is a LlamaForCausalLM, which does not rate texts"),
+        ([], "x is a model of unknown architecture, which does not rate texts"),
     ],
 )
 def test_a_wrong_head_is_named(architectures: list[str], message: str) -> None:
@@ -26,7 +26,7 @@ def test_a_wrong_head_is_named(architectures: list[str], message: str) -> None:
 @pytest.mark.parametrize(
     ("labels", "label", "message"),
     [
-        (TWO, None, r"2 outputs, 0 \(bad\), 1 \(good\), where a reward model has one: .*options\.car\.label, or use"),
+        (TWO, None, r"2 outputs, 0 \(bad\), 1 \(good\), but a reward model has one: .*options\.car\.label, or use"),
         (TWO, "fair", r"x has no output 'fair' for selection\.options\.car\.label; it has 0 \(bad\), 1 \(good\)"),
         (TWO, 2, "x has no output 2"),
         (ONE, "good", r"x has no output 'good'.*it has 0 \(LABEL_0\)"),

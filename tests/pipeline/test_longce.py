@@ -53,7 +53,7 @@ def test_variants_read_it_where_they_have_long_samples(tmp_path: Path) -> None:
 
 
 def test_without_the_pair_it_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"training\.loss: longce weighs tokens .* name both, or take loss: token"):
+    with pytest.raises(ValueError, match=r"training\.loss: longce weighs tokens .* set loss: token"):
         configured(tmp_path, models={"long": {"path": "a/long"}}, **RANDOM, **LONGCE)
 
 

@@ -117,7 +117,7 @@ def test_a_new_mix_trains_only_if_it_comes_out_different(tmp_path: Path) -> None
 def test_fewer_samples_than_clusters_are_an_error_at_planning(tmp_path: Path) -> None:
     config = made(tmp_path)
     check_clusters(config, 100)
-    with pytest.raises(GateauError, match=r"models\.cherry\.pre_experience\.clusters: 99 samples cannot make 100"):
+    with pytest.raises(GateauError, match=r"models\.cherry\.pre_experience\.clusters: 99 samples cannot form 100"):
         check_clusters(config, 99)
 
 

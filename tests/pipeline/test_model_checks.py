@@ -210,7 +210,7 @@ def test_positions_that_a_model_has_not_learned_are_told(project: Path) -> None:
         if fits:
             assert state_of(project).plan()
         else:
-            with pytest.raises(GateauError, match="64 learned positions and cannot read a window of 100 tokens"):
+            with pytest.raises(GateauError, match="64 learned positions, fewer than a window of 100 tokens"):
                 state_of(project).plan()
     change_config(project, models={"long": {"path": "long"}}, selection={"method": "length"})
     assert state_of(project).plan(), "it scores nothing"

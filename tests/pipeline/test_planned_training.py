@@ -61,7 +61,7 @@ def test_weights_of_sources_that_are_not_there(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("training", "message"),
     [
-        ({"launcher": ["no-such-launcher"]}, r"training\.launcher: there is no program 'no-such-launcher'"),
+        ({"launcher": ["no-such-launcher"]}, r"training\.launcher: no program 'no-such-launcher'"),
         ({"launcher": []}, r"training\.launcher is an empty list"),
         ({"hostfile": "no-hosts"}, r"training\.hostfile: .*no-hosts cannot be read"),
         ({"hostfile": "hosts", "processes": 2}, r"training\.hostfile: .* has 8 slot\(s\)"),
@@ -130,9 +130,9 @@ def test_positions_that_the_trained_model_has_not_learned(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("training", "keys", "message"),
     [
-        ({}, {"num_attention_heads": 1, "num_key_value_heads": 1}, r"1 attention heads .* Take a divisor"),
+        ({}, {"num_attention_heads": 1, "num_key_value_heads": 1}, r"1 attention heads .* Set a divisor"),
         ({}, {"layer_types": ["sliding_attention"] * 32}, "do not see the whole sequence"),
-        ({"deepspeed": {"zero_optimization": {"stage": 0}}}, {}, "is exact with DeepSpeed's ZeRO stages 1 to 3"),
+        ({"deepspeed": {"zero_optimization": {"stage": 0}}}, {}, "needs DeepSpeed's ZeRO stage 1, 2 or 3"),
     ],
 )
 def test_sequences_that_cannot_be_shared(

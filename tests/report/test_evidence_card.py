@@ -373,7 +373,7 @@ def test_what_the_model_did_not_see_has_no_stretch() -> None:
 def test_spans_of_another_text_are_refused(dropped: int) -> None:
     one = sample(text(1, 60), "one two")
     spans = Spans(of="prompt", tokens=spans_of(one, 0).tokens - dropped, first=0, length=10, added=[1.0])
-    with pytest.raises(GateauError, match="sample s was measured"):
+    with pytest.raises(GateauError, match="sample s was scored"):
         prompt_strip(["ladm"], "CDS", one, spans, tokenizer(), "gateau")
 
 

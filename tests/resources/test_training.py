@@ -50,7 +50,7 @@ def outcome(folder: Path, *, hostfile: str | None = None, heed: Callable[[], Non
 
 def test_refused_before_anything_starts(tmp_path: Path) -> None:
     assert "training.hostfile: " in outcome(tmp_path, hostfile="nowhere")
-    assert "there is no program 'sruun'" in outcome(tmp_path, launcher=["sruun"])
+    assert "no program 'sruun'" in outcome(tmp_path, launcher=["sruun"])
     assert "liger-kernel is not installed" in outcome(tmp_path, liger=True)
     assert not (tmp_path / "spec.json").exists()
 

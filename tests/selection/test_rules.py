@@ -67,7 +67,7 @@ def test_without_a_score_nothing_can_be_chosen(rule: RuleConfig) -> None:
 @pytest.mark.parametrize(
     ("rule", "message"),
     [
-        ({"rule": "diverse", "encoder": "mini", "clusters": 101}, "100 samples cannot make 101 clusters"),
+        ({"rule": "diverse", "encoder": "mini", "clusters": 101}, "100 samples cannot form 101 clusters"),
         (
             {"rule": "per_source", "count": 40, "shares": {"law": 1, "books": 1}},
             "the data has no source 'books'; there are law, web",

@@ -95,7 +95,7 @@ def test_a_damaged_model_is_named_by_its_file_and_made_again(store: Store, tmp_p
     assert (fetched_folder(store, "checkpoint", scratch) / "model").read_text() == "weights"
     store.files.write("checkpoint/model", b"Weights")
     (scratch / "checkpoint.version").unlink(missing_ok=True)
-    with pytest.raises(DamagedTableError, match=r"checkpoint is damaged: model\. The next run makes it again"):
+    with pytest.raises(DamagedTableError, match=r"checkpoint is damaged: model\. The next run computes it again"):
         fetched_folder(store, "checkpoint", scratch)
     assert folder_stamp(store, "checkpoint") is None
     store.files.rename("checkpoint/gateau.json.damaged", "checkpoint/gateau.json")

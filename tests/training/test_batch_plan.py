@@ -183,7 +183,7 @@ def test_what_is_no_plan_is_named(tmp_path: Path) -> None:
     pl.DataFrame({"a": [1]}).write_parquet(tmp_path / "other.parquet")
     for name, what in (
         ("torn.parquet", "cannot be read .*no whole"),
-        ("other.parquet", "is no batch plan"),
+        ("other.parquet", "is not a batch plan"),
     ):
         with refused("training.file_damaged", f"{name} {what}"):
             read_plan(tmp_path / name)

@@ -94,7 +94,7 @@ def test_no_document_s_first_token_is_learned(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"preset": "skipalign"}, "skip: spreads one conversation over more positions.* or skip: null"),
+        ({"preset": "skipalign"}, "skip: spreads the positions of one conversation.* or skip: null"),
         ({"sequences_per_step": 4}, "give tokens_per_step instead"),
         ({"tokens_per_step": 100, "pack_length": 64}, "batch_size x processes x pack_length"),
         ({"pack_length": 32}, "32 is below max_length"),

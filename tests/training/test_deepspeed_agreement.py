@@ -177,7 +177,7 @@ def test_the_same_said_twice_comes_to_the_same(tmp_path: Path) -> None:
 def test_what_contradicts_training_names_both_places(
     tmp_path: Path, content: dict[str, Any], changes: dict[str, Any], reason: str
 ) -> None:
-    cure = 'Leave that out of the file or write "auto", or correct the other place.'
+    cure = 'Remove that from the file or write "auto", or change the other setting.'
     with refused("training.deepspeed") as raised:
         agreed(BARE | content, tmp_path, **changes)
     assert str(raised.value) == f"training.deepspeed: {reason}. {cure}"

@@ -158,11 +158,11 @@ def test_hostfile_commands(tmp_path: Path) -> None:
     [
         (None, r"hostfile cannot be read \(No such file or directory\)"),
         ("worker-1 slots=8\nworker-2 slots=8", r"has 16 slot\(s\) on worker-1, worker-2, but training.processes is 2"),
-        ("worker-1", "has the line 'worker-1'. Write each machine once: worker-1 slots=8"),
-        ("worker-1 slots=two", "has the line 'worker-1 slots=two'"),
-        ("worker-1 slots=1\nworker-1 slots=1", "has the line 'worker-1 slots=1'"),
+        ("worker-1", "contains the line 'worker-1'. Write each machine once, as worker-1 slots=8"),
+        ("worker-1 slots=two", "contains the line 'worker-1 slots=two'"),
+        ("worker-1 slots=1\nworker-1 slots=1", "contains the line 'worker-1 slots=1'"),
         ("# nobody", "names no machine"),
-        ("# f\xfcr alle\nworker-1 slots=2", "hostfile is no text in UTF-8"),
+        ("# f\xfcr alle\nworker-1 slots=2", "hostfile is not UTF-8 text"),
     ],
 )
 def test_a_hostfile_that_cannot_be_used(tmp_path: Path, content: str | None, message: str) -> None:

@@ -171,12 +171,12 @@ LINEAR = {"rope_type": "linear", "rope_theta": 1e4, "factor": 2.0}
         ("mamba", None, "theta", "mamba has no rotary embedding", "remove the section"),
         ("phi3", None, "yarn", "transformers has no yarn scaling for phi3", "use method: ntk or theta"),
         ("phi3", None, "linear", "transformers has no linear scaling for phi3", "use method: ntk or theta"),
-        ("llama", LLAMA3, "ntk", "scaled already (rope_type llama3), and ntk", "use method: theta"),
-        ("llama", LLAMA3, "yarn", "scaled already (rope_type llama3), and yarn", "use method: theta"),
-        ("llama", LINEAR, "yarn", "scaled already (rope_type linear), and yarn", "use method: theta"),
-        ("llama", LONGROPE, "theta", "scaled already (rope_type longrope), and theta", "without the extension"),
-        ("llama", LONGROPE, "ntk", "scaled already (rope_type longrope), and ntk", "without the extension"),
-        ("llama", DYNAMIC, "theta", "scaled already (rope_type dynamic), and theta", "without the extension"),
+        ("llama", LLAMA3, "ntk", "scaled already (rope_type llama3), so ntk", "use method: theta"),
+        ("llama", LLAMA3, "yarn", "scaled already (rope_type llama3), so yarn", "use method: theta"),
+        ("llama", LINEAR, "yarn", "scaled already (rope_type linear), so yarn", "use method: theta"),
+        ("llama", LONGROPE, "theta", "scaled already (rope_type longrope), so theta", "without the extension"),
+        ("llama", LONGROPE, "ntk", "scaled already (rope_type longrope), so ntk", "without the extension"),
+        ("llama", DYNAMIC, "theta", "scaled already (rope_type dynamic), so theta", "without the extension"),
     ],
 )
 def test_what_makes_no_sense_is_refused_and_changes_nothing(

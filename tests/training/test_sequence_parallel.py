@@ -82,7 +82,7 @@ def test_the_loss_of_the_parts_adds_up(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "size", "message"),
     [
-        ("llama", 3, "cannot be shared by 3 processes"),
+        ("llama", 3, "cannot be divided among 3 processes"),
         ("mistral", 2, "do not see the whole sequence"),
         ("gpt2", 2, "does not name num_attention_heads and num_key_value_heads"),
         ("mamba", 2, "does not name num_attention_heads"),
