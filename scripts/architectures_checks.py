@@ -88,7 +88,7 @@ def _plain_nll(model: PreTrainedModel, ids: tuple[int, ...], first: int) -> Tens
 def _close(got: Tensor, want: Tensor, what: str) -> None:
     difference = float((got.double() - want.double()).abs().max())
     if not difference <= TOLERANCE:
-        raise GateauError(f"{what} differs by {difference:.1e}")
+        raise GateauError("models.architecture", f"{what} differs by {difference:.1e}")
 
 
 @torch.no_grad()
@@ -115,7 +115,7 @@ def _attention(model: PreTrainedModel, kind: str) -> str:
     one, prompt = loaded(model), _prompts()[0]
     reason = attention_unseen(one)
     if reason is not None:
-        raise GateauError(reason)
+        raise GateauError("models.architecture", reason)
     got = context_attention(one, prompt).attention
     layers = (
         f"{attention_layers_of(model.config)} of {model.config.get_text_config(decoder=True).num_hidden_layers} layers"
@@ -185,7 +185,7 @@ def _trains(model: PreTrainedModel, kind: str, *, skips: bool) -> str:
             total += cross_entropy(logits[:-1].double(), given[0, 1:], reduction="sum")
     _close(loss.detach(), total / 58, "the loss of documents in a row against each alone")
     if not all(torch.isfinite(each.grad).all() for each in model.parameters() if each.grad is not None):
-        raise GateauError("a gradient is not finite")
+        raise GateauError("models.architecture", "a gradient is not finite")
     return chunked
 
 

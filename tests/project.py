@@ -116,7 +116,7 @@ def try_here(folder: Path, place: str, *, records: Any = (), **_: object) -> Tri
     """Try a chat template in this process, in place of `try_chat_template`, whose process of its own takes seconds."""
     trial = trial_of(load_tokenizer(folder), records)
     if trial.reason:
-        raise GateauError(f"{place}: {trial.reason}")
+        raise GateauError("models.chat_template", f"{place}: {trial.reason}")
     return trial
 
 

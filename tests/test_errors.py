@@ -156,7 +156,7 @@ def _noted() -> Exception:
     ],
 )
 def test_the_causes_of_a_failure_tell_no_secret(cause: Exception) -> None:
-    failure = GateauError(f"failed: {KEY}")
+    failure = GateauError("data.missing", f"failed: {KEY}")
     failure.__cause__ = cause
     shown = redact_exception(failure)
     assert shown is failure and KEY not in str(failure)

@@ -71,7 +71,7 @@ def documents(path: str) -> list[str]:
             texts.append(text)
             total += len(text)
     if not texts:
-        raise GateauError(f"{path}: no sample has a context, so there is no text to learn from")
+        raise GateauError("training.no_text", f"{path}: no sample has a context, so there is no text to learn from")
     return texts
 
 

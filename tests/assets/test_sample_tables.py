@@ -96,7 +96,7 @@ class InThisProcess:
         scorer = ShardScorer(config, "long", lambda: models.load(config, section, version=""), report)
         for number, shard in enumerate(reversed(shards)):
             if number == self.fails_after:
-                raise GateauError("no worker is left")
+                raise GateauError("machine.killed", "no worker is left")
             yield shard.shard, scorer.shard(Store(config.located_root), shard)
 
 

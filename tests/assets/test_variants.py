@@ -52,7 +52,7 @@ class Trainings:
     ) -> None:
         del context, file, heed
         if len(self.specs) == self.most:
-            raise GateauError("no luck: try again")
+            raise GateauError("data.missing", "no luck: try again")
         self.specs.append(spec)
         spec.output.mkdir(parents=True)
         (spec.output / "config.json").write_text(json.dumps([spec.fingerprint, spec.training.seed]))

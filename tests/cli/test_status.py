@@ -105,5 +105,6 @@ def test_a_run_that_failed_is_named_with_its_reason(whole_run: Path, tmp_path: P
     failed = gateau("run", "--config", str(file), "--until", "cam", folder=tmp_path, check=False)
     assert failed.returncode == 1
     cam = by_asset(record(file))["cam"]
-    assert cam["standing"] == "failed" and cam["why"] and cam["run"]
+    assert cam["standing"] == "failed" and cam["why"] and cam["run"] and cam["code"] == "models.incomplete"
+    assert failed.stderr.rstrip().endswith("[models.incomplete]")
     assert any(line.startswith("cam ") and "failed" in line for line in shown(file))

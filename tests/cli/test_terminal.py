@@ -140,7 +140,8 @@ def test_records_and_names_of_files(command: Command, project: Path, data: st.Da
 
 
 @pytest.mark.parametrize(
-    "error", [GateauError(HOSTILE), UnforeseenError(HOSTILE, kind="Error", trace=HOSTILE), OSError(HOSTILE)]
+    "error",
+    [GateauError("data.missing", HOSTILE), UnforeseenError(HOSTILE, kind="Error", trace=HOSTILE), OSError(HOSTILE)],
 )
 def test_failures_of_a_run(command: Command, project: Path, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     def fail(*_: object, **__: object) -> None:

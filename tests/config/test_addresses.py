@@ -138,4 +138,4 @@ def test_what_can_be_used_stays(place: str, address: str, written: str | None) -
 )
 def test_messages_say_no_secrets(text: str, shown: str) -> None:
     assert redacted(text) == shown
-    assert str(GateauError(text)) == shown
+    assert str(GateauError("data.missing", text)) == shown

@@ -105,7 +105,7 @@ def test_a_lost_store_keeps_no_other_rows_from_being_saved(store: Store, monkeyp
 
     def lost(self: Store, frame: pl.DataFrame, asset: str, *args: Any) -> Stamp:
         if f"{ASSET}/3/" in asset:
-            raise GateauError("the store is lost")
+            raise GateauError("data.missing", "the store is lost")
         return write(self, frame, asset, *args)
 
     with monkeypatch.context() as patch:

@@ -134,7 +134,7 @@ def test_a_table_that_cannot_be_written_costs_neither(store: Store, monkeypatch:
 
     def write(self: Store, frame: object, asset: str, *arguments: object, **options: object) -> object:
         if asset == CAM:
-            raise GateauError("the disk is full")
+            raise GateauError("storage.disk_full", "the disk is full")
         return original(self, frame, asset, *arguments, **options)  # type: ignore[arg-type]
 
     with monkeypatch.context() as patch:

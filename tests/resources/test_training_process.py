@@ -91,7 +91,7 @@ def test_an_error_of_the_user_is_one_line(
     spec: TrainingSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def train(given: TrainingSpec, report: Reporter, **options: Any) -> None:
-        raise GateauError("the loss is nan at step 3")
+        raise GateauError("training.diverged", "the loss is nan at step 3")
 
     replace_train(monkeypatch, train)
     assert main([str(tmp_path / "spec.json")]) == 1

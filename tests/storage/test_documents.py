@@ -189,7 +189,7 @@ def test_an_interrupted_publication_to_s3_counts_as_missing(
 
     def breaking(name: str, file: Path) -> None:
         if name.endswith("/b"):
-            raise GateauError("lost")
+            raise GateauError("data.missing", "lost")
         real(name, file)
 
     monkeypatch.setattr(store.files, "upload", breaking)
@@ -281,7 +281,7 @@ def test_a_stamp_that_cannot_be_read_is_not_one_that_is_missing(
     store = Store(str(tmp_path))
 
     def lost(self: Files, name: str) -> bytes:
-        raise TransientError("the server does not answer")
+        raise TransientError("storage.connection", "the server does not answer")
 
     monkeypatch.setattr(Files, "read", lost)
     for look in (folder_stamp, document_stamp):

@@ -334,7 +334,7 @@ def test_a_defect_passes_through_an_access_to_input(address: str) -> None:
     with pytest.raises(ZeroDivisionError), readable_input(address):
         raise ZeroDivisionError
     with pytest.raises(GateauError, match=r"^as it is$"), readable_input(address):
-        raise GateauError("as it is")
+        raise GateauError("data.missing", "as it is")
 
 
 def test_a_lost_database_may_come_back_and_one_of_files_is_no_such() -> None:

@@ -136,7 +136,9 @@ def test_a_number_that_others_used_meanwhile_is_given_back(files: Files, monkeyp
         other.release()
 
 
-@pytest.mark.parametrize("error", [FileNotFoundError("another was faster"), TransientError("no answer")])
+@pytest.mark.parametrize(
+    "error", [FileNotFoundError("another was faster"), TransientError("storage.connection", "no answer")]
+)
 def test_old_leases_that_cannot_be_cleared_away_are_no_hindrance(
     files: Files, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
@@ -249,24 +251,27 @@ def test_who_lost_it_stops(files: Files, monkeypatch: pytest.MonkeyPatch) -> Non
         assert interrupted.wait(20)
 
 
-@pytest.mark.parametrize("kind", [GateauError, RuntimeError])
+@pytest.mark.parametrize(
+    "failure", [GateauError("storage.disk_full", "the disk is full"), RuntimeError("the disk is full")], ids=repr
+)
 def test_a_store_out_of_reach_for_a_while_is_no_loss(
-    files: Files, monkeypatch: pytest.MonkeyPatch, kind: type[Exception]
+    files: Files, monkeypatch: pytest.MonkeyPatch, failure: Exception
 ) -> None:
     real, failed, renewed = files.write, threading.Event(), threading.Event()
 
     def fails(name: str, data: bytes) -> None:
         if not failed.is_set():
             failed.set()
-            raise kind("the disk is full")
+            raise failure
         real(name, data)
         renewed.set()
 
     monkeypatch.setattr(files, "write", fails)
     said: list[str] = []
+    expected = isinstance(failure, RuntimeError)
     with leased(files, say=said.append):
         assert failed.wait(20) and renewed.wait(20)
-    assert ["not renewed (RuntimeError: the disk is full)" in each for each in said] == [True] * (kind is RuntimeError)
+    assert ["not renewed (RuntimeError: the disk is full)" in each for each in said] == [True] * expected
     assert latest(files).released
 
 
@@ -274,7 +279,7 @@ def test_one_that_cannot_be_given_back_hides_no_failure_and_is_no_hindrance(
     files: Files, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(name: str, data: bytes) -> None:
-        raise GateauError("the server does not answer")
+        raise GateauError("storage.server_failed", "the server does not answer")
 
     said: list[str] = []
     with pytest.raises(KeyError, match="the work's own"), leased(files, say=said.append):

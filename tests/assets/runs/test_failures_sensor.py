@@ -34,7 +34,9 @@ TOLD: list[tuple[str, str]] = []
 
 @dg.op
 def breaks() -> None:
-    raise dg.Failure(description="no such folder: set HF_TOKEN", metadata={"assets": "perplexity/long + cam"})
+    raise dg.Failure(
+        description="no such folder: set HF_TOKEN", metadata={"assets": "perplexity/long + cam", "code": "hub.gated"}
+    )
 
 
 @dg.job(executor_def=dg.in_process_executor)
@@ -133,7 +135,7 @@ def test_it_tells_why_and_where_and_once(instance: DagsterInstance, config: Conf
     assert tick() == f"told of run {run.run_id}"
     ((subject, text),) = TOLD
     assert run.run_id[:8] in subject and "everything" in subject
-    assert text.splitlines()[0] == "perplexity/long + cam: no such folder: set HF_TOKEN"
+    assert text.splitlines()[0] == "perplexity/long + cam: no such folder: set HF_TOKEN [hub.gated]"
     assert text.splitlines()[-1] == f"http://host:3000/runs/{run.run_id}"
     tick()
     assert len(TOLD) == 1
@@ -146,7 +148,7 @@ def test_what_ends_a_tick_holds_no_secret(
     monkeypatch.setenv("MAIL_PASSWORD", key)
 
     def send(*_: Any) -> None:
-        raise TransientError("the server did not take it") from OSError(f"535: {key}")
+        raise TransientError("storage.connection", "the server did not take it") from OSError(f"535: {key}")
 
     monkeypatch.setattr(Told, "send", send)
     tick = ticks(instance, config)

@@ -52,7 +52,7 @@ def test_what_was_found_of_another_sign_counts_no_more(config: Config, monkeypat
     assert looks.plan(config, "now", LONG) is not None
 
 
-@pytest.mark.parametrize("error", [GateauError("no input"), RuntimeError("a defect")])
+@pytest.mark.parametrize("error", [GateauError("data.missing", "no input"), RuntimeError("a defect")])
 def test_a_look_that_failed_is_over(config: Config, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     def fails(_: State) -> Plan:
         raise error

@@ -50,7 +50,9 @@ def description(result: dg.ExecuteInProcessResult) -> str | None:
 
 
 def test_a_passing_failure_is_tried_again_after_growing_waits() -> None:
-    result, attempts = run([TransientError("gone"), TransientError("gone")], retries=2)
+    result, attempts = run(
+        [TransientError("storage.connection", "gone"), TransientError("storage.connection", "gone")], retries=2
+    )
     assert result.success
     assert len(attempts) == 3
     waits = [later - earlier for earlier, later in itertools.pairwise(attempts)]
@@ -59,14 +61,14 @@ def test_a_passing_failure_is_tried_again_after_growing_waits() -> None:
 
 
 def test_a_failure_that_does_not_pass_ends_the_step() -> None:
-    result, attempts = run([TransientError("the server does not answer")] * 3, retries=2)
+    result, attempts = run([TransientError("storage.connection", "the server does not answer")] * 3, retries=2)
     assert not result.success
     assert len(attempts) == 3
     assert description(result) == "the server does not answer"
 
 
 def test_a_permanent_failure_is_not_tried_again() -> None:
-    result, attempts = run([GateauError("no such folder: correct the path")], retries=5)
+    result, attempts = run([GateauError("data.missing", "no such folder: correct the path")], retries=5)
     assert len(attempts) == 1
     assert description(result) == "no such folder: correct the path"
 
@@ -98,7 +100,7 @@ def test_the_assets_take_their_retries_from_the_configuration(fresh: Pipeline, m
     def unreachable(*arguments: object, **options: object) -> None:
         nonlocal calls
         calls += 1
-        raise TransientError("Cannot write: the storage server does not answer.")
+        raise TransientError("storage.connection", "Cannot write: the storage server does not answer.")
 
     monkeypatch.setattr("gateau_dagster.storage.store.Store.write", unreachable)
     with pytest.raises(GateauError, match=r"^raw_long_sft: Cannot write: the storage server does not answer\.$"):

@@ -134,7 +134,7 @@ def test_a_judge_that_works_may_refuse_all_of_a_few(tmp_path: Path) -> None:
 
 def test_a_refusal_is_met_once_and_ends_all(tmp_path: Path) -> None:
     def reply(asked: JudgeCall) -> str:
-        raise UnusableServerError("evaluation.judge: wrong key")
+        raise UnusableServerError("evaluation.server_unusable", "evaluation.judge: wrong key")
 
     judge = FakeJudge(reply)
     with pytest.raises(UnusableServerError, match="wrong key"):

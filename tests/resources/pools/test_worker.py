@@ -28,7 +28,7 @@ class StubbornError(TransientError):
 @pytest.mark.parametrize(
     ("error", "kind", "text"),
     [
-        (GateauError("as it is"), GateauError, "as it is"),
+        (GateauError("data.missing", "as it is"), GateauError, "as it is"),
         (TwoPartsError("a", "b"), RuntimeError, "TwoPartsError: ab"),
         (StubbornError("no answer"), TransientError, "no answer"),
     ],
