@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-from common_measure import PeakMemory, say, seconds
+from common import PeakMemory, say, seconds
 from common_models import pass_flops, segment_batches
 from torch import Tensor
 

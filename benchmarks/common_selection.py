@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from common_measure import say
+from common import say
 from pydantic import ValidationError
 
 from gateau_dagster import tables
@@ -25,6 +25,7 @@ from gateau_dagster.models.loading import LoadedModel, effective_max_length, loa
 from gateau_dagster.scoring.pair_tables import pair_tables
 from gateau_dagster.scoring.sample_table import Running, SampleTable
 from gateau_dagster.selection.combine import combine
+from gateau_dagster.storage.local import replace_local
 
 REFERENCE = "gateau[robust]"
 # The papers' parameters are for contexts of 32k tokens, these have some 1,000: one variant each is scaled to them. The
@@ -131,11 +132,8 @@ class Tables(Mapping[str, pl.DataFrame]):
         file = self.case.folder / "tables" / f"{asset.replace('/', '-')}-{key}.parquet"
         if not file.exists():
             say(f"  {self.case.name}: {asset} of {len(self.samples)} samples")
-            rows = self._scored(table)
-            file.parent.mkdir(parents=True, exist_ok=True)
-            scratch = file.with_suffix(".part")
-            pl.DataFrame(rows, schema=tables.schema(tuple(table.columns))).sort("sample_id").write_parquet(scratch)
-            scratch.replace(file)
+            frame = pl.DataFrame(self._scored(table), schema=tables.schema(tuple(table.columns))).sort("sample_id")
+            replace_local(file, frame.write_parquet)
         return pl.read_parquet(file)
 
     def _sight(self, model: str) -> dict[str, Any]:

@@ -16,20 +16,8 @@ against the time at --time-length, extrapolated by FLOPs.
 import argparse
 from dataclasses import replace
 
+import common
 import torch
-from common_measure import (
-    benchmark_parser,
-    first_line,
-    in_a_process,
-    machine,
-    memory_held,
-    say,
-    settings_of,
-    show,
-    table,
-    verdict,
-    write_json,
-)
 from common_models import add_run_options, build_model, make_samples, prompt_of, shape_of
 from common_scoring import Measured, Pass, PassKind, make_pass, measure
 
@@ -46,7 +34,7 @@ def worker(options: argparse.Namespace, length: int) -> list[Measured]:
     """Measure everything of one length, in this process."""
     shape = shape_of(options)
     loaded = build_model(shape, name="long", dtype=getattr(torch, options.dtype), device=options.device)
-    base = memory_held(loaded.device)
+    base = common.memory_held(loaded.device)
     for each in _passes(loaded, min(length, _WARM_UP_TOKENS), options):
         each.work()
     limits = {"most": options.repetitions, "enough_seconds": options.enough_seconds}
@@ -69,13 +57,13 @@ def collect(options: argparse.Namespace) -> tuple[dict[int, list[Measured]], dic
         for length in options.lengths:
             if length in failed:
                 continue
-            say(f"round {number + 1}, {length} tokens")
+            common.say(f"round {number + 1}, {length} tokens")
             try:
-                passes = in_a_process(worker, options, length)
+                passes = common.in_a_process(worker, options, length)
             except Exception as error:  # out of memory, a process that was killed: the other lengths go on
-                failed[length] = f"{type(error).__name__}: {first_line(error)}"
+                failed[length] = f"{type(error).__name__}: {common.first_line(error)}"
                 found.pop(length, None)
-                say(f"  {failed[length]}")
+                common.say(f"  {failed[length]}")
             else:
                 found[length] = [_joined(*both) for both in zip(found.get(length, passes), passes, strict=True)]
     return found, failed
@@ -128,7 +116,7 @@ def rows_of(found: dict[int, list[Measured]]) -> list[list[object]]:
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
     """Parse the command line."""
-    parser = benchmark_parser(__doc__)
+    parser = common.benchmark_parser(__doc__)
     add = parser.add_argument
     lengths = [1024, 2048, 4096, 8192, 16_384, 32_768]
     add("--lengths", type=int, nargs="+", default=lengths, help="of the prompt")
@@ -148,17 +136,17 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 def main(arguments: list[str] | None = None) -> int:
     """Parse, measure, print; the exit status."""
     options = parse(arguments)
-    description = machine()
+    description = common.machine()
     found, failed = collect(options)
-    show(table(["pass", "tokens", "seconds", "tokens/s", "GFLOP/s", "peak MiB"], rows_of(found)))
+    common.show(common.table(["pass", "tokens", "seconds", "tokens/s", "GFLOP/s", "peak MiB"], rows_of(found)))
     for length, reason in failed.items():
-        show(f"{length} tokens: {reason}")
+        common.show(f"{length} tokens: {reason}")
     made = conclusions(found, options)
     for name, value in made.items():
         target = MEMORY_TARGET if name == "memory_share" else TIME_TARGET
-        show(verdict(name.replace("_", " "), value, target, at_most=True))
-    content = {"machine": description, "settings": settings_of(options), "lengths": found}
-    write_json(options.out, content | {"failed": failed, "conclusions": made})
+        common.show(common.verdict(name.replace("_", " "), value, target, at_most=True))
+    content = {"machine": description, "settings": common.settings_of(options), "lengths": found}
+    common.write_json(options.out, content | {"failed": failed, "conclusions": made})
     return 1 if failed else 0
 
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from common_measure import show, table, verdict
+from common import show, table, verdict
 
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State

@@ -33,36 +33,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import common
+import common_models as models
 import common_scoring as straightforward
 import torch
-from common_measure import (
-    PeakMemory,
-    benchmark_parser,
-    first_line,
-    interleaved,
-    machine,
-    memory_held,
-    ratios,
-    reserved_bytes,
-    say,
-    seconds,
-    show,
-    table,
-    verdict,
-    write_json,
-)
-from common_models import (
-    GROUPED,
-    SEVEN_BILLION,
-    SMALL,
-    TINY,
-    Shape,
-    build_model,
-    copy_to,
-    make_samples,
-    prompt_of,
-    scoring_config,
-)
 from common_scoring import Pass, PassKind, cam_differences, difference, make_pass, measure, score
 from gpu_training import FULL_TRAINING, PREFIX, QUICK_TRAINING, measure_case
 
@@ -95,9 +69,9 @@ Results = Mapping[str, Mapping[str, Any]]
 class Settings:
     """Sizes of everything, in tokens unless a comment tells otherwise."""
 
-    shape: Shape = SEVEN_BILLION
-    grouped: Shape = GROUPED
-    parity: Shape = SMALL
+    shape: models.Shape = models.SEVEN_BILLION
+    grouped: models.Shape = models.GROUPED
+    parity: models.Shape = models.SMALL
     parity_tokens: int = 1500
     lengths: tuple[int, ...] = (4096, 16_384, 65_536)
     longest: int = 131_072
@@ -111,9 +85,9 @@ class Settings:
 
 FULL = Settings()
 QUICK = Settings(
-    shape=TINY,
-    grouped=Shape(layers=2, hidden=32, heads=8, kv_heads=2, intermediate=48, vocabulary=600),
-    parity=TINY,
+    shape=models.TINY,
+    grouped=models.Shape(layers=2, hidden=32, heads=8, kv_heads=2, intermediate=48, vocabulary=600),
+    parity=models.TINY,
     parity_tokens=200,
     lengths=(128, 256),
     longest=512,
@@ -148,29 +122,29 @@ class Parts:
             torch.cuda.empty_cache()
         started = time.monotonic()
         left = self._budget - (started - self._started)
-        say(f"{name} ({left:.0f} s left)")
+        common.say(f"{name} ({left:.0f} s left)")
         if left < at_most_seconds and not self._tiny:
             self.results[name] = {"skipped": f"{left:.0f} s were left, it may take {at_most_seconds:.0f}"}
         else:
             try:
                 self.results[name] = work()
             except Exception as error:  # out of memory, a missing kernel: the figure is absent, the run goes on
-                self.results[name] = {"error": f"{type(error).__name__}: {first_line(error)}"}
+                self.results[name] = {"error": f"{type(error).__name__}: {common.first_line(error)}"}
         self.results[name]["part_seconds"] = round(time.monotonic() - started, 2)
         for key in ("error", "skipped", "out_of_memory", "left_out"):
             if key in self.results[name]:
-                say(f"  {key}: {self.results[name][key]}")
+                common.say(f"  {key}: {self.results[name][key]}")
         self._write([])
 
     def finish(self, lines: Sequence[str]) -> None:
         """Add the conclusions."""
         self._write(lines)
-        say(f"{time.monotonic() - self._started:.0f} s in all; wrote {self._file.name}")
+        common.say(f"{time.monotonic() - self._started:.0f} s in all; wrote {self._file.name}")
 
     def _write(self, lines: Sequence[str]) -> None:
         seconds = round(time.monotonic() - self._started, 1)
         content = {"tiny": self._tiny, "seconds": seconds, "parts": self.results, "conclusions": list(lines)}
-        write_json(self._file, content, announce=False)
+        common.write_json(self._file, content, announce=False)
 
 
 class Gpu:
@@ -215,8 +189,8 @@ class Gpu:
             for _ in range(20):
                 torch.mm(a, b)
 
-        seconds(burst, self._device)
-        rates = [20 * flops / seconds(burst, self._device) for _ in range(15)]
+        common.seconds(burst, self._device)
+        rates = [20 * flops / common.seconds(burst, self._device) for _ in range(15)]
         return {"size": size, "flops_per_second": statistics.median(rates), "best_flops_per_second": max(rates)}
 
     def parity(self) -> dict[str, Any]:
@@ -225,18 +199,18 @@ class Gpu:
         The weights are such that bfloat16 holds them exactly: what differs is the arithmetic, not the model.
         """
         settings = self.settings
-        rounded = build_model(settings.parity, name="long", dtype=torch.bfloat16, seed=3)
-        exact = copy_to(rounded, settings.parity, dtype=torch.float32, device="cpu")
+        rounded = models.build_model(settings.parity, name="long", dtype=torch.bfloat16, seed=3)
+        exact = models.copy_to(rounded, settings.parity, dtype=torch.float32, device="cpu")
         lengths = (settings.parity_tokens, settings.parity_tokens * 2 // 3)
         answer = settings.parity_tokens // 10
         words = settings.parity.vocabulary
-        samples = [make_samples(words, 1, tokens=each, response_tokens=answer)[0] for each in lengths]
+        samples = [models.make_samples(words, 1, tokens=each, response_tokens=answer)[0] for each in lengths]
         segment = settings.segment_length
         perplexities = [straightforward.perplexity(exact, sample, max(lengths)) for sample in samples]
         cams = [straightforward.cam(exact, sample, max(lengths), segment) for sample in samples]
         found: dict[str, Any] = {}
         for name in ("float32", "bfloat16"):
-            loaded = copy_to(rounded, settings.parity, dtype=getattr(torch, name), device=str(self._device))
+            loaded = models.copy_to(rounded, settings.parity, dtype=getattr(torch, name), device=str(self._device))
             for batch_tokens in (settings.batch_tokens, settings.parity_tokens // 2):
                 scoring = self._scoring(name, max(lengths), batch_tokens)
                 rows, cam_rows = score(loaded, samples, scoring, cam=True)
@@ -246,17 +220,17 @@ class Gpu:
                 found[name] = {each: max(value, before.get(each, 0.0)) for each, value in worst.items()}
         return found
 
-    def build(self, shape: Shape) -> dict[str, Any]:
+    def build(self, shape: models.Shape) -> dict[str, Any]:
         """Build the model of this shape in bfloat16, on the device, in place of the one before."""
         self._loaded = None
         if self._device.type == "cuda":
             torch.cuda.empty_cache()
 
         def make() -> None:
-            self._loaded = build_model(shape, name="model", dtype=torch.bfloat16, device=str(self._device))
+            self._loaded = models.build_model(shape, name="model", dtype=torch.bfloat16, device=str(self._device))
 
-        taken = seconds(make, self._device)
-        self._base = memory_held(self._device)
+        taken = common.seconds(make, self._device)
+        self._base = common.memory_held(self._device)
         parameters = sum(each.numel() for each in self.loaded.model.parameters())
         return {"shape": asdict(shape), "parameters": parameters, "bytes": self._base, "seconds": taken}
 
@@ -265,7 +239,7 @@ class Gpu:
         most, enough = (0, 0.0) if once else (10, self.settings.enough_seconds)
         found = measure(self.loaded, self._pass(kind, length), base=self._base, most=most, enough_seconds=enough)
         result = asdict(found) | {"best_seconds": found.best, "median_seconds": statistics.median(found.seconds)}
-        return result | reserved_bytes(self._device)
+        return result | common.reserved_bytes(self._device)
 
     def kernels(self, kind: PassKind, length: int) -> dict[str, Any]:
         """Return the kernels (on a CPU: operators) that took the most time, and those that look like attention."""
@@ -275,7 +249,7 @@ class Gpu:
         if self._device.type == "cuda":
             activities.append(torch.profiler.ProfilerActivity.CUDA)
         with torch.profiler.profile(activities=activities) as profile:
-            seconds(work, self._device)
+            common.seconds(work, self._device)
         times = _kernel_seconds(profile, self._device)
         total = sum(times.values())
         ranked = sorted(times.items(), key=lambda item: -item[1])
@@ -288,14 +262,16 @@ class Gpu:
         samples = self._samples(count, length)
         scoring = self._scoring("bfloat16", length, self.settings.batch_tokens)
         score(self.loaded, samples[:1], scoring, cam=True)
-        memory = PeakMemory(self._device)
+        memory = common.PeakMemory(self._device)
         work = Meter()
         times = [
-            seconds(lambda meter=meter: score(self.loaded, samples, scoring, cam=True, meter=meter), self._device)
+            common.seconds(
+                lambda meter=meter: score(self.loaded, samples, scoring, cam=True, meter=meter), self._device
+            )
             for meter in (work, Meter())
         ]
         totals = (work.perplexity, work.cam)
-        say(f"  {count} samples of {length} tokens: {min(times):.2f} s")
+        common.say(f"  {count} samples of {length} tokens: {min(times):.2f} s")
         return {
             "samples": count,
             "tokens": sum(each.tokens for each in totals),
@@ -311,7 +287,7 @@ class Gpu:
         samples = self._samples(1, length)
         scoring = self._scoring("bfloat16", length, self.settings.batch_tokens)
         rows, cams = score(self.loaded, samples, scoring, cam=True)
-        memory = PeakMemory(self._device)
+        memory = common.PeakMemory(self._device)
         plain = [straightforward.perplexity(self.loaded, samples[0], length)]
         plain_cam = straightforward.cam(self.loaded, samples[0], length, segment)
         peak = memory.read()
@@ -322,27 +298,27 @@ class Gpu:
                 straightforward.cam(self.loaded, samples[0], length, segment),
             ),
         }
-        times = interleaved(sides, 3, self._device)
+        times = common.interleaved(sides, 3, self._device)
         return {
             "seconds": times["plain"],
             "our_seconds": times["ours"],
-            "ratio": ratios(times["plain"], times["ours"]).median,
+            "ratio": common.ratios(times["plain"], times["ours"]).median,
             "straightforward_peak_bytes": peak,
             "differences": {"perplexity": difference([rows[0].perplexity], plain)} | cam_differences(cams, [plain_cam]),
         }
 
     def _pass(self, kind: PassKind, length: int) -> Pass:
-        prompt = prompt_of(self.loaded, self._samples(1, length)[0])
+        prompt = models.prompt_of(self.loaded, self._samples(1, length)[0])
         sizes = {"segment_length": self.settings.segment_length, "batch_tokens": self.settings.batch_tokens}
         return make_pass(kind, self.loaded, prompt, **sizes)
 
     def _samples(self, count: int, length: int) -> list[Sample]:
         vocabulary = self.loaded.model.config.vocab_size
-        return make_samples(vocabulary, count, tokens=length, response_tokens=self.settings.response_tokens)
+        return models.make_samples(vocabulary, count, tokens=length, response_tokens=self.settings.response_tokens)
 
     def _scoring(self, dtype: str, length: int, batch_tokens: int) -> ScoringConfig:
         sizes = {"tokens": length, "segment_length": self.settings.segment_length, "batch_tokens": batch_tokens}
-        return scoring_config(device=str(self._device), dtype=dtype, **sizes)
+        return models.scoring_config(device=str(self._device), dtype=dtype, **sizes)
 
 
 def _kernel_seconds(profile: Any, device: torch.device) -> dict[str, float]:
@@ -395,16 +371,18 @@ def conclusions(results: Results, settings: Settings) -> tuple[list[str], bool]:
     parity = results.get("parity", {})
     wanted = (("float32", FP32_TARGET), ("bfloat16", BF16_TARGET))
     agree = [(name, max(parity[name].values()), target) for name, target in wanted if name in parity]
-    lines = [verdict(f"parity with the CPU, {name}", worst, target, at_most=True) for name, worst, target in agree]
+    lines = [
+        common.verdict(f"parity with the CPU, {name}", worst, target, at_most=True) for name, worst, target in agree
+    ]
     peak, middle, last = _peak(results), settings.lengths[1], settings.lengths[-1]
     for kind, target in (("plain", PASS_TARGET), ("joint", PASS_TARGET), ("segments", SEGMENT_TARGET)):
         found = results.get(f"{kind} {middle}", {})
         if peak and "flops" in found:
             share = found["flops"] / found["best_seconds"] / peak
-            lines.append(verdict(f"share of peak, {kind} at {middle}", share, target, at_most=False))
+            lines.append(common.verdict(f"share of peak, {kind} at {middle}", share, target, at_most=False))
     largest = [results.get(f"{kind} {last}", {}).get("total_peak_bytes", 0) for kind in ("plain", "joint", "segments")]
     if all(largest):
-        lines.append(verdict(f"bytes at {last} beside the model", max(largest), MEMORY_TARGET, at_most=True))
+        lines.append(common.verdict(f"bytes at {last} beside the model", max(largest), MEMORY_TARGET, at_most=True))
     ratio = results.get("straightforward", {}).get("ratio")
     if ratio:
         lines.append(f"times faster than the straightforward implementation: {ratio:.2f}")
@@ -437,7 +415,7 @@ def score_all(gpu: Gpu, parts: Parts) -> None:
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
     """Parse the command line."""
-    parser = benchmark_parser(__doc__, default_out=Path(os.environ.get("OUT", "build/benchmarks")) / "gpu.json")
+    parser = common.benchmark_parser(__doc__, default=Path(os.environ.get("OUT", "build/benchmarks")) / "gpu.json")
     parser.add_argument("--device", default="cuda", help="cuda, cuda:1, cpu")
     parser.add_argument("--tiny", action="store_true", help="tiny models: tries the script, measures nothing")
     parser.add_argument("--only", choices=["scoring", "training"], help="one half alone")
@@ -452,7 +430,7 @@ def main(arguments: list[str] | None = None) -> int:
     parts = Parts(file=options.out, budget_seconds=options.budget_seconds, tiny=options.tiny)
     with torch.no_grad():
         gpu = Gpu(settings=settings, device=torch.device(options.device))
-        parts.run("machine", 0, machine)
+        parts.run("machine", 0, common.machine)
         parts.run("attention_backends", 0, gpu.backends)
         parts.run("matrix_product_peak", 10, gpu.matrix_product_peak)
         if options.only != "training":
@@ -464,14 +442,14 @@ def main(arguments: list[str] | None = None) -> int:
         for case in training.cases:
             parts.run(case.name, case.at_most_seconds, lambda case=case: measure_case(case, training))
     if rows := rows_of(parts.results):
-        show(table(HEADER, rows) + "\n")
+        common.show(common.table(HEADER, rows) + "\n")
     if rows := training_rows_of(parts.results):
-        show(table(TRAINING_HEADER, rows) + "\n\n" + TRAINING_NOTE)
+        common.show(common.table(TRAINING_HEADER, rows) + "\n\n" + TRAINING_NOTE)
     lines, good = conclusions(parts.results, settings)
     lines += reasons(parts.results)
     parts.finish(lines)
     for line in lines:
-        show(line)
+        common.show(line)
     return 0 if good else 1
 
 

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import torch
-from common_measure import PeakMemory, first_line, memory_held, reserved_bytes, say, synchronise
+from common import PeakMemory, first_line, memory_held, reserved_bytes, say, synchronise
 from common_models import GROUPED, TINY, Shape, build_model
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_utils import SaveStrategy

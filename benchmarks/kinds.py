@@ -19,28 +19,15 @@ is what the response needs.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import cycle, islice
 from typing import Literal, TypeAlias
 
 import numpy as np
 from common_page import SIZES, Page
 
-from gateau_dagster.demo.language import (
-    FILLER_WORDS,
-    NOUNS,
-    SENTENCE_WORDS,
-    VALUES,
-    Fact,
-    Words,
-    fact_words,
-    noisy_response,
-    pick,
-    recall_instruction,
-    recall_response,
-    sentences,
-    tell_instruction,
-    tell_response,
-)
+from gateau_dagster.demo import language
+from gateau_dagster.demo.language import Fact, Words
 from gateau_dagster.demo.long_samples import FAR_KINDS
 from gateau_dagster.demo.long_samples import KINDS as BASE_KINDS
 
@@ -75,43 +62,37 @@ class Kind:
 def _recall(page: Page, facts: list[Fact], distractors: int | None = None) -> Parts:
     """Return the question for these facts, among distractors, and its answer in the order of asking."""
     page.distract(distractors)
-    return page.text(), recall_instruction(facts), recall_response(facts)
+    return page.text(), language.recall_instruction(facts), language.recall_response(facts)
 
 
 def _other_values(page: Page, fact: Fact, count: int) -> list[Fact]:
-    others = [value for value in VALUES[fact.attribute] if value != fact.value]
+    others = [value for value in language.VALUES[fact.attribute] if value != fact.value]
     return [Fact(attribute=fact.attribute, value=others[index]) for index in page.rng.permutation(len(others))[:count]]
 
 
-def _facts(count: int, *, far: bool, distractors: int | None = None) -> Maker:
-    def make(page: Page) -> Parts:
-        facts = page.take(count)
-        page.state_facts(facts, far=far)
-        return _recall(page, facts, distractors)
-
-    return make
+def _facts(page: Page, count: int, *, far: bool, distractors: int | None = None) -> Parts:
+    facts = page.take(count)
+    page.state_facts(facts, far=far)
+    return _recall(page, facts, distractors)
 
 
-def _at(distance: int) -> Maker:
-    def make(page: Page) -> Parts:
-        facts = page.take(1)
-        page.distract()
-        context = page.text_with(fact_words(facts[0]), distance=distance)
-        return context, recall_instruction(facts), recall_response(facts)
-
-    return make
+def _at(page: Page, distance: int) -> Parts:
+    facts = page.take(1)
+    page.distract()
+    context = page.text_with(language.fact_words(facts[0]), distance=distance)
+    return context, language.recall_instruction(facts), language.recall_response(facts)
 
 
 def _at_start(page: Page) -> Parts:
     facts = page.take(1)
-    page.state(0, fact_words(facts[0]))
+    page.state(0, language.fact_words(facts[0]))
     return _recall(page, facts)
 
 
 def _in_instruction(page: Page) -> Parts:
     facts = page.take(1)
     context, instruction, response = _recall(page, facts)
-    return context, [*fact_words(facts[0]), *instruction], response
+    return context, [*language.fact_words(facts[0]), *instruction], response
 
 
 def _absent(page: Page) -> Parts:
@@ -120,24 +101,24 @@ def _absent(page: Page) -> Parts:
 
 def _long_tale(page: Page) -> Parts:
     page.distract()
-    noun = pick(page.rng, NOUNS)
-    return page.text(), tell_instruction(noun), tell_response(page.rng, noun, 4)
+    noun = language.pick(page.rng, language.NOUNS)
+    return page.text(), language.tell_instruction(noun), language.tell_response(page.rng, noun, 4)
 
 
 def _rare_words(page: Page) -> Parts:
     """Make sentences in which every second word that carries meaning is a value that is not in the context."""
     page.distract()
-    noun = pick(page.rng, NOUNS)
-    response = tell_response(page.rng, noun, 2)
-    carrying = [place for place, word in enumerate(response) if word in FILLER_WORDS][1::2]
+    noun = language.pick(page.rng, language.NOUNS)
+    response = language.tell_response(page.rng, noun, 2)
+    carrying = [place for place, word in enumerate(response) if word in language.FILLER_WORDS][1::2]
     for place, fact in zip(carrying, page.take(len(carrying)), strict=True):
         response[place] = fact.value
-    return page.text(), tell_instruction(noun), response
+    return page.text(), language.tell_instruction(noun), response
 
 
 def _repeat_block(page: Page) -> list[Words]:
     """Repeat a block of sentences as the page's filler, and return the block."""
-    block = list(islice(sentences(page.rng), _BLOCK))
+    block = list(islice(language.sentences(page.rng), _BLOCK))
     page.filler = cycle(block)
     return block
 
@@ -146,34 +127,30 @@ def _repetitive(page: Page) -> Parts:
     block = _repeat_block(page)
     page.distract()
     chosen = block[int(page.rng.integers(_BLOCK))]
-    return page.text(), tell_instruction(chosen[1]), list(chosen)
+    return page.text(), language.tell_instruction(chosen[1]), list(chosen)
 
 
 def _repetitive_far(page: Page) -> Parts:
     _repeat_block(page)
-    return _facts(1, far=True)(page)
+    return _facts(page, 1, far=True)
 
 
 def _everywhere(page: Page) -> Parts:
     facts = page.take(1)
     for slot in range(page.sentence_count - 2, -1, -_EVERY):
-        page.state(slot, fact_words(facts[0]))
+        page.state(slot, language.fact_words(facts[0]))
     return _recall(page, facts)
 
 
-def _ordered(*, stated: int, asked: int, far: bool) -> Maker:
+def _ordered(page: Page, *, stated: int, asked: int, far: bool) -> Parts:
     """Ask for the first `asked` of `stated` values of one attribute, in the order of their statement."""
     assert 1 <= asked <= stated <= 8
-
-    def make(page: Page) -> Parts:
-        (fact,) = page.take(1)
-        values = VALUES[fact.attribute]
-        facts = [Fact(attribute=fact.attribute, value=values[index]) for index in page.rng.permutation(8)[:stated]]
-        for slot, each in zip(sorted(page.slot(far=far) for _ in facts), facts, strict=True):
-            page.state(slot, fact_words(each))
-        return _recall(page, facts[:asked])
-
-    return make
+    (fact,) = page.take(1)
+    values = language.VALUES[fact.attribute]
+    facts = [Fact(attribute=fact.attribute, value=values[index]) for index in page.rng.permutation(8)[:stated]]
+    for slot, each in zip(sorted(page.slot(far=far) for _ in facts), facts, strict=True):
+        page.state(slot, language.fact_words(each))
+    return _recall(page, facts[:asked])
 
 
 def _near_repeated_far(page: Page) -> Parts:
@@ -190,21 +167,18 @@ def _near_wrong_far(page: Page) -> Parts:
     return _recall(page, facts)
 
 
-def _noise(*, far: bool) -> Maker:
-    def make(page: Page) -> Parts:
-        facts = page.take(int(page.rng.integers(1, 3)))
-        page.state_facts(facts, far=far)
-        page.distract()
-        response = [*recall_response(facts), *noisy_response(page.rng, SENTENCE_WORDS)]
-        return page.text(), recall_instruction(facts), response
-
-    return make
+def _noise(page: Page, *, far: bool) -> Parts:
+    facts = page.take(int(page.rng.integers(1, 3)))
+    page.state_facts(facts, far=far)
+    page.distract()
+    response = [*language.recall_response(facts), *language.noisy_response(page.rng, language.SENTENCE_WORDS)]
+    return page.text(), language.recall_instruction(facts), response
 
 
 def _far_copies(page: Page) -> Parts:
     facts = page.take(1)
     for slot in page.far_slots():
-        page.state(slot, fact_words(facts[0]))
+        page.state(slot, language.fact_words(facts[0]))
     return _recall(page, facts)
 
 
@@ -212,52 +186,45 @@ def _stale_values(page: Page) -> Parts:
     (fact,) = page.take(1)
     (stale,) = _other_values(page, fact, 1)
     for slot, each in zip(page.far_slots(), (stale, fact), strict=True):
-        page.state(slot, fact_words(each))
+        page.state(slot, language.fact_words(each))
     return _recall(page, [fact])
 
 
-def _dilution(*, far: bool) -> Maker:
-    def make(page: Page) -> Parts:
-        facts = page.take(1)
-        page.state_facts(facts, far=far)
-        page.distract()
-        noun = pick(page.rng, NOUNS)
-        instruction = [*tell_instruction(noun), *recall_instruction(facts)]
-        return page.text(), instruction, [*tell_response(page.rng, noun, _TALE), *recall_response(facts)]
-
-    return make
+def _dilution(page: Page, *, far: bool) -> Parts:
+    facts = page.take(1)
+    page.state_facts(facts, far=far)
+    page.distract()
+    noun = language.pick(page.rng, language.NOUNS)
+    instruction = [*language.tell_instruction(noun), *language.recall_instruction(facts)]
+    return page.text(), instruction, [*language.tell_response(page.rng, noun, _TALE), *language.recall_response(facts)]
 
 
-def _two_hop(*, far: bool) -> Maker:
+def _two_hop(page: Page, *, far: bool) -> Parts:
     """State `note A B .` and `note B VALUE .`: the value of A is that of B."""
-
-    def make(page: Page) -> Parts:
-        asked, known = page.take(2)
-        places = page.far_slots() if far else sorted((page.slot(far=False), page.slot(far=False)))
-        statements = [["note", asked.attribute, known.attribute, "."], fact_words(known)]
-        for slot, index in zip(places, page.rng.permutation(2), strict=True):
-            page.state(slot, statements[index])
-        return _recall(page, [Fact(attribute=asked.attribute, value=known.value)])
-
-    return make
+    asked, known = page.take(2)
+    places = page.far_slots() if far else sorted((page.slot(far=False), page.slot(far=False)))
+    statements = [["note", asked.attribute, known.attribute, "."], language.fact_words(known)]
+    for slot, index in zip(places, page.rng.permutation(2), strict=True):
+        page.state(slot, statements[index])
+    return _recall(page, [Fact(attribute=asked.attribute, value=known.value)])
 
 
-def _paraphrased(*, far: bool) -> Maker:
+def _paraphrased(page: Page, *, far: bool) -> Parts:
     """State `the VALUE of the ATTRIBUTE .`, a form in which the model has not seen facts."""
-
-    def make(page: Page) -> Parts:
-        (fact,) = page.take(1)
-        page.state(page.slot(far=far), ["the", fact.value, "of", "the", fact.attribute, "."])
-        return _recall(page, [fact])
-
-    return make
+    (fact,) = page.take(1)
+    page.state(page.slot(far=far), ["the", fact.value, "of", "the", fact.attribute, "."])
+    return _recall(page, [fact])
 
 
 def _across_border(page: Page) -> Parts:
     """End a segment with `note ATTRIBUTE` and begin the next with `VALUE .`: neither has the fact alone."""
     facts = page.take(1)
     page.distract()
-    return page.text_across(fact_words(facts[0]), first=2), recall_instruction(facts), recall_response(facts)
+    return (
+        page.text_across(language.fact_words(facts[0]), first=2),
+        language.recall_instruction(facts),
+        language.recall_response(facts),
+    )
 
 
 def _contradicted(page: Page) -> Parts:
@@ -270,44 +237,44 @@ def _contradicted(page: Page) -> Parts:
 
 def _alike(page: Page, noun: str) -> Iterator[Words]:
     """Yield filler in which sentences about `noun` recur."""
-    ordinary = sentences(page.rng)
+    ordinary = language.sentences(page.rng)
     while True:
-        yield next(sentences(page.rng, noun)) if page.rng.random() < _ALIKE else next(ordinary)
+        yield next(language.sentences(page.rng, noun)) if page.rng.random() < _ALIKE else next(ordinary)
 
 
 def _look_alikes(page: Page) -> Parts:
-    noun = pick(page.rng, NOUNS)
+    noun = language.pick(page.rng, language.NOUNS)
     page.filler = _alike(page, noun)
     page.distract()
     count = int(page.rng.integers(1, 3))
-    return page.text(), tell_instruction(noun), tell_response(page.rng, noun, count)
+    return page.text(), language.tell_instruction(noun), language.tell_response(page.rng, noun, count)
 
 
 def _far_look_alikes(page: Page) -> Parts:
-    page.filler = _alike(page, pick(page.rng, NOUNS))
-    return _facts(1, far=True)(page)
+    page.filler = _alike(page, language.pick(page.rng, language.NOUNS))
+    return _facts(page, 1, far=True)
 
 
 _FAR = "The values stand only where theta_A cannot see them."
 _NEAR = "The values stand in the last sentences of the context."
 _Rows: TypeAlias = tuple[tuple[str, bool, str, Maker], ...]  # name, whether it needs far context, why, maker
 _CONTROLLED: _Rows = (
-    *((f"far_count_{count}", True, _FAR, _facts(count, far=True)) for count in (1, 3, 6)),
-    *((f"near_count_{count}", False, _NEAR, _facts(count, far=False)) for count in (1, 3, 6)),
-    ("near_at_100", False, "The value is 100 tokens before the end, within theta_A's 256.", _at(100)),
-    ("near_at_190", False, "The value is 190 tokens before the end, within theta_A's 256.", _at(190)),
+    *((f"far_count_{count}", True, _FAR, partial(_facts, count=count, far=True)) for count in (1, 3, 6)),
+    *((f"near_count_{count}", False, _NEAR, partial(_facts, count=count, far=False)) for count in (1, 3, 6)),
+    ("near_at_100", False, "The value is 100 tokens before the end, within theta_A's 256.", partial(_at, distance=100)),
+    ("near_at_190", False, "The value is 190 tokens before the end, within theta_A's 256.", partial(_at, distance=190)),
     (
         "far_at_280",
         True,
         "The value is just out of theta_A's sight, in a segment that theta_A sees a part of.",
-        _at(280),
+        partial(_at, distance=280),
     ),
-    ("far_at_450", True, _FAR, _at(450)),
+    ("far_at_450", True, _FAR, partial(_at, distance=450)),
     ("far_at_start", True, "The value is the first thing in the context.", _at_start),
-    ("far_among_0", True, _FAR, _facts(1, far=True, distractors=0)),
-    ("far_among_24", True, _FAR, _facts(1, far=True, distractors=24)),
-    ("near_among_0", False, _NEAR, _facts(1, far=False, distractors=0)),
-    ("near_among_24", False, _NEAR, _facts(1, far=False, distractors=24)),
+    ("far_among_0", True, _FAR, partial(_facts, count=1, far=True, distractors=0)),
+    ("far_among_24", True, _FAR, partial(_facts, count=1, far=True, distractors=24)),
+    ("near_among_0", False, _NEAR, partial(_facts, count=1, far=False, distractors=0)),
+    ("near_among_24", False, _NEAR, partial(_facts, count=1, far=False, distractors=24)),
     ("local_only", False, "The instruction itself states what it asks for.", _in_instruction),
     ("absent", False, "What is asked for stands nowhere: no context helps.", _absent),
     ("long_tale", False, "Four sentences of the language about a noun; the context is not needed.", _long_tale),
@@ -319,41 +286,41 @@ _CONTROLLED: _Rows = (
         "ordered_values",
         True,
         "Three values of one attribute, all far, are asked for in the order of their statement.",
-        _ordered(stated=3, asked=3, far=True),
+        partial(_ordered, stated=3, asked=3, far=True),
     ),
     (
         "ordered_values_near",
         False,
         "Three values of one attribute in the last sentences, asked for in the order of their statement.",
-        _ordered(stated=3, asked=3, far=False),
+        partial(_ordered, stated=3, asked=3, far=False),
     ),
 )
 _HARDER: _Rows = (
     ("near_repeated_far", False, "The fact stands far away too, but the near copy is enough.", _near_repeated_far),
     ("near_wrong_far", False, "The near value is asked for; the far context states others.", _near_wrong_far),
-    ("near_noise", False, "A near fact, then random words that nothing foretells.", _noise(far=False)),
-    ("near_dilution", False, "A near fact behind four sentences that need no context.", _dilution(far=False)),
+    ("near_noise", False, "A near fact, then random words that nothing foretells.", partial(_noise, far=False)),
+    ("near_dilution", False, "A near fact behind four sentences that need no context.", partial(_dilution, far=False)),
     ("far_copies", True, "The fact stands twice, both times far away.", _far_copies),
     ("stale_values", True, "Two far values of one attribute; the later one is asked for.", _stale_values),
-    ("dilution", True, "A far fact behind four sentences that need no context.", _dilution(far=True)),
-    ("far_noise", True, "Far facts, then random words that nothing foretells.", _noise(far=True)),
+    ("dilution", True, "A far fact behind four sentences that need no context.", partial(_dilution, far=True)),
+    ("far_noise", True, "Far facts, then random words that nothing foretells.", partial(_noise, far=True)),
 )
 _BREAKING: _Rows = (
-    ("two_hop", True, "Two far facts, in different segments, give the value together.", _two_hop(far=True)),
-    ("two_hop_near", False, "Both facts stand in the last sentences.", _two_hop(far=False)),
-    ("paraphrased", True, "The far context states the fact in another form.", _paraphrased(far=True)),
-    ("paraphrased_near", False, "The last sentences state the fact in another form.", _paraphrased(far=False)),
+    ("two_hop", True, "Two far facts, in different segments, give the value together.", partial(_two_hop, far=True)),
+    ("two_hop_near", False, "Both facts stand in the last sentences.", partial(_two_hop, far=False)),
+    ("paraphrased", True, "The far context states the fact in another form.", partial(_paraphrased, far=True)),
+    ("paraphrased_near", False, "The last sentences state the fact in another form.", partial(_paraphrased, far=False)),
     (
         "order_coded",
         True,
         "The far context states all values; the first is asked for.",
-        _ordered(stated=8, asked=1, far=True),
+        partial(_ordered, stated=8, asked=1, far=True),
     ),
     (
         "order_coded_near",
         False,
         "The last sentences state all values; the first is asked for.",
-        _ordered(stated=8, asked=1, far=False),
+        partial(_ordered, stated=8, asked=1, far=False),
     ),
     ("across_border", True, "A far fact that a segment border cuts in two.", _across_border),
     ("contradicted", False, "The response's value stands nowhere; the far context states another.", _contradicted),

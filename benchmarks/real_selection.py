@@ -18,7 +18,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from common_measure import benchmark_parser, machine, say, settings_of, show, table, write_json
+from common import benchmark_parser, machine, say, settings_of, show, table, write_json
 from common_ranking import SHARES, ByTask, estimates, evaluated, named_estimates, tasks_of
 from common_selection import REFERENCE, LabelledCase, Record, Tables, answers_known, scores_of
 from real_text import make_samples

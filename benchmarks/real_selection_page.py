@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from common_measure import say
+from common import say
 from real_selection import ALL
 
 COLUMNS = {"auroc": "AUROC", "precision_20": "Precision in the best 20 %"}

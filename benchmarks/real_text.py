@@ -16,7 +16,6 @@ for choosing anything, `report` for figures that are reported. The output is the
 answer of at most three tokens), fold, seed, questions. Kinds and their labels: real_text_kinds.py.
 """
 
-import argparse
 import gzip
 import json
 from collections.abc import Iterable, Sequence
@@ -24,11 +23,12 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from common_measure import say
-from real_text_kinds import FAR_KINDS, KINDS, SHORT_TOKENS, Desk, Draft, Kind, fillers, strays
+from common import benchmark_parser, say
+from real_text_kinds import FAR_KINDS, KINDS, SHORT_TOKENS, Desk, Draft, Kind, fillers, has_strays
 from real_text_passages import FOLDS, Fold, NoRoomError, Page, Passages, Question, Room, lay_out, read_questions
 
 from gateau_dagster.models.tokenizer import load_tokenizer
+from gateau_dagster.storage.local import fill_with, replace_local
 
 _TRIES = 200
 Record = dict[str, Any]
@@ -72,11 +72,11 @@ def _made(kind: Kind, desk: Desk, used: set[str]) -> tuple[Draft, Page]:
             continue
         visible = desk.room.visible(draft.instruction, draft.response)
         try:
-            page = lay_out(draft.places, fillers(desk, draft), desk.room, visible, desk.rng)
+            page = lay_out(draft, fillers(desk, draft), desk.room, visible, desk.rng)
         except NoRoomError as error:
             reason = str(error)
             continue
-        if not strays(draft, page):
+        if not has_strays(draft, page):
             return draft, page
         reason = "an answer stands outside the evidence, across two passages"
     raise ValueError(
@@ -105,47 +105,39 @@ def _record(kind: Kind, draft: Draft, page: Page, desk: Desk) -> Record:
 
 
 def _answer_spans(draft: Draft, page: Page) -> list[tuple[int, int]]:
-    """Where the answers of the response stand in the evidence, every time."""
+    """Return where the answers of the response stand in the evidence, every time."""
     found = set()
-    for answer in draft.answers:
+    for answer in filter(None, draft.answers):
         for begin, end in page.evidence:
-            at = page.context.find(answer, begin, end)
-            while at >= 0:
-                found.add((at, at + len(answer)))
-                at = page.context.find(answer, at + 1, end)
+            starts = (at for at in range(begin, end) if page.context.startswith(answer, at, end))
+            found |= {(at, at + len(answer)) for at in starts}
     return sorted(found)
 
 
 def write_samples(file: Path, records: Sequence[Record]) -> None:
-    """JSON lines, gzip where the name ends so, in one step."""
+    """Write JSON lines in one step, compressed if the name ends in .gz."""
     text = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records).encode()
-    file.parent.mkdir(parents=True, exist_ok=True)
-    scratch = file.with_name(f".{file.name}.part")
     # Without a time in the header the same samples are the same bytes.
-    scratch.write_bytes(gzip.compress(text, mtime=0) if file.suffix == ".gz" else text)
-    scratch.replace(file)
+    data = gzip.compress(text, mtime=0) if file.suffix == ".gz" else text
+    replace_local(file, lambda part: fill_with(part, data))
 
 
 def main(given: list[str] | None = None) -> int:
     """Parse, make, write."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--nq", type=Path, required=True, help="questions with passages: see above")
-    parser.add_argument("--tokenizer", required=True, help="folder or hub name of the model that will read them")
-    parser.add_argument("--tokens", type=int, default=2048, help="of a context (%(default)s)")
-    parser.add_argument("--window", type=int, default=1024, help="of theta_A, in tokens of the prompt (%(default)s)")
-    parser.add_argument("--template", choices=["gateau", "chat"], default="gateau", help="as scoring.template")
-    parser.add_argument("--per-kind", type=int, default=16)
-    parser.add_argument("--kinds", nargs="+", choices=list(KINDS), default=list(KINDS))
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--fold", choices=FOLDS, default="choose")
-    parser.add_argument("--out", type=Path, required=True, help="JSON lines; gzip if it ends in .gz")
+    parser = benchmark_parser(__doc__, "JSON lines; gzip if it ends in .gz", required=True)
+    add = parser.add_argument
+    add("--nq", type=Path, required=True, help="questions with passages: see above")
+    add("--tokenizer", required=True, help="folder or hub name of the model that will read them")
+    add("--tokens", type=int, default=2048, help="of a context")
+    add("--window", type=int, default=1024, help="of theta_A, in tokens of the prompt")
+    add("--template", choices=["gateau", "chat"], default="gateau", help="as scoring.template")
+    add("--per-kind", type=int, default=16)
+    add("--kinds", nargs="+", choices=list(KINDS), default=list(KINDS))
+    add("--seed", type=int, default=0)
+    add("--fold", choices=FOLDS, default="choose")
     options = parser.parse_args(given)
-    room = Room(
-        tokenizer=load_tokenizer(options.tokenizer),
-        tokens=options.tokens,
-        window=options.window,
-        template=options.template,
-    )
+    sizes = {"tokens": options.tokens, "window": options.window, "template": options.template}
+    room = Room(tokenizer=load_tokenizer(options.tokenizer), **sizes)
     more = {"per_kind": options.per_kind, "seed": options.seed, "kinds": options.kinds}
     try:
         records = make_samples(read_questions(options.nq), room, fold=options.fold, **more)

@@ -6,7 +6,9 @@ Questions are reworded by a list of replacements: other words for the same thing
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from random import Random
+from typing import Any
 
 from real_text_passages import Page, Paragraph, Passages, Places, Question, Room, normalised, stands_in
 
@@ -103,12 +105,11 @@ def first_sentence(passage: str, words: int) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Draft:
+class Draft(Places):
     """A sample without its context. questions: those whose answers may stand in no other passage than theirs."""
 
     instruction: str
     response: str
-    places: Places
     questions: Sequence[Question] = ()
     answers: Sequence[str] = ()
 
@@ -121,22 +122,13 @@ class Desk:
     room: Room
     rng: Random
 
-    @property
-    def beyond(self) -> int:
-        """Tokens of a context that the window does not show, about."""
-        return max(0, self.room.tokens - self.room.window)
+    def question(self) -> Question:
+        """Draw a question that can be asked."""
+        return self.rng.choice(self.passages.askable)
 
-    def question(self, *, short: bool = False) -> Question | None:
-        """One that can be asked; short: with an answer of at most SHORT_TOKENS tokens. None if the draw is unfit."""
-        found = self.rng.choice(self.passages.askable)
-        return None if short and self.room.count(f" {found.answer}") > SHORT_TOKENS else found
-
-    def two(self) -> tuple[Question, Question] | None:
-        """Two questions, neither answered by the other's passage."""
-        first, second = self.rng.sample(self.passages.askable, 2)
-        if stands_in(first.aliases, second.words) or stands_in(second.aliases, first.words):
-            return None
-        return first, second
+    def beyond_window(self, most: int) -> int:
+        """Return how many passages there is room for beyond the window, at most `most`."""
+        return min(most, max(0, self.room.tokens - self.room.window) // _PASSAGE)
 
 
 Maker = Callable[[Desk], Draft | None]
@@ -152,99 +144,66 @@ class Kind:
     make: Maker
 
 
-def evidence(question: Question) -> Paragraph:
-    """Its passage as evidence."""
+def _evidence(question: Question) -> Paragraph:
     return Paragraph(text=question.shown, evidence=True)
 
 
-def _answer(desk: Desk, question: Question) -> str:
+def _sentence(desk: Desk, question: Question) -> str:
     """Return the answer in a sentence of one of four forms."""
-    assert question.answer is not None, "an askable question has an answer"
     return desk.rng.choice(_SENTENCES).format(question=question.asked, answer=question.answer)
 
 
-def _one(*, far: bool = False, near: bool = False, short: bool = False) -> Maker:
-    """One question; its passage far, near, both or nowhere; answered in a sentence or by the bare short answer."""
-
-    def make(desk: Desk) -> Draft | None:
-        question = desk.question(short=short)
-        if question is None:
-            return None
-        paragraph = [evidence(question)]
-        return Draft(
-            instruction=question.asked,
-            response=question.answer or "" if short else _answer(desk, question),
-            places=Places(far=paragraph if far else (), near=paragraph if near else ()),
-            questions=[question],
-            answers=[question.answer or ""],
-        )
-
-    return make
+def _asked(questions: Sequence[Question], response: str, instruction: str = "", **places: Any) -> Draft:
+    """Return a draft that asks these questions and answers them."""
+    answers = [each.answer for each in questions]
+    asked = instruction or " ".join(each.asked for each in questions)
+    return Draft(instruction=asked, response=response, questions=questions, answers=answers, **places)
 
 
-def _two(*, second_far: bool) -> Maker:
-    """Two questions: the first one's passage far, the second one's far or near, asked in either order."""
-
-    def make(desk: Desk) -> Draft | None:
-        both = desk.two()
-        if both is None:
-            return None
-        far, other = both
-        places = [evidence(other)]
-        asked = list(both)
-        desk.rng.shuffle(asked)
-        return Draft(
-            instruction=" ".join(each.asked for each in asked),
-            response=" ".join(_answer(desk, each) for each in asked),
-            places=Places(far=[evidence(far), *(places if second_far else ())], near=() if second_far else places),
-            questions=asked,
-            answers=[each.answer or "" for each in asked],
-        )
-
-    return make
+def _one(desk: Desk, *, far: bool = False, near: bool = False, short: bool = False) -> Draft | None:
+    """Ask a question whose passage is far, near, both or nowhere; answer in a sentence or by the bare short answer."""
+    question = desk.question()
+    if short and desk.room.count(f" {question.answer}") > SHORT_TOKENS:
+        return None
+    passage = [_evidence(question)]
+    response = question.answer if short else _sentence(desk, question)
+    return _asked([question], response, far=passage if far else (), near=passage if near else ())
 
 
-def _hard(*, far: bool) -> Maker:
-    """One question, its passage far or near, and far ones that BM25 takes for the answer's."""
+def _two(desk: Desk, *, second_far: bool) -> Draft | None:
+    """Ask two questions: the first one's passage far, the second one's far or near, asked in either order."""
+    first, second = desk.rng.sample(desk.passages.askable, 2)
+    if stands_in(first.aliases, second.words) or stands_in(second.aliases, first.words):
+        return None
+    asked, passages = [first, second], [_evidence(first), _evidence(second)]
+    desk.rng.shuffle(asked)
+    response = " ".join(_sentence(desk, each) for each in asked)
+    return _asked(asked, response, far=passages if second_far else passages[:1], near=passages[1:][second_far:])
 
-    def make(desk: Desk) -> Draft | None:
-        question = desk.question()
-        assert question is not None
-        count = min(DISTRACTORS, desk.beyond // _PASSAGE)
-        others = [Paragraph(text=each.shown) for each in desk.passages.hard_distractors(question, count)]
-        own = [evidence(question)]
-        away = [*(own if far else ()), *others]
-        desk.rng.shuffle(away)
-        return Draft(
-            instruction=question.asked,
-            response=_answer(desk, question),
-            places=Places(far=away, near=() if far else own),
-            questions=[question],
-            answers=[question.answer or ""],
-        )
 
-    return make
+def _hard(desk: Desk, *, far: bool) -> Draft | None:
+    """Ask a question, its passage far or near, beside far ones that BM25 takes for the answer's."""
+    question = desk.question()
+    count = desk.beyond_window(DISTRACTORS)
+    others = [Paragraph(text=each.shown) for each in desk.passages.hard_distractors(question, count)]
+    own = [_evidence(question)]
+    away = [*own, *others] if far else others
+    desk.rng.shuffle(away)
+    return _asked([question], _sentence(desk, question), far=away, near=() if far else own)
 
 
 def _paraphrase(desk: Desk) -> Draft | None:
-    """Reworded by two rules at least, and the passage without its title."""
+    """Ask a question reworded by two rules at least, of a passage without its title."""
     question = desk.question()
-    assert question is not None
     text, applied = reworded(question.text)
     if applied < 2:
         return None
     passage = Paragraph(text=question.passage, evidence=True)
-    return Draft(
-        instruction=text,
-        response=f"The answer is {question.answer}.",
-        places=Places(far=[passage]),
-        questions=[question],
-        answers=[question.answer or ""],
-    )
+    return _asked([question], f"The answer is {question.answer}.", text, far=[passage])
 
 
 def _two_hop(desk: Desk) -> Draft | None:
-    """A's answer is what B's question is about: it is asked without its name."""
+    """Ask a question about another one's answer, without its name."""
     if not desk.passages.hops:
         return None
     first, second, entity = desk.rng.choice(desk.passages.hops)
@@ -252,83 +211,73 @@ def _two_hop(desk: Desk) -> Draft | None:
     if name not in lowered:
         return None
     veiled = lowered.replace(name, "X", 1).rstrip(" ?")
-    passages = [evidence(first), evidence(second)]
+    passages = [_evidence(first), _evidence(second)]
     desk.rng.shuffle(passages)
-    return Draft(
-        instruction=f"Let X be the answer to the question “{first.asked}” {veiled[0].upper()}{veiled[1:]}?",
-        response=f"The answer is {second.answer}.",  # not a form that names X
-        places=Places(far=passages),
-        questions=[second],
-        answers=[second.answer or ""],
-    )
+    instruction = f"Let X be the answer to the question “{first.asked}” {veiled[0].upper()}{veiled[1:]}?"
+    return _asked([second], f"The answer is {second.answer}.", instruction, far=passages)  # not a form that names X
 
 
 def _summary(desk: Desk) -> Draft | None:
-    """A sentence on each of two to six passages, in their order; the last of them is near."""
-    count = max(2, min(SUBJECTS, desk.beyond // _PASSAGE + 1))
+    """Ask for a sentence on each of two to six passages, in their order; the last of them is near."""
+    count = max(2, desk.beyond_window(SUBJECTS - 1) + 1)
     chosen = desk.rng.sample([each for each in desk.passages.all if each.passage[0].isupper()], count)
     parts = [f"On {each.title}: {first_sentence(each.passage, 20)}" for each in chosen]
-    *far, near = [evidence(each) for each in chosen]
-    return Draft(
-        instruction=f"Summarise the text from begin to end in {count} sentences, one for each of {count} subjects.",
-        response=" ".join(parts),
-        places=Places(far=far, near=[near]),
-    )
+    *far, near = [_evidence(each) for each in chosen]
+    instruction = f"Summarise the text from begin to end in {count} sentences, one for each of {count} subjects."
+    return _asked([], " ".join(parts), instruction, far=far, near=[near])
 
 
 def _absent(desk: Desk) -> Draft | None:
-    """The passage is nowhere, and the response says so."""
+    """Ask a question whose passage is nowhere; the response reports that."""
     question = desk.question()
-    assert question is not None
-    return Draft(instruction=question.asked, response=desk.rng.choice(REFUSALS), places=Places(), questions=[question])
+    return Draft(instruction=question.asked, response=desk.rng.choice(REFUSALS), questions=[question])
 
 
 def _chat(desk: Desk) -> Draft | None:
     half = [each for number, each in enumerate(CHATS) if number % 2 == (desk.passages.fold == "report")]
     instruction, response = desk.rng.choice(half)
-    return Draft(instruction=instruction, response=response, places=Places())
+    return Draft(instruction=instruction, response=response)
 
 
 def _noise(desk: Desk) -> Draft | None:
-    """A question answered by words of a passage that is not there, in any order."""
+    """Ask a question and answer it by words of a passage that is not there, in any order."""
     question, other = desk.rng.sample(desk.passages.askable, 2)
     words = other.passage.split()
     desk.rng.shuffle(words)
-    return Draft(
-        instruction=question.asked, response=" ".join(words[:16]), places=Places(), questions=[question, other]
-    )
+    return Draft(instruction=question.asked, response=" ".join(words[:16]), questions=[question, other])
 
 
 def _continuation(desk: Desk) -> Draft | None:
-    """The context ends in the middle of a passage, and the response goes on."""
+    """End the context in the middle of a passage; the response goes on."""
     question = desk.rng.choice(desk.passages.all)
     words = question.passage.split()
     if len(words) < 40:
         return None
     middle = len(words) // 2
-    begun = f"{question.title}\n{' '.join(words[:middle])}"
-    return Draft(
-        instruction="Continue the text where it ends.",
-        response=" ".join(words[middle : middle + 40]),
-        places=Places(last=Paragraph(text=begun, evidence=True)),
-    )
+    begun = Paragraph(text=f"{question.title}\n{' '.join(words[:middle])}", evidence=True)
+    return _asked([], " ".join(words[middle : middle + 40]), "Continue the text where it ends.", last=begun)
 
 
-_ALL = (
-    ("far_one", True, "one far passage answers", _one(far=True)),
-    ("far_two", True, "two far passages answer a question each", _two(second_far=True)),
-    ("far_hard", True, "a far passage answers, beside far ones that look alike", _hard(far=True)),
+_ALL: tuple[tuple[str, bool, str, Maker], ...] = (
+    ("far_one", True, "one far passage answers", partial(_one, far=True)),
+    ("far_two", True, "two far passages answer a question each", partial(_two, second_far=True)),
+    ("far_hard", True, "a far passage answers, beside far ones that look alike", partial(_hard, far=True)),
     ("far_paraphrase", True, "a far passage answers a question in other words", _paraphrase),
     ("far_two_hop", True, "a far passage names what another far passage is asked about", _two_hop),
     ("far_summary", True, "passages from all of the text are summed up", _summary),
-    ("far_short", True, "a far passage answers in one to three tokens", _one(far=True, short=True)),
-    ("far_and_near", True, "one question is answered far, another one near", _two(second_far=False)),
-    ("near", False, "a near passage answers", _one(near=True)),
-    ("near_short", False, "a near passage answers in one to three tokens", _one(near=True, short=True)),
-    ("near_repeated_far", False, "a near passage answers, and stands far away, too", _one(far=True, near=True)),
-    ("near_hard", False, "a near passage answers, and far ones look alike", _hard(far=False)),
+    ("far_short", True, "a far passage answers in one to three tokens", partial(_one, far=True, short=True)),
+    ("far_and_near", True, "one question is answered far, another one near", partial(_two, second_far=False)),
+    ("near", False, "a near passage answers", partial(_one, near=True)),
+    ("near_short", False, "a near passage answers in one to three tokens", partial(_one, near=True, short=True)),
+    (
+        "near_repeated_far",
+        False,
+        "a near passage answers, and stands far away, too",
+        partial(_one, far=True, near=True),
+    ),
+    ("near_hard", False, "a near passage answers, and far ones look alike", partial(_hard, far=False)),
     ("absent", False, "no passage answers, and the response says so", _absent),
-    ("closed_book", False, "no passage answers, and the response is right all the same", _one()),
+    ("closed_book", False, "no passage answers, and the response is right all the same", _one),
     ("chat", False, "the question has nothing to do with the text", _chat),
     ("noise", False, "the response is words in any order", _noise),
     ("continuation", False, "the text goes on where it ends", _continuation),
@@ -338,9 +287,8 @@ FAR_KINDS = tuple(name for name, kind in KINDS.items() if kind.needs_far)
 
 
 def fillers(desk: Desk, draft: Draft) -> list[Question]:
-    """Passages that may stand beside the draft's, in any order: other pages, and none with an answer to it."""
-    taken = [*draft.places.far, *draft.places.near, *([draft.places.last] if draft.places.last else [])]
-    lines = {line for each in taken for line in each.text.split("\n")}
+    """Return passages that may stand beside the draft's, in any order: of other pages, without an answer to it."""
+    lines = {line for each in draft.paragraphs for line in each.text.split("\n")}
     aliases = [alias for each in draft.questions for alias in each.aliases]
     titles = {each.title for each in draft.questions}
     free = [
@@ -352,11 +300,11 @@ def fillers(desk: Desk, draft: Draft) -> list[Question]:
     return list({each.passage: each for each in free}.values())
 
 
-def strays(draft: Draft, page: Page) -> list[str]:
-    """Answers that stand in the context outside the evidence; there should be none."""
+def has_strays(draft: Draft, page: Page) -> bool:
+    """Return whether an answer stands in the context outside the evidence."""
     rest, end = [], 0
     for begin, stop in page.evidence:
         rest.append(page.context[end:begin])
         end = stop
     outside = normalised(" . ".join([*rest, page.context[end:]]))
-    return [alias.strip() for each in draft.questions for alias in each.aliases if alias in outside]
+    return any(stands_in(each.aliases, outside) for each in draft.questions)

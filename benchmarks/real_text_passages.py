@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 Fold = Literal["choose", "report"]
-AnswerType = Literal["time", "number", "person", "place", "other"]
+
 FOLDS: tuple[Fold, ...] = ("choose", "report")
 COMMON_SHARE = 0.03  # of the passages: an answer that stands in more of them cannot be kept out of a context
 MOST_WORDS = 8  # of an answer
-_TYPES: tuple[tuple[str, AnswerType], ...] = (
+_TYPES: tuple[tuple[str, str], ...] = (
     (r"\bhow (many|much|old|long|tall|big|far)\b", "number"),
     (r"\b(when|what year|which year|what date|what time)\b", "time"),
     (r"\b(who|whose|whos|whom)\b", "person"),
@@ -81,10 +81,10 @@ class Question:
         return f"{self.title}\n{self.passage}"
 
     @cached_property
-    def answer(self) -> str | None:
-        """The first accepted answer that the passage holds letter by letter, three characters at least."""
+    def answer(self) -> str:
+        """The first accepted answer that the passage holds letter by letter, three characters at least; else empty."""
         known = (each for each in self.answers if each in self.passage and len(each.strip()) > 2)
-        return next((each for each in known if len(each.split()) <= MOST_WORDS), None)
+        return next((each for each in known if len(each.split()) <= MOST_WORDS), "")
 
     @property
     def asked(self) -> str:
@@ -92,12 +92,10 @@ class Question:
         return f"{self.text[0].upper()}{self.text[1:].rstrip(' ?')}?"
 
     @property
-    def answer_type(self) -> AnswerType:
+    def answer_type(self) -> str:
         """What the question asks for, by its words."""
-        for pattern, kind in _TYPES:
-            if re.search(pattern, self.text.lower()):
-                return kind
-        return "other"
+        text = self.text.lower()
+        return next((kind for pattern, kind in _TYPES if re.search(pattern, text)), "other")
 
     @property
     def fold(self) -> Fold:
@@ -145,7 +143,7 @@ class Passages:
 
     def _can_be_asked(self, question: Question) -> bool:
         """Return whether the question does not answer itself, and its answer can be kept out of a context."""
-        if question.answer is None or stands_in(question.aliases, question.asked_words):
+        if not question.answer or stands_in(question.aliases, question.asked_words):
             return False
         return sum(stands_in(question.aliases, each.words) for each in self.all) <= max(2, COMMON_SHARE * len(self.all))
 
@@ -176,7 +174,7 @@ class Passages:
         found = []
         for first in self.askable:
             entity = first.answer
-            if entity is None or len(entity) < 4 or not entity[0].isupper():
+            if len(entity) < 4 or not entity[0].isupper():
                 continue
             key = normalised(entity)
             for second in self.askable:
@@ -233,9 +231,19 @@ class Paragraph:
 class Places:
     """What has to stand far and near, evidence and others; far evidence keeps its order. `last` ends the context."""
 
-    far: Sequence[Paragraph] = field(default=())
-    near: Sequence[Paragraph] = field(default=())
+    far: Sequence[Paragraph] = ()
+    near: Sequence[Paragraph] = ()
     last: Paragraph | None = None
+
+    @property
+    def paragraphs(self) -> list[Paragraph]:
+        """All of them."""
+        return [*self.far, *self.near, *self.ending]
+
+    @property
+    def ending(self) -> list[Paragraph]:
+        """`last`, as a list of at most one."""
+        return [] if self.last is None else [self.last]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -276,7 +284,7 @@ def _near_block(
 ) -> tuple[list[Paragraph], list[Paragraph]]:
     """Return the paragraphs that the window shows as a whole, and those at its border."""
     near = list(places.near)
-    used = sum(_size(room, each) for each in (*near, *([places.last] if places.last else [])))
+    used = sum(_size(room, each) for each in (*near, *places.ending))
     if used > visible - _SLACK:
         raise NoRoomError(f"near passages take {used} tokens, and the window shows {visible} of the context")
     border: list[Paragraph] = []
@@ -289,7 +297,7 @@ def _near_block(
             border.append(paragraph)
         used += size
     rng.shuffle(near)
-    return near + ([places.last] if places.last else []), border
+    return near + places.ending, border
 
 
 def _far_block(

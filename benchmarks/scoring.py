@@ -20,21 +20,9 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import common
 import common_scoring as straightforward
 import torch
-from common_measure import (
-    Spread,
-    benchmark_parser,
-    interleaved,
-    machine,
-    ratios,
-    say,
-    settings_of,
-    show,
-    table,
-    verdict,
-    write_json,
-)
 from common_models import (
     Shape,
     add_shape_options,
@@ -124,35 +112,35 @@ def measure(case: Case, repetitions: int) -> dict[str, list[float]]:
             straightforward.segment_attention(plain, each, segment) for each in prompts
         ],
     }
-    return interleaved(parts, repetitions, case.long.device)
+    return common.interleaved(parts, repetitions, case.long.device)
 
 
-def summary(times: dict[str, list[float]]) -> tuple[Spread, dict[str, list[float]]]:
+def summary(times: dict[str, list[float]]) -> tuple[common.Spread, dict[str, list[float]]]:
     """Return the ratio of the whole, round by round, and the seconds of both wholes."""
     wholes = {
         side: [math.fsum(each) for each in zip(*(t for n, t in times.items() if n.startswith(side)), strict=True)]
         for side in ("plain", "ours")
     }
-    return ratios(wholes["plain"], wholes["ours"]), wholes
+    return common.ratios(wholes["plain"], wholes["ours"]), wholes
 
 
 def run(shape: Shape, arguments: argparse.Namespace, response_tokens: tuple[int, ...]) -> dict[str, Any]:
     """Check, then measure, one set of samples."""
     shown = ", ".join(map(str, response_tokens))
-    say(f"responses of {shown} tokens: comparing the numbers")
+    common.say(f"responses of {shown} tokens: comparing the numbers")
     case = make_case(shape, arguments, response_tokens)
     worst = check(case)
     times = measure(case, arguments.repetitions)
     ratio, wholes = summary(times)
-    rows = [[name, Spread.of(values).show()] for name, values in (times | wholes).items()]
-    show(table([f"{len(case.samples)} samples, {shown} response tokens", "seconds (quartiles)"], rows))
-    show(f"ratio {ratio.show()}; largest relative difference {max(worst.values()):.1e}\n")
+    rows = [[name, common.Spread.of(values).show()] for name, values in (times | wholes).items()]
+    common.show(common.table([f"{len(case.samples)} samples, {shown} response tokens", "seconds (quartiles)"], rows))
+    common.show(f"ratio {ratio.show()}; largest relative difference {max(worst.values()):.1e}\n")
     return {"response_tokens": shown, "seconds": times, "ratio": ratio, "largest_difference": worst}
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
     """Parse the command line."""
-    parser = benchmark_parser(__doc__)
+    parser = common.benchmark_parser(__doc__)
     add = parser.add_argument
     add("--tokens", type=int, default=4096, help="of each scoring prompt")
     sets = [(11, 37, 76, 422), (64,), (200,), (512,)]
@@ -171,15 +159,20 @@ def main(arguments: list[str] | None = None) -> int:
     """Parse, check, measure, print; the exit status."""
     options = parse(arguments)
     shape = shape_of(options)
-    description = machine()
+    description = common.machine()
     results = [run(shape, options, response_tokens) for response_tokens in options.response_tokens]
     for result in results:
         name = f"times faster with {result['response_tokens']} response tokens"
-        show(verdict(name, result["ratio"].median, TARGET, at_most=False))
+        common.show(common.verdict(name, result["ratio"].median, TARGET, at_most=False))
     worst = max(max(result["largest_difference"].values()) for result in results)
-    show(verdict("largest relative difference", worst, TOLERANCE, at_most=True))
-    content = {"machine": description, "settings": settings_of(options), "shape": asdict(shape), "cases": results}
-    write_json(options.out, content)
+    common.show(common.verdict("largest relative difference", worst, TOLERANCE, at_most=True))
+    content = {
+        "machine": description,
+        "settings": common.settings_of(options),
+        "shape": asdict(shape),
+        "cases": results,
+    }
+    common.write_json(options.out, content)
     return 0 if worst <= TOLERANCE else 1
 
 

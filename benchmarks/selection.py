@@ -24,19 +24,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from common_measure import benchmark_parser, machine, say, settings_of, show, table, write_json
+from common import benchmark_parser, machine, say, settings_of, show, table, write_json
 from common_page import SIZES
-from common_ranking import (
-    SHARES,
-    ByTask,
-    Figures,
-    Task,
-    difference,
-    estimates,
-    evaluated,
-    named_estimates,
-    tasks_of,
-)
+from common_ranking import SHARES, ByTask, Figures, Task, difference, estimates, evaluated, named_estimates, tasks_of
 from common_selection import REFERENCE, LabelledCase, Record, Tables, answers_known, scores_of
 from kinds import KINDS, counterparts, groups, harder_samples, needs_far_context
 from transformers import LlamaForCausalLM

@@ -22,22 +22,8 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
+import common
 import torch
-from common_measure import (
-    PeakMemory,
-    Spread,
-    benchmark_parser,
-    in_a_process,
-    interleaved,
-    machine,
-    memory_held,
-    ratios,
-    settings_of,
-    show,
-    table,
-    verdict,
-    write_json,
-)
 from common_models import add_run_options, build_model, shape_of
 from transformers import PreTrainedModel
 
@@ -168,15 +154,17 @@ def speed(options: argparse.Namespace, documents: list[TrainingDocument]) -> dic
 
         work()  # warm, and the losses are there
         candidates[name] = work
-    seconds = interleaved(candidates, options.repetitions, torch.device(options.device))
+    seconds = common.interleaved(candidates, options.repetitions, torch.device(options.device))
     return {
         "documents": len(documents),
         "useful_tokens": tokens,
         "labels": labels,
         "padded_tokens": sum(batch["input_ids"].numel() for batch in padded),
         "seconds": seconds,
-        "useful_tokens_per_second": {name: Spread.of([tokens / time for time in t]) for name, t in seconds.items()},
-        "ratio": {name: ratios(times, seconds["packed"]) for name, times in seconds.items() if name != "packed"},
+        "useful_tokens_per_second": {
+            name: common.Spread.of([tokens / time for time in t]) for name, t in seconds.items()
+        },
+        "ratio": {name: common.ratios(times, seconds["packed"]) for name, times in seconds.items() if name != "packed"},
         "losses": losses,
         "loss_difference": max(losses.values()) - min(losses.values()),
     }
@@ -188,8 +176,8 @@ def loss_peak(options: argparse.Namespace, way: str) -> int:
     states = torch.randn(options.loss_tokens, _HIDDEN, device=device, requires_grad=True)
     weight = torch.randn(options.vocabulary, _HIDDEN, device=device, requires_grad=True)
     targets = torch.randint(options.vocabulary, (options.loss_tokens,), device=device)
-    base = memory_held(device)
-    peak = PeakMemory(device)
+    base = common.memory_held(device)
+    peak = common.PeakMemory(device)
     if way == "chunked":
         loss = summed_nll(states, weight, None, targets)
     else:
@@ -204,18 +192,24 @@ def report(found: dict[str, Any]) -> None:
         [name, found["useful_tokens_per_second"][name].show(0), found["ratio"][name].show() if name != "packed" else ""]
         for name in found["seconds"]
     ]
-    show(table(["side", "useful tokens/s", "packed is faster by"], rows))
+    common.show(common.table(["side", "useful tokens/s", "packed is faster by"], rows))
     share = found["useful_tokens"] / found["padded_tokens"]
-    show(f"{found['documents']} documents, {found['useful_tokens']} tokens, {share:.0%} of the padded batches' tokens")
-    show(verdict("packed against padded", found["ratio"]["padded"].median, SPEED_TARGET, at_most=False))
-    show(verdict("difference of the losses", found["loss_difference"], LOSS_TOLERANCE, at_most=True))
+    common.show(
+        f"{found['documents']} documents, {found['useful_tokens']} tokens, {share:.0%} of the padded batches' tokens"
+    )
+    common.show(common.verdict("packed against padded", found["ratio"]["padded"].median, SPEED_TARGET, at_most=False))
+    common.show(common.verdict("difference of the losses", found["loss_difference"], LOSS_TOLERANCE, at_most=True))
     peaks = found["loss_peak_bytes"]
-    show(verdict("memory of the loss, chunked / plain", peaks["chunked"] / peaks["plain"], MEMORY_TARGET, at_most=True))
+    common.show(
+        common.verdict(
+            "memory of the loss, chunked / plain", peaks["chunked"] / peaks["plain"], MEMORY_TARGET, at_most=True
+        )
+    )
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
     """Parse the command line."""
-    parser = benchmark_parser(__doc__)
+    parser = common.benchmark_parser(__doc__)
     add = parser.add_argument
     add("--documents", type=int, default=32, help="in all")
     add("--long-share", type=float, default=0.5, help="of the documents")
@@ -236,14 +230,14 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 def main(arguments: list[str] | None = None) -> int:
     """Parse, measure, print; the exit status."""
     options = parse(arguments)
-    description = machine()
+    description = common.machine()
     long, short = built_in()
     long = read_lengths(options.lengths_from) if options.lengths_from else long
     short = read_lengths(options.short_from) if options.short_from else short
     found = speed(options, draw(long, short, options))
-    found["loss_peak_bytes"] = {way: in_a_process(loss_peak, options, way) for way in ("chunked", "plain")}
+    found["loss_peak_bytes"] = {way: common.in_a_process(loss_peak, options, way) for way in ("chunked", "plain")}
     report(found)
-    write_json(options.out, {"machine": description, "settings": settings_of(options), **found})
+    common.write_json(options.out, {"machine": description, "settings": common.settings_of(options), **found})
     return 1 if found["loss_difference"] > LOSS_TOLERANCE else 0
 
 

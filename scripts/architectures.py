@@ -3,7 +3,7 @@
     .venv/bin/python scripts/architectures.py --out build/benchmarks/architectures.json --page docs/architectures.md
 
 Of every model type that transformers loads as a causal language model a tiny random one is made (architectures_tiny)
-and asked what it can do (architectures_checks), in a process of its own with a limit of time. What is in `--out` for
+and checked against transformers' own plain pass, in a process of its own with a limit of time. What is in `--out` for
 the same versions is not asked again; `--only` names some types, `--again` asks all anew.
 """
 
@@ -15,11 +15,25 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import transformers
-from architectures_checks import TOLERANCE, check
-from common_measure import say, write_json
+from architectures_tiny import loaded, tiny_model
+from common import say, write_json
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+from transformers import PreTrainedModel
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+from gateau_dagster.errors import GateauError
+from gateau_dagster.models.context_attention import attention_unseen, context_attention
+from gateau_dagster.models.flops import ModelShape
+from gateau_dagster.models.forward import response_nll
+from gateau_dagster.models.known_attention import attention_layers_of
+from gateau_dagster.models.packing import packs_documents
+from gateau_dagster.models.prompt import Prompt
+from gateau_dagster.models.training_attention import attend_within_documents
+from gateau_dagster.training.response_loss import use_chunked_loss
 
 SECONDS = 120
 COLUMNS = {
@@ -30,15 +44,174 @@ COLUMNS = {
     "why": "what does not work, and why",
 }
 Row = dict[str, Any]
+TOLERANCE = 1e-4
+"""Largest difference of an NLL in nats, of attention as a part of the largest weight, and of a loss."""
+_SHAPES = ((1, 40, 6, 9), (1, 0, 5, 3), (2, 40, 6, 9), (1, 71, 2, 14))  # tokens of prefix, context, suffix, response
+_IDS = 390
+
+
+def check(kind: str) -> Row:
+    """Return one row of the table: `class`, then for each check "yes", "no" or another word; `why` for what fails."""
+    row: Row = {"kind": kind, "why": []}
+    try:
+        model = tiny_model(kind)
+        _plain_nll(model.eval(), _ids(24, 1), 8)  # what transformers' own pass does not do, nobody can
+    except Exception as error:
+        return row | {"built": "no", "why": [_short(error)]}
+    row |= {"built": "yes", "class": type(model).__name__}
+    checks = {
+        "scores": lambda: _scores(model),
+        "attention": lambda: _attention(model, kind),
+        "packed": lambda: _trains(kind, skips=False),
+        "skips": lambda: _trains(kind, skips=True),
+        "work": lambda: "by layer" if ModelShape.of(model.config).each else "by configuration",
+    }
+    for name, ask in checks.items():
+        try:
+            row[name] = ask()
+        except GateauError as error:
+            row[name] = "no"
+            row["why"].append(f"{name}: {_short(error)}")
+        except Exception as error:
+            row[name] = "bare"
+            row["why"].append(f"{name}: {type(error).__name__}: {_short(error)}")
+    return row
+
+
+def _short(error: Exception) -> str:
+    """Return one line; of a refusal to train, only the reason."""
+    if isinstance(error, KeyError):
+        return f"KeyError: {error}"
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    line = lines[-1 if "validation" in lines[0].lower() else 0].strip()
+    return line.split("nor with skipped positions: ")[-1].split(". Set training.")[0][:200]
+
+
+def _ids(count: int, seed: int) -> tuple[int, ...]:
+    generator = torch.Generator().manual_seed(seed)
+    return tuple(torch.randint(5, _IDS, (count,), generator=generator).tolist())
+
+
+def _prompts() -> list[Prompt]:
+    names = ("prefix", "context", "suffix", "response")
+    prompts = []
+    for number, shape in enumerate(_SHAPES):
+        texts: Any = {
+            name: _ids(count, 10 * number + place) for place, (name, count) in enumerate(zip(names, shape, strict=True))
+        }
+        prompts.append(Prompt(**texts))
+    return prompts
+
+
+def _plain_nll(model: PreTrainedModel, ids: tuple[int, ...], first: int) -> Tensor:
+    """Return -log P of the tokens from `first` on, by the model's own forward pass over all of them: float64."""
+    logits = model(input_ids=torch.tensor([ids]), use_cache=False).logits[0].double()
+    return cross_entropy(logits[first - 1 : -1], torch.tensor(ids[first:]), reduction="none")
+
+
+def _close(got: Tensor, want: Tensor, what: str) -> None:
+    difference = float((got.double() - want.double()).abs().max())
+    if not difference <= TOLERANCE:
+        raise GateauError("models.architecture", f"{what} differs by {difference:.1e}")
+
+
+@torch.no_grad()
+def _scores(model: PreTrainedModel) -> str:
+    """Check that packed = alone = plain; return "packed", or "one at a time" where documents are not packed."""
+    one, prompts = loaded(model), _prompts()
+    packed = response_nll(one, prompts)
+    alone = torch.cat([response_nll(one, [prompt]) for prompt in prompts])
+    plain = torch.cat([_plain_nll(model, prompt.ids, prompt.response_span[0]) for prompt in prompts])
+    last = prompts[0]
+    early = _plain_nll(model, last.ids[:-4], last.response_span[0])
+    _close(
+        early, _plain_nll(model, last.ids, last.response_span[0])[:-4], "a token with what follows it: no causal model;"
+    )
+    _close(packed, plain, "packed against plain")
+    _close(alone, plain, "alone against plain")
+    return "packed" if packs_documents(one) else "one at a time"
+
+
+@torch.no_grad()
+def _attention(model: PreTrainedModel, kind: str) -> str:
+    """Check that it is seen, and equal to whole matrices where the model gives them."""
+    one, prompt = loaded(model), _prompts()[0]
+    reason = attention_unseen(one)
+    if reason is not None:
+        raise GateauError("models.architecture", reason)
+    got = context_attention(one, prompt).attention
+    layers = (
+        f"{attention_layers_of(model.config)} of {model.config.get_text_config(decoder=True).num_hidden_layers} layers"
+    )
+    want = _eager(kind, prompt)
+    if want is None:
+        return layers
+    _close(got / want.max(), want / want.max(), "attention against whole matrices")
+    return layers
+
+
+def _eager(kind: str, prompt: Prompt) -> Tensor | None:
+    """Return a_t of Eq. 4 from the model's own matrices; None where it gives none."""
+    model = tiny_model(kind).eval()
+    try:
+        model.set_attn_implementation("eager")
+        found = model(input_ids=torch.tensor([prompt.ids]), output_attentions=True, use_cache=False).attentions
+    except Exception:  # its own code does not give them
+        return None
+    matrices = [each[0] for each in found or () if isinstance(each, Tensor) and each.ndim == 4]
+    if len(matrices) != attention_layers_of(model.config):
+        return None
+    if any(name.endswith("sinks") for name, _ in model.named_parameters()) and _whole(matrices[0]):
+        return None  # what the sinks take is taken off the output (Granite): these are not the weights that count
+    rows, columns = slice(*prompt.response_span), slice(*prompt.context_span)
+    return torch.stack([each[:, rows, columns].double().mean(dim=(0, 1)) for each in matrices]).mean(dim=0)
+
+
+def _whole(matrix: Tensor) -> bool:
+    """Return whether the rows add up to 1."""
+    return bool((matrix.sum(-1) - 1).abs().max() < 1e-3)
+
+
+def _trains(kind: str, *, skips: bool) -> str:
+    """Check that two documents in one row have the loss of each by the plain model, and that gradients are finite."""
+    model = tiny_model(kind).train()
+    attend_within_documents(model)
+    chunked = "yes"
+    try:
+        use_chunked_loss(model)
+    except GateauError:
+        chunked = "with chunked_loss: false"
+    documents = [_ids(23, 1), _ids(37, 2)]
+    steps = [np.where(np.arange(len(one)) % 7 == 6, 12, 1) if skips else np.ones(len(one), int) for one in documents]
+    positions = [torch.tensor(each.cumsum() - each[0]) for each in steps]
+    borders = torch.tensor([0, 23, 60], dtype=torch.int32)
+    ids = torch.tensor([sum(documents, ())])
+    labels = ids.clone()
+    labels[0, [0, 23]] = -100
+    row = {"input_ids": ids, "position_ids": torch.cat(positions)[None], "labels": labels}
+    loss = model(**row, cu_seq_lens_q=borders, cu_seq_lens_k=borders, max_length_q=37, max_length_k=37).loss
+    loss.backward()
+    plain, total = tiny_model(kind).eval(), torch.zeros((), dtype=torch.float64)
+    with torch.no_grad():
+        for document, places in zip(documents, positions, strict=True):
+            given = torch.tensor([document])
+            mask = torch.ones_like(given)
+            where = {"position_ids": places[None]} if skips else {}  # without skips: where the model itself puts them
+            logits = plain(input_ids=given, attention_mask=mask, use_cache=False, **where).logits[0]
+            total += cross_entropy(logits[:-1].double(), given[0, 1:], reduction="sum")
+    _close(loss.detach(), total / 58, "the loss of documents in a row against each alone")
+    if not all(torch.isfinite(each.grad).all() for each in model.parameters() if each.grad is not None):
+        raise GateauError("models.architecture", "a gradient is not finite")
+    return chunked
 
 
 def all_kinds() -> list[str]:
-    """Every model type with a causal class, by name."""
+    """Return every model type with a causal class, by name."""
     return sorted(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
 
 
 def asked(kind: str, *, seconds: float = SECONDS) -> Row:
-    """The row of one model type, from a process that may die or hang without harm."""
+    """Return the row of one model type, from a process that may die or hang without harm."""
     context = multiprocessing.get_context("fork")  # the libraries are loaded once
     receiving, sending = context.Pipe(duplex=False)
     process = context.Process(target=_answer, args=(kind, sending), daemon=True)
@@ -66,7 +239,7 @@ def _answer(kind: str, sending: Any) -> None:
 
 
 def rows(file: Path, kinds: list[str], *, again: bool) -> list[Row]:
-    """The rows of these types; those that are not in the file for these versions are asked, and kept one by one."""
+    """Return the rows of these types; those that are not in the file for these versions are checked and kept."""
     about = {"transformers": transformers.__version__, "torch": torch.__version__.split("+")[0]}
     stored = json.loads(file.read_text()) if file.is_file() and not again else {}
     known = stored.get("rows", {}) if stored.get("about") == about else {}
@@ -79,7 +252,7 @@ def rows(file: Path, kinds: list[str], *, again: bool) -> list[Row]:
 
 
 def page(found: list[Row]) -> str:
-    """docs/architectures.md."""
+    """Return docs/architectures.md."""
     built = [row for row in found if row["built"] == "yes"]
     counts = {name: sum(_works(row, name) for row in built) for name in ("scores", "attention", "packed", "skips")}
     ways = Counter(row["scores"] for row in built)
@@ -129,7 +302,7 @@ def _cells(row: Row) -> tuple[str, ...]:
 
 
 def _text(reasons: list[str]) -> str:
-    """Reasons that several checks share are said once."""
+    """Return the reasons; those that several checks share once."""
     by_reason: dict[str, list[str]] = {}
     for reason in reasons:
         place, found, rest = reason.partition(": ")
@@ -144,7 +317,7 @@ def _table(head: tuple[str, ...], cells: list[tuple[str, ...]]) -> list[str]:
 
 
 def main(arguments: list[str]) -> int:
-    """Asks, and writes the page."""
+    """Check, and write the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="what was found, as JSON; taken up again")
     parser.add_argument("--page", type=Path, help="where the table is written")

@@ -24,7 +24,7 @@ _PAGE = ROOT / "docs" / "architectures.md"
     ],
 )
 def test_rows(script: Script, kind: str, scores: str, attention: str, trains: str) -> None:
-    row = script("architectures_checks").check(kind)
+    row = script("architectures").check(kind)
     assert (row["built"], row["scores"], row["attention"]) == ("yes", scores, attention), row
     assert (row["packed"], row["skips"]) == (trains, trains), row
     assert bool(row["why"]) == (trains == "no")

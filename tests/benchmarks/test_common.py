@@ -46,7 +46,7 @@ def test_differences_are_relative_and_never_hidden(script: Script) -> None:
 
 
 def test_the_peak_holds_what_was_freed_again(script: Script) -> None:
-    measure = script("common_measure")
+    measure = script("common")
     device = torch.device("cpu")
     before, peak = measure.memory_held(device), measure.PeakMemory(device)
     assert float(torch.ones(2**25).sum()) == 2**25  # 128 MiB
@@ -54,7 +54,7 @@ def test_the_peak_holds_what_was_freed_again(script: Script) -> None:
 
 
 def test_tables_spreads_and_json(script: Script, tmp_path: Path) -> None:
-    measure = script("common_measure")
+    measure = script("common")
     spread = measure.Spread.of([3.0, 1.0, 2.0, 5.0, 4.0])
     assert (spread.median, spread.lower, spread.upper, spread.count) == (3.0, 2.0, 4.0, 5)
     assert measure.ratios([4.0, 9.0], [2.0, 3.0]).median == 2.5
@@ -67,7 +67,7 @@ def test_tables_spreads_and_json(script: Script, tmp_path: Path) -> None:
 
 
 def test_the_machine_has_no_names(script: Script) -> None:
-    described = script("common_measure").machine()
+    described = script("common").machine()
     assert described["cores"] >= 1 and described["torch"]
     assert not any("/" in str(value) for key, value in described.items() if key != "cpu")
     assert not {"node", "host", "hostname", "user"} & set(described)

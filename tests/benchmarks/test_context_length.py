@@ -22,7 +22,7 @@ def test_it_measures_each_length_and_draws_its_conclusions(
 ) -> None:
     module = script("context_length")
 
-    monkeypatch.setattr(module, "in_a_process", lambda work, *given: work(*given))
+    monkeypatch.setattr(module.common, "in_a_process", lambda work, *given: work(*given))
     file = tmp_path / "lengths.json"
     assert module.main([*OPTIONS, "--out", str(file)]) == 0
     found = json.loads(file.read_text())
@@ -51,7 +51,7 @@ def test_what_fails_is_said_and_the_rest_goes_on(
             return [measured]
         raise RuntimeError("out of memory\nmore")
 
-    monkeypatch.setattr(module, "in_a_process", process)
+    monkeypatch.setattr(module.common, "in_a_process", process)
     assert module.main(OPTIONS) == 1
     assert "128 tokens: RuntimeError: out of memory" in capsys.readouterr().out
 

@@ -19,7 +19,7 @@ OPTIONS += ["--repetitions", "2", "--loss-tokens", str(LOSS_TOKENS)]
 def training(script: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The script, with its processes replaced by calls: two would take seconds to start."""
     module = script("training")
-    monkeypatch.setattr(module, "in_a_process", lambda work, *given: work(*given))
+    monkeypatch.setattr(module.common, "in_a_process", lambda work, *given: work(*given))
     return module
 
 
@@ -43,7 +43,9 @@ def test_it_measures_both_sides_and_writes_what_it_found(
 @pytest.mark.long
 def test_the_loss_is_measured_in_processes_of_their_own(script: Callable[[str], ModuleType]) -> None:
     module = script("training")
-    plain, chunked = (module.in_a_process(module.loss_peak, module.parse(OPTIONS), way) for way in ("plain", "chunked"))
+    plain, chunked = (
+        module.common.in_a_process(module.loss_peak, module.parse(OPTIONS), way) for way in ("plain", "chunked")
+    )
     assert LOGITS_BYTES < plain < 8 * LOGITS_BYTES
     assert 0 < chunked < plain
 

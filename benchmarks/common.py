@@ -20,6 +20,8 @@ import psutil
 import torch
 import transformers
 
+from gateau_dagster.storage.local import fill_with, replace_local
+
 T = TypeVar("T")
 _STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
@@ -155,10 +157,10 @@ class _Help(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaultsHelpF
     pass
 
 
-def benchmark_parser(about: str | None, *, default_out: Path | None = None) -> argparse.ArgumentParser:
-    """Return a parser with `--out`, whose help is the script's docstring and tells each default."""
+def benchmark_parser(about: str | None, out: str = "JSON file for the results", **more: Any) -> argparse.ArgumentParser:
+    """Return a parser whose help is the script's docstring and tells each default; `out` is the help of `--out`."""
     parser = argparse.ArgumentParser(description=about, formatter_class=_Help)
-    parser.add_argument("--out", type=Path, default=default_out, help="JSON file for the results")
+    parser.add_argument("--out", type=Path, help=out, **more)
     return parser
 
 
@@ -202,9 +204,7 @@ def write_json(file: Path | None, content: Mapping[str, Any], *, announce: bool 
     """Write the results in one step, if there is a file. Dataclasses become mappings."""
     if file is None:
         return
-    file.parent.mkdir(parents=True, exist_ok=True)
-    scratch = file.with_name(f"{file.name}.part")
-    scratch.write_text(json.dumps(content, indent=1, default=asdict) + "\n")
-    scratch.replace(file)
+    text = json.dumps(content, indent=1, default=asdict) + "\n"
+    replace_local(file, lambda part: fill_with(part, text.encode()))
     if announce:
         say(f"wrote {file.name}")
