@@ -53,7 +53,7 @@ class RayCluster:
         """Processes of scoring workers that are at work or waiting for it."""
         raylets = [_process(node, "raylet") for node in self.nodes]
         found = [child for raylet in raylets for child in raylet.children(recursive=True)]
-        titles = [(child.pid, " ".join(command_of(child))) for child in found]
+        titles = [(child.pid, " ".join(command_of(child)).strip()) for child in found]
         return [pid for pid, title in titles if "Actor." in title or title.endswith("Actor")]
 
     def soon_without_actors(self, seconds: float = 20) -> bool:

@@ -128,8 +128,9 @@ def _finished(
     if lost:
         why = " ".join(table.partial.damaged) or "All machines have to see the same store."
         raise GateauError(
+            "execution.rows_lost",
             f"{asset}, shard {shard}: {len(lost)} rows that workers saved cannot be read here, of {min(lost)} for "
-            f"one. {why} What can be read is kept: run again."
+            f"one. {why} What can be read is kept: run again.",
         )
     rejects = [by_id[sample_id] for sample_id in sorted(table.missing)]
     effort = _common_effort([each.effort[asset] for each in results if asset in each.effort])

@@ -170,7 +170,9 @@ class Crew(ABC, Generic[M]):
                 reason = f"A scoring worker cannot be started: {error}"
                 self._most = size = len(self._members)
                 if not size:
-                    raise GateauError(f"{reason}. What was computed is kept: run again.") from error
+                    raise GateauError(
+                        "execution.no_worker", f"{reason}. What was computed is kept: run again."
+                    ) from error
                 self._warn(f"{reason}; the others go on without it")
 
     def _dismiss(self, member: M) -> None:
@@ -195,8 +197,9 @@ class Crew(ABC, Generic[M]):
         self._warn(f"{lost.how}, loss {self._lost_at_start} of {MOST} in a row")
         if self._lost_at_start >= MOST and not self._any_ready:
             raise GateauError(
+                "execution.workers_die",
                 f"{lost.how}: {self._lost_at_start} in a row were lost before they began, and none is at work; often "
-                "the system kills them for lack of memory. Their logs say more."
+                "the system kills them for lack of memory. Their logs say more.",
             )
         if self._lost_at_start >= MOST:
             self._most = max(1, self._most - 1)
@@ -210,7 +213,8 @@ class Crew(ABC, Generic[M]):
         if self._any_ready:
             return
         if self._refused and (self._most <= 0 or now - self._refused_since > _SECONDS_REFUSED):
-            raise GateauError("No node of the Ray cluster can score: " + "; ".join(self._refused))
+            lines = "; ".join(self._refused)
+            raise GateauError("execution.ray_nodes", f"No node of the Ray cluster can score: {lines}")
         if not self._warned_of_room and now - self._since > _SECONDS_ALONE and (reason := self._no_room()):
             self._warned_of_room = True
             self._warn(reason)
@@ -245,7 +249,8 @@ class ScoringCrew:
                     elif isinstance(event, Done):
                         queue.took(event.job, event.answer.total("seconds"))
                         opened.add(event.job.piece, event.answer, event.member)
-                    elif (job := opened.lose(event.member)) is not None:
+                    else:
+                        job = opened.lose(event.member)
                         rejected = queue.give_back(job, event.how, event.member.in_hand, machine=event.machine)
                         if rejected is not None:
                             [assets] = job.piece.lacking.values()
@@ -306,8 +311,8 @@ class _OpenShards:
             writing = self._writers.submit(finish_shard, self._store, found.whole, found.results)
             self._writing[writing] = piece.shard
 
-    def lose(self, member: Member) -> Job | None:
-        """Discard the progress of a lost worker's piece; return what is left of its job: saved rows stay."""
+    def lose(self, member: Member) -> Job:
+        """Discard the progress of a lost worker's piece; return what is left of its job, maybe nothing."""
         job = member.job
         assert job is not None
         found = self._shards[job.piece.shard]
@@ -319,7 +324,8 @@ class _OpenShards:
             self.add(saved, PieceResult())
         else:
             self._report(found.report())
-        return replace(job, piece=replace(job.piece, lacking=left)) if left else None
+        cost = job.cost * len(left) / len(job.piece.ids)
+        return replace(job, piece=replace(job.piece, lacking=left), cost=cost)
 
     def finished(self, *, patience: float = 0.0) -> Iterator[Finished]:
         """Yield the shards whose tables are written; wait up to `patience` seconds for the first one.

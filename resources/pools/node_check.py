@@ -161,8 +161,9 @@ def node_scratch(config: Config) -> Path:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
         raise GateauError(
+            "execution.ray_scratch",
             f"{folder} on {socket.gethostname()} cannot be made ({error}). Name a folder for models that can be "
-            "written on all machines: execution.ray.scratch"
+            "written on all machines: execution.ray.scratch",
         ) from error
     return folder
 
@@ -172,13 +173,15 @@ def _check_folder(config: Config, placed: Placed, wanted: str, scratch: Path) ->
     folder = config.folder / Path(section.path).expanduser()
     if not folder.is_dir():
         raise GateauError(
+            "execution.ray_model",
             f"{place}: there is no folder {folder.absolute()} on {socket.gethostname()}. Put it on a disk that all "
-            "machines see at this path, or name a model on the hub"
+            "machines see at this path, or name a model on the hub",
         )
     if folder_digest(folder, scratch / "model_digests.json", section.verify) != wanted:
         raise GateauError(
+            "execution.ray_model",
             f"{place}: {folder.absolute()} on {socket.gethostname()} holds other files than where the run began. Copy "
-            "them anew, or put the model on a disk that all machines see"
+            "them anew, or put the model on a disk that all machines see",
         )
 
 

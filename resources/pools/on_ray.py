@@ -138,7 +138,9 @@ class RayCrew(Crew[_Actor]):
         try:
             return self._ray.get(ref)
         except self._ray.exceptions.RayTaskError as error:  # the code on the node failed before ours
-            raise GateauError(f"A scoring worker on the cluster failed before it began: {error}") from error
+            raise GateauError(
+                "execution.ray_worker", f"A scoring worker on the cluster failed before it began: {error}"
+            ) from error
         except self._ray.exceptions.RayError as error:
             self._end(member)  # it may merely not answer
             machine = "node has died" in str(error) or (bool(member.node) and not self._node_answers(member.node))
@@ -280,7 +282,8 @@ def connected(ray_config: RayConfig) -> Iterator[None]:
         import ray
     except ImportError as error:
         raise GateauError(
-            f"execution.ray: the package ray is not installed ({error}): pip install 'gateau-dagster[ray]'"
+            "execution.ray_missing",
+            f"execution.ray: the package ray is not installed ({error}): pip install 'gateau-dagster[ray]'",
         ) from error
     if ray.is_initialized():
         yield
@@ -293,7 +296,8 @@ def connected(ray_config: RayConfig) -> Iterator[None]:
         with _own_signals():
             ray.init(address=place, configure_logging=False, log_to_driver=False, namespace=f"gateau-{os.getpid()}")
     except (OSError, RuntimeError, ValueError, AssertionError) as error:
-        raise GateauError(f"execution.ray.address: {_without_cluster(named, place, error)}") from error
+        message = f"execution.ray.address: {_without_cluster(named, place, error)}"
+        raise GateauError("execution.ray_address", message) from error
     try:
         yield
     finally:

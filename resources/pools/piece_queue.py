@@ -91,7 +91,7 @@ class JobQueue(ABC):
         workers is halved. A sample that has lost three workers is rejected and returned.
 
         Args:
-            job: the piece that the worker had.
+            job: what is left of the piece that the worker had, maybe nothing.
             loss: which worker was lost, and how.
             in_hand: the samples that it was scoring; None: unknown.
             machine: whether its machine was lost, too, which is rarely a sample's fault.
@@ -100,6 +100,9 @@ class JobQueue(ABC):
             GateauError: three workers died over a piece before its first sample, or several samples were rejected
                 and none was ever done.
         """
+        if not job.piece.ids:
+            self._warn(f"{loss}; all its rows are saved")
+            return None
         lost = f"{loss} while it {self._doing(job)}"
         if machine and job.machines < _NODES:
             self._put_back([replace(job, machines=job.machines + 1)])
@@ -108,8 +111,9 @@ class JobQueue(ABC):
         job = replace(job, losses=job.losses + 1)
         if job.losses >= MOST and in_hand is not None and not in_hand:
             raise GateauError(
+                "execution.workers_die",
                 f"{lost}, the last of {MOST} workers that were lost over them before the first one; often the system "
-                f"kills them for lack of memory. {self._cure}"
+                f"kills them for lack of memory. {self._cure}",
             )
         if job.losses >= MOST and len(job.piece.ids) == 1:
             [name] = job.piece.ids
@@ -140,8 +144,9 @@ class JobQueue(ABC):
         self._rejected += 1
         if self._rejected == MOST and not self._any_done:
             raise GateauError(
+                "execution.workers_die",
                 f"Workers die over each {self._one}, and none was ever done: {MOST} {self._one}s took {MOST} workers "
-                f"each. Often the system kills them for lack of memory. {self._cure}"
+                f"each. Often the system kills them for lack of memory. {self._cure}",
             )
         reason = f"{MOST} {self._given_up}"
         return Reject(sample_id=name, reason=reason, short_of_memory=True)

@@ -94,5 +94,7 @@ def chosen_pool(config: Config) -> Pool:
     found = {pool.name: pool for pool in registered(pools, Pool)}
     name = config.execution.pool_name
     if name not in found:
-        raise GateauError(f"execution.pool: there is no worker pool {name!r}; {nearest_name(name, sorted(found))}")
+        raise GateauError(
+            "execution.pool", f"execution.pool: there is no worker pool {name!r}; {nearest_name(name, sorted(found))}"
+        )
     return found[name]

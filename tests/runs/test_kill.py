@@ -90,7 +90,7 @@ def test_killed_at_every_stage_one_after_the_other(copy: Path, whole_run: Path) 
     """While scoring, before an event, while training: each next run goes on where the last one was."""
     killed_run(copy, "row", 8)
     assert statuses(copy) == [DagsterRunStatus.STARTED], "Dagster does not learn of a kill"
-    killed_run(copy, "table", 4)
+    killed_run(copy, "table", 8)  # of the second shard: two groups of rows and two tables each
     assert statuses(copy) == [DagsterRunStatus.FAILURE, DagsterRunStatus.STARTED]
     killed_while_training(copy)
     with instance_of(copy) as instance:

@@ -3,12 +3,10 @@
 from collections.abc import Iterator
 from typing import Any
 
-import pytest
-
-from gateau_dagster.errors import GateauError
 from resources.pools.crew import Crew, Lost, Member
 from resources.pools.piece_queue import MOST, Job
 from resources.pools.worker import Refused, Started
+from tests.error_codes import refused
 
 LOST = "lost"
 
@@ -51,7 +49,7 @@ def test_workers_that_die_before_they_begin_end_the_step() -> None:
     crew._members.clear()
     for _ in range(MOST - 1):
         crew.hear(LOST)
-    with pytest.raises(GateauError, match="The worker died: 3 in a row were lost before they began, and none is at"):
+    with refused("execution.workers_die", match="The worker died: 3 in a row"):
         crew.hear(LOST)
     assert [line[-15:] for line in warned] == ["1 of 3 in a row", "2 of 3 in a row"] * 2 + ["3 of 3 in a row"]
 
@@ -65,7 +63,7 @@ def test_one_that_had_begun_only_puts_off_the_end() -> None:
         crew.hear(LOST)
     crew.hear(LOST)
     assert warned[-1] == "The worker died while it waited"
-    with pytest.raises(GateauError, match="4 in a row were lost before they began"):
+    with refused("execution.workers_die", match="4 in a row"):
         crew.hear(LOST)
 
 
@@ -75,5 +73,5 @@ def test_refused_machines_are_named_once_and_end_the_step() -> None:
     for _ in range(2):
         crew.hear(Refused(lines=("a: no GPU answers",)))
     assert warned == ["A node of the Ray cluster does not score: a: no GPU answers"]
-    with pytest.raises(GateauError, match="No node of the Ray cluster can score: a: no GPU answers"):
+    with refused("execution.ray_nodes", match="a: no GPU answers"):
         crew._check_progress()

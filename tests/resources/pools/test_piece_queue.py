@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.generation.answering import AskedTurn
 from gateau_dagster.execution.shard_tables import Piece
 from resources.pools.on_ray import AskedQueue
 from resources.pools.piece_queue import MOST, Job, JobQueue, PieceQueue
+from tests.error_codes import refused
 from tests.resources.pools.questions import questions
 
 BEFORE_THE_FIRST: frozenset[str] = frozenset()
@@ -147,8 +147,16 @@ def test_where_no_suspect_is_known_halves_lead_to_the_guilty() -> None:
 def test_three_deaths_before_the_first_sample_end_the_step(names: str) -> None:
     found = whole(names=names)
     assert lose(found, "") is None and lose(found, "") is None
-    with pytest.raises(GateauError, match=r"the last of 3 workers .* before the first one; .* Buy memory\."):
+    with refused("execution.workers_die", match=r"before the first one; .* Buy memory\."):
         lose(found, "")
+
+
+def test_a_worker_that_is_lost_after_its_last_row_is_only_named() -> None:
+    warned: list[str] = []
+    found = whole(warned)
+    job = found.take()
+    assert job is not None and found.give_back(Job(piece=job.piece.part([])), "One died") is None
+    assert warned == ["One died; all its rows are saved"] and found.take() is None
 
 
 def test_lost_machines_are_nobodys_fault_for_a_while() -> None:
@@ -158,7 +166,7 @@ def test_lost_machines_are_nobodys_fault_for_a_while() -> None:
 
 def test_where_everything_kills_the_step_ends() -> None:
     found = queue({"0": {str(n): 1.0 for n in range(20)}}, workers=1)
-    with pytest.raises(GateauError, match="Workers die over each sample, and none was ever done: 3 samples took 3"):
+    with refused("execution.workers_die", match="3 samples"):
         while (job := found.take()) is not None:
             found.give_back(job, "One died", frozenset(job.piece.ids))
 
@@ -218,7 +226,7 @@ def test_a_question_that_kills_is_rejected_and_the_others_are_answered() -> None
 
 def test_workers_that_die_over_every_question_end_the_step() -> None:
     found = asked([10] * 40, pieces=8)
-    with pytest.raises(GateauError, match="Workers die over each question, and none was ever done: 3 questions took 3"):
+    with refused("execution.workers_die", match="3 questions"):
         deadly(found, {f"q{number}" for number in range(40)})
     assert found.waiting() > 20, "few were tried"
 
