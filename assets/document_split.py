@@ -8,7 +8,7 @@ from assets.steps.metadata import chart
 from assets.steps.step import Step, makes_asset
 from gateau_dagster.evaluation.document_split import TEXTS, Documents, group_sizes, split
 from gateau_dagster.evaluation.registry import document_similarity, reserving
-from gateau_dagster.pipeline.document_limit import too_few
+from gateau_dagster.pipeline.data_checks import too_few
 
 RAW = "raw_long_sft"
 

@@ -17,9 +17,9 @@ from gateau_dagster.config.variants import BASE, CHECKPOINT
 from gateau_dagster.data.sample import text_digest
 from gateau_dagster.demo.prepare import ensure_demo_pair
 from gateau_dagster.pipeline.loadable import downloads, loadable_model
-from gateau_dagster.pipeline.made_models import mix_asset
 from gateau_dagster.pipeline.project import remove_old_models
 from gateau_dagster.pipeline.recipes import CHECKPOINT_FOLDER, CHECKPOINTS, IN_STORE, MIX, MIXES, TRAINED, recipe_of
+from gateau_dagster.pipeline.scoring_assets import mix_asset
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.storage import Stamp, fence
 from gateau_dagster.storage.content import file_digests, model_content

@@ -13,10 +13,10 @@ from gateau_dagster.config import Config
 from gateau_dagster.config.made_models import homologous_options, stage_training
 from gateau_dagster.demo.prepare import ensure_demo_pair
 from gateau_dagster.errors import GateauError
-from gateau_dagster.pipeline.made_models import embedding_asset
+from gateau_dagster.pipeline.data_checks import check_sources
 from gateau_dagster.pipeline.model_checks import require_end
-from gateau_dagster.pipeline.planned_training import check_sources
 from gateau_dagster.pipeline.recipes import mix_columns, weighs_responses
+from gateau_dagster.pipeline.scoring_assets import embedding_asset
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.progress import Progress
 from gateau_dagster.storage.content import frame_digest

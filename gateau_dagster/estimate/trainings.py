@@ -11,8 +11,8 @@ from gateau_dagster.config import Config
 from gateau_dagster.data.sources import resolve_files
 from gateau_dagster.estimate.amount import Amount
 from gateau_dagster.estimate.estimator import HALF_WIDTH, MOST, SPREAD, SPREAD_OF_OTHERS, Estimator
+from gateau_dagster.pipeline.data_checks import chosen_share
 from gateau_dagster.pipeline.plan import Plan
-from gateau_dagster.pipeline.planned_training import chosen_share
 from gateau_dagster.pipeline.recipes import CHECKPOINT_FOLDER, CHECKPOINTS, Recipe
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.readable import plural

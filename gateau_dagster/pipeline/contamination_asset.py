@@ -17,8 +17,8 @@ from gateau_dagster.evaluation.registry import ChosenBenchmark, scored_benchmark
 from gateau_dagster.evaluation.statistics.experiment import CODE_VERSION as EXPERIMENT_CODE_VERSION
 from gateau_dagster.pipeline.asset import FINITE_VALUES, SHARD, Asset, Observed
 from gateau_dagster.pipeline.inputs import origin_key
-from gateau_dagster.pipeline.made_models import made_upstream
 from gateau_dagster.pipeline.recipes import CHECKPOINTS
+from gateau_dagster.pipeline.scoring_assets import made_upstream
 from gateau_dagster.pipeline.variant_assets import SCORES, experiment_settings, judged_tables
 
 UNTOUCHED_EXPERIMENT = "untouched_experiment"

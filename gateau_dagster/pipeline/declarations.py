@@ -29,10 +29,9 @@ from gateau_dagster.pipeline.asset import (
 from gateau_dagster.pipeline.characteristics_asset import characteristics, sample_ratings
 from gateau_dagster.pipeline.contamination_asset import contamination, untouched_experiment
 from gateau_dagster.pipeline.inputs import CHAT, LONG
-from gateau_dagster.pipeline.made_models import embedding_asset, made_models
 from gateau_dagster.pipeline.pairwise_assets import pairwise_assets
 from gateau_dagster.pipeline.recipes import OPERATIONAL_TRAINING, checkpoint, selected_subset, training_mix
-from gateau_dagster.pipeline.sample_table_asset import OPERATIONAL_SCORING, sample_table_asset
+from gateau_dagster.pipeline.scoring_assets import OPERATIONAL_SCORING, embedding_asset, made_models, sample_table_asset
 from gateau_dagster.pipeline.selection_reads import (
     CHOSEN,
     PRESETS_TABLE,

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gateau_dagster.config import ModelConfig
-from gateau_dagster.pipeline.made_models import made_asset
 from gateau_dagster.pipeline.model_checks import check_folder
+from gateau_dagster.pipeline.scoring_assets import made_asset
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.storage import Store
 from gateau_dagster.storage.documents import fetched_folder

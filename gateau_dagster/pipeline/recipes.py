@@ -27,7 +27,7 @@ from gateau_dagster.pipeline.asset import (
     Part,
 )
 from gateau_dagster.pipeline.inputs import origin_key, other_key
-from gateau_dagster.pipeline.made_models import made_upstream
+from gateau_dagster.pipeline.scoring_assets import made_upstream
 from gateau_dagster.pipeline.selection_reads import CHOSEN, PRESETS_TABLE, ranking_asset, selection_reads
 from gateau_dagster.selection.rules import CODE_VERSION as SELECTION_CODE_VERSION
 from gateau_dagster.storage.stamp import By

@@ -1,23 +1,12 @@
 """Gather what the planner compares: the input's index, the models' digests and the stamps in the store."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
-
-import polars as pl
-
-from gateau_dagster.models.known_model import known_tokenizer, short_window
-from gateau_dagster.readable import percentage
-
-if TYPE_CHECKING:
-    from gateau_dagster.config import Config
-    from gateau_dagster.data.sample import Sample
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import chain
+
+import polars as pl
 
 from gateau_dagster.config import Config
 from gateau_dagster.data.index import InputIndex, cached_index
@@ -34,8 +23,13 @@ from gateau_dagster.methods.registry import chosen_methods, reads_attention, wat
 from gateau_dagster.models.model_digest import address_digest, model_digest
 from gateau_dagster.pipeline.asset import Asset, Observed
 from gateau_dagster.pipeline.characteristics_asset import CHARACTERISTICS
-from gateau_dagster.pipeline.document_limit import document_warnings, limit_leaves
-from gateau_dagster.pipeline.made_models import check_clusters
+from gateau_dagster.pipeline.data_checks import (
+    check_training,
+    document_warnings,
+    limit_leaves,
+    warnings_of,
+    without_far_text,
+)
 from gateau_dagster.pipeline.model_checks import (
     answer_frames,
     chat_warnings,
@@ -53,8 +47,8 @@ from gateau_dagster.pipeline.model_checks import (
 from gateau_dagster.pipeline.pairwise_assets import PAIRS
 from gateau_dagster.pipeline.pipeline import Pipeline, partition_sets, pipeline_of
 from gateau_dagster.pipeline.plan import INPUT, Key, Partitions, Plan, make_plan, recorded_versions
-from gateau_dagster.pipeline.planned_training import check_training, warnings_of
 from gateau_dagster.pipeline.recipes import selections
+from gateau_dagster.pipeline.scoring_assets import check_clusters
 from gateau_dagster.pipeline.variant_assets import ANSWERS, JUDGMENTS
 from gateau_dagster.progress import Progress, silent
 from gateau_dagster.selection.per_document import countable_samples
@@ -62,41 +56,6 @@ from gateau_dagster.selection.rules import check_data
 from gateau_dagster.storage import Stamp, Store
 from gateau_dagster.storage.documents import changed_records, document_stamp, folder_stamp
 from gateau_dagster.training.homologous_texts import check_homologous, text_signatures
-
-_MOST = 8  # more characters per token than any language has on average
-_LOOKED_AT = 20_000  # characters of a context
-
-
-def without_far_text(config: Config, accepted: pl.DataFrame, samples: Callable[[], Sequence[Sample]]) -> list[str]:
-    """Return a sentence if more than half of the samples fit into theta_A's window, by their characters.
-
-    `accepted`: the index of the usable samples. `samples`: returns some of them; called only if their tokens matter.
-    """
-    window = short_window(config)
-    if window is None or not accepted.height:
-        return []
-    middle = float(accepted["characters"].median() or 0)  # pyright: ignore[reportArgumentType]
-    rate = _characters_a_token(config, samples()) if middle <= _MOST * window else None
-    if rate is None or middle > rate * window:
-        return []
-    share = accepted.filter(pl.col("characters") <= rate * window).height / accepted.height
-    return [
-        f"models.short sees {window:,} tokens at a prompt's end, which about {percentage(round(share, 2))} of the "
-        "samples do not exceed, by their characters: nothing in them is far, and they come last. Set "
-        f"models.short.window to at most half of a usual sample: half of them have no more than about "
-        f"{middle / rate:,.0f} tokens"
-    ]
-
-
-def _characters_a_token(config: Config, samples: Sequence[Sample]) -> float | None:
-    """Return the characters per token of these contexts for theta_A's tokenizer; None without tokenizer or text."""
-    tokenizer = known_tokenizer(config, "short")
-    texts = [sample.context[:_LOOKED_AT] for sample in samples if sample.context]
-    if tokenizer is None or not texts:
-        return None
-    tokens = sum(map(len, tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]))
-    return sum(map(len, texts)) / max(1, tokens)
-
 
 _SAMPLES = 64  # by which tokenizers are compared
 _STAMP_READERS = 16

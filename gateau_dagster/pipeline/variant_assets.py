@@ -23,9 +23,8 @@ from gateau_dagster.pipeline.asset import (
     Observed,
 )
 from gateau_dagster.pipeline.inputs import origin_key
-from gateau_dagster.pipeline.made_models import made_upstream
 from gateau_dagster.pipeline.recipes import CHECKPOINTS, variant_checkpoints, variant_mixes, variant_subsets
-from gateau_dagster.pipeline.sample_table_asset import memory_settings
+from gateau_dagster.pipeline.scoring_assets import made_upstream, memory_settings
 from gateau_dagster.storage.stamp import By
 
 EXPERIMENT = "experiment"

@@ -17,7 +17,7 @@ from gateau_dagster.data.sample import text_digest
 from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.document_split import TEXTS, Documents, split
 from gateau_dagster.explore.one_sample import one_sample
-from gateau_dagster.pipeline.document_limit import too_few
+from gateau_dagster.pipeline.data_checks import too_few
 from gateau_dagster.pipeline.losses import losses
 from gateau_dagster.pipeline.recipes import Recipe
 from gateau_dagster.pipeline.selection_reads import comparison_reads, selection_reads

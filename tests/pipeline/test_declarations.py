@@ -1,13 +1,37 @@
 """The declarations: their upstreams, what counts by content, and what stands in their settings."""
 
+import json
+from copy import deepcopy
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from gateau_dagster.config import Config
+from gateau_dagster.errors import GateauError
+from gateau_dagster.evaluation.registry import all_benchmarks
 from gateau_dagster.models.model_digest import model_digest
 from gateau_dagster.pipeline.pipeline import pipeline_of
-from tests.pipeline.configured import configured, resolved_assets, stale, versions
-from tests.pipeline.fields import FIELDS, LONG, MIXED, NOTHING, SHORT, TRAINED
+from tests.pipeline.configured import BASE, all_fields, configured, resolved_assets, stale, versions
+from tests.pipeline.fields import (
+    FIELDS,
+    GATE,
+    LONG,
+    MIXED,
+    MODELS,
+    NOTHING,
+    OF_GATE,
+    OF_METHODS,
+    OF_RULES,
+    OF_TABLES,
+    OF_TRAINING,
+    PAIR_ONLY,
+    REPORT,
+    SHORT,
+    TABLES,
+    TRAINED,
+    WITH_TABLES,
+)
 
 
 def test_the_model_of_training_counts_with_its_weights(tmp_path: Path) -> None:
@@ -86,3 +110,141 @@ def test_a_default_alpha_is_resolved_and_is_not_the_same_number_given(
 
     assert setting(preset=preset) == f"{default} by default"
     assert setting(preset=preset, alpha=default) == default
+
+
+def test_every_field_of_the_configuration_has_a_line_here() -> None:
+    of_rules = {f"selection.{name}" for name in OF_RULES}
+    # See test_made_models and test_homologous.
+    of_made_models = {field for field in all_fields(Config) if {"pre_experience", "homologous"} & {*field.split(".")}}
+    of_training = {f"training.{name}" for name in OF_TRAINING} | {f"evaluation.gate.{name}" for name in GATE | OF_GATE}
+    of_variants = {field for field in all_fields(Config) if field.startswith("variants.")}  # see test_variant_assets
+    of_engine = {field for field in all_fields(Config) if field.startswith("evaluation.engine.")}  # see test_answers
+    known = set(all_fields(Config)).union(
+        *(all_fields(each.options, f"evaluation.{name}.") for name, each in all_benchmarks().items())
+    )
+    known -= {field for field in known if field.startswith(("execution.notify.", "execution.ray."))}  # see below
+    known -= {field for field in known if field.startswith("evaluation.judge.")}  # see test_benchmark_judgments
+    known -= _of_models_alone()
+    assert {*FIELDS, *PAIR_ONLY, *of_rules, *of_training, *of_made_models, *of_variants, *of_engine} == known
+
+
+def test_who_is_told_changes_nothing(tmp_path: Path) -> None:
+    mail = {"to": ["ann@example.org"], "sender": "gateau@example.org", "security": "tls", "user": "ann", "key": "KEY"}
+    told = {"webhook": "SLACK_WEBHOOK", "ui": "http://host:3000", "mail": mail}
+    base, changed = configured(tmp_path), configured(tmp_path, **{"execution.notify": told})
+    assert changed != base and not stale(versions(base), versions(changed))
+
+
+def test_where_models_score_changes_nothing(tmp_path: Path) -> None:
+    ray = {"address": "head:6379", "workers": 3, "gpus": 0, "cpus": 2, "piece_minutes": 1, "scratch": "/scratch"}
+    base, changed = configured(tmp_path), configured(tmp_path, **{"execution.ray": ray})
+    assert changed != base and not stale(versions(base), versions(changed))
+
+
+def _of_models_alone() -> set[str]:
+    """Options of benchmarks that no comparison with the base model has: each has a test of its own settings."""
+    alone = {name: each for name, each in all_benchmarks().items() if each.comparison is None}
+    return {field for name, each in alone.items() for field in all_fields(each.options, f"evaluation.{name}.")}
+
+
+@pytest.mark.parametrize("field", OF_TRAINING)
+def test_what_goes_with_other_settings_of_training(field: str, tmp_path: Path) -> None:
+    training, value = OF_TRAINING[field]
+    *section, last = field.split(".")
+    inner = {last: value} if not section else {section[0]: {**training[section[0]], last: value}}
+    base, changed = (
+        versions(Config.model_validate({**BASE, "training": each, "folder": tmp_path}))
+        for each in (training, training | inner)
+    )
+    assert stale(base, changed) == TRAINED
+
+
+@pytest.mark.parametrize("field", OF_GATE)
+def test_the_gate_decides_no_table(field: str, tmp_path: Path) -> None:
+    base, changed = (
+        versions(configured(tmp_path, **{"evaluation.gate": gate})) for gate in (GATE, GATE | {field: OF_GATE[field]})
+    )
+    assert stale(base, changed) == REPORT
+
+
+@pytest.mark.parametrize("field", OF_RULES)
+def test_what_a_rule_reads_decides_the_choice_alone(field: str, tmp_path: Path) -> None:
+    selection, value = OF_RULES[field]
+
+    base, changed = (
+        versions(Config.model_validate({**BASE, "models": MODELS, "selection": each, "folder": tmp_path}))
+        for each in (selection, selection | {field: value})
+    )
+    new_table = {"embedding/enc2"} if field == "encoder" else set()
+    assert stale(base, changed) - TRAINED - {"training_mix"} == {"selected_subset", *new_table}
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_a_field_reaches_exactly_the_assets_whose_result_it_changes(field: str, tmp_path: Path) -> None:
+    value, wanted = FIELDS[field]
+    base, changed = configured(tmp_path), configured(tmp_path, **{field: value})
+    assert changed != base
+    assert stale(versions(base), versions(changed)) == wanted
+
+
+@pytest.mark.parametrize("field", OF_TABLES)
+def test_a_table_is_made_again_for_what_its_rows_read(field: str, tmp_path: Path) -> None:
+    value, wanted = OF_TABLES[field]
+    base, changed = (versions(configured(tmp_path, **deepcopy(WITH_TABLES), **more)) for more in ({}, {field: value}))
+    assert {asset for asset, _ in base} >= TABLES
+    assert stale(base, changed) & TABLES == wanted
+
+
+@pytest.mark.parametrize(("selection", "options", "wanted"), OF_METHODS)
+def test_a_method_s_options_reach_its_scores(
+    selection: dict[str, Any], options: dict[str, Any], wanted: set[str], tmp_path: Path
+) -> None:
+    base, changed = (versions(configured(tmp_path, selection=selection | more)) for more in ({}, {"options": options}))
+    assert stale(base, changed) == wanted
+
+
+ZERO2: dict[str, Any] = {"zero_optimization": {"stage": 2}}
+HOMOLOGOUS = {"path": "homologous:short", "homologous": {"texts": "books", "length": 512, "tokens_per_step": 65_536}}
+
+
+def written(folder: Path, **content: Any) -> str:
+    (folder / "ds.json").write_text(json.dumps(ZERO2 | content))
+    return "ds.json"
+
+
+def test_a_file_that_contradicts_the_training_stops_the_planning(tmp_path: Path) -> None:
+    for setting in (written(tmp_path, gradient_clipping=0.5), ZERO2 | {"gradient_clipping": 0.5}):
+        with pytest.raises(
+            GateauError, match=r"^training\.deepspeed: gradient_clipping is 0\.5, but training\.max_gra"
+        ):
+            versions(configured(tmp_path, **{"training.deepspeed": setting}))
+        versions(configured(tmp_path, **{"training.deepspeed": setting, "training.max_grad_norm": 0.5}))
+
+
+def test_so_does_one_that_contradicts_how_a_model_is_made(tmp_path: Path) -> None:
+    setting = written(tmp_path, optimizer={"params": {"lr": 3e-5}})
+    learning = {"training.deepspeed": setting, "training.learning_rate": 3e-5}
+    versions(configured(tmp_path, **learning))
+    theirs = r"optimizer\.params\.lr is 3e-05, but models\.{} gives {}\. "
+    config = configured(tmp_path, **learning, **{"models.long": HOMOLOGOUS})
+    with pytest.raises(GateauError, match=theirs.format(r"long\.homologous\.learning_rate", "1e-05")):
+        versions(config)
+    config = configured(tmp_path, **learning, **{"models.cherry": {"path": "pre_experienced:long"}})
+    with pytest.raises(GateauError, match=theirs.format(r"cherry\.pre_experience\.learning_rate", "2e-05")):
+        versions(config)
+    setting = written(tmp_path, gradient_accumulation_steps=12)
+    config = configured(tmp_path, **{"training.deepspeed": setting, "models.cherry": {"path": "pre_experienced:long"}})
+    with pytest.raises(GateauError, match=r"but models\.cherry\.pre_experience\.batch gives 128\. "):
+        versions(config)
+
+
+def test_what_is_said_twice_changes_nothing_and_what_deepspeed_does_counts(tmp_path: Path) -> None:
+    def found(setting: Any) -> dict[Any, str]:
+        return versions(configured(tmp_path, **{"training.deepspeed": setting}))
+
+    bare, checkpoint = found(ZERO2), TRAINED - {"report"}
+    assert not stale(bare, found(ZERO2 | {"gradient_clipping": 1.0})) - {"report"}
+    assert not stale(bare, found(written(tmp_path, optimizer={"type": "AdamW"}))) - {"report"}
+    stage3 = {"zero_optimization": {"stage": 3}}
+    assert stale(bare, found(stage3)) - {"report"} == checkpoint
+    assert stale(bare, found("zero2")) - {"report"} == checkpoint

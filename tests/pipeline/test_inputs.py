@@ -2,13 +2,16 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from datetime import UTC, datetime
 from typing import Any, cast
 
 import pytest
 
 from gateau_dagster.config import Config
+from gateau_dagster.data.sources import SourceFile
 from gateau_dagster.errors import GateauError
 from gateau_dagster.pipeline.asset import Asset, Observed
+from gateau_dagster.pipeline.input_versions import _facts
 from gateau_dagster.pipeline.inputs import CHAT, inputs_of, origin_key, other_key, text_key
 from gateau_dagster.pipeline.pipeline import Pipeline, pipeline_of
 
@@ -122,3 +125,11 @@ def test_members_of_a_family_stand_in_a_group_of_their_own(pipeline: Pipeline) -
     )
     names = [(group, key.rsplit("/", 1)[-1]) for key, group in groups.items()]
     assert len({*names}) == len(names), "group and node name an asset"
+
+
+def test_a_time_beyond_all_years_is_left_out() -> None:
+    whole = SourceFile(address="/a", size=3, stamp=str(2 * 10**18))
+    damaged = [SourceFile(address="/b", size=4, stamp=stamp) for stamp in (str(2**62 * 2**7), "9" * 40)]
+    sizes = {"files": 3, "size_bytes": 11}
+    assert _facts([whole, *damaged]) == {**sizes, "last_change": datetime.fromtimestamp(2e9, UTC)}
+    assert _facts(damaged) == {"files": 2, "size_bytes": 8}

@@ -1,6 +1,7 @@
 """What the tables of the training data lost; of the scored ones, see tests/assets/runs/test_checks.py."""
 
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -8,12 +9,27 @@ import pytest
 from assets.runs.checked import checked
 from gateau_dagster import tables
 from gateau_dagster.config import Config, SelectionConfig
+from gateau_dagster.config.evaluation import EvaluationConfig
 from gateau_dagster.pipeline.asset import REJECTED_SHARE, TRUNCATED_SHARE
-from gateau_dagster.pipeline.losses import losses, rejects_of, truncation_among, truncation_of, unseen_shares
+from gateau_dagster.pipeline.losses import (
+    Totals,
+    losses,
+    rejects_of,
+    totals,
+    truncation_among,
+    truncation_of,
+    unfilled,
+    unseen_shares,
+)
 from gateau_dagster.pipeline.pipeline import pipeline_of
+from gateau_dagster.pipeline.project import load_project
+from gateau_dagster.pipeline.selection_reads import CHOSEN
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.storage import Stamp
+from tests.evaluation.quiz import with_quiz
+from tests.evaluation.scored_builders import answers
 from tests.pipeline.by_method import maximal
+from tests.project import make_project, sample, write_samples
 
 MIX = tables.schema(tables.TRAINING_MIX)
 REJECTS = tables.schema(tables.REJECTED)
@@ -163,3 +179,141 @@ def test_samples_that_a_pre_experienced_model_is_not_trained_on_are_said(state: 
         "2 of 4 samples rejected (50 %): 2 x empty response: turn …",
         "2 of 3 sequences cut, 60 of 90 tokens (66.7 %) lost: training.max_length is 4,096",
     ]
+
+
+def _rejected(*names: str, reason: str) -> pl.DataFrame:
+    return pl.DataFrame({"sample_id": [*names], "reason": reason}, schema=tables.schema(tables.REJECTED))
+
+
+@pytest.mark.parametrize(
+    ("thoughts", "sentence", "notable"),
+    [
+        ("drop", "which are left out of grading; in 1 they never end, which counts as an empty answer", True),
+        ("keep", "which are graded as a part of them: evaluation.thoughts is keep", True),
+    ],
+)
+def test_answers_that_begin_with_thoughts_are_counted(
+    tmp_path: Path, thoughts: Any, sentence: str, notable: bool
+) -> None:
+    content = {
+        "storage": {"root": str(tmp_path / "store")},
+        "long_sft": {"path": "long.jsonl"},
+        "models": {"short": {"path": "a"}, "long": {"path": "b"}},
+    }
+    evaluation = EvaluationConfig(benchmarks=("quiz",), thoughts=thoughts)
+    state = State(config=Config.model_validate(content).model_copy(update={"evaluation": evaluation}))
+    said = {"q0": "<think>a</think>\n\nOslo", "q1": "a\n</think>\nOslo", "q2": "<think>a", "q3": "Write `</think>`."}
+    state.store.write(answers(said), "answers/quiz", "base", Stamp(fingerprint="f"))
+    with with_quiz():
+        found = [*losses(state, {"answers/quiz"})]
+    assert [(each.asset, each.sentence, each.notable) for each in found] == [
+        ("answers/quiz[base]", f"3 of 4 answers begin with thoughts, {sentence}", notable)
+    ]
+
+
+@pytest.mark.parametrize("input_length", [None, 90])
+def test_what_each_model_lost_of_a_benchmark_is_said(tmp_path: Path, input_length: int | None) -> None:
+    """Of one of two: what had no answer is said with the answers, and so are prompts that lost their middle."""
+    content = {
+        "storage": {"root": str(tmp_path / "store")},
+        "long_sft": {"path": "long.jsonl"},
+        "models": {"short": {"path": "a"}, "long": {"path": "b"}},
+    }
+    evaluation = EvaluationConfig(benchmarks=("quiz",), input_length=input_length)
+    state = State(config=Config.model_validate(content).model_copy(update={"evaluation": evaluation}))
+    stamp, key = Stamp(fingerprint="f"), "quiz"
+    whole = answers({f"q{n}": "yes" for n in range(8)})
+    state.store.write(whole, f"answers/{key}", "base", stamp)
+    part = whole.head(6).with_columns(
+        answer=pl.Series(["yes"] * 5 + [" \n"]),
+        prompt_tokens=pl.Series([100, 40, 40, 40, 40, 40], dtype=pl.Int32),
+        cut_tokens=pl.Series([300, 0, 0, 0, 0, 0], dtype=pl.Int32),
+    )
+    state.store.write(part, f"answers/{key}", "checkpoint", stamp, _rejected("q6", "q7", reason="refused: 5 tokens"))
+    scores = pl.DataFrame([(f"q{n}", "all", 1.0) for n in range(5)], schema=tables.schema(tables.SCORES), orient="row")
+    without = pl.concat([_rejected("q5", reason="no rating"), _rejected("q6", "q7", reason="it was not answered")])
+    state.store.write(scores, f"scores/{key}", "checkpoint", stamp, without)
+    with with_quiz():
+        found = [*losses(state, {f"answers/{key}", f"scores/{key}"})]
+    limit = "scoring.max_length is 65,536" if input_length is None else "evaluation.input_length is 90"
+    assert [(each.asset, each.sentence, each.notable, each.intended) for each in found] == [
+        ("answers/quiz[checkpoint]", "2 of 8 questions rejected (25 %): 2 x refused: … tokens", True, False),
+        (
+            "answers/quiz[checkpoint]",
+            f"1 of 6 prompts cut, 300 of 600 tokens (50 %) lost: {limit}",
+            input_length is None,
+            input_length is not None,
+        ),
+        ("answers/quiz[checkpoint]", "1 of 6 answers empty (16.7 %): graded as they are", True, False),
+        ("scores/quiz[checkpoint]", "1 of 8 questions rejected (12.5 %): 1 x no rating", True, False),
+    ]
+
+
+SCORED, RAW = "perplexity/short", "raw_long_sft"
+
+
+def table(columns: tuple[tables.Column, ...], rows: int, **values: int) -> pl.DataFrame:
+    schema = tables.schema(columns)
+    return pl.DataFrame({name: pl.Series([values.get(name)] * rows, dtype=kind) for name, kind in schema.items()})
+
+
+def effort(tokens: int, seconds: float) -> dict[str, float]:
+    return {"tokens": tokens, "seconds": seconds}
+
+
+@pytest.fixture
+def scored_state(tmp_path: Path) -> State:
+    """Three samples in two shards, one of which was rejected when it was scored."""
+    content = {
+        "storage": {"root": str(tmp_path / "store")},
+        "long_sft": {"path": "long.jsonl", "shards": 2},
+        "models": {"short": {"path": "a"}, "long": {"path": "b"}},
+    }
+    write_samples(tmp_path / "long.jsonl", [sample(0)])
+    found = State(config=Config.model_validate({**content, "folder": tmp_path}))
+    rejected = pl.DataFrame({"sample_id": ["x"], "reason": ["the response is empty"]})
+    for shard, rows in (("0", 2), ("1", 1)):
+        found.store.write(table(tables.RAW_LONG_SFT, rows), RAW, shard, Stamp(fingerprint="f"))
+    kept = Stamp(fingerprint="f", effort=effort(100, 2.0))
+    two, none = (table(tables.PERPLEXITY, rows, context_tokens=30, truncated_tokens=10) for rows in (2, 0))
+    found.store.write(two, SCORED, "0", kept)
+    found.store.write(none, SCORED, "1", Stamp(fingerprint="f", effort=effort(50, 1.5)), rejected)
+    return found
+
+
+def made(scored_state: State, *assets: str) -> list[Totals]:
+    recorded = {key: stamp for asset in assets for key, stamp in scored_state.store.stamps(
+        (asset, shard) for shard in scored_state.shards
+    ).items()}  # fmt: skip
+    return [*totals(scored_state, assets, recorded)]
+
+
+def test_shards_are_added_up(scored_state: State) -> None:
+    (found,) = made(scored_state, SCORED)
+    assert (found.asset, found.rows, found.tokens, found.seconds) == (SCORED, 2, 150, 3.5)
+    assert found.rejected is not None and (found.rejected.count, found.rejected.given) == (1, 3)
+    assert found.reasons == "1 x the response is empty"
+    assert found.truncation is not None and (found.truncation.tokens, found.truncation.cut_tokens) == (80, 20)
+
+
+def test_what_no_model_read_has_no_tokens_and_the_order_is_that_of_the_flow(scored_state: State) -> None:
+    raw, scored = made(scored_state, SCORED, RAW)
+    assert (raw.asset, scored.asset) == (RAW, SCORED)
+    assert (raw.rows, raw.tokens, raw.seconds, raw.truncation) == (3, None, None, None)
+
+
+def test_what_was_not_made_is_left_out(scored_state: State) -> None:
+    assert made(scored_state, "cam") == []
+
+
+@pytest.mark.parametrize(("count", "said"), [(3, ""), (5000, "3 samples are chosen of 5,000 that selection.count")])
+def test_a_count_above_the_samples_is_said(count: int, said: str, tmp_path: Path) -> None:
+    file = make_project(tmp_path, samples=8, shards=2, selection={"fraction": None, "count": count})
+    state = State(config=load_project(file))
+    rows = {"sample_id": [f"s{number}" for number in range(3)]}
+    chosen = pl.DataFrame(schema=tables.schema(tables.SELECTED_SUBSET))
+    state.store.write(pl.concat([chosen, pl.DataFrame(rows)], how="diagonal"), CHOSEN, None, Stamp(fingerprint="x"))
+    assert unfilled(state).startswith(said) and bool(unfilled(state)) == bool(said)
+    assert [line for line in state.warnings if "selection.count" in line] == (
+        [f"selection.count asks for {count:,} samples, and there are 8: no more can be chosen."] if said else []
+    )

@@ -11,8 +11,8 @@ from gateau_dagster.config.models import PreExperienceOptions
 from gateau_dagster.errors import GateauError
 from gateau_dagster.models.known_model import own_window
 from gateau_dagster.models.model_digest import model_digest
-from gateau_dagster.pipeline.made_models import check_clusters
 from gateau_dagster.pipeline.pipeline import pipeline_of
+from gateau_dagster.pipeline.scoring_assets import check_clusters
 from tests.pipeline.configured import configured, resolved_assets, stale, versions
 from tests.pipeline.world import World, declared
 

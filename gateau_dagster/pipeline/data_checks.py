@@ -1,20 +1,30 @@
-"""Check, before any model runs, whether a training can work and whether its settings are plausible."""
+"""Check, before any model runs, whether the data suffice for selection and training, and the settings are plausible."""
 
 import copy
 import os
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import polars as pl
 import psutil
 
 from gateau_dagster.config import Config
+from gateau_dagster.config.selection import RuleConfig
 from gateau_dagster.config.values import MOST_ROWS
+from gateau_dagster.data.index import InputIndex
+from gateau_dagster.data.sample import Sample, shard_keys
 from gateau_dagster.data.sources import resolve_files
 from gateau_dagster.errors import GateauError
-from gateau_dagster.models.known_model import known_model, model_folder
+from gateau_dagster.evaluation.document_split import SPLIT
+from gateau_dagster.models.known_model import known_model, known_tokenizer, model_folder, short_window
 from gateau_dagster.models.positions import learned_positions
+from gateau_dagster.pipeline.plan import Plan
 from gateau_dagster.pipeline.recipes import recipes
-from gateau_dagster.readable import nearest_name, percent, plural
+from gateau_dagster.pipeline.selection_reads import CHOSEN
+from gateau_dagster.readable import nearest_name, percent, percentage, plural
+from gateau_dagster.selection.per_document import countable_samples, most_by_source, most_of_all
+from gateau_dagster.selection.rules import check_data
+from gateau_dagster.storage import Store
 from gateau_dagster.training.deepspeed_agreement import agreed_deepspeed_config
 from gateau_dagster.training.launch import training_command
 from gateau_dagster.training.readiness import check_device, check_packages
@@ -212,3 +222,77 @@ def _beyond_the_scored(config: Config, accepted: pl.DataFrame) -> list[str]:
         f"(scoring.max_length): what stands before them, in about {percent(longer)} of the samples, has no part in the "
         "choice. Make the two alike, unless this is meant."
     ]
+
+
+def document_warnings(config: Config, store: Store, whole: Callable[[], Plan], index: InputIndex) -> list[str]:
+    """Return warnings: the limit per document leaves too few samples, or samples have the same texts."""
+    rule = config.selection
+    found = [] if rule.per_document == 1 else index.repeats(kept=rule.duplicates == "keep")
+    return found if rule.per_document is None else [*found, *filter(None, [limit_leaves(config, store, whole())])]
+
+
+def limit_leaves(config: Config, store: Store, whole: Plan) -> str:
+    """Return `too_few` for the documents in the store, if a selection is to be made from them; else an empty text.
+
+    The documents do not depend on the limit, so they stay valid when it changes. If they are still to be computed, that
+    step gives the warning. `whole`: the plan of all assets.
+    """
+    rule = config.selection
+    if rule.per_document is None or whole.of(SPLIT) is not None or whole.of(CHOSEN) is None:
+        return ""
+    free = store.read(SPLIT, None).filter(~pl.col("reserved"))
+    sources = store.read_all("raw_long_sft", shard_keys(config.long_sft.shards), ["sample_id", "source", "digest"])
+    return too_few(free.join(sources, on="sample_id"), rule)
+
+
+def too_few(candidates: pl.DataFrame, rule: RuleConfig) -> str:
+    """Return what the remaining samples are too few for, before any model runs; empty if they are enough.
+
+    `candidates`: tables.DOCUMENT_SPLIT without reserved samples, with `source` and `digest`. Raises GateauError as
+    `check_data` does.
+    """
+    most, (sources, counted) = rule.per_document, countable_samples(candidates, rule)
+    if most is None or rule.budget is not None:
+        check_data(sources, counted)
+        return ""
+    once = rule.duplicates == "one"
+    texts = candidates.unique("digest") if once else candidates
+    wanted, left = rule.chosen(candidates.height), most_of_all(texts, most)
+    of_sources = candidates.unique(["source", "digest"]) if once else candidates
+    check_data(sources, rule.taking(count=min(wanted, left)), left=most_by_source(of_sources, most))
+    return f"selection.per_document: {most} leaves {left} samples, and {wanted} are asked for" if left < wanted else ""
+
+
+_MOST = 8  # more characters per token than any language has on average
+_LOOKED_AT = 20_000  # characters of a context
+
+
+def without_far_text(config: Config, accepted: pl.DataFrame, samples: Callable[[], Sequence[Sample]]) -> list[str]:
+    """Return a sentence if more than half of the samples fit into theta_A's window, by their characters.
+
+    `accepted`: the index of the usable samples. `samples`: returns some of them; called only if their tokens matter.
+    """
+    window = short_window(config)
+    if window is None or not accepted.height:
+        return []
+    middle = float(accepted["characters"].median() or 0)  # pyright: ignore[reportArgumentType]
+    rate = _characters_a_token(config, samples()) if middle <= _MOST * window else None
+    if rate is None or middle > rate * window:
+        return []
+    share = accepted.filter(pl.col("characters") <= rate * window).height / accepted.height
+    return [
+        f"models.short sees {window:,} tokens at a prompt's end, which about {percentage(round(share, 2))} of the "
+        "samples do not exceed, by their characters: nothing in them is far, and they come last. Set "
+        f"models.short.window to at most half of a usual sample: half of them have no more than about "
+        f"{middle / rate:,.0f} tokens"
+    ]
+
+
+def _characters_a_token(config: Config, samples: Sequence[Sample]) -> float | None:
+    """Return the characters per token of these contexts for theta_A's tokenizer; None without tokenizer or text."""
+    tokenizer = known_tokenizer(config, "short")
+    texts = [sample.context[:_LOOKED_AT] for sample in samples if sample.context]
+    if tokenizer is None or not texts:
+        return None
+    tokens = sum(map(len, tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]))
+    return sum(map(len, texts)) / max(1, tokens)

@@ -1,5 +1,6 @@
-"""A training that cannot be held, or is of sources that are not there, is known before any model runs."""
+"""What is checked of the data before any model runs: a training that cannot work, texts without anything far."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,11 @@ from transformers.configuration_utils import PreTrainedConfig
 from gateau_dagster.config import Config
 from gateau_dagster.data.catalogue import ACCEPTED
 from gateau_dagster.errors import GateauError
-from gateau_dagster.pipeline.planned_training import check_training, warnings_of
+from gateau_dagster.pipeline.data_checks import check_training, warnings_of
+from gateau_dagster.pipeline.project import load_project
+from gateau_dagster.pipeline.state import State
+from tests.project import change_config, make_project, sample, write_samples
+from tests.tiny_models import tokenizer
 
 
 def samples(count: int, characters: int) -> pl.DataFrame:
@@ -144,3 +149,44 @@ def test_sequences_that_cannot_be_shared(
         check_training(configured(given, folder=tmp_path), samples(3, 10))
     saved_config(tmp_path, LlamaConfig, num_attention_heads=4, num_key_value_heads=2)
     check_training(configured({**given, "deepspeed": "zero3"}, folder=tmp_path), samples(3, 10))
+
+
+def warnings(project: Path) -> list[str]:
+    return [each for each in State(config=load_project(project)).warnings if "nothing in them is far" in each]
+
+
+def with_sentences(folder: Path, *counts: int) -> Path:
+    """A project whose samples have contexts of so many sentences; eight of them are about 64 tokens."""
+    project = make_project(folder, samples=0)
+    write_samples(folder / "long.jsonl", [sample(number, sentences=count) for number, count in enumerate(counts)])
+    return project
+
+
+@pytest.mark.parametrize(("long", "told"), [(3, True), (4, False), (8, False)])
+def test_it_is_told_where_less_than_half_reach_beyond_the_window(tmp_path: Path, long: int, told: bool) -> None:
+    found = warnings(with_sentences(tmp_path, *([40] * long + [2] * (8 - long))))
+    assert len(found) == told
+    if told:
+        assert found[0].startswith("models.short sees 64 tokens at a prompt's end, which about 62 % of the samples do")
+
+
+def test_tokens_are_those_of_the_models_own_tokenizer(tmp_path: Path) -> None:
+    """One of 400 tokens makes three times as many of the same text."""
+    project = with_sentences(tmp_path, 4, 4, 4)
+    assert len(warnings(project)) == 1
+    for name in ("short", "long"):
+        tokenizer().save_pretrained(tmp_path / name)
+    assert not warnings(project)
+
+
+def test_where_theta_a_is_not_here_yet_nothing_is_said(tmp_path: Path) -> None:
+    project = with_sentences(tmp_path, 2, 2)
+    change_config(project, models={"short": {"path": "nobody/nothing", "context": "window", "window": 64}})
+    shutil.rmtree(tmp_path / "short")
+    assert not warnings(project)
+
+
+def test_whoever_does_not_compare_the_pair_is_not_told(tmp_path: Path) -> None:
+    project = with_sentences(tmp_path, 2, 2)
+    change_config(project, selection={"method": "random"})
+    assert not warnings(project)
