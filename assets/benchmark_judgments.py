@@ -9,7 +9,7 @@ from assets.steps.metadata import first_histogram, name_of
 from assets.steps.step import Step, makes_asset
 from gateau_dagster import tables
 from gateau_dagster.config.judge import JudgeConfig
-from gateau_dagster.estimate.judging import JudgedBenchmark, token_counter
+from gateau_dagster.estimate.judging import PlannedBenchmark, token_counter
 from gateau_dagster.evaluation.judged import unreadable
 from gateau_dagster.evaluation.judging.cost import check_affordable, money_of, planned_cost
 from gateau_dagster.evaluation.judging.judge_answers import Judged, judge_answers
@@ -25,7 +25,7 @@ def benchmark_judgments(step: Step, models: ModelsResource, judge: JudgeResource
     if not step.stale:
         return
     state, asset = step.state, step.stale[0]
-    benchmark = JudgedBenchmark.of(state, asset.name, materials(state, asset.asset, models, step.progress))
+    benchmark = PlannedBenchmark.of(state, asset.name, materials(state, asset.asset, models, step.progress))
     settings = benchmark.settings
     if settings is None:
         for output in step.in_turn():
@@ -38,7 +38,8 @@ def benchmark_judgments(step: Step, models: ModelsResource, judge: JudgeResource
     asked = judge.judge(settings)
     for output in step.in_turn():
         wanted = benchmark.wanted(state, output.variant.name)
-        judged = judge_answers(wanted, benchmark.judging, asked, replies, settings, output.progress)
+        parse, again = benchmark.chosen.parse, benchmark.chosen.again
+        judged = judge_answers(wanted, parse, asked, replies, settings, output.progress, again=again)
         output.write(judged.table, rejected_frame(judged.rejected), absent=judged.unanswered)
         output.metadata |= _metadata(judged, settings)
 

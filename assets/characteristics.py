@@ -8,7 +8,6 @@ from assets.steps.metadata import amounts_chart
 from assets.steps.step import Output, Step, makes_asset
 from gateau_dagster.estimate.characteristics import rated_samples, shards_cost, wanted_of_shard
 from gateau_dagster.estimate.judging import token_counter
-from gateau_dagster.evaluation.benchmark import Judging
 from gateau_dagster.evaluation.judging.characteristics import (
     BEST,
     WORST,
@@ -48,10 +47,7 @@ def sample_ratings(step: Step, judge: JudgeResource) -> None:
     total, before = len(named) * settings.repeats * sum(stamp.rows or 0 for stamp in sizes if stamp), 0
     for output in step.in_turn():
         wanted = wanted_of_shard(state, settings, str(output.partition))
-        judging = Judging(requests=lambda *_: [], parse=parse)
-        judged = judge_answers(
-            wanted, judging, server, replies, settings, partial(_shown, step.progress, before, total)
-        )
+        judged = judge_answers(wanted, parse, server, replies, settings, partial(_shown, step.progress, before, total))
         before += len(wanted)
         samples = state.read("raw_long_sft", ["sample_id"], output.partition)["sample_id"].to_list()
         table, unrated = ratings_table(samples, judged, named)
@@ -74,8 +70,7 @@ def _rate(output: Output, judge: JudgeResource) -> None:
     replies = Replies(state.store.files, settings.model)
     planned = planned_cost(settings, [each.asked for each in wanted], replies, token_counter(state.config))
     check_affordable(settings, replies.spent, planned)
-    judging = Judging(requests=lambda *_: [], parse=parse)
-    judged = judge_answers(wanted, judging, judge.judge(settings), replies, settings, output.progress)
+    judged = judge_answers(wanted, parse, judge.judge(settings), replies, settings, output.progress)
     table = characteristics_table(parts, judged.table)
     output.write(table, rejected_frame(judged.rejected), absent=judged.unanswered)
     output.metadata["paid"] = cost_sentence(settings, judged.new)

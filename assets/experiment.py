@@ -8,8 +8,10 @@ import polars as pl
 from assets.steps.metadata import amounts_chart, figures_metadata
 from assets.steps.step import Output, Step, makes_asset
 from gateau_dagster.config.variants import Variant
+from gateau_dagster.evaluation.benchmark import Benchmark
+from gateau_dagster.evaluation.judged import RatedBenchmark, turn_scores
 from gateau_dagster.evaluation.judging.cost import cost_of_judgments
-from gateau_dagster.evaluation.registry import ChosenBenchmark, scored_benchmarks
+from gateau_dagster.evaluation.registry import scored_benchmarks
 from gateau_dagster.evaluation.statistics.experiment import (
     Cost,
     configured_gate,
@@ -41,7 +43,7 @@ def experiment_inputs(state: State, table: pl.DataFrame) -> ExperimentInputs:
         scores={name: _scores(state, name) for name in table["benchmark"].unique(maintain_order=True)},
         benchmarks=scored_benchmarks(state.config),
         reference=reference_of(state.config),
-        turns={name: turn_scores(state, each) for name, each in scored_benchmarks(state.config).items()},
+        turns={name: scores_by_turn(state, each) for name, each in scored_benchmarks(state.config).items()},
         gate=configured_gate(state.config, table),
         rejected={name: state.read_rejected(f"{SCORES}/{name}") for name in scored_benchmarks(state.config)},
         currency="" if judge is None else judge.currency,
@@ -76,14 +78,13 @@ def _scores(state: State, benchmark: str) -> dict[str, pl.DataFrame]:
     return {name: state.store.read(f"{SCORES}/{benchmark}", name) for name in state.config.variant_set}
 
 
-def turn_scores(state: State, chosen: ChosenBenchmark) -> dict[int, dict[str, pl.DataFrame]]:
+def scores_by_turn(state: State, chosen: Benchmark) -> dict[int, dict[str, pl.DataFrame]]:
     """Return the scores by variant for every turn that was judged; empty if questions have one turn each."""
-    by_turn = chosen.scored.by_turn
-    if by_turn is None:
+    if not isinstance(chosen, RatedBenchmark) or not chosen.several_turns:
         return {}
     judged = {name: state.store.read(f"{JUDGMENTS}/{chosen.name}", name) for name in state.config.variant_set}
     scores = _scores(state, chosen.name)
-    found = {name: by_turn(each, judged[name]) for name, each in scores.items()}
+    found = {name: turn_scores(each, judged[name], scale=chosen.scale) for name, each in scores.items()}
     known = sorted({turn for turns in found.values() for turn in turns})
     # If no judgment of a turn is readable for a model, its scores of that turn are empty.
     return {turn: {name: turns.get(turn, scores[name].clear()) for name, turns in found.items()} for turn in known}
@@ -101,10 +102,10 @@ def variant_cost(state: State, variant: Variant) -> Cost:
     )
 
 
-def judged_costs(state: State, chosen: ChosenBenchmark, costs: Mapping[str, Cost]) -> Mapping[str, Cost]:
+def judged_costs(state: State, chosen: Benchmark, costs: Mapping[str, Cost]) -> Mapping[str, Cost]:
     """Return `costs` by variant, with the cost of judging the answers to this benchmark added."""
     judge = state.config.evaluation.judge
-    if judge is None or chosen.scored.judging is None:
+    if judge is None or not isinstance(chosen, RatedBenchmark):
         return costs
     judged = {name: state.store.read(f"{JUDGMENTS}/{chosen.name}", name) for name in costs}
     return {name: replace(cost, judge_cost=cost_of_judgments(judge, judged[name])) for name, cost in costs.items()}

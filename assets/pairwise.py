@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from assets.steps.compared_models import materials
 from assets.steps.metadata import amounts_chart, name_of
 from assets.steps.step import Output, Step, makes_asset
-from gateau_dagster.estimate.judging import JudgedBenchmark, token_counter
-from gateau_dagster.evaluation.benchmark import Judging
+from gateau_dagster.estimate.judging import PlannedBenchmark, token_counter
+from gateau_dagster.evaluation.judged import verdict
 from gateau_dagster.evaluation.judging.cost import check_affordable, cost_sentence, planned_cost
 from gateau_dagster.evaluation.judging.judge_answers import judge_answers
 from gateau_dagster.evaluation.judging.pairwise import Tally, pairwise_table, tallies, wanted_of
@@ -30,15 +30,12 @@ def _compare(output: Output, models: ModelsResource, judge: JudgeResource) -> No
     state, settings = output.state, output.state.config.evaluation.judge
     assert settings is not None
     name = output.asset.removeprefix(f"{PAIRS}/")
-    benchmark = JudgedBenchmark.of(state, name, materials(state, output.asset, models, output.progress))
-    pairing = benchmark.chosen.scored.pairing
-    assert pairing is not None
+    benchmark = PlannedBenchmark.of(state, name, materials(state, output.asset, models, output.progress))
     matches = benchmark.matches(state)
     wanted, replies = wanted_of(matches), Replies(state.store.files, settings.model)
     planned = planned_cost(settings, [each.asked for each in wanted], replies, token_counter(state.config))
     check_affordable(settings, replies.spent, planned)
-    judging = Judging(requests=benchmark.judging.requests, parse=pairing.parse)
-    judged = judge_answers(wanted, judging, judge.judge(settings), replies, settings, output.progress)
+    judged = judge_answers(wanted, verdict, judge.judge(settings), replies, settings, output.progress)
     table = pairwise_table(matches, judged.table)
     output.write(table, rejected_frame(judged.rejected), absent=judged.unanswered)
     output.metadata["paid"] = cost_sentence(settings, judged.new)

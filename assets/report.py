@@ -13,7 +13,7 @@ from assets.further_sections import further_sections
 from assets.steps.metadata import totals_metadata
 from assets.steps.step import Output, Step, makes_asset
 from gateau_dagster.evaluation.document_split import SPLIT
-from gateau_dagster.evaluation.registry import compared_benchmarks
+from gateau_dagster.evaluation.registry import asset_of, compared_benchmarks
 from gateau_dagster.pipeline.declarations import COMPARISON_FILE, EXPLORER_FILE, REPORT_FILE
 from gateau_dagster.pipeline.losses import losses, totals, unseen_shares
 from gateau_dagster.pipeline.plan import Key
@@ -82,7 +82,7 @@ def _inputs(state: State) -> "ReportInputs":
         totals=[*totals(state, assets, recorded)],
         unseen=unseen_shares(state, [state.asset(key) for key in assets]),
         training_log=read_training_log(store) if "checkpoint" in assets else None,
-        evaluations={name: store.read(each.asset) for name, each in compared_benchmarks(state.config).items()},
+        evaluations={name: store.read(asset_of(name)) for name in compared_benchmarks(state.config)},
         experiment=experiment_inputs(state, store.read(EXPERIMENT)) if EXPERIMENT in assets else None,
         further=further_sections(state),
         fingerprints=_fingerprints(recorded),

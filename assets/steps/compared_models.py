@@ -11,7 +11,7 @@ from gateau_dagster.config import ModelConfig
 from gateau_dagster.config.variants import BASE, CHECKPOINT
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.demo.prepare import ensure_demo_pair
-from gateau_dagster.evaluation.benchmark import Materials, Question
+from gateau_dagster.evaluation.benchmark import Materials, Question, QuestionBenchmark
 from gateau_dagster.evaluation.registry import scored_benchmarks
 from gateau_dagster.execution.shard_tables import samples_of
 from gateau_dagster.pipeline.loadable import Placed, downloads, fetched_model, loadable_model, placed_model
@@ -66,8 +66,8 @@ def asked_questions(step: Step, models: ModelsResource) -> Sequence[Question]:
     """
     (asset,) = step.assets
     chosen = scored_benchmarks(step.state.config)[asset.split("/", maxsplit=1)[1]]
-    assert chosen.scored.questions is not None, "another benchmark has no such asset"
-    return chosen.scored.questions(materials(step.state, asset, models, step.progress), chosen.options)
+    assert isinstance(chosen, QuestionBenchmark), "another benchmark has no such asset"
+    return chosen.questions(materials(step.state, asset, models, step.progress))
 
 
 def compared_model(state: State, models: ModelsResource, name: str) -> "LoadedModel":

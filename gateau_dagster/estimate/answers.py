@@ -15,8 +15,8 @@ import polars as pl
 from gateau_dagster.estimate.amount import Amount
 from gateau_dagster.estimate.estimator import HALF_WIDTH, MOST, SPREAD, Estimator
 from gateau_dagster.estimate.questions import known_questions
-from gateau_dagster.evaluation.benchmark import Question
-from gateau_dagster.evaluation.registry import ChosenBenchmark, scored_benchmarks
+from gateau_dagster.evaluation.benchmark import Question, QuestionBenchmark
+from gateau_dagster.evaluation.registry import scored_benchmarks
 from gateau_dagster.pipeline.plan import Plan
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.pipeline.variant_assets import ANSWERS
@@ -53,7 +53,7 @@ def planned_answers(state: State, plan: Plan, estimator: Estimator) -> list[Amou
     found = []
     for name, chosen in scored_benchmarks(state.config).items():
         work = plan.of(f"{ANSWERS}/{name}")
-        if work is None:
+        if work is None or not isinstance(chosen, QuestionBenchmark):
             continue
         models, recorded = len(work.partitions), _recorded(state, name)
         one = _expected(state, chosen, estimator) if recorded is None else recorded
@@ -72,10 +72,10 @@ def planned_answers(state: State, plan: Plan, estimator: Estimator) -> list[Amou
     return found
 
 
-def _asked_anew(state: State, chosen: ChosenBenchmark) -> float:
+def _asked_anew(state: State, chosen: QuestionBenchmark) -> float:
     """Return the share of its questions that no other benchmark asks before it, as far as both are known."""
-    other = scored_benchmarks(state.config).get(chosen.scored.asks_as)
-    if other is None:
+    other = scored_benchmarks(state.config).get(chosen.asks_as)
+    if not isinstance(other, QuestionBenchmark):
         return 1.0
     own, theirs = known_questions(state, chosen), known_questions(state, other)
     if not own or theirs is None:
@@ -104,7 +104,7 @@ def _recorded(state: State, name: str) -> _AnswerWork | None:
     )
 
 
-def _expected(state: State, chosen: ChosenBenchmark, estimator: Estimator) -> _AnswerWork:
+def _expected(state: State, chosen: QuestionBenchmark, estimator: Estimator) -> _AnswerWork:
     """Return the work from the tokens of the questions and the device, if both are known."""
     sizes = _sizes(state, chosen, estimator)
     seconds = None if not sizes or state.config.evaluation.engine is not None else _seconds(state, sizes, estimator)
@@ -119,12 +119,11 @@ def _expected(state: State, chosen: ChosenBenchmark, estimator: Estimator) -> _A
     )
 
 
-def _sizes(state: State, chosen: ChosenBenchmark, estimator: Estimator) -> Sequence[tuple[float, float]] | None:
+def _sizes(state: State, chosen: QuestionBenchmark, estimator: Estimator) -> Sequence[tuple[float, float]] | None:
     """Return the most tokens of prompt and answer per question; None if they are not known."""
-    scored, config = chosen.scored, state.config
-    if scored.sizes is not None:
-        return scored.sizes(config, chosen.options)
-    questions = known_questions(state, chosen)
+    if (sizes := chosen.sizes()) is not None:
+        return sizes
+    config, questions = state.config, known_questions(state, chosen)
     if questions is None:
         return None
     letters = estimator.model(config.training.model).rates.context

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from itertools import repeat
 from operator import add
 from typing import TYPE_CHECKING
 
@@ -15,10 +14,10 @@ from gateau_dagster.config.judge import JudgeConfig
 from gateau_dagster.config.variants import CHECKPOINT
 from gateau_dagster.estimate.characteristics import rating_cost, shards_cost
 from gateau_dagster.estimate.questions import known_questions
-from gateau_dagster.evaluation.benchmark import Judging, Materials, Question
+from gateau_dagster.evaluation.benchmark import Materials, Question, QuestionBenchmark
 from gateau_dagster.evaluation.generation.answering import answer_scorer
 from gateau_dagster.evaluation.grading import graded_answers
-from gateau_dagster.evaluation.judged import needed_judge
+from gateau_dagster.evaluation.judged import RatedBenchmark, needed_judge
 from gateau_dagster.evaluation.judging.cost import BudgetError, CountTokens, PlannedCost, check_affordable, planned_cost
 from gateau_dagster.evaluation.judging.judge_answers import (
     JudgmentRequest,
@@ -29,7 +28,7 @@ from gateau_dagster.evaluation.judging.judge_answers import (
 )
 from gateau_dagster.evaluation.judging.pairwise import Match, matches
 from gateau_dagster.evaluation.judging.replies import JudgeCall, Replies
-from gateau_dagster.evaluation.registry import ChosenBenchmark, scored_benchmarks
+from gateau_dagster.evaluation.registry import scored_benchmarks
 from gateau_dagster.methods.judge import SAMPLE_RATINGS
 from gateau_dagster.models.known_model import known_tokenizer
 from gateau_dagster.pipeline.characteristics_asset import CHARACTERISTICS
@@ -56,7 +55,7 @@ def is_stale(plan: Plan, asset: str, variant: str) -> bool:
 def held_answers(
     state: State,
     plan: Plan,
-    chosen: ChosenBenchmark,
+    chosen: QuestionBenchmark,
     questions: Sequence[Question],
     variant: str,
     *,
@@ -113,29 +112,22 @@ _BYTES = 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class JudgedBenchmark:
+class PlannedBenchmark:
     """A benchmark whose answers are judged, with its questions.
 
     settings: None if there is nothing to judge and no judge is configured.
     """
 
-    chosen: ChosenBenchmark
+    chosen: RatedBenchmark
     questions: Sequence[Question]
     settings: JudgeConfig | None
 
     @classmethod
-    def of(cls, state: State, name: str, materials: Materials) -> JudgedBenchmark:
+    def of(cls, state: State, name: str, materials: Materials) -> PlannedBenchmark:
         """Return the benchmark of this name. Raise GateauError if its questions cannot be read."""
         chosen = scored_benchmarks(state.config)[name]
-        assert chosen.scored.questions is not None
-        questions = chosen.scored.questions(materials, chosen.options)
-        return cls(chosen=chosen, questions=questions, settings=state.config.evaluation.judge)
-
-    @property
-    def judging(self) -> Judging:
-        """Return how its answers are judged."""
-        assert self.chosen.scored.judging is not None
-        return self.chosen.scored.judging
+        assert isinstance(chosen, RatedBenchmark), "another benchmark has no such asset"
+        return cls(chosen=chosen, questions=chosen.questions(materials), settings=state.config.evaluation.judge)
 
     def wanted(self, state: State, variant: str) -> list[JudgmentRequest]:
         """Return the judgments of a variant's answers.
@@ -143,10 +135,8 @@ class JudgedBenchmark:
         Raises:
             GateauError: there are some, and no judge is configured; or the answers cannot be read.
         """
-        options = self.chosen.options
         if self.settings is None:
-            blank = ([""] * len(each.turns) for each in self.questions)
-            if any(map(self.judging.requests, self.questions, blank, repeat(options))):
+            if any(self.chosen.requests(each, [""] * len(each.turns)) for each in self.questions):
                 needed_judge(state.config, self.chosen.name)
             return []
         return self.judgments(self._texts(state, variant))
@@ -154,7 +144,7 @@ class JudgedBenchmark:
     def judgments(self, texts: Texts) -> list[JudgmentRequest]:
         """Return the judgments of these answers."""
         assert self.settings is not None
-        return wanted_judgments(self.questions, texts, self.judging, self.chosen.options, self.settings)
+        return wanted_judgments(self.questions, texts, self.chosen, self.settings)
 
     def matches(self, state: State) -> list[Match]:
         """Return the pairs of answers that are compared.
@@ -171,9 +161,8 @@ class JudgedBenchmark:
 
     def pairs(self, texts: Mapping[str, Texts]) -> list[Match]:
         """Return the pairs of these answers, by variant."""
-        settings, pairing = self.settings, self.chosen.scored.pairing
-        assert settings is not None and pairing is not None
-        return matches(settings.pairs, self.questions, texts, pairing, self.chosen.options, settings)
+        assert self.settings is not None
+        return matches(self.settings.pairs, self.questions, texts, self.chosen, self.settings)
 
     def _texts(self, state: State, variant: str) -> Texts:
         answers = state.store.read(f"{ANSWERS}/{self.chosen.name}", variant)
@@ -209,12 +198,12 @@ def planned_judging(state: State, plan: Plan) -> list[PlannedJudging]:
     found = []
     for name, chosen in scored_benchmarks(state.config).items():
         work, pairs = plan.of(f"{JUDGMENTS}/{name}"), plan.of(f"{PAIRS}/{name}")
-        if (work is None and pairs is None) or chosen.scored.judging is None:
+        if (work is None and pairs is None) or not isinstance(chosen, RatedBenchmark):
             continue
         variants, questions = work.partitions if work is not None else [], known_questions(state, chosen)
         cost, most = None, None
         if questions is not None:
-            benchmark = JudgedBenchmark(chosen=chosen, questions=questions, settings=settings)
+            benchmark = PlannedBenchmark(chosen=chosen, questions=questions, settings=settings)
             cost, most = (
                 planned_cost(settings, asked.known, replies, count, longest=asked.longest)
                 for asked in (
@@ -244,7 +233,7 @@ class _Asked:
 
 
 def _asked(
-    state: State, plan: Plan, benchmark: JudgedBenchmark, variants: Sequence[str], *, paired: bool, as_before: bool
+    state: State, plan: Plan, benchmark: PlannedBenchmark, variants: Sequence[str], *, paired: bool, as_before: bool
 ) -> _Asked:
     """Return the judge's requests for a benchmark's answers."""
     chosen, questions, longest = benchmark.chosen, benchmark.questions, longest_answers(benchmark.questions)

@@ -8,8 +8,8 @@ from typing import Any
 
 import polars as pl
 
-from gateau_dagster.evaluation.benchmark import Materials, Question
-from gateau_dagster.evaluation.registry import ChosenBenchmark, scored_benchmarks
+from gateau_dagster.evaluation.benchmark import Materials, Question, QuestionBenchmark
+from gateau_dagster.evaluation.registry import scored_benchmarks
 from gateau_dagster.pipeline.plan import Plan
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.pipeline.variant_assets import ANSWERS, SCORES
@@ -19,15 +19,14 @@ class _NotKnownYetError(Exception):
     """A benchmark's questions depend on something that only exists after a run."""
 
 
-def known_questions(state: State, chosen: ChosenBenchmark) -> Sequence[Question] | None:
+def known_questions(state: State, chosen: QuestionBenchmark) -> Sequence[Question] | None:
     """Return a benchmark's questions; None if they depend on missing tables or on a model.
 
     Raises:
         GateauError: they cannot be read.
     """
-    assert chosen.scored.questions is not None
     try:
-        return chosen.scored.questions(_without_models(state, f"{ANSWERS}/{chosen.name}"), chosen.options)
+        return chosen.questions(_without_models(state, f"{ANSWERS}/{chosen.name}"))
     except _NotKnownYetError:
         return None
 
@@ -41,11 +40,10 @@ def check_questions(state: State, plan: Plan | None = None) -> None:
         GateauError: a file cannot be read.
     """
     for name, chosen in scored_benchmarks(state.config).items():
-        asset = f"{SCORES if chosen.scored.questions is None else ANSWERS}/{name}"
-        read = chosen.scored.probe or chosen.scored.questions
-        if read is not None and (plan is None or plan.of(asset) is not None):
+        asset = f"{ANSWERS if isinstance(chosen, QuestionBenchmark) else SCORES}/{name}"
+        if plan is None or plan.of(asset) is not None:
             with suppress(_NotKnownYetError):
-                read(_without_models(state, asset), chosen.options)
+                chosen.probe(_without_models(state, asset))
 
 
 def _without_models(state: State, asset: str) -> Materials:

@@ -1,17 +1,22 @@
-"""Definition of a benchmark: the tables that it reads, what it measures, and what the report shows of it."""
+"""Define a benchmark: the questions that it asks or what it measures, and what the report shows of it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, get_type_hints
 
 import polars as pl
 
+from gateau_dagster import tables
+from gateau_dagster.config import Config
 from gateau_dagster.config.base import Section
 from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.evaluation.page import PageSection
+from gateau_dagster.evaluation.question_files import QuestionFiles
+from gateau_dagster.models.chat_rendering import rendering_settings
 from gateau_dagster.progress import Progress, silent
 from gateau_dagster.storage.stamp import By, fingerprint
 from gateau_dagster.tables import Column
@@ -19,7 +24,6 @@ from gateau_dagster.tables import Column
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from gateau_dagster.config import Config
     from gateau_dagster.models.loading import LoadedModel
 
 
@@ -72,11 +76,12 @@ MODELS = ("base", "checkpoint")
 class Materials:
     """The input of a benchmark; tables are read and models loaded on demand.
 
-    reads: the tables that may be read, from ChosenBenchmark.reads.
+    reads: the tables that may be read, among them those of Benchmark.reads.
     shards: yields these columns of a table, shard by shard; a table over the whole data set is one frame.
     samples: returns the samples with these ids, in order of id.
     model: loads one of MODELS, or a variant by name. One at a time stays loaded, unless the caller keeps the other.
     only_tokenizer: returns a model's tokenizer by name, where it is available without the model.
+    kept: what a benchmark keeps from one model to the next, by its own keys.
     """
 
     config: Config
@@ -86,10 +91,21 @@ class Materials:
     model: Callable[[str], LoadedModel]
     progress: Progress = silent
     only_tokenizer: Callable[[str], PreTrainedTokenizerBase] | None = None
+    kept: dict[str, Any] = field(default_factory=dict)
 
     def tokenizer(self, name: str) -> PreTrainedTokenizerBase:
         """Return the tokenizer of a model."""
         return self.model(name).tokenizer if self.only_tokenizer is None else self.only_tokenizer(name)
+
+    def base_tokenizer(self) -> PreTrainedTokenizerBase:
+        """Return the base model's tokenizer, without loading its weights where the model is on this machine.
+
+        It counts the tokens of questions, because all variants get the same ones.
+        """
+        from gateau_dagster.models.known_model import known_tokenizer
+
+        found = known_tokenizer(self.config, self.config.training.model)
+        return found if found is not None else self.model(MODELS[0]).tokenizer
 
     def table(self, asset: str, columns: Sequence[str]) -> pl.DataFrame:
         """Return these columns of a whole table."""
@@ -98,10 +114,19 @@ class Materials:
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """The values of one model. `table`: tables.SCORES. `rejected`: questions without a value, and why."""
+    """The values of one model, or a comparison of two.
+
+    table: tables.SCORES, and further columns for MeasuredBenchmark.compare; or the table of a comparison.
+    rejected: what could not be measured, and why.
+    """
 
     table: pl.DataFrame
     rejected: Sequence[Reject] = ()
+
+    @classmethod
+    def of(cls, rows: Iterable[tuple[str, str, float]], rejected: Sequence[Reject] = ()) -> Measured:
+        """Return rows of question id, group and value as tables.SCORES."""
+        return cls(table=pl.DataFrame([*rows], schema=tables.schema(tables.SCORES), orient="row"), rejected=rejected)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,154 +140,161 @@ class JudgeRequest:
     temperature: float = 0.0
 
 
-@dataclass(frozen=True, kw_only=True)
-class Judging:
-    """The judging of answers.
-
-    requests: returns the requests for one question and its answers by turn; none where nothing is judged.
-    parse: returns the score in a reply, None where it is unreadable. again: further requests after an unreadable reply.
-    """
-
-    requests: Callable[[Question, Sequence[str], Any], Sequence[JudgeRequest]]
-    parse: Callable[[str], float | None]
-    again: int = 0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Pairing:
-    """The comparison of two models' answers to a question.
-
-    requests: for one question and its answers by turn, first of the model shown first, then of the other one.
-    parse: 1 where the first is better, 0 where the second is, 0.5 for a tie; None where the reply is unreadable.
-    """
-
-    requests: Callable[[Question, Sequence[str], Sequence[str], Any], Sequence[JudgeRequest]]
-    parse: Callable[[str], float | None]
-
-
-def nothing_read(config: Config, options: Any) -> Mapping[str, By]:
-    """Return no tables, for a benchmark whose questions come from its own files."""
-    del config, options
-    return {}
-
-
 _BOUNDS = {"%": (0.0, 100.0), "share found": (0.0, 1.0), "NLL": (0.0, inf), "PPL": (1.0, inf)}
 """Least and greatest value, by unit."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Scored:
-    """A benchmark that measures one model at a time, by `questions` and `grade`, or by `measure` alone.
+@dataclass(frozen=True)
+class Benchmark(ABC):
+    """A way to measure any number of models under a configuration: one value for each question and model.
 
+    A benchmark extends MeasuredBenchmark, QuestionBenchmark or RatedBenchmark, and has a `name`; a class without one is
+    a base of others. Its values are the table `scores/<name>`.
+
+    name: as in `evaluation.benchmarks`.
+    title, description: the report's heading, and the text of the asset's page.
+    default: whether it runs when `evaluation.benchmarks` is not given.
+    code_version: of the code that measures; raise it when it changes a value.
     unit: of a value, such as "%". higher: whether more is better.
     floor, highest: values of all-wrong and, where the unit does not define it, of all-right answers.
     by_group: whether the total is the mean of the groups' means; else of all questions.
     groups: what the questions' groups are. groupings: further groupings in the report: a heading, and the group of a
-    question by its id. Groups that are called "length" are plotted in order.
-    by_turn: returns the scores of each turn alone, by turn (0 for the first one), from scores and judgments of
-    questions with several turns; a turn without any score is left out.
+        question by its id. Groups that are called "length" are plotted in order.
     by_base: whether questions depend on the base model, for example because its tokenizer measures texts.
-    grid: length and depth (0 to 1) of a needle question, by its id; for a heat map.
-    reads: tables of the store that are read beside the model, as in Comparison.reads.
-    questions: returns the questions.
-    grade: returns a value for each question, from tables.ANSWERS and, where `judging` is given, tables.JUDGMENTS.
-    pairing: how a judge compares two variants, where it can.
-    asks_as: another benchmark, listed before this one, with the same questions and ids, whose answers are reused.
-    sizes: returns most tokens of prompt and answer per question, for estimates, where making questions takes long.
-    probe: reads enough of the files to know that questions can be made, where making them takes long or there are none;
-    raises GateauError.
-    measure: for a benchmark that generates nothing; it loads the variant of this name by `Materials.model`.
+    options: the section `evaluation.<name>` of the configuration; its annotation is the class that reads it.
+    asked: whether `evaluation.benchmarks` names it, or the default does.
     """
 
-    unit: str
-    higher: bool = True
-    floor: float = 0.0
-    highest: float | None = None
-    by_group: bool = True
-    groups: str = "group"
-    groupings: Mapping[str, Callable[[str], str]] = field(default_factory=dict)
-    by_turn: Callable[[pl.DataFrame, pl.DataFrame], Mapping[int, pl.DataFrame]] | None = None
-    by_base: bool = False
-    grid: Callable[[str], tuple[int, float]] | None = None
-    reads: Callable[[Config, Any], Mapping[str, By]] = nothing_read
-    questions: Callable[[Materials, Any], Sequence[Question]] | None = None
-    grade: Callable[[Sequence[Question], pl.DataFrame, pl.DataFrame | None, Any], Measured] | None = None
-    measure: Callable[[Materials, str, Any], Measured] | None = None
-    judging: Judging | None = None
-    pairing: Pairing | None = None
-    asks_as: str = ""
-    sizes: Callable[[Config, Any], Sequence[tuple[float, float]]] | None = None
-    probe: Callable[[Materials, Any], None] | None = None
+    config: Config
+    options: Section
+    asked: bool = True
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    description: ClassVar[str]
+    unit: ClassVar[str]
+    default: ClassVar[bool] = False
+    code_version: ClassVar[str] = "1"
+    higher: ClassVar[bool] = True
+    floor: ClassVar[float] = 0.0
+    highest: ClassVar[float | None] = None
+    by_group: ClassVar[bool] = True
+    groups: ClassVar[str] = "group"
+    groupings: ClassVar[Mapping[str, Callable[[str], str]]] = {}
+    by_base: ClassVar[bool] = False
+
+    @classmethod
+    def options_class(cls) -> type[Section]:
+        """Return the class of `options`."""
+        return get_type_hints(cls)["options"]
 
     @property
     def bounds(self) -> tuple[float, float]:
         """Return the least and the greatest value of any answers; no interval extends beyond them."""
         return _BOUNDS.get(self.unit, (-inf, inf)) if self.highest is None else (self.floor, self.highest)
 
-    def __post_init__(self) -> None:
-        assert (self.measure is None) == (self.questions is not None and self.grade is not None), "one of the two ways"
+    def place(self, key: str) -> str:
+        """Return the place of an option in the configuration file."""
+        return f"evaluation.{self.name}.{key}"
+
+    def reads(self) -> Mapping[str, By]:
+        """Return the tables that are read beside the model, and whether a change counts by fingerprint or content."""
+        return {}
+
+    def files(self) -> Sequence[QuestionFiles]:
+        """Return the files that it reads. Raises GateauError where some cannot be told from the others' content."""
+        return ()
+
+    def settings(self) -> Mapping[str, Any]:
+        """Return what else decides the values: beside options, models, and the prompt's length and template.
+
+        Raises GateauError where a file cannot be read.
+        """
+        return {each.key or each.place: each.digest() for each in self.files()}
+
+    def stamped_settings(self) -> dict[str, Any]:
+        """Return the part of the configuration that decides the values."""
+        scoring = {
+            f"scoring.{name}": getattr(self.config.scoring, name) for name in ("max_length", "template", "dtype")
+        }
+        options = {f"evaluation.{self.name}": self.options.model_dump(mode="json")}
+        return {**scoring, **rendering_settings(self.config.scoring.template), **options, **self.settings()}
+
+    def check(self) -> None:
+        """Raise GateauError, before any model runs, when the configuration does not suffice.
+
+        The message begins with the place in the file.
+        """
+        for each in self.files():
+            each.check()
+
+    def check_known_models(self) -> None:
+        """Raise GateauError, before any model runs, when a model's config.json shows that it cannot be measured."""
+
+    def probe(self, materials: Materials) -> None:
+        """Raise GateauError, before any model runs, when the files' content shows that it cannot be measured."""
+
+    def cell(self, question_id: str) -> tuple[int, float] | None:
+        """Return length and depth (0 to 1) of a needle question, for a heat map; None for other questions."""
+        return None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Outcome:
-    """The result of a comparison. `table`: Benchmark.columns. `rejected`: what could not be measured, and why."""
+class MeasuredBenchmark(Benchmark):
+    """A benchmark that loads a model and generates nothing.
 
-    table: pl.DataFrame
-    rejected: Sequence[Reject] = ()
-
-
-def no_settings(config: Config, options: Any) -> Mapping[str, Any]:
-    """Return no settings: the result depends on the options and the models alone."""
-    del config, options
-    return {}
-
-
-def no_check(config: Config, options: Any) -> None:
-    """Accept every configuration."""
-    del config, options
-
-
-@dataclass(frozen=True, kw_only=True)
-class Comparison:
-    """The checkpoint compared with its base model, as the asset `evaluation/<name>`.
-
-    columns: of the table; the values of those in `finite` are never null, NaN or infinite.
-    reads: the tables that `run` reads beside the checkpoint, and whether a change counts by fingerprint or by content.
-    run: measures; reads nothing that `reads` does not name.
-    section: returns what the report shows of the table.
+    With `columns` it also compares the checkpoint with its base model, as the table `evaluation/<name>`; the values of
+    the columns in `finite` are never null, NaN or infinite.
     """
 
-    columns: tuple[Column, ...]
-    reads: Callable[[Config, Any], Mapping[str, By]]
-    run: Callable[[Materials, Any], Outcome]
-    section: Callable[[pl.DataFrame], PageSection]
-    finite: tuple[str, ...] = ()
+    columns: ClassVar[tuple[Column, ...]] = ()
+    finite: ClassVar[tuple[str, ...]] = ()
+
+    @abstractmethod
+    def measure(self, materials: Materials, variant: str) -> Measured:
+        """Return the values of a variant, which `Materials.model` loads; only the tables of `reads` are read."""
+
+    def compare(self, measured: Mapping[str, Measured]) -> Measured:
+        """Return the table of a comparison, `columns`, from what `measure` returns for MODELS."""
+        raise NotImplementedError(f"{self.name} has columns, and compares nothing")
+
+    def section(self, table: pl.DataFrame) -> PageSection:
+        """Return what the report shows of `compare`."""
+        raise NotImplementedError(f"{self.name} has columns, and shows nothing")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Benchmark:
-    """A way to measure models: the checkpoint beside its base, any number of variants, or both.
+class QuestionBenchmark(Benchmark):
+    """A benchmark of questions that a model answers.
 
-    title, description: the report's heading, and the text of the asset's page.
-    options: the section `evaluation.<name>` of the configuration.
-    comparison: the checkpoint beside its base model. scored: the variants of an experiment, as `scores/<name>`.
-    settings: what else of the configuration changes the table, beside the options, the prompt's length and template and
-    the models' type.
-    check: raises GateauError, before any model runs, when the configuration does not suffice; the message begins with
-    the place in the file.
-    check_known_models: raises GateauError, before any model runs, when a model's config.json shows that it cannot be
-    measured.
-    default: whether it runs when `evaluation.benchmarks` is not given.
+    asks_as: another benchmark, listed before this one, with the same questions and ids, whose answers are reused.
     """
 
-    name: str
-    title: str
-    description: str
-    comparison: Comparison | None = None
-    scored: Scored | None = None
-    options: type[Section] = Section
-    settings: Callable[[Config, Any], Mapping[str, Any]] = no_settings
-    check: Callable[[Config, Any], None] = no_check
-    check_known_models: Callable[[Config, Any], None] = no_check
-    default: bool = False
-    code_version: str = "1"
+    asks_as: ClassVar[str] = ""
+
+    @abstractmethod
+    def questions(self, materials: Materials) -> Sequence[Question]:
+        """Return the questions, whose ids are unique. Raises GateauError where they cannot be made."""
+
+    def value(self, question: Question, answer: str) -> float:
+        """Return the value of an answer to the question's first turn."""
+        raise NotImplementedError(f"{self.name} grades its answers in another way")
+
+    def grade(self, questions: Sequence[Question], answers: pl.DataFrame, judgments: pl.DataFrame | None) -> Measured:
+        """Return a value for each question; a question without an answer is rejected.
+
+        answers: tables.ANSWERS. judgments: tables.JUDGMENTS of a RatedBenchmark.
+        """
+        given = dict(answers.filter(pl.col("turn") == 0).select("question_id", "answer").iter_rows())
+        asked = [each for each in questions if each.question_id in given]
+        missing = (each.question_id for each in questions if each.question_id not in given)
+        return Measured.of(
+            ((each.question_id, each.group, self.value(each, given[each.question_id])) for each in asked),
+            [Reject(sample_id=question_id, reason="it was not answered") for question_id in missing],
+        )
+
+    def sizes(self) -> Sequence[tuple[float, float]] | None:
+        """Return most tokens of prompt and answer per question, for estimates; None where `questions` tells them."""
+        return None
+
+    def probe(self, materials: Materials) -> None:
+        """Read the questions; overridden where making them takes long."""
+        self.questions(materials)

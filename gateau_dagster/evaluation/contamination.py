@@ -15,8 +15,7 @@ import polars as pl
 from gateau_dagster import tables
 from gateau_dagster.data.near_duplicates import Lookup, lookup, sketch
 from gateau_dagster.data.shingles import Hashes, mixed
-from gateau_dagster.evaluation.benchmark import Question
-from gateau_dagster.evaluation.registry import ChosenBenchmark
+from gateau_dagster.evaluation.benchmark import Benchmark, Question
 from gateau_dagster.evaluation.statistics.experiment import Cost, Line, experiment_rows
 from gateau_dagster.tables import SAMPLE_ID, Column, schema
 
@@ -377,7 +376,7 @@ UNTOUCHED = (
 
 
 def untouched_rows(
-    chosen: ChosenBenchmark,
+    chosen: Benchmark,
     lines: Sequence[Line],
     scores: Mapping[str, pl.DataFrame],
     costs: Mapping[str, Cost],

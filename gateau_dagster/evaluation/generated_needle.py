@@ -4,26 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
-from typing import TYPE_CHECKING, Annotated, Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Annotated
 
-import polars as pl
 from pydantic import Field
 
 from gateau_dagster.config.addresses import InputAddress, InputAddresses
 from gateau_dagster.config.base import Section
 from gateau_dagster.config.values import LONGEST
 from gateau_dagster.errors import GateauError
-from gateau_dagster.evaluation.benchmark import Benchmark, Generation, Materials, Measured, Question, Scored
-from gateau_dagster.evaluation.grading import grade_each
+from gateau_dagster.evaluation.benchmark import Generation, Materials, Question, QuestionBenchmark
 from gateau_dagster.evaluation.metrics import normalised_words
 from gateau_dagster.evaluation.question_files import (
-    base_tokenizer,
-    check_files,
+    QuestionFiles,
     check_lengths,
-    files_digest,
     lengths_within,
-    question_files,
     text_of,
     texts_in,
     yaml_of,
@@ -32,8 +27,6 @@ from gateau_dagster.storage.stamp import By
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
-
-    from gateau_dagster.config import Config
 
 
 RESERVED = 200
@@ -161,161 +154,119 @@ class GeneratedNeedleOptions(Section):
         return self.official is None and self.haystack is None
 
 
-def place_of(benchmark: str, key: str) -> str:
-    """Return the place of an option in the configuration file."""
-    return f"evaluation.{benchmark}.{key}"
+class GeneratedNeedleQuestions(QuestionBenchmark):
+    """LongAlign's needle questions, for exact match and for a judge."""
 
+    options: GeneratedNeedleOptions
+    by_base = True
+    groups = "length and depth"
 
-def needle_text(config: Config, options: GeneratedNeedleOptions, benchmark: str) -> NeedleText:
-    """Return the needle and its question. Raises GateauError where the official files are missing or differ."""
-    if options.official is None:
-        return _OWN
-    place = place_of(benchmark, "official")
-    (settings,), (code,) = (
-        question_files(config, place, f"{options.official}/{name}", cure=CURE) for name in (_CONFIG, _CODE)
-    )
-    texts = texts_in(code, "generate_prompt", place)
-    contents = [number for number, text in enumerate(texts) if text == "content"]
-    prompt = yaml_of(settings, place).get("prompt")
-    if not isinstance(prompt, dict) or not {"needle", "retrieval_question"} <= {*prompt}:
-        raise GateauError(f"{place}: {settings.label} is not the published file; {CURE}")
-    if len(contents) != 2 or len(texts) != contents[1] + 3:
-        raise GateauError(f"{place}: {code.label} is not the published file; {CURE}")
-    system, asked = texts[contents[0] + 1], "".join(texts[contents[1] + 1 :])
-    return NeedleText(
-        needle=prompt["needle"],
-        question=prompt["retrieval_question"],
-        frame=f"{system}\n{{context}}{asked}{{question}}",  # pred.py joins the system's text and the user's
-    )
+    def reads(self) -> Mapping[str, By]:
+        return {"raw_long_sft": "fingerprint"} if self.options.reads_documents else {}
 
+    def files(self) -> Sequence[QuestionFiles]:
+        official = [] if self.options.official is None else [self._official(_CONFIG, _CODE)]
+        return [*super().files(), *official, *([] if self.options.reads_documents else [self._haystack()])]
 
-def _haystack(options: GeneratedNeedleOptions) -> str | list[str] | None:
-    if options.haystack is not None or options.official is None:
-        return options.haystack
-    return f"{options.official}/{_ESSAYS}"
+    def check(self) -> None:
+        """Raise GateauError for missing files and for lengths that no prompt may have."""
+        super().check()
+        lengths, place = self.options.lengths, self.place("lengths")
+        short = [length for length in lengths if length <= RESERVED]
+        if short:
+            raise GateauError(
+                f"{place}: {min(short)} tokens have no room for text: question and answer take {RESERVED}; raise it"
+            )
+        check_lengths(place, lengths, self._longest, given="lengths" in self.options.model_fields_set)
 
+    def questions(self, materials: Materials) -> list[Question]:
+        """Return one question per cell, the same for every variant: the base model's tokenizer counts the lengths."""
+        text, lengths = self.needle(), lengths_within(self.options.lengths, self._longest)
+        hay = running_text(materials.base_tokenizer(), self._texts(materials), tokens=max(lengths))
+        return [
+            Question(
+                question_id=f"{length}/{depth}",
+                group=f"{length}/{depth}",
+                turns=(text.prompt(hay.with_needle(text.needle, length=length, depth=depth)),),
+                generation=Generation(max_new_tokens=self.options.answer_tokens),
+                references=(text.needle,),
+                facts={"key": text.key, "length": length, "depth": depth},
+            )
+            for length in lengths
+            for depth in sorted({*self.options.depths})
+        ]
 
-def _texts(materials: Materials, options: GeneratedNeedleOptions, benchmark: str) -> Iterator[str]:
-    if options.reads_documents:
-        for shard in materials.shards("raw_long_sft", ["context"]):
-            yield from (text for text in shard["context"].head(_DOCUMENTS).to_list() if text)
-        return
-    place = place_of(benchmark, "haystack")
-    for file in question_files(materials.config, place, _haystack(options), cure=CURE, plain_texts=True):
-        yield text_of(file, place)
-
-
-def needle_questions(materials: Materials, options: GeneratedNeedleOptions, benchmark: str) -> list[Question]:
-    """Return one question per cell, the same for every variant: the base model's tokenizer counts the lengths."""
-    text = needle_text(materials.config, options, benchmark)
-    lengths = lengths_within(options.lengths, _longest(materials.config, options))
-    hay = running_text(base_tokenizer(materials), _texts(materials, options, benchmark), tokens=max(lengths))
-    return [
-        Question(
-            question_id=f"{length}/{depth}",
-            group=f"{length}/{depth}",
-            turns=(text.prompt(hay.with_needle(text.needle, length=length, depth=depth)),),
-            generation=Generation(max_new_tokens=options.answer_tokens),
-            references=(text.needle,),
-            facts={"key": text.key, "length": length, "depth": depth},
+    def needle(self) -> NeedleText:
+        """Return the needle and its question. Raises GateauError where the official files are missing or differ."""
+        if self.options.official is None:
+            return _OWN
+        place = self.place("official")
+        settings, code = self._official(_CONFIG, _CODE).find()
+        texts = texts_in(code, "generate_prompt", place)
+        contents = [number for number, text in enumerate(texts) if text == "content"]
+        prompt = yaml_of(settings, place).get("prompt")
+        if not isinstance(prompt, dict) or not {"needle", "retrieval_question"} <= {*prompt}:
+            raise GateauError(f"{place}: {settings.label} is not the published file; {CURE}")
+        if len(contents) != 2 or len(texts) != contents[1] + 3:
+            raise GateauError(f"{place}: {code.label} is not the published file; {CURE}")
+        system, asked = texts[contents[0] + 1], "".join(texts[contents[1] + 1 :])
+        return NeedleText(
+            needle=prompt["needle"],
+            question=prompt["retrieval_question"],
+            frame=f"{system}\n{{context}}{asked}{{question}}",  # pred.py joins the system's text and the user's
         )
-        for length in lengths
-        for depth in sorted({*options.depths})
-    ]
+
+    def probe(self, materials: Materials) -> None:
+        """Prepare a haystack of one token and the needle, so that missing or wrong input raises an error early."""
+        text = self.needle()
+        hay = running_text(materials.base_tokenizer(), self._texts(materials), tokens=1)
+        hay.with_needle(text.needle, length=min(self.options.lengths), depth=100)
+
+    def sizes(self) -> list[tuple[float, float]]:
+        """Return the tokens of each question and of its longest answer."""
+        lengths = lengths_within(self.options.lengths, self._longest)
+        return [
+            (float(length), float(self.options.answer_tokens)) for length in lengths for _ in {*self.options.depths}
+        ]
+
+    def cell(self, question_id: str) -> tuple[int, float]:
+        length, depth = question_id.split("/")
+        return int(length), int(depth) / 100
+
+    @property
+    def _longest(self) -> int:
+        """Return the most tokens of a question whose middle is not cut out."""
+        return self.config.scoring.max_length - self.options.answer_tokens
+
+    def _official(self, *names: str, key: str = "") -> QuestionFiles:
+        folder, place = self.options.official, self.place("official")
+        paths = None if folder is None else [f"{folder}/{name}" for name in names]
+        return QuestionFiles(config=self.config, place=place, path=paths, cure=CURE, key=key)
+
+    def _haystack(self) -> QuestionFiles:
+        paths = self.options.haystack
+        if paths is None and self.options.official is not None:
+            paths = f"{self.options.official}/{_ESSAYS}"
+        return QuestionFiles(config=self.config, place=self.place("haystack"), path=paths, cure=CURE, plain_texts=True)
+
+    def _texts(self, materials: Materials) -> Iterator[str]:
+        if self.options.reads_documents:
+            for shard in materials.shards("raw_long_sft", ["context"]):
+                yield from (text for text in shard["context"].head(_DOCUMENTS).to_list() if text)
+            return
+        haystack = self._haystack()
+        for file in haystack.find():
+            yield text_of(file, haystack.place)
 
 
-def probe_needle(materials: Materials, options: GeneratedNeedleOptions, benchmark: str) -> None:
-    """Prepare a haystack of one token and the needle, so that missing or wrong input raises an error early."""
-    text = needle_text(materials.config, options, benchmark)
-    hay = running_text(base_tokenizer(materials), _texts(materials, options, benchmark), tokens=1)
-    hay.with_needle(text.needle, length=min(options.lengths), depth=100)
+class GeneratedNeedle(GeneratedNeedleQuestions):
+    """LongAlign's needle by exact match."""
 
+    name = "generated_needle"
+    title = "Needle in a haystack, generated"
+    description = "A sentence hidden at a depth of a text of a length, and asked for: whether the answer holds it."
+    unit = "%"
 
-def needle_sizes(config: Config, options: GeneratedNeedleOptions) -> list[tuple[float, float]]:
-    """Return the tokens of each question and of its longest answer."""
-    lengths = lengths_within(options.lengths, _longest(config, options))
-    return [(float(length), float(options.answer_tokens)) for length in lengths for _ in {*options.depths}]
-
-
-def cell_of(question_id: str) -> tuple[int, float]:
-    """Return length in tokens and depth (0 to 1) of a question."""
-    length, depth = question_id.split("/")
-    return int(length), int(depth) / 100
-
-
-def needle_reads(config: Config, options: GeneratedNeedleOptions) -> Mapping[str, By]:
-    del config
-    return {"raw_long_sft": "fingerprint"} if options.reads_documents else {}
-
-
-def needle_settings(config: Config, options: GeneratedNeedleOptions, benchmark: str) -> Mapping[str, Any]:
-    found = {}
-    if options.official is not None:
-        paths = [f"{options.official}/{name}" for name in (_CONFIG, _CODE)]
-        place = place_of(benchmark, "official")
-        found[place] = files_digest(config, place, paths, cure=CURE)
-    if not options.reads_documents:
-        place = place_of(benchmark, "haystack")
-        found[place] = files_digest(config, place, _haystack(options), cure=CURE, plain_texts=True)
-    return found
-
-
-def check_needle(config: Config, options: GeneratedNeedleOptions, benchmark: str) -> None:
-    """Raise GateauError for missing files and for lengths that no prompt may have."""
-    if options.official is not None:
-        check_files(
-            config,
-            place_of(benchmark, "official"),
-            [f"{options.official}/{name}" for name in (_CONFIG, _CODE)],
-            cure=CURE,
-        )
-    if not options.reads_documents:
-        check_files(config, place_of(benchmark, "haystack"), _haystack(options), cure=CURE, plain_texts=True)
-    short = [length for length in options.lengths if length <= RESERVED]
-    if short:
-        raise GateauError(
-            f"{place_of(benchmark, 'lengths')}: {min(short)} tokens have no room for text: question and answer take "
-            f"{RESERVED}; raise it"
-        )
-    longest, given = _longest(config, options), "lengths" in options.model_fields_set
-    check_lengths(place_of(benchmark, "lengths"), options.lengths, longest, given=given)
-
-
-def _longest(config: Config, options: GeneratedNeedleOptions) -> int:
-    """Return the most tokens of a question whose middle is not cut out."""
-    return config.scoring.max_length - options.answer_tokens
-
-
-_NAME = "generated_needle"
-
-
-def grade(
-    questions: Sequence[Question],
-    answers: pl.DataFrame,
-    judgments: pl.DataFrame | None,
-    options: GeneratedNeedleOptions,
-) -> Measured:
-    """Return 100 where the answer contains, word for word, what the question does not give away; else 0."""
-    del judgments, options
-    return grade_each(questions, answers, lambda question, answer: 100.0 * holds(answer, question.facts["key"]))
-
-
-BENCHMARK = Benchmark(
-    name=_NAME,
-    title="Needle in a haystack, generated",
-    description="A sentence hidden at a depth of a text of a length, and asked for: whether the answer holds it.",
-    options=GeneratedNeedleOptions,
-    settings=partial(needle_settings, benchmark=_NAME),
-    check=partial(check_needle, benchmark=_NAME),
-    scored=Scored(
-        unit="%",
-        by_base=True,
-        groups="length and depth",
-        grid=cell_of,
-        reads=needle_reads,
-        sizes=needle_sizes,
-        probe=partial(probe_needle, benchmark=_NAME),
-        questions=partial(needle_questions, benchmark=_NAME),
-        grade=grade,
-    ),
-)
+    def value(self, question: Question, answer: str) -> float:
+        """Return 100 where the answer contains, word for word, what the question does not give away; else 0."""
+        return 100.0 * holds(answer, question.facts["key"])

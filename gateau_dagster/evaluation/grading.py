@@ -1,16 +1,12 @@
-"""Grade answers, one question at a time."""
+"""Leave thoughts out of the answers that are graded."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import polars as pl
 
-from gateau_dagster import tables
-from gateau_dagster.data.sample import Reject
-from gateau_dagster.evaluation.benchmark import Measured, Question
 from gateau_dagster.readable import plural
 
 # Raise it when the same answers get other values in all benchmarks.
@@ -94,25 +90,3 @@ def thoughts_sentence(answers: pl.Series, thoughts: str) -> str:
     unfinished = unfinished_thoughts(answers)
     ends = f"; in {unfinished:,} they never end, which counts as an empty answer" if unfinished else ""
     return f"{found}, which are left out of grading{ends}"
-
-
-def grade_each(
-    questions: Sequence[Question], answers: pl.DataFrame, value: Callable[[Question, str], float]
-) -> Measured:
-    """Return `value` of each question and its first turn's answer; a question without an answer is rejected.
-
-    answers: tables.ANSWERS.
-    """
-    given = dict(answers.filter(pl.col("turn") == 0).select("question_id", "answer").iter_rows())
-    rows = [
-        (each.question_id, each.group, value(each, given[each.question_id]))
-        for each in questions
-        if each.question_id in given
-    ]
-    missing = (each.question_id for each in questions if each.question_id not in given)
-    return measured(rows, [Reject(sample_id=question_id, reason="it was not answered") for question_id in missing])
-
-
-def measured(rows: Iterable[tuple[str, str, float]], rejected: Sequence[Reject] = ()) -> Measured:
-    """Return rows of question id, group and value as Measured."""
-    return Measured(table=pl.DataFrame([*rows], schema=tables.schema(tables.SCORES), orient="row"), rejected=rejected)

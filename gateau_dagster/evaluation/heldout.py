@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,10 +17,9 @@ from gateau_dagster import tables
 from gateau_dagster.config.values import LONGEST
 from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.errors import GateauError
-from gateau_dagster.evaluation.benchmark import MODELS, Benchmark, Comparison, Materials, Measured, Outcome, Scored
+from gateau_dagster.evaluation.benchmark import MODELS, Materials, Measured, MeasuredBenchmark
 from gateau_dagster.evaluation.document_split import SPLIT, Reserving
 from gateau_dagster.evaluation.page import PageAmount, PageChart, PageColumn, PageFigure, PageSection, PageTable
-from gateau_dagster.progress import Progress, silent
 from gateau_dagster.readable import number, percent, plural
 from gateau_dagster.storage.stamp import By
 from gateau_dagster.tables import Column
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from transformers import PreTrainedTokenizerBase
 
-    from gateau_dagster.config import Config, ScoringConfig
+    from gateau_dagster.config import ScoringConfig
     from gateau_dagster.models.loading import LoadedModel
     from gateau_dagster.scoring.response_perplexity import PerplexityRow
 
@@ -222,56 +221,6 @@ class HeldoutOptions(Reserving):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class HeldoutResult:
-    """Perplexity of held-out samples under both models.
-
-    `table`: HELDOUT. `per_sample`: one row per sample and model. `rejected`: samples measured under neither model.
-    """
-
-    table: pl.DataFrame
-    per_sample: pl.DataFrame
-    rejected: list[Reject]
-
-
-def heldout_perplexity(
-    model: Callable[[str], LoadedModel],
-    samples: Sequence[Sample],
-    options: HeldoutOptions,
-    *,
-    scoring: ScoringConfig,
-    progress: Progress = silent,
-) -> HeldoutResult:
-    """Compute Eq. 1 for every sample under both models, averaged by context tokens (before truncation) and overall.
-
-    A sample that one model cannot score counts for neither, so that both are measured on the same samples; its reason
-    names the model. `mean_nll` weighs every sample equally. `model` is that of Materials.
-
-    Raises GateauError when no sample is left.
-    """
-    total = len(MODELS) * len(samples)
-    scored: dict[str, dict[str, PerplexityRow]] = {}
-    rejected: dict[str, Reject] = {}
-    for place, name in enumerate(MODELS):
-        rows = scored.setdefault(name, {})
-        for done, row in enumerate(_scored(model(name), samples, scoring), start=place * len(samples) + 1):
-            if isinstance(row, Reject):
-                rejected.setdefault(row.sample_id, Reject(sample_id=row.sample_id, reason=f"{name}: {row.reason}"))
-            else:
-                rows[row.sample_id] = row
-            progress(done, total, "samples", name)
-    per_sample = _per_sample(scored, rejected, options)
-    if per_sample.is_empty():
-        reason = next(iter(rejected.values())).reason if rejected else "there is none"
-        raise GateauError(
-            f"evaluation/heldout: none of {len(samples)} held-out samples could be scored ({reason}). Raise "
-            "scoring.max_length, or take heldout out of evaluation.benchmarks."
-        )
-    return HeldoutResult(
-        table=heldout_table(per_sample, options), per_sample=per_sample, rejected=list(rejected.values())
-    )
-
-
 def _scored(loaded: LoadedModel, samples: Sequence[Sample], scoring: ScoringConfig) -> Iterator[PerplexityRow | Reject]:
     from gateau_dagster.models.flops import Meter
     from gateau_dagster.scoring.scorer import Request, score_samples
@@ -290,98 +239,96 @@ def context_lengths(tokenizer: PreTrainedTokenizerBase, samples: Sequence[Sample
     return pl.DataFrame({"sample_id": ids, "context_tokens": counted}, schema=schema)
 
 
-def _per_sample(
-    scored: dict[str, dict[str, PerplexityRow]], rejected: dict[str, Reject], options: HeldoutOptions
-) -> pl.DataFrame:
-    """Return the perplexity rows of both models with `model` and `bucket` (index of the range), by sample and model."""
-    buckets = Buckets.of(options.buckets)
-    lengths = {name: row.context_tokens + row.truncated_tokens for name, row in scored["base"].items()}
-    rows = [
-        {"model": model, "bucket": buckets.index(lengths[row.sample_id]), **asdict(row)}
-        for model in MODELS
-        for row in scored[model].values()
-        if row.sample_id not in rejected
-    ]
-    schema = {"model": pl.String(), "bucket": pl.Int32(), **tables.schema(tables.PERPLEXITY)}
-    return pl.DataFrame(rows, schema=schema).sort("sample_id", "model")
-
-
-def heldout_table(per_sample: pl.DataFrame, options: HeldoutOptions) -> pl.DataFrame:
-    """Return HELDOUT from `per_sample` (`model`, `bucket`, `mean_nll`): ranges in order of length, then `all`.
+def heldout_table(nlls: pl.DataFrame, labels: Sequence[str]) -> pl.DataFrame:
+    """Return HELDOUT from `group` (a label), `model` and `value` (mean NLL): ranges in order of length, then `all`.
 
     A range without samples has no row, because its mean is undefined.
     """
-    labels = Buckets.of(options.buckets).labels
     rows = []
-    for bucket in [*range(len(labels)), None]:
-        part = per_sample if bucket is None else per_sample.filter(pl.col("bucket") == bucket)
+    for label in [*labels, ALL]:
+        part = nlls if label == ALL else nlls.filter(group=label)
         for model in MODELS:
-            values = part.filter(pl.col("model") == model)["mean_nll"].to_list()
+            values = part.filter(model=model)["value"].to_list()
             if values:
                 mean = math.fsum(values) / len(values)
-                label = ALL if bucket is None else labels[bucket]
                 rows.append((label, model, len(values), mean, math.exp(mean)))
     return pl.DataFrame(rows, schema=tables.schema(HELDOUT), orient="row")
 
 
-def _reads(config: Config, options: HeldoutOptions) -> dict[str, By]:
-    del config, options
-    return {"raw_long_sft": "fingerprint", SPLIT: "content"}
+class Heldout(MeasuredBenchmark):
+    """Response perplexity (Eq. 1) on reserved samples."""
 
+    name = "heldout"
+    title = "Held-out samples"
+    description = (
+        "Perplexity of responses about documents that were not trained on, by context length: base against checkpoint."
+    )
+    default = True
+    code_version = "3"
+    options: HeldoutOptions
+    unit = "NLL"
+    higher = False
+    by_group = False
+    by_base = True
+    groups = "length"
+    columns = HELDOUT
+    finite = ("mean_nll", "perplexity")
 
-def _chosen(materials: Materials, options: HeldoutOptions) -> tuple[Sequence[Sample], pl.DataFrame]:
-    """Return the measured samples, and the base model's token counts of their contexts and of some others.
+    def reads(self) -> dict[str, By]:
+        return {"raw_long_sft": "fingerprint", SPLIT: "content"}
 
-    They do not depend on the selection or its method: no table of the selection is read.
-    """
-    split = materials.table(SPLIT, ["sample_id", "reserved"]).filter("reserved")
-    reserved = materials.table("raw_long_sft", ["sample_id", "digest"]).join(split, on="sample_id", how="semi")
-    offered = materials.samples(candidates(reserved, count=options.samples))
-    lengths = context_lengths(materials.tokenizer("base"), offered)
-    ids = heldout_ids(reserved, lengths, count=options.samples, buckets=Buckets.of(options.buckets))
-    return materials.samples(ids), lengths
+    def measure(self, materials: Materials, variant: str) -> Measured:
+        """Return the mean NLL of each sample's response; the group is the range of its context tokens.
 
+        These are tokens of the base model, before truncation.
+        """
+        samples, lengths = self._chosen(materials)
+        buckets = Buckets.of(self.options.buckets)
+        rows: list[tuple[str, str, float]] = []
+        rejected: list[Reject] = []
+        for done, row in enumerate(_scored(materials.model(variant), samples, self.config.scoring), start=1):
+            if isinstance(row, Reject):
+                rejected.append(row)
+            else:
+                rows.append((row.sample_id, buckets.labels[buckets.index(lengths[row.sample_id])], row.mean_nll))
+            materials.progress(done, len(samples), "samples", variant)
+        return Measured.of(rows, rejected)
 
-def _run(materials: Materials, options: HeldoutOptions) -> Outcome:
-    samples, _ = _chosen(materials, options)
-    scoring, progress = materials.config.scoring, materials.progress
-    result = heldout_perplexity(materials.model, samples, options, scoring=scoring, progress=progress)
-    return Outcome(table=result.table, rejected=result.rejected)
+    def compare(self, measured: Mapping[str, Measured]) -> Measured:
+        """Return the mean NLLs by context tokens and overall; each sample weighs the same.
 
+        A sample that one model cannot score counts for neither, so that both are measured on the same samples; its
+        reason names the model. Raises GateauError when no sample is left.
+        """
+        rejected: dict[str, Reject] = {}
+        for name, found in measured.items():
+            for each in found.rejected:
+                rejected.setdefault(each.sample_id, replace(each, reason=f"{name}: {each.reason}"))
+        nlls = pl.concat(found.table.with_columns(model=pl.lit(name)) for name, found in measured.items())
+        nlls = nlls.filter(~pl.col("question_id").is_in([*rejected]))
+        if nlls.is_empty():
+            reason = next(iter(rejected.values())).reason if rejected else "there is none"
+            raise GateauError(
+                f"evaluation/heldout: none of {len(rejected)} held-out samples could be scored ({reason}). Raise "
+                "scoring.max_length, or take heldout out of evaluation.benchmarks."
+            )
+        table = heldout_table(nlls, Buckets.of(self.options.buckets).labels)
+        return Measured(table=table, rejected=[*rejected.values()])
 
-def _measure(materials: Materials, variant: str, options: HeldoutOptions) -> Measured:
-    """Return the mean NLL of each sample's response; the group is the range of its context tokens."""
-    samples, lengths = _chosen(materials, options)
-    tokens, buckets = dict(lengths.iter_rows()), Buckets.of(options.buckets)
-    rows: list[tuple[str, str, float]] = []
-    rejected: list[Reject] = []
-    for done, row in enumerate(_scored(materials.model(variant), samples, materials.config.scoring), start=1):
-        if isinstance(row, Reject):
-            rejected.append(row)
-        else:
-            rows.append((row.sample_id, buckets.labels[buckets.index(tokens[row.sample_id])], row.mean_nll))
-        materials.progress(done, len(samples), "samples", variant)
-    return Measured(table=pl.DataFrame(rows, schema=tables.schema(tables.SCORES), orient="row"), rejected=rejected)
+    def section(self, table: pl.DataFrame) -> PageSection:
+        return heldout_section(table)
 
+    def _chosen(self, materials: Materials) -> tuple[Sequence[Sample], Mapping[str, int]]:
+        """Return the measured samples, and the base model's token counts of their contexts, among others.
 
-BENCHMARK = Benchmark(
-    name="heldout",
-    title="Held-out samples",
-    description="Perplexity of responses about documents that were not trained on, by context length: base against "
-    "checkpoint.",
-    options=HeldoutOptions,
-    comparison=Comparison(
-        columns=HELDOUT, finite=("mean_nll", "perplexity"), reads=_reads, run=_run, section=heldout_section
-    ),
-    scored=Scored(
-        unit="NLL",
-        higher=False,
-        by_group=False,
-        by_base=True,
-        groups="length",
-        reads=_reads,
-        measure=_measure,
-    ),
-    default=True,
-    code_version="3",
-)
+        They do not depend on the selection or its method: no table of the selection is read.
+        """
+        if self.name not in materials.kept:
+            split = materials.table(SPLIT, ["sample_id", "reserved"]).filter("reserved")
+            reserved = materials.table("raw_long_sft", ["sample_id", "digest"]).join(split, on="sample_id", how="semi")
+            offered = materials.samples(candidates(reserved, count=self.options.samples))
+            lengths = context_lengths(materials.tokenizer(MODELS[0]), offered)
+            buckets = Buckets.of(self.options.buckets)
+            ids = heldout_ids(reserved, lengths, count=self.options.samples, buckets=buckets)
+            materials.kept[self.name] = materials.samples(ids), dict(lengths.iter_rows())
+        return materials.kept[self.name]

@@ -12,26 +12,22 @@ import re
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
-import polars as pl
 from pydantic import Field, field_validator
 
 from gateau_dagster.config.addresses import InputAddress
 from gateau_dagster.config.base import Section
 from gateau_dagster.data.sources import SourceFile
 from gateau_dagster.errors import GateauError
-from gateau_dagster.evaluation.benchmark import Benchmark, Generation, Materials, Measured, Question, Scored
-from gateau_dagster.evaluation.grading import grade_each
+from gateau_dagster.evaluation.benchmark import Generation, Materials, Question, QuestionBenchmark
 from gateau_dagster.evaluation.metrics import ndcg, normalised_words, ranked_ids
 from gateau_dagster.evaluation.question_files import (
+    QuestionFiles,
     assigned,
-    check_files,
     check_lengths,
-    files_digest,
     lengths_within,
-    question_files,
     rows_of,
     texts_in,
     yaml_of,
@@ -226,10 +222,15 @@ class Labelled:
     examples: Sequence[tuple[str, int]]
 
 
-def read_labelled(config: Config, place: str, folder: str, task: str) -> Labelled:
+def labelled_files(config: Config, place: str, folder: str | None, task: str) -> QuestionFiles:
+    """Return the files of a task's data set."""
+    path = None if folder is None else f"{folder}/{LABELLED[task].hub}"
+    return QuestionFiles(config=config, place=place, path=path, cure=labels_cure(task), key=f"{place}: {task}")
+
+
+def read_labelled(config: Config, place: str, folder: str | None, task: str) -> Labelled:
     """Return a task's rows. Raises GateauError where they are missing or do not belong to it."""
-    known = LABELLED[task]
-    files = question_files(config, place, f"{folder}/{known.hub}", cure=labels_cure(task))
+    known, files = LABELLED[task], labelled_files(config, place, folder, task).find()
     rows = {
         split: [_row(record, known, f"{place}: {file.label}:{number}", task) for file, number, record in found]
         for split in ("train", known.test)
@@ -444,68 +445,6 @@ def _settings_in(file: SourceFile) -> list[Setting]:
         raise GateauError(f"{OFFICIAL}: {file.label} is not the published file ({error}); {CURE}") from error
 
 
-def _wanted(config: Config, options: HelmetOptions) -> list[Setting]:
-    """Return the chosen tasks at the chosen lengths. Raises GateauError for a length that HELMET does not have."""
-    paths = None if options.official is None else [f"{options.official}/{name}" for name in _CONFIGS]
-    files = question_files(config, OFFICIAL, paths, cure=CURE)
-    known = [each for file in files for each in _settings_in(file)]
-    lengths = lengths_within(options.lengths, config.scoring.max_length)
-    found = [each for each in known if each.task in options.names and each.length in lengths]
-    for task in options.names:
-        missing = {*lengths} - {each.length for each in found if each.task == task}
-        if missing:
-            have = ", ".join(str(length) for length in sorted({each.length for each in known if each.task == task}))
-            raise GateauError(f"evaluation.helmet.lengths: {task} has {have}, not {min(missing)}")
-    return found
-
-
-def _code(config: Config, options: HelmetOptions) -> SourceFile:
-    path = None if options.official is None else f"{options.official}/{_CODE}"
-    return question_files(config, OFFICIAL, path, cure=CURE)[0]
-
-
-def _data_paths(options: HelmetOptions, settings: Sequence[Setting]) -> list[str]:
-    names = (name for each in settings for name in (each.test_file, each.demo_file) if name)
-    return [_data_path(options, name) for name in dict.fromkeys(names)]
-
-
-def _data_path(options: HelmetOptions, name: str) -> str:
-    return f"{options.official if options.data is None else options.data}/{name}"
-
-
-def _questions(materials: Materials, options: HelmetOptions) -> list[Question]:
-    config, found = materials.config, []
-    code = _code(config, options)
-    for setting, asked in _asked(config, options, code):
-        seen = Counter[str]()
-        for each in asked:
-            seen[each.key] += 1
-            found.append(_question(setting, each, seen[each.key], chat=options.chat))
-        materials.progress(len(found), None, "questions", f"{setting.task} of {setting.length} tokens")
-    return found
-
-
-def _asked(config: Config, options: HelmetOptions, code: SourceFile) -> Iterator[tuple[Setting, list[HelmetQuestion]]]:
-    """Yield the questions of each task at each length; each file is read once."""
-    settings = _wanted(config, options)
-    rows = {
-        path: [row for _, _, row in rows_of(question_files(config, DATA, path, cure=DATA_CURE), DATA)]
-        for path in _data_paths(options, settings)
-    }
-    labelled = {task: read_labelled(config, SETS, str(options.data_sets), task) for task in options.labelled}
-    for setting in settings:
-        words, most = words_of(code, setting.task, OFFICIAL), options.questions or setting.most
-        if setting.task in labelled:
-            yield setting, [*asked_labels(setting, words, labelled[setting.task], most=most)]
-            continue
-        path = _data_path(options, setting.test_file)
-        demos = rows[_data_path(options, setting.demo_file)] if setting.demo_file else ()
-        try:
-            yield setting, [*asked_of(setting, words, rows[path], demos, most=most)]
-        except (KeyError, IndexError, TypeError) as error:
-            raise GateauError(f"{DATA}: {path}: a row is no row of {setting.task} ({error}); {DATA_CURE}") from error
-
-
 def _question(setting: Setting, asked: HelmetQuestion, number: int, *, chat: bool) -> Question:
     """Return the question; where a prompt is continued, the answer's beginning is its last line."""
     return Question(
@@ -530,64 +469,97 @@ def value_of(question: Question, answer: str) -> float:
     return 100.0 * any(" ".join(normalised_words(right)) in said for right in question.references)
 
 
-def grade(
-    questions: Sequence[Question], answers: pl.DataFrame, judgments: pl.DataFrame | None, options: HelmetOptions
-) -> Measured:
-    """Grade each question by `value_of`."""
-    del judgments, options
-    return grade_each(questions, answers, value_of)
+class Helmet(QuestionBenchmark):
+    """HELMET's tasks without a judge."""
 
-
-def _settings(config: Config, options: HelmetOptions) -> Mapping[str, Any]:
-    settings = _wanted(config, options)
-    official = [f"{options.official}/{name}" for name in (*_CONFIGS, _CODE)]
-    return {
-        "lengths": lengths_within(options.lengths, config.scoring.max_length),
-        OFFICIAL: files_digest(config, OFFICIAL, official, cure=CURE),
-        **(
-            {DATA: files_digest(config, DATA, paths, cure=DATA_CURE)}
-            if (paths := _data_paths(options, settings))
-            else {}
-        ),
-        **{f"{SETS}: {task}": _labels_digest(config, options, task) for task in options.labelled},
+    name = "helmet"
+    title = "HELMET"
+    description = (
+        "Values of JSON keys, questions over retrieved passages, re-ranking, and labels learned from examples, at "
+        "several lengths."
+    )
+    code_version = "3"
+    options: HelmetOptions
+    unit = "%"
+    groups = "task and length"
+    groupings: ClassVar = {
+        "length": lambda question_id: question_id.split("/")[1],
+        "task": lambda question_id: question_id.split("/", maxsplit=1)[0],
     }
 
+    def questions(self, materials: Materials) -> list[Question]:
+        found: list[Question] = []
+        for setting, asked in self._asked():
+            seen = Counter[str]()
+            for each in asked:
+                seen[each.key] += 1
+                found.append(_question(setting, each, seen[each.key], chat=self.options.chat))
+            materials.progress(len(found), None, "questions", f"{setting.task} of {setting.length} tokens")
+        return found
 
-def _labels_path(options: HelmetOptions, task: str) -> str | None:
-    return None if options.data_sets is None else f"{options.data_sets}/{LABELLED[task].hub}"
+    def value(self, question: Question, answer: str) -> float:
+        return value_of(question, answer)
 
+    def files(self) -> Sequence[QuestionFiles]:
+        """Return HELMET's settings and code, the rows of its data, and the data sets of its labels."""
+        official, data = self._official(*_CONFIGS, _CODE), self._data(self._data_paths(self._wanted()))
+        labels = (labelled_files(self.config, SETS, self.options.data_sets, task) for task in self.options.labelled)
+        return [official, *([data] if data.path else []), *labels]
 
-def _labels_digest(config: Config, options: HelmetOptions, task: str) -> str:
-    return files_digest(config, SETS, _labels_path(options, task), cure=labels_cure(task))
+    def settings(self) -> Mapping[str, Any]:
+        return {"lengths": lengths_within(self.options.lengths, self.config.scoring.max_length), **super().settings()}
 
+    def check(self) -> None:
+        """Raise GateauError for missing files, and for lengths that HELMET does not have or that exceed the prompt."""
+        given = "lengths" in self.options.model_fields_set
+        check_lengths(self.place("lengths"), self.options.lengths, self.config.scoring.max_length, given=given)
+        super().check()
 
-def _check(config: Config, options: HelmetOptions) -> None:
-    """Raise GateauError for missing files, and for lengths that HELMET does not have or that exceed the prompt."""
-    given = "lengths" in options.model_fields_set
-    check_lengths("evaluation.helmet.lengths", options.lengths, config.scoring.max_length, given=given)
-    _code(config, options)
-    check_files(config, DATA, _data_paths(options, _wanted(config, options)), cure=DATA_CURE)
-    for task in options.labelled:
-        check_files(config, SETS, _labels_path(options, task), cure=labels_cure(task))
+    def _official(self, *names: str) -> QuestionFiles:
+        folder = self.options.official
+        paths = None if folder is None else [f"{folder}/{name}" for name in names]
+        return QuestionFiles(config=self.config, place=OFFICIAL, path=paths, cure=CURE)
 
+    def _data(self, paths: str | list[str]) -> QuestionFiles:
+        return QuestionFiles(config=self.config, place=DATA, path=paths, cure=DATA_CURE)
 
-BENCHMARK = Benchmark(
-    name="helmet",
-    title="HELMET",
-    description="Values of JSON keys, questions over retrieved passages, re-ranking, and labels learned from examples, "
-    "at several lengths.",
-    options=HelmetOptions,
-    settings=_settings,
-    check=_check,
-    scored=Scored(
-        unit="%",
-        groups="task and length",
-        groupings={
-            "length": lambda question_id: question_id.split("/")[1],
-            "task": lambda question_id: question_id.split("/", maxsplit=1)[0],
-        },
-        questions=_questions,
-        grade=grade,
-    ),
-    code_version="3",
-)
+    def _data_paths(self, settings: Sequence[Setting]) -> list[str]:
+        names = (name for each in settings for name in (each.test_file, each.demo_file) if name)
+        return [self._data_path(name) for name in dict.fromkeys(names)]
+
+    def _data_path(self, name: str) -> str:
+        return f"{self.options.official if self.options.data is None else self.options.data}/{name}"
+
+    def _wanted(self) -> list[Setting]:
+        """Return the chosen tasks at the chosen lengths. Raises GateauError for a length that HELMET does not have."""
+        known = [each for file in self._official(*_CONFIGS).find() for each in _settings_in(file)]
+        lengths = lengths_within(self.options.lengths, self.config.scoring.max_length)
+        found = [each for each in known if each.task in self.options.names and each.length in lengths]
+        for task in self.options.names:
+            missing = {*lengths} - {each.length for each in found if each.task == task}
+            if missing:
+                have = ", ".join(str(length) for length in sorted({each.length for each in known if each.task == task}))
+                raise GateauError(f"evaluation.helmet.lengths: {task} has {have}, not {min(missing)}")
+        return found
+
+    def _asked(self) -> Iterator[tuple[Setting, list[HelmetQuestion]]]:
+        """Yield the questions of each task at each length; each file is read once."""
+        settings, (code,) = self._wanted(), self._official(_CODE).find()
+        rows = {
+            path: [row for _, _, row in rows_of(self._data(path).find(), DATA)] for path in self._data_paths(settings)
+        }
+        folder = self.options.data_sets
+        labelled = {task: read_labelled(self.config, SETS, folder, task) for task in self.options.labelled}
+        for setting in settings:
+            words, most = words_of(code, setting.task, OFFICIAL), self.options.questions or setting.most
+            if setting.task in labelled:
+                yield setting, [*asked_labels(setting, words, labelled[setting.task], most=most)]
+                continue
+            path = self._data_path(setting.test_file)
+            demos = rows[self._data_path(setting.demo_file)] if setting.demo_file else ()
+            try:
+                yield setting, [*asked_of(setting, words, rows[path], demos, most=most)]
+            except (KeyError, IndexError, TypeError) as error:
+                raise GateauError(
+                    f"{DATA}: {path}: a row is no row of {setting.task} ({error}); {DATA_CURE}"
+                ) from error

@@ -3,36 +3,25 @@
 from __future__ import annotations
 
 import re
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import polars as pl
 
-from gateau_dagster import tables
 from gateau_dagster.config.judge import JudgeConfig
 from gateau_dagster.data.readers import read_records
 from gateau_dagster.data.sample import Reject
 from gateau_dagster.data.sources import Problem, SourceFile, location
 from gateau_dagster.errors import GateauError, redacted
-from gateau_dagster.evaluation.benchmark import Measured, Question
+from gateau_dagster.evaluation.benchmark import JudgeRequest, Measured, Question, QuestionBenchmark
 from gateau_dagster.evaluation.grading import without_thoughts
-from gateau_dagster.evaluation.question_files import check_files, files_digest, question_files, template_gaps, text_of
+from gateau_dagster.evaluation.question_files import QuestionFiles, template_gaps, text_of
 
 if TYPE_CHECKING:
     from gateau_dagster.config import Config
-
-
-def needed_judge(config: Config, benchmark: str) -> JudgeConfig:
-    """Return `evaluation.judge`. Raises GateauError where it is not given."""
-    judge = config.evaluation.judge
-    if judge is None:
-        raise GateauError(
-            f"evaluation.judge: {benchmark} is rated by a judge, and none is given. Give base_url and model of an "
-            "OpenAI-compatible server, and the environment variable with its key"
-        )
-    return judge
 
 
 CODE_VERSION = "2"
@@ -209,43 +198,22 @@ def by_id(rows: Sequence[OfficialRow], key: str) -> dict[str, OfficialRow]:
     return found
 
 
-@dataclass(frozen=True, kw_only=True)
-class OfficialFile:
-    """A file that a configuration names.
+class OfficialFile(QuestionFiles):
+    """A file as its authors publish it."""
 
-    place: its key there. path: None where it is not given. origin: where its authors publish it.
-    """
-
-    place: str
-    path: str | None
-    origin: str
-
-    @property
-    def cure(self) -> str:
-        """Return what to do where the file cannot be read."""
-        return f"download {self.origin} and give its path, or an s3:// or hf:// address"
-
-    def check(self, config: Config) -> None:
-        """Raise GateauError where the file is not given, or is a local file that does not exist."""
-        check_files(config, self.place, self.path, cure=self.cure)
-
-    def signature(self, config: Config) -> str:
-        """Return a digest of the file's name and content. Raises GateauError where it cannot be read."""
-        return files_digest(config, self.place, self.path, cure=self.cure)
-
-    def rows(self, config: Config) -> list[OfficialRow]:
+    def rows(self) -> list[OfficialRow]:
         """Return the records: lines of JSON Lines, elements of a JSON list. Raises GateauError for a broken one."""
         found: list[OfficialRow] = []
-        file = self._file(config)
+        file = self._file()
         for item in read_records(file):
             if isinstance(item, Problem):
                 raise self.wrong(f"{location(file, item.number)}: {item.reason}")
             found.append(OfficialRow(where=location(file, item.number), value=item.value))
         return found
 
-    def template(self, config: Config) -> str:
+    def template(self) -> str:
         """Return the file's whole text, with gaps in braces. Raises GateauError where it cannot be read."""
-        text = text_of(self._file(config), self.place)
+        text = text_of(self._file(), self.place)
         with self.understood():
             template_gaps(text)
         return text
@@ -265,62 +233,91 @@ class OfficialFile:
         """Return the exception for unexpected content."""
         return GateauError(f"{self.place}: {self.path} is not the file that is needed ({reason}); {self.cure}")
 
-    def _file(self, config: Config) -> SourceFile:
-        files = question_files(config, self.place, self.path, cure=self.cure)
+    def _file(self) -> SourceFile:
+        files = self.find()
         if len(files) != 1:
             raise self.wrong(f"{len(files)} files")
         return files[0]
-
-
-@dataclass(frozen=True, kw_only=True)
-class OfficialFiles:
-    """The files of a benchmark that a judge rates.
-
-    names: file name as its authors call it, by the key of the options. origin: where they publish them.
-    """
-
-    benchmark: str
-    names: Mapping[str, str]
-    origin: str
-
-    def of(self, options: Any) -> dict[str, OfficialFile]:
-        """Return the files by key, with the paths of the options."""
-        return {
-            key: OfficialFile(
-                place=f"evaluation.{self.benchmark}.{key}",
-                path=getattr(options, key),
-                origin=f"{name} from {self.origin}",
-            )
-            for key, name in self.names.items()
-        }
-
-    def check(self, config: Config, options: Any) -> None:
-        """Raise GateauError where there is no judge, or a file is not given or missing; for Benchmark.check."""
-        needed_judge(config, self.benchmark)
-        for file in self.of(options).values():
-            file.check(config)
-
-    def settings(self, config: Config, options: Any) -> dict[str, Any]:
-        """Return a digest per file, for Benchmark.settings. Raises GateauError where a file cannot be read."""
-        return {f"{self.benchmark} {key}": file.signature(config) for key, file in self.of(options).items()}
 
 
 NOTABLE_UNREADABLE = 0.05
 """Largest share of judgments without a score at which their mean can be trusted."""
 
 
-def grade_by_rating(
-    questions: Sequence[Question],
-    answers: pl.DataFrame,
-    judgments: pl.DataFrame | None,
-    options: Any,
-    *,
-    scale: float = 1.0,
-) -> Measured:
-    """Return `mean_scores` with the signature of Scored.grade; use `partial` for another `scale`."""
-    del answers, options
-    assert judgments is not None, "the benchmark is judged"
-    return mean_scores(questions, judgments, scale=scale)
+def needed_judge(config: Config, benchmark: str) -> JudgeConfig:
+    """Return `evaluation.judge`. Raises GateauError where it is not given."""
+    judge = config.evaluation.judge
+    if judge is None:
+        raise GateauError(
+            f"evaluation.judge: {benchmark} is rated by a judge, and none is given. Give base_url and model of an "
+            "OpenAI-compatible server, and the environment variable with its key"
+        )
+    return judge
+
+
+class RatedBenchmark(QuestionBenchmark):
+    """A benchmark whose answers a judge rates.
+
+    ratings: lowest and highest rating of a reply. scale: points for each of a rating. again: further requests after an
+    unreadable reply. several_turns: whether the report shows the scores of each turn alone. paired: whether the judge
+    can also compare two answers, by `pair_requests`.
+    origin: where its authors publish the files. official: file name as they call it, by the key of the options.
+    """
+
+    unit = "points"
+    ratings: ClassVar[tuple[float, float]] = (1, 10)
+    scale: ClassVar[float] = 1.0
+    again: ClassVar[int] = 0
+    several_turns: ClassVar[bool] = False
+    paired: ClassVar[bool] = False
+    origin: ClassVar[str] = ""
+    official: ClassVar[Mapping[str, str]] = {}
+
+    @abstractmethod
+    def requests(self, question: Question, answers: Sequence[str]) -> Sequence[JudgeRequest]:
+        """Return the requests for a question and its answers by turn; none where nothing is judged."""
+
+    def pair_requests(self, question: Question, first: Sequence[str], second: Sequence[str]) -> Sequence[JudgeRequest]:
+        """Return the requests to compare two models' answers by turn, shown in this order."""
+        raise NotImplementedError(f"{self.name} compares no answers")
+
+    def parse(self, reply: str) -> float | None:
+        """Return the score in a reply; None where it is unreadable."""
+        low, high = self.ratings
+        return rating(reply, low=low, high=high)
+
+    def grade(self, questions: Sequence[Question], answers: pl.DataFrame, judgments: pl.DataFrame | None) -> Measured:
+        """Return `mean_scores`."""
+        assert judgments is not None, "the benchmark is judged"
+        return mean_scores(questions, judgments, scale=self.scale)
+
+    def official_files(self) -> dict[str, OfficialFile]:
+        """Return the files of `official` by key, with the paths of the options."""
+        return {
+            key: OfficialFile(
+                config=self.config,
+                place=self.place(key),
+                path=getattr(self.options, key),
+                cure=f"download {name} from {self.origin} and give its path, or an s3:// or hf:// address",
+                key=f"{self.name} {key}",
+            )
+            for key, name in self.official.items()
+        }
+
+    def files(self) -> Sequence[QuestionFiles]:
+        return [*super().files(), *self.official_files().values()]
+
+    def check(self) -> None:
+        needed_judge(self.config, self.name)
+        super().check()
+
+    def judge_settings(self) -> dict[str, Any]:
+        """Return the judge's settings that change its judgments; its address and prices do not."""
+        judge = self.config.evaluation.judge
+        if judge is None:
+            return {}
+        named = {"model": judge.model, "repeats": judge.repeats, **judge.changed_sampling}
+        return {f"evaluation.judge.{name}": value for name, value in named.items()}
 
 
 def mean_scores(questions: Sequence[Question], judgments: pl.DataFrame, *, scale: float) -> Measured:
@@ -348,7 +345,7 @@ def mean_scores(questions: Sequence[Question], judgments: pl.DataFrame, *, scale
             if question.question_id in unread:
                 reason += f"; a reply ends with {quoted(unread[question.question_id])}"
             rejected.append(Reject(sample_id=question.question_id, reason=reason))
-    return Measured(table=pl.DataFrame(rows, schema=tables.schema(tables.SCORES), orient="row"), rejected=rejected)
+    return Measured.of(rows, rejected)
 
 
 def turn_scores(scores: pl.DataFrame, judgments: pl.DataFrame, *, scale: float) -> dict[int, pl.DataFrame]:

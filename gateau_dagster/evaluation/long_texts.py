@@ -15,7 +15,8 @@ from gateau_dagster.config.base import Section
 from gateau_dagster.data.sample import Reject
 from gateau_dagster.data.text_corpus import CorpusText, TextFields, read_texts
 from gateau_dagster.errors import GateauError, ShortOfMemoryError, UnscorableSampleError
-from gateau_dagster.evaluation.question_files import base_tokenizer, check_files, files_digest, question_files
+from gateau_dagster.evaluation.benchmark import MeasuredBenchmark
+from gateau_dagster.evaluation.question_files import QuestionFiles
 from gateau_dagster.models.positions import learned_positions
 from gateau_dagster.scoring.response_perplexity import mean_nll_and_perplexity
 from gateau_dagster.scoring.sample_stream import rejected
@@ -23,7 +24,6 @@ from gateau_dagster.scoring.sample_stream import rejected
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from gateau_dagster.config import Config
     from gateau_dagster.evaluation.benchmark import Materials
     from gateau_dagster.models.loading import LoadedModel
 
@@ -55,67 +55,11 @@ class LongText:
     ids: tuple[int, ...]
 
 
-def texts_settings(config: Config, options: LongTextsOptions, *, place: str) -> dict[str, str]:
-    """Return a digest of the files. Raises GateauError where they are missing."""
-    return {place: files_digest(config, place, options.texts, cure=CURE, plain_texts=True)}
-
-
-def check_texts(config: Config, options: LongTextsOptions, *, place: str) -> None:
-    """Raise GateauError for missing files. place: of the option in the configuration file."""
-    check_files(config, place, options.texts, cure=CURE, plain_texts=True)
-
-
-def check_positions(config: Config, place: str, length: int) -> None:
-    """Raise GateauError where the trained model is known to read fewer tokens. place: of the length."""
-    from gateau_dagster.models.known_model import known_model
-
-    name = config.training.model
-    known = known_model(config, name).config
-    most = None if known is None else learned_positions(known)
-    if most is not None and length > most:
-        raise GateauError(
-            f"{place}: {length} tokens are more than the {most} that models.{name} has learned positions for: give a "
-            "shorter length, or train a model that computes its positions"
-        )
-
-
 def token_ids(tokenizer: PreTrainedTokenizerBase, text: str, *, most: int) -> tuple[int, ...]:
     """Return the first `most` token ids of a text, after `<bos>` where the tokenizer has one."""
     ids = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
     begin = [] if tokenizer.bos_token_id is None else [tokenizer.bos_token_id]
     return tuple([*begin, *ids][:most])  # pyright: ignore
-
-
-def _texts(config: Config, options: LongTextsOptions, place: str) -> Iterator[CorpusText]:
-    files = question_files(config, place, options.texts, cure=CURE, plain_texts=True)
-    for text in read_texts(files, TextFields(text=options.field), lambda _: None, plain_texts=True):
-        if isinstance(text, Reject):
-            raise GateauError(f"{place}: {text.sample_id}: {text.reason}. Correct the file, or give others")
-        yield text
-
-
-def probe_texts(materials: Materials, options: LongTextsOptions, *, place: str) -> None:
-    """Implement Scored.probe: read the first record, which has the same fields as the others."""
-    if next(_texts(materials.config, options, place), None) is None:
-        raise GateauError(f"{place}: there is no text in the files: {CURE}")
-
-
-def long_texts(materials: Materials, options: LongTextsOptions, place: str, *, tokens: int) -> list[LongText]:
-    """Return the first documents that have `tokens` tokens by the base model's tokenizer.
-
-    Raises GateauError where there is none, or a record holds no text.
-    """
-    tokenizer = base_tokenizer(materials)
-    found: list[LongText] = []
-    for text in _texts(materials.config, options, place):
-        ids = token_ids(tokenizer, text.text, most=tokens)
-        if len(ids) == tokens:
-            found.append(LongText(name=text.name, text=text.text, ids=ids))
-            if len(found) == options.documents:
-                break
-    if not found:
-        raise GateauError(f"{place}: no document has {tokens} tokens: lower the longest length, or give longer ones")
-    return found
 
 
 def token_nlls(loaded: LoadedModel, ids: Sequence[int]) -> npt.NDArray[np.float64]:
@@ -153,3 +97,67 @@ def or_reject(name: str, find: Callable[[], _Found]) -> _Found | Reject:
         return find()
     except UnscorableSampleError as error:
         return rejected(name, error)
+
+
+class LongTextsBenchmark(MeasuredBenchmark):
+    """A benchmark that reads long documents, each with the same number of tokens."""
+
+    options: LongTextsOptions
+    unit = "PPL"
+    higher = False
+    by_base = True
+
+    def longest(self) -> tuple[str, int]:
+        """Return the option that decides how many tokens of a document are read, and their number."""
+        raise NotImplementedError
+
+    def files(self) -> Sequence[QuestionFiles]:
+        return [
+            QuestionFiles(
+                config=self.config, place=self.place("texts"), path=self.options.texts, cure=CURE, plain_texts=True
+            )
+        ]
+
+    def check_known_models(self) -> None:
+        """Raise GateauError where the trained model is known to read fewer tokens."""
+        from gateau_dagster.models.known_model import known_model
+
+        (option, length), name = self.longest(), self.config.training.model
+        known = known_model(self.config, name).config
+        most = None if known is None else learned_positions(known)
+        if most is not None and length > most:
+            raise GateauError(
+                f"{self.place(option)}: {length} tokens are more than the {most} that models.{name} has learned "
+                "positions for: give a shorter length, or train a model that computes its positions"
+            )
+
+    def probe(self, materials: Materials) -> None:
+        """Read the first record, which has the same fields as the others."""
+        if next(self._read(), None) is None:
+            raise GateauError(f"{self.place('texts')}: there is no text in the files: {CURE}")
+
+    def texts(self, materials: Materials) -> list[LongText]:
+        """Return the first documents that are long enough by the base model's tokenizer.
+
+        Raises GateauError where there is none, or a record holds no text.
+        """
+        tokenizer, (_, tokens) = materials.base_tokenizer(), self.longest()
+        found: list[LongText] = []
+        for text in self._read():
+            ids = token_ids(tokenizer, text.text, most=tokens)
+            if len(ids) == tokens:
+                found.append(LongText(name=text.name, text=text.text, ids=ids))
+                if len(found) == self.options.documents:
+                    break
+        if not found:
+            raise GateauError(
+                f"{self.place('texts')}: no document has {tokens} tokens: lower the longest length, or give longer ones"
+            )
+        return found
+
+    def _read(self) -> Iterator[CorpusText]:
+        (files,) = self.files()
+        for text in read_texts(files.find(), TextFields(text=self.options.field), lambda _: None, plain_texts=True):
+            if isinstance(text, Reject):
+                raise GateauError(f"{files.place}: {text.sample_id}: {text.reason}. Correct the file, or give others")
+            yield text

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-import polars as pl
 from pydantic import Field, field_validator
 
 from gateau_dagster.config.addresses import InputAddress, InputAddresses
 from gateau_dagster.config.base import Section
 from gateau_dagster.data.sources import SourceFile, location
 from gateau_dagster.errors import GateauError
-from gateau_dagster.evaluation.benchmark import Benchmark, Generation, Materials, Measured, Question, Scored
-from gateau_dagster.evaluation.grading import grade_each
+from gateau_dagster.evaluation.benchmark import Generation, Materials, Question, QuestionBenchmark
 from gateau_dagster.evaluation.metrics import (
     chinese_f1,
     chinese_rouge_l,
@@ -28,16 +25,14 @@ from gateau_dagster.evaluation.metrics import (
     word_f1,
 )
 from gateau_dagster.evaluation.question_files import (
-    check_files,
-    files_digest,
+    QuestionFiles,
     json_of,
-    question_files,
     rows_of,
     template_gaps,
 )
 
 if TYPE_CHECKING:
-    from gateau_dagster.config import Config
+    pass
 
 
 # Takes answer and right answer, and the classes for the sets that have them.
@@ -291,73 +286,49 @@ def kind_of(question_id: str) -> str:
     return SETS[question_id.split("/", maxsplit=1)[0]].kind
 
 
-def read_questions(config: Config, options: LongBenchOptions, benchmark: str) -> list[Question]:
-    """Read the questions from the files of `evaluation.<benchmark>`. Raises GateauError where they are missing or
-    wrong.
-    """
-    data, prompts = f"evaluation.{benchmark}.data", f"evaluation.{benchmark}.prompts"
-    texts = read_prompts(question_files(config, prompts, options.prompts, cure=PROMPTS_CURE), options.names, prompts)
-    files = question_files(config, data, options.data, cure=DATA_CURE)
-    return questions_of([*read_rows(files, options.names, data, extended=options.extended, most=options.rows)], texts)
+class LongBenchQuestions(QuestionBenchmark):
+    """LongBench's questions, for metrics and for a judge."""
+
+    options: LongBenchOptions
+    unit = "%"
+    groups = "data set"
+    groupings: ClassVar = {"length": length_of, "kind of task": kind_of}
+
+    def files(self) -> Sequence[QuestionFiles]:
+        return [*super().files(), *self._rows_and_prompts()]
+
+    def questions(self, materials: Materials) -> list[Question]:
+        """Read the questions from the files. Raises GateauError where they are missing or wrong."""
+        data, prompts = self._rows_and_prompts()
+        names = self.options.names
+        texts = read_prompts(prompts.find(), names, prompts.place)
+        rows = read_rows(data.find(), names, data.place, extended=self.options.extended, most=self.options.rows)
+        return questions_of([*rows], texts)
+
+    def _rows_and_prompts(self) -> list[QuestionFiles]:
+        return [
+            QuestionFiles(config=self.config, place=self.place(key), path=getattr(self.options, key), cure=cure)
+            for key, cure in (("data", DATA_CURE), ("prompts", PROMPTS_CURE))
+        ]
 
 
-def file_settings(config: Config, options: LongBenchOptions, benchmark: str) -> Mapping[str, Any]:
-    """Return a digest of each option's files; it does not depend on their location."""
-    data, prompts = f"evaluation.{benchmark}.data", f"evaluation.{benchmark}.prompts"
-    return {
-        data: files_digest(config, data, options.data, cure=DATA_CURE),
-        prompts: files_digest(config, prompts, options.prompts, cure=PROMPTS_CURE),
-    }
+class LongBench(LongBenchQuestions):
+    """LongBench by its automatic metrics."""
 
+    name = "longbench"
+    title = "LongBench"
+    description = "Questions about long documents, summaries, examples and code, by LongBench's automatic metrics."
 
-def check_question_files(config: Config, options: LongBenchOptions, benchmark: str) -> None:
-    """Raise GateauError for missing files."""
-    check_files(config, f"evaluation.{benchmark}.data", options.data, cure=DATA_CURE)
-    check_files(config, f"evaluation.{benchmark}.prompts", options.prompts, cure=PROMPTS_CURE)
-
-
-_NAME = "longbench"
-
-
-def grade(
-    questions: Sequence[Question], answers: pl.DataFrame, judgments: pl.DataFrame | None, options: LongBenchOptions
-) -> Measured:
-    """Grade each answer by its data set's metric against the best right answer, in per cent."""
-    del judgments, options
-
-    def value(question: Question, answer: str) -> float:
+    def value(self, question: Question, answer: str) -> float:
+        """Return the value by the data set's metric against the best right answer, in per cent."""
         return 100 * answer_score(question.group, answer, question.references, question.facts["classes"])
 
-    return grade_each(questions, answers, value)
-
-
-def _questions(materials: Materials, options: LongBenchOptions) -> list[Question]:
-    return read_questions(materials.config, options, _NAME)
-
-
-def _check(config: Config, options: LongBenchOptions) -> None:
-    """Raise GateauError for missing files, and for Chinese sets where jieba is not installed."""
-    check_question_files(config, options, _NAME)
-    segmented = [name for name in options.names if SETS[name].segmented]
-    if segmented and find_spec("jieba") is None:
-        raise GateauError(
-            f"evaluation.longbench.sets: {', '.join(segmented)} are compared word by word, and jieba, which tells "
-            "Chinese words, is not installed: pip install 'gateau-dagster[evaluation]', or name other sets"
-        )
-
-
-BENCHMARK = Benchmark(
-    name=_NAME,
-    title="LongBench",
-    description="Questions about long documents, summaries, examples and code, by LongBench's automatic metrics.",
-    options=LongBenchOptions,
-    settings=partial(file_settings, benchmark=_NAME),
-    check=_check,
-    scored=Scored(
-        unit="%",
-        groups="data set",
-        groupings={"length": length_of, "kind of task": kind_of},
-        questions=_questions,
-        grade=grade,
-    ),
-)
+    def check(self) -> None:
+        """Raise GateauError for missing files, and for Chinese sets where jieba is not installed."""
+        super().check()
+        segmented = [name for name in self.options.names if SETS[name].segmented]
+        if segmented and find_spec("jieba") is None:
+            raise GateauError(
+                f"evaluation.longbench.sets: {', '.join(segmented)} are compared word by word, and jieba, which tells "
+                "Chinese words, is not installed: pip install 'gateau-dagster[evaluation]', or name other sets"
+            )

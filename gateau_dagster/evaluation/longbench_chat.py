@@ -7,32 +7,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from functools import partial
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
 from gateau_dagster.config.addresses import InputAddress
 from gateau_dagster.config.base import Section
 from gateau_dagster.evaluation.benchmark import (
-    Benchmark,
     Generation,
     JudgeRequest,
-    Judging,
     Materials,
     Question,
-    Scored,
 )
-from gateau_dagster.evaluation.judged import OfficialFiles, OfficialRow, by_id, grade_by_rating, rating
+from gateau_dagster.evaluation.judged import OfficialRow, RatedBenchmark, by_id
 from gateau_dagster.evaluation.question_files import template_gaps
 
 SYSTEM = "You're a good assistant at evaluating the quality of texts."
-LOWEST, HIGHEST = 1, 10
 JUDGE_TOKENS = 1024
 """Most tokens of a reply, which should be a rating alone; LongAlign sets no limit."""
-AGAIN = 4
-"""Further requests for a reply without a rating."""
-_FOLDER = "LongBench_Chat of github.com/THUDM/LongAlign"
 _CHINESE = re.compile(r"[\u4e00-\u9fff]")
 
 
@@ -48,34 +40,6 @@ class LongBenchChatOptions(Section):
         "query between the words of GATEAU's training prompt.",
     )
     max_new_tokens: int = Field(default=1024, ge=1, description="Of an answer.")
-
-
-_FILES = OfficialFiles(
-    benchmark="longbench_chat",
-    names={"cases": "test_cases.json", "few_shots": "few_shots.json", "prompt": "prompt_fs.txt"},
-    origin=_FOLDER,
-)
-
-
-def questions_of(materials: Materials, options: LongBenchChatOptions) -> list[Question]:
-    """Return questions of one turn, grouped by language; `facts` hold the query, scored answers and the judge's prompt.
-
-    Raises:
-        GateauError: a file cannot be read, or is not the published one.
-    """
-    config, files = materials.config, _FILES.of(options)
-    template = files["prompt"].template(config)
-    with files["few_shots"].understood():
-        shots = [_shots(row) for row in files["few_shots"].rows(config)]
-    with files["cases"].understood():
-        cases = by_id(files["cases"].rows(config), "idx")
-        questions = [_question(name, row, shots, template, options) for name, row in cases.items()]
-    with files["prompt"].understood():  # every gap can be filled
-        for question in questions:
-            if len(gaps := template_gaps(template)) != (wanted := 3 + len(question.facts["shots"])):
-                raise ValueError(f"it has {len(gaps)} gaps; expected {wanted}, the last one for the answer")
-            requests_of(question, question.turns, options)
-    return questions
 
 
 def _shots(row: OfficialRow) -> list[str]:
@@ -109,31 +73,47 @@ def asked(prompt: str, query: str, form: Literal["longalign", "gateau"]) -> str:
     return f"{document} ###Instruction: {query}\n\n\n ###Response: "
 
 
-def requests_of(question: Question, answers: Sequence[str], options: LongBenchChatOptions) -> list[JudgeRequest]:
-    """Return the request: reference and scored answers, then the answer on one line, as in LongAlign."""
-    del options
-    facts, answer = question.facts, answers[0].strip().replace("\n", " ").strip()
-    prompt = facts["template"].format(facts["query"], question.references[0], *facts["shots"], answer)
-    messages = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": prompt}]
-    return [JudgeRequest(question_id=question.question_id, turn=0, messages=messages, max_tokens=JUDGE_TOKENS)]
+class LongBenchChat(RatedBenchmark):
+    """LongBench-Chat with LongAlign's cases, scored answers and prompt."""
 
+    name = "longbench_chat"
+    title = "LongBench-Chat"
+    description = (
+        "Fifty questions about documents of 10k to 100k tokens, each answer rated from 1 to 10 by a judge that sees a "
+        "reference and three scored answers; shown times ten."
+    )
+    options: LongBenchChatOptions
+    floor, highest, scale = 10.0, 100.0, 10.0
+    by_group = False
+    groups = "language"
+    again = 4
+    origin = "LongBench_Chat of github.com/THUDM/LongAlign"
+    official: ClassVar = {"cases": "test_cases.json", "few_shots": "few_shots.json", "prompt": "prompt_fs.txt"}
 
-BENCHMARK = Benchmark(
-    name="longbench_chat",
-    title="LongBench-Chat",
-    description="Fifty questions about documents of 10k to 100k tokens, each answer rated from 1 to 10 by a judge that "
-    "sees a reference and three scored answers; shown times ten.",
-    options=LongBenchChatOptions,
-    settings=_FILES.settings,
-    check=_FILES.check,
-    scored=Scored(
-        unit="points",
-        floor=10.0 * LOWEST,
-        highest=10.0 * HIGHEST,
-        by_group=False,
-        groups="language",
-        questions=questions_of,
-        grade=partial(grade_by_rating, scale=10),
-        judging=Judging(requests=requests_of, parse=partial(rating, low=LOWEST, high=HIGHEST), again=AGAIN),
-    ),
-)
+    def questions(self, materials: Materials) -> list[Question]:
+        """Return questions of one turn, grouped by language; `facts` hold the query, scored answers and the judge's
+        prompt.
+
+        Raises:
+            GateauError: a file cannot be read, or is not the published one.
+        """
+        files = self.official_files()
+        template = files["prompt"].template()
+        with files["few_shots"].understood():
+            shots = [_shots(row) for row in files["few_shots"].rows()]
+        with files["cases"].understood():
+            cases = by_id(files["cases"].rows(), "idx")
+            questions = [_question(name, row, shots, template, self.options) for name, row in cases.items()]
+        with files["prompt"].understood():  # every gap can be filled
+            for question in questions:
+                if len(gaps := template_gaps(template)) != (wanted := 3 + len(question.facts["shots"])):
+                    raise ValueError(f"it has {len(gaps)} gaps; expected {wanted}, the last one for the answer")
+                self.requests(question, question.turns)
+        return questions
+
+    def requests(self, question: Question, answers: Sequence[str]) -> list[JudgeRequest]:
+        """Return the request: reference and scored answers, then the answer on one line, as in LongAlign."""
+        facts, answer = question.facts, answers[0].strip().replace("\n", " ").strip()
+        prompt = facts["template"].format(facts["query"], question.references[0], *facts["shots"], answer)
+        messages = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": prompt}]
+        return [JudgeRequest(question_id=question.question_id, turn=0, messages=messages, max_tokens=JUDGE_TOKENS)]

@@ -13,29 +13,20 @@ from pydantic import Field, model_validator
 from gateau_dagster.config.values import LONGEST
 from gateau_dagster.data.sample import Reject
 from gateau_dagster.errors import UnscorableSampleError
-from gateau_dagster.evaluation.benchmark import MODELS, Benchmark, Materials, Measured, Scored
-from gateau_dagster.evaluation.grading import measured
+from gateau_dagster.evaluation.benchmark import MODELS, Materials, Measured
 from gateau_dagster.evaluation.long_texts import (
     LongText,
+    LongTextsBenchmark,
     LongTextsOptions,
-    check_positions,
-    check_texts,
-    long_texts,
     or_reject,
     perplexity,
-    probe_texts,
-    texts_settings,
     token_ids,
     token_nlls,
 )
 from gateau_dagster.scoring.key_tokens import GAIN, LEAST, Nlls, key_tokens
 
 if TYPE_CHECKING:
-    from gateau_dagster.config import Config
     from gateau_dagster.models.loading import LoadedModel
-
-
-TEXTS = "evaluation.longppl.texts"
 
 
 class LongPplOptions(LongTextsOptions):
@@ -95,42 +86,38 @@ def _value(loaded: LoadedModel, text: LongText, keys: npt.NDArray[np.bool_]) -> 
     return perplexity(token_nlls(loaded, text.ids[before:])[keys[before:]])
 
 
-def _base_keys(
-    materials: Materials, name: str, texts: Sequence[LongText], options: LongPplOptions
-) -> Iterator[npt.NDArray[np.bool_] | Reject]:
-    """Yield the key tokens of each text by the base model, so that every variant is measured on the same ones."""
-    base = materials.model(MODELS[0])  # released when this ends, before the variant is loaded
-    for done, text in enumerate(texts, start=1):
-        yield or_reject(text.name, partial(_chosen, base, text, options))
-        materials.progress(done / 2, len(texts), "documents", f"{name}: tokens that count")
+class LongPpl(LongTextsBenchmark):
+    """LongPPL of any text files."""
 
+    name = "longppl"
+    title = "LongPPL"
+    description = "Perplexity of the tokens of long documents that the base model needs the long context for."
+    code_version = "3"
+    options: LongPplOptions
 
-def _measure(materials: Materials, name: str, options: LongPplOptions) -> Measured:
-    texts = long_texts(materials, options, TEXTS, tokens=options.length)
-    keys = [*_base_keys(materials, name, texts, options)]
-    loaded, rows, rejected = materials.model(name), [], []
-    for done, (text, chosen) in enumerate(zip(texts, keys, strict=True), start=1):
-        value = chosen if isinstance(chosen, Reject) else or_reject(text.name, partial(_value, loaded, text, chosen))
-        if isinstance(value, Reject):
-            rejected.append(value)
-        else:
-            rows.append((text.name, "all", value))
-        materials.progress((len(texts) + done) / 2, len(texts), "documents", name)
-    return measured(rows, rejected)
+    def longest(self) -> tuple[str, int]:
+        return "length", self.options.length
 
+    def measure(self, materials: Materials, variant: str) -> Measured:
+        texts = self.texts(materials)
+        keys = [*self._base_keys(materials, variant, texts)]
+        loaded, rows, rejected = materials.model(variant), [], []
+        for done, (text, chosen) in enumerate(zip(texts, keys, strict=True), start=1):
+            value = (
+                chosen if isinstance(chosen, Reject) else or_reject(text.name, partial(_value, loaded, text, chosen))
+            )
+            if isinstance(value, Reject):
+                rejected.append(value)
+            else:
+                rows.append((text.name, "all", value))
+            materials.progress((len(texts) + done) / 2, len(texts), "documents", variant)
+        return Measured.of(rows, rejected)
 
-def _check_known_models(config: Config, options: LongPplOptions) -> None:
-    check_positions(config, "evaluation.longppl.length", options.length)
-
-
-BENCHMARK = Benchmark(
-    name="longppl",
-    title="LongPPL",
-    description="Perplexity of the tokens of long documents that the base model needs the long context for.",
-    options=LongPplOptions,
-    settings=partial(texts_settings, place=TEXTS),
-    check=partial(check_texts, place=TEXTS),
-    check_known_models=_check_known_models,
-    scored=Scored(unit="PPL", higher=False, by_base=True, measure=_measure, probe=partial(probe_texts, place=TEXTS)),
-    code_version="3",
-)
+    def _base_keys(
+        self, materials: Materials, variant: str, texts: Sequence[LongText]
+    ) -> Iterator[npt.NDArray[np.bool_] | Reject]:
+        """Yield the key tokens of each text by the base model, so that every variant is measured on the same ones."""
+        base = materials.model(MODELS[0])  # released when this ends, before the variant is loaded
+        for done, text in enumerate(texts, start=1):
+            yield or_reject(text.name, partial(_chosen, base, text, self.options))
+            materials.progress(done / 2, len(texts), "documents", f"{variant}: tokens that count")

@@ -6,30 +6,22 @@ Questions, references and judge prompts are read from FastChat's own files.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
+from typing import ClassVar
 
 from pydantic import Field
 
 from gateau_dagster.config.addresses import InputAddress
 from gateau_dagster.config.base import Section
 from gateau_dagster.evaluation.benchmark import (
-    Benchmark,
     Generation,
     JudgeRequest,
-    Judging,
     Materials,
-    Pairing,
     Question,
-    Scored,
 )
 from gateau_dagster.evaluation.judged import (
-    OfficialFiles,
     OfficialRow,
+    RatedBenchmark,
     by_id,
-    grade_by_rating,
-    rating,
-    turn_scores,
-    verdict,
 )
 from gateau_dagster.evaluation.question_files import template_gaps
 
@@ -41,9 +33,6 @@ OTHER_TEMPERATURE = 0.7
 WITH_REFERENCE = frozenset({"math", "reasoning", "coding"})
 """Categories whose judge sees a reference answer."""
 JUDGE_TOKENS = 2048
-LOWEST, HIGHEST = 1, 10
-_SCALE = 10.0
-_FOLDER = "fastchat/llm_judge/data of github.com/lm-sys/FastChat"
 # Names of prompts by whether the judge sees a reference; the second turn's have the suffix below.
 _SINGLE = {False: "single-v1", True: "single-math-v1"}
 _PAIR = {False: "pair-v2", True: "pair-math-v1"}
@@ -58,51 +47,6 @@ class MtBenchOptions(Section):
     prompts: InputAddress | None = Field(default=None, description="judge_prompts.jsonl.")
     max_new_tokens: int = Field(default=1024, ge=1, description="Of an answer.")
     seed: int = Field(default=0, ge=0, description="Of the answers in categories whose temperature is above 0.")
-
-
-_FILES = OfficialFiles(
-    benchmark="mt_bench",
-    names={
-        "questions": "mt_bench/question.jsonl",
-        "references": "mt_bench/reference_answer/gpt-4.jsonl",
-        "prompts": "judge_prompts.jsonl",
-    },
-    origin=_FOLDER,
-)
-
-
-def questions_of(materials: Materials, options: MtBenchOptions) -> list[Question]:
-    """Return the file's questions; `facts` hold the judge's prompts, `references` the right answers for the judge.
-
-    Raises:
-        GateauError: a file cannot be read, or is not the published one.
-    """
-    config, files = materials.config, _FILES.of(options)
-    with files["prompts"].understood():
-        prompts = by_id(files["prompts"].rows(config), "name")
-        single, pair = (
-            {seen: [_prompt(prompts, f"{name}{ending}") for ending in _ENDINGS] for seen, name in kinds.items()}
-            for kinds in (_SINGLE, _PAIR)
-        )
-    with files["references"].understood():
-        references = {
-            name: _reference(row) for name, row in by_id(files["references"].rows(config), "question_id").items()
-        }
-    with files["questions"].understood():
-        rows = by_id(files["questions"].rows(config), "question_id")
-        questions = [_question(name, row, references, single, pair, options) for name, row in rows.items()]
-    unknown = [
-        each.question_id
-        for each in questions
-        if each.group in WITH_REFERENCE and len(each.references) < len(each.turns)
-    ]
-    if unknown:
-        raise files["references"].wrong(f"no answer to every turn of question {unknown[0]}")
-    with files["prompts"].understood():  # every gap can be filled
-        for question in questions:
-            requests_of(question, question.turns, options)
-            pair_requests_of(question, question.turns, question.turns, options)
-    return questions
 
 
 def _prompt(prompts: Mapping[str, OfficialRow], name: str) -> dict[str, str]:
@@ -142,18 +86,67 @@ def _question(
     )
 
 
-def requests_of(question: Question, answers: Sequence[str], options: MtBenchOptions) -> list[JudgeRequest]:
-    """Return a request for each turn: the first alone, the second with the whole conversation."""
-    del options
-    return _requests(question, "single", {"": answers})
+class MtBench(RatedBenchmark):
+    """MT-Bench with FastChat's questions and prompts."""
 
+    name = "mt_bench"
+    title = "MT-Bench"
+    description = (
+        "Eighty questions of two turns in eight categories, each answer rated from 1 to 10 by a judge; shown times ten."
+    )
+    options: MtBenchOptions
+    floor, highest, scale = 10.0, 100.0, 10.0
+    by_group = False
+    groups = "category"
+    several_turns = True
+    paired = True
+    origin = "fastchat/llm_judge/data of github.com/lm-sys/FastChat"
+    official: ClassVar = {
+        "questions": "mt_bench/question.jsonl",
+        "references": "mt_bench/reference_answer/gpt-4.jsonl",
+        "prompts": "judge_prompts.jsonl",
+    }
 
-def pair_requests_of(
-    question: Question, first: Sequence[str], second: Sequence[str], options: MtBenchOptions
-) -> list[JudgeRequest]:
-    """Return a request for each turn with two models' answers; the one shown first is assistant A."""
-    del options
-    return _requests(question, "pair", {"_a": first, "_b": second})
+    def questions(self, materials: Materials) -> list[Question]:
+        """Return the file's questions; `facts` hold the judge's prompts, `references` the right answers for the judge.
+
+        Raises:
+            GateauError: a file cannot be read, or is not the published one.
+        """
+        files = self.official_files()
+        with files["prompts"].understood():
+            prompts = by_id(files["prompts"].rows(), "name")
+            single, pair = (
+                {seen: [_prompt(prompts, f"{name}{ending}") for ending in _ENDINGS] for seen, name in kinds.items()}
+                for kinds in (_SINGLE, _PAIR)
+            )
+        with files["references"].understood():
+            references = {
+                name: _reference(row) for name, row in by_id(files["references"].rows(), "question_id").items()
+            }
+        with files["questions"].understood():
+            rows = by_id(files["questions"].rows(), "question_id")
+            questions = [_question(name, row, references, single, pair, self.options) for name, row in rows.items()]
+        unknown = [
+            each.question_id
+            for each in questions
+            if each.group in WITH_REFERENCE and len(each.references) < len(each.turns)
+        ]
+        if unknown:
+            raise files["references"].wrong(f"no answer to every turn of question {unknown[0]}")
+        with files["prompts"].understood():  # every gap can be filled
+            for question in questions:
+                self.requests(question, question.turns)
+                self.pair_requests(question, question.turns, question.turns)
+        return questions
+
+    def requests(self, question: Question, answers: Sequence[str]) -> list[JudgeRequest]:
+        """Return a request for each turn: the first alone, the second with the whole conversation."""
+        return _requests(question, "single", {"": answers})
+
+    def pair_requests(self, question: Question, first: Sequence[str], second: Sequence[str]) -> list[JudgeRequest]:
+        """Return a request for each turn with two models' answers; the one shown first is assistant A."""
+        return _requests(question, "pair", {"_a": first, "_b": second})
 
 
 def _requests(question: Question, kind: str, answers: Mapping[str, Sequence[str]]) -> list[JudgeRequest]:
@@ -179,26 +172,3 @@ def _requests(question: Question, kind: str, answers: Mapping[str, Sequence[str]
         )
         for turn, prompt in enumerate(question.facts[kind])
     ]
-
-
-BENCHMARK = Benchmark(
-    name="mt_bench",
-    title="MT-Bench",
-    description="Eighty questions of two turns in eight categories, each answer rated from 1 to 10 by a judge; shown "
-    "times ten.",
-    options=MtBenchOptions,
-    settings=_FILES.settings,
-    check=_FILES.check,
-    scored=Scored(
-        unit="points",
-        floor=_SCALE * LOWEST,
-        highest=_SCALE * HIGHEST,
-        by_group=False,
-        groups="category",
-        by_turn=partial(turn_scores, scale=_SCALE),
-        questions=questions_of,
-        grade=partial(grade_by_rating, scale=_SCALE),
-        judging=Judging(requests=requests_of, parse=partial(rating, low=LOWEST, high=HIGHEST)),
-        pairing=Pairing(requests=pair_requests_of, parse=verdict),
-    ),
-)

@@ -19,7 +19,7 @@ from gateau_dagster.config.base import Section
 from gateau_dagster.config.values import LONGEST
 from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.errors import GateauError, ShortOfMemoryError, UnscorableSampleError
-from gateau_dagster.evaluation.benchmark import MODELS, Benchmark, Comparison, Materials, Measured, Outcome, Scored
+from gateau_dagster.evaluation.benchmark import MODELS, Materials, Measured, MeasuredBenchmark
 from gateau_dagster.evaluation.haystack import Haystack, build_haystack, insert_needle
 from gateau_dagster.evaluation.page import PageAmount, PageChart, PageColumn, PageFigure, PageSection, PageTable
 from gateau_dagster.progress import Progress, silent
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from gateau_dagster.config import Config
     from gateau_dagster.config.models import Template
     from gateau_dagster.models.loading import LoadedModel
     from gateau_dagster.models.prompt import Prompt
@@ -264,25 +263,27 @@ def _score_cells(
         say(done / len(cells))
 
 
-def grid_table(name: str, cells: Iterable[NeedleCell]) -> pl.DataFrame:
-    """Return NEEDLE: accuracy and answer NLL of every cell, for the model called `name`."""
-    rows = []
-    for cell in cells:
-        count = len(cell.scores)
-        accuracy = sum(found for found, _ in cell.scores) / count
-        nll = math.fsum(nll for _, nll in cell.scores) / count
-        rows.append((name, cell.length, cell.depth, count, accuracy, nll))
-    return pl.DataFrame(rows, schema=tables.schema(NEEDLE), orient="row")
-
-
 def needle_values(cells: Iterable[NeedleCell]) -> pl.DataFrame:
-    """Return tables.SCORES: 1 for a needle that was found, else 0; the group is the prompt's length."""
+    """Return tables.SCORES: 1 for a needle that was found, else 0; the group is the prompt's length.
+
+    It also has `length`, `depth` and `nll`, the mean NLL of the answer in nats per token.
+    """
     rows = [
-        (f"{cell.length}-{cell.depth:g}-{repeat}", str(cell.length), float(found))
+        (f"{cell.length}-{cell.depth:g}-{repeat}", str(cell.length), float(found), cell.length, cell.depth, nll)
         for cell in cells
-        for repeat, (found, _) in enumerate(cell.scores)
+        for repeat, (found, nll) in enumerate(cell.scores)
     ]
-    return pl.DataFrame(rows, schema=tables.schema(tables.SCORES), orient="row")
+    further = {"length": pl.Int32(), "depth": pl.Float64(), "nll": pl.Float64()}
+    return pl.DataFrame(rows, schema={**tables.schema(tables.SCORES), **further}, orient="row")
+
+
+def grid_table(name: str, needles: pl.DataFrame) -> pl.DataFrame:
+    """Return NEEDLE: accuracy and answer NLL of every cell, from `needle_values` of the model called `name`."""
+    rows = []
+    for (length, depth), cell in needles.group_by("length", "depth", maintain_order=True):
+        accuracy, nll = (math.fsum(cell[column]) / cell.height for column in ("value", "nll"))
+        rows.append((name, length, depth, cell.height, accuracy, nll))
+    return pl.DataFrame(rows, schema=tables.schema(NEEDLE), orient="row")
 
 
 class NeedleDoesNotFitError(ValueError):
@@ -360,55 +361,59 @@ def score_answer(loaded: LoadedModel, prompt: Prompt) -> tuple[bool, float]:
     return scored
 
 
-def _reads(config: Config, options: NeedleOptions) -> dict[str, By]:
-    del config, options
-    return {"raw_long_sft": "fingerprint"}
+class Needle(MeasuredBenchmark):
+    """A needle in a haystack of the project's own documents, teacher-forced."""
 
+    name = "needle"
+    title = "Needle in a haystack"
+    description = (
+        "A fact hidden at a depth of a haystack of a length, and asked for at its end: base against checkpoint."
+    )
+    default = True
+    code_version = "2"
+    options: NeedleOptions
+    unit = "share found"
+    groups = "length"
+    columns = NEEDLE
+    finite = ("accuracy", "answer_nll")
 
-def _settings(config: Config, options: NeedleOptions) -> dict[str, Any]:
-    del options
-    return {"training.seed": config.training.seed}
+    def reads(self) -> dict[str, By]:
+        return {"raw_long_sft": "fingerprint"}
 
+    def settings(self) -> dict[str, Any]:
+        return {"training.seed": self.config.training.seed}
 
-def _check(config: Config, options: NeedleOptions) -> None:
-    """Raise GateauError for given lengths above scoring.max_length, or if all of the default ones are above it."""
-    longest, lengths = config.scoring.max_length, sorted(set(options.lengths))
-    above = [length for length in lengths if length > longest]
-    if above and (above == lengths or "lengths" in options.model_fields_set):
-        raise GateauError(
-            f"evaluation.needle.lengths: no prompt has {', '.join(map(str, above))} tokens, since scoring.max_length "
-            f"is {longest}: give lengths up to it, or raise it"
+    def check(self) -> None:
+        """Raise GateauError for given lengths above scoring.max_length, or if all of the default ones are above it."""
+        longest, lengths = self.config.scoring.max_length, sorted(set(self.options.lengths))
+        above = [length for length in lengths if length > longest]
+        if above and (above == lengths or "lengths" in self.options.model_fields_set):
+            raise GateauError(
+                f"evaluation.needle.lengths: no prompt has {', '.join(map(str, above))} tokens, since "
+                f"scoring.max_length is {longest}: give lengths up to it, or raise it"
+            )
+
+    def measure(self, materials: Materials, variant: str) -> Measured:
+        cells, skipped = needle_cells(
+            materials.model(variant),
+            variant,
+            _documents(materials),
+            self.options,
+            max_length=self.config.scoring.max_length,
+            template=self.config.scoring.template,
+            seed=self.config.training.seed,
+            progress=materials.progress,
+        )
+        return Measured(table=needle_values(cells), rejected=skipped)
+
+    def compare(self, measured: Mapping[str, Measured]) -> Measured:
+        return Measured(
+            table=pl.concat(grid_table(name, found.table) for name, found in measured.items()),
+            rejected=[reject for found in measured.values() for reject in found.rejected],
         )
 
-
-def _run(materials: Materials, options: NeedleOptions) -> Outcome:
-    texts = _documents(materials)
-    results = {name: _cells(materials, name, texts, options) for name in MODELS}
-    return Outcome(
-        table=pl.concat([grid_table(name, cells) for name, (cells, _) in results.items()]),
-        rejected=[reject for _, skipped in results.values() for reject in skipped],
-    )
-
-
-def _measure(materials: Materials, variant: str, options: NeedleOptions) -> Measured:
-    cells, skipped = _cells(materials, variant, _documents(materials), options)
-    return Measured(table=needle_values(cells), rejected=skipped)
-
-
-def _cells(
-    materials: Materials, name: str, texts: Sequence[str], options: NeedleOptions
-) -> tuple[list[NeedleCell], list[Reject]]:
-    config = materials.config
-    return needle_cells(
-        materials.model(name),
-        name,
-        texts,
-        options,
-        max_length=config.scoring.max_length,
-        template=config.scoring.template,
-        seed=config.training.seed,
-        progress=materials.progress,
-    )
+    def section(self, table: pl.DataFrame) -> PageSection:
+        return needle_section(table)
 
 
 def _documents(materials: Materials) -> list[str]:
@@ -419,20 +424,3 @@ def _documents(materials: Materials) -> list[str]:
         if len(texts) >= _DOCUMENTS:
             break
     return texts[:_DOCUMENTS]
-
-
-BENCHMARK = Benchmark(
-    name="needle",
-    title="Needle in a haystack",
-    description="A fact hidden at a depth of a haystack of a length, and asked for at its end: base against "
-    "checkpoint.",
-    options=NeedleOptions,
-    settings=_settings,
-    check=_check,
-    comparison=Comparison(
-        columns=NEEDLE, finite=("accuracy", "answer_nll"), reads=_reads, run=_run, section=needle_section
-    ),
-    scored=Scored(unit="share found", groups="length", reads=_reads, measure=_measure),
-    default=True,
-    code_version="2",
-)

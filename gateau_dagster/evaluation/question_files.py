@@ -6,6 +6,7 @@ import ast
 import json
 import string
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import yaml
@@ -13,46 +14,54 @@ import yaml
 from gateau_dagster.data.readers import read_plain_text, read_records
 from gateau_dagster.data.sources import FILE_DIGESTS, Problem, SourceFile, content_signature, location, resolve_files
 from gateau_dagster.errors import GateauError, TransientError
-from gateau_dagster.evaluation.benchmark import Materials
 from gateau_dagster.storage.remote import is_remote
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
-
     from gateau_dagster.config import Config
 
 
 Addresses = str | Sequence[str]
 
 
-def question_files(
-    config: Config, place: str, path: Addresses | None, *, cure: str, plain_texts: bool = False
-) -> list[SourceFile]:
-    """Return the files that the configuration names at `place`, by sources.resolve_files.
+@dataclass(frozen=True, kw_only=True)
+class QuestionFiles:
+    """Files that a benchmark's configuration names.
 
-    Raises GateauError for a path that is not given, or matches no file; `cure` explains how to get the files.
+    place: the option's place in the configuration. path: None where it is not given. cure: how to get the files.
+    plain_texts: whether they may be text files. key: of their digest in Benchmark.settings; default: the place.
     """
-    if path is None:
-        raise GateauError(f"{place}: is required: {cure}")
-    try:
-        return resolve_files(path, config.folder, plain_texts=plain_texts)
-    except GateauError as error:
-        kind = TransientError if isinstance(error, TransientError) else GateauError
-        raise kind(f"{place}: {error}; {cure}") from error
 
+    config: Config
+    place: str
+    path: Addresses | None
+    cure: str
+    plain_texts: bool = False
+    key: str = ""
 
-def check_files(config: Config, place: str, path: Addresses | None, *, cure: str, plain_texts: bool = False) -> None:
-    """Raise GateauError as `question_files` does; a remote address is only checked for being given."""
-    paths = [path] if isinstance(path, str) or path is None else path
-    for each in paths:
-        if each is None or not is_remote(each):
-            question_files(config, place, each, cure=cure, plain_texts=plain_texts)
+    def find(self) -> list[SourceFile]:
+        """Return the files, by sources.resolve_files. Raises GateauError for a path that is not given, or matches no
+        file.
+        """
+        return self._find(self.path)
 
+    def check(self) -> None:
+        """Raise GateauError as `find` does; a remote address is only checked for being given."""
+        for each in [self.path] if isinstance(self.path, str) or self.path is None else self.path:
+            if each is None or not is_remote(each):
+                self._find(each)
 
-def files_digest(config: Config, place: str, path: Addresses | None, *, cure: str, plain_texts: bool = False) -> str:
-    """Return a digest of the files' names and contents, for a benchmark's settings. Raises as `question_files`."""
-    files = question_files(config, place, path, cure=cure, plain_texts=plain_texts)
-    return content_signature(files, config.work_folder / "cache" / FILE_DIGESTS)
+    def digest(self) -> str:
+        """Return a digest of the files' names and contents. Raises GateauError as `find` does."""
+        return content_signature(self.find(), self.config.work_folder / "cache" / FILE_DIGESTS)
+
+    def _find(self, path: Addresses | None) -> list[SourceFile]:
+        if path is None:
+            raise GateauError(f"{self.place}: is required: {self.cure}")
+        try:
+            return resolve_files(path, self.config.folder, plain_texts=self.plain_texts)
+        except GateauError as error:
+            kind = TransientError if isinstance(error, TransientError) else GateauError
+            raise kind(f"{self.place}: {error}; {self.cure}") from error
 
 
 def rows_of(files: Sequence[SourceFile], place: str) -> Iterator[tuple[SourceFile, int, dict[str, Any]]]:
@@ -158,14 +167,6 @@ def _tree(file: SourceFile, place: str) -> ast.Module:
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:  # the last two: nested too deeply
         reason = error.msg if isinstance(error, SyntaxError) else str(error) or "nested too deep"
         raise GateauError(f"{place}: {file.label} is no Python file ({reason}). Get it again") from error
-
-
-def base_tokenizer(materials: Materials) -> PreTrainedTokenizerBase:
-    """Return the base model's tokenizer, without loading its weights where the model is on this machine."""
-    from gateau_dagster.models.known_model import known_tokenizer
-
-    found = known_tokenizer(materials.config, materials.config.training.model)
-    return found if found is not None else materials.model("base").tokenizer
 
 
 def lengths_within(lengths: Iterable[int], longest: int) -> list[int]:

@@ -1,24 +1,19 @@
-"""Registry of all benchmarks by name: every module of this package that ends with BENCHMARK."""
+"""Registry of all benchmarks by name: every class of this package's modules that is a Benchmark with a name."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeGuard
 
-import polars as pl
 from pydantic import create_model
 
 from gateau_dagster import evaluation
 from gateau_dagster.config.base import Section, validated
 from gateau_dagster.config.evaluation import EvaluationConfig
-from gateau_dagster.evaluation.benchmark import Benchmark, Comparison, Materials, Outcome, Scored
+from gateau_dagster.evaluation.benchmark import Benchmark, MeasuredBenchmark
 from gateau_dagster.evaluation.document_split import Reserving
-from gateau_dagster.evaluation.page import PageSection
-from gateau_dagster.models.chat_rendering import rendering_settings
-from gateau_dagster.registry import registered
-from gateau_dagster.storage.stamp import By
+from gateau_dagster.registry import classes_of, modules_of
 
 if TYPE_CHECKING:
     from gateau_dagster.config import Config
@@ -27,76 +22,19 @@ if TYPE_CHECKING:
 FAMILY = "evaluation"
 
 
-@dataclass(frozen=True, kw_only=True)
-class ChosenBenchmark:
-    """A benchmark with its configured options; `asked`: whether `evaluation.benchmarks` names it."""
-
-    benchmark: Benchmark
-    options: Section
-    asked: bool
-
-    @property
-    def name(self) -> str:
-        """Return the name, as in `evaluation.benchmarks`."""
-        return self.benchmark.name
-
-    @property
-    def asset(self) -> str:
-        """Return the asset that holds its comparison."""
-        return asset_of(self.name)
-
-    @property
-    def comparison(self) -> Comparison:
-        """Return the comparison of a benchmark in `compared_benchmarks`."""
-        assert self.benchmark.comparison is not None
-        return self.benchmark.comparison
-
-    @property
-    def scored(self) -> Scored:
-        """Return the scoring of a benchmark in `scored_benchmarks`."""
-        assert self.benchmark.scored is not None
-        return self.benchmark.scored
-
-    def reads(self, config: Config) -> dict[str, By]:
-        """Return Comparison.reads and the checkpoint, by content: an equal checkpoint is not measured again."""
-        return {**self.comparison.reads(config, self.options), "checkpoint": "content"}
-
-    def settings(self, config: Config) -> dict[str, Any]:
-        """Return the part of the configuration that changes the table."""
-        scoring = {f"scoring.{name}": getattr(config.scoring, name) for name in ("max_length", "template", "dtype")}
-        options = {f"evaluation.{self.name}": self.options.model_dump(mode="json")}
-        dated = rendering_settings(config.scoring.template)
-        return {**scoring, **dated, **options, **self.benchmark.settings(config, self.options)}
-
-    def judge_settings(self, config: Config) -> dict[str, Any]:
-        """Return the judge's settings that change its judgments; its address and prices do not."""
-        judge = config.evaluation.judge
-        if judge is None:
-            return {}
-        named = {"model": judge.model, "repeats": judge.repeats, **judge.changed_sampling}
-        return {f"evaluation.judge.{name}": value for name, value in named.items()}
-
-    def run(self, materials: Materials) -> Outcome:
-        """Run the comparison with the options."""
-        return self.comparison.run(materials, self.options)
-
-    def section(self, table: pl.DataFrame) -> PageSection:
-        """Return the report's section of the comparison."""
-        return self.comparison.section(table)
-
-
 def asset_of(name: str) -> str:
     """Return the asset that holds a benchmark's table."""
     return f"{FAMILY}/{name}"
 
 
 @cache
-def all_benchmarks() -> Mapping[str, Benchmark]:
+def all_benchmarks() -> Mapping[str, type[Benchmark]]:
     """Return every benchmark of the project by name, in order of the modules' names."""
-    return {benchmark.name: benchmark for benchmark in registered(evaluation, Benchmark)}
+    found = (benchmark for module in modules_of(evaluation) for benchmark in classes_of(module, Benchmark))
+    return {benchmark.name: benchmark for benchmark in found}
 
 
-def chosen_benchmarks(config: Config) -> dict[str, ChosenBenchmark]:
+def chosen_benchmarks(config: Config) -> dict[str, Benchmark]:
     """Return the benchmarks that run, by name; none without training or with `evaluation.enabled: false`.
 
     Raises:
@@ -106,27 +44,32 @@ def chosen_benchmarks(config: Config) -> dict[str, ChosenBenchmark]:
     if not (config.training.enabled and config.evaluation.enabled):
         return {}
     for each in found.values():
-        each.benchmark.check(config, each.options)
+        each.check()
     return found
 
 
-def compared_benchmarks(config: Config) -> dict[str, ChosenBenchmark]:
+def compared_benchmarks(config: Config) -> dict[str, MeasuredBenchmark]:
     """Return the `chosen_benchmarks` that compare the checkpoint with its base model; raises as that does."""
-    return {name: each for name, each in chosen_benchmarks(config).items() if each.benchmark.comparison is not None}
+    return {name: each for name, each in chosen_benchmarks(config).items() if compares(each)}
 
 
-def scored_benchmarks(config: Config) -> dict[str, ChosenBenchmark]:
-    """Return the `chosen_benchmarks` that give every variant a value for each question; raises as that does.
+def compares(benchmark: Benchmark) -> TypeGuard[MeasuredBenchmark]:
+    """Return whether a benchmark has the table `evaluation/<name>`."""
+    return isinstance(benchmark, MeasuredBenchmark) and bool(benchmark.columns)
 
-    One that also has a comparison is included only where `variants` names more models, or for the gate.
+
+def scored_benchmarks(config: Config) -> dict[str, Benchmark]:
+    """Return the `chosen_benchmarks` whose values of every variant are kept; raises as that does.
+
+    One that compares the checkpoint with its base model is included only where `variants` names more models, or for
+    the gate.
     """
-    found = {name: each for name, each in chosen_benchmarks(config).items() if each.benchmark.scored is not None}
     gate = config.evaluation.gate
     gated = "" if gate is None else gate.benchmark
     return {
         name: each
-        for name, each in found.items()
-        if config.variants or each.benchmark.comparison is None or name == gated
+        for name, each in chosen_benchmarks(config).items()
+        if config.variants or name == gated or not compares(each)
     }
 
 
@@ -156,7 +99,7 @@ def document_similarity(config: Config) -> float:
     return min(each.similarity for each in options if isinstance(each, Reserving))
 
 
-def configured_benchmarks(config: Config) -> dict[str, ChosenBenchmark]:
+def configured_benchmarks(config: Config) -> dict[str, Benchmark]:
     """Return the benchmarks that run by default or that `evaluation` names, whether they run or not.
 
     Raises:
@@ -165,13 +108,10 @@ def configured_benchmarks(config: Config) -> dict[str, ChosenBenchmark]:
     known, given = all_benchmarks(), config.evaluation.sections
     asked = _asked(config)
     wanted = [name for name, each in known.items() if each.default or name in asked or name in given]
-    section = _section(tuple((name, each.options, name in wanted) for name, each in known.items()))
+    section = _section(tuple((name, each.options_class(), name in wanted) for name, each in known.items()))
     own = {"enabled": config.evaluation.enabled, "benchmarks": asked}
     found = validated(FAMILY, section, {name: {} for name in wanted} | given | own)
-    return {
-        name: ChosenBenchmark(benchmark=known[name], options=getattr(found, name), asked=name in asked)
-        for name in wanted
-    }
+    return {name: known[name](config, getattr(found, name), name in asked) for name in wanted}
 
 
 @cache

@@ -14,28 +14,23 @@ from functools import cache
 from importlib.resources import files as package_files
 from importlib.util import find_spec
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
-import polars as pl
 from pydantic import Field
 
 from gateau_dagster.config.addresses import InputAddress, InputAddresses
 from gateau_dagster.config.base import Section
 from gateau_dagster.config.values import LONGEST, MOST_SEEDS
 from gateau_dagster.errors import GateauError
-from gateau_dagster.evaluation.benchmark import Benchmark, Generation, Materials, Measured, Question, Scored
-from gateau_dagster.evaluation.grading import grade_each
+from gateau_dagster.evaluation.benchmark import Generation, Materials, Question, QuestionBenchmark
 from gateau_dagster.evaluation.haystack import sentences_of
 from gateau_dagster.evaluation.metrics import share_contained
 from gateau_dagster.evaluation.question_files import (
+    QuestionFiles,
     assigned,
-    base_tokenizer,
-    check_files,
     check_lengths,
-    files_digest,
     lengths_within,
-    question_files,
     rows_of,
     text_of,
     yaml_of,
@@ -43,7 +38,7 @@ from gateau_dagster.evaluation.question_files import (
 from gateau_dagster.readable import nearest_name
 
 if TYPE_CHECKING:
-    from gateau_dagster.config import Config
+    pass
 
 
 # RULER's questions over documents, from SQuAD and HotpotQA: the passages that answer one are among others.
@@ -137,22 +132,16 @@ def _sorted(texts: Iterable[str]) -> tuple[list[str], dict[str, int]]:
     return documents, {text: place for place, text in enumerate(documents)}
 
 
-def read_corpus(config: Config, name: str, path: str | None) -> Corpus:
+def read_corpus(name: str, files: QuestionFiles) -> Corpus:
     """Return the passages and questions of one of OVER. Raises GateauError where the files are missing or wrong."""
-    place, cure = corpus_place(name), corpus_cure(name)
-    records = [record for _, _, record in rows_of(question_files(config, place, path, cure=cure), place)]
+    records = [record for _, _, record in rows_of(files.find(), files.place)]
     try:
         found = _READERS[name](records)
     except (KeyError, TypeError, ValueError) as error:
-        raise GateauError(f"{place}: {path} is not the published file ({error!r}); {cure}") from error
+        raise GateauError(f"{files.place}: {files.path} is not the published file ({error!r}); {files.cure}") from error
     if not found.questions:
-        raise GateauError(f"{place}: {path} has no question; {cure}")
+        raise GateauError(f"{files.place}: {files.path} has no question; {files.cure}")
     return found
-
-
-def corpus_place(name: str) -> str:
-    """Return the place of a corpus's option in the configuration file."""
-    return f"evaluation.ruler.{name}"
 
 
 def corpus_cure(name: str) -> str:
@@ -456,29 +445,6 @@ class RulerOptions(Section):
         return {OVER[name]: getattr(self, OVER[name]) for name in self.names if name in OVER}
 
 
-def _paths(options: RulerOptions) -> list[str] | None:
-    return None if options.official is None else [f"{options.official}/{name}" for name in _FILES]
-
-
-def read_tasks(config: Config, options: RulerOptions) -> tuple[list[Task], Material]:
-    """Return the published tasks, and their needle, noise, words and passage format.
-
-    Raises GateauError where the files are missing.
-    """
-    settings, constants, code, over = question_files(config, OFFICIAL, _paths(options), cure=CURE)
-    (kinds,) = assigned(constants, "TASKS", OFFICIAL)
-    described = yaml_of(settings, OFFICIAL)
-    try:
-        tasks = [Task.published(name, described[name], kinds) for name in options.names]
-    except (KeyError, TypeError) as error:
-        raise GateauError(f"{OFFICIAL}: {settings.label} and its code lack {error} of the tasks; {CURE}") from error
-    needle, noise, document = (
-        assigned(file, name, OFFICIAL)[0]
-        for file, name in ((code, "needle"), (code, "haystack"), (over, "DOCUMENT_PROMPT"))
-    )
-    return tasks, Material(needle=needle, noise=noise, words=words(), document=document)
-
-
 @cache
 def words() -> WordLists:
     """Return the words of the package wonderwords, which RULER uses. Raises GateauError where it is not installed."""
@@ -536,42 +502,6 @@ def samples_of(
         yield made(index, own)
 
 
-def _questions(materials: Materials, options: RulerOptions) -> list[Question]:
-    """Return the questions, which are the same for every variant, because the base model's tokenizer counts tokens."""
-    tasks, common = read_tasks(materials.config, options)
-    tokenizer: Any = base_tokenizer(materials)
-
-    def count(text: str) -> int:
-        return len(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
-
-    essays = [] if options.haystack is None else [*_sentences(materials.config, options)]
-    corpora = {name: read_corpus(materials.config, name, path) for name, path in options.corpora.items()}
-    found: list[Question] = []
-    lengths = lengths_within(options.lengths, materials.config.scoring.max_length)
-    total = len(tasks) * len(lengths) * options.samples
-    for length in lengths:
-        material = replace(common, sentences=essays, corpora=corpora, longest=length)
-        for task in tasks:
-            own = _with_example(task, material, options, count) if task.kind == "variable_tracking" else material
-            made = samples_of(task, own, options, length=length, count=count)
-            found += [_question(task, length, index, each) for index, each in enumerate(made)]
-            materials.progress(len(found), total, "questions", "making")
-    return found
-
-
-def _probe(materials: Materials, options: RulerOptions) -> None:
-    """Implement Scored.probe: read the tasks' files."""
-    read_tasks(materials.config, options)
-
-
-def _sizes(config: Config, options: RulerOptions) -> list[tuple[float, float]]:
-    """Implement Scored.sizes: a prompt fills its length up to the answer."""
-    lengths = lengths_within(options.lengths, config.scoring.max_length)
-    tasks, _ = read_tasks(config, options)
-    each = [(float(length - task.answer_tokens), float(task.answer_tokens)) for length in lengths for task in tasks]
-    return [size for size in each for _ in range(options.samples)]
-
-
 def _with_example(task: Task, material: Material, options: RulerOptions, count: Callable[[str], int]) -> Material:
     """Return the material with an example of up to 500 tokens."""
 
@@ -595,80 +525,131 @@ def _question(task: Task, length: int, index: int, made: Made) -> Question:
     )
 
 
-def _sentences(config: Config, options: RulerOptions) -> Iterator[str]:
-    for file in question_files(config, HAYSTACK, options.haystack, cure="give text files", plain_texts=True):
-        yield from (" ".join(each.split()) for each in sentences_of(text_of(file, HAYSTACK)) if each.strip())
-
-
-def grade(
-    questions: Sequence[Question], answers: pl.DataFrame, judgments: pl.DataFrame | None, options: RulerOptions
-) -> Measured:
-    """Grade each question by `value_of`."""
-    del judgments, options
-    return grade_each(questions, answers, value_of)
-
-
 def value_of(question: Question, answer: str) -> float:
     """Return the per cent of right answers that the answer contains; over documents, one of them gives 100."""
     share = share_contained(answer, question.references)
     return 100.0 * (share > 0) if question.facts["one_suffices"] else 100 * share
 
 
-def _settings(config: Config, options: RulerOptions) -> Mapping[str, Any]:
-    found = {OFFICIAL: files_digest(config, OFFICIAL, _paths(options), cure=CURE)}
-    if options.haystack is not None:
-        found[HAYSTACK] = files_digest(config, HAYSTACK, options.haystack, cure="give text files", plain_texts=True)
-    for name, path in options.corpora.items():
-        found[corpus_place(name)] = files_digest(config, corpus_place(name), path, cure=corpus_cure(name))
-    return found
+class Ruler(QuestionBenchmark):
+    """RULER's published tasks, on samples of our own."""
 
+    name = "ruler"
+    title = "RULER"
+    description = (
+        "Needles, chains of variables, most common words and questions over documents in prompts made to a length."
+    )
+    code_version = "2"
+    options: RulerOptions
+    unit = "%"
+    by_base = True
+    groups = "task and length"
+    groupings: ClassVar = {
+        "length": lambda question_id: question_id.split("/")[1],
+        "task": lambda question_id: question_id.split("/", maxsplit=1)[0],
+    }
 
-def _check(config: Config, options: RulerOptions) -> None:
-    """Raise GateauError for missing files or words, and for unknown tasks."""
-    check_files(config, OFFICIAL, _paths(options), cure=CURE)
-    known_tasks = (*OFFLINE, *IN_ESSAYS, *OVER)
-    unknown = [name for name in options.names if name not in known_tasks]
-    if unknown:
-        raise GateauError(
-            f"evaluation.ruler.tasks: there is no task {unknown[0]!r}; {nearest_name(unknown[0], known_tasks)}"
+    def questions(self, materials: Materials) -> list[Question]:
+        """Return the questions, which are the same for every variant, because the base model's tokenizer counts
+        tokens.
+        """
+        tasks, common = self.tasks()
+        tokenizer: Any = materials.base_tokenizer()
+
+        def count(text: str) -> int:
+            return len(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
+
+        options, essays = self.options, [*self._sentences()]
+        corpora = {name: read_corpus(name, files) for name, files in self._corpora().items()}
+        found: list[Question] = []
+        lengths = self._lengths
+        total = len(tasks) * len(lengths) * options.samples
+        for length in lengths:
+            material = replace(common, sentences=essays, corpora=corpora, longest=length)
+            for task in tasks:
+                own = _with_example(task, material, options, count) if task.kind == "variable_tracking" else material
+                made = samples_of(task, own, options, length=length, count=count)
+                found += [_question(task, length, index, each) for index, each in enumerate(made)]
+                materials.progress(len(found), total, "questions", "making")
+        return found
+
+    def value(self, question: Question, answer: str) -> float:
+        return value_of(question, answer)
+
+    def tasks(self) -> tuple[list[Task], Material]:
+        """Return the published tasks, and their needle, noise, words and passage format.
+
+        Raises GateauError where the files are missing.
+        """
+        settings, constants, code, over = self._official().find()
+        (kinds,) = assigned(constants, "TASKS", OFFICIAL)
+        described = yaml_of(settings, OFFICIAL)
+        try:
+            tasks = [Task.published(name, described[name], kinds) for name in self.options.names]
+        except (KeyError, TypeError) as error:
+            raise GateauError(f"{OFFICIAL}: {settings.label} and its code lack {error} of the tasks; {CURE}") from error
+        needle, noise, document = (
+            assigned(file, name, OFFICIAL)[0]
+            for file, name in ((code, "needle"), (code, "haystack"), (over, "DOCUMENT_PROMPT"))
         )
-    in_essays = [name for name in options.names if name in IN_ESSAYS]
-    if in_essays and options.haystack is None:
-        raise GateauError(f"{HAYSTACK}: is required by {', '.join(in_essays)}: give text files, or leave the tasks out")
-    if options.haystack is not None:
-        check_files(config, HAYSTACK, options.haystack, cure="give text files", plain_texts=True)
-    for name, path in options.corpora.items():
-        check_files(config, corpus_place(name), path, cure=corpus_cure(name))
-    given = "lengths" in options.model_fields_set
-    check_lengths("evaluation.ruler.lengths", options.lengths, config.scoring.max_length, given=given)
-    words()
+        return tasks, Material(needle=needle, noise=noise, words=words(), document=document)
 
+    def probe(self, materials: Materials) -> None:
+        self.tasks()
 
-def _task_of(question_id: str) -> str:
-    return question_id.split("/", maxsplit=1)[0]
+    def sizes(self) -> list[tuple[float, float]]:
+        """Return the sizes: a prompt fills its length up to the answer."""
+        tasks, _ = self.tasks()
+        each = [
+            (float(length - task.answer_tokens), float(task.answer_tokens))
+            for length in self._lengths
+            for task in tasks
+        ]
+        return [size for size in each for _ in range(self.options.samples)]
 
+    def files(self) -> Sequence[QuestionFiles]:
+        haystack = [] if self.options.haystack is None else [self._haystack()]
+        return [self._official(), *haystack, *self._corpora().values()]
 
-def _length_of(question_id: str) -> str:
-    return question_id.split("/")[1]
+    def check(self) -> None:
+        """Raise GateauError for missing files or words, and for unknown tasks."""
+        names = self.options.names
+        known_tasks = (*OFFLINE, *IN_ESSAYS, *OVER)
+        unknown = [name for name in names if name not in known_tasks]
+        if unknown:
+            raise GateauError(
+                f"evaluation.ruler.tasks: there is no task {unknown[0]!r}; {nearest_name(unknown[0], known_tasks)}"
+            )
+        in_essays = [name for name in names if name in IN_ESSAYS]
+        if in_essays and self.options.haystack is None:
+            raise GateauError(
+                f"{HAYSTACK}: is required by {', '.join(in_essays)}: give text files, or leave the tasks out"
+            )
+        super().check()
+        given = "lengths" in self.options.model_fields_set
+        check_lengths(self.place("lengths"), self.options.lengths, self.config.scoring.max_length, given=given)
+        words()
 
+    @property
+    def _lengths(self) -> list[int]:
+        return lengths_within(self.options.lengths, self.config.scoring.max_length)
 
-BENCHMARK = Benchmark(
-    name="ruler",
-    title="RULER",
-    description="Needles, chains of variables, most common words and questions over documents in prompts made to a "
-    "length.",
-    options=RulerOptions,
-    settings=_settings,
-    check=_check,
-    scored=Scored(
-        unit="%",
-        by_base=True,
-        groups="task and length",
-        groupings={"length": _length_of, "task": _task_of},
-        questions=_questions,
-        grade=grade,
-        sizes=_sizes,
-        probe=_probe,
-    ),
-    code_version="2",
-)
+    def _official(self) -> QuestionFiles:
+        folder = self.options.official
+        paths = None if folder is None else [f"{folder}/{name}" for name in _FILES]
+        return QuestionFiles(config=self.config, place=OFFICIAL, path=paths, cure=CURE)
+
+    def _haystack(self) -> QuestionFiles:
+        return QuestionFiles(
+            config=self.config, place=HAYSTACK, path=self.options.haystack, cure="give text files", plain_texts=True
+        )
+
+    def _corpora(self) -> dict[str, QuestionFiles]:
+        return {
+            name: QuestionFiles(config=self.config, place=self.place(name), path=path, cure=corpus_cure(name))
+            for name, path in self.options.corpora.items()
+        }
+
+    def _sentences(self) -> Iterator[str]:
+        for file in [] if self.options.haystack is None else self._haystack().find():
+            yield from (" ".join(each.split()) for each in sentences_of(text_of(file, HAYSTACK)) if each.strip())

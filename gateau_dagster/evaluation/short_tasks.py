@@ -17,9 +17,8 @@ from gateau_dagster.config.base import Section
 from gateau_dagster.config.values import AnyPath
 from gateau_dagster.data.folder_copy import folder_copy
 from gateau_dagster.errors import GateauError, TransientError
-from gateau_dagster.evaluation.benchmark import Benchmark, Materials, Measured, Scored
-from gateau_dagster.evaluation.grading import measured
-from gateau_dagster.evaluation.question_files import files_digest
+from gateau_dagster.evaluation.benchmark import Materials, Measured, MeasuredBenchmark
+from gateau_dagster.evaluation.question_files import QuestionFiles
 from gateau_dagster.storage.content import folder_content, tree_digests
 from gateau_dagster.storage.remote import is_remote
 
@@ -155,51 +154,50 @@ def _values(samples: Mapping[str, Sequence[Mapping[str, Any]]], task: ShortTask)
             yield f"{name}/{each['doc_id']}", task.task, 100 * float(each[task.metric])
 
 
-def _measure(materials: Materials, name: str, options: ShortTasksOptions) -> Measured:
-    loaded, rows = materials.model(name), []
-    for done, task in enumerate(options.tasks, start=1):
-        rows += short_task_values(loaded, task, options, materials.config)
-        materials.progress(done, len(options.tasks), "tasks", task.task)
-    return measured(rows)
+class ShortTasks(MeasuredBenchmark):
+    """Short tasks by lm-eval."""
 
+    name = "short_tasks"
+    title = "Short tasks"
+    description = "HellaSwag, MMLU, ARC, WinoGrande, GSM8K and TruthfulQA by lm-eval: what a model knew before."
+    options: ShortTasksOptions
+    unit = "%"
+    groups = "task"
 
-def _settings(config: Config, options: ShortTasksOptions) -> Mapping[str, Any]:
-    """Return the library's version, and digests of the data copies and the task files."""
-    found: dict[str, Any] = {"lm-eval": version("lm-eval")}
-    if options.data is not None:
-        paths = [f"{options.data}/{name}" for name in sorted({task.data for task in options.tasks if task.data})]
-        found[DATA] = files_digest(config, DATA, paths, cure=cure(options.tasks[0]))
-    include = _placed(options.include, config.folder)
-    if include is not None:  # lm-eval imports code from this folder, which creates __pycache__
-        files = tree_digests(Path(include))
-        found[INCLUDE] = folder_content({name: files[name] for name in files if "__pycache__" not in name.split("/")})
-    return found
+    def measure(self, materials: Materials, variant: str) -> Measured:
+        loaded, rows = materials.model(variant), []
+        for done, task in enumerate(self.options.tasks, start=1):
+            rows += short_task_values(loaded, task, self.options, self.config)
+            materials.progress(done, len(self.options.tasks), "tasks", task.task)
+        return Measured.of(rows)
 
+    def settings(self) -> Mapping[str, Any]:
+        """Return the library's version, and digests of the data copies and the task files."""
+        options, found = self.options, dict[str, Any]({"lm-eval": version("lm-eval")})
+        if options.data is not None:
+            paths = [f"{options.data}/{name}" for name in sorted({task.data for task in options.tasks if task.data})]
+            data = QuestionFiles(config=self.config, place=DATA, path=paths, cure=cure(options.tasks[0]))
+            found[DATA] = data.digest()
+        include = _placed(options.include, self.config.folder)
+        if include is not None:  # lm-eval imports code from this folder, which creates __pycache__
+            files = tree_digests(Path(include))
+            known = {name: files[name] for name in files if "__pycache__" not in name.split("/")}
+            found[INCLUDE] = folder_content(known)
+        return found
 
-def _check(config: Config, options: ShortTasksOptions) -> None:
-    """Raise GateauError where lm-eval is not installed, or a configured folder does not exist."""
-    if find_spec("lm_eval") is None:
-        raise GateauError(
-            "evaluation.short_tasks: lm-eval is not installed: pip install 'gateau-dagster[evaluation]', or take "
-            "short_tasks out of evaluation.benchmarks"
-        )
-    include = _placed(options.include, config.folder)
-    if include is not None and not Path(include).is_dir():
-        raise GateauError(f"{INCLUDE}: there is no folder {include}: give the one with the task files")
-    if options.data is None or is_remote(options.data):
-        return
-    for task in options.tasks:
-        folder = config.folder / Path(options.data).expanduser() / (task.data or "")
-        if not folder.is_dir():
-            raise GateauError(f"{DATA}: there is no folder {folder} with the data of {task.task}: {cure(task)}")
-
-
-BENCHMARK = Benchmark(
-    name="short_tasks",
-    title="Short tasks",
-    description="HellaSwag, MMLU, ARC, WinoGrande, GSM8K and TruthfulQA by lm-eval: what a model knew before.",
-    options=ShortTasksOptions,
-    settings=_settings,
-    check=_check,
-    scored=Scored(unit="%", groups="task", measure=_measure),
-)
+    def check(self) -> None:
+        """Raise GateauError where lm-eval is not installed, or a configured folder does not exist."""
+        if find_spec("lm_eval") is None:
+            raise GateauError(
+                "evaluation.short_tasks: lm-eval is not installed: pip install 'gateau-dagster[evaluation]', or take "
+                "short_tasks out of evaluation.benchmarks"
+            )
+        include = _placed(self.options.include, self.config.folder)
+        if include is not None and not Path(include).is_dir():
+            raise GateauError(f"{INCLUDE}: there is no folder {include}: give the one with the task files")
+        if self.options.data is None or is_remote(self.options.data):
+            return
+        for task in self.options.tasks:
+            folder = self.config.folder / Path(self.options.data).expanduser() / (task.data or "")
+            if not folder.is_dir():
+                raise GateauError(f"{DATA}: there is no folder {folder} with the data of {task.task}: {cure(task)}")

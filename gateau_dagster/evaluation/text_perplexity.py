@@ -13,28 +13,19 @@ from pydantic import Field
 from gateau_dagster.config.values import LONGEST
 from gateau_dagster.data.sample import Reject
 from gateau_dagster.errors import UnscorableSampleError
-from gateau_dagster.evaluation.benchmark import Benchmark, Materials, Measured, Scored
-from gateau_dagster.evaluation.grading import measured
+from gateau_dagster.evaluation.benchmark import Materials, Measured
 from gateau_dagster.evaluation.long_texts import (
+    LongTextsBenchmark,
     LongTextsOptions,
-    check_positions,
-    check_texts,
-    long_texts,
     or_reject,
     perplexity,
-    probe_texts,
-    texts_settings,
     token_ids,
     token_nlls,
 )
 from gateau_dagster.models.positions import learned_positions
 
 if TYPE_CHECKING:
-    from gateau_dagster.config import Config
     from gateau_dagster.models.loading import LoadedModel
-
-
-TEXTS = "evaluation.text_perplexity.texts"
 
 
 class TextPerplexityOptions(LongTextsOptions):
@@ -59,53 +50,41 @@ def _perplexity(loaded: LoadedModel, ids: tuple[int, ...], nlls: npt.NDArray[np.
     return perplexity(nlls[: length - 1])
 
 
-def _measure(materials: Materials, name: str, options: TextPerplexityOptions) -> Measured:
-    """Return exp of the mean NLL of each length's tokens.
+class TextPerplexity(LongTextsBenchmark):
+    """Perplexity of any text files by length."""
 
-    All lengths come from one pass over the longest, because a model only looks back. The base model's tokenizer decides
-    which documents are long enough; each model reads them with its own.
-    """
-    lengths = sorted({*options.lengths})
-    texts = long_texts(materials, options, TEXTS, tokens=lengths[-1])
-    loaded, rows, rejected = materials.model(name), [], []
-    most = learned_positions(loaded.model.config)
-    for done, text in enumerate(texts, start=1):
-        ids = token_ids(loaded.tokenizer, text.text, most=lengths[-1])
-        nlls = or_reject(text.name, partial(token_nlls, loaded, ids[:most]))
-        for length in lengths:
-            question = f"{text.name}/{length}"
-            value = (
-                nlls
-                if isinstance(nlls, Reject)
-                else or_reject(question, partial(_perplexity, loaded, ids, nlls, length))
-            )
-            if isinstance(value, Reject):
-                rejected.append(replace(value, sample_id=question))
-            else:
-                rows.append((question, str(length), value))
-        materials.progress(done, len(texts), "documents", name)
-    return measured(rows, rejected)
+    name = "text_perplexity"
+    title = "Perplexity by length"
+    description = "Perplexity of the first tokens of long documents, by how many tokens are read."
+    code_version = "2"
+    options: TextPerplexityOptions
+    groups = "length"
 
+    def longest(self) -> tuple[str, int]:
+        return "lengths", max(self.options.lengths)
 
-def _check_known_models(config: Config, options: TextPerplexityOptions) -> None:
-    check_positions(config, "evaluation.text_perplexity.lengths", max(options.lengths))
+    def measure(self, materials: Materials, variant: str) -> Measured:
+        """Return exp of the mean NLL of each length's tokens.
 
-
-BENCHMARK = Benchmark(
-    name="text_perplexity",
-    title="Perplexity by length",
-    description="Perplexity of the first tokens of long documents, by how many tokens are read.",
-    options=TextPerplexityOptions,
-    settings=partial(texts_settings, place=TEXTS),
-    check=partial(check_texts, place=TEXTS),
-    check_known_models=_check_known_models,
-    scored=Scored(
-        unit="PPL",
-        higher=False,
-        by_base=True,
-        groups="length",
-        measure=_measure,
-        probe=partial(probe_texts, place=TEXTS),
-    ),
-    code_version="2",
-)
+        All lengths come from one pass over the longest, because a model only looks back. The base model's tokenizer
+        decides which documents are long enough; each model reads them with its own.
+        """
+        lengths, texts = sorted({*self.options.lengths}), self.texts(materials)
+        loaded, rows, rejected = materials.model(variant), [], []
+        most = learned_positions(loaded.model.config)
+        for done, text in enumerate(texts, start=1):
+            ids = token_ids(loaded.tokenizer, text.text, most=lengths[-1])
+            nlls = or_reject(text.name, partial(token_nlls, loaded, ids[:most]))
+            for length in lengths:
+                question = f"{text.name}/{length}"
+                value = (
+                    nlls
+                    if isinstance(nlls, Reject)
+                    else or_reject(question, partial(_perplexity, loaded, ids, nlls, length))
+                )
+                if isinstance(value, Reject):
+                    rejected.append(replace(value, sample_id=question))
+                else:
+                    rows.append((question, str(length), value))
+            materials.progress(done, len(texts), "documents", variant)
+        return Measured.of(rows, rejected)

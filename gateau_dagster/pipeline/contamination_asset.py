@@ -5,6 +5,7 @@ from functools import partial
 from typing import Any
 
 from gateau_dagster.config import Config
+from gateau_dagster.evaluation.benchmark import QuestionBenchmark
 from gateau_dagster.evaluation.contamination import (
     CODE_VERSION,
     FAMILY,
@@ -13,7 +14,7 @@ from gateau_dagster.evaluation.contamination import (
     TOUCHED_CODE_VERSION,
     UNTOUCHED,
 )
-from gateau_dagster.evaluation.registry import ChosenBenchmark, scored_benchmarks
+from gateau_dagster.evaluation.registry import scored_benchmarks
 from gateau_dagster.evaluation.statistics.experiment import CODE_VERSION as EXPERIMENT_CODE_VERSION
 from gateau_dagster.pipeline.asset import FINITE_VALUES, SHARD, Asset, Observed
 from gateau_dagster.pipeline.inputs import origin_key
@@ -39,7 +40,7 @@ def contamination(config: Config) -> Iterator[Asset]:
             "kinds": ("polars",),
             "inputs": (origin_key(config, config.training.model),),
             "observe": partial(_settings, config, chosen),
-            "code_version": f"{CODE_VERSION}.{chosen.benchmark.code_version}",
+            "code_version": f"{CODE_VERSION}.{chosen.code_version}",
             "columns": OVERLAPS,
             "finite": ("share", "similarity"),
             "checks": (FINITE_VALUES,),
@@ -94,21 +95,17 @@ def untouched_experiment(config: Config) -> Iterator[Asset]:
     )
 
 
-def asking_benchmarks(config: Config) -> dict[str, ChosenBenchmark]:
+def asking_benchmarks(config: Config) -> dict[str, QuestionBenchmark]:
     """Return the benchmarks whose questions are not made from the store's tables, since the data contain such
     questions.
 
     Raises as `chosen_benchmarks` does.
     """
     found = scored_benchmarks(config)
-    return {
-        name: each
-        for name, each in found.items()
-        if each.scored.questions is not None and not each.scored.reads(config, each.options)
-    }
+    return {name: each for name, each in found.items() if isinstance(each, QuestionBenchmark) and not each.reads()}
 
 
-def _settings(config: Config, chosen: ChosenBenchmark, observed: Observed) -> dict[str, Any]:
+def _settings(config: Config, chosen: QuestionBenchmark, observed: Observed) -> dict[str, Any]:
     """Return the settings that decide the questions."""
     model = config.origin(config.training.model)
-    return {**chosen.settings(config), f"models.{model} weights": observed.model_digests[model]}
+    return {**chosen.stamped_settings(), f"models.{model} weights": observed.model_digests[model]}

@@ -14,7 +14,13 @@ from gateau_dagster.data.index import CODE_VERSION as INPUT_CODE_VERSION
 from gateau_dagster.data.short_chat import CODE_VERSION as SHORT_CHAT_CODE_VERSION
 from gateau_dagster.evaluation.document_split import CODE_VERSION as SPLIT_CODE_VERSION
 from gateau_dagster.evaluation.document_split import SPLIT
-from gateau_dagster.evaluation.registry import compared_benchmarks, document_similarity, reserving, with_benchmarks
+from gateau_dagster.evaluation.registry import (
+    asset_of,
+    compared_benchmarks,
+    document_similarity,
+    reserving,
+    with_benchmarks,
+)
 from gateau_dagster.methods.registry import CODE_VERSION as METHODS_CODE_VERSION
 from gateau_dagster.methods.registry import all_sample_tables
 from gateau_dagster.pipeline.asset import (
@@ -215,21 +221,21 @@ def comparison(config: Config) -> Iterator[Asset]:
 def evaluations(config: Config) -> Iterator[Asset]:
     """Declare the evaluation of the checkpoint and its base model under every configured benchmark."""
     for chosen in compared_benchmarks(config).values():
-        benchmark, comparison = chosen.benchmark, chosen.comparison
         yield Asset(
-            key=chosen.asset,
+            key=asset_of(chosen.name),
             of="benchmark",
             maker="evaluation",
             group="evaluation",
             kinds=("pytorch",),
             summary="what a benchmark measures of the checkpoint and of its base model",
-            description=benchmark.description,
-            reads=chosen.reads(config),
-            settings=chosen.settings(config),
-            code_version=benchmark.code_version,
-            columns=comparison.columns,
-            finite=comparison.finite,
-            checks=(FINITE_VALUES,) if comparison.finite else (),
+            description=chosen.description,
+            # By content: an equal checkpoint is not measured again.
+            reads={**chosen.reads(), "checkpoint": "content"},
+            settings=chosen.stamped_settings(),
+            code_version=chosen.code_version,
+            columns=chosen.columns,
+            finite=chosen.finite,
+            checks=(FINITE_VALUES,) if chosen.finite else (),
             goal=True,
             pool="gpu",
         )

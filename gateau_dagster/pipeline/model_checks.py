@@ -346,7 +346,7 @@ def check_known_models(config: Config) -> None:
     for method in chosen_methods(config).values():
         method.check_known_models()
     for each in chosen_benchmarks(config).values():
-        each.benchmark.check_known_models(config, each.options)
+        each.check_known_models()
 
 
 def _check_readable(folder: Path, place: str, code: bool) -> None:

@@ -8,9 +8,10 @@ from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.grading import CODE_VERSION as GRADING_CODE_VERSION
 from gateau_dagster.evaluation.grading import grading_settings
+from gateau_dagster.evaluation.judged import RatedBenchmark
 from gateau_dagster.evaluation.judging.judge_answers import means
 from gateau_dagster.evaluation.judging.pairwise import PAIRWISE
-from gateau_dagster.evaluation.registry import ChosenBenchmark, scored_benchmarks
+from gateau_dagster.evaluation.registry import scored_benchmarks
 from gateau_dagster.pipeline.asset import Asset, Observed
 from gateau_dagster.pipeline.variant_assets import ANSWERS
 from gateau_dagster.readable import nearest_name
@@ -32,7 +33,7 @@ def pairwise_assets(config: Config) -> Iterator[Asset]:
         meant = nearest_name(unknown[0], config.variant_set)
         raise GateauError(f"evaluation.judge.pairs: no variant {unknown[0]}; {meant}")
     for name, chosen in scored_benchmarks(config).items():
-        if chosen.scored.pairing is not None:
+        if isinstance(chosen, RatedBenchmark) and chosen.paired:
             yield Asset(
                 key=f"{PAIRS}/{name}",
                 of="benchmark",
@@ -40,22 +41,22 @@ def pairwise_assets(config: Config) -> Iterator[Asset]:
                 group="experiment",
                 kinds=("openai",),
                 summary="two variants' answers set against each other, in both orders",
-                description=f"Wins, ties and losses of pairs of variants. {chosen.benchmark.description}",
+                description=f"Wins, ties and losses of pairs of variants. {chosen.description}",
                 reads={f"{ANSWERS}/{name}": "content"},
                 observe=partial(_settings, config, chosen),
-                code_version=f"{CODE_VERSION}.{GRADING_CODE_VERSION}.{chosen.benchmark.code_version}",
+                code_version=f"{CODE_VERSION}.{GRADING_CODE_VERSION}.{chosen.code_version}",
                 columns=PAIRWISE,
                 goal=True,
                 means=means(judge),
             )
 
 
-def _settings(config: Config, chosen: ChosenBenchmark, observed: Observed) -> dict[str, Any]:
+def _settings(config: Config, chosen: RatedBenchmark, observed: Observed) -> dict[str, Any]:
     del observed
     judge = config.evaluation.judge
     assert judge is not None
     return {
-        **chosen.settings(config),
+        **chosen.stamped_settings(),
         **grading_settings(config.evaluation.thoughts),
         "evaluation.judge.model": judge.model,
         **{f"evaluation.judge.{name}": value for name, value in judge.changed_sampling.items()},

@@ -6,13 +6,15 @@ from typing import Any
 
 from gateau_dagster import tables
 from gateau_dagster.config import Config
+from gateau_dagster.evaluation.benchmark import Benchmark, MeasuredBenchmark, QuestionBenchmark
 from gateau_dagster.evaluation.generation.answering import CODE_VERSION as GENERATION_CODE_VERSION
 from gateau_dagster.evaluation.generation.answering import generation_settings, server_means
 from gateau_dagster.evaluation.grading import CODE_VERSION as GRADING_CODE_VERSION
 from gateau_dagster.evaluation.grading import grading_settings
 from gateau_dagster.evaluation.judged import CODE_VERSION as RATING_CODE_VERSION
+from gateau_dagster.evaluation.judged import RatedBenchmark
 from gateau_dagster.evaluation.judging.judge_answers import means
-from gateau_dagster.evaluation.registry import ChosenBenchmark, scored_benchmarks
+from gateau_dagster.evaluation.registry import scored_benchmarks
 from gateau_dagster.evaluation.statistics.experiment import CODE_VERSION, reference_of
 from gateau_dagster.pipeline.asset import (
     FINITE_VALUES,
@@ -30,12 +32,12 @@ from gateau_dagster.storage.stamp import By
 EXPERIMENT = "experiment"
 
 
-def judged_tables(scored: Mapping[str, ChosenBenchmark]) -> list[str]:
+def judged_tables(scored: Mapping[str, Benchmark]) -> list[str]:
     """Return the assets with judgments, from which the cost of a benchmark is computed."""
-    return [f"{JUDGMENTS}/{name}" for name, chosen in scored.items() if chosen.scored.judging is not None]
+    return [f"{JUDGMENTS}/{name}" for name, chosen in scored.items() if isinstance(chosen, RatedBenchmark)]
 
 
-def experiment_settings(config: Config, scored: Mapping[str, ChosenBenchmark]) -> dict[str, Any]:
+def experiment_settings(config: Config, scored: Mapping[str, Benchmark]) -> dict[str, Any]:
     """Return the reference of the comparison and, if there are judgments, the judge's prices."""
     judge = config.evaluation.judge
     prices = None if judge is None or judge.prices is None else judge.prices.model_dump(mode="json")
@@ -83,18 +85,17 @@ def variant_assets(config: Config) -> Iterator[Asset]:
         yield from _measured(config, chosen)
 
 
-def _measured(config: Config, chosen: ChosenBenchmark) -> Iterator[Asset]:
+def _measured(config: Config, chosen: Benchmark) -> Iterator[Asset]:
     """Declare the questions' answers, judgments and scores of a benchmark, or its measurements."""
-    scored, name = chosen.scored, chosen.name
-    own = dict(scored.reads(config, chosen.options))
-    own |= made_upstream(config, config.training.model) if scored.by_base else {}
+    name, own = chosen.name, dict(chosen.reads())
+    own |= made_upstream(config, config.training.model) if chosen.by_base else {}
     before: dict[str, By] = {CHECKPOINTS: "content"}
-    if scored.measure is None:
-        if scored.asks_as in scored_benchmarks(config):
-            before[f"{ANSWERS}/{scored.asks_as}"] = "content"
+    if isinstance(chosen, QuestionBenchmark):
+        if chosen.asks_as in scored_benchmarks(config):
+            before[f"{ANSWERS}/{chosen.asks_as}"] = "content"
         yield _answers(config, chosen, {**before, **own})
         before = {f"{ANSWERS}/{name}": "content"}
-    if scored.judging is not None:
+    if isinstance(chosen, RatedBenchmark):
         yield _judgments(config, chosen, {**before, **own})
         before[f"{JUDGMENTS}/{name}"] = "content"
     yield _scores(config, chosen, {**before, **own})
@@ -102,12 +103,12 @@ def _measured(config: Config, chosen: ChosenBenchmark) -> Iterator[Asset]:
 
 def shared_answers(config: Config, benchmark: str) -> list[str]:
     """Return the assets whose rows answer its questions too; a later one may exist from an earlier run."""
-    scored = scored_benchmarks(config)
-    asks_as = scored[benchmark].scored.asks_as
-    return [f"{ANSWERS}/{name}" for name, each in scored.items() if name == asks_as or each.scored.asks_as == benchmark]
+    asking = {name: each for name, each in scored_benchmarks(config).items() if isinstance(each, QuestionBenchmark)}
+    asks_as = asking[benchmark].asks_as
+    return [f"{ANSWERS}/{name}" for name, each in asking.items() if name == asks_as or each.asks_as == benchmark]
 
 
-def _of_benchmark(config: Config, chosen: ChosenBenchmark, family: str, says: str, settings: Any, **own: Any) -> Asset:
+def _of_benchmark(config: Config, chosen: Benchmark, family: str, says: str, settings: Any, **own: Any) -> Asset:
     """Return an asset with what all assets of a benchmark have in common. `says`: put before its description."""
     return Asset(
         key=f"{family}/{chosen.name}",
@@ -115,14 +116,14 @@ def _of_benchmark(config: Config, chosen: ChosenBenchmark, family: str, says: st
         maker=f"benchmark_{family}",
         partitions=VARIANT,
         group="experiment",
-        description=f"{says} {chosen.benchmark.description}",
+        description=f"{says} {chosen.description}",
         inputs=_inputs(config, chosen),
         observe=partial(settings, config, chosen),
-        **{"code_version": chosen.benchmark.code_version, **own},
+        **{"code_version": chosen.code_version, **own},
     )
 
 
-def _answers(config: Config, chosen: ChosenBenchmark, reads: Mapping[str, By]) -> Asset:
+def _answers(config: Config, chosen: Benchmark, reads: Mapping[str, By]) -> Asset:
     engine = config.evaluation.engine
     return _of_benchmark(
         config,
@@ -133,7 +134,7 @@ def _answers(config: Config, chosen: ChosenBenchmark, reads: Mapping[str, By]) -
         kinds=("pytorch",),
         summary="what each variant answers to a benchmark's questions",
         reads=reads,
-        code_version=f"{chosen.benchmark.code_version}.{GENERATION_CODE_VERSION}",
+        code_version=f"{chosen.code_version}.{GENERATION_CODE_VERSION}",
         columns=tables.ANSWERS,
         own_rejects=False,
         pool="gpu",
@@ -141,7 +142,7 @@ def _answers(config: Config, chosen: ChosenBenchmark, reads: Mapping[str, By]) -
     )
 
 
-def _judgments(config: Config, chosen: ChosenBenchmark, reads: Mapping[str, By]) -> Asset:
+def _judgments(config: Config, chosen: RatedBenchmark, reads: Mapping[str, By]) -> Asset:
     return _of_benchmark(
         config,
         chosen,
@@ -151,7 +152,7 @@ def _judgments(config: Config, chosen: ChosenBenchmark, reads: Mapping[str, By])
         kinds=("openai",),
         summary="what a judge says of the answers",
         reads=reads,
-        code_version=f"{chosen.benchmark.code_version}.{RATING_CODE_VERSION}.{GRADING_CODE_VERSION}",
+        code_version=f"{chosen.code_version}.{RATING_CODE_VERSION}.{GRADING_CODE_VERSION}",
         columns=tables.JUDGMENTS,
         checks=(READABLE_REPLIES,),
         own_rejects=False,
@@ -159,8 +160,8 @@ def _judgments(config: Config, chosen: ChosenBenchmark, reads: Mapping[str, By])
     )
 
 
-def _scores(config: Config, chosen: ChosenBenchmark, reads: Mapping[str, By]) -> Asset:
-    measures, version = chosen.scored.measure is not None, chosen.benchmark.code_version
+def _scores(config: Config, chosen: Benchmark, reads: Mapping[str, By]) -> Asset:
+    measures, version = isinstance(chosen, MeasuredBenchmark), chosen.code_version
     return _of_benchmark(
         config,
         chosen,
@@ -180,25 +181,25 @@ def _scores(config: Config, chosen: ChosenBenchmark, reads: Mapping[str, By]) ->
     )
 
 
-def _inputs(config: Config, chosen: ChosenBenchmark) -> tuple[str, ...]:
-    return (origin_key(config, config.training.model),) if chosen.scored.by_base else ()
+def _inputs(config: Config, chosen: Benchmark) -> tuple[str, ...]:
+    return (origin_key(config, config.training.model),) if chosen.by_base else ()
 
 
-def _benchmark_settings(config: Config, chosen: ChosenBenchmark, observed: Observed) -> dict[str, Any]:
+def _benchmark_settings(config: Config, chosen: Benchmark, observed: Observed) -> dict[str, Any]:
     """Return the settings of a benchmark when the plan is made, since they may depend on its files."""
     origin = config.origin(config.training.model)
-    base = {f"models.{origin} weights": observed.model_digests[origin]} if chosen.scored.by_base else {}
-    return {**chosen.settings(config), **base}
+    base = {f"models.{origin} weights": observed.model_digests[origin]} if chosen.by_base else {}
+    return {**chosen.stamped_settings(), **base}
 
 
-def _answered_settings(config: Config, chosen: ChosenBenchmark, observed: Observed) -> dict[str, Any]:
+def _answered_settings(config: Config, chosen: Benchmark, observed: Observed) -> dict[str, Any]:
     frame = observed.frame(config.origin(config.training.model))
     return {**_benchmark_settings(config, chosen, observed), **generation_settings(config, frame)}
 
 
-def _judged_settings(config: Config, chosen: ChosenBenchmark, observed: Observed) -> dict[str, Any]:
-    return {**_graded_settings(config, chosen, observed), **chosen.judge_settings(config)}
+def _judged_settings(config: Config, chosen: RatedBenchmark, observed: Observed) -> dict[str, Any]:
+    return {**_graded_settings(config, chosen, observed), **chosen.judge_settings()}
 
 
-def _graded_settings(config: Config, chosen: ChosenBenchmark, observed: Observed) -> dict[str, Any]:
+def _graded_settings(config: Config, chosen: Benchmark, observed: Observed) -> dict[str, Any]:
     return {**_benchmark_settings(config, chosen, observed), **grading_settings(config.evaluation.thoughts)}

@@ -3,7 +3,7 @@
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from statistics import median
@@ -11,7 +11,7 @@ from typing import Any
 
 import polars as pl
 
-from gateau_dagster.evaluation.registry import ChosenBenchmark
+from gateau_dagster.evaluation.benchmark import Benchmark
 from gateau_dagster.evaluation.statistics.compare import Interval, Outcomes, Standing, compare, outcomes
 from gateau_dagster.evaluation.statistics.experiment import AnsweredQuestions, GateResult, Line, answered
 from gateau_dagster.readable import fixed
@@ -119,7 +119,7 @@ class ExperimentInputs:
     table: pl.DataFrame
     lines: Sequence[Line]
     scores: Mapping[str, Mapping[str, pl.DataFrame]]
-    benchmarks: Mapping[str, ChosenBenchmark]
+    benchmarks: Mapping[str, Benchmark]
     reference: str
     turns: Mapping[str, Mapping[int, Mapping[str, pl.DataFrame]]] = field(default_factory=dict)
     gate: GateResult | None = None
@@ -180,7 +180,7 @@ class BenchmarkResult:
     reasons: why some questions have no value from some model.
     """
 
-    chosen: ChosenBenchmark
+    chosen: Benchmark
     rows: pl.DataFrame
     answered: AnsweredQuestions
     reference: str
@@ -218,9 +218,8 @@ class BenchmarkResult:
     @cached_property
     def groupings(self) -> list[Grouping]:
         """Return the groupings with several groups: the benchmark's own, its further ones, and by turn."""
-        questions, scored = self.answered.questions, self.chosen.scored
-        by_id: Mapping[str, Callable[[str], str]] = scored.groupings
-        found = {scored.groups: questions["group"].to_list()}
+        questions, by_id = self.answered.questions, self.chosen.groupings
+        found = {self.chosen.groups: questions["group"].to_list()}
         found |= {heading: [of(name) for name in questions["question_id"]] for heading, of in by_id.items()}
         several = [self._grouping(heading, groups) for heading, groups in found.items() if len(set(groups)) > 1]
         return [*several, self._by_turn()] if len(self.turns) > 1 else several
@@ -242,23 +241,22 @@ class BenchmarkResult:
         )
 
     def _standings(self, part: AnsweredQuestions) -> Sequence[Standing]:
-        scored = self.chosen.scored
-        total = part.total(by_group=scored.by_group)
-        given = {"reference": self.reference, "higher": scored.higher, "bounds": scored.bounds}
+        total = part.total(by_group=self.chosen.by_group)
+        given = {"reference": self.reference, "higher": self.chosen.higher, "bounds": self.chosen.bounds}
         return compare(part.models, total, **given, draws=_DRAWS)
 
     @cached_property
     def outcomes(self) -> list[Outcomes]:
         """Return the outcomes per question against the reference."""
-        return outcomes(self.answered.models, reference=self.reference, higher=self.chosen.scored.higher)
+        return outcomes(self.answered.models, reference=self.reference, higher=self.chosen.higher)
 
     @cached_property
     def grid(self) -> pl.DataFrame | None:
         """Return `model`, `length`, `depth`, `value`, the means per cell of a haystack; None for other benchmarks."""
-        cell = self.chosen.scored.grid
-        if cell is None:
+        cells = [self.chosen.cell(name) for name in self.answered.questions["question_id"]]
+        places = [cell for cell in cells if cell is not None]
+        if not places:
             return None
-        places = [cell(name) for name in self.answered.questions["question_id"]]
         columns = {"length": [length for length, _ in places], "depth": [depth for _, depth in places]}
         frames = [
             pl.DataFrame({**columns, "value": model.values.mean(axis=0)}).with_columns(model=pl.lit(model.name))

@@ -39,7 +39,7 @@ def experiment_figures(inputs: ExperimentInputs) -> dict[str, tuple[Figure, str]
     found = {}
     for result in inputs.results:
         for kind, figure, alt in _of_benchmark(result):
-            found[figure_name(kind, result.name)] = figure, f"{result.chosen.benchmark.title}: {alt}"
+            found[figure_name(kind, result.name)] = figure, f"{result.chosen.title}: {alt}"
     return found
 
 
@@ -50,12 +50,12 @@ def experiment_charts(inputs: ExperimentInputs) -> Iterator[PageChart]:
             PageAmount(name=name, value=value, low=low, high=high, reference=name == result.reference)
             for name, value, low, high in result.rows.select("variant", "value", "low", "high").iter_rows()
         ]
-        yield PageChart(name=f"{result.name} ({result.chosen.scored.unit})", amounts=amounts)
+        yield PageChart(name=f"{result.name} ({result.chosen.unit})", amounts=amounts)
 
 
 def _of_benchmark(result: BenchmarkResult) -> Iterator[tuple[str, Figure, str]]:
-    title, reference = result.chosen.benchmark.title, result.reference
-    unit, bounds = result.chosen.scored.unit, result.chosen.scored.bounds
+    title, reference = result.chosen.title, result.reference
+    unit, bounds = result.chosen.unit, result.chosen.bounds
     count = plural(result.rows.height, "model")
     alt = f"values of {count} and their differences to {reference}, with intervals; the table below holds the same"
     yield (
@@ -146,7 +146,7 @@ def experiment_section(inputs: ExperimentInputs) -> ExperimentSection:
         benchmarks=[
             BenchmarkPart(
                 name=result.name,
-                title=result.chosen.benchmark.title,
+                title=result.chosen.title,
                 sentences=_benchmark_sentences(inputs, result),
                 table=_table(result, inputs.currency),
                 groups=[
@@ -185,7 +185,7 @@ def _sentences(inputs: ExperimentInputs) -> list[str]:
 
 
 def _told_apart(result: BenchmarkResult) -> str:
-    rows, title = result.rows, result.chosen.benchmark.title
+    rows, title = result.rows, result.chosen.title
     names = rows.filter("best")["variant"].to_list()
     if rows.height == 1:
         return f"{title} has values of one model alone."
@@ -201,15 +201,15 @@ def _told_apart(result: BenchmarkResult) -> str:
 
 
 def _benchmark_sentences(inputs: ExperimentInputs, result: BenchmarkResult) -> list[str]:
-    scored, unit, questions = result.chosen.scored, result.chosen.scored.unit, result.answered.questions
+    chosen, unit, questions = result.chosen, result.chosen.unit, result.answered.questions
     groups = questions["group"].n_unique()
-    weighed = f", in {groups} groups that count alike" if scored.by_group and groups > 1 else ""
-    better = "more is better" if scored.higher else "less is better"
+    weighed = f", in {groups} groups that count alike" if chosen.by_group and groups > 1 else ""
+    better = "more is better" if chosen.higher else "less is better"
     found = [f"{plural(questions.height, 'question')}{weighed}. Unit: {unit}, {better}.", *_left_out(result)]
     found += [_told_apart(result), *_power(result), *_without_interval(result)]
-    if scored.floor:
+    if chosen.floor:
         found.append(
-            f"Answers that are all wrong have {in_unit(shown(scored.floor, unit), unit)}: “from 0” counts from there."
+            f"Answers that are all wrong have {in_unit(shown(chosen.floor, unit), unit)}: “from 0” counts from there."
         )
     missing = [line.name for line in inputs.lines if line.name not in result.rows["variant"]]
     if missing:
@@ -233,7 +233,7 @@ def _left_out(result: BenchmarkResult) -> list[str]:
 
 def _power(result: BenchmarkResult) -> list[str]:
     """Return a sentence on what this number of questions can show, for planning the next experiment."""
-    unit, half, count = result.chosen.scored.unit, result.half_width, result.answered.questions.height
+    unit, half, count = result.chosen.unit, result.half_width, result.answered.questions.height
     if not half:
         return []
     known = in_unit(shown(half, unit, result.difference_digits), unit)
@@ -252,10 +252,8 @@ def _without_interval(result: BenchmarkResult) -> list[str]:
 def _overview(inputs: ExperimentInputs) -> Table:
     columns, by_model = [], {line.name: [] for line in inputs.lines}
     for result in inputs.results:
-        unit = result.chosen.scored.unit
-        columns.append(
-            (result.chosen.benchmark.title, unit if result.chosen.scored.higher else f"{unit}, less is better")
-        )
+        unit = result.chosen.unit
+        columns.append((result.chosen.title, unit if result.chosen.higher else f"{unit}, less is better"))
         rows = {row["variant"]: row for row in result.rows.iter_rows(named=True)}
         for name, cells in by_model.items():
             cells.append(value_cell(rows[name], unit) if name in rows else TableCell(value="–"))
@@ -264,10 +262,10 @@ def _overview(inputs: ExperimentInputs) -> Table:
 
 
 def _table(result: BenchmarkResult, currency: str) -> Table:
-    scored, unit = result.chosen.scored, result.chosen.scored.unit
+    chosen, unit = result.chosen, result.chosen.unit
     judged = result.rows["judge_cost"].is_not_null().any()
     columns = [("value", unit), (f"to {result.reference}", unit), ("chance to be the best", ""), ("seeds", "")]
-    columns += [("from 0", unit)] if scored.floor else []
+    columns += [("from 0", unit)] if chosen.floor else []
     columns += [("judge's cost", currency)] if judged else []
     columns += [("cost per point", "of one device" + (", and judge" if judged else ""))]
     lines = []
@@ -278,9 +276,9 @@ def _table(result: BenchmarkResult, currency: str) -> Table:
             TableCell(value=percent(row["probability_best"], 0)),
         ]
         cells += [TableCell(value=number(row["seeds"]))]
-        cells += [TableCell(value=shown(from_floor(row["value"], scored.floor, unit), unit))] if scored.floor else []
+        cells += [TableCell(value=shown(from_floor(row["value"], chosen.floor, unit), unit))] if chosen.floor else []
         cells += [TableCell(value=number(row["judge_cost"], 3))] if judged else []
-        cells += [cost_cell(row, higher=scored.higher, currency=currency)]
+        cells += [cost_cell(row, higher=chosen.higher, currency=currency)]
         lines.append(TableRow(name=row["variant"], reference=row["variant"] == result.reference, cells=cells))
     return Table(columns=columns, rows=lines)
 
@@ -292,7 +290,7 @@ def from_floor(value: float, floor: float, unit: str) -> float:
 
 def _group_tables(result: BenchmarkResult, grouping: Grouping) -> Iterator[Table]:
     """Yield the values by group, with the total at the end; then the differences to the reference."""
-    unit, reference = result.chosen.scored.unit, result.reference
+    unit, reference = result.chosen.unit, result.reference
     columns = [(name, plural(count, "question")) for name, count in grouping.groups]
     rows = {row["variant"]: row for row in result.rows.iter_rows(named=True)}
     names = [model.name for model in result.answered.models]

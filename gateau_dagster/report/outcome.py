@@ -7,7 +7,7 @@ from statistics import median
 from typing import Any
 
 from gateau_dagster.evaluation.page import PageFigure, PageSection
-from gateau_dagster.evaluation.registry import asset_of, configured_benchmarks, scored_benchmarks
+from gateau_dagster.evaluation.registry import asset_of, compares, configured_benchmarks, scored_benchmarks
 from gateau_dagster.report.inputs import ReportInputs
 from gateau_dagster.report.plots.training_plots import curve
 
@@ -62,9 +62,10 @@ def benchmark_outcomes(inputs: ReportInputs) -> list[BenchmarkOutcome]:
     """
     found, scored = [], scored_benchmarks(inputs.config)
     for name, each in configured_benchmarks(inputs.config).items():
-        if each.benchmark.comparison is None and name in scored:
+        if not compares(each) and name in scored:
             continue
-        table = inputs.evaluations.get(name)
-        section = None if table is None or table.is_empty() else each.section(table)
-        found.append(BenchmarkOutcome(name=name, title=each.benchmark.title, asked=each.asked, section=section))
+        table, section = inputs.evaluations.get(name), None
+        if compares(each) and table is not None and not table.is_empty():
+            section = each.section(table)
+        found.append(BenchmarkOutcome(name=name, title=each.title, asked=each.asked, section=section))
     return found

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from gateau_dagster.config import ModelConfig
+from gateau_dagster.evaluation.benchmark import QuestionBenchmark
 from gateau_dagster.evaluation.generation.answering import Answer, AskedTurn
 from gateau_dagster.evaluation.generation.in_process import InProcess
 from gateau_dagster.evaluation.generation.prompts import PromptBuilder
@@ -20,6 +21,7 @@ from gateau_dagster.storage import Stamp
 from resources.models import ModelsResource
 from tests.assets.harness import Pipeline, key_of, pipeline_on, value_of
 from tests.evaluation.generation.answering_server import Reply, answering, completion, refusal
+from tests.evaluation.mt_bench_files import NO_MATERIALS
 from tests.evaluation.quiz import with_quiz
 from tests.evaluation.scored_builders import answers as given
 from tests.evaluation.scored_builders import write_jsonl
@@ -57,13 +59,13 @@ def answers(pipeline: Pipeline, variant: str) -> pl.DataFrame:
 def test_every_model_answers_every_turn_as_it_does_alone(quizzed: Pipeline) -> None:
     config = quizzed.config
     quiz = scored_benchmarks(config)["quiz"]
-    ask: Any = quiz.scored.questions
+    assert isinstance(quiz, QuestionBenchmark)
     model = ModelConfig(path=str(config.folder / "long"))
     loaded = load_model(model, dtype="float32", device="cpu", folder=Path())
     alone = InProcess(
         loaded, PromptBuilder(tokenizer=loaded.tokenizer, template="gateau", max_length=512), batch_tokens=1
     )
-    for question in ask(None, quiz.options):
+    for question in quiz.questions(NO_MATERIALS):
         said: list[str] = []
         for turn in range(len(question.turns)):
             ((one,),) = alone.answers([AskedTurn(question=question, answers=tuple(said))], {question.question_id})

@@ -89,7 +89,8 @@ def judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Judged]:
     monkeypatch.setenv("JUDGE_KEY", KEY)
     with judge_server() as server:
         judge = {"base_url": server.base_url, "model": "judge", "key": "JUDGE_KEY", "retries": 0}
-        evaluation = {"benchmarks": ["mt_bench"], "judge": judge, "mt_bench": write_files(tmp_path).model_dump()}
+        options = write_files(tmp_path).options.model_dump()
+        evaluation = {"benchmarks": ["mt_bench"], "judge": judge, "mt_bench": options}
         file = make_project(tmp_path, samples=4, shards=1, training=True, evaluation=evaluation)
         with pipeline_on(file) as pipeline:
             found = Judged(pipeline, server)

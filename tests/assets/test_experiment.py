@@ -1,7 +1,6 @@
 """The experiment's asset and its gate, on a store whose scores were written by hand."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,14 +8,13 @@ import dagster as dg
 import polars as pl
 import pytest
 
-from assets.experiment import experiment_inputs, judged_costs, turn_scores, variant_cost
+from assets.experiment import experiment_inputs, judged_costs, scores_by_turn, variant_cost
 from assets.runs.checked import checked
 from gateau_dagster import evaluation, tables
 from gateau_dagster.config.base import Section
 from gateau_dagster.data.sample import Reject
-from gateau_dagster.evaluation import mt_bench
-from gateau_dagster.evaluation.benchmark import Benchmark, Judging, Scored
-from gateau_dagster.evaluation.registry import ChosenBenchmark, all_benchmarks
+from gateau_dagster.evaluation.mt_bench import MtBench, MtBenchOptions
+from gateau_dagster.evaluation.registry import all_benchmarks
 from gateau_dagster.evaluation.statistics.experiment import Cost
 from gateau_dagster.execution.shard_tables import rejected_frame
 from gateau_dagster.pipeline.asset import GATE
@@ -24,15 +22,18 @@ from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.storage import Stamp
 from tests.assets.harness import Pipeline, in_place, pipeline_on
-from tests.evaluation.statistics.builders import scores
+from tests.evaluation.judging.builders import Judged
+from tests.evaluation.statistics.builders import chosen, scores
 from tests.pipeline.code_versions import RAISED, raise_version
 from tests.project import change_config, make_project
 
 EXAM = """
-from gateau_dagster.evaluation.benchmark import Benchmark
-from gateau_dagster.evaluation.benchmark import Scored
+from tests.evaluation.statistics.builders import Unmeasured
 
-BENCHMARK = Benchmark(name="exam", title="An exam", description="Of a test.", scored=Scored(unit="%", measure=print))
+
+class Exam(Unmeasured):
+    name = "exam"
+    title = "An exam"
 """
 VARIANTS = {"methods": ["length"], "fractions": [0.25], "seeds": [0, 1], "also": ["full"]}
 VALUES = {"base": 40, "checkpoint": 55, "length-0.25-s0": 60, "length-0.25-s1": 61, "full-s0": 52, "full-s1": 52}
@@ -143,10 +144,6 @@ def test_another_version_of_the_statistics_makes_the_table_again(
     assert project.state().asset("experiment").code_version == RAISED != before
 
 
-def _never(*arguments: Any) -> Any:
-    raise AssertionError(f"nothing is to be asked: {arguments}")
-
-
 def test_where_nothing_can_be_compared_a_reason_is_said(project: Pipeline) -> None:
     reason = "2 of its 2 turns have no judgment with a score; a reply ends with 'Fine [2]. 8/10'"
     rejected = rejected_frame([Reject(sample_id="q0000", reason=reason)])
@@ -170,15 +167,11 @@ def test_judging_is_priced_by_variant(tmp_path: Path) -> None:
         rows = [said | {"prompt_tokens": tokens, "reply_tokens": 100_000} for _ in range(2)]
         found = pl.DataFrame(rows, schema=tables.schema(tables.JUDGMENTS))
         state.store.write(found, "judgments/exam", name, Stamp(fingerprint="f"))
-    judged = Scored(unit="", questions=_never, grade=_never, judging=Judging(requests=_never, parse=_never))
-    chosen = ChosenBenchmark(
-        benchmark=Benchmark(name="exam", title="", description="", scored=judged), options=Section(), asked=True
-    )
+    rated = type("Rated", (Judged,), {"name": "exam"})(state.config, Section())
     costs = {"a": Cost(samples=3), "b": Cost()}
-    found = judged_costs(state, chosen, costs)
+    found = judged_costs(state, rated, costs)
     assert found == {"a": Cost(samples=3, judge_cost=4.0), "b": Cost(judge_cost=2.0)}
-    unjudged = replace(chosen, benchmark=replace(chosen.benchmark, scored=Scored(unit="", measure=_never)))
-    assert judged_costs(state, unjudged, costs) == costs
+    assert judged_costs(state, chosen(name="exam"), costs) == costs
 
 
 def test_a_turn_of_which_one_model_has_no_rating_is_there_for_the_others(tmp_path: Path) -> None:
@@ -190,6 +183,6 @@ def test_a_turn_of_which_one_model_has_no_rating_is_there_for_the_others(tmp_pat
         state.store.write(judged, "judgments/mt_bench", name, Stamp(fingerprint="f"))
         values = scores([60.0]) if name == "checkpoint" else scores([]).clear()
         state.store.write(values, "scores/mt_bench", name, Stamp(fingerprint="f"))
-    found = turn_scores(state, ChosenBenchmark(benchmark=mt_bench.BENCHMARK, options=Section(), asked=True))
+    found = scores_by_turn(state, MtBench(state.config, MtBenchOptions()))
     assert [*found] == [0, 1] and all(turn["base"].is_empty() for turn in found.values())
     assert [turn["checkpoint"]["value"].to_list() for turn in found.values()] == [[50.0], [70.0]]

@@ -33,7 +33,7 @@ def test_one_run_answers_judges_and_compares_and_the_next_does_nothing(
         server.play = lambda message, before: Answer(text=f"{KEY} or {KEY[3:]}: [[5]]")
         judge = {"base_url": server.base_url, "model": "judge", "key": "OUR_JUDGE", "max_retries": 0}
         judge |= {"prices": {"prompt": 1.0, "reply": 1.0}, "pairs": [["base", "checkpoint"]], "characteristics": 1}
-        asked = {**write_files(tmp_path).model_dump(), "max_new_tokens": 4}
+        asked = {**write_files(tmp_path).options.model_dump(), "max_new_tokens": 4}
         file = make_project(
             tmp_path, samples=12, shards=2, training=True,
             evaluation={"benchmarks": ["heldout", "mt_bench"], "judge": judge, "mt_bench": asked},

@@ -1,11 +1,11 @@
-"""Files in the form of FastChat's MT-Bench, with other words, and what a benchmark with files of its own is given."""
+"""Files in the form of FastChat's MT-Bench, with other words, and the benchmark that reads them."""
 
 import json
 from pathlib import Path
 from typing import Any
 
 from gateau_dagster.evaluation.benchmark import Materials
-from gateau_dagster.evaluation.mt_bench import MtBenchOptions
+from gateau_dagster.evaluation.mt_bench import MtBench, MtBenchOptions
 
 from .builders import configured
 
@@ -22,7 +22,7 @@ KINDS = ("single-v1", "single-math-v1", "pair-v2", "pair-math-v1")
 NAMES = [f"{kind}{turn}" for kind in KINDS for turn in ("", "-multi-turn")]
 
 
-def write_files(folder: Path, **changed: list[Any]) -> MtBenchOptions:
+def write_files(folder: Path, **changed: list[Any]) -> MtBench:
     """Files in FastChat's form, with other words."""
     files: dict[str, list[Any]] = {
         "questions": [
@@ -42,12 +42,12 @@ def write_files(folder: Path, **changed: list[Any]) -> MtBenchOptions:
     }
     for name, records in files.items():
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
-    return MtBenchOptions.model_validate({name: f"{name}.jsonl" for name in files})
+    options = MtBenchOptions.model_validate({name: f"{name}.jsonl" for name in files})
+    return MtBench(configured().model_copy(update={"folder": folder}), options)
 
 
-def materials(folder: Path) -> Materials:
-    def nothing(*_: Any) -> Any:
-        raise AssertionError("its questions come from its own files")
+def _nothing(*_: Any) -> Any:
+    raise AssertionError("its questions come from its own files")
 
-    config = configured().model_copy(update={"folder": folder})
-    return Materials(config=config, reads=(), shards=nothing, samples=nothing, model=nothing)
+
+NO_MATERIALS = Materials(config=configured(), reads=(), shards=_nothing, samples=_nothing, model=_nothing)

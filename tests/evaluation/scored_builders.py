@@ -10,7 +10,7 @@ import polars as pl
 from gateau_dagster import tables
 from gateau_dagster.config import Config
 from gateau_dagster.evaluation.benchmark import Materials, Question
-from gateau_dagster.evaluation.registry import ChosenBenchmark, scored_benchmarks
+from gateau_dagster.evaluation.registry import scored_benchmarks
 from gateau_dagster.models.loading import LoadedModel
 
 from .builders import configured
@@ -27,7 +27,8 @@ def project(folder: Path, name: str, **options: Any) -> Config:
     return config.model_copy(update={"folder": folder})
 
 
-def chosen(config: Config) -> ChosenBenchmark:
+def chosen(config: Config) -> Any:
+    """The benchmark that runs."""
     (found,) = scored_benchmarks(config).values()
     return found
 
@@ -58,27 +59,19 @@ def answers(said: Mapping[str, str]) -> pl.DataFrame:
 
 def values(config: Config, questions: Sequence[Question], said: Mapping[str, str]) -> dict[str, float]:
     """What the answers are worth, by question."""
-    benchmark = chosen(config)
-    assert benchmark.scored.grade is not None
-    graded = benchmark.scored.grade(questions, answers(said), None, benchmark.options)
+    graded = chosen(config).grade(questions, answers(said), None)
     assert graded.table.schema == tables.schema(tables.SCORES)
     return dict(graded.table.select("question_id", "value").iter_rows())
 
 
 def asked(config: Config, given: Materials | None = None) -> list[Question]:
     """The benchmark's questions; their ids are unique."""
-    benchmark = chosen(config)
-    assert benchmark.scored.questions is not None
-    found = [*benchmark.scored.questions(given or materials(config), benchmark.options)]
+    found = [*chosen(config).questions(given or materials(config))]
     assert len({each.question_id for each in found}) == len(found)
     return found
 
 
 def digests(config: Config, name: str, given: Materials | None = None) -> dict[str, str]:
     """What a benchmark asks, by the questions' ids: answers to equal ones are shared."""
-    benchmark = scored_benchmarks(config)[name]
-    assert benchmark.scored.questions is not None
-    return {
-        each.question_id: each.digest
-        for each in benchmark.scored.questions(given or materials(config), benchmark.options)
-    }
+    benchmark: Any = scored_benchmarks(config)[name]
+    return {each.question_id: each.digest for each in benchmark.questions(given or materials(config))}

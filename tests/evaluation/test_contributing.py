@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -13,8 +14,8 @@ from assets.steps.partitions import asset_key
 from gateau_dagster import evaluation
 from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError
-from gateau_dagster.evaluation.benchmark import Materials
-from gateau_dagster.evaluation.registry import ChosenBenchmark, all_benchmarks, chosen_benchmarks, with_benchmarks
+from gateau_dagster.evaluation.benchmark import MODELS, Materials
+from gateau_dagster.evaluation.registry import all_benchmarks, chosen_benchmarks, with_benchmarks
 from gateau_dagster.pipeline.asset import FINITE_VALUES, Observed
 from gateau_dagster.pipeline.pipeline import pipeline_of
 from gateau_dagster.pipeline.project import parse_project
@@ -36,10 +37,6 @@ def _among_the_benchmarks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
     all_benchmarks.cache_clear()
 
 
-def _chosen(config: Config) -> ChosenBenchmark:
-    return chosen_benchmarks(config)["closed_book"]
-
-
 def _table(config: Config) -> pl.DataFrame:
     def shards(asset: str, columns: object) -> Iterator[pl.DataFrame]:
         assert (asset, columns) == ("raw_long_sft", ["sample_id"])
@@ -47,12 +44,13 @@ def _table(config: Config) -> pl.DataFrame:
 
     materials = Materials(
         config=config,
-        reads=_chosen(config).reads(config),
+        reads={"raw_long_sft"},
         shards=shards,
         samples=lambda ids: [SAMPLES[name] for name in ids],
         model={"base": loaded(0), "checkpoint": loaded(1)}.__getitem__,
     )
-    return _chosen(config).run(materials).table
+    benchmark: Any = chosen_benchmarks(config)["closed_book"]
+    return benchmark.compare({name: benchmark.measure(materials, name) for name in MODELS}).table
 
 
 def test_the_example_against_a_slow_twin() -> None:
@@ -97,5 +95,5 @@ def test_the_report_has_its_section() -> None:
     table = pl.DataFrame({"model": ["base", "checkpoint"], "mean_nll": [2.0, 1.5]})
     given = inputs(config=configured(evaluation=ASKED), evaluations={"closed_book": table})
     text = page_of(given).text("evaluation")
-    assert "Closed book The NLL of a response without its context: base 2.00, checkpoint 1.50." in text
+    assert "Closed book NLL of a response without its context: base 2.00, checkpoint 1.50." in text
     assert "base2.000" in text and "checkpoint1.500" in text

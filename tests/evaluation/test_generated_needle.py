@@ -8,7 +8,6 @@ import polars as pl
 import pytest
 
 from gateau_dagster.errors import GateauError
-from gateau_dagster.evaluation import generated_needle
 from gateau_dagster.evaluation.benchmark import Materials
 from gateau_dagster.evaluation.generated_needle import RESERVED, NeedleText, RunningText, holds, running_text
 from gateau_dagster.evaluation.registry import scored_benchmarks
@@ -79,12 +78,11 @@ def _own(folder: Path, **options: Any) -> tuple[Any, Materials]:
 
 def test_questions_are_cells_in_the_project_s_documents(tmp_path: Path) -> None:
     config, given = _own(tmp_path)
-    assert chosen(config).scored.reads(config, chosen(config).options) == {"raw_long_sft": "fingerprint"}
+    assert chosen(config).reads() == {"raw_long_sft": "fingerprint"}
     found = asked(config, given)
     assert [each.group for each in found] == ["260/10", "260/50", "300/10", "300/50"]
     assert all(each.generation.max_new_tokens == 9 and each.generation.temperature == 0 for each in found)
-    cell = chosen(config).scored.grid
-    assert cell is not None and [cell(each.question_id) for each in found[1:3]] == [(260, 0.5), (300, 0.1)]
+    assert [chosen(config).cell(each.question_id) for each in found[1:3]] == [(260, 0.5), (300, 0.1)]
     assert "brass clock" in found[0].references[0] and found[0].turns[0].endswith("of the harbour museum?")
     said = {found[0].question_id: "A brass clock that runs backwards at full moon", found[1].question_id: "a clock"}
     assert values(config, found, said) == {"260/10": 100.0, "260/50": 0.0}
@@ -107,12 +105,12 @@ def write_official(folder: Path) -> None:
 def test_the_published_files_say_what_is_hidden_and_asked(tmp_path: Path) -> None:
     write_official(tmp_path / "needle")
     config, given = _own(tmp_path, official="needle")
-    assert not chosen(config).scored.reads(config, chosen(config).options)
+    assert not chosen(config).reads()
     prompt = asked(config, given)[0].turns[0]
     assert prompt.startswith("Be {brief}.\nthe note") and prompt.endswith("\n\nSay: What is the key?")
-    settings = chosen(config).benchmark.settings(config, chosen(config).options)
+    settings = chosen(config).settings()
     (tmp_path / "needle" / "PaulGrahamEssays" / "a.txt").write_text("other . " * 400)
-    changed = chosen(config).benchmark.settings(config, chosen(config).options)
+    changed = chosen(config).settings()
     assert {name for name in settings if settings[name] != changed[name]} == {"evaluation.generated_needle.haystack"}
 
 
@@ -155,10 +153,9 @@ def test_prompts_are_the_published_code_s_byte_for_byte(monkeypatch: pytest.Monk
     config = project(
         tmp_path, "generated_needle", official=str(folder), lengths=[1000, 4000], depths=[0, 10, 46, 90, 100]
     )
-    monkeypatch.setattr(generated_needle, "base_tokenizer", lambda _: Letters())
+    monkeypatch.setattr(Materials, "base_tokenizer", lambda _: Letters())
     found = asked(config)
-    options = generated_needle.GeneratedNeedleOptions(official=str(folder))
-    settings = generated_needle.needle_text(config, options, "generated_needle")
+    settings = chosen(config).needle()
     published = code.Prompter(
         needle=settings.needle,
         haystack_dir=str(folder / "PaulGrahamEssays"),

@@ -10,13 +10,13 @@ from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.benchmark import Question
 from gateau_dagster.evaluation.generated_needle import GeneratedNeedleOptions
-from gateau_dagster.evaluation.generated_needle_judged import BENCHMARK, judge_texts, requests_of
+from gateau_dagster.evaluation.generated_needle_judged import GeneratedNeedleJudged
 from gateau_dagster.evaluation.registry import scored_benchmarks
 
 from . import official
 from .builders import configured, loaded
 from .mt_bench_files import JUDGE
-from .scored_builders import digests, materials
+from .scored_builders import asked, digests, materials
 from .test_generated_needle import write_official
 
 CODE = """
@@ -46,18 +46,20 @@ def _config(folder: Path, judge: Any = JUDGE, **options: Any) -> Config:
     return config.model_copy(update={"folder": folder})
 
 
+def _judge(official: Path) -> GeneratedNeedleJudged:
+    return GeneratedNeedleJudged(configured(), GeneratedNeedleOptions(official=str(official)))
+
+
 def _questions(folder: Path) -> list[Question]:
     config = _config(folder)
-    (chosen,) = scored_benchmarks(config).values()
-    assert chosen.scored.questions is not None
-    return [*chosen.scored.questions(materials(config, model=lambda _: loaded()), chosen.options)]
+    return asked(config, materials(config, model=lambda _: loaded()))
 
 
 @pytest.mark.parametrize("content", ["prompt: {needle: 1}", "other: 1", "prompt: text", "[" * 100_000])
 def test_settings_that_are_not_the_published_ones_are_refused(folder: Path, content: str) -> None:
     (folder / "needle" / "config-eval.yaml").write_text(content)
     with pytest.raises(GateauError, match=r"evaluation\.generated_needle_judged\.official: "):
-        judge_texts(configured(), GeneratedNeedleOptions(official=str(folder / "needle")))
+        _judge(folder / "needle").judge_texts()
 
 
 def test_it_asks_as_the_needle_without_a_judge(folder: Path) -> None:
@@ -67,14 +69,14 @@ def test_it_asks_as_the_needle_without_a_judge(folder: Path) -> None:
     config = configured(evaluation={"benchmarks": ["generated_needle", "generated_needle_judged"], **both})
     config = config.model_copy(update={"folder": folder})
     given = materials(config, model=lambda _: loaded())
-    assert scored_benchmarks(config)["generated_needle_judged"].scored.asks_as == "generated_needle"
+    assert GeneratedNeedleJudged.asks_as == "generated_needle"
     assert digests(config, "generated_needle", given) == digests(config, "generated_needle_judged", given) != {}
 
 
 def test_the_judge_is_told_the_needle_and_the_answer(folder: Path) -> None:
     questions = _questions(folder)
     assert [each.group for each in questions] == ["300/10", "300/50"]
-    (request,) = requests_of(questions[0], [" {input} \n"], GeneratedNeedleOptions())
+    (request,) = _judge(folder).requests(questions[0], [" {input} \n"])
     assert [each["content"] for each in request.messages] == [
         "Judge.",
         "Asked Key?Look at:\naccuracy: Score 1: no.\nRight \nIt is 7.\n\nSaid {input}!",
@@ -85,7 +87,7 @@ def test_the_judge_is_told_the_needle_and_the_answer(folder: Path) -> None:
 def test_the_judge_s_words_are_longalign_s_byte_for_byte(monkeypatch: pytest.MonkeyPatch) -> None:
     folder = official.code("LongAlign/Needle_test")
     code: Any = official.loaded(folder / "eval.py", monkeypatch, requests={})
-    system, prompt = judge_texts(configured(), GeneratedNeedleOptions(official=str(folder)))
+    system, prompt = _judge(folder).judge_texts()
     needle = "\nThe best thing to do in San Francisco is eat a sandwich and sit in Dolores Park on a sunny day.\n"
     question = "What is the best thing to do in San Francisco?"
     wanted = code.get_user_template(question, "An {answer}.", needle, code.get_criteria())
@@ -96,8 +98,7 @@ def test_the_value_is_the_mean_rating(folder: Path) -> None:
     questions = _questions(folder)
     rows = [("300/10", 0, 10.0), ("300/10", 0, 7.0), ("300/50", 0, None)]
     judgments = pl.DataFrame(rows, schema=["question_id", "turn", "score"], orient="row")
-    assert BENCHMARK.scored is not None and BENCHMARK.scored.grade is not None
-    graded = BENCHMARK.scored.grade(questions, pl.DataFrame(), judgments, None)
+    graded = _judge(folder).grade(questions, pl.DataFrame(), judgments)
     assert graded.table.rows() == [("300/10", "300/10", 8.5)]
     assert [each.sample_id for each in graded.rejected] == ["300/50"]
 

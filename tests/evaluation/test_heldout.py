@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Collection
+from dataclasses import replace
 from typing import Any
 
 import polars as pl
@@ -10,25 +11,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateau_dagster import tables
-from gateau_dagster.config import ScoringConfig
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.errors import GateauError
-from gateau_dagster.evaluation.benchmark import Materials
+from gateau_dagster.evaluation.benchmark import MODELS, Materials, Measured
 from gateau_dagster.evaluation.heldout import (
-    BENCHMARK,
     HELDOUT,
     OFFERED,
     Buckets,
+    Heldout,
     HeldoutOptions,
-    HeldoutResult,
     candidates,
     context_lengths,
     heldout_ids,
-    heldout_perplexity,
-    heldout_table,
 )
 from gateau_dagster.evaluation.registry import chosen_benchmarks
-from gateau_dagster.progress import Progress, silent
 
 from .builders import configured, loaded, sample, slow_nll
 
@@ -96,15 +92,16 @@ def test_candidates_are_the_first_of_what_may_be_measured() -> None:
     assert few == all_of_them
 
 
-OPTIONS = HeldoutOptions(buckets=[20, 60])
+def _compared(materials: Materials, **options: Any) -> Measured:
+    benchmark = Heldout(materials.config, HeldoutOptions(**options))
+    return benchmark.compare({name: benchmark.measure(materials, name) for name in MODELS})
 
 
-def _measured(
-    samples: list[Sample], *, base: int = 0, checkpoint: int = 1, max_length: int = 100, progress: Progress = silent
-) -> HeldoutResult:
-    models = {"base": loaded(base), "checkpoint": loaded(checkpoint)}
-    scoring = ScoringConfig(dtype="float32", max_length=max_length)
-    return heldout_perplexity(models.__getitem__, samples, OPTIONS, scoring=scoring, progress=progress)
+def _measured(samples: list[Sample], *, checkpoint: int = 1, max_length: int = 100) -> Measured:
+    known = {one.sample_id: one for one in samples}
+    models = {"base": loaded(0), "checkpoint": loaded(checkpoint)}
+    given = replace(_materials(known, [], max_length=max_length), model=models.__getitem__)
+    return _compared(given, buckets=[20, 60])
 
 
 def test_table_against_the_slow_twin() -> None:
@@ -122,15 +119,13 @@ def test_table_against_the_slow_twin() -> None:
     assert result.table.select("bucket", "model", "samples").equals(want.select("bucket", "model", "samples"))
     for column in ("mean_nll", "perplexity"):
         assert result.table[column].to_list() == pytest.approx(want[column].to_list(), rel=1e-5)
-    assert not result.rejected
-    # Sample 5 lost the left end of its context, and still counts by its whole length.
-    assert result.per_sample.filter(sample_id="s05", model="base")["truncated_tokens"].item() > 0
+    assert not result.rejected  # sample 6 lost the left end of its context, and still counts by its whole length
 
 
 def test_a_sample_that_cannot_be_scored_counts_for_neither_model() -> None:
     samples = [sample(0, context=5), sample(1, context=5, response=80)]
     result = _measured(samples, max_length=60)
-    assert result.per_sample["sample_id"].unique().to_list() == ["s00"]
+    assert result.table["samples"].unique().to_list() == [1]
     (reject,) = result.rejected
     assert reject.sample_id == "s01"
     assert reject.reason.startswith("base: instruction and response alone take")
@@ -140,16 +135,6 @@ def test_ranges_without_samples_have_no_row_and_equal_models_equal_rows() -> Non
     result = _measured([sample(0, context=5)], checkpoint=0)
     assert result.table["bucket"].to_list() == ["0–20", "0–20", "all", "all"]
     assert result.table["perplexity"].n_unique() == 1
-    assert heldout_table(result.per_sample.clear(), OPTIONS).is_empty()
-
-
-def test_progress_ends_at_the_total() -> None:
-    seen = []
-    samples = [sample(i, context=5) for i in range(3)]
-    _measured(samples, progress=lambda done, total, unit, note="": seen.append((done, total, unit, note)))
-    assert seen[0] == (1, 6, "samples", "base")
-    assert seen[-1] == (6, 6, "samples", "checkpoint")
-    assert [done for done, *_ in seen] == [1, 2, 3, 4, 5, 6]
 
 
 @pytest.mark.parametrize("samples", [[], [sample(0, context=5, response=80)]])
@@ -158,31 +143,31 @@ def test_no_sample_is_an_error_with_a_cure(samples: list[Sample]) -> None:
         _measured(samples, max_length=40)
 
 
-def test_context_lengths_are_those_of_the_table() -> None:
-    samples = [sample(i, context=length) for i, length in enumerate((0, 5, 61))]
-    found = context_lengths(loaded().tokenizer, samples)
+def test_context_lengths_are_those_of_the_tokenizer() -> None:
+    found = context_lengths(loaded().tokenizer, [sample(i, context=length) for i, length in enumerate((0, 5, 61))])
     assert found.schema == {"sample_id": pl.String, "context_tokens": pl.Int32}
-    rows = _measured(samples, max_length=400).per_sample.filter(pl.col("model") == "base")
-    assert dict(found.iter_rows()) == dict(rows.select("sample_id", "context_tokens").iter_rows())
+    assert found["context_tokens"].to_list() == [0, 5, 61]
 
 
 def test_what_its_table_is_made_from() -> None:
     chosen = chosen_benchmarks(configured())["heldout"]
-    wanted = {"raw_long_sft": "fingerprint", "document_split": "content", "checkpoint": "content"}
-    assert chosen.reads(configured()) == wanted
+    assert chosen.reads() == {"raw_long_sft": "fingerprint", "document_split": "content"}
 
 
-def _materials(samples: dict[str, Sample], asked: list[list[str]], *models: str) -> Materials:
-    """All samples but s00 are reserved; the models are told apart by their seed."""
-    digests = pl.DataFrame({"sample_id": list(samples), "digest": [one.digest for one in samples.values()]})
-    split = digests.select("sample_id", reserved=pl.col("sample_id") != "s00")
+def _materials(
+    samples: dict[str, Sample], asked: list[list[str]], *models: str, kept_out: str = "", max_length: int = 200
+) -> Materials:
+    """All samples but `kept_out` are reserved; the models are told apart by their seed."""
+    rows = [(name, one.digest) for name, one in samples.items()]
+    digests = pl.DataFrame(rows, schema={"sample_id": pl.String(), "digest": pl.String()}, orient="row")
+    split = digests.select("sample_id", reserved=pl.col("sample_id") != kept_out)
 
     def found(ids: Collection[str]) -> list[Sample]:
         asked.append(sorted(ids))
         return [samples[name] for name in asked[-1]]
 
     return Materials(
-        config=configured(scoring={"dtype": "float32", "max_length": 200}),
+        config=configured(scoring={"dtype": "float32", "max_length": max_length}),
         reads={"raw_long_sft", "document_split"},
         shards=lambda asset, columns: iter([{"raw_long_sft": digests, "document_split": split}[asset].select(columns)]),
         samples=found,
@@ -197,28 +182,26 @@ def _four() -> dict[str, Sample]:
 
 def test_reserved_samples_are_measured_whatever_was_selected() -> None:
     asked: list[list[str]] = []
-    materials = _materials(_four(), asked, "base", "checkpoint")
-    comparison = BENCHMARK.comparison
-    assert comparison is not None
-    outcome = comparison.run(materials, HeldoutOptions(samples=2, buckets=[40]))
+    outcome = _compared(_materials(_four(), asked, "base", "checkpoint", kept_out="s00"), samples=2, buckets=[40])
     assert outcome.table["bucket"].to_list() == [*["0–40"] * 2, *["over 40"] * 2, *["all"] * 2]
     assert outcome.table["samples"].to_list() == [1, 1, 1, 1, 2, 2]
     assert asked[0] == ["s01", "s02", "s03"] and {"s01"} < {*asked[1]}, "the lengths of all, then two of them"
+    assert len(asked) == 2, "once for both models"
 
 
 def test_a_variant_is_scored_on_the_same_samples() -> None:
-    samples, options = _four(), HeldoutOptions(samples=2, buckets=[40])
+    samples = _four()
     asked: list[list[str]] = []
-    materials = _materials(samples, asked, "base", "robust-0.1")
-    scored = BENCHMARK.scored
-    assert scored is not None and scored.measure is not None and not scored.higher
-    table = scored.measure(materials, "robust-0.1", options).table
+    materials = _materials(samples, asked, "base", "robust-0.1", kept_out="s00")
+    benchmark = Heldout(materials.config, HeldoutOptions(samples=2, buckets=[40]))
+    table = benchmark.measure(materials, "robust-0.1").table
     assert table.schema == tables.schema(tables.SCORES)
     assert table["question_id"].to_list() == asked[1] and table["group"].to_list() == ["0–40", "over 40"]
     wanted = [slow_nll(loaded(1), samples[name], 200) for name in asked[1]]
     assert table["value"].to_list() == pytest.approx(wanted, rel=1e-5)
     samples["s01"] = sample(1, context=30, response=210)
-    (reject,) = scored.measure(_materials(samples, [], "base", "robust-0.1"), "robust-0.1", options).rejected
+    anew = _materials(samples, [], "base", "robust-0.1", kept_out="s00")
+    (reject,) = benchmark.measure(anew, "robust-0.1").rejected
     assert (reject.sample_id == "s01" and "210" in reject.reason) or "response alone take" in reject.reason
 
 

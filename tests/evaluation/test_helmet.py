@@ -176,7 +176,7 @@ def test_answers_are_found_and_rankings_weighed(folder: Path) -> None:
     assert worth["json_kv/8192/k/1"] == worth["kilt_nq/8192/1/1"] == 100 and worth["kilt_nq/8192/2/1"] == 0
     ranked = [value for name, value in worth.items() if "rerank" in name]
     assert len(ranked) == 2 and ranked[0] == pytest.approx(63.09, abs=0.01)
-    of = chosen(config).scored.groupings
+    of = chosen(config).groupings
     assert (of["task"]("kilt_nq/8192/1/1"), of["length"]("kilt_nq/8192/1/1")) == ("kilt_nq", "8192")
 
 

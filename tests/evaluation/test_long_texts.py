@@ -18,11 +18,12 @@ from gateau_dagster import tables
 from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation import longppl
 from gateau_dagster.evaluation.benchmark import Measured
-from gateau_dagster.evaluation.longppl import key_tokens, short_context_nlls
+from gateau_dagster.evaluation.longppl import short_context_nlls
 from gateau_dagster.evaluation.registry import scored_benchmarks
 from gateau_dagster.models import packing
 from gateau_dagster.models.loading import LoadedModel
 from gateau_dagster.pipeline.model_checks import check_known_models
+from gateau_dagster.scoring.key_tokens import key_tokens
 from tests import tiny_models
 
 from . import official
@@ -47,9 +48,7 @@ def _measured(
     given = {"texts": "texts.jsonl", "field": "body.text", "documents": 2, **options}
     config = project(folder, name, **given)
     models = {"base": loaded(0), "b": loaded(1)}
-    measure = chosen(config).scored.measure
-    assert measure is not None
-    found = measure(materials(config, model=model or models.__getitem__), variant, chosen(config).options)
+    found = chosen(config).measure(materials(config, model=model or models.__getitem__), variant)
     assert found.table.schema == tables.schema(tables.SCORES)
     return found
 
@@ -137,9 +136,7 @@ def test_longppl_is_the_published_code_s(bos: bool, tmp_path: Path, monkeypatch:
     length = len(tokenizer(text)["input_ids"])
     write_jsonl(tmp_path / "texts.jsonl", [{"text": text}])
     config = project(tmp_path, "longppl", texts="texts.jsonl", length=length, short=30, step=10, gain=0.05, least=-9.0)
-    measure = chosen(config).scored.measure
-    assert measure is not None
-    found = measure(materials(config, model=models.__getitem__), "b", chosen(config).options)
+    found = chosen(config).measure(materials(config, model=models.__getitem__), "b")
     wanted = published.compute_longppl(
         text, models["b"].model, models["base"].model, tokenizer, tokenizer, None, 30, 10, alpha=0.05, beta=-9.0
     )

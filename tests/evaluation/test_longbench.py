@@ -58,7 +58,7 @@ def test_a_question_is_the_row_in_the_set_s_prompt(files: Path) -> None:
         "trec/8k+/id2",
         "lcc/0-4k/id3",
     ]
-    of = chosen(project(files, "longbench", **_options())).scored.groupings["length"]
+    of = chosen(project(files, "longbench", **_options())).groupings["length"]
     assert [of(each.question_id) for each in found] == ["0-4k", "4-8k", "8k+", "0-4k"]
     assert found[0].turns == ("hotpotqa\ncontext 0 {braces}\nNow: question 0",)
     assert [each.chat for each in found] == [True, True, False, False]
@@ -86,9 +86,8 @@ def test_an_answer_is_worth_its_best_right_one_in_per_cent(files: Path) -> None:
 
 def test_a_question_without_an_answer_is_told(files: Path) -> None:
     config = project(files, "longbench", **_options())
-    questions, grade = asked(config), chosen(config).scored.grade
-    assert grade is not None
-    graded = grade(questions, answers({questions[0].question_id: "Paris"}), None, chosen(config).options)
+    questions = asked(config)
+    graded = chosen(config).grade(questions, answers({questions[0].question_id: "Paris"}), None)
     assert graded.table["value"].to_list() == [100.0]
     assert [each.sample_id for each in graded.rejected] == [each.question_id for each in questions[1:]]
 
@@ -116,13 +115,12 @@ def test_the_suites_are_the_papers() -> None:
 
 
 def test_the_table_changes_with_what_the_files_hold_and_not_with_where_they_lie(files: Path) -> None:
-    first = chosen(project(files, "longbench", **_options()))
-    settings = first.benchmark.settings(project(files, "longbench", **_options()), first.options)
+    settings = chosen(project(files, "longbench", **_options())).settings()
     moved = files.rename(files.with_name("moved"))
-    config = project(moved, "longbench", **_options())
-    assert first.benchmark.settings(config, first.options) == settings
+    found = chosen(project(moved, "longbench", **_options()))
+    assert found.settings() == settings
     write_jsonl(moved / "data" / "trec.jsonl", [row(2, answers=["Date"], all_classes=["Food", "Date"])])
-    changed = first.benchmark.settings(config, first.options)
+    changed = found.settings()
     assert {name for name in settings if settings[name] != changed[name]} == {"evaluation.longbench.data"}
 
 

@@ -8,19 +8,12 @@ import polars as pl
 import pytest
 
 from gateau_dagster.errors import GateauError
-from gateau_dagster.evaluation.longbench_chat import (
-    BENCHMARK,
-    SYSTEM,
-    LongBenchChatOptions,
-    asked,
-    questions_of,
-    requests_of,
-)
+from gateau_dagster.evaluation.longbench_chat import SYSTEM, LongBenchChat, LongBenchChatOptions, asked
 from gateau_dagster.evaluation.registry import chosen_benchmarks
 
 from . import official
 from .builders import configured
-from .mt_bench_files import JUDGE, materials
+from .mt_bench_files import JUDGE, NO_MATERIALS
 
 TEMPLATE = "Q {}\nR {}\n1 {} [[{}]]\n2 {} [[{}]]\n3 {} [[{}]]\nNow {}\nRating: "
 CASES = [
@@ -30,44 +23,49 @@ CASES = [
 SHOTS = [[{"answer": f"{case} {shot}", "score": 2 * shot + 1} for shot in range(3)] for case in ("x", "y")]
 
 
+def benchmark_of(folder: Path, **options: Any) -> LongBenchChat:
+    files = {"cases": "test_cases.json", "few_shots": "few_shots.json", "prompt": "prompt_fs.txt"}
+    config = configured().model_copy(update={"folder": folder})
+    return LongBenchChat(config, LongBenchChatOptions.model_validate({**files, **options}))
+
+
 def write_files(
-    folder: Path, *, cases: Any = CASES, shots: Any = SHOTS, prompt: str = TEMPLATE
-) -> LongBenchChatOptions:
+    folder: Path, *, cases: Any = CASES, shots: Any = SHOTS, prompt: str = TEMPLATE, **options: Any
+) -> LongBenchChat:
     """Files in LongAlign's form, with other words."""
     (folder / "test_cases.json").write_text(json.dumps(cases, ensure_ascii=False, indent=2))
     (folder / "few_shots.json").write_text(json.dumps(shots))
     (folder / "prompt_fs.txt").write_text(prompt)
-    return LongBenchChatOptions(cases="test_cases.json", few_shots="few_shots.json", prompt="prompt_fs.txt")
+    return benchmark_of(folder, **options)
 
 
 def test_questions_are_the_cases_and_ask_as_they_do(tmp_path: Path) -> None:
-    english, chinese = questions_of(materials(tmp_path), write_files(tmp_path))
+    english, chinese = write_files(tmp_path).questions(NO_MATERIALS)
     assert english.turns == (CASES[0]["prompt"],)
     assert [each.group for each in (english, chinese)] == ["English", "Chinese"]
     assert (english.generation.max_new_tokens, english.generation.temperature) == (1024, 0.0)
 
 
 def test_the_judge_sees_reference_scored_answers_and_the_answer_on_one_line(tmp_path: Path) -> None:
-    options = write_files(tmp_path)
-    (request,) = requests_of(questions_of(materials(tmp_path), options)[0], [" It is\nAnn. \n"], options)
+    benchmark = write_files(tmp_path)
+    (request,) = benchmark.requests(benchmark.questions(NO_MATERIALS)[0], [" It is\nAnn. \n"])
     system, user = request.messages
     assert (system["content"], request.temperature) == (SYSTEM, 0.0)
     assert user["content"] == "Q Who {is} it?\nR Ann\n1 x 0 [[1]]\n2 x 1 [[3]]\n3 x 2 [[5]]\nNow It is Ann.\nRating: "
 
 
 def test_gateau_asks_with_the_words_of_its_training(tmp_path: Path) -> None:
-    options = write_files(tmp_path).model_copy(update={"form": "gateau"})
-    english, chinese = questions_of(materials(tmp_path), options)
+    benchmark = write_files(tmp_path, form="gateau")
+    english, chinese = benchmark.questions(NO_MATERIALS)
     assert english.turns == ("A long document.\n\n ###Instruction: Who {is} it?\n\n\n ###Response: ",)
     assert chinese.turns == ("很长的文件。\n ###Instruction: 是谁？\n\n\n ###Response: ",)
     assert asked("is it\nis it", "q", "gateau") == "is it\n ###Instruction: q\n\n\n ###Response: "
 
 
 def test_the_value_is_ten_times_the_rating(tmp_path: Path) -> None:
-    options = write_files(tmp_path)
+    benchmark = write_files(tmp_path)
     judgments = pl.DataFrame([("01", 0, 7.0)], schema=["question_id", "turn", "score"], orient="row")
-    assert BENCHMARK.scored is not None and BENCHMARK.scored.grade is not None
-    found = BENCHMARK.scored.grade(questions_of(materials(tmp_path), options), pl.DataFrame(), judgments, options)
+    found = benchmark.grade(benchmark.questions(NO_MATERIALS), pl.DataFrame(), judgments)
     assert found.table.rows() == [("01", "English", 70.0)]
     assert [each.sample_id for each in found.rejected] == ["02"]
 
@@ -88,9 +86,9 @@ def test_the_value_is_ten_times_the_rating(tmp_path: Path) -> None:
     ],
 )
 def test_a_file_that_is_another_one_is_named(changed: Any, place: str, tmp_path: Path) -> None:
-    options = write_files(tmp_path, **changed)
+    benchmark = write_files(tmp_path, **changed)
     with pytest.raises(GateauError, match=rf"^evaluation\.longbench_chat\.{place}.*THUDM/LongAlign"):
-        questions_of(materials(tmp_path), options)
+        benchmark.questions(NO_MATERIALS)
 
 
 def test_what_is_missing_says_how_to_get_it(tmp_path: Path) -> None:
@@ -113,9 +111,8 @@ def test_prompts_and_ratings_are_those_of_the_official_code(tmp_path: Path, monk
     monkeypatch.chdir(tmp_path)
     stubs = {"llama_flash_attn_monkey_patch": {"replace_llama_attn_with_flash_attn": lambda: None}}
     theirs = official.loaded(script, monkeypatch, **stubs)
-    options = LongBenchChatOptions(cases="test_cases.json", few_shots="few_shots.json", prompt="prompt_fs.txt")
-    questions = questions_of(materials(tmp_path), options)
-    assert BENCHMARK.scored is not None and BENCHMARK.scored.judging is not None
+    benchmark = benchmark_of(tmp_path)
+    questions = benchmark.questions(NO_MATERIALS)
     for run in runs:
         judged = json.loads(run.read_text())[:50]
         (tmp_path / "predictions" / "m.txt").write_text("".join(f"{each['prediction'].strip()}\n" for each in judged))
@@ -133,9 +130,9 @@ def test_prompts_and_ratings_are_those_of_the_official_code(tmp_path: Path, monk
         scores = json.loads((tmp_path / "scores" / "m.json").read_text())[:50]
         assert len(sent) == 50
         for question, each, text, scored in zip(questions, judged, sent, scores, strict=True):
-            (request,) = requests_of(question, [each["prediction"]], options)
+            (request,) = benchmark.requests(question, [each["prediction"]])
             assert request.messages == [
                 {"role": "system", "content": theirs.system_prompt},
                 {"role": "user", "content": text},
             ]
-            assert BENCHMARK.scored.judging.parse(each["gpt_analysis"]) == float(scored["score"])
+            assert benchmark.parse(each["gpt_analysis"]) == float(scored["score"])

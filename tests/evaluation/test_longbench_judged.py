@@ -12,8 +12,8 @@ from gateau_dagster import tables
 from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.benchmark import Question
 from gateau_dagster.evaluation.longbench import LENGTHS, PROMPTS
-from gateau_dagster.evaluation.longbench_judged import BENCHMARK, SYSTEM
-from gateau_dagster.evaluation.registry import ChosenBenchmark, scored_benchmarks
+from gateau_dagster.evaluation.longbench_judged import SYSTEM, LongBenchJudged, LongBenchJudgedOptions
+from gateau_dagster.evaluation.registry import scored_benchmarks
 
 from . import official
 from .builders import configured
@@ -35,7 +35,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def _chosen(folder: Path, judge: Mapping[str, Any] | None = JUDGE, **options: Any) -> tuple[ChosenBenchmark, Any]:
+def _chosen(folder: Path, judge: Mapping[str, Any] | None = JUDGE, **options: Any) -> tuple[Any, Any]:
     given = {"data": "data", "prompts": ".", "sets": ["hotpotqa", "qmsum"]}
     given |= {"question_prompt": "qa.txt", "summary_prompt": "sum.txt", **options}
     evaluation = {"benchmarks": ["longbench_judged"], "longbench_judged": given}
@@ -47,8 +47,7 @@ def _chosen(folder: Path, judge: Mapping[str, Any] | None = JUDGE, **options: An
 
 def _questions(folder: Path, **options: Any) -> list[Question]:
     found, config = _chosen(folder, **options)
-    assert found.scored.questions is not None
-    return [*found.scored.questions(materials(config), found.options)]
+    return found.questions(materials(config))
 
 
 def test_it_asks_as_longbench_does(folder: Path) -> None:
@@ -58,13 +57,12 @@ def test_it_asks_as_longbench_does(folder: Path) -> None:
     both = {"longbench": sets, **config.evaluation.sections, "judge": JUDGE}
     config = configured(evaluation={"benchmarks": ["longbench", "longbench_judged"], **both})
     config = config.model_copy(update={"folder": folder})
-    assert judged.scored.asks_as == "longbench"
+    assert judged.asks_as == "longbench"
     assert digests(config, "longbench") == digests(config, "longbench_judged") != {}
 
 
 def _told(question: Question, answer: str) -> str:
-    assert BENCHMARK.scored is not None and BENCHMARK.scored.judging is not None
-    (request,) = BENCHMARK.scored.judging.requests(question, [answer], None)
+    (request,) = LongBenchJudged(configured(), LongBenchJudgedOptions()).requests(question, [answer])
     system, user = (each["content"] for each in request.messages)
     assert (system, request.temperature, request.turn) == (SYSTEM, 0.0, 0)
     return user
@@ -91,19 +89,17 @@ def test_a_rating_is_worth_its_share_of_the_highest_one(folder: Path) -> None:
     rated = [(ids[0], 0, 3.0), (ids[0], 1, 2.0), (ids[1], 0, 1.0)]
     columns = {"question_id": pl.String(), "repeat": pl.Int32(), "score": pl.Float64()}
     judgments = pl.DataFrame(rated, schema=columns, orient="row").with_columns(turn=pl.lit(0, dtype=pl.Int32()))
-    assert found.scored.grade is not None
-    graded = found.scored.grade(questions, pl.DataFrame(), judgments, found.options)
+    graded = found.grade(questions, pl.DataFrame(), judgments)
     assert graded.table.schema == tables.schema(tables.SCORES)
     assert graded.table["value"].to_list() == pytest.approx([250 / 3, 20.0])
     above = judgments.with_columns(score=pl.lit(4.0))
-    graded = found.scored.grade(questions, pl.DataFrame(), above, found.options)
+    graded = found.grade(questions, pl.DataFrame(), above)
     assert graded.table["value"].to_list() == [80.0]
     assert [each.sample_id for each in graded.rejected] == ids[:1]
 
 
 def test_what_is_all_wrong_has_the_floor() -> None:
-    assert BENCHMARK.scored is not None
-    assert BENCHMARK.scored.floor == pytest.approx((8 * 100 / 3 + 4 * 20) / 12)
+    assert LongBenchJudged.floor == pytest.approx((8 * 100 / 3 + 4 * 20) / 12)
 
 
 @pytest.mark.parametrize(

@@ -10,27 +10,22 @@ import pytest
 from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.benchmark import Question
-from gateau_dagster.evaluation.mt_bench import (
-    BENCHMARK,
-    MtBenchOptions,
-    pair_requests_of,
-    questions_of,
-    requests_of,
-)
+from gateau_dagster.evaluation.judged import verdict
+from gateau_dagster.evaluation.mt_bench import MtBench, MtBenchOptions
 from gateau_dagster.evaluation.registry import chosen_benchmarks
 
 from . import official
 from .builders import configured
-from .mt_bench_files import JUDGE, NAMES, PLAIN, materials, write_files
+from .mt_bench_files import JUDGE, NAMES, NO_MATERIALS, PLAIN, write_files
 
 
 def contents(question: Question, answers: list[str]) -> list[tuple[str, ...]]:
-    options = MtBenchOptions()
-    return [tuple(each["content"] for each in request.messages) for request in requests_of(question, answers, options)]
+    requests = MtBench(configured(), MtBenchOptions()).requests(question, answers)
+    return [tuple(each["content"] for each in request.messages) for request in requests]
 
 
 def test_questions_have_their_category_s_temperature_and_references_where_the_judge_sees_them(tmp_path: Path) -> None:
-    writing, math = questions_of(materials(tmp_path), write_files(tmp_path))
+    writing, math = write_files(tmp_path).questions(NO_MATERIALS)
     assert (writing.question_id, writing.group, writing.turns) == ("81", "writing", ("Write.", "Again {x}."))
     assert (writing.generation.temperature, math.generation.temperature) == (0.7, 0.0)
     assert writing.generation.max_new_tokens == 1024
@@ -38,7 +33,7 @@ def test_questions_have_their_category_s_temperature_and_references_where_the_ju
 
 
 def test_each_turn_has_its_prompt(tmp_path: Path) -> None:
-    writing, math = questions_of(materials(tmp_path), write_files(tmp_path))
+    writing, math = write_files(tmp_path).questions(NO_MATERIALS)
     assert contents(writing, ["{y}\n", " b "]) == [
         ("Be kind.", "Q Write. A {y}"),
         ("Two.\n\n", "Write. {y} Again {x}. b"),
@@ -47,8 +42,9 @@ def test_each_turn_has_its_prompt(tmp_path: Path) -> None:
 
 
 def test_two_models_answers_stand_side_by_side(tmp_path: Path) -> None:
-    writing, _ = questions_of(materials(tmp_path), write_files(tmp_path))
-    first, second = pair_requests_of(writing, ["a", "b"], ["c", " d\n"], MtBenchOptions())
+    benchmark = write_files(tmp_path)
+    writing, _ = benchmark.questions(NO_MATERIALS)
+    first, second = benchmark.pair_requests(writing, ["a", "b"], ["c", " d\n"])
     assert [each["content"] for each in first.messages] == ["Which?", "Write. a c"]
     assert [each["content"] for each in second.messages] == ["Then?", "Again {x}. a b c d"]
     assert (first.turn, second.turn) == (0, 1)
@@ -56,16 +52,15 @@ def test_two_models_answers_stand_side_by_side(tmp_path: Path) -> None:
 
 def test_a_question_of_one_turn_is_judged_once(tmp_path: Path) -> None:
     one = {"question_id": 1, "category": "other", "turns": ["Why?"]}
-    (found,) = questions_of(materials(tmp_path), write_files(tmp_path, questions=[one]))
+    (found,) = write_files(tmp_path, questions=[one]).questions(NO_MATERIALS)
     assert found.generation.temperature == 0.7 and len(contents(found, ["a"])) == 1
 
 
 def test_the_value_is_ten_times_the_mean_of_the_turns_and_of_the_repeats(tmp_path: Path) -> None:
-    questions = questions_of(materials(tmp_path), write_files(tmp_path))
+    benchmark = write_files(tmp_path)
     rows = [("81", 0, 4.0), ("81", 0, 6.0), ("81", 1, 9.0), ("81", 1, None), ("111", 0, 3.0), ("111", 1, None)]
     judgments = pl.DataFrame(rows, schema=["question_id", "turn", "score"], orient="row")
-    assert BENCHMARK.scored is not None and BENCHMARK.scored.grade is not None
-    found = BENCHMARK.scored.grade(questions, pl.DataFrame(), judgments, MtBenchOptions())
+    found = benchmark.grade(benchmark.questions(NO_MATERIALS), pl.DataFrame(), judgments)
     assert found.table.rows() == [("81", "writing", 70.0)]
     assert [(each.sample_id, each.reason) for each in found.rejected] == [
         ("111", "1 of its 2 turns have no judgment with a score")
@@ -88,9 +83,9 @@ def test_the_value_is_ten_times_the_mean_of_the_turns_and_of_the_repeats(tmp_pat
     ],
 )
 def test_a_file_that_is_another_one_is_named(changed: dict[str, list[Any]], place: str, tmp_path: Path) -> None:
-    options = write_files(tmp_path, **changed)
+    benchmark = write_files(tmp_path, **changed)
     with pytest.raises(GateauError, match=rf"^evaluation\.mt_bench\.{place}: .*lm-sys/FastChat"):
-        questions_of(materials(tmp_path), options)
+        benchmark.questions(NO_MATERIALS)
 
 
 def _with(**fields: Any) -> list[dict[str, Any]]:
@@ -136,9 +131,9 @@ def _prompts(template: str) -> list[dict[str, Any]]:
     ],
 )
 def test_a_row_that_cannot_be_asked_is_named(changed: dict[str, list[Any]], fault: str, tmp_path: Path) -> None:
-    options = write_files(tmp_path, **changed)
+    benchmark = write_files(tmp_path, **changed)
     with pytest.raises(GateauError, match=rf"^evaluation\.mt_bench\.\w+: .*{fault}.*download"):
-        questions_of(materials(tmp_path), options)
+        benchmark.questions(NO_MATERIALS)
 
 
 def asking(folder: Path, **evaluation: Any) -> Config:
@@ -147,7 +142,7 @@ def asking(folder: Path, **evaluation: Any) -> Config:
 
 
 def test_what_is_missing_says_how_to_get_it(tmp_path: Path) -> None:
-    options = write_files(tmp_path).model_dump(include={"questions", "references", "prompts"})
+    options = write_files(tmp_path).options.model_dump(include={"questions", "references", "prompts"})
     with pytest.raises(GateauError, match=r"^evaluation\.judge: mt_bench is rated by a judge"):
         chosen_benchmarks(asking(tmp_path, mt_bench=options))
     with pytest.raises(GateauError, match=r"^evaluation\.mt_bench\.questions: is required: download .*FastChat"):
@@ -158,13 +153,9 @@ def test_what_is_missing_says_how_to_get_it(tmp_path: Path) -> None:
 
 
 def test_another_content_of_a_file_is_another_setting(tmp_path: Path) -> None:
-    options = write_files(tmp_path)
-    config = asking(tmp_path)
-    before = BENCHMARK.settings(config, options)
-    write_files(tmp_path)
-    assert BENCHMARK.settings(config, options) == before
-    write_files(tmp_path, references=[{}])
-    changed = BENCHMARK.settings(config, options)
+    before = write_files(tmp_path).settings()
+    assert write_files(tmp_path).settings() == before
+    changed = write_files(tmp_path, references=[{}]).settings()
     assert {key for key in before if before[key] != changed[key]} == {"mt_bench references"}
 
 
@@ -185,7 +176,7 @@ class Theirs:
         folder = official.data("mt_bench_questions.jsonl").parent
         names = ("questions", "references", "judge_prompts")
         files = [str(folder / f"mt_bench_{name}.jsonl") for name in names]
-        self.options = MtBenchOptions(questions=files[0], references=files[1], prompts=files[2])
+        self.ours = MtBench(configured(), MtBenchOptions(questions=files[0], references=files[1], prompts=files[2]))
         self.records = self.code.load_questions(files[0], None, None)
         self.references = {each["question_id"]: each for each in self.code.load_questions(files[1], None, None)}
         self.prompts = self.code.load_judge_prompts(files[2])
@@ -211,20 +202,18 @@ class Theirs:
 def test_prompts_and_ratings_are_those_of_the_official_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every question, both turns, alone and in pairs: the messages byte for byte, and what is read of a reply."""
     theirs = Theirs(monkeypatch)
-    questions = questions_of(materials(tmp_path), theirs.options)
-    scored = BENCHMARK.scored
-    assert scored is not None and scored.judging is not None and scored.pairing is not None
+    ours, questions = theirs.ours, theirs.ours.questions(NO_MATERIALS)
     assert len(questions) == len(theirs.records) == 80
     ratings, verdicts = cycle(["Rating: [[7]]", "so [3.5] [[4.5]] [[9]]", "[6]"]), cycle(["[[A]]", "x [[B]]", "[[C]]."])
     winners = {"A": 1.0, "B": 0.0, "tie": 0.5}
     for number, (question, record) in enumerate(zip(questions, theirs.records, strict=True)):
         left, right = ([ANSWERS[(number + place + turn) % 5] for turn in (0, 1)] for place in (0, 2))
         assert question.generation.temperature == theirs.code.temperature_config[record["category"]]
-        for turn, request in enumerate(requests_of(question, left, theirs.options)):
+        for turn, request in enumerate(ours.requests(question, left)):
             theirs.reply = next(ratings)
-            assert scored.judging.parse(theirs.reply) == theirs.judged(record, "single", turn, left)
+            assert ours.parse(theirs.reply) == theirs.judged(record, "single", turn, left)
             assert theirs.sent == request.messages
-        for turn, request in enumerate(pair_requests_of(question, left, right, theirs.options)):
+        for turn, request in enumerate(ours.pair_requests(question, left, right)):
             theirs.reply = next(verdicts)
-            assert scored.pairing.parse(theirs.reply) == winners[theirs.judged(record, "pair", turn, left, right)]
+            assert verdict(theirs.reply) == winners[theirs.judged(record, "pair", turn, left, right)]
             assert theirs.sent == request.messages

@@ -11,11 +11,11 @@ import torch
 
 from gateau_dagster import tables
 from gateau_dagster.errors import GateauError
-from gateau_dagster.evaluation.benchmark import Materials, Outcome
+from gateau_dagster.evaluation.benchmark import MODELS, Materials, Measured
 from gateau_dagster.evaluation.haystack import build_haystack
 from gateau_dagster.evaluation.needle import (
-    BENCHMARK,
     NEEDLE,
+    Needle,
     NeedleOptions,
     NeedlePair,
     default_pairs,
@@ -95,11 +95,11 @@ def _prompts(options: NeedleOptions = OPTIONS, *, length: int = 96, depth: float
     return needle_prompts(loaded(), hay, options, length=length, depth=depth, template="gateau", seed=seed)
 
 
-def _grid(options: NeedleOptions = OPTIONS, *, max_length: int = 96, progress: Progress = silent) -> Outcome:
+def _grid(options: NeedleOptions = OPTIONS, *, max_length: int = 96, progress: Progress = silent) -> Measured:
     cells, skipped = needle_cells(
         loaded(), "base", TEXTS, options, max_length=max_length, template="gateau", seed=1, progress=progress
     )
-    return Outcome(table=grid_table("base", cells), rejected=skipped)
+    return Measured(table=grid_table("base", needle_values(cells)), rejected=skipped)
 
 
 def _slow(ids: list[int], answer: int) -> tuple[bool, float]:
@@ -226,8 +226,8 @@ def test_default_pairs_are_cities_with_seven_digit_numbers() -> None:
 
 def test_what_its_table_is_made_from() -> None:
     chosen = chosen_benchmarks(configured())["needle"]
-    assert chosen.reads(configured()) == {"raw_long_sft": "fingerprint", "checkpoint": "content"}
-    assert chosen.settings(configured(training={"seed": 7}))["training.seed"] == 7
+    assert chosen.reads() == {"raw_long_sft": "fingerprint"}
+    assert chosen_benchmarks(configured(training={"seed": 7}))["needle"].settings() == {"training.seed": 7}
 
 
 def test_the_first_documents_are_the_haystack_and_each_model_is_asked_for_once() -> None:
@@ -244,10 +244,9 @@ def test_the_first_documents_are_the_haystack_and_each_model_is_asked_for_once()
 
     config = configured(scoring={"max_length": 96}, training={"seed": 1})
     materials = Materials(config=config, reads={"raw_long_sft"}, shards=shards, samples=lambda _: (), model=model)
-    comparison = BENCHMARK.comparison
-    assert comparison is not None
-    table = comparison.run(materials, OPTIONS).table
-    assert read == [("raw_long_sft", "context", 0), ("raw_long_sft", "context", 1)]
+    benchmark = Needle(config, OPTIONS)
+    table = benchmark.compare({name: benchmark.measure(materials, name) for name in MODELS}).table
+    assert read == 2 * [("raw_long_sft", "context", 0), ("raw_long_sft", "context", 1)]
     assert asked == ["base", "checkpoint"] == table["model"].unique(maintain_order=True).to_list()
     assert table.filter(model="base").equals(_grid().table)
 
@@ -255,7 +254,7 @@ def test_the_first_documents_are_the_haystack_and_each_model_is_asked_for_once()
 def test_a_variant_is_scored_by_each_of_the_grid_s_needles() -> None:
     cells, _ = needle_cells(loaded(), "x", TEXTS, OPTIONS, max_length=96, template="gateau", seed=1)
     table = needle_values(cells)
-    assert table.schema == tables.schema(tables.SCORES) and table["question_id"].is_unique().all()
+    assert table.columns[:3] == tables.schema(tables.SCORES).names() and table["question_id"].is_unique().all()
     assert set(table["value"]) <= {0.0, 1.0} and table["question_id"][0] == "48-0-0"
     shares = table.group_by("group", maintain_order=True).agg(pl.col("value").mean())
     wanted = _grid().table.group_by("length", maintain_order=True).agg(pl.col("accuracy").mean())
@@ -268,6 +267,4 @@ def test_a_variant_is_scored_by_each_of_the_grid_s_needles() -> None:
         samples=lambda _: (),
         model={"robust-0.1": loaded()}.__getitem__,
     )
-    scored = BENCHMARK.scored
-    assert scored is not None and scored.measure is not None
-    assert scored.measure(materials, "robust-0.1", OPTIONS).table.equals(table)
+    assert Needle(config, OPTIONS).measure(materials, "robust-0.1").table.equals(table)

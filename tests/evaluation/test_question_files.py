@@ -1,6 +1,7 @@
 """A benchmark's files: on this machine or on S3, whole or named as broken; and texts out of Python files."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,9 @@ import pytest
 from gateau_dagster.data.sources import SourceFile, resolve_files
 from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.question_files import (
+    QuestionFiles,
     assigned,
-    check_files,
-    files_digest,
     json_of,
-    question_files,
     rows_of,
     text_of,
     texts_in,
@@ -37,19 +36,23 @@ def test_rows_on_s3_are_those_on_the_disk(bucket: str, tmp_path: Path) -> None:
     client: Any = boto3.client("s3")
     client.put_object(Bucket=bucket, Key="set/rows.jsonl", Body=text.encode())
     here = [_file(tmp_path, "rows.jsonl", text)]
-    there = question_files(config, "place", f"s3://{bucket}/set", cure="get it")
+    remote = QuestionFiles(config=config, place="place", path=f"s3://{bucket}/set", cure="get it")
+    there = remote.find()
     found = [[(file.name, number, row) for file, number, row in rows_of(files, "place")] for files in (here, there)]
     assert found[0] == found[1] == [("rows.jsonl", number + 1, {"n": number}) for number in range(3)]
-    digest = files_digest(config, "place", f"s3://{bucket}/set", cure="get it")
+    digest = remote.digest()
     client.put_object(Bucket=bucket, Key="set/rows.jsonl", Body=b"{}\n")
-    assert files_digest(config, "place", f"s3://{bucket}/set", cure="get it") != digest
+    assert remote.digest() != digest
 
 
 def test_a_remote_address_is_not_asked_for_before_a_run(tmp_path: Path) -> None:
     config = configured().model_copy(update={"folder": tmp_path})
-    check_files(config, "place", ["s3://nowhere/x", "hf://datasets/nobody/nothing"], cure="get it")
+    remote = QuestionFiles(
+        config=config, place="place", path=["s3://nowhere/x", "hf://datasets/nobody/nothing"], cure="get it"
+    )
+    remote.check()
     with pytest.raises(GateauError, match="place: is required: get it"):
-        check_files(config, "place", None, cure="get it")
+        replace(remote, path=None).check()
 
 
 @pytest.mark.parametrize(

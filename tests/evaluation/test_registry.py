@@ -11,6 +11,7 @@ from gateau_dagster.demo.configuration import embedded_demo
 from gateau_dagster.evaluation.registry import (
     all_benchmarks,
     chosen_benchmarks,
+    compares,
     configured_benchmarks,
     with_benchmarks,
 )
@@ -28,9 +29,8 @@ def test_without_a_word_the_two_of_always_run_with_all_their_options() -> None:
     found = chosen_benchmarks(configured())
     assert list(found) == ["heldout", "needle"]
     for name, chosen in found.items():
-        assert chosen.options == all_benchmarks()[name].options()
-        assert chosen.reads(configured())["checkpoint"] == "content"
-        settings = chosen.settings(configured())
+        assert chosen.options == all_benchmarks()[name].options_class()()
+        settings = chosen.stamped_settings()
         assert settings[f"evaluation.{name}"] == chosen.options.model_dump(mode="json")
         assert {"scoring.max_length", "scoring.template", "scoring.dtype"} <= {*settings}
 
@@ -73,7 +73,8 @@ def test_a_filled_configuration_says_the_same() -> None:
     given = configured(evaluation={"needle": {"lengths": [64]}})
     filled = with_benchmarks(given)
     assert list(_section(given)) == ["enabled", "benchmarks", "heldout", "needle"]
-    assert chosen_benchmarks(filled) == chosen_benchmarks(given) and with_benchmarks(filled) == filled
+    options = [[each.options for each in chosen_benchmarks(config).values()] for config in (given, filled)]
+    assert options[0] == options[1] and with_benchmarks(filled) == filled
 
 
 def test_a_filled_configuration_keeps_what_is_no_benchmark_s() -> None:
@@ -83,11 +84,10 @@ def test_a_filled_configuration_keeps_what_is_no_benchmark_s() -> None:
 
 
 def test_every_column_says_what_it_holds_and_what_is_finite_is_a_number() -> None:
-    for compared in (benchmark.comparison for benchmark in all_benchmarks().values()):
-        if compared is not None:
-            assert all(column.description.endswith(".") for column in compared.columns)
-            types = {column.name: column.dtype for column in compared.columns}
-            assert compared.finite and all(types[name] == pl.Float64() for name in compared.finite)
+    for benchmark in chosen_benchmarks(configured()).values():
+        assert compares(benchmark) and all(column.description.endswith(".") for column in benchmark.columns)
+        types = {column.name: column.dtype for column in benchmark.columns}
+        assert benchmark.finite and all(types[name] == pl.Float64() for name in benchmark.finite)
 
 
 @pytest.mark.parametrize("name", all_benchmarks())

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from gateau_dagster.errors import GateauError
-from gateau_dagster.evaluation import ruler
-from gateau_dagster.evaluation.benchmark import Question
+from gateau_dagster.evaluation.benchmark import Materials, Question
 from gateau_dagster.evaluation.registry import scored_benchmarks
 from gateau_dagster.evaluation.ruler import IN_ESSAYS, OFFLINE, largest
 
@@ -28,7 +27,7 @@ class Words:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(ruler, "base_tokenizer", lambda _: Words())
+    monkeypatch.setattr(Materials, "base_tokenizer", lambda _: Words())
     write_ruler(tmp_path / "ruler")
     (tmp_path / "essays").mkdir()
     (tmp_path / "essays" / "one.txt").write_text("It was so. They said it.\nIt was not! " * 30)
@@ -108,7 +107,7 @@ def test_without_essays_the_tasks_are_those_that_need_none(folder: Path) -> None
     options = {"official": "ruler", "lengths": [700, 900], "samples": 1}
     found = asked(project(folder, "ruler", **options))
     assert {each.group for each in found} == {f"{task}/{length}" for task in OFFLINE for length in (700, 900)}
-    groupings = chosen(project(folder, "ruler", **options)).scored.groupings
+    groupings = chosen(project(folder, "ruler", **options)).groupings
     named = {heading: {of(each.question_id) for each in found} for heading, of in groupings.items()}
     assert named == {"task": {*OFFLINE}, "length": {"700", "900"}}
     with pytest.raises(GateauError, match=r"ruler\.haystack: is required by niah_single_2"):
@@ -141,10 +140,10 @@ def test_a_length_without_room_is_named(folder: Path) -> None:
 
 def test_the_settings_follow_the_published_files(folder: Path) -> None:
     config = project(folder, "ruler", official="ruler")
-    settings = chosen(config).benchmark.settings(config, chosen(config).options)
+    settings = chosen(config).settings()
     constants = folder / "ruler" / "scripts" / "data" / "synthetic" / "constants.py"
     constants.write_text(constants.read_text().replace("Track.", "Follow."))
-    assert chosen(config).benchmark.settings(config, chosen(config).options) != settings
+    assert chosen(config).settings() != settings
 
 
 def test_the_largest_size_is_found_by_halving() -> None:
@@ -188,7 +187,7 @@ def test_the_form_is_the_published_code_s(task: str, tmp_path: Path, monkeypatch
     length = 1500
     theirs = published_sample(task, tmp_path, length=length, monkeypatch=monkeypatch)
     config = project(tmp_path, "ruler", official=str(official.code("RULER")), tasks=[task], lengths=[length], samples=1)
-    monkeypatch.setattr(ruler, "base_tokenizer", lambda _: Words())
+    monkeypatch.setattr(Materials, "base_tokenizer", lambda _: Words())
     (ours,) = asked(config)
     assert _without_order(_form(ours.turns[0])) == _without_order(_form(theirs["input"]))
     assert _form(ours.prefill) == _form(theirs["answer_prefix"])

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from gateau_dagster.errors import GateauError
-from gateau_dagster.evaluation import ruler
-from gateau_dagster.evaluation.benchmark import Question
+from gateau_dagster.evaluation.benchmark import Materials, Question
 
 from . import official
 from .ruler_files import published_sample, write_documents, write_ruler
@@ -21,7 +20,7 @@ FILES = {"qa_1": {"squad": "squad.json"}, "qa_2": {"hotpotqa": "hotpotqa.json"}}
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(ruler, "base_tokenizer", lambda _: Words())
+    monkeypatch.setattr(Materials, "base_tokenizer", lambda _: Words())
     write_ruler(tmp_path / "ruler")
     write_documents(tmp_path)
     return tmp_path

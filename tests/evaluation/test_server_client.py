@@ -18,7 +18,7 @@ from gateau_dagster.evaluation.judging.replies import Replies
 from gateau_dagster.storage.files import Files
 from resources.judge import JudgeResource
 from tests.evaluation.generation import asking
-from tests.evaluation.judging.builders import answers, judging, question, settings
+from tests.evaluation.judging.builders import JUDGED, answers, question, settings
 from tests.fake_server import BEHAVIOURS, FakeServer, content, fake_server, parts_in, refuse, unless
 
 KEY = "sk-test-0123456789abcdefghij"
@@ -37,9 +37,9 @@ def judge(server: FakeServer, folder: Path, names: Sequence[str] = NAMES, **keys
     """Why each question was rejected; empty for those that have a verdict."""
     config = settings(base_url=server.address, **FAST | keys)
     given = answers_by_question(answers({name: ["x"] for name in names}))
-    wanted = wanted_judgments([question(name) for name in names], given, judging(), None, config)
+    wanted = wanted_judgments([question(name) for name in names], given, JUDGED, config)
     replies = Replies(Files(str(folder)), config.model)
-    found = judge_answers(wanted, judging(), JudgeResource().judge(config), replies, config)
+    found = judge_answers(wanted, JUDGED.parse, JudgeResource().judge(config), replies, config)
     assert set(found.table["score"]) <= {8.0}
     return dict.fromkeys(found.table["question_id"], "") | {each.sample_id: each.reason for each in found.rejected}
 

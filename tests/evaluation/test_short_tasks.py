@@ -57,9 +57,7 @@ def _likelihood(question: str, choice: str) -> float:
 @pytest.mark.long
 def test_values_are_those_of_the_model_s_likelihoods(tmp_path: Path) -> None:
     config = project(tmp_path, "short_tasks", **_task(tmp_path))
-    measure = chosen(config).scored.measure
-    assert measure is not None
-    found = measure(materials(config, model=lambda _: loaded()), "variant", chosen(config).options)
+    found = chosen(config).measure(materials(config, model=lambda _: loaded()), "variant")
     assert found.table.schema == tables.schema(tables.SCORES)
     expected = []
     for row in ROWS:
@@ -82,10 +80,8 @@ def test_values_are_those_of_the_model_s_likelihoods(tmp_path: Path) -> None:
 )
 def test_what_lm_eval_does_not_have_is_named(task: dict[str, Any], words: str, tmp_path: Path) -> None:
     config = project(tmp_path, "short_tasks", **{**_task(tmp_path), "tasks": [task], "rows": 2})
-    measure = chosen(config).scored.measure
-    assert measure is not None
     with pytest.raises(GateauError, match=words):
-        measure(materials(config, model=lambda _: loaded()), "variant", chosen(config).options)
+        chosen(config).measure(materials(config, model=lambda _: loaded()), "variant")
 
 
 @needs_lm_eval
@@ -110,11 +106,9 @@ def test_published_tasks_read_copies_of_their_data(remote: bool, tmp_path: Path,
         "tasks": [{"task": "hellaswag", "metric": "acc_norm", "shots": 2, "data": "Rowan/hellaswag"}],
     }
     config = project(tmp_path, "short_tasks", **options)
-    settings = chosen(config).benchmark.settings(config, chosen(config).options)
+    settings = chosen(config).settings()
     assert {*settings} == {"lm-eval", short_tasks.DATA}
-    measure = chosen(config).scored.measure
-    assert measure is not None
-    found = measure(materials(config, model=lambda _: loaded()), "variant", chosen(config).options)
+    found = chosen(config).measure(materials(config, model=lambda _: loaded()), "variant")
     assert found.table["question_id"].to_list() == [f"hellaswag/{place}" for place in range(3)]
 
 
@@ -136,7 +130,7 @@ def test_other_task_files_are_another_setting(tmp_path: Path, monkeypatch: pytes
     config = project(tmp_path, "short_tasks", **given)
 
     def settings() -> Any:
-        return chosen(config).benchmark.settings(config, chosen(config).options)
+        return chosen(config).settings()
 
     before = settings()
     cache = tmp_path / "own" / "__pycache__"

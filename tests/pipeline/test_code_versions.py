@@ -14,7 +14,7 @@ from gateau_dagster.config.judge import JudgeConfig
 from gateau_dagster.data import index, ingest
 from gateau_dagster.data.ingest import read_shards
 from gateau_dagster.data.sample import Reject, Sample
-from gateau_dagster.evaluation.benchmark import no_check, no_settings
+from gateau_dagster.evaluation.judged import RatedBenchmark
 from gateau_dagster.evaluation.registry import all_benchmarks
 from gateau_dagster.methods.registry import all_methods, all_sample_tables
 from gateau_dagster.pipeline import declarations
@@ -98,24 +98,23 @@ def test_a_method(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", BENCHMARKS)
 def test_a_benchmark(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     before = resolved_assets(maximal())
-    benchmarks: Any = all_benchmarks()
-    monkeypatch.setitem(benchmarks, name, replace(benchmarks[name], code_version=RAISED))
+    monkeypatch.setattr(all_benchmarks()[name], "code_version", RAISED)
     check_made_again_once(before, of_benchmark(name))
 
 
 @pytest.mark.parametrize("name", [name for name in all_benchmarks() if name not in BENCHMARKS])
 def test_a_benchmark_that_needs_files(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whose files are not looked for here."""
-    benchmarks: Any = all_benchmarks()
-    without = replace(benchmarks[name], check=no_check, settings=no_settings)
-    monkeypatch.setitem(benchmarks, name, without)
+    benchmark = all_benchmarks()[name]
+    monkeypatch.setattr(benchmark, "check", lambda _: None)
+    monkeypatch.setattr(benchmark, "settings", lambda _: {})
     config = by_method("length", training=True, variants={"fractions": [0.5], "also": ["full"]})
     judge = JudgeConfig(base_url="http://judge/v1", model="m")
     config = config.model_copy(update={"evaluation": EvaluationConfig(benchmarks=(name,), judge=judge)})
     before = resolved_assets(config)
-    monkeypatch.setitem(benchmarks, name, replace(without, code_version=RAISED))
+    monkeypatch.setattr(benchmark, "code_version", RAISED)
     raised = of_benchmark(name, config)
-    assert f"scores/{name}" in raised and (f"judgments/{name}" in raised) == (without.scored.judging is not None)
+    assert f"scores/{name}" in raised and (f"judgments/{name}" in raised) == issubclass(benchmark, RatedBenchmark)
     check_made_again_once(before, raised, config)
 
 

@@ -1,18 +1,18 @@
 """What the contamination of a benchmark's questions is made from, and for which benchmarks there is one."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gateau_dagster.config import Config
-from gateau_dagster.evaluation.benchmark import Judging
+from gateau_dagster.evaluation.judged import RatedBenchmark
 from gateau_dagster.evaluation.registry import all_benchmarks
 from gateau_dagster.pipeline.contamination_asset import asking_benchmarks
 from gateau_dagster.pipeline.pipeline import pipeline_of
-from tests.evaluation.asking import QUIZ, quiz
+from tests.evaluation.asking import Quiz, quiz
+from tests.evaluation.statistics.builders import Unmeasured
 from tests.pipeline.code_versions import raise_version
 from tests.pipeline.configured import configured, stale, versions
 
@@ -24,9 +24,10 @@ def asking(folder: Path, **changes: Any) -> Config:
     return configured(folder, **{"evaluation.benchmarks": ["quiz"], **changes})
 
 
-def register(monkeypatch: pytest.MonkeyPatch, **changes: Any) -> None:
+def register(monkeypatch: pytest.MonkeyPatch, *bases: type, **changes: Any) -> None:
+    """Another `quiz` with these methods and class variables."""
     known: Any = all_benchmarks()
-    monkeypatch.setitem(known, "quiz", replace(QUIZ, **changes))
+    monkeypatch.setitem(known, "quiz", type("Changed", bases or (Quiz,), {"name": "quiz", **changes}))
 
 
 def test_both_parts_of_the_data_are_compared_by_themselves(tmp_path: Path, quiz: str) -> None:
@@ -62,14 +63,14 @@ def test_settings_and_code_that_change_the_questions_count(
     tmp_path: Path, quiz: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = versions(asking(tmp_path))
-    register(monkeypatch, settings=lambda config, options: {"files": "digest"})
+    register(monkeypatch, settings=lambda _: {"files": "digest"})
     assert stale(before, versions(asking(tmp_path))) & BOTH == BOTH
     register(monkeypatch, code_version="2")
     assert stale(before, versions(asking(tmp_path))) & BOTH == BOTH
     register(monkeypatch)
     assert stale(before, versions(asking(tmp_path))) & BOTH == set()
     with monkeypatch.context() as raised:
-        raise_version(raised, "gateau_dagster.evaluation.contamination.CODE_VERSION")
+        raise_version(raised, "gateau_dagster.evaluation.contamination.TOUCHED_CODE_VERSION")
         assert stale(before, versions(asking(tmp_path))) == {"untouched_experiment", "report"}
     raise_version(monkeypatch, "gateau_dagster.evaluation.contamination.CODE_VERSION")
     assert stale(before, versions(asking(tmp_path))) == {*BOTH, "untouched_experiment", "report"}
@@ -78,10 +79,9 @@ def test_settings_and_code_that_change_the_questions_count(
 def test_only_questions_from_elsewhere_are_compared(tmp_path: Path, quiz: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Questions that are made from the data stand in them; what measures without asking has none."""
     assert {*asking_benchmarks(asking(tmp_path))} == {quiz}
-    assert QUIZ.scored is not None
-    register(monkeypatch, scored=replace(QUIZ.scored, reads=lambda config, options: {"raw_long_sft": "content"}))
+    register(monkeypatch, reads=lambda _: {"raw_long_sft": "content"})
     assert asking_benchmarks(asking(tmp_path)) == {}
-    register(monkeypatch, scored=replace(QUIZ.scored, questions=None, grade=None, measure=lambda *_: None))
+    register(monkeypatch, Unmeasured)
     assert asking_benchmarks(asking(tmp_path)) == {}
     assert asking_benchmarks(configured(tmp_path)) == {}
 
@@ -98,9 +98,7 @@ def test_without_touched_questions_judging_costs_the_same(
     tmp_path: Path, quiz: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The table says what judging took, as the experiment does: by the judgments, and by what they are worth now."""
-    assert QUIZ.scored is not None
-    judging = Judging(requests=lambda *_: [], parse=float)
-    register(monkeypatch, scored=replace(QUIZ.scored, judging=judging))
+    register(monkeypatch, Quiz, RatedBenchmark, requests=lambda *_: [])
     judge = {"base_url": "http://localhost/v1", "model": "m", "prices": {"prompt": 1, "reply": 2}}
     before = asking(tmp_path, **{"evaluation.judge": judge})
     assert "judgments/quiz" in pipeline_of(before).by_key["untouched_experiment"].reads

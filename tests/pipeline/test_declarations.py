@@ -120,7 +120,7 @@ def test_every_field_of_the_configuration_has_a_line_here() -> None:
     of_variants = {field for field in all_fields(Config) if field.startswith("variants.")}  # see test_variant_assets
     of_engine = {field for field in all_fields(Config) if field.startswith("evaluation.engine.")}  # see test_answers
     known = set(all_fields(Config)).union(
-        *(all_fields(each.options, f"evaluation.{name}.") for name, each in all_benchmarks().items())
+        *(all_fields(each.options_class(), f"evaluation.{name}.") for name, each in all_benchmarks().items())
     )
     known -= {field for field in known if field.startswith(("execution.notify.", "execution.ray."))}  # see below
     known -= {field for field in known if field.startswith("evaluation.judge.")}  # see test_benchmark_judgments
@@ -143,8 +143,8 @@ def test_where_models_score_changes_nothing(tmp_path: Path) -> None:
 
 def _of_models_alone() -> set[str]:
     """Options of benchmarks that no comparison with the base model has: each has a test of its own settings."""
-    alone = {name: each for name, each in all_benchmarks().items() if each.comparison is None}
-    return {field for name, each in alone.items() for field in all_fields(each.options, f"evaluation.{name}.")}
+    alone = {name: each for name, each in all_benchmarks().items() if not getattr(each, "columns", ())}
+    return {field for name, each in alone.items() for field in all_fields(each.options_class(), f"evaluation.{name}.")}
 
 
 @pytest.mark.parametrize("field", OF_TRAINING)

@@ -1,15 +1,15 @@
 """The assets of an experiment: there where they are asked for, and each partition made from its own."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 import pytest
 
 from gateau_dagster.config import Config
-from gateau_dagster.evaluation.benchmark import Benchmark, Judging, Measured, Scored
+from gateau_dagster.config.base import Section
+from gateau_dagster.evaluation.benchmark import MeasuredBenchmark, QuestionBenchmark
+from gateau_dagster.evaluation.judged import RatedBenchmark
 from gateau_dagster.evaluation.registry import all_benchmarks, scored_benchmarks
 from gateau_dagster.pipeline.asset import VARIANT, Asset
 from gateau_dagster.pipeline.pipeline import partition_sets, pipeline_of
@@ -140,20 +140,20 @@ def test_a_training_is_named_by_what_goes_into_it(tmp_path: Path) -> None:
     assert made["gateau-s1"] == made["random-s1"] != made["gateau-s2"] == made["random-s2"]
 
 
-def measure(*_: Any) -> Measured:
-    return Measured(table=pl.DataFrame())
+def benchmark(name: str, base: type, **own: Any) -> Any:
+    """A benchmark without options that measures nothing."""
+    given = {"name": name, "title": name, "description": name, "unit": "%", **own}
+    return type(name.title(), (base,), {"__annotations__": {"options": Section}, **given})
 
 
-def questions(*_: Any) -> list[Any]:
+def nothing(*_: Any) -> list[Any]:
     return []
 
 
 SCORED = {
-    "measured": Scored(unit="NLL", measure=measure),
-    "asked": Scored(unit="%", questions=questions, grade=measure),
-    "judged": Scored(
-        unit="points", questions=questions, grade=measure, judging=Judging(requests=questions, parse=float)
-    ),
+    "measured": benchmark("measured", MeasuredBenchmark, measure=nothing),
+    "asked": benchmark("asked", QuestionBenchmark, questions=nothing),
+    "judged": benchmark("judged", RatedBenchmark, questions=nothing, requests=nothing, check=nothing),
 }
 
 
@@ -161,9 +161,8 @@ SCORED = {
 def benchmarks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Three that score one model at a time; needle does so besides."""
     known: Any = all_benchmarks()
-    for name, scored in SCORED.items():
-        monkeypatch.setitem(known, name, Benchmark(name=name, title=name, description=name, scored=scored))
-    monkeypatch.setitem(known, "needle", replace(known["needle"], scored=SCORED["measured"]))
+    for name, made in SCORED.items():
+        monkeypatch.setitem(known, name, made)
     yield
 
 
@@ -189,9 +188,7 @@ def test_a_benchmark_that_scores_has_its_assets(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("benchmarks")
 def test_answers_to_the_same_questions_are_shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the order of the benchmarks, so that nothing is asked twice; rows of a later one count, too."""
-    known: Any = all_benchmarks()
-    again = replace(SCORED["judged"], asks_as="asked")
-    monkeypatch.setitem(known, "judged", replace(known["judged"], scored=again))
+    monkeypatch.setattr(SCORED["judged"], "asks_as", "asked")
     both = configured(tmp_path, **{"evaluation.benchmarks": ("asked", "judged")})
     reads = {key: dict(each.reads) for key, each in pipeline_of(both).by_key.items()}
     assert reads["answers/judged"] == {"variant/checkpoint": "content", "answers/asked": "content"}

@@ -16,7 +16,7 @@ from gateau_dagster.comparison.compare import compare_methods
 from gateau_dagster.comparison.result import MethodComparison
 from gateau_dagster.config import Config
 from gateau_dagster.data.sample import Sample
-from gateau_dagster.evaluation.registry import ChosenBenchmark
+from gateau_dagster.evaluation.benchmark import Benchmark
 from gateau_dagster.evaluation.statistics.experiment import Cost, experiment_rows
 from gateau_dagster.models.prompt import build_prompt
 from gateau_dagster.report.build import build_report
@@ -248,9 +248,9 @@ def experiment_inputs(names: Sequence[str] = ("quiz", "haystack", "losses")) -> 
     lengths = {"length": lambda name: ("0–4k", "4–8k", "8k+")[int(name[1:]) // 3 % 3]}
     cells = {f"{length}/{depth}": (length, depth) for length in LENGTHS for depth in DEPTHS}
     benchmarks = {
-        "quiz": chosen("quiz", title="A quiz", floor=20.0, groupings=lengths),
-        "haystack": chosen("haystack", title="A haystack", unit="share found", grid=cells.__getitem__),
-        "losses": chosen("losses", title="Losses", unit="NLL", higher=False),
+        "quiz": chosen(floor=20.0, groupings=lengths),
+        "haystack": chosen(name="haystack", title="A haystack", unit="share found", cell=lambda _, name: cells[name]),
+        "losses": chosen(name="losses", title="Losses", unit="NLL", higher=False),
     }
     values = experiment_scores(questions=64, groups=("0–512", "512–1024"), seed=9)
     losses = {name: table.with_columns(value=4.0 - pl.col("value") / 40) for name, table in values.items()}
@@ -269,7 +269,7 @@ def experiment_inputs(names: Sequence[str] = ("quiz", "haystack", "losses")) -> 
 
 
 def inputs_of(
-    benchmarks: dict[str, ChosenBenchmark], scores: dict[str, dict[str, pl.DataFrame]], reference: str = "full"
+    benchmarks: dict[str, Benchmark], scores: dict[str, dict[str, pl.DataFrame]], reference: str = "full"
 ) -> ExperimentInputs:
     """The table is the experiment's own; costs are made up."""
     costs = {name: _cost(line.name, line.series) for line in LINES for name in line.variants}

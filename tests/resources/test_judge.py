@@ -16,7 +16,7 @@ from gateau_dagster.evaluation.server_client import UnansweredError, UnusableSer
 from gateau_dagster.execution.shard_tables import rejected_frame
 from gateau_dagster.storage.files import Files
 from resources.judge import JudgeResource
-from tests.evaluation.judging.builders import answers, judging, question, settings
+from tests.evaluation.judging.builders import JUDGED, answers, question, settings
 from tests.evaluation.judging.judge_server import Answer, JudgeServer, Play, error, judge_server
 
 KEY = "sk-test-0123456789abcdefghij"
@@ -39,10 +39,10 @@ def asked(text: str = "?") -> JudgeCall:
 
 
 def judged(folder: Path, config: Any, names: list[str], *, again: int = 0) -> Judged:
-    made = judging(again)
     given = answers({name: ["x"] for name in names})
-    wanted = wanted_judgments([question(name) for name in names], answers_by_question(given), made, None, config)
-    return judge_answers(wanted, made, JudgeResource().judge(config), Replies(Files(str(folder)), "judge"), config)
+    wanted = wanted_judgments([question(name) for name in names], answers_by_question(given), JUDGED, config)
+    replies = Replies(Files(str(folder)), "judge")
+    return judge_answers(wanted, JUDGED.parse, JudgeResource().judge(config), replies, config, again=again)
 
 
 def test_what_is_sent_and_what_comes_back() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -15,7 +15,8 @@ from gateau_dagster import tables
 from gateau_dagster.config.judge import JudgeConfig
 from gateau_dagster.data.sample import Reject
 from gateau_dagster.errors import redacted
-from gateau_dagster.evaluation.benchmark import Judging, Question
+from gateau_dagster.evaluation.benchmark import Question
+from gateau_dagster.evaluation.judged import RatedBenchmark
 from gateau_dagster.evaluation.judging.cost import Account, cost_sentence
 from gateau_dagster.evaluation.judging.replies import Judge, JudgeCall, Replies, Reply, Usage
 from gateau_dagster.evaluation.server_client import Patience, UnansweredError, cut
@@ -70,21 +71,21 @@ def means(settings: JudgeConfig | None) -> str:
 
 
 def wanted_judgments(
-    questions: Sequence[Question], given: Texts, judging: Judging, options: Any, settings: JudgeConfig
+    questions: Sequence[Question], given: Texts, benchmark: RatedBenchmark, settings: JudgeConfig
 ) -> list[JudgmentRequest]:
     """Return the judgments of one model's answers, by question; a question without an answer to every turn has none."""
     found = []
     for question in questions:
         texts = given.get(question.question_id, {})
         if all(turn in texts for turn in range(len(question.turns))):
-            found += _of_question(question, [texts[turn] for turn in sorted(texts)], judging, options, settings)
+            found += _of_question(question, [texts[turn] for turn in sorted(texts)], benchmark, settings)
     return found
 
 
 def _of_question(
-    question: Question, texts: Sequence[str], judging: Judging, options: Any, settings: JudgeConfig
+    question: Question, texts: Sequence[str], benchmark: RatedBenchmark, settings: JudgeConfig
 ) -> Iterator[JudgmentRequest]:
-    for request in judging.requests(question, texts, options):
+    for request in benchmark.requests(question, texts):
         for repeat in range(settings.repeats):
             asked = JudgeCall.of(
                 settings,
@@ -114,13 +115,17 @@ def longest_answers(questions: Sequence[Question]) -> dict[str, dict[int, str]]:
 
 def judge_answers(
     wanted: Sequence[JudgmentRequest],
-    judging: Judging,
+    parse: Callable[[str], float | None],
     judge: Judge,
     replies: Replies,
     settings: JudgeConfig,
     progress: Progress = silent,
+    *,
+    again: int = 0,
 ) -> Judged:
     """Return every judgment, from the stored replies or from the judge.
+
+    parse: returns the score in a reply; None where it is unreadable. again: further requests after such a reply.
 
     The first new request is sent alone, so that a common fault fails once. A judgment without a reply is tried once
     more, after all others, if another try may help.
@@ -130,7 +135,7 @@ def judge_answers(
         BudgetError: the budget is used up; replies that arrived are stored.
         TransientError: the judge seems to be down.
     """
-    work = _JudgingWork(judging, judge, replies, settings)
+    work = _JudgingWork(parse, again, judge, replies, settings)
     rows: list[Mapping[str, Any]] = []
     rejected: dict[str, list[str]] = {}
     kept = sum(each.asked in replies for each in wanted)
@@ -163,7 +168,8 @@ _Made = Mapping[str, Any] | UnansweredError
 class _JudgingWork:
     """Makes judgments in several threads."""
 
-    judging: Judging
+    parse: Callable[[str], float | None]
+    again: int
     judge: Judge
     replies: Replies
     settings: JudgeConfig
@@ -212,7 +218,7 @@ class _JudgingWork:
     def _row(self, wanted: JudgmentRequest) -> _Made:
         """Return a row of tables.JUDGMENTS, or why there is no reply; ask again after an unreadable reply."""
         total, score, reply = Usage(), None, None
-        for attempt in range(self.judging.again + 1):
+        for attempt in range(self.again + 1):
             try:
                 reply = self._reply(replace(wanted.asked, attempt=attempt))
             except UnansweredError as error:
@@ -220,7 +226,7 @@ class _JudgingWork:
                     return error
                 break
             total += Usage.of(reply)
-            score = self.judging.parse(reply.text)
+            score = self.parse(reply.text)
             if score is not None:
                 break
         assert reply is not None, "there is a first attempt"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import polars as pl
 
 from gateau_dagster.config.judge import JudgeConfig
-from gateau_dagster.evaluation.benchmark import JudgeRequest, Pairing, Question
+from gateau_dagster.evaluation.benchmark import JudgeRequest, Question
+from gateau_dagster.evaluation.judged import RatedBenchmark
 from gateau_dagster.evaluation.judging.judge_answers import JudgmentRequest
 from gateau_dagster.evaluation.judging.replies import JudgeCall
 from gateau_dagster.tables import Column, schema
@@ -56,8 +56,7 @@ def matches(
     pairs: Sequence[Sequence[str]],
     questions: Sequence[Question],
     texts: Mapping[str, Mapping[str, Mapping[int, str]]],
-    pairing: Pairing,
-    options: Any,
+    benchmark: RatedBenchmark,
     settings: JudgeConfig,
 ) -> list[Match]:
     """Return the matches of each pair, over the questions that both answered in all turns.
@@ -70,8 +69,8 @@ def matches(
             ours, theirs = (texts[name].get(question.question_id, {}) for name in (one, other))
             if all(turn in ours and turn in theirs for turn in range(len(question.turns))):
                 left, right = ([each[turn] for turn in sorted(each)] for each in (ours, theirs))
-                ahead = pairing.requests(question, left, right, options)
-                behind = pairing.requests(question, right, left, options)
+                ahead = benchmark.pair_requests(question, left, right)
+                behind = benchmark.pair_requests(question, right, left)
                 found += [_match(one, other, *each, settings=settings) for each in zip(ahead, behind, strict=True)]
     return found
 

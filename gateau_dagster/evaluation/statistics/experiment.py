@@ -14,7 +14,8 @@ import polars as pl
 from gateau_dagster import tables
 from gateau_dagster.config.variants import BASE, CHECKPOINT
 from gateau_dagster.errors import GateauError
-from gateau_dagster.evaluation.registry import ChosenBenchmark, scored_benchmarks
+from gateau_dagster.evaluation.benchmark import Benchmark
+from gateau_dagster.evaluation.registry import scored_benchmarks
 from gateau_dagster.evaluation.statistics.compare import DRAWS, Interval, Model, Standing, Total, compare, total_of
 from gateau_dagster.readable import fixed, nearest_name, percentage
 
@@ -161,7 +162,7 @@ def answered(
 
 
 def experiment_rows(
-    chosen: ChosenBenchmark,
+    chosen: Benchmark,
     lines: Sequence[Line],
     scores: Mapping[str, pl.DataFrame],
     costs: Mapping[str, Cost],
@@ -176,10 +177,10 @@ def experiment_rows(
         costs: by variant; a row has the mean over its variants.
         reasons: why questions have no value, for the message.
     """
-    found, scored = answered(chosen.name, lines, scores, reasons), chosen.scored
-    total = found.total(by_group=scored.by_group)
+    found = answered(chosen.name, lines, scores, reasons)
+    total = found.total(by_group=chosen.by_group)
     standings = compare(
-        found.models, total, reference=reference, higher=scored.higher, bounds=scored.bounds, draws=draws
+        found.models, total, reference=reference, higher=chosen.higher, bounds=chosen.bounds, draws=draws
     )
     of_line = {line.name: mean_cost([costs[name] for name in line.variants]) for line in lines}
     seeds = {model.name: len(model.values) for model in found.models}
@@ -194,8 +195,8 @@ def experiment_rows(
             "questions": found.questions.height,
             "seeds": seeds[each.name],
             **{field.name: getattr(of_line[each.name], field.name) for field in fields(Cost)},
-            "hours_per_point": per_point(each, of_line[each.name].hours, higher=scored.higher),
-            "judge_cost_per_point": per_point(each, of_line[each.name].judge_cost, higher=scored.higher),
+            "hours_per_point": per_point(each, of_line[each.name].hours, higher=chosen.higher),
+            "judge_cost_per_point": per_point(each, of_line[each.name].judge_cost, higher=chosen.higher),
         }
         for each in standings
     ]
@@ -279,7 +280,7 @@ def configured_gate(config: Config, experiment: pl.DataFrame) -> GateResult | No
     settings = config.evaluation.gate
     if settings is None:
         return None
-    scored = scored_benchmarks(config)[settings.benchmark].scored
+    scored = scored_benchmarks(config)[settings.benchmark]
     return gate(
         experiment,
         benchmark=settings.benchmark,

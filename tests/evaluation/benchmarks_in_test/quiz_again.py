@@ -1,12 +1,9 @@
-"""A benchmark for tests: the quiz's questions, worth something else."""
+"""A benchmark for tests: the quiz's questions, once more."""
 
-from gateau_dagster.evaluation.benchmark import Benchmark, Scored
-from tests.evaluation.benchmarks_in_test.quiz import QuizOptions, grade, questions
+from tests.evaluation.benchmarks_in_test.quiz import Quiz
 
-BENCHMARK = Benchmark(
-    name="quiz_again",
-    title="Quiz, once more",
-    description="For tests.",
-    options=QuizOptions,
-    scored=Scored(unit="letters", questions=questions, grade=grade, asks_as="quiz"),
-)
+
+class QuizAgain(Quiz):
+    name = "quiz_again"
+    title = "Quiz, once more"
+    asks_as = "quiz"

@@ -2,16 +2,17 @@
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import polars as pl
 
 from gateau_dagster import tables
+from gateau_dagster.config.base import Section
 from gateau_dagster.config.judge import JudgeConfig
-from gateau_dagster.evaluation.benchmark import Generation, JudgeRequest, Judging, Question
-from gateau_dagster.evaluation.judged import rating
+from gateau_dagster.evaluation.benchmark import Generation, JudgeRequest, Materials, Question
+from gateau_dagster.evaluation.judged import RatedBenchmark
 from gateau_dagster.evaluation.judging.replies import JudgeCall, Reply
+from tests.evaluation.builders import configured
 
 
 def settings(**keys: Any) -> JudgeConfig:
@@ -42,21 +43,36 @@ def answers(given: Mapping[str, Sequence[str]]) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=tables.schema(tables.ANSWERS))
 
 
-def requests_of(question: Question, texts: Sequence[str], options: Any) -> list[JudgeRequest]:
-    """The question's turn and the answer to it, a request a turn."""
-    return [
-        JudgeRequest(
-            question_id=question.question_id,
-            turn=turn,
-            messages=[{"role": "system", "content": "judge"}, {"role": "user", "content": f"{asked} | {answer}"}],
-            max_tokens=16,
-        )
-        for turn, (asked, answer) in enumerate(zip(question.turns, texts, strict=True))
-    ]
+class Judged(RatedBenchmark):
+    """A request for each turn: the question's turn and the answer to it."""
+
+    def questions(self, materials: Materials) -> list[Question]:
+        raise AssertionError("the tests bring questions along")
+
+    def requests(self, question: Question, answers: Sequence[str]) -> list[JudgeRequest]:
+        return [
+            JudgeRequest(
+                question_id=question.question_id,
+                turn=turn,
+                messages=[{"role": "system", "content": "judge"}, {"role": "user", "content": f"{asked} | {answer}"}],
+                max_tokens=16,
+            )
+            for turn, (asked, answer) in enumerate(zip(question.turns, answers, strict=True))
+        ]
+
+    def pair_requests(self, question: Question, first: Sequence[str], second: Sequence[str]) -> list[JudgeRequest]:
+        return [
+            JudgeRequest(
+                question_id=question.question_id,
+                turn=turn,
+                messages=[{"role": "user", "content": f"{question.question_id} A={left} B={right}"}],
+                max_tokens=4,
+            )
+            for turn, (left, right) in enumerate(zip(first, second, strict=True))
+        ]
 
 
-def judging(again: int = 0) -> Judging:
-    return Judging(requests=requests_of, parse=partial(rating, low=1, high=10), again=again)
+JUDGED = Judged(configured(), Section())
 
 
 class FakeJudge:

@@ -13,7 +13,7 @@ from gateau_dagster.evaluation.judging.replies import Replies
 from gateau_dagster.storage.files import Files
 from resources.judge import JudgeResource
 
-from .builders import answers, judging, question, settings
+from .builders import JUDGED, answers, question, settings
 
 QUESTIONS, CONCURRENT = 60, 3
 TABLE = "table.parquet"
@@ -22,15 +22,13 @@ TABLE = "table.parquet"
 def wanted() -> list[JudgmentRequest]:
     names = [f"q{number:02d}" for number in range(QUESTIONS)]
     given = answers({name: ["x", "y"] for name in names})
-    return wanted_judgments(
-        [question(name, turns=2) for name in names], answers_by_question(given), judging(), None, settings()
-    )
+    return wanted_judgments([question(name, turns=2) for name in names], answers_by_question(given), JUDGED, settings())
 
 
 def main(server: str, folder: str) -> None:
     config = settings(base_url=server, concurrency=CONCURRENT)
     judged = judge_answers(
-        wanted(), judging(1), JudgeResource().judge(config), Replies(Files(folder), config.model), config
+        wanted(), JUDGED.parse, JudgeResource().judge(config), Replies(Files(folder), config.model), config, again=1
     )
     judged.table.drop("seconds").write_parquet(Path(folder) / TABLE)
 

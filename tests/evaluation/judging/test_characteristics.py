@@ -9,7 +9,6 @@ from scipy import stats
 
 from gateau_dagster import tables
 from gateau_dagster.data.sample import Sample
-from gateau_dagster.evaluation.benchmark import Judging
 from gateau_dagster.evaluation.judging.characteristics import (
     CHARACTERISTICS,
     characteristics_table,
@@ -64,8 +63,7 @@ def test_ratings_are_means_over_repeats_by_part(tmp_path: Path) -> None:
     judge, config = FakeJudge(reply), settings(repeats=2)
     wanted = wanted_ratings([sample("a"), sample("b")], config)
     assert len(wanted) == 20
-    judging = Judging(requests=lambda *_: [], parse=parse)
-    judged = judge_answers(wanted, judging, judge, Replies(Files(str(tmp_path)), "judge"), config)
+    judged = judge_answers(wanted, parse, judge, Replies(Files(str(tmp_path)), "judge"), config)
     table = characteristics_table({"a": "best", "b": "worst"}, judged.table)
     assert table.schema == tables.schema(CHARACTERISTICS) and table.height == 10
     assert table.filter(characteristic="complexity")["rating"].null_count() == 2

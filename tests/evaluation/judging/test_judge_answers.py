@@ -21,7 +21,7 @@ from gateau_dagster.evaluation.judging.replies import JudgeCall, Replies, Reply,
 from gateau_dagster.evaluation.server_client import UnansweredError, UnusableServerError
 from gateau_dagster.storage.files import Files
 
-from .builders import FakeJudge, answers, judging, question, settings
+from .builders import JUDGED, FakeJudge, answers, question, settings
 
 
 def replies(folder: Path) -> Replies:
@@ -29,10 +29,10 @@ def replies(folder: Path) -> Replies:
 
 
 def judged(folder: Path, judge: FakeJudge, given: dict[str, list[str]], *, again: int = 0, **keys: object) -> Judged:
-    made, config = judging(again), settings(**keys)
+    config = settings(**keys)
     questions = [question(name, turns=len(texts)) for name, texts in given.items()]
-    wanted = wanted_judgments(questions, answers_by_question(answers(given)), made, None, config)
-    return judge_answers(wanted, made, judge, replies(folder), config)
+    wanted = wanted_judgments(questions, answers_by_question(answers(given)), JUDGED, config)
+    return judge_answers(wanted, JUDGED.parse, judge, replies(folder), config, again=again)
 
 
 def test_each_turn_and_repeat_is_judged_and_the_table_says_how(tmp_path: Path) -> None:
@@ -73,14 +73,13 @@ def test_an_unreadable_reply_is_asked_for_again_then_kept_and_paid(tmp_path: Pat
 
 
 def test_a_question_without_all_its_answers_is_left_to_whoever_lost_them() -> None:
-    made = judging()
-    wanted = wanted_judgments([question("a", turns=2), question("b")], {"a": {0: "x"}}, made, None, settings())
+    wanted = wanted_judgments([question("a", turns=2), question("b")], {"a": {0: "x"}}, JUDGED, settings())
     assert wanted == []
 
 
 def test_before_there_are_answers_they_are_taken_to_be_of_full_length() -> None:
     questions = [question("a", turns=2)]
-    wanted = wanted_judgments(questions, longest_answers(questions), judging(), None, settings(repeats=3))
+    wanted = wanted_judgments(questions, longest_answers(questions), JUDGED, settings(repeats=3))
     assert len(wanted) == 6
     assert wanted[0].asked.messages[-1]["content"].split("|")[1].split() == ["the"] * 8
 
@@ -176,10 +175,10 @@ def test_of_equal_requests_that_are_wanted_at_once_one_is_paid(tmp_path: Path) -
         time.sleep(0.05)  # else each would be kept before the next one is looked for
         return "[[3]]"
 
-    config, judge, made = settings(concurrency=8), FakeJudge(reply), judging()
-    each = wanted_judgments([question("a"), question("b")], {"a": {0: "x"}, "b": {0: "x"}}, made, None, config)
+    config, judge = settings(concurrency=8), FakeJudge(reply)
+    each = wanted_judgments([question("a"), question("b")], {"a": {0: "x"}, "b": {0: "x"}}, JUDGED, config)
     wanted = [replace(one, question_id=f"{one.question_id}{number}") for one in each for number in range(10)]
-    found = judge_answers(wanted, made, judge, replies(tmp_path), config)
+    found = judge_answers(wanted, JUDGED.parse, judge, replies(tmp_path), config)
     assert found.table["score"].to_list() == [3.0] * 20 and len(judge.asked) == 2
 
 
@@ -222,9 +221,7 @@ def test_it_says_what_is_to_be_judged_before_the_first_reply_and_what_is_spent(t
         seen.append((done, note))
 
     judged(tmp_path, judge, {"a": ["x"]})
-    wanted = wanted_judgments(
-        [question("a"), question("b")], {"a": {0: "x"}, "b": {0: "y"}}, judging(), None, settings()
-    )
-    judge_answers(wanted, judging(), judge, replies(tmp_path), settings(), progress)
+    wanted = wanted_judgments([question("a"), question("b")], {"a": {0: "x"}, "b": {0: "y"}}, JUDGED, settings())
+    judge_answers(wanted, JUDGED.parse, judge, replies(tmp_path), settings(), progress)
     assert seen[0] == (0, "1 known before; the first new one is asked alone")
     assert [done for done, _ in seen] == [0, 1, 2] and seen[-1][1].startswith("1 request, 10 tokens")

@@ -1,13 +1,11 @@
 """Pairs are judged in both orders; what depends on the order is a tie and is counted as bias."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gateau_dagster import tables
-from gateau_dagster.evaluation.benchmark import JudgeRequest, Judging, Pairing, Question
 from gateau_dagster.evaluation.judged import verdict
 from gateau_dagster.evaluation.judging.judge_answers import answers_by_question, judge_answers
 from gateau_dagster.evaluation.judging.pairwise import (
@@ -21,22 +19,8 @@ from gateau_dagster.evaluation.judging.pairwise import (
 from gateau_dagster.evaluation.judging.replies import Replies
 from gateau_dagster.storage.files import Files
 
-from .builders import FakeJudge, answers, question, settings
+from .builders import JUDGED, FakeJudge, answers, question, settings
 
-
-def requests_of(question: Question, first: Sequence[str], second: Sequence[str], options: Any) -> list[JudgeRequest]:
-    return [
-        JudgeRequest(
-            question_id=question.question_id,
-            turn=turn,
-            messages=[{"role": "user", "content": f"{question.question_id} A={left} B={right}"}],
-            max_tokens=4,
-        )
-        for turn, (left, right) in enumerate(zip(first, second, strict=True))
-    ]
-
-
-PAIRING = Pairing(requests=requests_of, parse=verdict)
 SAID = {
     "longer": lambda left, right: "[[A]]" if len(left) > len(right) else "[[B]]" if len(right) > len(left) else "[[C]]",
     "first": lambda left, right: "[[A]]",
@@ -53,9 +37,8 @@ def played(folder: Path, how: str, left: dict[str, list[str]], right: dict[str, 
     judge, config = FakeJudge(reply), settings()
     questions = [question(name, turns=len(texts)) for name, texts in left.items()]
     given = {name: answers_by_question(answers(texts)) for name, texts in (("x", left), ("y", right))}
-    found = matches([("x", "y"), ("y", "x")], questions, given, PAIRING, None, config)
-    made = Judging(requests=lambda *_: [], parse=verdict)
-    judged = judge_answers(wanted_of(found), made, judge, Replies(Files(str(folder)), "judge"), config)
+    found = matches([("x", "y"), ("y", "x")], questions, given, JUDGED, config)
+    judged = judge_answers(wanted_of(found), verdict, judge, Replies(Files(str(folder)), "judge"), config)
     return pairwise_table(found, judged.table), judge
 
 

@@ -7,23 +7,26 @@ import polars as pl
 
 from gateau_dagster import tables
 from gateau_dagster.config.base import Section
-from gateau_dagster.evaluation.benchmark import Benchmark, Measured, Scored
-from gateau_dagster.evaluation.registry import ChosenBenchmark
+from gateau_dagster.evaluation.benchmark import Benchmark, Materials, Measured, MeasuredBenchmark
 from gateau_dagster.evaluation.statistics.experiment import Line
+from tests.evaluation.builders import configured
 
 
-def chosen(name: str = "quiz", *, title: str = "A quiz", unit: str = "%", **scored: object) -> ChosenBenchmark:
+class Unmeasured(MeasuredBenchmark):
     """A benchmark that measures nothing: the tests bring its values along."""
 
-    def measure(*_: object) -> Measured:
+    name = "quiz"
+    title = "A quiz"
+    description = "Questions of a test."
+    unit = "%"
+
+    def measure(self, materials: Materials, variant: str) -> Measured:
         raise AssertionError("nothing is measured")
 
-    given = Scored(unit=unit, measure=measure, **scored)  # pyright: ignore[reportArgumentType]
-    return ChosenBenchmark(
-        benchmark=Benchmark(name=name, title=title, description="Questions of a test.", scored=given),
-        options=Section(),
-        asked=True,
-    )
+
+def chosen(**changed: object) -> Benchmark:
+    """The benchmark with other class variables or methods."""
+    return type("Changed", (Unmeasured,), changed)(configured(), Section())
 
 
 def scores(values: Sequence[float], groups: Sequence[str] = ("all",), first: int = 0) -> pl.DataFrame:

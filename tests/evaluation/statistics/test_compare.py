@@ -5,8 +5,10 @@ from itertools import permutations
 import numpy as np
 import pytest
 
+from gateau_dagster.config.base import Section
 from gateau_dagster.evaluation.registry import all_benchmarks
 from gateau_dagster.evaluation.statistics.compare import Model, Outcomes, Standing, compare, outcomes, total_of
+from tests.evaluation.builders import configured
 
 RNG = np.random.default_rng(7)
 HARD = RNG.normal(size=60)  # questions differ more than models do
@@ -171,8 +173,7 @@ BOUNDS = {
 
 @pytest.mark.parametrize(("name", "wanted"), BOUNDS.items())
 def test_a_benchmark_says_what_its_answers_can_be_worth(name: str, wanted: tuple[float, float]) -> None:
-    scored = all_benchmarks()[name].scored
-    assert scored is not None and scored.bounds == wanted
+    assert all_benchmarks()[name](configured(), Section()).bounds == wanted
 
 
 def test_totals_that_differ_by_rounding_alone_do_not_differ() -> None:
