@@ -1,6 +1,7 @@
 """Define the base of all sections: frozen, closed to unknown keys, and strict about types."""
 
 from collections.abc import Mapping
+from operator import attrgetter
 from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
@@ -51,11 +52,15 @@ def code_of(detail: ErrorDetails) -> str:
     return refused.code if isinstance(refused, GateauError) else kinds.get(detail["type"], "config.value")
 
 
-def validated(name: str, section: type[S], given: Mapping[str, Any]) -> S:
-    """Validate the value under `name` in the file as this section. Raise SectionError."""
-    keys: dict[str, Any] = {name: (section, ...)}
-    file = create_model("File", __config__=ConfigDict(hide_input_in_errors=True), **keys)
+def validated(place: str, section: type[S], given: Mapping[str, Any]) -> S:
+    """Validate the value at a place in the file, such as `selection.options.ladm`, as a section. Raise SectionError."""
+    file: type[BaseModel] = section
+    content: Mapping[str, Any] = given
+    for name in reversed(place.split(".")):
+        keys: dict[str, Any] = {name: (file, ...)}
+        file = create_model("File", __config__=ConfigDict(hide_input_in_errors=True), **keys)
+        content = {name: content}
     try:
-        return getattr(file.model_validate({name: given}), name)
+        return attrgetter(place)(file.model_validate(content))
     except ValidationError as error:
         raise SectionError(file, error) from error

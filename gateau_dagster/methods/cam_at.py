@@ -54,8 +54,9 @@ def _table(config: Config, length: int) -> SampleTable:
     longest = config.scoring.max_length
     if length >= longest:
         raise GateauError(
-            f"selection.segment_lengths: no sample has two segments of {length} tokens, since scoring.max_length is "
-            f"{longest}: take shorter ones"
+            "methods.no_sample_fits",
+            f"selection.segment_lengths: no sample has two segments of {length} tokens, since scoring.max_length "
+            f"is {longest}: give shorter lengths",
         )
     columns = cam_at_columns(config)
     return SampleTable(

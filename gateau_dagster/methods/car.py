@@ -148,4 +148,4 @@ class Car(Method):
                 check_architecture(known.architectures or [], name=model.path)
             label_index(known.id2label or {}, self.options.label, name=model.path)
         except GateauError as error:
-            raise GateauError(f"{self.place}.model: {error}") from error
+            raise error.reworded(f"{self.place}.model: {error}") from error

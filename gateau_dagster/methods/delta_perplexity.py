@@ -18,6 +18,7 @@ from pydantic import Field, model_validator
 
 from gateau_dagster import tables
 from gateau_dagster.data.sample import Reject
+from gateau_dagster.errors import GateauError
 from gateau_dagster.methods.method import PromptMethod, PromptOptions, Reads, SpanMap, Spans, Tables
 from gateau_dagster.scoring.dependency_scores import (
     DependencyRule,
@@ -58,9 +59,13 @@ class DeltaPerplexityOptions(PromptOptions):
     @model_validator(mode="after")
     def _possible(self) -> DeltaPerplexityOptions:
         if self.alpha + self.beta == 0:
-            raise ValueError("alpha and beta are both 0: every score would be 0")
+            raise GateauError(
+                "methods.options", "alpha and beta are both 0, so every score would be 0: raise one of them"
+            )
         if self.window is not None and self.window < 2 * self.segment_length:
-            raise ValueError(f"window ({self.window}) must hold two segments of {self.segment_length} tokens")
+            raise GateauError(
+                "methods.options", f"window ({self.window}) must hold two segments of {self.segment_length} tokens"
+            )
         return self
 
     @property

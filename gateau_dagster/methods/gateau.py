@@ -102,9 +102,9 @@ class Gateau(_Column):
         selection = self.config.selection
         if selection.method == "gateau" and self.preset != selection.preset:
             raise GateauError(
-                f"{self.place}.preset: {self.preset}, but selection.preset is {selection.preset}, and gateau chooses "
-                f"by that: set selection.preset: {self.preset} and leave the option out (it is for a gateau that "
-                "selection.compare names beside another selection.method)"
+                "methods.options",
+                f"{self.place}.preset: {self.preset}, but selection.preset is {selection.preset}, which gateau uses: "
+                f"set selection.preset: {self.preset} and remove the option, which is for gateau in selection.compare",
             )
 
 
@@ -205,14 +205,18 @@ class _OtherModels(_Preset):
         short, causal = self.options.short, self.config.causal_models
         if short is None:
             raise GateauError(
-                f"{self.place}.short: {self.name} needs another theta_A: name the entry of models that it is"
+                "methods.options", f"{self.place}.short: {self.name} needs another theta_A: name its entry in `models`"
             )
         for model in self._models.values():
             if model not in causal:
-                raise GateauError(f"{self.place}: models has no causal {model!r}; {nearest_name(model, causal)}")
+                raise GateauError(
+                    "models.missing", f"{self.place}: models has no causal {model!r}; {nearest_name(model, causal)}"
+                )
         if short in {"short", self.options.long}:
             own = "theta_A itself" if short == "short" else "the model that it would be compared with"
-            raise GateauError(f"{self.place}.short: {short} is {own}: add another entry to models and name that")
+            raise GateauError(
+                "methods.options", f"{self.place}.short: {short} is {own}: add another entry to `models`, and name that"
+            )
 
 
 class Unextended(_OtherModels):
@@ -244,8 +248,9 @@ class NonHomologous(_OtherModels):
         for own in ("short", "long"):
             if own in models and models[own].path == models[short].path:
                 raise GateauError(
+                    "methods.options",
                     f"{self.place}.short: models.{short} has the path of models.{own}, but this method needs a model "
-                    "of another family: name one with another path"
+                    "of another family: name one with another path",
                 )
 
 
@@ -261,9 +266,10 @@ class InContext(_OtherModels):
         for place, model in self._models.items():
             if not self.config.models[model].demonstrations:
                 raise GateauError(
+                    "models.demonstrations",
                     f"{self.place}.{place}: models.{model} has no demonstrations, and this method compares two models "
-                    f"behind them: add an entry to models with the path of models.{place} and with demonstrations, and "
-                    "name that"
+                    f"with demonstrations: add an entry to `models` with them and the path of models.{place}, "
+                    "and name that",
                 )
 
 

@@ -93,9 +93,9 @@ def ifd(given: pl.DataFrame, alone: pl.DataFrame, options: IfdOptions) -> pl.Dat
     differing = joined.filter(pl.col("digest") != pl.col("digest_alone"))["sample_id"].sort()
     if differing.len():
         raise GateauError(
+            "storage.out_of_date",
             f"perplexity/{options.model} and response_alone/{options.model} scored different versions of "
-            f"{differing.len()} samples, {differing[0]} among them: bring both up to date "
-            f"with `{gateau_command('run')}`"
+            f"{differing.len()} samples, {differing[0]} among them: update both with `{gateau_command('run')}`",
         )
     loss, alone_loss = pl.col("mean_nll"), pl.col("alone")
     ratio = (loss - alone_loss).exp() if options.ratio == "perplexity" else loss / alone_loss

@@ -43,8 +43,11 @@ class Judge(Method):
     def check(self) -> None:
         if self.config.evaluation.judge is None:
             raise GateauError(
-                "evaluation.judge: the method judge has samples rated by one, and none is given. Give base_url and "
-                "model of an OpenAI-compatible server, and the environment variable with its key"
+                "evaluation.needs_judge",
+                "evaluation.judge: the method judge needs a judge, and none is configured. Give base_url and model "
+                "of an OpenAI-compatible server, and the environment variable with its key",
             )
         if len({*self.options.characteristics}) < len(self.options.characteristics):
-            raise GateauError(f"{self.place}.characteristics: names one twice")
+            raise GateauError(
+                "config.listed_twice", f"{self.place}.characteristics: lists a name twice: list each once"
+            )

@@ -12,6 +12,7 @@ from pydantic import Field, model_validator
 
 from gateau_dagster import tables
 from gateau_dagster.data.sample import Reject
+from gateau_dagster.errors import GateauError
 from gateau_dagster.methods.method import PromptMethod, PromptOptions, Reads, SpanMap, Spans, Tables
 from gateau_dagster.readable import percentage
 from gateau_dagster.scoring.focus_scores import (
@@ -60,14 +61,16 @@ class LadmOptions(PromptOptions):
         if self.variant == "program":
             for name in ("local_spans", "first_scored"):
                 if getattr(self, name) != type(self).model_fields[name].default:
-                    raise ValueError(
-                        f"{name}: the authors' program has no such number: remove it, or take variant: paper"
+                    raise GateauError(
+                        "methods.options",
+                        f"{name}: the authors' program does not have this option: remove it, or set variant: paper",
                     )
             return self
         if self.first_scored <= self.first_spans + self.local_spans:
-            raise ValueError(
+            raise GateauError(
+                "methods.options",
                 f"first_scored ({self.first_scored}) must be above first_spans + local_spans "
-                f"({self.first_spans + self.local_spans}): an earlier span has nothing to look at"
+                f"({self.first_spans + self.local_spans}): an earlier span has none to attend to",
             )
         return self
 

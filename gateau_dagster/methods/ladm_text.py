@@ -89,7 +89,8 @@ def main(inputs: tuple[str, ...], out: str, chosen: str | None, **options: Any) 
     try:
         _run(inputs, out, chosen, options)
     except (GateauError, OSError) as error:
-        raise click.ClickException(str(error)) from error
+        shown = error.with_code() if isinstance(error, GateauError) else str(error)
+        raise click.ClickException(shown) from error
 
 
 def _run(inputs: tuple[str, ...], out: str, chosen: str | None, options: dict[str, Any]) -> None:
@@ -102,7 +103,7 @@ def _run(inputs: tuple[str, ...], out: str, chosen: str | None, options: dict[st
     rejected = _rejected_file(out)
     for name in (out, rejected, chosen):
         if name is not None and str(Path(name).absolute()) in {file.address for file in files}:
-            raise GateauError(f"{name} is one of the inputs: write elsewhere")
+            raise GateauError("methods.command", f"{name} is one of the inputs: give another name")
     reporter = _Reporter(sum(file.size for file in files))
     scored, rejects = _scored(files, options, reporter)
     reporter.end()
@@ -119,7 +120,11 @@ def _run(inputs: tuple[str, ...], out: str, chosen: str | None, options: dict[st
     if budget is not None and not names:
         first = any(text.score is not None for text in scored)
         why = "not even the first text, the best of its domain, fits: raise it" if first else "no text has a score"
-        raise GateauError(f"--token-budget {budget}: nothing is chosen, since {why}. The scores are in {out}")
+        raise GateauError(
+            "methods.command",
+            f"--token-budget {budget}: nothing is chosen, since {why}. The scores are in {out}: raise the budget, "
+            "or read why texts have no score",
+        )
 
 
 def _rejected_file(out: str) -> Path:
@@ -167,26 +172,35 @@ def _by_name(reject: Reject) -> str:
 def _check(out: str, chosen: str | None, options: dict[str, Any]) -> None:
     """Check before the model runs for errors that would otherwise occur after it."""
     if Path(out).suffix not in _ENDINGS:
-        raise GateauError(f"--out {out}: end the name in .parquet or .jsonl")
+        raise GateauError("methods.command", f"--out {out}: end the name in .parquet or .jsonl")
     if chosen is not None and Path(chosen).suffix != ".jsonl":
-        raise GateauError(f"--chosen {chosen}: end the name in .jsonl")
+        raise GateauError("methods.command", f"--chosen {chosen}: end the name in .jsonl")
     if chosen is not None and options["token_budget"] is None:
-        raise GateauError("--chosen needs --token-budget, which says how much is chosen")
+        raise GateauError("methods.command", "--chosen needs --token-budget: add it")
     if chosen is not None and Path(chosen).resolve() in {Path(out).resolve(), _rejected_file(out).resolve()}:
-        raise GateauError(f"--chosen {chosen}: --out {out} writes this file: give another name")
+        raise GateauError("methods.command", f"--chosen {chosen}: --out {out} writes this file: give another name")
     theta = options["rope_theta"]
     if theta is not None and not (math.isfinite(theta) and theta > 0):
-        raise GateauError(f"--rope-theta {theta:g}: the base of a rotary embedding is a number above 0")
+        raise GateauError(
+            "methods.command", f"--rope-theta {theta:g}: the base of a rotary embedding is a number above 0"
+        )
     program = options["variant"] == "program"
     for name in ("local_spans", "first_scored"):
         if program and options[name] != getattr(_PLAN, name):
-            raise GateauError(f"--{name.replace('_', '-')}: the authors' program has no such number: leave it out")
+            raise GateauError(
+                "methods.command",
+                f"--{name.replace('_', '-')}: the authors' program does not have this option: remove it",
+            )
     if not program and options["first_scored"] <= options["first_spans"] + options["local_spans"]:
-        raise GateauError("--first-scored must be above --first-spans + --local-spans: an earlier span sees nothing")
+        raise GateauError(
+            "methods.command",
+            "--first-scored must be above --first-spans + --local-spans: an earlier span sees no other",
+        )
     if options["max_tokens"] < (fewest := _plan(options).fewest_tokens):
         raise GateauError(
-            f"--max-tokens {options['max_tokens']}: no text could be scored, which takes {fewest} tokens: raise it, "
-            f"or lower --span-length or {'--earlier-stride' if program else '--first-scored'}"
+            "methods.command",
+            f"--max-tokens {options['max_tokens']}: no text can be scored below {fewest} tokens: raise it, or "
+            f"lower --span-length or {'--earlier-stride' if program else '--first-scored'}",
         )
     _check_places(out, chosen)
 
@@ -194,10 +208,10 @@ def _check(out: str, chosen: str | None, options: dict[str, Any]) -> None:
 def _check_places(out: str, chosen: str | None) -> None:
     for name in filter(None, (out, chosen, str(_rejected_file(out)))):
         if Path(name).is_dir():
-            raise GateauError(f"{name} is a folder: name a file in it")
+            raise GateauError("methods.command", f"{name} is a folder: name a file in it")
     for folder in {Path(name).absolute().parent for name in (out, chosen) if name is not None}:
         if not folder.is_dir():
-            raise GateauError(f"there is no folder {folder} to write into: create it first")
+            raise GateauError("methods.command", f"the folder {folder} does not exist: create it first")
 
 
 class _Reporter:

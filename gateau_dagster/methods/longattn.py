@@ -135,8 +135,9 @@ class LongAttn(Method):
         layers = None if known is None else attention_layers_of(known)
         if layers is not None and layer >= layers:
             raise GateauError(
+                "methods.layer",
                 f"{self.place}.layer: {layer}, but models.{self.options.model} has {layers} layers with attention, "
-                "counted from 0"
+                "counted from 0",
             )
 
     def warnings(self, accepted: pl.DataFrame) -> list[str]:

@@ -187,7 +187,8 @@ class PromptMethod(Method):
         longest, limit = longest_prompt(self.config, self.options.model, window=window)
         if longest < fewest:
             raise GateauError(
-                f"{self.place}: no sample could be scored: {what}, and {limit} is {longest}: lower {lowered}"
+                "methods.no_sample_fits",
+                f"{self.place}: no sample could be scored: {what}, and {limit} is {longest}: lower {lowered}",
             )
 
 
@@ -195,9 +196,11 @@ def check_model(config: Config, model: str, task: Task, *, place: str) -> None:
     """Raise GateauError unless `model`, a name at `place` of the configuration, has this task."""
     if model not in config.models:
         meant = nearest_name(model, config.models)
-        raise GateauError(f"{place}: {model!r} is none of models: add it there, with task {task}; {meant}")
+        raise GateauError("models.missing", f"{place}: `models` has no {model!r}: add it with task {task}; {meant}")
     if config.models[model].task != task:
-        raise GateauError(f"{place}: models.{model} has task {config.models[model].task}, but {task} is needed")
+        raise GateauError(
+            "models.task", f"{place}: models.{model} has task {config.models[model].task}, but {task} is needed"
+        )
 
 
 def longest_prompt(config: Config, model: str, *, window: int | None) -> tuple[int, str]:

@@ -4,10 +4,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache, partial
 
-from pydantic import ValidationError
-
 from gateau_dagster import methods
 from gateau_dagster.config import Config
+from gateau_dagster.config.base import validated
 from gateau_dagster.config.selection import PRESETS
 from gateau_dagster.errors import GateauError
 from gateau_dagster.methods.cam_at import cam_at_tables, further_lengths
@@ -78,18 +77,9 @@ def chosen_methods(config: Config) -> dict[str, Method]:
 def _bound(config: Config, known: Mapping[str, type[Method]], name: str, place: str) -> Method:
     """Return a method with its options."""
     if name not in known:
-        raise GateauError(f"{place}: there is no method {name!r}; {nearest_name(name, known)}")
-    section = known[name].options_class
-    try:
-        options = section.model_validate(config.selection.options.get(name, {}))
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(["selection.options", name, *map(str, first["loc"])])
-        what = first["msg"].removeprefix("Value error, ")
-        if first["type"] == "extra_forbidden":
-            what = f"unknown key; {nearest_name(str(first['loc'][-1]), section.model_fields)}"
-        raise GateauError(f"{place}: {what}") from error
-    return known[name](config, options)
+        raise GateauError("methods.unknown", f"{place}: there is no method {name!r}; {nearest_name(name, known)}")
+    given = config.selection.options.get(name, {})
+    return known[name](config, validated(f"selection.options.{name}", known[name].options_class, given))
 
 
 def reads_attention(config: Config) -> bool:
@@ -118,8 +108,9 @@ def sample_tables(config: Config) -> dict[str, SampleTable]:
         other = found.setdefault(table.asset, table)
         if other.settings != table.settings:
             raise GateauError(
-                f"selection.options: two methods want {table.asset} with different settings: "
-                f"{dict(other.settings)} and {dict(table.settings)}"
+                "methods.same_table",
+                f"selection.options: two methods need {table.asset} with different settings; give both the same: "
+                f"{dict(other.settings)} and {dict(table.settings)}",
             )
     return found
 

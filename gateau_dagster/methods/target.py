@@ -66,7 +66,7 @@ class Target(Method):
         is_target = pl.col("source").is_in(self.options.sources)
         target, others = rows.filter(is_target), rows.filter(~is_target)
         if target.is_empty():
-            raise GateauError(self._no_target(self.options.sources))
+            raise GateauError("methods.embedding_target", self._no_target(self.options.sources))
         wanted = matrix(target["embedding"])
         parts = (matrix(part["embedding"]) for part in others.iter_slices(_ROWS))
         values = [closeness(part, wanted, nearest=self.options.nearest) for part in parts]
@@ -83,16 +83,19 @@ class Target(Method):
         check_model(self.config, self.options.encoder, "embedding", place=f"{self.place}.encoder")
         if not self.options.sources:
             raise GateauError(
-                f"{self.place}.sources: name the values of `source` of the samples that others are to be like"
+                "methods.embedding_target",
+                f"{self.place}.sources: name values of `source`: the samples that others are compared with",
             )
 
     def check_data(self, accepted: pl.DataFrame) -> None:
         is_target = accepted["source"].is_in(self.options.sources)
         if not is_target.any():
-            raise GateauError(self._no_target(self.options.sources))
+            raise GateauError("methods.embedding_target", self._no_target(self.options.sources))
         if is_target.all():
             raise GateauError(
-                f"{self.place}.sources: all usable samples belong to the target: none is left to be scored"
+                "methods.embedding_target",
+                f"{self.place}.sources: all usable samples belong to the target, so none is left to score: name fewer "
+                "values",
             )
 
     def warnings(self, accepted: pl.DataFrame) -> list[str]:

@@ -25,8 +25,9 @@ def token_pairs(short: pl.DataFrame, long: pl.DataFrame) -> pl.DataFrame:
     uneven = joined.filter(pl.col("short").list.len() != pl.col("long").list.len())["sample_id"].sort()
     if uneven.len():
         raise GateauError(
-            f"models.short and models.long tokenise {uneven.len()} responses differently, {uneven[0]}'s among them: "
-            "they are compared token by token, so take two models of one family"
+            "models.not_homologous",
+            f"models.short and models.long tokenise {uneven.len()} responses differently, {uneven[0]}'s among "
+            "them: take two models of one family, since they are compared token by token",
         )
     return joined
 
@@ -39,8 +40,9 @@ def check_same_version(found: Mapping[str, pl.DataFrame]) -> None:
         differing = both.filter(pl.col("digest") != pl.col("digest_other"))["sample_id"].sort()
         if differing.len():
             raise GateauError(
+                "storage.out_of_date",
                 f"{', '.join(found)} scored different versions of {differing.len()} samples, {differing[0]} among "
-                f"them: bring them up to date with `{gateau_command('run')}`"
+                f"them: update them with `{gateau_command('run')}`",
             )
 
 

@@ -10,10 +10,10 @@ import pytest
 
 from gateau_dagster import tables
 from gateau_dagster.data.sample import Reject
-from gateau_dagster.errors import GateauError
 from gateau_dagster.methods.delta_perplexity import COLUMNS
 from gateau_dagster.models.flops import ForwardWork
 from gateau_dagster.scoring.dependency_scores import choose_pairs
+from tests.error_codes import refused
 from tests.methods import measured
 from tests.methods.configured import method_of, scores_of
 from tests.methods.measured import prose
@@ -106,14 +106,14 @@ def test_only_segments_and_pairs_are_what_the_model_computes() -> None:
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"model": "lon"}, r"options\.delta_perplexity\.model: 'lon' is none of models"),
+        ({"model": "lon"}, r"options\.delta_perplexity\.model: `models` has no 'lon'"),
         ({"model": "reward"}, r"models\.reward has task reward, but causal is needed"),
         ({"segment_length": 40_000, "window": None}, "two segments of 40000 tokens are needed, and scoring.max_length"),
         (
             {"model": "short", "segment_length": 33},
             "33 tokens are needed, and the window of models.short",
         ),
-        ({"segment_length": 1}, r"options\.delta_perplexity\.segment_length: Input should be greater"),
+        ({"segment_length": 1}, r"options\.delta_perplexity\.segment_length\s+Input should be greater"),
         ({"alpha": 0, "beta": 0}, "alpha and beta are both 0"),
         ({"window": 200}, r"window \(200\) must hold two segments of 128 tokens"),
     ],
@@ -131,7 +131,7 @@ def test_a_model_whose_own_window_holds_no_pair_is_known_from_its_configuration(
         models = {"small": {"path": str(tmp_path), "context": context}}
         method_of("delta_perplexity", options={"model": "small", **options}, models=models).check_known_models()
 
-    with pytest.raises(GateauError, match=r"^selection\.options\.delta_perplexity: .*128 tokens are.* is 255: lower"):
+    with refused("methods.no_sample_fits", r"selection\.options\.delta_perplexity.*128.*255"):
         check("window")
     check("full")
     check("window", segment_length=127)

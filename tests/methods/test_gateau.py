@@ -147,7 +147,7 @@ def test_a_model_that_is_missing_or_cannot_score_is_named(model: str, reason: st
 
 @pytest.mark.parametrize("name", ["gateau_unextended", "hmg_non_homologous", "gateau_in_context"])
 def test_theta_a_in_its_own_place_is_gateau_and_refused(name: str) -> None:
-    with pytest.raises(ValueError, match=rf"{name}.short: short is theta_A itself: add another entry to models"):
+    with pytest.raises(ValueError, match=rf"{name}.short: short is theta_A itself: add another entry to `models`"):
         configured(**OTHER, compare=[name], options={name: {"short": "short"}})
     with pytest.raises(ValueError, match=rf"{name}.short: long is the model that it would be compared with: add"):
         configured(**OTHER, compare=[name], options={name: {"short": "long"}})

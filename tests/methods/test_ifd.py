@@ -7,9 +7,9 @@ import polars as pl
 import pytest
 
 from gateau_dagster import tables
-from gateau_dagster.errors import GateauError
 from gateau_dagster.methods.ifd import RESPONSE_ALONE, IfdOptions, ifd
 from gateau_dagster.methods.registry import chosen_methods, sample_tables
+from tests.error_codes import refused
 from tests.methods.configured import configured, scores_of
 
 GIVEN = [1.2, 0.5, 2.0, 2.5, 1.0, 0.3, 0.0]
@@ -64,7 +64,7 @@ def test_every_option_against_plain_loops(ratio: str, above_one: str, truncated:
 def test_different_versions_of_a_sample_are_an_error() -> None:
     given, alone = frames()
     changed = alone.with_columns(digest=pl.when(pl.col("sample_id") == "s1").then(pl.lit("x")).otherwise("digest"))
-    with pytest.raises(GateauError, match="perplexity/long and response_alone/long scored different versions of 1"):
+    with refused("storage.out_of_date", "perplexity/long.*response_alone/long.*1"):
         ifd(given, changed, IfdOptions())
 
 
@@ -80,10 +80,10 @@ def test_the_table_that_it_brings_along() -> None:
     [
         (
             {"model": "cherry"},
-            r"options\.ifd\.model: 'cherry' is none of models: add it there, .*; there are short, long, rates",
+            r"options\.ifd\.model: `models` has no 'cherry': add it .*; there are short, long, rates",
         ),
         ({"model": "rates"}, r"selection\.options\.ifd\.model: models\.rates has task reward, but causal is needed"),
-        ({"ratio": "nll"}, r"selection\.options\.ifd\.ratio: Input should be 'loss' or 'perplexity'"),
+        ({"ratio": "nll"}, r"selection\.options\.ifd\.ratio\s+Input should be 'loss' or 'perplexity'"),
     ],
 )
 def test_a_wrong_model_is_known_when_the_configuration_is_read(options: dict[str, Any], message: str) -> None:

@@ -8,6 +8,7 @@ import pytest
 from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError
 from gateau_dagster.methods.registry import chosen_methods
+from tests.error_codes import refused
 
 JUDGE = {"base_url": "http://localhost:1/v1", "model": "judge", "key": None}
 
@@ -38,13 +39,13 @@ def test_the_score_is_the_mean_of_the_asked_ratings() -> None:
 
 
 def test_without_a_judge_it_says_what_to_give() -> None:
-    with pytest.raises(GateauError, match=r"evaluation\.judge: the method judge .* Give base_url and model"):
+    with refused("evaluation.needs_judge", r"evaluation\.judge.*base_url"):
         chosen_methods(configured(None))
 
 
 @pytest.mark.parametrize(
     ("given", "said"),
-    [([], "at least 1"), (["charm"], "'coherence', 'necessity'"), (["necessity", "necessity"], "names one twice")],
+    [([], "at least 1"), (["charm"], "'coherence', 'necessity'"), (["necessity", "necessity"], "lists a name twice")],
 )
 def test_impossible_characteristics_are_named(given: list[str], said: str) -> None:
     with pytest.raises((ValueError, GateauError), match=said):

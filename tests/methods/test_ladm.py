@@ -99,7 +99,7 @@ def test_another_model_has_a_table_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"model": "lon"}, r"options\.ladm\.model: 'lon' is none of models"),
+        ({"model": "lon"}, r"options\.ladm\.model: `models` has no 'lon'"),
         ({"model": "reward"}, r"options\.ladm\.model: models\.reward has task reward, but causal is needed"),
         (
             {"span_length": 4096},
@@ -109,12 +109,15 @@ def test_another_model_has_a_table_of_its_own() -> None:
             {"model": "short", "span_length": 4},
             r"68 tokens are needed \(17 spans of 4\), and the window of models.short, which has context: window, is 64",
         ),
-        ({"span": 4}, r"options\.ladm\.span: unknown key"),
+        ({"span": 4}, r"options\.ladm\.span\n"),
         (
             {"variant": "program", "span_length": 3641},
             r"65539 tokens are needed .more than 18 spans of 3641.*65536: lower span_length or earlier_stride",
         ),
-        ({"variant": "program", "first_scored": 9}, "first_scored: the authors' program has no such number: remove it"),
+        (
+            {"variant": "program", "first_scored": 9},
+            "first_scored: the authors' program does not have this option: remove it",
+        ),
         ({"first_scored": 5}, r"first_scored \(5\) must be above first_spans \+ local_spans \(5\)"),
     ],
 )

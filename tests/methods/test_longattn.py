@@ -103,7 +103,7 @@ def test_a_layer_that_the_model_does_not_have_is_refused_before_it_runs(
 
 @pytest.mark.parametrize(
     ("options", "said"),
-    [({"model": "none"}, r"longattn\.model: 'none' is none of models"), ({"layer": -1}, r"options\.longattn\.layer")],
+    [({"model": "none"}, r"longattn\.model: `models` has no 'none'"), ({"layer": -1}, r"options\.longattn\.layer")],
 )
 def test_what_cannot_be_is_named(options: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):

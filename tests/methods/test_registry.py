@@ -99,7 +99,7 @@ def test_methods_are_chosen_once_with_their_options() -> None:
         ("{compare: [hmg, magic]}", "gateau.yaml:4: selection.compare: there is no method 'magic'"),
         ("{options: {magic: {}}}", "gateau.yaml:4: selection.options: there is no method 'magic'"),
         ("{options: {hmg: {presets: paper}}}", "selection.options.hmg.presets: unknown key"),
-        ("{options: {hmg: {preset: loud}}}", "selection.options.hmg.preset: Input should be 'paper', 'official'"),
+        ("{options: {hmg: {preset: loud}}}", "selection.options.hmg.preset: should be 'paper', 'official'"),
         ("{compare: [gateau_unextended]}", "selection.options.gateau_unextended.short: gateau_unextended needs"),
     ],
 )
@@ -115,12 +115,12 @@ def test_methods_share_a_table_unless_they_want_it_differently(added: dict[str, 
     assert len(sample_tables(configured(compare=["added_one", "added_two"], **added))) == 1
     two_models = {"added_one": {"model": "short"}}
     assert len(sample_tables(configured(compare=["added_one", "added_two"], options=two_models, **added))) == 2
-    with pytest.raises(ValueError, match="two methods want added/long with different settings"):
+    with pytest.raises(ValueError, match="two methods need added/long with different settings"):
         configured(compare=["added_one", "added_two"], options={"added_one": {"seed": 1}}, **added)
 
 
 def test_a_table_needs_its_model(added: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"options\.added_one\.model: 'third' is none of models"):
+    with pytest.raises(ValueError, match=r"options\.added_one\.model: `models` has no 'third'"):
         configured(compare=["added_one"], options={"added_one": {"model": "third"}}, **added)
     with pytest.raises(ValueError, match="models: lacks third, which added/third is computed with"):
         configured(compare=["added_two"], options={"added_two": {"model": "third"}}, **added)
@@ -230,7 +230,7 @@ def test_a_plugin_that_is_missing_or_holds_no_method_is_named(tmp_path: Path) ->
     }.items():
         with pytest.raises(GateauError, match=rf"^selection\.plugins: {tmp_path}.*{reason}"):
             configured(plugins=[str(tmp_path / name)])
-    with pytest.raises(ValueError, match=r"selection\.plugins\.0\s.* begins with ~nobody-here, the home of nobody"):
+    with pytest.raises(ValueError, match=r"selection\.plugins\.0\s.* begins with ~nobody-here, an unknown user"):
         configured(plugins=["~nobody-here/own.py"])
 
 

@@ -7,9 +7,9 @@ import polars as pl
 import pytest
 
 from gateau_dagster.config import Config
-from gateau_dagster.errors import GateauError
 from gateau_dagster.methods import target
 from gateau_dagster.methods.registry import chosen_methods, sample_tables
+from tests.error_codes import refused
 from tests.methods.configured import configured
 
 ENCODER = {"mini": {"path": "a/mini", "task": "embedding"}}
@@ -82,7 +82,7 @@ def test_what_of_the_target_is_not_in_the_data_is_told_before(
         pl.DataFrame({"source": ["chat", "wanted"]}),
     )
     if refusal is not None:
-        with pytest.raises(GateauError, match=refusal):
+        with refused("methods.embedding_target", refusal):
             method.check_data(accepted)
     else:
         assert warnings is not None
@@ -92,16 +92,16 @@ def test_what_of_the_target_is_not_in_the_data_is_told_before(
 
 
 def test_a_target_whose_samples_no_encoder_read_is_refused_after() -> None:
-    with pytest.raises(GateauError, match="no usable sample has the source 'nowhere'"):
+    with refused("methods.embedding_target", "'nowhere'"):
         score(tables_of(), sources=["nowhere"])
 
 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"encoder": "none"}, r"selection\.options\.target\.encoder: 'none' is none of models"),
+        ({"encoder": "none"}, r"selection\.options\.target\.encoder: `models` has no 'none'"),
         ({"encoder": "long"}, r"target\.encoder: models\.long has task causal, but embedding is needed"),
-        ({"sources": []}, r"target\.sources: name the values"),
+        ({"sources": []}, r"target\.sources: name values"),
         ({"nearest": 0}, r"selection\.options\.target\.nearest"),
     ],
 )
