@@ -13,7 +13,7 @@ from gateau_dagster.storage.files import Files
 from tests.assets.harness import Pipeline
 from tests.explore.builders import content_of, index_of
 from tests.project import sample, write_samples
-from tests.storage.test_seal import flipped
+from tests.storage.builders import flipped
 
 SAMPLES, SHARDS, CHANGED = 24, 4, 7
 

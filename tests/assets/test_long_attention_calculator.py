@@ -14,8 +14,7 @@ from gateau_dagster.demo.language import document
 from gateau_dagster.execution.shard_tables import samples_of
 from tests.assets.harness import Pipeline, pipeline_on
 from tests.project import make_project, write_model
-from tests.scoring.reference import reference_parts
-from tests.scoring.slow_ladm import eager_matrices, slow_cds
+from tests.scoring.builders import eager_matrices, reference_parts, slow_cds
 
 SHARDS, SAMPLES = 2, 6
 UNTIL = "method_scores/ladm"

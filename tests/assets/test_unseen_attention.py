@@ -7,7 +7,7 @@ import yaml
 
 from gateau_dagster.errors import GateauError
 from tests.assets.harness import pipeline_on
-from tests.models.test_known_attention import NEXT
+from tests.models.test_known_model import NEXT
 from tests.project import make_project
 from tests.tiny_models import replace_model
 

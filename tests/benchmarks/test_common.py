@@ -8,7 +8,7 @@ from types import ModuleType
 
 import torch
 
-from tests.scoring.reference import reference, reference_model
+from tests.scoring.builders import reference, reference_model
 
 Script = Callable[[str], ModuleType]
 

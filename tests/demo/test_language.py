@@ -8,8 +8,9 @@ import pytest
 from transformers import AutoTokenizer
 
 from gateau_dagster.demo import language
-from gateau_dagster.demo.language import VOCABULARY, Fact, build_tokenizer
+from gateau_dagster.demo.language import VALUES, VOCABULARY, Fact, build_tokenizer
 from gateau_dagster.demo.long_samples import demo_samples
+from gateau_dagster.demo.planted_facts import planted_values
 from gateau_dagster.demo.prepare import demo_short_chat
 
 
@@ -18,11 +19,8 @@ def test_the_vocabulary_has_the_designs_sizes_and_no_word_twice() -> None:
     assert len(language.ATTRIBUTES) == 32
     assert {len(values) for values in language.VALUES.values()} == {8}
     assert (len(language.NOUNS), len(language.ADJECTIVES), len(language.VERBS)) == (48, 24, 48)
-
-
-def test_values_belong_to_one_attribute() -> None:
     values = [value for group in language.VALUES.values() for value in group]
-    assert len(values) == len(set(values)) == 256
+    assert len(values) == len(set(values)) == 256, "each belongs to one attribute"
 
 
 def test_sentences_keep_to_the_grammar_and_the_allowed_successors() -> None:
@@ -69,18 +67,10 @@ def test_a_document_has_its_facts_where_they_were_asked_for() -> None:
     assert words[:4] == ["note", "gem", "gem-3", "."]
     assert words[-8:] == ["note", "tree", "tree-1", ".", "note", "gem", "gem-3", "."]
     assert len(words) == 3 * 8 + 3 * 4
-
-
-def test_a_place_outside_the_document_is_a_mistake() -> None:
     with pytest.raises(AssertionError):
-        language.document(np.random.default_rng(0), 2, {3: [Fact(attribute="gem", value="gem-3")]})
-
-
-def test_the_seed_decides() -> None:
-    def text(seed: int) -> list[str]:
-        return language.document(np.random.default_rng(seed), 20, {})
-
-    assert text(1) == text(1) != text(2)
+        language.document(np.random.default_rng(0), 2, {3: [first]})
+    drawn = [language.document(np.random.default_rng(seed), 20, {}) for seed in (1, 1, 2)]
+    assert drawn[0] == drawn[1] != drawn[2]
 
 
 def test_ids_are_places_in_the_vocabulary() -> None:
@@ -89,6 +79,7 @@ def test_ids_are_places_in_the_vocabulary() -> None:
     assert [VOCABULARY[index] for index in ids] == ["note", "gem", "gem-3", "."]
     assert len(tokenizer) == len(VOCABULARY) == 423
     assert tokenizer("note")["input_ids"][0] == tokenizer.bos_token_id
+    assert tokenizer("zebra", add_special_tokens=False)["input_ids"] == [tokenizer.unk_token_id]
 
 
 def test_every_word_of_the_demo_and_of_the_scoring_prompt_is_known() -> None:
@@ -107,11 +98,6 @@ def test_parts_give_the_same_ids_alone_and_together() -> None:
     parts = ["### Input: ", "note gem gem-3 .", "\n\n### Instruction: recall gem\n\n### Response: ", "gem gem-3 ."]
     alone = [index for part in parts for index in tokenizer(part, add_special_tokens=False)["input_ids"]]
     assert alone == tokenizer("".join(parts), add_special_tokens=False)["input_ids"]
-
-
-def test_unknown_words_are_unk() -> None:
-    tokenizer = build_tokenizer(256)
-    assert tokenizer("zebra", add_special_tokens=False)["input_ids"] == [tokenizer.unk_token_id]
 
 
 def test_it_survives_saving(tmp_path: Path) -> None:
@@ -136,3 +122,23 @@ def test_the_chat_template_writes_the_scoring_prompt() -> None:
         "### Instruction: tell about poet ### Response:"
     )
     assert " ".join(text.split()) == wanted
+
+
+def test_each_asked_value_is_found_where_it_stands() -> None:
+    recalled = 0
+    for sample in demo_samples(50, 3):
+        words, asked = sample["context"].split(), sample["instruction"].split()
+        places, expected = [len(" ".join([*words[:index], ""])) for index in range(len(words))], []
+        for name in asked[1:] if asked[0] == "recall" else []:
+            value = next(index for index, word in enumerate(words) if word in VALUES[name])
+            assert words[value - 2 : value] == ["note", name]
+            expected.append(places[value])
+        assert planted_values(sample["context"], sample["instruction"]) == expected
+        recalled += bool(expected)
+    assert recalled == 30
+
+
+def test_other_texts_have_none() -> None:
+    assert planted_values("note metal metal-3 .", "tell about metal") == []
+    assert planted_values("note metal metal-3 .", "") == []
+    assert planted_values("footnote metal metal-3 . note metals metal-1 .", "recall metal") == []

@@ -4,9 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from gateau_dagster.demo.language import VALUES
+from gateau_dagster.config import DemoConfig
+from gateau_dagster.demo.configuration import embedded_demo
+from gateau_dagster.demo.language import ATTRIBUTES, VALUES, Fact, fact_words, recall_instruction, recall_response
 from gateau_dagster.demo.long_samples import FAR_KINDS, KINDS, demo_samples, write_demo_samples, write_jsonl
 from gateau_dagster.demo.pair import LONG_WINDOW, SHORT_WINDOW
+from gateau_dagster.demo.prepare import demo_short_chat, write_demo_short_chat
+from gateau_dagster.evaluation.needle import NeedleOptions
+from gateau_dagster.evaluation.registry import configured_benchmarks
+from gateau_dagster.methods.registry import chosen_methods, sample_tables
 
 SAMPLES = demo_samples(200, 7)
 
@@ -96,3 +102,70 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> 
         write_jsonl(path, [{"id": "fine"}, {"id": object()}])
     assert path.read_text() == before
     assert [file.name for file in tmp_path.iterdir()] == ["long.jsonl"]
+
+
+CHATS = demo_short_chat(200, 5)
+
+
+def test_conversations_alternate_and_nothing_is_empty() -> None:
+    assert len({chat["id"] for chat in CHATS}) == 200
+    for chat in CHATS:
+        turns = chat["conversations"]
+        assert [turn["from"] for turn in turns] == ["human", "gpt"] * (len(turns) // 2)
+        assert 2 <= len(turns) <= 6
+        assert all(turn["value"].strip() for turn in turns)
+
+
+def test_recalls_are_answered_by_the_facts_just_told() -> None:
+    recalls = 0
+    for chat in CHATS:
+        pairs = zip(chat["conversations"][::2], chat["conversations"][1::2], strict=True)
+        for asked, answered in pairs:
+            if "recall" not in asked["value"]:
+                assert asked["value"].startswith("tell about ")
+                continue
+            recalls += 1
+            told, question = asked["value"].split("\n\n")
+            words = told.split()
+            facts = dict(zip(words[1::4], words[2::4], strict=True))
+            wanted = [word for name in question.split()[1:] for word in (name, facts[name], ".")]
+            assert answered["value"].split() == wanted
+    assert 100 < recalls < 300
+
+
+def test_the_seed_decides_and_the_file_holds_the_conversations(tmp_path: Path) -> None:
+    assert demo_short_chat(3, 5) == CHATS[:3] != demo_short_chat(3, 6)
+    path = tmp_path / "chat.jsonl"
+    write_demo_short_chat(path, 3, 5)
+    assert [json.loads(line) for line in path.read_text().splitlines()] == CHATS[:3]
+
+
+def test_the_embedded_demo_needs_no_file_and_knows_its_truth(tmp_path: Path) -> None:
+    config = embedded_demo(tmp_path)
+    assert config.demo == DemoConfig()
+    assert config.folder == tmp_path and set(config.models) == {"short", "long"}
+    assert config.selection.ground_truth
+    assert Path(config.located_long_sft.path).is_relative_to(tmp_path / ".gateau")  # type: ignore[arg-type]
+
+
+def test_the_demo_compares_methods_that_read_what_is_there_anyway(tmp_path: Path) -> None:
+    """No further model is loaded, and no table made, for the report's section about methods."""
+    config = embedded_demo(tmp_path)
+    chosen = chosen_methods(config)
+    assert {*chosen} == {config.selection.method, *config.selection.compare} and len(config.selection.compare) >= 3
+    assert not sample_tables(config)
+    read = {asset for one in chosen.values() for asset in one.reads()}
+    assert read <= {"raw_long_sft", "perplexity/short", "perplexity/long", "cam", "combined_scores"}
+
+
+def test_the_needle_is_a_fact_of_the_language(tmp_path: Path) -> None:
+    needle = configured_benchmarks(embedded_demo(tmp_path))["needle"].options
+    assert isinstance(needle, NeedleOptions) and needle.pairs is not None
+    assert {pair.key: tuple(pair.values) for pair in needle.pairs} == {name: VALUES[name] for name in ATTRIBUTES}
+    for pair in needle.pairs:
+        for value in pair.values:
+            fact = Fact(attribute=pair.key, value=value)
+            names = {"key": pair.key, "value": value}
+            assert needle.fact.format(**names).split() == fact_words(fact)
+            assert needle.question.format(**names).split() == recall_instruction([fact])
+            assert needle.answer.format(**names).split() == recall_response([fact])

@@ -14,23 +14,28 @@ from transformers import AutoModelForCausalLM
 
 from gateau_dagster.config import Config
 from gateau_dagster.methods.registry import chosen_methods
+from gateau_dagster.pipeline.project import load_project
 from tests import tiny_models
 from tests.benchmarks.questions import answer, write_questions
 from tests.project import ROOT, command_environment
 
-FOLDER = ROOT / "examples" / "pretrained"
+FOLDER, HOMOLOGOUS = ROOT / "examples" / "pretrained", ROOT / "examples" / "homologous"
 QUESTIONS = 300
 
 
-@pytest.fixture
-def example(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The script as a module under a name of its own: other examples have a run.py, too."""
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    spec = importlib.util.spec_from_file_location("pretrained_example", FOLDER / "run.py")
+def module_of(folder: Path) -> ModuleType:
+    """Return an example's script as a module under a name of its own: each has a run.py."""
+    spec = importlib.util.spec_from_file_location(f"{folder.name}_example", folder / "run.py")
     assert spec is not None and spec.loader is not None
     loaded = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(loaded)
     return loaded
+
+
+@pytest.fixture
+def example(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    return module_of(FOLDER)
 
 
 def run(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
@@ -81,3 +86,29 @@ def test_it_ends_with_a_report_and_how_well_it_chose(tmp_path: Path) -> None:
     assert settings["models"]["long"]["path"] == str(tmp_path / "tiny")
     again = run(tmp_path, *options)
     assert again.returncode == 0 and "Everything is up to date" in again.stdout
+
+
+def test_the_settings_of_the_homologous_model_are_valid() -> None:
+    example = module_of(HOMOLOGOUS)
+    config = load_project(example.SETTINGS)
+    options = config.models["long"].homologous
+    assert config.homologous_models == ["long"] and options is not None and options.tokens is not None
+    assert options.tokens * options.long_share < example.LONG_TOKENS, "no text occurs twice"
+    assert options.tokens * (1 - options.long_share) < example.SHORT_TOKENS
+    assert max(example.LONG_LENGTHS) == options.length
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)  # two CPU minutes, on cores that may be shared
+def test_theta_b_recalls_facts_at_distances_where_theta_a_is_at_chance(tmp_path: Path) -> None:
+    example = module_of(HOMOLOGOUS)
+    command = [sys.executable, str(HOMOLOGOUS / "run.py"), "--out", str(tmp_path)]
+    first = subprocess.run(command, cwd=tmp_path, env=command_environment(), capture_output=True, text=True, check=True)
+    assert "✓ homologous_model/long" in first.stdout
+    found = example.recalls(tmp_path / "gateau.yaml", 100)
+    assert found["theta_A"][128] >= 0.9
+    for distance in (1000, 1500):
+        assert found["theta_A"][distance] <= 0.3, "chance is 1/8"
+        assert found["theta_B"][distance] >= 0.9
+    again = subprocess.run(command, cwd=tmp_path, env=command_environment(), capture_output=True, text=True, check=True)
+    assert "✓" not in again.stdout

@@ -11,7 +11,7 @@ from gateau_dagster.scoring.sample_table import Running
 from gateau_dagster.scoring.scorer import Request, score_samples
 from tests.error_codes import refused
 from tests.methods.configured import configured
-from tests.scoring.scored import scoring
+from tests.scoring.builders import scoring
 from tests.tiny_models import loaded_model, samples
 
 LENGTH = 20

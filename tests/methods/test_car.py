@@ -15,7 +15,7 @@ from gateau_dagster.scoring.text_models import embedding_rows, quality_rows
 from gateau_dagster.tables import schema
 from tests.error_codes import refused
 from tests.methods.configured import configured
-from tests.scoring.scored import running
+from tests.scoring.builders import running
 from tests.tiny_models import encoder, samples, save_encoder
 
 

@@ -17,8 +17,7 @@ from tests.error_codes import refused
 from tests.methods import measured
 from tests.methods.configured import method_of, scores_of
 from tests.methods.measured import prose
-from tests.scoring.reference import reference_model, reference_parts
-from tests.scoring.slow_pairs import slow_lds, slow_perplexities
+from tests.scoring.builders import reference_model, reference_parts, slow_lds, slow_perplexities
 from tests.tiny_models import loaded_model, tokenizer
 
 OPTIONS = {"segment_length": 64, "pairs": 9, "threshold": -0.04}

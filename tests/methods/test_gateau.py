@@ -11,7 +11,7 @@ from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.selection.combine import combine
 from gateau_dagster.selection.presets import PRESET_FUNCTIONS, Measures
 from tests.methods.configured import configured, scores_of
-from tests.selection.tables_in_test import cam_table, perplexity_table
+from tests.selection.builders import cam_table, perplexity_table
 
 PPL_SHORT, PPL_LONG, CAS = [9.0, 4.0, 30.0, 2.5], [3.0, 3.9, 29.0, 2.5], [0.2, None, 0.9, 0.4]
 

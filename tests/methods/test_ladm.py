@@ -16,8 +16,7 @@ from gateau_dagster.models.flops import ForwardWork
 from tests.methods import measured
 from tests.methods.configured import method_of, scores_of
 from tests.methods.measured import prose
-from tests.scoring.reference import reference_parts
-from tests.scoring.slow_ladm import eager_matrices, slow_cds
+from tests.scoring.builders import eager_matrices, reference_parts, slow_cds
 from tests.tiny_models import loaded_model, tokenizer
 
 OPTIONS = {"span_length": 16, "local_spans": 2, "earlier_stride": 2, "later_stride": 3, "first_scored": 5}

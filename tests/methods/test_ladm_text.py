@@ -15,7 +15,7 @@ from gateau_dagster.models.loading import LoadedModel
 from gateau_dagster.scoring.documents import text_ids
 from gateau_dagster.scoring.focus_scores import FocusPlan, FocusWeights
 from tests.project import ROOT, command_environment
-from tests.scoring.scored import text_score
+from tests.scoring.builders import text_score
 from tests.tiny_models import loaded_model
 
 LICENCE = (ROOT / "LICENSE").read_text()

@@ -17,8 +17,7 @@ from gateau_dagster.models.flops import ForwardWork
 from tests.methods import measured
 from tests.methods.configured import method_of, scores_of
 from tests.methods.measured import prose
-from tests.scoring.reference import reference_parts
-from tests.scoring.slow_ladm import eager_matrices
+from tests.scoring.builders import eager_matrices, reference_parts
 from tests.scoring.test_long_attention import slow
 from tests.tiny_models import loaded_model, model_config, tokenizer
 

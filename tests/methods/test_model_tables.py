@@ -20,7 +20,7 @@ from gateau_dagster.scoring.planned_work import SampleTokens
 from gateau_dagster.scoring.response_alone import alone_prompt
 from gateau_dagster.scoring.sample_table import Running, SampleTable
 from tests.methods.configured import configured
-from tests.scoring.scored import scoring
+from tests.scoring.builders import scoring
 from tests.tiny_models import encoder, loaded_model, samples, save_encoder
 
 LIMIT = 250

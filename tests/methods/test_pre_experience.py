@@ -17,7 +17,7 @@ from gateau_dagster.methods.pre_experience import (
 from gateau_dagster.methods.random_order import uniform
 from gateau_dagster.tables import schema
 from tests.error_codes import refused
-from tests.scoring.scored import running
+from tests.scoring.builders import running
 from tests.selection.test_clusters import blobs
 from tests.tiny_models import loaded_model, samples
 

@@ -1,5 +1,6 @@
 """Chat templates that fail, and one that does not come to an end."""
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from transformers import PreTrainedTokenizerFast
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.errors import UnscorableSampleError
 from gateau_dagster.models import chat_template
+from gateau_dagster.models.chat_rendering import FIXED_DATE, render_chat, rendering_settings
 from gateau_dagster.models.chat_template import trial_of, try_chat_template
 from gateau_dagster.models.prompt import build_prompt
 from gateau_dagster.training.encode import encode_conversation
@@ -34,24 +36,14 @@ LOOP = "{% for i in range(99999) %}" * 3 + "{% endfor %}" * 3
     ],
 )
 def test_whatever_a_template_raises_is_one_message(template: str) -> None:
-    tokens = tokenizer()
-    tokens.chat_template = template
-    try:
-        with refused("models.chat_template", "chat template .*[uU]se template: gateau"):
-            build_prompt(tokens, SAMPLE, max_length=100, template="chat")
-    finally:
-        tokens.chat_template = CHAT_TEMPLATE
+    with refused("models.chat_template", "chat template .*[uU]se template: gateau"):
+        build_prompt(with_template(template), SAMPLE, max_length=100, template="chat")
 
 
 def test_a_conversation_that_a_template_fails_on_is_a_reject() -> None:
     talk = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
-    tokens = tokenizer()
-    tokens.chat_template = "{{ messages[0].content + 1 }}"
-    try:
-        with pytest.raises(UnscorableSampleError, match="the chat template refuses the conversation"):
-            encode_conversation(tokens, talk, template="chat", max_length=100)
-    finally:
-        tokens.chat_template = CHAT_TEMPLATE
+    with pytest.raises(UnscorableSampleError, match="the chat template refuses the conversation"):
+        encode_conversation(with_template("{{ messages[0].content + 1 }}"), talk, template="chat", max_length=100)
 
 
 def test_one_that_loops_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,3 +166,27 @@ def test_the_first_conversations_of_the_data_are_tried(tmp_path: Path, monkeypat
     assert found.records.tried == 3 and found.records.systems == 1 and found.records.answers == 2
     [(reason, count)] = found.records.refused.items()
     assert count == 1 and "roles must alternate" in reason
+
+
+def printed(template: str) -> object:
+    return render_chat(with_template(template), [{"role": "user", "content": "hello"}], add_generation_prompt=True)
+
+
+@pytest.mark.parametrize(
+    "form", ["%Y-%m-%d", "%d %B %Y", "%A, %b %-d %y", "%H:%M:%S.%f", "%-m/%e %I %p", "%j %U", "%F %T", "100 %% 'x'"]
+)
+def test_the_time_is_always_the_same(form: str) -> None:
+    assert printed(f'{{{{ strftime_now("{form}") }}}}') == datetime(2024, 7, 26, tzinfo=UTC).strftime(form)
+
+
+def test_a_template_finds_the_clock_everywhere_and_is_printed_as_before() -> None:
+    body = (
+        "  {% macro head(form) %}\n  {{ CLOCK }}{% endmacro %}\n  {% if true %}\n {{ head('%d %b %Y') }}{% endif %}\n x"
+    )
+    assert printed(body.replace("CLOCK", "strftime_now(form)")) == printed(body.replace("CLOCK", f"'{FIXED_DATE}'"))
+    assert printed("{{ strftime_now is defined }} {{ messages[0].content }}") == "True hello"
+
+
+def test_rows_by_a_chat_template_are_those_of_the_date() -> None:
+    assert rendering_settings("chat") == {"chat template's date": FIXED_DATE}
+    assert rendering_settings("gateau") == {}, "what the date is no part of is not made again for it"

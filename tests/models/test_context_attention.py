@@ -14,7 +14,7 @@ from gateau_dagster.models.mask_pattern import MaskPattern
 from gateau_dagster.models.packing import packs_documents
 from gateau_dagster.models.prompt import Prompt, build_prompt
 from tests.error_codes import refused
-from tests.scoring.reference import reference_model
+from tests.scoring.builders import reference_model
 from tests.tiny_models import Largest, loaded_model, samples, tokenizer
 
 _KINDS = ["llama", "qwen2", "qwen3", "mistral", "gpt2", "gemma2", "gemma3_text", "gpt_oss"]
@@ -128,12 +128,17 @@ def test_model_without_the_interface_is_refused(kind: str, detail: str) -> None:
         require_attention_interface(loaded_model(kind))
 
 
-def test_layer_that_was_not_seen_is_an_error_not_a_zero() -> None:
-    loaded = loaded_model("llama")
+def test_layer_that_was_not_seen_or_has_an_unknown_bias_is_an_error_not_a_zero() -> None:
+    loaded, biased = loaded_model("llama"), loaded_model("llama")
     layer: Any = loaded.model.get_submodule("model.layers.1.self_attn")
     layer.forward = lambda hidden_states, **_: (hidden_states, None)
     with refused("models.no_attention", "1.*2"):
         context_attention(loaded, _prompt())
+    other: Any = biased.model.get_submodule("model.layers.0.self_attn")
+    own = other.forward
+    other.forward = lambda *args, **kwargs: own(*args, **kwargs, position_bias=torch.zeros(1))
+    with refused("models.no_attention", "position_bias"):
+        context_attention(biased, _prompt())
 
 
 def test_model_that_ignores_the_setting_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,12 +161,3 @@ def test_no_tensor_grows_with_the_square_of_the_length(kind: str, monkeypatch: p
         response_states(loaded, [prompt, prompt.with_context(())])
     # The largest are the feed-forward's: length x 96. A matrix would have length², all logits length x 400.
     assert 96 * length <= seen.elements < 2 * 96 * length
-
-
-def test_unknown_bias_is_refused() -> None:
-    loaded, prompt = loaded_model("llama"), _prompt()
-    layer: Any = loaded.model.get_submodule("model.layers.0.self_attn")
-    own = layer.forward
-    layer.forward = lambda *args, **kwargs: own(*args, **kwargs, position_bias=torch.zeros(1))
-    with refused("models.no_attention", "position_bias"):
-        context_attention(loaded, prompt)

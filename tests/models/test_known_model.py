@@ -1,17 +1,156 @@
-"""What theta_A is shown, known from the configuration and its folder."""
+"""What a configuration, a class and a folder tell of a model before its weights are read."""
 
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from transformers import PreTrainedModel
 
-from gateau_dagster.config import Config
+from gateau_dagster.config import Config, ModelConfig, ScoringConfig
 from gateau_dagster.demo.configuration import embedded_demo
 from gateau_dagster.demo.pair import SHORT_WINDOW
 from gateau_dagster.demo.prepare import ensure_demo_data
+from gateau_dagster.models.context_attention import attention_unseen, require_attention_interface, require_seen
+from gateau_dagster.models.decoder_config import override_rope_theta, prompt_tokens, window_of
+from gateau_dagster.models.known_attention import attention_layers_of, class_of, unseen_by_class
 from gateau_dagster.models.known_model import short_window, visible_tokens
+from gateau_dagster.models.positions import learned_positions, rotary_positions
 from tests.error_codes import refused
+from tests.tiny_models import loaded_model, model_config
+
+
+def test_one_base_per_kind_of_layer_changes_the_full_ones_only() -> None:
+    config = model_config("gemma3_text")
+    local = config.rope_parameters["sliding_attention"]["rope_theta"]
+    override_rope_theta(config, 5e6, name="x")
+    assert config.rope_parameters["full_attention"]["rope_theta"] == 5e6
+    assert config.rope_parameters["sliding_attention"]["rope_theta"] == local
+
+
+def test_model_without_rotary_embedding_is_refused() -> None:
+    with refused("models.no_rotary", "rope_theta.*gpt2"):
+        override_rope_theta(model_config("gpt2"), 1e6, name="x")
+
+
+def test_a_window_of_the_configuration_goes_before_the_checkpoint_s() -> None:
+    config, scoring = model_config("llama"), ScoringConfig(max_length=512)
+    for given, tokens in ((None, 512), (100, 100), (10_000, 512)):
+        model = ModelConfig(path="x", context="window", window=given)
+        assert prompt_tokens(config, model, scoring, window=window_of(config, model)) == tokens
+    assert window_of(model_config("bloom"), ModelConfig(path="x")) is None
+    with refused("models.window"):
+        prompt_tokens(config, ModelConfig(path="x", context="window"), scoring, window=None)
+
+
+@pytest.mark.parametrize(("kind", "most"), [("gpt2", 2048), ("llama", None), ("gemma2", None), ("mamba", None)])
+def test_learned_positions_end_and_computed_ones_do_not(kind: str, most: int | None) -> None:
+    assert learned_positions(model_config(kind)) == most
+
+
+def scaled(kind: str, **more: Any) -> dict[str, Any]:
+    return {"rope_parameters": {"rope_type": kind, "rope_theta": 1e4, **more}}
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "positions"),
+    [
+        ("llama", {}, 2048),
+        ("llama", scaled("linear", factor=4.0), 8192),
+        ("llama", scaled("dynamic", factor=2.0), 4096),
+        ("llama", scaled("yarn", factor=4.0), 8192),
+        # The product is declared already.
+        ("llama", scaled("yarn", factor=4.0, original_max_position_embeddings=512), 2048),
+        ("llama", scaled("yarn", factor=8.0, original_max_position_embeddings=512), 4096),
+        (
+            "llama",
+            scaled(
+                "llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=128
+            ),
+            2048,
+        ),
+        ("mistral", {"sliding_window": 150}, None),
+        ("qwen3", {"layer_types": ["indexed_attention"] * 2}, 2048),  # not known to be a window
+        ("gemma2", {}, 2048),
+        ("gemma3_text", {}, 2048),
+        ("glm4", {}, 2048),
+        ("gpt2", {}, None),
+        ("bloom", {}, None),
+        ("mamba", {}, None),
+    ],
+)
+def test_positions_that_a_rotary_embedding_is_made_for(kind: str, changes: dict[str, Any], positions: int) -> None:
+    assert rotary_positions(model_config(kind, **changes)) == positions
+
+
+@pytest.mark.parametrize("kind", ["llama", "glm4", "gemma3_text"])
+def test_a_raised_base_reaches_as_far_as_ntk_raises_it_for(kind: str) -> None:
+    from gateau_dagster.config.training_sections import PositionExtension
+    from gateau_dagster.models.positions import full_attention_ropes
+    from gateau_dagster.training.position_extension import extend_positions
+
+    config, further = model_config(kind), model_config(kind)
+    extend_positions(further, PositionExtension(method="ntk", target_length=50_000), name="x")
+    theta = full_attention_ropes(further.rope_parameters)[0]["rope_theta"]
+    assert rotary_positions(config, theta) == 50_000
+    assert rotary_positions(config, theta / 1e9) == 2048
+
+
+NEXT = {
+    "layer_types": ["linear_attention", "full_attention"],
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_key_head_dim": 8,
+    "linear_value_head_dim": 8,
+    "num_experts": 4,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 24,
+    "shared_expert_intermediate_size": 24,
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        ("diffllama", "it called the interface 4 times for 2 layers"),
+        ("doge", "its code works on the numbers of its mask itself"),
+    ],
+)
+def test_reason_is_told_once_and_in_words(kind: str, reason: str) -> None:
+    loaded = loaded_model(kind)
+    assert attention_unseen(loaded) == reason
+    with refused("models.no_attention") as failure:
+        require_seen(loaded)
+    assert str(failure.value).count("needs a decoder") == 1 and reason in str(failure.value)
+
+
+@pytest.mark.parametrize(("kind", "options", "layers"), [("llama", {}, 2), ("qwen3_next", NEXT, 1), ("mamba", {}, 0)])
+def test_class_and_layers(kind: str, options: dict, layers: int) -> None:
+    config = model_config(kind, **options)
+    found = class_of(config)
+    assert found is not None and issubclass(found, PreTrainedModel)
+    assert (unseen_by_class(found, config) is None) == (kind == "llama")
+    assert attention_layers_of(config) == layers or kind == "mamba"
+
+
+def test_trial_says_why_and_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert attention_unseen(loaded_model("gemma3_text")) is None
+    loaded, tried = loaded_model("llama"), []
+
+    def broken(*_: object) -> None:
+        tried.append(True)
+        raise TypeError("an argument too many")
+
+    monkeypatch.setattr("gateau_dagster.models.context_attention.packed_states", broken)
+    for _ in range(2):
+        reason = attention_unseen(loaded)
+        assert reason is not None and "TypeError: an argument too many" in reason
+    assert len(tried) == 1
+
+
+def test_refusal_names_class_and_cure() -> None:
+    with refused("models.no_attention", r"MambaForCausalLM.*selection\.preset"):
+        require_attention_interface(loaded_model("mamba"))
 
 
 def configured(folder: Path, model: dict[str, Any], content: dict[str, Any]) -> Config:

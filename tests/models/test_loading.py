@@ -1,22 +1,36 @@
 """Loading from a folder, its rotary base replaced if asked for; one readable message for each way in which it fails."""
 
 import json
+import os
+import re
 import shutil
+import subprocess
+import sys
+from collections.abc import Callable
 from dataclasses import replace
+from http.server import ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import huggingface_hub
 import pytest
 import torch
 from huggingface_hub import constants
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, BertConfig, BertForMaskedLM, CpmAntConfig
 
-from gateau_dagster.config import ModelConfig, ScoringConfig
-from gateau_dagster.errors import GateauError
+from gateau_dagster.config import Config, ModelConfig, ScoringConfig
+from gateau_dagster.errors import GateauError, TransientError
 from gateau_dagster.models import loading
+from gateau_dagster.models import model_digest as module
 from gateau_dagster.models.loading import LoadedModel, effective_max_length, load_model
+from gateau_dagster.models.model_digest import folder_digest, model_digest
+from gateau_dagster.models.model_files import check_model_files
+from gateau_dagster.models.weight_files import check_weight_files
 from tests.error_codes import refused
+from tests.local_server import QuietHandler, served
+from tests.project import change_config, command_environment, make_project
 from tests.tiny_models import loaded_model, tokenizer
 
 
@@ -68,47 +82,80 @@ def test_wrong_paths_are_named(saved: Path, path: str, message: str) -> None:
         _load(path, saved)
 
 
+RealApi = huggingface_hub.HfApi
+
+
 def test_hub_out_of_reach(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     with refused("hub.unavailable", "some/model.*v2.*HF_TOKEN"):
         _load("some/model", saved, revision="v2")
 
 
-def test_broken_config_json(tiny: Path) -> None:
-    (tiny / "config.json").write_text("{")
-    with refused("models.file_damaged", r"config\.json"):
+def changed(**sizes: Any) -> Callable[[Path], None]:
+    """Return what writes other sizes into config.json."""
+
+    def change(folder: Path) -> None:
+        file = folder / "config.json"
+        file.write_text(json.dumps({**json.loads(file.read_text()), **sizes}))
+
+    return change
+
+
+def holding(name: str, text: str) -> Callable[[Path], Any]:
+    return lambda folder: (folder / name).write_text(text)
+
+
+def without(*names: str) -> Callable[[Path], Any]:
+    return lambda folder: [(folder / name).unlink() for name in names]
+
+
+def halved(folder: Path) -> None:
+    data = (folder / "model.safetensors").read_bytes()
+    (folder / "model.safetensors").write_bytes(data[: len(data) // 2])
+
+
+def pickled(folder: Path) -> None:
+    torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
+
+
+def incomplete(folder: Path) -> None:
+    weights = load_file(folder / "model.safetensors")
+    del weights["model.layers.1.mlp.up_proj.weight"]
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+@pytest.mark.parametrize(
+    ("damage", "code", "facts"),
+    [
+        (holding("config.json", "{"), "models.file_damaged", r"config\.json"),
+        (holding("config.json", '{"model_type": "no_such_model"}'), "models.file_damaged", "no_such_model"),
+        (without("tokenizer.json", "tokenizer_config.json"), "models.no_tokenizer", r"tokenizer\.json"),
+        (holding("tokenizer_config.json", "{"), "models.not_loadable", None),
+        (without("model.safetensors"), "models.not_loadable", None),
+        (halved, "models.not_loadable", None),
+        (pickled, "models.not_loadable", r"\.bin"),
+        (incomplete, "models.incomplete", r"model\.layers\.1\.mlp\.up_proj\.weight"),
+    ],
+)
+def test_what_is_damaged_or_missing_is_named(
+    tiny: Path, damage: Callable[[Path], Any], code: str, facts: str | None
+) -> None:
+    damage(tiny)
+    with refused(code, facts):
         _load(tiny)
-    (tiny / "config.json").write_text(json.dumps({"model_type": "no_such_model"}))
-    with refused("models.file_damaged", "no_such_model"):
-        _load(tiny)
-
-
-def test_no_tokenizer(tiny: Path) -> None:
-    for name in ("tokenizer.json", "tokenizer_config.json"):
-        (tiny / name).unlink()
-    with refused("models.no_tokenizer", r"tokenizer\.json"):
-        _load(tiny)
-
-
-def test_broken_tokenizer(tiny: Path) -> None:
-    (tiny / "tokenizer_config.json").write_text("{")
-    with refused("models.not_loadable"):
-        _load(tiny)
-
-
-def test_model_that_is_no_decoder(tmp_path: Path) -> None:
-    config = BertConfig(
-        hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16, vocab_size=400
-    )
-    BertForMaskedLM(config).save_pretrained(tmp_path)
-    tokenizer().save_pretrained(tmp_path)
-    with refused("models.not_causal", "BertForMaskedLM"):
-        _load(tmp_path)
 
 
 _SIZES: dict[str, Any] = {"vocab_size": 400, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
 _BERT: dict[str, Any] = {**_SIZES, "intermediate_size": 16}
 _CPM: dict[str, Any] = {**_SIZES, "dim_head": 8, "dim_ff": 16}
+
+
+def test_model_that_is_no_decoder(tmp_path: Path) -> None:
+    BertForMaskedLM(BertConfig(**_BERT)).save_pretrained(tmp_path)
+    tokenizer().save_pretrained(tmp_path)
+    with refused("models.not_causal", "BertForMaskedLM"):
+        _load(tmp_path)
 
 
 @pytest.mark.parametrize("config", [BertConfig(**_BERT), CpmAntConfig(**_CPM)], ids=lambda config: config.model_type)
@@ -123,34 +170,6 @@ def test_decoder_that_sees_what_follows(config: Any, tmp_path: Path) -> None:
         content = json.loads((tmp_path / "config.json").read_text())
         (tmp_path / "config.json").write_text(json.dumps(content | {"is_decoder": True}))
         assert _load(tmp_path).model.config.is_decoder
-
-
-def test_missing_weights_file(tiny: Path) -> None:
-    (tiny / "model.safetensors").unlink()
-    with refused("models.not_loadable"):
-        _load(tiny)
-
-
-def test_truncated_weights_file(tiny: Path) -> None:
-    data = (tiny / "model.safetensors").read_bytes()
-    (tiny / "model.safetensors").write_bytes(data[: len(data) // 2])
-    with refused("models.not_loadable"):
-        _load(tiny)
-
-
-def test_pickled_weights_are_not_opened(tiny: Path) -> None:
-    torch.save(load_file(tiny / "model.safetensors"), tiny / "pytorch_model.bin")
-    (tiny / "model.safetensors").unlink()
-    with refused("models.not_loadable", r"\.bin"):
-        _load(tiny)
-
-
-def test_missing_tensor_is_not_filled_with_random_numbers(tiny: Path) -> None:
-    weights = load_file(tiny / "model.safetensors")
-    del weights["model.layers.1.mlp.up_proj.weight"]
-    save_file(weights, tiny / "model.safetensors", metadata={"format": "pt"})
-    with refused("models.incomplete", r"model\.layers\.1\.mlp\.up_proj\.weight"):
-        _load(tiny)
 
 
 def test_out_of_memory_while_loading(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,3 +231,380 @@ def test_override_keeps_a_scaling_rule(tmp_path: Path) -> None:
     changed = _load(tmp_path, rope_theta=500_000)
     want = 500_000 ** -(torch.arange(0, 16, 2) / 16) / 4
     torch.testing.assert_close(changed.model.get_buffer("model.rotary_emb.inv_freq"), want)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (holding("tokenizer.json", "[1, 2]"), r"tokenizer\.json contains a list, not an object"),
+        (holding("tokenizer.json", "version https://git-lfs.github.com/spec/v1"), r"tokenizer\.json is not JSON .*lfs"),
+        (holding("tokenizer_config.json", "null"), r"tokenizer_config\.json contains a NoneType"),
+        (holding("config.json", "[]"), r"config\.json contains a list"),
+        (holding("config.json", "[" * 100_000), r"config\.json is not JSON"),
+        (without("config.json"), r"has no config\.json"),
+        (changed(num_attention_heads=0), r"num_attention_heads: '0'; expected a whole number from 1"),
+        (changed(num_attention_heads="two"), r"num_attention_heads: 'two'"),
+        (changed(hidden_size=16.5), r"hidden_size: '16\.5'"),
+        (changed(hidden_size={"a": 1}), r"hidden_size"),
+        (changed(vocab_size=-1), r"vocab_size: '-1'"),
+        (changed(max_position_embeddings="long"), r"max_position_embeddings: 'long'"),
+        (changed(hidden_size=10**9), r"hidden_size: '1000000000'"),
+        (changed(n_layer=1_000_000), r"1000000 layers"),
+        (changed(num_key_value_heads=True), r"num_key_value_heads: 'True'"),
+        (changed(num_hidden_layers=1_000_000), r"1000000 layers, but the weights hold \d+ tensors"),
+        (changed(text_config={"num_hidden_layers": 1_000_000}), r"1000000 layers"),
+    ],
+)
+def test_damage_is_told(tiny: Path, damage: Callable[[Path], None], message: str) -> None:
+    check_model_files(tiny, "models.long.path")
+    damage(tiny)
+    with pytest.raises(GateauError, match=rf"^models\.long\.path: .*{message}"):
+        check_model_files(tiny, "models.long.path")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        holding("tokenizer.json", "[1, 2]"),
+        holding("config.json", "[]"),
+        changed(num_attention_heads=0),
+        changed(hidden_size={"a": 1}),
+        changed(num_hidden_layers=1_000_000),
+    ],
+)
+def test_loading_what_is_damaged_is_one_message(tiny: Path, damage: Callable[[Path], None]) -> None:
+    damage(tiny)
+    with pytest.raises(GateauError, match="tiny"):
+        load_model(ModelConfig(path=str(tiny)), dtype="float32", device="cpu", folder=Path())
+
+
+def test_sizes_of_an_architecture_s_own_are_left_to_it(tiny: Path) -> None:
+    changed(num_key_value_heads=[1, 2], num_attention_heads=None, max_position_embeddings=-1)(tiny)
+    check_model_files(tiny, "models.long.path")
+
+
+PLACE = "models.long.path"
+
+
+def model(folder: Path, dtype: torch.dtype = torch.float32, **config: object) -> Path:
+    (folder / "config.json").write_text(json.dumps(config))
+    tensors = {
+        "a.weight": torch.ones(4, 4).to(dtype),
+        "a.bias": torch.zeros(4),
+        "mask": torch.ones(2, dtype=torch.bool),
+    }
+    save_file(tensors, folder / "model-1.safetensors")
+    save_file({"b.weight": torch.ones(4)}, folder / "model-2.safetensors")
+    return folder
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64, torch.float8_e4m3fn])
+def test_weights_of_any_floating_point_type(tmp_path: Path, dtype: torch.dtype) -> None:
+    check_weight_files(model(tmp_path, dtype), PLACE)
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.uint8, torch.bool])
+def test_whole_numbers_are_no_weights_unless_they_are_quantised(tmp_path: Path, dtype: torch.dtype) -> None:
+    with refused(
+        "models.quantized",
+        rf"^{PLACE}: .*model-1\.safetensors .*a\.weight",
+    ):
+        check_weight_files(model(tmp_path, dtype), PLACE)
+    check_weight_files(model(tmp_path, dtype, quantization_config={"bits": 8}), PLACE)
+
+
+DAMAGES: dict[str, Callable[[bytes], bytes]] = {
+    "cut short": lambda data: data[:-3],
+    "longer": lambda data: data + b"xx",
+    "empty": lambda data: b"",
+    "git-lfs": lambda data: b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 12\n",
+}
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_a_damaged_file_is_named(tmp_path: Path, name: str) -> None:
+    file = model(tmp_path) / "model-2.safetensors"
+    file.write_bytes(DAMAGES[name](file.read_bytes()))
+    with refused("models.file_damaged", r"model-2\.safetensors"):
+        check_weight_files(tmp_path, PLACE)
+
+
+def test_a_folder_in_the_place_of_a_file(tmp_path: Path) -> None:
+    file = model(tmp_path) / "model-1.safetensors"
+    file.unlink()
+    file.mkdir()
+    with refused("models.file_damaged", "model-1"):
+        check_weight_files(tmp_path, PLACE)
+
+
+Answer = tuple[int, dict[str, str]]
+INFO = b'{"id": "lab/model", "sha": "%s", "siblings": [], "tags": []}' % (b"1" * 40)
+
+
+def code(status: int, name: str) -> Answer:
+    return status, {"X-Error-Code": name}
+
+
+OPEN: Answer = (200, {})
+DISABLED: Answer = (403, {"X-Error-Message": "Access to this resource is disabled."})
+ENTRY = code(404, "EntryNotFound")
+CASES: dict[str, tuple[Answer, Answer, str]] = {
+    "files gated, no token": (OPEN, code(401, "GatedRepo"), r"gated .*HUB/lab/model-., accept its terms.*HF_TOKEN"),
+    "files gated, no consent": (OPEN, code(403, "GatedRepo"), r"gated .*HUB/lab/model-., accept its terms.*HF_TOKEN"),
+    "all gated": (
+        code(403, "GatedRepo"),
+        code(403, "GatedRepo"),
+        r"gated .*HUB/lab/model-., accept its terms.*HF_TOKEN",
+    ),
+    "unknown": (
+        code(404, "RepoNotFound"),
+        ENTRY,
+        r"neither a folder on this machine nor a model on the hub.*private.*HF_TOKEN",
+    ),
+    "revision": (code(404, "RevisionNotFound"), ENTRY, r"short\.revision: .*no branch, tag or commit main"),
+    "no config.json": (OPEN, ENTRY, r"has no config\.json"),
+    "disabled": (DISABLED, DISABLED, r"has disabled lab/model"),
+    "bad token": (
+        (401, {"X-Error-Message": "Invalid credentials in Authorization header"}),
+        ENTRY,
+        r"refuses lab/model.*401.*HF_TOKEN",
+    ),
+    "rate limit": ((429, {}), (429, {}), r"limits requests.*429.*later"),
+    "fails": ((503, {}), (503, {}), r"hub fails .*503.*later"),
+}
+
+
+class Hub(QuietHandler):
+    """Answers about the model lab/model-N as the case N says, of the model itself and of its files."""
+
+    def do_GET(self) -> None:
+        info, files, _ = list(CASES.values())[int(re.findall(r"lab/model-(\d+)", self.path)[0])]
+        status, headers = info if self.path.startswith("/api/") else files
+        body = INFO if status == 200 else b"{}"
+        self.send_response(status)
+        for name, value in {**headers, "Content-Length": str(len(body))}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    do_HEAD = do_GET
+
+
+PROGRAM = """
+import sys, time
+import huggingface_hub.utils._http as client
+from gateau_dagster.errors import GateauError
+from gateau_dagster.pipeline.project import load_project
+from gateau_dagster.pipeline.state import State
+time.sleep = lambda seconds: None
+for file in sys.argv[1:]:
+    try:
+        State(config=load_project(file)).check_models()
+    except GateauError as error:
+        print(" ".join(str(error).split()), flush=True)
+    else:
+        print("nothing was said", flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """What the check of the models says in each case, with HUB for the address of the hub.
+
+    One process of its own for all of them, since huggingface_hub reads its end point when it is imported.
+    """
+    folder = tmp_path_factory.mktemp("hub")
+    project = make_project(folder / "project", samples=2, shards=1)
+    files: list[str] = []
+    for number in range(len(CASES)):
+        file = project.with_name(f"case{number}.yaml")
+        file.write_bytes(project.read_bytes())
+        model = {"path": f"lab/model-{number}", "context": "window", "window": 64}
+        change_config(file, models={"short": model})
+        files.append(str(file))
+    with served(ThreadingHTTPServer(("127.0.0.1", 0), Hub)) as port:
+        address = f"http://127.0.0.1:{port}"
+        environment = command_environment(HF_ENDPOINT=address, HF_HOME=str(folder / "home"), HF_HUB_OFFLINE="0")
+        done = subprocess.run(
+            [sys.executable, "-c", PROGRAM, *files], env=environment, capture_output=True, text=True, check=True
+        )
+    lines = done.stdout.replace(address, "HUB").splitlines()
+    return dict(zip(CASES, lines, strict=True))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_each_answer_is_told_before_anything_is_scored(told: dict[str, str], case: str) -> None:
+    assert re.search(CASES[case][2], told[case]), told[case]
+    assert "models.short." in told[case]
+
+
+def configured(folder: Path, **model: str) -> Config:
+    models = {"short": {"path": "short", **model}, "long": {"path": "long"}}
+    return Config.model_validate({"long_sft": {"path": "x"}, "models": models, "folder": folder})
+
+
+def write_files(folder: Path, weights: bytes = b"weights") -> None:
+    (folder / "sub").mkdir(parents=True, exist_ok=True)
+    (folder / "model.safetensors").write_bytes(weights)
+    (folder / "config.json").write_text("{}")
+    (folder / "sub" / "vocab.txt").write_text("a b")
+
+
+def test_new_weights_at_the_same_path_count(tmp_path: Path) -> None:
+    write_files(tmp_path / "short")
+    before = model_digest(configured(tmp_path), "short")
+    assert before.startswith("folder:")
+    write_files(tmp_path / "short", b"WEIGHTS")
+    assert model_digest(configured(tmp_path), "short") != before
+    write_files(tmp_path / "short", b"weights")
+    assert model_digest(configured(tmp_path), "short") == before, "the content counts, not the time"
+
+
+def test_a_moved_folder_is_the_same_model(tmp_path: Path) -> None:
+    for name in ("short", "long"):
+        write_files(tmp_path / name)
+    config = configured(tmp_path)
+    assert model_digest(config, "short") == model_digest(config, "long")
+    (tmp_path / "long" / "config.json").rename(tmp_path / "long" / "other.json")
+    assert model_digest(config, "short") != model_digest(config, "long")
+
+
+def test_unchanged_files_are_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_files(tmp_path / "short")
+    read: list[str] = []
+    real = module._file_digest
+    monkeypatch.setattr(module, "_file_digest", lambda file: (read.append(file.name), real(file))[1])
+    cache = tmp_path / "cache.json"
+    first = folder_digest(tmp_path / "short", cache)
+    assert sorted(read) == ["config.json", "model.safetensors", "vocab.txt"]
+    read.clear()
+    assert folder_digest(tmp_path / "short", cache) == first and read == []
+    status = (tmp_path / "short" / "config.json").stat()
+    os.utime(tmp_path / "short" / "config.json", ns=(status.st_atime_ns, status.st_mtime_ns + 1))
+    assert folder_digest(tmp_path / "short", cache) == first and read == ["config.json"]
+
+
+def test_weights_of_the_same_size_and_time_count_where_contents_are_read(tmp_path: Path) -> None:
+    write_files(tmp_path / "short")
+    weights = tmp_path / "short" / "model.safetensors"
+    trusting, reading = configured(tmp_path), configured(tmp_path, verify="content")
+    before = model_digest(trusting, "short")
+    assert model_digest(reading, "short") == before
+    status = weights.stat()
+    weights.write_bytes(b"WEIGHTS")
+    os.utime(weights, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert model_digest(trusting, "short") == before
+    after = model_digest(reading, "short")
+    assert after != before
+    assert model_digest(trusting, "short") == after, "and is known from then on"
+
+
+def test_hidden_files_do_not_count(tmp_path: Path) -> None:
+    write_files(tmp_path / "short")
+    before = folder_digest(tmp_path / "short", tmp_path / "cache.json")
+    (tmp_path / "short" / ".git").mkdir()
+    (tmp_path / "short" / ".git" / "HEAD").write_text("x")
+    assert folder_digest(tmp_path / "short", tmp_path / "cache.json") == before
+    assert json.loads((tmp_path / "cache.json").read_text())
+
+
+@pytest.mark.parametrize("path", ["no_such_folder", "./a/b", "/no/such", "~/nothing", "a/b/c"])
+def test_a_missing_folder_is_named(tmp_path: Path, path: str) -> None:
+    with refused("models.no_folder", r"models\.short\.path.*config\.json"):
+        model_digest(configured(tmp_path, path=path), "short")
+
+
+def test_the_demo_s_models_need_not_exist_yet(tmp_path: Path) -> None:
+    config = Config.model_validate(
+        {
+            "long_sft": {"path": "x"},
+            "models": {"short": {"path": "demo:short"}, "long": {"path": "demo:long"}},
+            "demo": {"seed": 4},
+            "folder": tmp_path,
+        }
+    )
+    assert model_digest(config, "short") != model_digest(config, "long")
+    assert "seed4" in model_digest(config, "short")
+
+
+class Api:
+    """What HfApi says, without the hub."""
+
+    answer: str | Exception = "commit1"
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str | None]] = []
+
+    def model_info(self, name: str, revision: str | None = None) -> object:
+        self.asked.append((name, revision))
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return SimpleNamespace(sha=self.answer)
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Api:
+    found = Api()
+    monkeypatch.setattr(huggingface_hub, "HfApi", lambda: found)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    return found
+
+
+def test_a_hub_model_is_its_commit(tmp_path: Path, hub: Api) -> None:
+    config = configured(tmp_path, path="org/model", revision="v1")
+    assert model_digest(config, "short") == "hub:org/model:commit1"
+    assert hub.asked == [("org/model", "v1")]
+    hub.answer = "commit2"
+    assert model_digest(config, "short") == "hub:org/model:commit2"
+
+
+@pytest.mark.parametrize("rubbish", ["{", "[]", "\0"])
+def test_a_damaged_cache_is_made_anew(tmp_path: Path, rubbish: str) -> None:
+    (tmp_path / "short").mkdir()
+    (tmp_path / "short" / "config.json").write_text("{}")
+    cache = tmp_path / "cache.json"
+    digest = folder_digest(tmp_path / "short", cache)
+    cache.write_text(rubbish)
+    assert folder_digest(tmp_path / "short", cache) == digest
+    assert json.loads(cache.read_text())
+
+
+def test_offline_the_cached_commit_is_used(tmp_path: Path, hub: Api) -> None:
+    hub.answer = ConnectionError("no network")
+    refs = tmp_path / "hub" / "models--org--model" / "refs"
+    refs.mkdir(parents=True)
+    (refs / "main").write_text("cached\n")
+    assert model_digest(configured(tmp_path, path="org/model"), "short") == "hub:org/model:cached"
+
+
+@pytest.mark.parametrize("offline", [False, True])
+def test_offline_without_a_copy_the_way_out_is_named(
+    tmp_path: Path, hub: Api, offline: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.answer = ConnectionError("no network")
+    if offline:
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+        monkeypatch.setattr(huggingface_hub, "HfApi", RealApi)
+    with pytest.raises(TransientError, match=r"models\.short\.path: .*cannot be reached.*hf download org/model"):
+        model_digest(configured(tmp_path, path="org/model"), "short")
+
+
+def test_unknown_names_and_revisions_are_told_apart(tmp_path: Path, hub: Api) -> None:
+    import httpx2
+    from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError, RevisionNotFoundError
+
+    response = httpx2.Response(404, request=httpx2.Request("GET", "http://hub"))
+    config = configured(tmp_path, path="org/model", revision="v9")
+    for error, words in (
+        (
+            RepositoryNotFoundError("no", response=response),
+            "neither a folder on this machine nor a model on the hub.*HF_TOKEN",
+        ),
+        (RevisionNotFoundError("no", response=response), r"models\.short\.revision: .*no branch, tag or commit v9"),
+        (HFValidationError("bad name"), "nor a valid name on the hub"),
+    ):
+        hub.answer = error
+        with pytest.raises(GateauError, match=words) as failure:
+            model_digest(config, "short")
+        assert not isinstance(failure.value, TransientError), "trying again cannot help"

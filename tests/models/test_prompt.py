@@ -11,7 +11,7 @@ from gateau_dagster.data.sample import Sample
 from gateau_dagster.errors import UnscorableSampleError
 from gateau_dagster.models.prompt import Prompt, build_prompt, divided, encode, response_offsets
 from tests.error_codes import refused
-from tests.scoring.reference import reference_parts, slowly_divided
+from tests.scoring.builders import reference_parts, slowly_divided
 from tests.tiny_models import samples, tokenizer
 
 
@@ -95,14 +95,12 @@ def test_context_may_vanish_but_nothing_else() -> None:
         build_prompt(tokenizer(), samples()[0], max_length=fixed - 1)
 
 
-def test_empty_response_is_unscorable() -> None:
-    with pytest.raises(UnscorableSampleError, match="no tokens"):
-        build_prompt(tokenizer(), dataclasses.replace(samples()[0], response=""), max_length=4096)
-
-
-def test_text_that_is_not_unicode_is_unscorable() -> None:
-    with pytest.raises(UnscorableSampleError, match="cannot be tokenised"):
-        build_prompt(tokenizer(), dataclasses.replace(samples()[0], context="a \ud800 b"), max_length=4096)
+@pytest.mark.parametrize(
+    ("change", "message"), [({"response": ""}, "no tokens"), ({"context": "a \ud800 b"}, "cannot be tokenised")]
+)
+def test_an_empty_response_and_text_that_is_not_unicode_are_unscorable(change: dict[str, str], message: str) -> None:
+    with pytest.raises(UnscorableSampleError, match=message):
+        build_prompt(tokenizer(), dataclasses.replace(samples()[0], **change), max_length=4096)
 
 
 def test_with_context_keeps_the_frame() -> None:
@@ -129,8 +127,8 @@ def _with_template(template: str | None) -> PreTrainedTokenizerFast:
         (None, "chat template cannot be used"),
         ("{{ raise_exception('no users here') }}", "no users here"),
         ("{{ broken", "chat template cannot be used"),
-        ("hello", "does not print the user's turn once"),
-        ("{{ messages[0].content }}{{ messages[0].content }}", "does not print the user's turn once"),
+        ("hello", "does not print the user's turn exactly once"),
+        ("{{ messages[0].content }}{{ messages[0].content }}", "does not print the user's turn exactly once"),
     ],
 )
 def test_unusable_chat_template_is_the_users_error(template: str | None, message: str) -> None:

@@ -1,15 +1,20 @@
 """The attention function on documents of any lengths against one matrix for each document."""
 
+import re
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
-from transformers import AttentionInterface
+from transformers import AttentionInterface, AutoModelForCausalLM, PreTrainedModel, masking_utils
 
 from gateau_dagster.models import attention_kernels, packing
+from gateau_dagster.models import attention_rows as module
+from gateau_dagster.models.attention_rows import AttentionSpec, attention_rows, row_blocks
 from gateau_dagster.models.last_layers import ReadRows
-from gateau_dagster.models.mask_pattern import NAME, MaskPattern, UnknownAttentionError
-from tests.tiny_models import loaded_model
+from gateau_dagster.models.mask_pattern import NAME, MaskPattern, UnknownAttentionError, describe_mask
+from gateau_dagster.models.sequence_parts import parts_differ
+from tests.tiny_models import loaded_model, model_config
 
 HEADS, GROUPS, DIM = 6, 2, 16
 _LENGTHS = [(300,), (40, 40, 40), (300, 41, 41, 9, 1, 1)]
@@ -170,3 +175,153 @@ def test_wanted_rows_meet_no_more_keys_than_they_see(monkeypatch: pytest.MonkeyP
     with packing.document_attention(loaded_model("llama"), lengths, read=rows):
         AttentionInterface()[NAME](SimpleNamespace(layer_idx=1), *_tensors(sum(lengths)), MaskPattern(), scaling=0.2)
     assert calls == [(1, HEADS, 128, 148), (1, HEADS, 128, 276), (1, HEADS, 45, 321), (2, HEADS, 10, 40)]
+
+
+LENGTH = 23
+
+
+def _rows_of(dtype: torch.dtype = torch.float32) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    query = torch.randn(HEADS, LENGTH, DIM, generator=generator).to(dtype)
+    return query, torch.randn(GROUPS, LENGTH, DIM, generator=generator).to(dtype)
+
+
+def _rows_twin(query: torch.Tensor, key: torch.Tensor, how: AttentionSpec) -> torch.Tensor:
+    """[H, T, T] head by head, row by row, in float64."""
+    out = torch.zeros(HEADS, LENGTH, LENGTH, dtype=torch.float64)
+    for head in range(HEADS):
+        for row in range(LENGTH):
+            scores = key[head // (HEADS // GROUPS)].double() @ query[head, row].double() * how.scaling
+            if how.softcap:
+                scores = how.softcap * torch.tanh(scores / how.softcap)
+            allowed = torch.arange(LENGTH) <= row
+            if how.window is not None:
+                allowed &= torch.arange(LENGTH) > row - how.window
+            weights = torch.where(allowed, scores.exp(), 0.0)
+            sink = 0.0 if how.sinks is None else how.sinks[head].double().exp()
+            out[head, row] = weights / (weights.sum() + sink)
+    return out
+
+
+def _whole(query: torch.Tensor, key: torch.Tensor, how: AttentionSpec, start: int) -> torch.Tensor:
+    """[H, LENGTH - start, LENGTH] put together from blocks."""
+    out = torch.zeros(GROUPS, HEADS // GROUPS, LENGTH, LENGTH, dtype=torch.float32)
+    for heads, rows in row_blocks(query, GROUPS, start, LENGTH, how):
+        weights = attention_rows(query, key, heads, rows, how)
+        assert weights.dtype == torch.float32
+        out[heads, :, rows, how.first_key(rows.start) : rows.stop] = weights
+    return out.flatten(0, 1)[:, start:]
+
+
+@pytest.mark.parametrize("elements", [1, 50, 400, 100_000])
+@pytest.mark.parametrize("window", [None, 1, 5, 40])
+@pytest.mark.parametrize("softcap", [None, 1.5])
+@pytest.mark.parametrize("with_sinks", [False, True])
+def test_rows_agree_with_the_twin(
+    elements: int, window: int | None, softcap: float | None, with_sinks: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(module._ELEMENTS_PER_BLOCK, "cpu", elements)
+    query, key = _rows_of()
+    sinks = torch.linspace(-1, 2, HEADS) if with_sinks else None
+    how = AttentionSpec(scaling=0.3, window=window, softcap=softcap, sinks=sinks)
+    got = _whole(query, key, how, 7)
+    torch.testing.assert_close(got.double(), _rows_twin(query, key, how)[:, 7:], rtol=1e-5, atol=1e-7)
+    query, key = _rows_of(torch.bfloat16)  # multiplied and normalised in float32
+    got = _whole(query, key, how, 3)
+    torch.testing.assert_close(got.double(), _rows_twin(query, key, how)[:, 3:], rtol=1e-5, atol=1e-7)
+
+
+def test_blocks_cover_the_rows_within_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    query, _ = _rows_of()
+    how = AttentionSpec(scaling=1.0)
+    monkeypatch.setitem(module._ELEMENTS_PER_BLOCK, "cpu", 4 * 3 * 13 + 1)  # of 3 heads that share keys and 13 keys
+    rows = [slice(3, 7), slice(7, 11), slice(11, 13)]
+    assert list(row_blocks(query, GROUPS, 3, 13, how)) == [(slice(g, g + 1), r) for g in range(GROUPS) for r in rows]
+    monkeypatch.setitem(module._ELEMENTS_PER_BLOCK, "cpu", 1)
+    assert next(row_blocks(query, GROUPS, 3, 5, how)) == (slice(0, 1), slice(3, 4))
+    monkeypatch.setitem(module._ELEMENTS_PER_BLOCK, "cpu", 1000)
+    assert list(row_blocks(query, GROUPS, 3, 13, how)) == [(slice(0, 2), slice(3, 13))]
+
+
+_LENGTH = 40
+
+
+@pytest.mark.parametrize(
+    ("function", "size", "want"),
+    [
+        (masking_utils.causal_mask_function, None, MaskPattern()),
+        (masking_utils.sliding_window_causal_mask_function(1), 1, MaskPattern(window=1)),
+        (masking_utils.sliding_window_causal_mask_function(7), 7, MaskPattern(window=7)),
+        (masking_utils.chunked_causal_mask_function(7, torch.tensor([0])), 7, MaskPattern(chunk=7)),
+    ],
+)
+def test_pattern_is_transformers_own_mask(function: Any, size: int | None, want: MaskPattern) -> None:
+    got = describe_mask(mask_function=function, local_size=size, batch_size=1, q_length=_LENGTH)
+    assert got == want
+    seen = torch.tensor([[got.sees(query, key) for key in range(_LENGTH)] for query in range(_LENGTH)])
+    index = torch.arange(_LENGTH)
+    torch.testing.assert_close(seen, function(torch.tensor(0), torch.tensor(0), index[:, None], index))
+
+
+@pytest.mark.parametrize(
+    ("function", "size", "added"),
+    [
+        (masking_utils.bidirectional_mask_function, None, False),
+        (masking_utils.sliding_window_bidirectional_mask_function(7), 7, False),
+        (masking_utils.sliding_window_causal_mask_function(7), 8, False),
+        (masking_utils.sliding_window_causal_mask_function(7), None, False),
+        (masking_utils.chunked_causal_mask_function(7, torch.tensor([2])), 7, False),
+        (masking_utils.causal_mask_function, 7, False),
+        (masking_utils.causal_mask_function, None, True),
+    ],
+)
+def test_other_masks_are_refused(function: Any, size: int | None, added: bool) -> None:
+    with pytest.raises(UnknownAttentionError, match="neither causal"):
+        describe_mask(mask_function=function, local_size=size, use_vmap=added)
+
+
+def test_pieces_are_documents_or_their_chunks() -> None:
+    assert MaskPattern(window=3).pieces((5, 2)) == (5, 2)
+    assert MaskPattern(chunk=4).pieces((9, 4, 1)) == (4, 4, 1, 4, 1)
+
+
+def make(kind: str, **changes: Any) -> PreTrainedModel:
+    torch.manual_seed(0)
+    return AutoModelForCausalLM.from_config(model_config(kind, **changes), dtype=torch.float32)
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen3", "mixtral", "cohere", "granite", "ministral3"])
+def test_parts_that_come_out_as_in_the_whole(kind: str) -> None:
+    model = make(kind).train()
+    assert parts_differ(model) is None
+    assert model.config._attn_implementation == "sdpa" and model.training
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "reason"),
+    [
+        ("llama4_text", {"layer_types": ["full_attention"] * 2}, "counts tokens from the begin of each part"),
+        ("stablelm", {}, "does not use transformers' attention interface"),
+        ("nemotron", {}, "does not tell its attention .* positions"),
+        ("gpt_oss", {}, "not plainly causal"),
+        ("lfm2", {"layer_types": ["conv", "full_attention"]}, "a part of a sequence comes out otherwise"),
+        ("opt", {}, "heads are not those that its configuration names"),
+    ],
+)
+def test_what_would_be_wrong(kind: str, changes: dict[str, Any], reason: str) -> None:
+    model = make(kind, **changes)
+    own = model.config._attn_implementation
+    found = parts_differ(model)
+    assert found is not None and re.search(reason, found), found
+    assert model.config._attn_implementation == own
+
+
+def test_positions_that_a_model_makes_up_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = make("llama")
+    rotary = model.model.rotary_emb.forward  # pyright: ignore
+
+    def from_zero(states: torch.Tensor, position_ids: torch.Tensor) -> Any:
+        return rotary(states, torch.arange(position_ids.shape[1])[None])
+
+    monkeypatch.setattr(model.model.rotary_emb, "forward", from_zero)  # pyright: ignore
+    assert parts_differ(model) == "a part of a sequence comes out otherwise than in the whole"

@@ -13,7 +13,7 @@ from gateau_dagster.report.evidence import NAMED_GAIN, Evidence, evidence
 from tests import tiny_models
 from tests.error_codes import refused
 from tests.report.builders import LENGTH, rows_of, sample
-from tests.scoring.reference import slowly_divided
+from tests.scoring.builders import slowly_divided
 from tests.tiny_models import tokenizer
 
 CONTEXT = tiny_models.text(1, 60)

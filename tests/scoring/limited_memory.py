@@ -6,7 +6,7 @@ import json
 import resource
 from pathlib import Path
 
-from tests.scoring.scored import outcomes
+from tests.scoring.builders import outcomes
 from tests.tiny_models import loaded_model, samples, text
 
 BATCH_TOKENS = 16_000

@@ -3,14 +3,21 @@
 import dataclasses
 import math
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateau_dagster import tables
+from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.errors import UnscorableSampleError
+from gateau_dagster.methods.ifd import RESPONSE_ALONE
+from gateau_dagster.models import forward, memory
+from gateau_dagster.models.loading import LoadedModel
+from gateau_dagster.models.prompt import build_prompt
 from gateau_dagster.scoring.contextual_awareness import (
     CamFigures,
     CamRow,
@@ -19,8 +26,10 @@ from gateau_dagster.scoring.contextual_awareness import (
     importance_score,
     segment_attention_score,
 )
-from tests.scoring.reference import reference_cas, reference_softmax
-from tests.tiny_models import samples
+from gateau_dagster.scoring.response_alone import alone_prompt, response_alone_rows
+from gateau_dagster.scoring.response_perplexity import PerplexityRow, mean_nll_and_perplexity, perplexity_row
+from tests.scoring.builders import reference_cas, reference_softmax, running, slowly_divided
+from tests.tiny_models import loaded_model, samples, tokenizer
 
 _PAIRS = st.lists(st.tuples(st.floats(1, 1e6), st.floats(0, 1)), min_size=2, max_size=40)
 
@@ -42,27 +51,28 @@ def test_known_value() -> None:
     assert contextual_awareness_score([math.log(3), 0.0], [0.0, 0.0]) == pytest.approx(2 / math.sqrt(5))
 
 
-@pytest.mark.parametrize("values", [[], [3.0]])
-def test_fewer_than_two_segments_have_no_score(values: list[float]) -> None:
-    assert contextual_awareness_score(values, values) is None
-
-
 def test_huge_perplexities_do_not_overflow() -> None:
     with np.errstate(over="raise", invalid="raise"):
         scores = importance_score([1e300, 2.0, 1.5e300])
         assert scores.tolist() == [0.0, 0.0, 1.0]
         assert contextual_awareness_score([1e300, 1e300], [0.1, 0.1]) == pytest.approx(1, rel=1e-12)
+    for few in ([], [3.0]):
+        assert contextual_awareness_score(few, few) is None
 
 
-@pytest.mark.parametrize("bad", [math.inf, math.nan])
-def test_values_that_are_not_finite_are_refused(bad: float) -> None:
-    with pytest.raises(ValueError, match="not finite"):
-        contextual_awareness_score([1.0, bad], [0.1, 0.2])
-
-
-def test_lengths_must_agree() -> None:
-    with pytest.raises(ValueError, match="2 segment perplexities, but 1 attentions"):
-        contextual_awareness_score([1.0, 2.0], [0.1])
+@pytest.mark.parametrize(
+    ("perplexity", "attention", "message"),
+    [
+        ([1.0, math.inf], [0.1, 0.2], "not finite"),
+        ([1.0, math.nan], [0.1, 0.2], "not finite"),
+        ([1.0, 2.0], [0.1], "2 segment perplexities, but 1 attentions"),
+    ],
+)
+def test_values_that_are_not_finite_or_do_not_go_together_are_refused(
+    perplexity: list[float], attention: list[float], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        contextual_awareness_score(perplexity, attention)
 
 
 def test_module_needs_no_torch() -> None:
@@ -112,21 +122,126 @@ def test_without_context_there_are_no_segments() -> None:
     assert (row.segments, row.segment_perplexity, row.segment_attention, row.segment_gain) == (0, [], [], [])
     assert row.far_segment == [None, None]
     assert row.cas is None and row.far_gain is None
+    one = cam_row(samples()[0], figures(NLL[:1], np.array([1.0, 3.0])), segment_length=2)
+    assert one.segments == 1 and one.cas is None and one.far_gain is None
 
 
-def test_one_segment_is_not_far_from_another() -> None:
-    row = cam_row(samples()[0], figures(NLL[:1], np.array([1.0, 3.0])), segment_length=2)
-    assert row.segments == 1 and row.cas is None and row.far_gain is None
+HUGE = [np.array([1.0]), np.array([800.0]), np.array([1.0])]
 
 
-def test_a_perplexity_that_is_not_finite_names_its_segment() -> None:
-    found = figures([np.array([1.0]), np.array([800.0]), np.array([1.0])], np.ones(3))
-    with pytest.raises(UnscorableSampleError, match=r"given segment 2 alone: .* is 800\.0: its perplexity overflows"):
-        cam_row(samples()[0], found, segment_length=1)
-    with pytest.raises(UnscorableSampleError, match="without context: mean NLL of the response is nan"):
-        cam_row(samples()[0], figures(NLL, np.ones(3), np.array([0.1, math.nan])), segment_length=2)
+@pytest.mark.parametrize(
+    ("found", "length", "message"),
+    [
+        (figures(HUGE, np.ones(3)), 1, r"given segment 2 alone: .* is 800\.0: its perplexity overflows"),
+        (figures(NLL, np.ones(3), np.array([0.1, math.nan])), 2, "without context: mean NLL of the response is nan"),
+        (figures(NLL, np.array([0.1, math.nan, 0.1])), 2, "attention to the context is not finite"),
+    ],
+)
+def test_what_is_not_finite_is_named_and_unscorable(found: CamFigures, length: int, message: str) -> None:
+    with pytest.raises(UnscorableSampleError, match=message):
+        cam_row(samples()[0], found, segment_length=length)
 
 
-def test_attention_that_is_not_finite_is_unscorable() -> None:
-    with pytest.raises(UnscorableSampleError, match="attention to the context is not finite"):
-        cam_row(samples()[0], figures(NLL, np.array([0.1, math.nan, 0.1])), segment_length=2)
+def test_the_perplexity_row_has_the_promised_columns() -> None:
+    assert [field.name for field in dataclasses.fields(PerplexityRow)] == [column.name for column in tables.PERPLEXITY]
+
+
+def test_row_holds_what_the_model_saw() -> None:
+    sample = samples()[0]
+    whole = build_prompt(tokenizer(), sample, max_length=4096)
+    prompt = build_prompt(tokenizer(), sample, max_length=whole.length - 7)
+    row = perplexity_row(sample, prompt, np.array([1.0, 3.0]))
+    assert (row.sample_id, row.digest) == (sample.sample_id, sample.digest)
+    assert (row.mean_nll, row.perplexity) == (2.0, pytest.approx(math.exp(2)))
+    assert row.token_probability == pytest.approx([math.exp(-1), math.exp(-3)])
+    assert row.truncated_tokens == 7
+    assert (row.context_tokens, row.response_tokens) == (len(whole.context) - 7, len(whole.response))
+
+
+@pytest.mark.parametrize(
+    ("nll", "message"), [(math.nan, "is nan"), (math.inf, "is inf"), (710.0, "is 710.0: its perplexity overflows")]
+)
+def test_figures_that_are_not_finite_are_unscorable(nll: float, message: str) -> None:
+    with pytest.raises(UnscorableSampleError, match=message):
+        mean_nll_and_perplexity(np.array([nll]))
+    assert math.isfinite(mean_nll_and_perplexity(np.array([709.0]))[1])
+    assert mean_nll_and_perplexity(np.array([1.0, 2.0, 6.0])) == (3.0, pytest.approx(math.exp(3)))
+
+
+def slow_loss(loaded: LoadedModel, response: str) -> tuple[float, int]:
+    """Mean NLL in nats and the number of response tokens."""
+    tokenize = loaded.tokenizer
+    bos = [] if tokenize.bos_token_id is None else [tokenize.bos_token_id]
+    asked, wanted = slowly_divided(tokenize, "### Response: ", response)
+    frame = [*bos, *asked]
+    logits = loaded.model(torch.tensor([[*frame, *wanted]])).logits[0].double().tolist()
+    losses = []
+    for place, token in enumerate(wanted):
+        row = logits[len(frame) + place - 1]
+        largest = max(row)
+        losses.append(largest + math.log(math.fsum(math.exp(value - largest) for value in row)) - row[token])
+    return math.fsum(losses) / len(losses), len(losses)
+
+
+def rows(loaded: LoadedModel, chosen: list[Sample], max_length: int = 2048, batch_tokens: int = 200) -> list[Any]:
+    return list(response_alone_rows(loaded, chosen, running(max_length, batch_tokens=batch_tokens)))
+
+
+@pytest.mark.parametrize("bos", [True, False])
+@pytest.mark.parametrize("batch_tokens", [1, 100, 10_000])
+def test_mean_nll_is_that_of_the_response_behind_its_heading(batch_tokens: int, bos: bool) -> None:
+    loaded = loaded_model("llama", bos=bos, dtype=torch.float64)
+    found = rows(loaded, samples(), batch_tokens=batch_tokens)
+    for row, sample in zip(found, samples(), strict=True):
+        loss, count = slow_loss(loaded, sample.response)
+        assert list(row) == [column.name for column in RESPONSE_ALONE]
+        assert (row["sample_id"], row["digest"], row["response_tokens"]) == (sample.sample_id, sample.digest, count)
+        assert row["mean_nll"] == pytest.approx(loss, rel=1e-6)  # the model's norms are in float32
+
+
+def test_neither_context_nor_instruction_matters() -> None:
+    loaded = loaded_model("llama")
+    others = [dataclasses.replace(sample, context="", instruction="Other.") for sample in samples()]
+    for row, other in zip(rows(loaded, samples()), rows(loaded, others), strict=True):
+        assert row["mean_nll"] == other["mean_nll"] and row["digest"] != other["digest"]
+
+
+def test_the_prompt_is_the_heading_and_the_response() -> None:
+    prompt = alone_prompt(tokenizer(), samples()[1], max_length=100)
+    assert tokenizer().decode(list(prompt.ids)) == f"<s>### Response: {samples()[1].response}"
+    assert prompt.response_span == (len(prompt.prefix), prompt.length)
+
+
+def test_a_response_without_tokens_or_too_long_is_rejected() -> None:
+    chosen = [dataclasses.replace(samples()[0], response=""), samples()[2], samples()[3]]
+    length = alone_prompt(tokenizer(), samples()[3], max_length=10_000).length
+    empty, short, long = rows(loaded_model("llama"), chosen, max_length=length - 1)
+    assert empty == Reject(sample_id="s0", reason="the response has no tokens")
+    assert short["sample_id"] == "s2"
+    assert long == Reject(
+        sample_id="s3", reason=f"the response takes {length} tokens, more than the {length - 1} allowed"
+    )
+
+
+def test_what_does_not_fit_into_memory_is_rejected_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = forward.response_nll
+    longest = max(alone_prompt(tokenizer(), sample, max_length=10_000).length for sample in samples())
+
+    def tight(loaded: Any, prompts: Any) -> Any:
+        if sum(prompt.length for prompt in prompts) >= longest:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return own(loaded, prompts)
+
+    monkeypatch.setattr(forward, "response_nll", tight)
+    monkeypatch.setattr(memory, "release_memory", lambda: None)  # takes a third of a second
+    found = rows(loaded_model("llama"), samples(), batch_tokens=2 * longest)
+    rejected = [row for row in found if isinstance(row, Reject)]
+    assert [(one.sample_id, one.short_of_memory) for one in rejected] == [("s3", True)]
+    assert rejected[0].reason.startswith(f"out of memory on a prompt of {longest} tokens")
+
+
+def test_work_is_charged() -> None:
+    asked = running(batch_tokens=100)
+    list(response_alone_rows(loaded_model("llama"), samples(), asked))
+    assert asked.work.tokens == sum(alone_prompt(tokenizer(), one, max_length=9999).length for one in samples())
+    assert asked.work.flops > 0

@@ -1,10 +1,15 @@
 """Dependency strength, distance and specificity on paper, and against plain loops."""
 
 import math
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
 
+from gateau_dagster.data.sample import Reject, Sample
+from gateau_dagster.models import forward, memory
+from gateau_dagster.models.flops import ForwardWork, ModelShape
+from gateau_dagster.models.loading import LoadedModel
 from gateau_dagster.scoring.dependency_scores import (
     DependencyRule,
     SegmentPairs,
@@ -15,7 +20,9 @@ from gateau_dagster.scoring.dependency_scores import (
     dependency_strength,
     long_dependency_score,
 )
-from tests.scoring.slow_pairs import slow_lds
+from gateau_dagster.scoring.segment_pairs import MeasuredPairs, PairPlan, measure_segment_pairs
+from tests.scoring.builders import reference_model, reference_parts, scoring, slow_lds, slow_perplexities
+from tests.tiny_models import loaded_model, passages, samples
 
 # Three segments: P(1) = 10, P(2) = 20; P(1|0) = 5, P(2|0) = 20 - ln 3, P(2|1) = 20.
 ALONE = [99.0, 10.0, 20.0]
@@ -103,3 +110,121 @@ def test_many_pairs_are_a_sample_that_the_seed_decides() -> None:
     taken = counts[np.tril_indices(60, -1)]
     assert taken.min() > 0 and taken.max() < 26
     assert abs(taken[:885].mean() - taken[885:].mean()) < 0.5
+
+
+PLAN = PairPlan(segment_length=24, pairs=12)
+TOLERANCE = 5e-6  # relative, of a perplexity: float32 through two layers against float64
+
+
+def _measured(
+    loaded: LoadedModel, some: list[Sample], plan: PairPlan = PLAN, work: ForwardWork | None = None, **changes: object
+) -> list[MeasuredPairs | Reject]:
+    return list(
+        measure_segment_pairs(
+            loaded, some, plan=plan, max_length=300, scoring=scoring(**changes), work=work or ForwardWork()
+        )
+    )
+
+
+def _ids(loaded: LoadedModel, sample: Sample) -> list[int]:
+    """The prompt of at most 300 tokens without its bos, from the design's formula."""
+    prefix, context, suffix, response = reference_parts(loaded.tokenizer, sample, "gateau")
+    room = 300 - len(prefix + suffix + response)
+    whole = prefix + (context[-room:] if room < len(context) else context) + suffix + response
+    return whole[1:] if loaded.tokenizer.bos_token_id is not None else whole
+
+
+@pytest.mark.parametrize(("bos", "batch_tokens"), [(True, 1), (False, 400), (True, 100_000)])
+def test_agrees_with_one_pass_each_on_real_prose(bos: bool, batch_tokens: int) -> None:
+    loaded = loaded_model("llama", bos=bos)
+    twin = reference_model(loaded.model)
+    for sample, got in zip(passages(), _measured(loaded, passages(), batch_tokens=batch_tokens), strict=True):
+        assert isinstance(got, MeasuredPairs) and got.sample == sample
+        ids = _ids(loaded, sample)
+        pairs = choose_pairs(len(ids) // 24, 12, sample.digest)
+        alone, behind = slow_perplexities(twin, ids, 24, pairs)
+        assert got.tokens == len(ids)
+        assert list(zip(got.pairs.later.tolist(), got.pairs.earlier.tolist(), strict=True)) == pairs
+        np.testing.assert_allclose(got.pairs.alone, alone, rtol=TOLERANCE)
+        np.testing.assert_allclose(got.pairs.behind, list(behind.values()), rtol=TOLERANCE)
+        measured = dict(zip(pairs, got.pairs.behind.tolist(), strict=True))
+        want = slow_lds(got.pairs.alone.tolist(), measured, segments=12, threshold=-0.05)
+        # Random models: the threshold is one that some pairs pass and others do not.
+        rule = DependencyRule(threshold=-0.05, window_segments=12)
+        assert long_dependency_score(got.pairs, rule) == pytest.approx(want, rel=1e-9)
+
+
+def test_neither_order_nor_neighbours_change_a_sample() -> None:
+    loaded, some = loaded_model("llama"), passages()
+    alone = [_measured(loaded, [sample])[0] for sample in some]
+    turned = _measured(loaded, some[::-1])[::-1]
+    for one, other in zip(alone, turned, strict=True):
+        assert isinstance(one, MeasuredPairs) and isinstance(other, MeasuredPairs)
+        np.testing.assert_array_equal(one.pairs.later, other.pairs.later)
+        np.testing.assert_allclose(one.pairs.behind, other.pairs.behind, rtol=1e-5)
+
+
+def test_short_sample_costs_no_pass_and_has_no_pairs() -> None:
+    loaded, work = loaded_model("llama"), ForwardWork()
+    (got,) = _measured(loaded, samples()[2:3], PairPlan(segment_length=100), work)
+    assert isinstance(got, MeasuredPairs) and got.tokens < 200
+    assert got.pairs.alone.size == got.pairs.behind.size == work.tokens == 0
+
+
+def test_tokens_and_flops_are_charged() -> None:
+    loaded, work = loaded_model("llama"), ForwardWork()
+    (got,) = _measured(loaded, passages()[:1], work=work)
+    assert isinstance(got, MeasuredPairs)
+    assert work.tokens == len(got.pairs.alone) * 24 + 12 * 48
+    shape = ModelShape.of(loaded.model.config)
+    head = shape.head_flops(23 * (len(got.pairs.alone) + 12))
+    lone, pair = shape.pass_flops(np.array([24.0, 48.0]), np.array([23.0, 23.0]))
+    assert work.flops == pytest.approx(len(got.pairs.alone) * lone + 12 * pair + head)
+
+
+def test_sample_that_cannot_be_tokenised_is_rejected_in_its_place() -> None:
+    broken = Sample(sample_id="b", source="t", context="c", instruction="i", response="")
+    first, second, third = _measured(loaded_model("llama"), [passages()[0], broken, passages()[1]])
+    assert isinstance(first, MeasuredPairs) and isinstance(third, MeasuredPairs)
+    assert second == Reject(sample_id="b", reason="the response has no tokens")
+
+
+def test_lack_of_memory_rejects_the_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_memory(*_: object) -> None:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+
+    monkeypatch.setattr(forward, "response_nll", no_memory)
+    monkeypatch.setattr(memory, "release_memory", lambda: None)  # a full collection for each attempt
+    (got,) = _measured(loaded_model("llama"), passages()[:1])
+    assert isinstance(got, Reject) and got.short_of_memory
+    assert got.reason.startswith("out of memory on a prompt of 24 tokens: use a shorter segment_length")
+
+
+def test_perplexity_that_is_not_finite_names_the_segments() -> None:
+    loaded = loaded_model("llama")
+    for parameter in loaded.model.parameters():
+        parameter.fill_(float("nan"))
+    (got,) = _measured(loaded, passages()[:1])
+    assert isinstance(got, Reject) and got.reason.startswith("segment 0: mean NLL of the response is nan")
+
+
+def test_samples_are_not_read_long_before_they_are_needed() -> None:
+    read: list[str] = []
+
+    def reading() -> Iterator[Sample]:
+        for index in range(40):
+            sample = passages()[index % 4]
+            read.append(sample.sample_id)
+            yield sample
+
+    measured = measure_segment_pairs(
+        loaded_model("llama"),
+        reading(),
+        plan=PLAN,
+        max_length=300,
+        scoring=scoring(batch_tokens=300),
+        work=ForwardWork(),
+    )
+    next(measured)
+    measured.close()
+    assert 0 < len(read) < 12

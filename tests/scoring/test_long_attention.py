@@ -13,7 +13,7 @@ from gateau_dagster.models.mask_pattern import MaskPattern
 from gateau_dagster.scoring import long_attention as module
 from gateau_dagster.scoring.long_attention import _LayerFigures, _SeenError, long_attention, long_attention_flops
 from tests.error_codes import refused
-from tests.scoring.slow_ladm import eager_matrices
+from tests.scoring.builders import eager_matrices
 from tests.tiny_models import loaded_model
 
 IDS = tuple(np.random.default_rng(3).integers(5, 90, size=203).tolist())

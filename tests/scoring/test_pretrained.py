@@ -8,7 +8,7 @@ import pytest
 
 from gateau_dagster.config import ModelConfig
 from gateau_dagster.models.loading import LoadedModel, load_model
-from tests.scoring.scored import compare, scoring
+from tests.scoring.builders import compare, scoring
 from tests.tiny_models import passages
 
 MODELS = os.environ.get("GATEAU_TEST_MODELS", "").split()

@@ -4,23 +4,43 @@ import dataclasses
 import random
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from accelerate import dispatch_model
+from accelerate.hooks import ModelHook, add_hook_to_module
 
+from gateau_dagster.config import ModelConfig
 from gateau_dagster.data.sample import Reject, Sample
-from gateau_dagster.models import forward
+from gateau_dagster.methods.registry import reads_attention
+from gateau_dagster.models import forward, loading
 from gateau_dagster.models.flops import Meter, ModelShape
+from gateau_dagster.models.loading import LoadedModel, load_model
 from gateau_dagster.models.prompt import build_prompt
 from gateau_dagster.scoring.contextual_awareness import CamRow
+from gateau_dagster.scoring.pair_tables import CAM, THETA_B, cam_table, perplexity_asset
 from gateau_dagster.scoring.response_perplexity import PerplexityRow
+from gateau_dagster.scoring.sample_table import RequestedRow
 from gateau_dagster.scoring.scorer import Request, SampleOutcome, score_samples
 from gateau_dagster.scoring.segments import segment_prompts
 from tests.error_codes import refused
-from tests.scoring.scored import check, outcomes, references, scoring
-from tests.tiny_models import loaded_model, samples, tokenizer
+from tests.methods.configured import configured
+from tests.models.test_known_model import NEXT
+from tests.scoring.builders import (
+    cam_figures,
+    check,
+    compare,
+    outcomes,
+    reference,
+    reference_model,
+    references,
+    running,
+    scoring,
+)
+from tests.tiny_models import loaded_model, passages, samples, text, tokenizer
 
 
 @pytest.fixture
@@ -225,3 +245,186 @@ def test_the_meter_adds_up_every_pass(perplexity: bool) -> None:
         assert got.tokens == want.tokens
         assert got.flops == pytest.approx(want.flops, rel=1e-12)
     assert (meter.perplexity.tokens > 0) == perplexity
+
+
+@pytest.mark.parametrize("max_length", [4096, 230])
+@pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3", "mistral"])
+def test_agrees_with_the_reference(kind: str, max_length: int) -> None:
+    # At 230 tokens three samples are cut; mistral's window of 150 hides some of their context.
+    truncated = compare(loaded_model(kind), scoring(), max_length, samples())
+    assert truncated == (0 if max_length == 4096 else 3)
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "gemma2", "gemma3_text", "gpt_oss", "mixtral", "granite", "cohere"])
+def test_agrees_with_the_reference_where_logits_or_attention_are_special(kind: str) -> None:
+    compare(loaded_model(kind), scoring(), 200, samples()[:1])
+
+
+@pytest.mark.parametrize("max_length", [4096, 230])
+def test_agrees_with_the_reference_in_the_chat_template(max_length: int) -> None:
+    compare(loaded_model("llama"), scoring(template="chat", segment_length=50), max_length, samples())
+
+
+@pytest.mark.parametrize("visible_tokens", [40, 110, 4096])
+def test_what_theta_a_is_shown_is_near(visible_tokens: int) -> None:
+    compare(loaded_model("llama"), scoring(segment_length=20), 300, samples()[:3], visible_tokens)
+
+
+@pytest.mark.parametrize("bos", [True, False])
+def test_agrees_with_the_reference_with_and_without_bos(bos: bool) -> None:
+    compare(loaded_model("qwen2", bos=bos), scoring(batch_tokens=300), 4096, samples()[:1])
+
+
+def test_is_closer_still_in_a_float64_model() -> None:
+    # Not to 1e-15: transformers' eager attention, which the reference runs, rounds its softmax to float32.
+    loaded, sample = loaded_model("llama", dtype=torch.float64), samples()[0]
+    (want,) = references(loaded, scoring(), 4096, [sample])
+    got = cam_figures(loaded, sample)
+    assert isinstance(got, CamRow)
+    np.testing.assert_allclose(got.segment_attention, want.segment_attention, rtol=1e-6)
+    np.testing.assert_allclose(got.segment_perplexity, want.segment_perplexity, rtol=1e-6)
+
+
+def test_bfloat16_stays_within_a_percent_of_float32() -> None:
+    single, half = loaded_model("llama"), loaded_model("llama", dtype=torch.bfloat16)
+    half.model.load_state_dict(single.model.state_dict())
+    want, got = cam_figures(single, samples()[0]), cam_figures(half, samples()[0])
+    np.testing.assert_allclose(np.log(got.segment_perplexity), np.log(want.segment_perplexity), rtol=1e-2)
+    np.testing.assert_allclose(got.segment_attention, want.segment_attention, rtol=1e-2)
+
+
+def test_text_builder_is_ragged_and_repeatable() -> None:
+    assert text(1, 40) == text(1, 40) != text(2, 40)
+    lengths = {len(tokenizer().encode(sample.context)) for sample in samples()}
+    assert len(lengths) == 5
+
+
+@pytest.mark.parametrize(("max_length", "truncated"), [(4096, 0), (500, 3)])
+@pytest.mark.parametrize("kind", ["llama", "mistral"])
+def test_agrees_with_the_reference_on_real_prose(kind: str, max_length: int, truncated: int) -> None:
+    assert compare(loaded_model(kind), scoring(), max_length, passages()) == truncated
+
+
+def test_agrees_with_the_reference_on_real_prose_in_any_batch() -> None:
+    loaded, chosen = loaded_model("llama"), passages()
+    wanted = references(loaded, scoring(segment_length=100), 4096, chosen)
+    for tokens in (1, 700):
+        made = outcomes(loaded, chosen, segment_length=100, batch_tokens=tokens)
+        for sample, outcome, want in zip(chosen, made, wanted, strict=True):
+            check(sample, outcome, want)
+
+
+def rows_by(loaded: LoadedModel) -> list[SampleOutcome]:
+    return outcomes(loaded, samples(), max_length=256, segment_length=16, batch_tokens=256)
+
+
+@pytest.mark.parametrize("kind", ["llama", "gemma2", "gpt_oss"])
+def test_hooks_change_nothing(kind: str) -> None:
+    expected = rows_by(loaded_model(kind))
+    spread = loaded_model(kind)
+    layers = [f"model.layers.{index}" for index in range(2)]
+    places: dict[str, Any] = dict.fromkeys(
+        ("model.embed_tokens", "model.norm", "model.rotary_emb", "lm_head", *layers), "cpu"
+    )
+    dispatch_model(spread.model, places, force_hooks=True)
+    hooked = [name for name, module in spread.model.named_modules() if hasattr(module, "_hf_hook")]
+    assert {"", "model.layers.1", "lm_head"} <= set(hooked), "accelerate is at work"
+    # A hook on the body too, as offloading puts it there.
+    add_hook_to_module(spread.model.base_model, ModelHook())
+    assert rows_by(spread) == expected
+    assert rows_by(spread) == expected, "the body's hook is put back after each use of the output layer"
+
+
+def test_loading_with_a_device_map(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded_model("llama").model.save_pretrained(tmp_path)
+    tokenizer().save_pretrained(tmp_path)
+    config = ModelConfig(path=str(tmp_path))
+    plain = load_model(config, dtype="float32", device="cpu", folder=tmp_path)
+    original, asked = loading.AutoModelForCausalLM.from_pretrained, []
+
+    def from_pretrained(*arguments: Any, **options: Any) -> Any:
+        asked.append(options["device_map"])
+        return original(*arguments, **options)
+
+    monkeypatch.setattr(loading.AutoModelForCausalLM, "from_pretrained", from_pretrained)
+    found = load_model(config, dtype="float32", device="auto", folder=tmp_path, device_map="auto")
+    assert asked == ["auto"]
+    assert found.device == found.model.get_input_embeddings().weight.device
+    if found.device.type == "cpu":
+        assert rows_by(found) == rows_by(plain)
+
+
+def test_a_model_that_the_gpus_together_cannot_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spread = loaded_model("llama").model
+    spread.hf_device_map = {"model.embed_tokens": 0, "model.layers.0": "cpu"}  # pyright: ignore
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    with refused("models.too_large", "2.*GPUs"):
+        loading._spread_over_gpus(ModelConfig(path="big"), spread)
+
+
+_LENGTH = 32
+
+
+@pytest.mark.parametrize(("kind", "options"), [("qwen3_next", NEXT), ("mamba", {})])
+def test_rows_are_those_of_the_slow_way_without_attention(kind: str, options: dict[str, Any]) -> None:
+    loaded, chosen = loaded_model(kind, **options), [one for one in samples() if len(one.context) < 400]
+    table = cam_table(configured(), attention_read=False)
+    assert table.shared is not None
+    both = {asset: running(600, segment_length=_LENGTH) for asset in (perplexity_asset(THETA_B), CAM)}
+    asked = [RequestedRow(sample=one, assets=frozenset(both)) for one in chosen]
+    twin = reference_model(loaded.model)
+    for one, found in zip(chosen, table.shared.score(loaded, asked, both), strict=True):
+        want = reference(twin, loaded.tokenizer, one, max_length=600, segment_length=_LENGTH, seen=False)
+        row = found[CAM]
+        assert isinstance(row, dict) and (row["segment_attention"], row["cas"]) == ([], None)
+        assert row["segment_perplexity"] == pytest.approx(want.segment_perplexity, rel=1e-4)
+        assert row["far_probability"] == pytest.approx(want.far_probability, rel=1e-3, abs=1e-7)
+        assert (row["far_gain"] is None) == (want.far_gain is None)
+        assert row["far_gain"] is None or row["far_gain"] == pytest.approx(want.far_gain, rel=1e-3, abs=1e-7)
+        perplexity = found[perplexity_asset(THETA_B)]
+        assert isinstance(perplexity, dict) and perplexity["perplexity"] == pytest.approx(want.perplexity, rel=1e-4)
+
+
+def test_what_is_read_is_refused_with_class_and_cure() -> None:
+    table = cam_table(configured())
+    with refused("models.no_attention", r"Qwen3NextForCausalLM.*selection\.preset"):
+        list(table.score(loaded_model("qwen3_next", **NEXT), samples(), running(600, segment_length=_LENGTH)))
+
+
+def test_a_model_that_shows_it_has_it_whatever_is_read() -> None:
+    chosen = samples()[:1]
+    rows = [
+        next(
+            iter(
+                cam_table(configured(), attention_read=read).score(
+                    loaded_model("llama"), chosen, running(600, segment_length=_LENGTH)
+                )
+            )
+        )
+        for read in (True, False)
+    ]
+    assert rows[0] == rows[1] and isinstance(rows[0], dict) and rows[0]["cas"] is not None
+
+
+def _of_other(method: str) -> dict[str, Any]:
+    return {"models": {"third": {"path": "a/third"}}, "method": method, "options": {method: {"short": "third"}}}
+
+
+@pytest.mark.parametrize(
+    ("selection", "read"),
+    [
+        ({}, False),
+        ({"preset": "paper"}, True),
+        ({"preset": "paper", "method": "hmg"}, False),
+        ({"compare": ["cam"], "options": {"cam": {"preset": "official"}}}, True),
+        ({"compare": ["gateau_unnormalised"]}, True),
+        ({"compare": ["far_gain"]}, False),
+        ({"preset": "paper", **_of_other("hmg_non_homologous")}, False),
+        ({"preset": "paper", **_of_other("gateau_unextended")}, True),
+        ({"segment_lengths": [64]}, False),
+        ({"segment_lengths": [64], "preset": "paper"}, True),
+    ],
+)
+def test_who_reads_attention(selection: dict[str, Any], read: bool) -> None:
+    assert reads_attention(configured(**selection)) is read

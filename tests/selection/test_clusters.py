@@ -19,7 +19,7 @@ from gateau_dagster.selection.clusters import (
 )
 from gateau_dagster.selection.rules import chosen_ids
 from tests.error_codes import refused
-from tests.selection.slow_rules import ranking, slow_diverse
+from tests.selection.builders import ranking, slow_diverse
 
 
 def blobs(seed: int = 0, each: int = 8, dimensions: int = 5) -> tuple[Matrix, list[int]]:

@@ -1,16 +1,31 @@
 """What all rules have in common, and what is known before any model runs."""
 
+import re
+from collections import Counter
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
 
+from gateau_dagster.config import SelectionConfig
 from gateau_dagster.config.selection import RuleConfig
 from gateau_dagster.errors import GateauError
-from gateau_dagster.selection.rules import check_data, chosen_ids
+from gateau_dagster.selection.equal_amounts import equal_amount
+from gateau_dagster.selection.per_document import countable_samples, most_by_source, most_of_all
+from gateau_dagster.selection.per_source import largest_remainder, source_counts
+from gateau_dagster.selection.rules import check_data, chosen_ids, left_out
 from tests.error_codes import refused
-from tests.selection.slow_rules import ranking, slow_order
+from tests.selection.builders import (
+    Row,
+    ranking,
+    slow_beyond_the_best,
+    slow_largest_remainder,
+    slow_order,
+    slow_per_source_tokens,
+    slow_token_budget,
+)
 
 RULES = [
     RuleConfig(fraction=0.3),
@@ -86,3 +101,367 @@ def test_what_the_data_cannot_give_is_known_before_any_score(rule: dict[str, Any
 @pytest.mark.parametrize("rule", [*RULES, RuleConfig(rule="per_source", count=500)], ids=lambda rule: rule.rule)
 def test_data_that_is_enough_passes(rule: RuleConfig) -> None:
     check_data({"law": 90, "web": 10}, rule)
+
+
+def by_tokens(budget: int, rule: str = "token_budget", short_source: str = "error") -> RuleConfig:
+    fields = {"rule": rule, "budget": budget, "short_source": short_source}
+    return RuleConfig.model_validate({key: value for key, value in fields.items() if value != "error"})
+
+
+@pytest.mark.parametrize(
+    ("budget", "wanted"),
+    [
+        (30, ["s00", "s01"]),  # exactly met
+        (34, ["s00", "s01"]),  # s02 crosses it; s03 with its 4 tokens would still fit and is not taken
+        (35, ["s00", "s01", "s02", "s03"][:3]),
+        (1000, ["s00", "s01", "s02", "s03"]),
+    ],
+)
+def test_the_sample_that_crosses_the_budget_ends_the_choice(budget: int, wanted: list[str]) -> None:
+    samples = ranking(["law"] * 4, tokens=[20, 10, 5, 4])
+    assert chosen_ids(samples, by_tokens(budget)) == wanted
+
+
+@pytest.mark.parametrize("rule", ["token_budget", "per_source_tokens"])
+def test_a_budget_below_the_first_sample_is_an_error(rule: str) -> None:
+    with refused("selection.budget", r"selection\.budget.*19.*20"):
+        chosen_ids(ranking(["law"] * 4, tokens=[20, 10, 5, 4]), by_tokens(19, rule))
+
+
+def test_many_long_samples_do_not_overflow() -> None:
+    samples = ranking(["law"] * 4, tokens=[2**31 - 1] * 4)
+    assert len(chosen_ids(samples, by_tokens(3 * 2**31))) == 3
+
+
+def test_every_source_gives_the_same_percentage() -> None:
+    """law has 8 samples, web 4: at 25 % two and one are in, whatever their ranks."""
+    samples = ranking(["law"] * 8 + ["web"] * 4)
+    assert chosen_ids(samples, by_tokens(30, "per_source_tokens")) == ["s00", "s01", "s08"]
+    assert chosen_ids(samples, by_tokens(59, "per_source_tokens")) == ["s00", "s01", "s02", "s03", "s08"]
+    assert chosen_ids(samples, by_tokens(60, "per_source_tokens")) == ["s00", "s01", "s02", "s03", "s08", "s09"]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_both_rules_are_as_their_plain_loops(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    samples = ranking(
+        rng.choice(["law", "web", "wiki"], 60, p=[0.5, 0.3, 0.2]).tolist(),
+        tokens=rng.integers(1, 30, 60).tolist(),
+        unscored=set(rng.integers(0, 60, 8).tolist()),
+    ).with_columns(sample_id=pl.Series([f"s{number:02d}" for number in rng.permutation(60)]))
+    for budget in [40, 150, 333, 700, 2000]:
+        assert chosen_ids(samples, by_tokens(budget)) == slow_token_budget(samples, budget)
+        shared = by_tokens(budget, "per_source_tokens", "share")
+        assert chosen_ids(samples, shared) == slow_per_source_tokens(samples, budget)
+
+
+def test_a_source_that_is_used_up_is_named() -> None:
+    samples = ranking(["law"] * 8 + ["web"] * 4, unscored={10, 11})
+    assert len(chosen_ids(samples, by_tokens(60, "per_source_tokens"))) == 6, "half of web has a score"
+    with refused("selection.too_few", "'web'.*2.*4"):
+        chosen_ids(samples, by_tokens(90, "per_source_tokens"))
+    shared = chosen_ids(samples, by_tokens(90, "per_source_tokens", "share"))
+    assert shared == [f"s{number:02d}" for number in [0, 1, 2, 3, 4, 5, 6, 8, 9]]
+    everything = chosen_ids(samples, by_tokens(100, "per_source_tokens"))
+    assert everything == samples.filter(pl.col("score").is_not_null())["sample_id"].to_list()
+
+
+def test_a_sample_whose_tokens_are_not_known_is_passed_over() -> None:
+    samples = ranking(["law"] * 4 + ["web"] * 8).with_columns(
+        tokens=pl.when(~pl.col("sample_id").is_in(["s00", "s01"])).then("tokens")
+    )
+    assert chosen_ids(samples, by_tokens(20)) == ["s02", "s03"]
+    assert chosen_ids(samples, by_tokens(30, "per_source_tokens")) == ["s02", "s04", "s05"]
+    with refused("selection.too_few", "'law'.*2.*4"):
+        chosen_ids(samples, by_tokens(90, "per_source_tokens"))
+    assert len(chosen_ids(samples, by_tokens(90, "per_source_tokens", "share"))) == 9
+    with refused("selection.no_scores"):
+        chosen_ids(samples.head(2), by_tokens(20))
+
+
+# Ten candidates, of which the method scores six; 100 tokens in all.
+TOKENS = [5, 5, 10, 10, 10, 10, 10, 10, 20, 10]
+SAMPLES = pl.DataFrame(
+    {
+        "sample_id": [f"s{number}" for number in range(10)],
+        "source": ["a"] * 10,
+        "digest": [f"t{number}" for number in range(10)],
+        "score": [float(10 - number) if number < 6 else None for number in range(10)],
+        "rank": [number + 1 if number < 6 else None for number in range(10)],
+        "tokens": TOKENS,
+    }
+)
+
+
+def chosen(equal: object, **rule: object) -> list[str]:
+    selection = SelectionConfig.model_validate(rule)
+    return chosen_ids(SAMPLES, equal_amount(selection, equal, SAMPLES))  # type: ignore[arg-type]
+
+
+def test_a_fraction_of_the_scored_samples_of_all_of_them_and_of_their_tokens() -> None:
+    assert chosen(None, fraction=0.5) == ["s0", "s1", "s2"]
+    assert chosen("samples", fraction=0.5) == ["s0", "s1", "s2", "s3", "s4"]
+    assert chosen("tokens", fraction=0.2) == ["s0", "s1", "s2"]
+    assert chosen("steps", fraction=0.5) == chosen(None, fraction=0.5)
+
+
+def test_as_many_as_there_are() -> None:
+    assert len(chosen("samples", fraction=1.0)) == 6
+    assert len(chosen("tokens", fraction=1.0)) == 6
+
+
+@pytest.mark.parametrize("equal", [None, "samples", "tokens"])
+def test_what_counts_so_already_stays(equal: object) -> None:
+    for rule in ({"count": 2}, {"rule": "token_budget", "budget": 20}):
+        selection = SelectionConfig.model_validate(rule)
+        assert equal_amount(selection, equal, SAMPLES) is selection  # type: ignore[arg-type]
+
+
+SOURCES = ["law"] * 12 + ["web"] * 6 + ["wiki"] * 2
+
+
+def of_sources(ids: list[str], sources: list[str]) -> Counter[str]:
+    return Counter(sources[int(one[1:])] for one in ids)
+
+
+def test_each_source_gives_its_share_of_the_best() -> None:
+    found = chosen_ids(ranking(SOURCES), RuleConfig(rule="per_source", count=10))
+    assert found == [f"s{number:02d}" for number in [0, 1, 2, 3, 4, 5, 12, 13, 14, 18]]
+    fraction = chosen_ids(ranking(SOURCES), RuleConfig(rule="per_source", fraction=0.5))
+    assert fraction == found
+
+
+def test_shares_of_the_configuration_replace_those_of_the_data() -> None:
+    rule = RuleConfig(rule="per_source", count=5, shares={"web": 0.5, "wiki": 0.5})
+    assert of_sources(chosen_ids(ranking(SOURCES), rule), SOURCES) == {"web": 3, "wiki": 2}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_largest_remainder_against_whole_numbers(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    weights = {f"source {number}": int(rng.integers(1, 40)) for number in range(7)}
+    for count in [0, 1, 5, 6, 7, 50, 333]:
+        found = largest_remainder({name: Fraction(weight) for name, weight in weights.items()}, count)
+        assert found == slow_largest_remainder(weights, count)
+        assert sum(found.values()) == count
+
+
+def test_equal_remainders_go_by_name() -> None:
+    assert largest_remainder({"b": Fraction(1), "a": Fraction(1), "c": Fraction(1)}, 1) == {"a": 1, "b": 0, "c": 0}
+
+
+def test_a_source_with_too_few_scored_samples_is_named_with_the_cure() -> None:
+    samples = ranking(SOURCES, unscored=set(range(13, 18)))
+    with refused("selection.too_few", "'web'.*1.*6.*10.*3.*short_source"):
+        chosen_ids(samples, RuleConfig(rule="per_source", count=10))
+
+
+def test_what_a_short_source_lacks_goes_to_the_others_in_proportion() -> None:
+    samples = ranking(SOURCES, unscored=set(range(13, 18)))
+    found = chosen_ids(samples, RuleConfig(rule="per_source", count=10, short_source="share"))
+    assert of_sources(found, SOURCES) == {"law": 8, "web": 1, "wiki": 1}
+    everything = chosen_ids(samples, RuleConfig(rule="per_source", count=15, short_source="share"))
+    assert everything == [row["sample_id"] for row in slow_order(samples)]
+
+
+def test_sharing_goes_on_while_it_makes_further_sources_short() -> None:
+    rule = RuleConfig(rule="per_source", count=30, short_source="share")
+    counts = {"a": 100, "b": 100, "c": 100}
+    found = source_counts(counts, {"a": 2, "b": 12, "c": 90}, rule, count=30)
+    assert found == {"a": 2, "b": 12, "c": 16}
+    assert source_counts(counts, {"a": 2, "b": 3, "c": 4}, rule, count=30) == {"a": 2, "b": 3, "c": 4}
+
+
+LIMITS = (1, 2, 5)
+
+
+def samples(seed: int = 3, documents: int = 12) -> pl.DataFrame:
+    frame = many(seed)
+    drawn = np.random.default_rng(seed + 100).integers(0, documents, frame.height)
+    return frame.with_columns(document=pl.Series([f"d{number}" for number in drawn]))
+
+
+def limited(rule: RuleConfig, most: int) -> RuleConfig:
+    return RuleConfig.model_validate(rule.model_dump() | {"per_document": most})
+
+
+@pytest.mark.parametrize("most", LIMITS)
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.rule)
+def test_no_document_gives_more_than_its_best(rule: RuleConfig, most: int) -> None:
+    for seed in range(5):
+        frame = samples(seed)
+        found = chosen_ids(frame, limited(rule, most))
+        order = [row["sample_id"] for row in slow_order(frame)]
+        assert found and found == [one for one in order if one in set(found)], "best rank first"
+        assert not slow_beyond_the_best(frame, most).keys() & set(found)
+        of = dict(frame.select("sample_id", "document").iter_rows())
+        assert max(Counter(of[one] for one in found).values()) <= most
+        shuffled = frame.sample(fraction=1, shuffle=True, seed=seed)
+        assert chosen_ids(shuffled, limited(rule, most)) == found
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.rule)
+def test_a_limit_that_no_document_reaches_changes_nothing(rule: RuleConfig) -> None:
+    frame = samples()
+    assert chosen_ids(frame, limited(rule, 40)) == chosen_ids(frame, rule) == chosen_ids(frame.drop("document"), rule)
+    assert left_out(frame, limited(rule, 40), chosen_ids(frame, rule)).rows.is_empty()
+
+
+@pytest.mark.parametrize("most", LIMITS)
+def test_the_rules_choose_from_what_is_left_as_they_do_from_all(most: int) -> None:
+    for seed in range(5):
+        frame = samples(seed)
+        beyond = list(slow_beyond_the_best(frame, most))
+        left = frame.with_columns(score=pl.when(~pl.col("sample_id").is_in(beyond)).then("score"))
+        budget = RuleConfig(rule="token_budget", budget=150)
+        assert chosen_ids(frame, limited(budget, most)) == slow_token_budget(left, 150)
+        by_source = RuleConfig(rule="per_source_tokens", budget=100, short_source="share")
+        assert chosen_ids(frame, limited(by_source, most)) == slow_per_source_tokens(left, 100)
+        wanted = RuleConfig(fraction=0.3).chosen(37)
+        best = [row["sample_id"] for row in slow_order(left)][:wanted]
+        assert chosen_ids(frame, limited(RuleConfig(fraction=0.3), most)) == best
+
+
+def test_quotas_of_sources_hold() -> None:
+    frame = samples(documents=25)
+    rule = RuleConfig(rule="per_source", count=12, short_source="share")
+
+    def taken(ids: list[str]) -> dict[str, int]:
+        return Counter(frame.filter(pl.col("sample_id").is_in(ids))["source"])
+
+    assert taken(chosen_ids(frame, limited(rule, 2))) == taken(chosen_ids(frame, rule))
+
+
+def test_a_source_that_the_limit_leaves_short_is_an_error_that_names_it() -> None:
+    frame = ranking(["law"] * 6 + ["web"] * 6, document=["same"] * 6 + [f"d{n}" for n in range(6)])
+    rule = limited(RuleConfig(rule="per_source", count=6), 1)
+    with refused("selection.too_few", r"'law'.*1.*6.*selection\.per_document.*1"):
+        chosen_ids(frame, rule)
+    tokens = limited(RuleConfig(rule="per_source_tokens", budget=60), 1)
+    with refused("selection.too_few", r"'law'.*1.*selection\.per_document.*1"):
+        chosen_ids(frame, tokens)
+
+
+@pytest.mark.parametrize("most", LIMITS)
+def test_what_is_left_out_is_counted_with_its_reason(most: int) -> None:
+    frame = samples()
+    rule = limited(RuleConfig(fraction=0.4), most)
+    chosen = chosen_ids(frame, rule)
+    found = left_out(frame, rule, chosen)
+    wanted = slow_beyond_the_best(frame, most)
+    assert found.rows["sample_id"].to_list() == sorted(wanted)
+    for sample_id, reason in found.rows.iter_rows():
+        matched = re.fullmatch(r"selection\.per_document: (\d) samples? ranks? better .* '(s\d\d)'", reason)
+        assert matched and matched.groups() == (str(most), wanted[sample_id])
+    order = [row["sample_id"] for row in slow_order(frame)]
+    assert found.passed_over == sum(order.index(one) < order.index(chosen[-1]) for one in wanted)
+    assert found.unfilled == max(0, RuleConfig(fraction=0.4).chosen(37) - len(chosen))
+
+
+def test_what_cannot_be_filled_is_said() -> None:
+    frame = ranking(["law"] * 10, unscored={9}, document=["a"] * 5 + ["b"] * 5)
+    rule = RuleConfig(fraction=0.5, per_document=2)
+    chosen = chosen_ids(frame, rule)
+    assert chosen == ["s00", "s01", "s05", "s06"]
+    found = left_out(frame, rule, chosen)
+    assert (found.unfilled, found.passed_over, found.rows.height) == (1, 3, 5)
+    tokens = RuleConfig(rule="token_budget", budget=30, per_document=2)
+    assert left_out(frame, tokens, chosen_ids(frame, tokens)).unfilled == 0
+
+
+def test_a_sample_that_cannot_be_chosen_takes_no_place() -> None:
+    frame = ranking(["law", "web"] * 2, document=["a", "a", "b", "b"])
+    uncounted = frame.with_columns(tokens=pl.when(pl.col("sample_id") != "s00").then("tokens"))
+    tokens = RuleConfig(rule="token_budget", budget=100, per_document=1)
+    assert chosen_ids(frame, tokens) == ["s00", "s02"] and chosen_ids(uncounted, tokens) == ["s01", "s02"]
+    assert left_out(uncounted, tokens, ["s01", "s02"]).rows["sample_id"].to_list() == ["s03"]
+    one_source = RuleConfig(rule="per_source", count=2, shares={"web": 1}, per_document=1)
+    assert chosen_ids(frame, one_source) == ["s01", "s03"]
+    assert left_out(frame, one_source, ["s01", "s03"]).rows.is_empty()
+
+
+def test_what_documents_cannot_give_is_known_before_any_score() -> None:
+    for seed, most in enumerate(LIMITS):
+        frame = samples(seed)
+        rows = frame.select("source", "document").rows()
+        wanted = Counter({pair: min(count, most) for pair, count in Counter(rows).items()})
+        by_source = {source: sum(wanted[pair] for pair in wanted if pair[0] == source) for source, _ in rows}
+        assert most_by_source(frame, most) == by_source
+        assert most_of_all(frame, most) == sum(min(n, most) for n in Counter(document for _, document in rows).values())
+    rule = limited(RuleConfig(rule="per_source", count=6), 1)
+    check_data({"law": 6, "web": 6}, rule, left={"law": 3, "web": 6})
+    with refused("selection.too_few", "'law'.*2.*6.*6.*3"):
+        check_data({"law": 6, "web": 6}, rule, left={"law": 2, "web": 6})
+
+
+def repeated(seed: int = 3) -> pl.DataFrame:
+    """The samples of `many`, of which several have one text; a text may be in several sources."""
+    frame = many(seed)
+    drawn = np.random.default_rng(seed + 200).integers(0, 25, frame.height)
+    return frame.with_columns(digest=pl.Series([f"t{number}" for number in drawn]))
+
+
+def slow_one_of_each(samples: pl.DataFrame) -> list[Row]:
+    """Those with a score, then the others; of each text the first."""
+    order = slow_order(samples)
+    rows = [*order, *(row for row in samples.sort("sample_id").iter_rows(named=True) if row["score"] is None)]
+    first = {row["digest"]: row for row in reversed(rows)}
+    return [row for row in rows if first[row["digest"]] is row]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.rule)
+def test_one_of_identical_texts_is_chosen_and_others_fill_up_the_count(rule: RuleConfig) -> None:
+    for seed in range(5):
+        frame = repeated(seed)
+        left = slow_one_of_each(frame)
+        alone = frame.filter(pl.col("sample_id").is_in([row["sample_id"] for row in left]))
+        found = chosen_ids(frame.sample(fraction=1, shuffle=True, seed=seed), rule)
+        count = rule if rule.budget is not None else rule.taking(count=rule.chosen(frame["score"].count()))
+        assert found == chosen_ids(alone, count)
+        kept = chosen_ids(frame, rule.model_copy(update={"duplicates": "keep"}))
+        assert kept == chosen_ids(frame.with_columns(digest="sample_id"), rule)
+        if rule.rule == "top":
+            assert len(found) == min(len(kept), alone["score"].count())
+        out = left_out(frame, rule, found)
+        scored = {row["sample_id"] for row in slow_order(frame)}
+        assert {*out.rows["sample_id"]} == scored - {row["sample_id"] for row in left}
+        assert (out.repeats, out.passed_over) == (out.rows.height, 0)
+
+
+def test_a_repeated_text_that_cannot_be_chosen_takes_no_place() -> None:
+    frame = ranking(["law", "web"] * 2, digest=["t", "t", "u", "u"])
+    uncounted = frame.with_columns(tokens=pl.when(pl.col("sample_id") != "s00").then("tokens"))
+    tokens = RuleConfig(rule="token_budget", budget=100)
+    assert chosen_ids(frame, tokens) == ["s00", "s02"] and chosen_ids(uncounted, tokens) == ["s01", "s02"]
+    assert chosen_ids(frame, RuleConfig(rule="per_source", count=2, shares={"web": 1})) == ["s01", "s03"]
+
+
+def test_fewer_texts_than_are_asked_for_are_all_chosen_and_that_is_said() -> None:
+    frame = ranking(["law"] * 6, digest=[*"aabbcc"])
+    for rule in (RuleConfig(fraction=1), RuleConfig(count=5), RuleConfig(rule="per_source", fraction=1)):
+        chosen = chosen_ids(frame, rule)
+        assert chosen == ["s00", "s02", "s04"]
+        out = left_out(frame, rule, chosen)
+        assert (out.unfilled, out.repeats) == (rule.chosen(6) - 3, 3)
+        assert out.rows["reason"][0].startswith("selection.duplicates: one: its texts are those of 's00'")
+
+
+def test_documents_are_limited_among_different_texts() -> None:
+    frame = ranking(["law"] * 5, digest=[*"aabcd"], document=["x"] * 4 + ["y"])
+    rule = RuleConfig(fraction=1, per_document=2)
+    chosen = chosen_ids(frame, rule)
+    out = left_out(frame, rule, chosen)
+    assert chosen == ["s00", "s02", "s04"]
+    assert (out.rows["sample_id"].to_list(), out.repeats, out.passed_over) == (["s01", "s03"], 1, 1)
+
+
+def test_what_different_texts_cannot_give_is_known_before_any_score() -> None:
+    samples = pl.DataFrame({"source": ["law"] * 6 + ["web"] * 6, "digest": [*"abcdef"] + ["t"] * 5 + ["a"]})
+    shares = {"rule": "per_source", "shares": {"law": 1, "web": 1}}
+    check_data(*countable_samples(samples, RuleConfig.model_validate({**shares, "count": 4})))
+    with refused("selection.too_few", "'web'.*2.*3"):
+        check_data(*countable_samples(samples, RuleConfig.model_validate({**shares, "count": 6})))
+    check_data(*countable_samples(samples, RuleConfig.model_validate({**shares, "count": 6, "duplicates": "keep"})))
+    check_data(*countable_samples(samples, RuleConfig(rule="per_source", fraction=1)))
+    with refused("selection.clusters", "9"):
+        check_data(*countable_samples(samples, RuleConfig(rule="diverse", encoder="e", clusters=9)))

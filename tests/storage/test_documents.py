@@ -29,7 +29,7 @@ from gateau_dagster.storage.files import Files
 from gateau_dagster.storage.store import DamagedTableError
 from tests.error_codes import refused
 from tests.project import ROOT
-from tests.storage.test_seal import flipped
+from tests.storage.builders import flipped
 
 STAMP = Stamp(fingerprint="f", content="c")
 

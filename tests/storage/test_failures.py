@@ -43,10 +43,13 @@ FRAME = pl.DataFrame({"n": [1]})
 
 def test_a_missing_bucket_is_named(s3_environment: str) -> None:
     store = Store("s3://no-such-bucket/prefix")
-    with refused("storage.no_bucket", "s3://no-such-bucket/"):
-        store.stamp("t")
-    with refused("storage.no_bucket", "s3://no-such-bucket/"):
-        store.write(FRAME, "t", None, Stamp(fingerprint="f"))
+    for access in (
+        lambda: store.stamp("t"),
+        lambda: store.write(FRAME, "t", None, Stamp(fingerprint="f")),
+        lambda: store.files.create("a", b"1"),
+    ):
+        with refused("storage.no_bucket", "s3://no-such-bucket/"):
+            access()
 
 
 def accesses(store: Store) -> Iterator[tuple[str, object]]:
@@ -124,53 +127,39 @@ def test_a_server_that_never_answers_is_given_up_within_a_minute(
     assert asked == remote.S3_TRIES
 
 
-def test_without_credentials_the_variables_are_named(s3_environment: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    class NoCredentialsError(Exception):
-        pass
-
-    with refused("storage.credentials", "AWS_ACCESS_KEY_ID"), readable_failures("write s3://b/t"):
-        raise NoCredentialsError("Unable to locate credentials")
+def caused(error: Exception, cause: Exception) -> Exception:
+    error.__cause__ = cause
+    return error
 
 
-@pytest.mark.parametrize(
-    ("number", "words"),
-    [
-        (errno.ENOSPC, "disk is full"),
-        (errno.EDQUOT, "quota"),
-        (errno.EFBIG, "larger than allowed"),
-        (errno.EACCES, "permission denied"),
-        (errno.EROFS, "read-only"),
-        (errno.ENOTDIR, "is a file, not a folder"),
-    ],
-)
-def test_system_errors_name_cause_and_cure(number: int, words: str) -> None:
-    made = explained(OSError(number, "x"), "write /a/b")
-    assert isinstance(made, GateauError) and not isinstance(made, TransientError)
-    assert words in str(made) and str(made).startswith("Cannot write /a/b: ")
+def named(name: str, text: str) -> Exception:
+    """An error that its class's name tells apart."""
+    return type(name, (Exception,), {})(text)
 
 
 @pytest.mark.parametrize(
-    ("text", "kind", "words"),
+    ("error", "kind", "words"),
     [
-        ("An error occurred (SlowDown)", TransientError, "overloaded"),
-        ("An error occurred (AccessDenied)", GateauError, "access denied"),
-        ("An error occurred (InvalidAccessKeyId)", GateauError, "credentials"),
-        ("The specified bucket does not exist", GateauError, "the bucket does not exist"),
+        (OSError(errno.ENOSPC, "x"), GateauError, "disk is full"),
+        (OSError(errno.EDQUOT, "x"), GateauError, "quota"),
+        (OSError(errno.EFBIG, "x"), GateauError, "larger than allowed"),
+        (OSError(errno.EACCES, "x"), GateauError, "permission denied"),
+        (OSError(errno.EROFS, "x"), GateauError, "read-only"),
+        (OSError(errno.ENOTDIR, "x"), GateauError, "is a file, not a folder"),
+        (caused(RuntimeError("while flushing"), OSError(errno.ENOSPC, "x")), GateauError, "disk is full"),
+        (RuntimeError("An error occurred (SlowDown)"), TransientError, "overloaded"),
+        (RuntimeError("An error occurred (AccessDenied)"), GateauError, "access denied"),
+        (RuntimeError("An error occurred (InvalidAccessKeyId)"), GateauError, "credentials"),
+        (RuntimeError("The specified bucket does not exist"), GateauError, "the bucket does not exist"),
+        (named("NoCredentialsError", "Unable to locate credentials"), GateauError, "AWS_ACCESS_KEY_ID"),
+        (ConnectionResetError("reset"), TransientError, ""),
+        (TimeoutError("late"), TransientError, ""),
+        (BotoCoreError(), TransientError, ""),
     ],
 )
-def test_server_errors_are_told_apart(text: str, kind: type[GateauError], words: str) -> None:
-    made = explained(RuntimeError(text), "write s3://b/t")
-    assert type(made) is kind and words in str(made)
-
-
-def test_the_cause_is_found_down_the_chain() -> None:
-    try:
-        try:
-            raise OSError(errno.ENOSPC, "full")
-        except OSError as cause:
-            raise RuntimeError("while flushing") from cause
-    except RuntimeError as error:
-        assert "disk is full" in str(explained(error, "write x"))
+def test_each_failure_is_told_apart_with_cause_and_cure(error: Exception, kind: type[GateauError], words: str) -> None:
+    made = explained(error, "write s3://b/t")
+    assert type(made) is kind and words in str(made) and str(made).startswith("Cannot write s3://b/t: ")
 
 
 @pytest.mark.parametrize(
@@ -195,9 +184,7 @@ def test_what_a_server_does_in_passing_is_never_a_defect(
     assert isinstance(made, TransientError) and words in str(made) and "un again" in str(made)
 
 
-@pytest.mark.parametrize(
-    "error", [MemoryError(), RuntimeError("can't start new thread"), OSError(errno.ENOMEM, "Cannot allocate memory")]
-)
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("can't start new thread"), OSError(errno.ENOMEM, "x")])
 def test_too_little_memory_is_no_defect(error: Exception) -> None:
     found = explained_by_system(error, "go on")
     assert isinstance(found, GateauError) and "too little memory" in str(found) and "ulimit -v" in str(found)
@@ -285,11 +272,6 @@ def test_what_is_not_known_stays_what_it_is() -> None:
         raise FileNotFoundError(2, "no")
 
 
-def test_a_broken_connection_may_pass() -> None:
-    assert isinstance(explained(ConnectionResetError("reset"), "read x"), TransientError)
-    assert isinstance(explained(TimeoutError("late"), "read x"), TransientError)
-
-
 @pytest.mark.parametrize(
     ("address", "error", "words"),
     [
@@ -305,6 +287,11 @@ def test_a_broken_connection_may_pass() -> None:
         ("s3://b/x", FileNotFoundError("The specified bucket does not exist"), "the bucket does not exist"),
         ("hf://datasets/a/b/x", OfflineModeIsEnabled(), "HF_HUB_OFFLINE is set"),
         ("hf://datasets/a", NotImplementedError("no repository"), "Write hf://datasets/owner/name/file"),
+        (
+            "hf://datasets/a/b/x",
+            caused(FileNotFoundError("hf://datasets/a/b/x"), named("GatedRepoError", "403")),
+            "accept its terms",
+        ),
     ],
 )
 def test_input_that_cannot_be_read_names_a_cure(address: str, error: Exception, words: str) -> None:
@@ -314,19 +301,10 @@ def test_input_that_cannot_be_read_names_a_cure(address: str, error: Exception, 
     assert str(caught.value).startswith(f"Cannot read {address}: ") and words in str(caught.value)
 
 
-def test_a_gated_data_set_is_no_missing_one() -> None:
-    class GatedRepoError(Exception):
-        pass
-
-    with refused("hub.gated"), readable_input("hf://datasets/a/b/x"):
-        raise FileNotFoundError("hf://datasets/a/b/x") from GatedRepoError("403")
-
-
 def test_a_server_s_failure_of_no_known_kind_may_pass() -> None:
     for error in (OSError(errno.EINVAL, "Bad Request"), BotoCoreError()):
         with pytest.raises(TransientError), readable_input("s3://b/x"):
             raise error
-    assert isinstance(explained(BotoCoreError(), "write s3://b/x"), TransientError)
 
 
 @pytest.mark.parametrize("address", ["/d/x", "s3://b/x", "hf://datasets/a/b/x"])

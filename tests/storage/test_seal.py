@@ -1,7 +1,10 @@
 """No flipped bit is read in silence: in data, page headers, footer, stamp or the seal itself."""
 
 import contextlib
-import random
+import errno
+import json
+import logging
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,13 +24,20 @@ from gateau_dagster.storage.documents import (
     publish_folder,
     write_document,
 )
-from gateau_dagster.storage.json_cache import recall_all, remember_all
+from gateau_dagster.storage.json_cache import keeping, recall, recall_all, remember, remember_all
 from gateau_dagster.storage.parquet import read_columns, read_local, write_parquet
 from gateau_dagster.storage.seal import DamagedFileError, read_footer, verified
 from gateau_dagster.storage.store import DamagedTableError
+from gateau_dagster.storage.training_record import (
+    RECORD_NAME,
+    local_training_record,
+    read_training_log,
+    read_training_record,
+    record_bytes,
+)
+from tests.storage.builders import REJECTED, flipped, flips
 
 STAMP = Stamp(fingerprint="f1", inputs={"upstream": {"raw": "d"}}, effort={"seconds": 0.25, "samples": 3})
-REJECTED = pl.DataFrame({"sample_id": ["z"], "reason": ["no response"]})
 
 
 def frame(rows: int = 40) -> pl.DataFrame:
@@ -41,17 +51,6 @@ def frame(rows: int = 40) -> pl.DataFrame:
             "text": [f"text {row} " * (row % 4) for row in range(rows)],
         }
     )
-
-
-def flipped(data: bytes, bit: int) -> bytes:
-    changed = bytearray(data)
-    changed[bit // 8] ^= 1 << bit % 8
-    return bytes(changed)
-
-
-def flips(data: bytes, number: int, seed: int = 0) -> list[bytes]:
-    rng = random.Random(seed)
-    return [flipped(data, rng.randrange(len(data) * 8)) for _ in range(number)]
 
 
 def test_two_thousand_flips_and_none_is_silent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,3 +229,78 @@ def test_damaged_rejects_take_their_table_with_them(store: Store) -> None:
         store.read_rejected("cam", ["0"])
     assert store.stamp("cam", "0") is None and store.files.exists("cam/0.parquet.damaged")
     assert store.read_rejected("cam", ["0"]).is_empty()
+
+
+def test_what_is_remembered_is_recalled_and_the_rest_kept(tmp_path: Path) -> None:
+    file = tmp_path / "cache" / "values.json"
+    assert recall(file, "a") is None and recall_all(file) == {}
+    remember(file, "a", [1, "x"])
+    remember_all(file, {"b": 2, "c": None})
+    assert recall(file, "a") == [1, "x"]
+    assert recall_all(file) == {"a": [1, "x"], "b": 2, "c": None}
+    assert [each.name for each in file.parent.iterdir()] == ["values.json"]
+
+
+def test_a_damaged_file_is_rebuilt_and_a_folder_in_the_way_costs_the_memory(tmp_path: Path) -> None:
+    file = tmp_path / "values.json"
+    for damaged in ("{half", "[1]", "[" * 200_000, "\udcff".encode("utf-8", "surrogateescape").decode("latin-1")):
+        file.write_text(damaged)
+        assert recall(file, "a") is None
+    remember(file, "a", 1)
+    assert recall_all(file) == {"a": 1}
+    (tmp_path / "blocked").write_text("a file")
+    remember(tmp_path / "blocked" / "values.json", "a", 1)
+    assert recall(tmp_path / "blocked" / "values.json", "a") is None
+
+
+def test_a_pipe_in_the_place_of_the_file_is_not_waited_for(tmp_path: Path) -> None:
+    file = tmp_path / "values.json"
+    os.mkfifo(file)
+    assert recall(file, "a") is None
+    remember(file, "a", 1)
+    assert recall_all(file) == {"a": 1}
+
+
+def test_what_cannot_be_kept_is_said_once_with_the_reason(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for name in ("a.json", "b.json"):
+        with keeping(tmp_path / name):
+            raise OSError(errno.ENOSPC, "No space left on device", str(tmp_path / name))
+    (message,) = caplog.messages
+    assert str(tmp_path) in message and "the disk is full" in message
+    with keeping(tmp_path / "other" / "a.json"):
+        raise OSError(errno.EROFS, "Read-only file system")
+    assert "read-only" in caplog.messages[1]
+    with pytest.raises(ZeroDivisionError), keeping(tmp_path / "a.json"):
+        raise ZeroDivisionError
+
+
+RECORD: dict[str, Any] = {"resume_key": "k", "steps": [{"step": 1, "loss": 2.5, "grad_norm": float("inf")}]}
+
+
+def test_the_training_log_of_a_published_model(store: Store, caplog: pytest.LogCaptureFixture) -> None:
+    assert read_training_log(store) == []
+    for data in (record_bytes(RECORD), json.dumps(RECORD).encode()):  # records of old have no digest
+        store.files.write(f"checkpoint/{RECORD_NAME}", data)
+        assert read_training_log(store) == RECORD["steps"]
+        assert read_training_record(store, "checkpoint") == RECORD
+    assert not [record for record in caplog.records if record.name.startswith("gateau")]
+
+
+def test_no_flipped_bit_is_taken_for_the_truth(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file, whole = tmp_path / RECORD_NAME, record_bytes(RECORD)
+    with caplog.at_level(logging.ERROR):
+        for bit in range(8 * len(whole)):
+            file.write_bytes(flipped(whole, bit))
+            found = local_training_record(tmp_path)
+            assert not found or {name: found[name] for name in RECORD} == RECORD, "white space, or the digest's name"
+
+
+@pytest.mark.parametrize("content", [b"", b"0", b"[1]", b"null", b'{"steps": [', b"\xff", b"[" * 100_000])
+def test_a_torn_one_is_named_and_counts_as_missing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, content: bytes
+) -> None:
+    (tmp_path / "checkpoint").mkdir()
+    (tmp_path / "checkpoint" / RECORD_NAME).write_bytes(content)
+    assert read_training_log(Store(str(tmp_path))) == []
+    [said] = caplog.messages
+    assert f"checkpoint/{RECORD_NAME} is damaged and counts as missing" in said

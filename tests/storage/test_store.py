@@ -1,5 +1,9 @@
+import io
+import os
+import random
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -7,12 +11,16 @@ import polars as pl
 import pyarrow.parquet as pq
 import pytest
 
+from gateau_dagster.errors import GateauError
 from gateau_dagster.storage import Stamp, Store, content, parquet
+from gateau_dagster.storage import store as module
 from gateau_dagster.storage import store as store_module
 from gateau_dagster.storage.content import frame_digest
+from gateau_dagster.storage.documents import document_stamp
 from gateau_dagster.storage.files import local_copy
+from gateau_dagster.storage.store import DamagedTableError
 from tests.error_codes import refused
-from tests.storage.stamped import FRAME, STAMP
+from tests.storage.builders import FRAME, REJECTED, STAMP
 
 
 @pytest.mark.parametrize(("asset", "partition"), [("perplexity/short", "03"), ("combined_scores", None)])
@@ -28,9 +36,8 @@ def test_a_table_comes_back_with_its_stamp(store: Store, asset: str, partition: 
 
 def test_files_lie_where_the_design_says(tmp_path: Path) -> None:
     store = Store(str(tmp_path))
-    rejected = pl.DataFrame({"sample_id": ["z"], "reason": ["r"]})
-    store.write(FRAME, "perplexity/short", "03", STAMP, rejected)
-    store.write(FRAME, "combined_scores", None, STAMP, rejected)
+    store.write(FRAME, "perplexity/short", "03", STAMP, REJECTED)
+    store.write(FRAME, "combined_scores", None, STAMP, REJECTED)
     found = {file.relative_to(tmp_path).as_posix() for file in tmp_path.rglob("*") if file.is_file()}
     assert found == {
         "perplexity/short/03.parquet",
@@ -50,8 +57,7 @@ def test_a_second_write_replaces_the_first(store: Store) -> None:
 
 
 def test_partitions_and_rejects_are_read_together(store: Store) -> None:
-    rejected = pl.DataFrame({"sample_id": ["z"], "reason": ["no response"]})
-    store.write(FRAME, "cam", "0", STAMP, rejected)
+    store.write(FRAME, "cam", "0", STAMP, REJECTED)
     store.write(FRAME.head(0), "cam", "1", STAMP)
     assert store.read_all("cam", ["0", "1"]).equals(FRAME)
     assert store.read_rejected("cam", ["0", "1"]).rows() == [("z", "no response")]
@@ -185,7 +191,7 @@ def test_the_rejects_stand_before_the_table_counts_as_done(tmp_path: Path, monke
     store = Store(str(tmp_path))
     real, order = store.files.write_by, []
     monkeypatch.setattr(store.files, "write_by", lambda name, fill: (order.append(name), real(name, fill)))
-    store.write(FRAME, "cam", "0", STAMP, pl.DataFrame({"sample_id": ["z"], "reason": ["r"]}))
+    store.write(FRAME, "cam", "0", STAMP, REJECTED)
     assert order == ["cam/rejected/0.parquet", "cam/0.parquet"]
 
 
@@ -244,3 +250,124 @@ def test_a_table_that_is_replaced_at_every_look_is_whole_and_not_damaged(
     stamp, table = store.stamp("t"), store.read("t")
     assert stamp is not None and table["n"].n_unique() == 1 and table.height == 5000
     assert written > 5 and not store.files.exists("t.parquet.damaged")
+
+
+@pytest.fixture
+def settled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if every file had changed long ago."""
+    monkeypatch.setattr(store_module, "_SETTLED_NS", 0)
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """The files whose stamp was read."""
+    found: list[object] = []
+    monkeypatch.setattr(store_module, "metadata", lambda file: (found.append(file), parquet.metadata(file))[1])
+    return found
+
+
+@pytest.mark.usefixtures("settled")
+def test_a_file_that_stays_is_read_once(tmp_path: Path, reads: list[object]) -> None:
+    Store(str(tmp_path)).write(FRAME, "cam", "0", Stamp(fingerprint="one"))
+    for _ in range(3):
+        found = Store(str(tmp_path)).stamps([("cam", "0"), ("cam", "1")])
+        stamp = found["cam", "0"]
+        assert stamp is not None and stamp.fingerprint == "one" and found["cam", "1"] is None
+    assert len(reads) == 1
+
+
+@pytest.mark.usefixtures("settled")
+def test_a_table_that_is_replaced_is_read_again(tmp_path: Path, reads: list[object]) -> None:
+    store = Store(str(tmp_path))
+    for number in range(5):
+        store.write(FRAME, "cam", "0", Stamp(fingerprint=f"{number}"))
+        found = store.stamp("cam", "0")
+        assert found is not None and found.fingerprint == f"{number}"
+    (tmp_path / "cam" / "0.parquet").unlink()
+    assert store.stamp("cam", "0") is None
+    assert len(reads) == 5
+
+
+@pytest.mark.usefixtures("settled")
+def test_damage_is_seen_though_size_and_time_are_put_back(tmp_path: Path) -> None:
+    store, file = Store(str(tmp_path)), tmp_path / "cam" / "0.parquet"
+    store.write(FRAME, "cam", "0", Stamp(fingerprint="one"))
+    assert store.stamp("cam", "0") is not None
+    before = file.stat()
+    content = file.read_bytes()
+    place = content.index(b'"one"')
+    while file.stat().st_ctime_ns == before.st_ctime_ns:  # clocks of file systems tick slowly
+        file.write_bytes(content[:place] + b'"two"' + content[place + 5 :])
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert (file.stat().st_size, file.stat().st_mtime_ns) == (before.st_size, before.st_mtime_ns)
+    assert store.stamp("cam", "0") is None
+
+
+def test_a_file_that_changed_just_now_is_read_each_time(tmp_path: Path, reads: list[object]) -> None:
+    store = Store(str(tmp_path))
+    store.write(FRAME, "cam", "0", Stamp(fingerprint="one"))
+    assert store.stamp("cam", "0") == store.stamp("cam", "0")
+    assert len(reads) == 2
+    assert module.local_version((tmp_path / "cam" / "0.parquet").stat()) == ""
+
+
+def test_a_table_that_is_damaged_where_it_lies_is_not_fetched(store: Store, tmp_path: Path) -> None:
+    store.write(FRAME, "mix", None, STAMP)
+    content = bytearray(store.files.read("mix.parquet"))
+    content[50] ^= 1
+    store.files.write("mix.parquet", bytes(content))
+    with pytest.raises(DamagedTableError, match=r"mix\.parquet is damaged .* set aside"):
+        store.fetched("mix", tmp_path / "scratch")
+    with refused("storage.not_computed"):
+        store.fetched("mix", tmp_path / "scratch")
+
+
+@pytest.mark.parametrize("data", [b"", b"garbage", b"PAR1" + bytes(100), b"PAR1" + bytes(100) + b"\x10\0\0\0PAR1"])
+def test_garbage_counts_as_missing_and_reading_it_says_so(store: Store, data: bytes) -> None:
+    store.files.write("cam/0.parquet", data)
+    assert store.stamp("cam", "0") is None
+    with refused("storage.damaged", r"cam/0\.parquet.*0\.parquet\.damaged"):
+        store.read("cam", "0")
+
+
+@pytest.mark.parametrize("kind", ["folder", "pipe"])
+def test_what_is_in_the_place_of_a_file_is_named_and_not_waited_for(tmp_path: Path, kind: str) -> None:
+    store, make = Store(str(tmp_path)), os.mkfifo if kind == "pipe" else os.mkdir
+    (tmp_path / "cam").mkdir()
+    for name in ("cam/0.parquet", "report.html"):
+        make(tmp_path / name)
+    looks: list[Callable[[], object]] = [lambda: store.stamp("cam", "0"), lambda: store.read("cam", "0")]
+    if kind == "folder":
+        store.files.write("report.html.stamp.json", Stamp(fingerprint="f").to_json().encode())
+        looks.append(lambda: store.write(FRAME, "cam", "0", STAMP))
+    else:
+        os.mkfifo(tmp_path / "report.html.stamp.json")
+    for look in (*looks, lambda: document_stamp(store, "report.html")):
+        with refused("storage.path", "there is a folder of this name, not a file" if kind == "folder" else None):
+            look()
+
+
+def test_any_cut_or_broken_byte_is_met_without_a_crash(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    store.write(FRAME, "t", None, STAMP)
+    good, rng = (tmp_path / "t.parquet").read_bytes(), random.Random(0)
+    lost = 0
+    for attempt in range(400):
+        bad = bytearray(good if attempt % 2 else good[: rng.randrange(len(good))])
+        for _ in range(3 if attempt % 2 else 0):
+            bad[rng.randrange(len(bad))] ^= rng.randrange(1, 256)
+        (tmp_path / "t.parquet").write_bytes(bytes(bad))
+        lost += store.stamp("t") is None
+        try:
+            store.read("t")
+        except GateauError as error:
+            assert "t.parquet is damaged" in str(error)
+    assert lost > 300
+
+
+def test_a_table_of_someone_else_has_no_stamp(store: Store) -> None:
+    buffer = io.BytesIO()
+    FRAME.write_parquet(buffer)
+    store.files.write("t.parquet", buffer.getvalue())
+    assert store.stamp("t") is None
+    assert store.read("t").equals(FRAME)

@@ -12,7 +12,7 @@ from gateau_dagster.config.training_sections import LoraConfig
 from gateau_dagster.training.adapters import adapted_base, merged_state, with_adapters
 from gateau_dagster.training.train import train
 from tests.error_codes import refused
-from tests.training.builders import make_spec, save_model
+from tests.training.builders import make_spec, run, save_model, weights_differ
 
 IDS = torch.arange(5, 25)[None]
 
@@ -78,18 +78,10 @@ def test_the_output_of_a_training_is_one_merged_model(tmp_path: Path) -> None:
 
 
 def test_adapters_go_on_from_a_checkpoint(tmp_path: Path) -> None:
-    def stop(metrics: dict[str, Any]) -> None:
-        if metrics["step"] == 5:
-            raise KeyboardInterrupt
-
     settings: dict[str, Any] = {"max_steps": 8, "lora": {"rank": 4}, "save_steps": 3}
     whole = make_spec(tmp_path, name="whole", **settings)
-    train(whole, lambda metrics: None)
+    run(whole)
     spec = make_spec(tmp_path, name="stopped", **settings)
-    with pytest.raises(KeyboardInterrupt):
-        train(spec, stop)
-    steps: list[int] = []
-    train(spec, lambda metrics: steps.append(metrics["step"]))
-    assert steps == [4, 5, 6, 7, 8]
-    first, second = (AutoModelForCausalLM.from_pretrained(each.output).state_dict() for each in (whole, spec))
-    assert all(torch.equal(first[name], second[name]) for name in first)
+    run(spec, stop_at=5)
+    assert [step["step"] for step in run(spec)] == [4, 5, 6, 7, 8]
+    assert weights_differ(whole, spec) == 0

@@ -2,12 +2,21 @@
 
 import json
 import os
+import resource
 import shutil
-from collections.abc import Callable
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import save_file
+from transformers import TrainerControl, TrainerState, TrainingArguments
 
+from gateau_dagster.errors import GateauError
 from gateau_dagster.training.checkpoints import (
     complete_checkpoints,
     damaged_files,
@@ -15,8 +24,17 @@ from gateau_dagster.training.checkpoints import (
     last_checkpoint,
     mark_complete,
     prepare_work,
+    saving,
     step_of,
 )
+from gateau_dagster.training.launch import failure_message, is_finished
+from gateau_dagster.training.metrics import rewind_log
+from gateau_dagster.training.spec import TrainingSpec
+from gateau_dagster.training.trainer import TrainingCallback
+from resources import training_process
+from tests.error_codes import refused
+from tests.storage.builders import flipped
+from tests.training.builders import log_of, make_spec
 
 
 def checkpoint(work: Path, step: int) -> Path:
@@ -73,14 +91,8 @@ def test_a_damaged_key_costs_no_checkpoint(tmp_path: Path, content: bytes | None
     assert prepare_work(tmp_path, "key", said.append) == tmp_path / "checkpoint-10" and len(said) == 1
 
 
-def flip(file: Path) -> None:
-    data = bytearray(file.read_bytes())
-    data[len(data) // 2] ^= 1
-    file.write_bytes(data)
-
-
 DAMAGES: dict[str, Callable[[Path], object]] = {
-    "weights": lambda folder: flip(folder / "weights"),
+    "weights": lambda folder: (folder / "weights").write_bytes(flipped((folder / "weights").read_bytes(), 0)),
     "global_step/optimizer": lambda folder: (folder / "global_step" / "optimizer").unlink(),
     "another": lambda folder: (folder / "another").touch(),
     "COMPLETE": lambda folder: os.truncate(folder / "COMPLETE", 10),
@@ -110,8 +122,7 @@ def test_no_flipped_bit_of_a_marker_is_taken_for_the_truth(tmp_path: Path) -> No
     marker = tmp_path / "checkpoint-5" / "COMPLETE"
     whole = marker.read_bytes()
     for bit in range(8 * len(whole)):
-        data = bytearray(whole)
-        data[bit // 8] ^= 1 << bit % 8
+        data = flipped(whole, bit)
         marker.write_bytes(data)
         if damaged_files(marker.parent) == []:
             assert json.loads(data) == json.loads(whole), "white space"
@@ -143,3 +154,167 @@ def test_a_checkpoint_half_removed_does_not_look_complete(
     assert len(halves) == 1
     assert not set(halves) & set(complete_checkpoints(tmp_path))
     assert discard == "all" or complete_checkpoints(tmp_path) == [tmp_path / "checkpoint-10", last]
+
+
+ROOM_FOR_ONE = "size=800k"  # a checkpoint of these trainings has 500 KiB
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A folder on a disk of its own, with room for one checkpoint."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    if shutil.which("mount") is None:
+        pytest.skip("there is no program `mount` to make a small disk with")
+    command = ["mount", "-t", "tmpfs", "-o", ROOM_FOR_ONE, "tmpfs", str(folder)]
+    mounted = subprocess.run(command, check=False, capture_output=True, text=True)
+    if mounted.returncode != 0:
+        pytest.skip(f"no small disk can be mounted here: {mounted.stderr.strip()}")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
+
+
+@contextmanager
+def no_writing() -> Iterator[None]:
+    """A file may be opened and cut to nothing, but not a byte can be written: what a full disk does."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def run(spec: TrainingSpec, monkeypatch: pytest.MonkeyPatch, folder: Path) -> str:
+    """The message that Dagster shows of this attempt, "" when it succeeds."""
+    monkeypatch.setattr(training_process, "signal", type("Signals", (), {"signal": lambda *_: None, "SIGTERM": 15}))
+    spec.save(folder / "spec.json")
+    status = training_process.main([str(folder / "spec.json")])
+    return failure_message(spec, status) if status else ""
+
+
+def test_a_disk_that_is_really_full(small_disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = replace(
+        make_spec(tmp_path, max_steps=5, save_steps=2), output=small_disk / "model", work=small_disk / "work"
+    )
+    assert "a checkpoint could not be written to" in run(spec, monkeypatch, tmp_path)
+    assert last_checkpoint(spec.work) == spec.work / "checkpoint-2"
+    assert not (spec.work / "checkpoint-4").exists()
+
+    spec.failure.unlink()
+    with pytest.raises(OSError, match="No space left"), (small_disk / "fill").open("wb", buffering=0) as fill:
+        while True:
+            fill.write(bytes(4096))
+    message = run(spec, monkeypatch, tmp_path)  # neither the plan nor the reason can be written
+    assert "failure.txt: the disk is full. Free some space, then run again" in message
+
+    (small_disk / "fill").unlink()
+    subprocess.run(["mount", "-o", "remount,size=8m", str(small_disk)], check=True)
+    assert run(spec, monkeypatch, tmp_path) == ""
+    assert is_finished(spec)
+    assert [step["step"] for step in log_of(spec)] == [1, 2, 3, 4, 5]
+
+
+def test_an_empty_reason_is_none(tmp_path: Path) -> None:
+    spec = make_spec(tmp_path)
+    spec.work.mkdir(parents=True)
+    spec.failure.write_text("\n")
+    assert "ended with status 3; its log" in failure_message(spec, 3)
+
+
+def test_a_reason_that_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = make_spec(tmp_path)
+    spec.work.mkdir(parents=True)
+    capsys.readouterr()
+    with no_writing():
+        assert training_process._fail(spec, "the loss is nan", None) == 1
+        message = failure_message(spec, 1)
+    assert "the training could not say why it ended: Cannot write " in message
+    assert "failure.txt: the file is larger than allowed" in message
+    assert capsys.readouterr().err.startswith("error: the loss is nan\n(the reason could not be written: Cannot write")
+    assert list(spec.work.iterdir()) == []
+
+
+def test_a_start_whose_writes_fail_loses_no_checkpoint(tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    prepare_work(work, "key")
+    kept = work / "checkpoint-5"
+    kept.mkdir()
+    mark_complete(kept, "key")
+    (work / "metrics.jsonl").write_text('{"step": 5}\n')
+    with no_writing():
+        assert prepare_work(work, "key") == kept  # nothing is written where nothing changes
+        with pytest.raises(GateauError, match=r"metrics.jsonl: the file is larger than allowed"):
+            rewind_log(work / "metrics.jsonl", 5)
+    assert prepare_work(work, "key") == kept
+    assert (work / "metrics.jsonl").read_text() == '{"step": 5}\n'
+    with no_writing(), pytest.raises(GateauError, match=r"Cannot write .*resume_key"):
+        prepare_work(work, "another key")
+    assert list(work.iterdir()) == []
+
+
+def test_a_marker_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("gateau_dagster.training.checkpoints.replace_local", full)
+    unused: Any = None
+    callback = TrainingCallback(make_spec(tmp_path), unused, unused, unused, unused)
+    arguments, state = TrainingArguments(output_dir=str(tmp_path), report_to=[]), TrainerState(global_step=5)
+    with refused("training.not_written"):
+        callback.on_save(arguments, state, TrainerControl())
+
+
+def failing_writes(folder: Path) -> list[Exception]:
+    """What the libraries really raise."""
+    found: list[Exception] = []
+    weights = {"weights": torch.ones(1000)}
+    for write in (
+        lambda: torch.save(weights, folder / "weights.pt"),
+        lambda: torch.save(weights, folder / "old.pt", _use_new_zipfile_serialization=False),
+        lambda: save_file(weights, folder / "weights.safetensors"),
+        lambda: (folder / "text").write_text("text"),
+    ):
+        with no_writing(), pytest.raises(Exception) as caught:
+            write()
+        found.append(caught.value)
+    return found
+
+
+def test_failed_writes_are_told_from_other_errors(tmp_path: Path) -> None:
+    writes = failing_writes(tmp_path)
+    assert len({type(error) for error in writes}) == 3
+    for error in writes:
+        with refused("training.not_written"):
+            raise_within(error, tmp_path)
+    others = [
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"),
+        torch.distributed.DistBackendError("NCCL communicator was aborted on rank 1"),
+        RuntimeError("[unbound_buffer.cc:81] Timed out waiting 1800000ms for recv operation to complete"),
+        RuntimeError("Some tensors share memory, this will lead to duplicate memory on disk"),
+        FileNotFoundError(2, "No such file or directory"),  # another rank has removed the torn checkpoint
+    ]
+    for error in others:
+        with pytest.raises(type(error)) as caught:
+            raise_within(error, tmp_path)
+        assert caught.value is error
+
+
+def raise_within(error: Exception, folder: Path) -> None:
+    with saving("a checkpoint", folder):
+        raise error
+
+
+def test_what_is_torn_goes_with_a_failed_write_and_only_then(tmp_path: Path) -> None:
+    torn = tmp_path / "checkpoint-5"
+    for error, left in ((torch.OutOfMemoryError("CUDA out of memory"), True), (OSError(28, "No space left"), False)):
+        torn.mkdir()
+        (torn / "weights").write_text("half")
+        with pytest.raises((GateauError, torch.OutOfMemoryError)), saving("a checkpoint", tmp_path, torn=torn):
+            raise error
+        assert torn.exists() == left
+        shutil.rmtree(torn, ignore_errors=True)

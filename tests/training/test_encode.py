@@ -13,8 +13,7 @@ from gateau_dagster.errors import UnscorableSampleError
 from gateau_dagster.models.prompt import build_prompt
 from gateau_dagster.training.encode import IGNORED, encode_conversation, encode_long
 from tests.error_codes import refused
-from tests.training.builders import CHAT_TEMPLATE, tokenizer
-from tests.training.encoded import LONG, SAMPLE, TALK, learned
+from tests.training.builders import CHAT_TEMPLATE, LONG, SAMPLE, TALK, learned, tokenizer
 
 # Templates strip the ends of a message: none begins or ends with white space.
 # Some begin with a word that the tokenizer has with the space before it.

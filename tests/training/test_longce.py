@@ -9,7 +9,6 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
-from safetensors.torch import load_file
 
 from gateau_dagster.config.training import TrainingConfig
 from gateau_dagster.errors import GateauError
@@ -19,13 +18,10 @@ from gateau_dagster.tables import PERPLEXITY, TRAINING_MIX, WEIGHTED_MIX, schema
 from gateau_dagster.training.dataset import MixRows, SideBySide
 from gateau_dagster.training.encode import IGNORED, encode_long
 from gateau_dagster.training.longce import COLUMNS, LONG, SHORT, LongCE, response_weights, token_weights
-from gateau_dagster.training.metrics import read_log
 from gateau_dagster.training.train import plan_of, read_mix, train
 from gateau_dagster.training.training_mix import build_training_mix
 from tests.error_codes import refused
-from tests.training.builders import make_spec, tokenizer
-from tests.training.encoded import SAMPLE
-from tests.training.slow_loop import slow_training
+from tests.training.builders import SAMPLE, make_spec, tokenizer
 from tests.training.test_training_mix import sample, selected, short
 
 SAMPLES = [replace(sample(number), response=f"the answer is {10**number}") for number in range(5)]
@@ -146,27 +142,6 @@ def test_the_response_s_tokens_are_those_of_the_prompt() -> None:
         assert response_ids(tokenizer(), SAMPLE, template) == prompt.response
         encoded = encode_long(tokenizer(), SAMPLE, template=template, max_length=500)
         assert encoded.block_tokens[0] == len(prompt.ids) - len(prompt.response)
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"epochs": 3.5},
-        {"batching": "packed", "pack_length": 90, "skip": {"length": 500}, "max_steps": 4},
-        pytest.param({"batching": "sorted", "epochs": 3.5}, marks=pytest.mark.long),
-        pytest.param({"batching": "concatenated", "pack_length": 90, "max_steps": 4}, marks=pytest.mark.long),
-    ],
-)
-def test_a_training_is_the_slow_loop_s(tmp_path: Path, changes: dict[str, Any]) -> None:
-    spec = make_spec(tmp_path, loss="longce", **changes)
-    losses, norms, weights = slow_training(spec)
-    train(spec, lambda _: None)
-    log = read_log(spec.log)
-    assert len(log) == len(losses) > 3
-    assert [step["loss"] for step in log] == pytest.approx(losses, abs=1e-5, rel=0)
-    assert [step["grad_norm"] for step in log] == pytest.approx(norms, rel=1e-4)
-    for name, value in load_file(spec.output / "model.safetensors").items():
-        torch.testing.assert_close(value, weights[name], atol=2e-5, rtol=0)
 
 
 def test_a_mix_without_weights_is_refused(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from gateau_dagster.config.training_sections import PositionExtension
 from gateau_dagster.errors import GateauError
 from gateau_dagster.training.position_extension import extend_positions
 from tests.error_codes import refused
-from tests.models.test_built_layers import GEMMA4
+from tests.models.test_flops import GEMMA4
 from tests.tiny_models import model_config
 
 WINDOW, TARGET = 2048, 12_000

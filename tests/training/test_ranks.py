@@ -5,16 +5,23 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from gateau_dagster.training.deepspeed_config import deepspeed_config
 from gateau_dagster.training.launch import failure_message
-from gateau_dagster.training.spec import TrainingSpec
-from gateau_dagster.training.train import train
-from tests.training.builders import make_spec
-from tests.training.processes import finish, log_of, rank_process, start, wait_for_step, weights_differ
-from tests.training.slow_loop import slow_training
+from gateau_dagster.training.train import plan_of, read_mix
+from tests.training.builders import (
+    agree,
+    compare_with_loop,
+    finish,
+    log_of,
+    make_spec,
+    rank_process,
+    run,
+    save_model,
+    start,
+    wait_for_step,
+)
 
 PACKED: dict[str, Any] = {
     "processes": 2,
@@ -37,18 +44,8 @@ def whole_parts(stage: str, folder: Path) -> dict[str, Any]:
     return config
 
 
-def compare_with_loop(spec: TrainingSpec) -> None:
-    """The loss curve to 1e-5, the final weights to 1e-4 (issue 5's bounds), the norms before clipping, which would hide
-    a factor in the gradient, to 1e-4 of each; the model has learned."""
-    losses, norms, weights = slow_training(spec)
-    assert [step["grad_norm"] for step in log_of(spec)] == pytest.approx(norms, rel=1e-4)
-    got = [step["loss"] for step in log_of(spec)]
-    assert got == pytest.approx(losses, abs=1e-5, rel=0)
-    assert sum(got[-5:]) < 0.95 * sum(got[:5])
-    trained = load_file(spec.output / "model.safetensors")
-    assert trained.keys() == weights.keys()
-    differences = {name: float((trained[name] - weights[name]).abs().max()) for name in trained}
-    assert max(differences.values()) <= 1e-4, differences
+def has_learned(losses: list[float]) -> None:
+    assert sum(losses[-5:]) < 0.95 * sum(losses[:5])
 
 
 @pytest.mark.slow
@@ -65,7 +62,7 @@ def test_zero3_on_packed_rows_with_skips_goes_on_after_the_death_of_a_rank(tmp_p
     output = finish(start(spec, tmp_path / "spec.json"))
     assert "step 5/12" in output
     assert "step 4/12" not in output
-    compare_with_loop(spec)
+    has_learned(compare_with_loop(spec))
     assert AutoModelForCausalLM.from_pretrained(spec.output).dtype == torch.float32
     assert {path.name for path in spec.output.parent.iterdir()} == {"checkpoint", "work"}
 
@@ -77,15 +74,29 @@ def test_zero3_packed_rows_skips_and_accumulation(tmp_path: Path, strategy: str)
     spec = make_spec(tmp_path, deepspeed=config, max_steps=20, skip=SKIPS | {"strategy": strategy}, **PACKED)
     finish(start(spec, tmp_path / "spec.json"))
     assert len(log_of(spec)) == 20
-    compare_with_loop(spec)
+    has_learned(compare_with_loop(spec))
+
+
+TIED: dict[str, Any] = {"tied": True, "max_steps": None, "epochs": 6.0, "gradient_checkpointing": True}
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("stage", ["zero1", "zero2", "zero2_offload", "zero3_offload"])
-def test_every_preset_of_deepspeed(tmp_path: Path, stage: str) -> None:
-    spec = make_spec(tmp_path, deepspeed=whole_parts(stage, tmp_path), max_steps=12, skip=SKIPS, **PACKED)
+@pytest.mark.parametrize(
+    ("stage", "changes"),
+    [
+        *((stage, {}) for stage in ("zero1", "zero2", "zero2_offload", "zero3_offload")),
+        *((stage, TIED) for stage in ("zero3", "zero2", None)),
+    ],
+)
+def test_every_preset_of_deepspeed_and_none(tmp_path: Path, stage: str | None, changes: dict[str, Any]) -> None:
+    """Also with tied weights, and a last step that has rows without any label."""
+    training = {"max_steps": 12, "skip": SKIPS, **PACKED, **changes}
+    tied, config = training.pop("tied", False), whole_parts(stage, tmp_path) if stage else None
+    spec = make_spec(tmp_path, deepspeed=config, **training)
+    save_model(tmp_path / "base", tied=tied)
+    assert not tied or not plan_of(spec, read_mix(spec.mix)).rows[-1]
     finish(start(spec, tmp_path / "spec.json"))
-    compare_with_loop(spec)
+    has_learned(compare_with_loop(spec))
 
 
 @pytest.mark.long
@@ -96,7 +107,7 @@ def test_every_sequence_counts_the_same_on_two_ranks(tmp_path: Path, stage: str 
     changes = {"batching": batching, "pack_length": 70 if batching == "packed" else None}
     spec = make_spec(tmp_path, deepspeed=config, max_steps=12, loss="sequence", **PACKED | changes)
     finish(start(spec, tmp_path / "spec.json"))
-    compare_with_loop(spec)
+    has_learned(compare_with_loop(spec))
 
 
 @pytest.mark.long
@@ -109,9 +120,8 @@ def test_adapters_are_merged_into_one_model(tmp_path: Path, stage: str) -> None:
     alone = make_spec(
         tmp_path, name="alone", **PACKED | adapters | {"processes": 1, "gradient_accumulation": 4, "balanced": False}
     )
-    train(alone, lambda metrics: None)
-    assert [step["loss"] for step in log_of(spec)] == pytest.approx([step["loss"] for step in log_of(alone)], abs=1e-5)
-    assert weights_differ(spec, alone) <= 1e-4
+    run(alone)
+    agree(spec, alone)
     base, merged = (AutoModelForCausalLM.from_pretrained(place) for place in (spec.base_model, spec.output))
     assert merged.state_dict().keys() == base.state_dict().keys()
     name = "model.layers.0.self_attn.q_proj.weight"
@@ -139,4 +149,4 @@ def test_ranks_that_share_a_sequence(tmp_path: Path, stage: str, changes: dict[s
     rank_process(process, 1).kill()
     process.communicate(timeout=300)
     finish(start(spec, tmp_path / "spec.json"))
-    compare_with_loop(spec)
+    has_learned(compare_with_loop(spec))

@@ -19,8 +19,7 @@ from gateau_dagster.training.sequence_parallel import (
 )
 from gateau_dagster.training.train import plan_of, read_mix
 from tests.error_codes import refused
-from tests.training.builders import make_spec
-from tests.training.packed_rows import make_model
+from tests.training.builders import make_model, make_spec
 
 
 def rows_of(folder: Path, **changes: Any) -> MixRows:

@@ -4,12 +4,20 @@ import itertools
 import math
 import subprocess
 import sys
+from collections import Counter
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import chisquare, kstest
 
+from gateau_dagster.training.relative_distances import (
+    DistanceCounts,
+    distance_edges,
+    distance_intervals,
+    relative_distances,
+)
 from gateau_dagster.training.skip_positions import Strategy, copy_numbers, position_rng, skip_positions
 
 STRATEGIES: tuple[Strategy, ...] = ("all", "inner", "outer")
@@ -174,3 +182,194 @@ def test_the_generator_depends_on_seed_epoch_sample_and_copy_alone() -> None:
 
 def test_copies_are_numbered_in_the_order_of_the_mix() -> None:
     assert copy_numbers(iter(["a", "b", "a", "a", "c", "b"])) == [0, 0, 1, 2, 0, 1]
+
+
+LEVEL = 1e-3
+"""Level of the tests. The draws are seeded: a test that passes always passes."""
+
+
+def draws(blocks: list[int], strategy: Strategy, length: int, *, count: int, probability: float = 1.0) -> np.ndarray:
+    """Positions of `count` samples of the same shape, int64 [count, sum(blocks)]."""
+    rows = [
+        skip_positions(
+            blocks, strategy=strategy, length=length, probability=probability, rng=position_rng(11, 0, str(sample))
+        )
+        for sample in range(count)
+    ]
+    return np.stack(rows)
+
+
+def single_skip_law(instruction: int, response: int, length: int) -> np.ndarray:
+    """Probability of each distance 0..length-1 between a random response token and a random instruction token."""
+    law = np.zeros(length)
+    largest = length - instruction - response
+    for token in range(instruction):
+        for answer in range(response):
+            delta = instruction + answer - token
+            for s in range(1, largest + 1):
+                law[delta + s] += 1 / (instruction * response * largest)
+    return law
+
+
+@pytest.mark.parametrize(("blocks", "strategy"), [([30, 10], "inner"), ([30, 10], "all"), ([20, 10, 10], "outer")])
+def test_distances_across_one_skip_fill_the_range_evenly(blocks: list[int], strategy: Strategy) -> None:
+    """A pair of tokens δ apart: uniform on {δ + 1, ..., δ + M}, by chi-square over 40 bins."""
+    length, count = 1000, 4000
+    room = length - sum(blocks)
+    positions = draws(blocks, strategy, length, count=count)
+    for far, near in ((0, 39), (17, 33), (29, 30)):
+        distances = positions[:, near] - positions[:, far]
+        delta = near - far
+        assert delta + 1 <= distances.min() and distances.max() <= delta + room < length
+        observed, _ = np.histogram(distances, bins=np.arange(delta + 1, delta + room + 2, room // 40))
+        assert len(observed) == 40 and observed.sum() == count
+        assert chisquare(observed).pvalue > LEVEL
+
+
+def test_all_pairs_together_are_flat_but_for_a_sample_s_length_at_both_ends() -> None:
+    instruction, response, length, count = 30, 10, 1000, 4000
+    law = single_skip_law(instruction, response, length)
+    middle = law[instruction + response : length - instruction - response]
+    np.testing.assert_allclose(middle, 1 / (length - instruction - response), rtol=1e-12)
+    assert math.isclose(law.sum(), 1.0)
+    positions = draws([instruction, response], "inner", length, count=count)
+    rng = np.random.default_rng(5)
+    rows = np.arange(count)
+    near = positions[rows, rng.integers(instruction, instruction + response, count)]
+    distances = near - positions[rows, rng.integers(0, instruction, count)]
+    edges = np.arange(0, length + 1, 20)
+    observed, _ = np.histogram(distances, bins=edges)
+    expected = count * np.add.reduceat(law, edges[:-1])
+    assert expected.min() > 5
+    assert chisquare(observed, expected).pvalue > LEVEL
+
+
+def product_of_uniforms(k: int, x: np.ndarray) -> np.ndarray:
+    """P(U_1 ... U_k <= x) = x Σ_{j<k} (-ln x)^j / j!."""
+    x = np.maximum(x, 1e-300)
+    return x * sum((-np.log(x)) ** j / math.factorial(j) for j in range(k))
+
+
+def test_later_skips_shrink_and_their_sum_piles_up_near_l() -> None:
+    """Eq. 3 draws one skip after the other: each is a product of uniforms of what was free, none but the first even."""
+    blocks, length, count = [1] * 6, 2_000_006, 3000
+    room = length - sum(blocks)
+    skips = np.diff(draws(blocks, "all", length, count=count), axis=1) - 1
+    for k in range(1, 6):
+        share, left = skips[:, k - 1] / room, 1 - skips[:, :k].sum(axis=1) / room
+        for values in (share, left):
+            assert kstest(values, lambda x, k=k: product_of_uniforms(k, x)).pvalue > LEVEL
+            assert (kstest(values, "uniform").pvalue > LEVEL) == (k == 1)
+        error = math.sqrt((3.0**-k - 4.0**-k) / count)
+        assert abs(share.mean() - 2.0**-k) < 4 * error
+
+
+def test_each_block_skips_with_its_probability() -> None:
+    positions = draws([2, 1, 2, 1, 2, 1], "outer", 10**9, count=4000, probability=0.3)
+    skipped = np.diff(positions, axis=1) > 1
+    assert not skipped[:, [0, 1, 3, 4, 6, 7]].any()
+    counts = np.bincount(skipped[:, [2, 5]].sum(axis=1), minlength=3)
+    assert chisquare(counts, 4000 * np.array([0.49, 0.42, 0.09])).pvalue > LEVEL
+
+
+STRATEGIES: tuple[Strategy, ...] = ("all", "inner", "outer")
+
+
+def distances_twin(blocks: list[int], positions: list[int]) -> set[int]:
+    """The union over turns of the distances from every response token to every token up to itself."""
+    union: set[int] = set()
+    owners = [block for block, size in enumerate(blocks) for _ in range(size)]
+    for turn in range(1, len(blocks), 2):
+        of_this_turn: set[int] = set()
+        for query in range(len(positions)):
+            if owners[query] != turn:
+                continue
+            for key in range(query + 1):
+                of_this_turn.add(abs(positions[query] - positions[key]))
+        union |= of_this_turn
+    return union
+
+
+@settings(max_examples=120, deadline=None)
+@given(
+    blocks=st.lists(st.integers(0, 7), max_size=8),
+    strategy=st.sampled_from(STRATEGIES),
+    length=st.integers(1, 150),
+    seed=st.integers(0, 2**32),
+)
+def test_intervals_hold_the_distances_of_all_pairs(
+    blocks: list[int], strategy: Strategy, length: int, seed: int
+) -> None:
+    positions = skip_positions(
+        blocks, strategy=strategy, length=length, probability=0.7, rng=np.random.default_rng(seed)
+    )
+    intervals = distance_intervals(blocks, positions)
+    held = [distance for first, last in intervals for distance in range(first, last + 1)]
+    assert set(held) == distances_twin(blocks, positions.tolist())
+    assert len(set(held)) == len(held)
+    assert all(before[1] + 1 < after[0] for before, after in itertools.pairwise(intervals))
+
+
+def test_a_single_turn_is_the_papers_example() -> None:
+    assert distance_intervals([6, 3], np.arange(9)) == [(0, 8)]
+    s = 20
+    positions = np.arange(9) + np.repeat([0, s], [6, 3])
+    assert distance_intervals([6, 3], positions) == [(0, 2), (s + 1, s + 8)]
+
+
+def test_what_has_no_response_holds_no_distance() -> None:
+    counts = DistanceCounts()
+    for blocks in ([], [5], [5, 0]):
+        counts.add(blocks, np.arange(sum(blocks)))
+    assert counts.samples == 3
+    assert counts.counts().size == 0
+
+
+def test_frequencies_of_a_data_set_are_those_of_its_samples() -> None:
+    rng = np.random.default_rng(3)
+    samples = [(f"s{index}", rng.integers(0, 9, rng.integers(1, 7)).tolist()) for index in range(25)]
+    samples.append(("longer than L", [190, 20]))
+    table = relative_distances(samples, strategy="all", length=200, probability=0.6, seed=5, epoch=2)
+    plain, spread = Counter[int](), Counter[int]()
+    for sample_id, blocks in samples:
+        generator = position_rng(5, 2, sample_id)
+        positions = skip_positions(blocks, strategy="all", length=200, probability=0.6, rng=generator)
+        plain.update(distances_twin(blocks, list(range(sum(blocks)))))
+        spread.update(distances_twin(blocks, positions.tolist()))
+    assert table["first"][0] == 0 and table["end"][-1] == 210
+    for first, end, before, after in table.iter_rows():
+        for share, counted in ((before, plain), (after, spread)):
+            mean = sum(counted[distance] for distance in range(first, end)) / (end - first)
+            assert math.isclose(share, mean / len(samples), rel_tol=1e-12, abs_tol=1e-15)
+    assert spread.total() != plain.total()
+
+
+@pytest.mark.parametrize("end", [1, 2, 99, 100, 4096, 100_000, 1_000_000])
+def test_bins_cover_the_range_without_a_gap(end: int) -> None:
+    edges = distance_edges(end)
+    widths = np.diff(edges)
+    assert edges[0] == 0 and edges[-1] == end
+    assert widths.min() >= 1 and widths.max() <= max(1, end // 100)
+    assert edges[: min(end, 13) + 1].tolist() == list(range(min(end, 13) + 1))
+    assert len(edges) < 250
+
+
+def test_an_empty_data_set_has_bins_and_no_distance() -> None:
+    table = relative_distances([], strategy="outer", length=50, probability=1.0, seed=0)
+    assert table["end"][-1] == 50
+    assert table["before"].sum() == table["after"].sum() == 0
+
+
+def test_short_turns_are_spread_over_the_whole_range() -> None:
+    """Figure 2 on two turns: before, nothing beyond a sample's length; after, the rest is nearly even."""
+    length = 10_000
+    samples = [(f"s{index}", [60, 40, 60, 40]) for index in range(1500)]
+    table = relative_distances(samples, strategy="outer", length=length, probability=0.5, seed=1)
+    beyond = table.filter(table["first"] >= 200, table["end"] <= length - 200)
+    assert beyond["before"].sum() == 0
+    # Half the samples skip. Across the skip their second response is 61 to 199 tokens from the first turn's tokens,
+    # and each of these 139 distances moves by a number drawn evenly from 1 to L - 200.
+    expected = 0.5 * 139 / (length - 200)
+    bins = beyond["after"].to_numpy()
+    assert abs(bins.mean() / expected - 1) < 0.08
+    assert bins.std() / bins.mean() < 0.3

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import pkgutil
 from dataclasses import replace
 from pathlib import Path
@@ -10,76 +11,57 @@ from typing import Any
 import polars as pl
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from pydantic import ValidationError
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from gateau_dagster.config.models import Template
+from gateau_dagster.config.training import TrainingConfig
 from gateau_dagster.errors import GateauError
 from gateau_dagster.storage import fence
 from gateau_dagster.storage.fence import LeaseLostError, Token, holding
 from gateau_dagster.storage.files import Files
 from gateau_dagster.tables import TRAINING_MIX, schema
-from gateau_dagster.training.batching import epoch_order
+from gateau_dagster.training.batch_plan import plan_batches, read_plan, write_plan
+from gateau_dagster.training.dataset import MixRows, PadRight
 from gateau_dagster.training.encode import IGNORED
 from gateau_dagster.training.metrics import read_log
-from gateau_dagster.training.model import set_ends
-from gateau_dagster.training.spec import TrainingSpec
-from gateau_dagster.training.train import train, training_arguments
+from gateau_dagster.training.model import plan_statistics, set_ends
+from gateau_dagster.training.readiness import check_device, check_packages, check_ranks
+from gateau_dagster.training.train import plan_of, read_mix, train, training_arguments
 from tests.error_codes import refused
-from tests.training.builders import CHAT_TEMPLATE, make_spec, save_model
+from tests.training.builders import (
+    CHAT_TEMPLATE,
+    compare_with_loop,
+    make_spec,
+    poisoned,
+    run,
+    save_model,
+    weights_differ,
+)
+
+ROWS: dict[str, Any] = {"pack_length": 90, "balanced": False, "max_steps": 4, "weight_decay": 0.1}
+CONCATENATED = {"batching": "concatenated", **ROWS}  # a row is one long sequence of the plain model
+PACKED: dict[str, Any] = {"batching": "packed", "pack_length": 90, "skip": {"length": 500}}
 
 
-def run(spec: TrainingSpec) -> list[dict[str, Any]]:
-    """The steps that were reported."""
-    steps: list[dict[str, Any]] = []
-    train(spec, steps.append)
-    return steps
-
-
-def slow_training(spec: TrainingSpec) -> tuple[list[float], list[float], dict[str, torch.Tensor]]:
-    """Losses, gradient norms and final weights: one sequence at a time, no padding, plain PyTorch."""
-    training = spec.training
-    mix = pl.read_parquet(spec.mix)
-    count = mix.height
-    rows = [row for epoch in range(9) for row in epoch_order(count, epoch=epoch, seed=training.seed)]
-    rows = rows[: round(count * training.epochs)]
-    step = training.batch_size * training.gradient_accumulation * training.processes
-    batches = [rows[start : start + step] for start in range(0, len(rows), step)]
-    model = AutoModelForCausalLM.from_pretrained(spec.base_model, dtype=torch.float32)
-    optimiser = torch.optim.AdamW(model.parameters(), lr=0.0, betas=training.adam_betas, eps=1e-8, weight_decay=0.0)
-    warmup = math.ceil(training.warmup_ratio * len(batches))
-    losses, norms = [], []
-    for number, batch in enumerate(batches):
-        rising, falling = number / max(1, warmup), (len(batches) - number) / (len(batches) - warmup)
-        optimiser.param_groups[0]["lr"] = training.learning_rate * (rising if number < warmup else falling)
-        total, tokens = torch.zeros(()), 0
-        for row in batch:
-            ids, labels = (torch.tensor(mix[name][row].to_list()) for name in ("input_ids", "labels"))
-            log_probabilities = torch.log_softmax(model(ids[None]).logits[0], -1)
-            for position in range(1, len(ids)):
-                if labels[position] != IGNORED:
-                    total = total - log_probabilities[position - 1, ids[position]]
-                    tokens += 1
-        (total / tokens).backward()
-        losses.append(float(total.detach()) / tokens)
-        norms.append(float(torch.nn.utils.clip_grad_norm_(model.parameters(), training.max_grad_norm)))
-        optimiser.step()
-        optimiser.zero_grad()
-    return losses, norms, {name: value.detach() for name, value in model.state_dict().items()}
-
-
-def test_losses_gradients_and_weights_equal_the_slow_loop(tmp_path: Path) -> None:
-    spec = make_spec(tmp_path, epochs=3.5, gradient_accumulation=2, batch_size=2)
-    losses, norms, weights = slow_training(spec)
-    steps = run(spec)
-    assert len(steps) == len(losses) == 10
-    assert [step["loss"] for step in steps] == pytest.approx(losses, abs=1e-5, rel=0)
-    assert [step["grad_norm"] for step in steps] == pytest.approx(norms, rel=1e-4)
-    assert losses[-1] < losses[0]
-    assert (steps[-1]["step"], steps[-1]["total"], steps[-1]["seconds_left"]) == (10, 10, 0)
-    trained = load_file(spec.output / "model.safetensors")
-    for name, value in trained.items():
-        torch.testing.assert_close(value, weights[name], atol=2e-5, rtol=0)
+@pytest.mark.parametrize(
+    ("changes", "steps"),
+    [
+        ({"epochs": 3.5}, 10),
+        (CONCATENATED, 4),
+        ({"loss": "longce", "epochs": 3.5}, 10),
+        ({"loss": "longce", "max_steps": 4, **PACKED}, 4),
+        pytest.param({"loss": "sequence", **CONCATENATED}, 4, marks=pytest.mark.long),
+        pytest.param({"loss": "longce", "batching": "sorted", "epochs": 3.5}, 10, marks=pytest.mark.long),
+        pytest.param({"loss": "longce", **CONCATENATED}, 4, marks=pytest.mark.long),
+    ],
+)
+def test_a_training_is_the_slow_loop_s(tmp_path: Path, changes: dict[str, Any], steps: int) -> None:
+    spec = make_spec(tmp_path, **changes)
+    reported = run(spec)
+    losses = compare_with_loop(spec, weights=2e-5)
+    assert len(reported) == len(losses) == steps and ("loss" in changes or losses[-1] < losses[0])
+    assert (reported[-1]["step"], reported[-1]["total"], reported[-1]["seconds_left"]) == (steps, steps, 0)
 
 
 def test_the_output_is_a_whole_model_folder(tmp_path: Path) -> None:
@@ -136,20 +118,22 @@ def test_settings_reach_the_trainer(tmp_path: Path, scheduler: str) -> None:
     assert (arguments.max_steps, arguments.get_warmup_steps(20), arguments.seed) == (20, 3, 42)
 
 
-def test_a_loss_that_is_no_number_names_the_samples_of_its_batch(tmp_path: Path) -> None:
-    spec = make_spec(tmp_path, batch_size=1, gradient_accumulation=2, epochs=1.0, learning_rate=1e-6)
-    weights = load_file(Path(spec.base_model) / "model.safetensors")
-    weights["model.embed_tokens.weight"][299] = math.nan
-    save_file(weights, Path(spec.base_model) / "model.safetensors", metadata={"format": "pt"})
-    mix = pl.read_parquet(spec.mix)
-    ids = mix["input_ids"].to_list()
-    ids = [[5 if token == 299 else token for token in row] for row in ids]
-    ids[7][2] = 299
-    mix.with_columns(pl.Series("input_ids", ids, dtype=pl.List(pl.Int32()))).write_parquet(spec.mix)
-    with refused("training.diverged", "4.*batch's.*sample-7"):
+@pytest.mark.parametrize(
+    ("changes", "most"),
+    [({"batch_size": 1, "epochs": 1.0, "learning_rate": 1e-6}, 2), ({"batch_size": 1, **PACKED}, 5)],
+)
+def test_a_loss_that_is_no_number_names_the_samples_of_its_batch(
+    tmp_path: Path, changes: dict[str, Any], most: int
+) -> None:
+    spec = poisoned(make_spec(tmp_path, **changes))
+    with refused("training.diverged", "loss is nan.*batch's.*sample-7") as caught:
         run(spec)
-    assert not spec.output.exists()
-    assert [step["step"] for step in read_log(spec.log)] == [1, 2, 3]
+    named = str(caught.value).split("samples: ")[1].split(". ")[0].split(", ")
+    assert len(named) <= most and not spec.output.exists()
+    if "batching" in changes:
+        assert len(named) > 1, "those of its packed row"
+    else:
+        assert [step["step"] for step in read_log(spec.log)] == [1, 2, 3]
 
 
 def test_a_gradient_that_is_no_number_names_the_samples_of_its_step(
@@ -166,8 +150,9 @@ def test_a_gradient_that_is_no_number_names_the_samples_of_its_step(
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"mix": Path("nowhere.parquet")}, "nowhere.parquet cannot be read"),
-        ({"base_model": "./nowhere"}, "no model folder"),
+        ({"mix": "nowhere.parquet"}, "nowhere.parquet cannot be read"),
+        ({"mix": "empty.parquet"}, "is empty"),
+        ({"base_model": "nowhere"}, "the model folder .*nowhere does not exist"),
         ({"training": {"processes": 2}}, "processes is 2, but 1 rank"),
         ({"training": {"dtype": "float16"}}, "float16 needs a GPU"),
     ],
@@ -175,17 +160,12 @@ def test_a_gradient_that_is_no_number_names_the_samples_of_its_step(
 def test_what_cannot_be_used_is_named(tmp_path: Path, change: dict[str, Any], message: str) -> None:
     if torch.cuda.is_available() and "float16" in message:
         pytest.skip("there is a GPU")
-    spec = make_spec(tmp_path, **change.pop("training", {}))
+    spec = make_spec(tmp_path, **change.get("training", {}))
+    pl.DataFrame(schema=schema(TRAINING_MIX)).write_parquet(tmp_path / "empty.parquet")
+    mix, base = tmp_path / change.get("mix", "mix.parquet"), str(tmp_path / change.get("base_model", "base"))
     with pytest.raises(GateauError, match=message):
-        run(replace(spec, **change))
+        run(replace(spec, mix=mix, base_model=base))
     assert not spec.output.exists()
-
-
-def test_an_empty_mix_is_named(tmp_path: Path) -> None:
-    spec = make_spec(tmp_path)
-    pl.DataFrame(schema=schema(TRAINING_MIX)).write_parquet(spec.mix)
-    with refused("training.empty_mix"):
-        run(spec)
 
 
 NEVER = {"strategy": "all", "length": 500, "probability": 0.0}
@@ -197,20 +177,9 @@ NEVER = {"strategy": "all", "length": 500, "probability": 0.0}
 def test_skips_of_probability_0_are_plain_training_to_the_bit(tmp_path: Path, batching: str) -> None:
     plain = make_spec(tmp_path, name="plain", batching=batching, max_steps=6)
     never = make_spec(tmp_path, name="never", batching=batching, max_steps=6, skip=NEVER)
-    for spec in (plain, never):
-        train(spec, lambda metrics: None)
-    assert losses(plain) == losses(never)
-    wanted, found = (load_file(spec.output / "model.safetensors") for spec in (plain, never))
-    assert wanted.keys() == found.keys()
-    for name, value in wanted.items():
-        assert torch.equal(value, found[name]), name
+    steps = [[(step["loss"], step["grad_norm"]) for step in run(spec)] for spec in (plain, never)]
+    assert len(steps[0]) == 6 and steps[0] == steps[1] and weights_differ(plain, never) == 0
     assert (plain.output / "config.json").read_bytes() == (never.output / "config.json").read_bytes()
-
-
-def losses(spec: TrainingSpec) -> list[tuple[float, float]]:
-    found = [(step["loss"], step["grad_norm"]) for step in read_log(spec.log)]
-    assert len(found) == 6
-    return found
 
 
 @pytest.mark.parametrize(("template", "ends"), [("chat", [4, 1]), ("gateau", 1)])
@@ -267,3 +236,135 @@ def test_a_rank_writes_nothing_after_the_store_is_taken_over(
         run(spec)
     assert on_disk().items() <= on_disk_then[times - 1].items()
     assert not spec.output.exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"report_to": ["mlflow"]}, r"training.report_to: mlflow is not installed. Run `pip install mlflow`"),
+        ({"liger": True}, r"training.liger: the package liger-kernel is not installed"),
+        ({"lora": {}}, r"training.lora: the package peft is not installed"),
+    ],
+)
+def test_missing_packages(given: dict[str, Any], message: str) -> None:
+    training = TrainingConfig.model_validate(given)
+    with refused("training.package", message):
+        check_packages(training, installed=lambda package: False)
+    check_packages(training, installed=lambda package: True)
+    either = TrainingConfig(report_to=["tensorboard"])
+    check_packages(either, installed=lambda package: package == "tensorboardX")
+
+
+def test_a_gpu_and_all_ranks_are_asked_for() -> None:
+    for given, message in (({"liger": True}, "kernels need a GPU"), ({"dtype": "float16"}, "float16 needs a GPU")):
+        training = TrainingConfig.model_validate(given)
+        with refused("training.no_gpu", message):
+            check_device(training, cuda=False)
+        check_device(training, cuda=True)
+    check_ranks(TrainingConfig(processes=2), ranks=2)
+    with refused("training.processes", "2.*1"):
+        check_ranks(TrainingConfig(processes=2), ranks=1)
+
+
+def test_liger_leaves_the_loss_alone(tmp_path: Path) -> None:
+    arguments = training_arguments(make_spec(tmp_path, liger=True), steps=3)
+    assert arguments.use_liger_kernel
+    assert arguments.liger_kernel_config == {"cross_entropy": False, "fused_linear_cross_entropy": False}
+    assert not training_arguments(make_spec(tmp_path), steps=3).use_liger_kernel
+
+
+def test_the_cpu_is_taken_where_it_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    spec = make_spec(tmp_path)
+    asked = training_arguments(spec, steps=3, cpu=True)
+    assert (asked.use_cpu, asked.device.type, asked.dataloader_pin_memory) == (True, "cpu", False)
+    with refused("training.no_gpu", "float16.*GPU"):
+        train(make_spec(tmp_path, dtype="float16"), lambda metrics: None, cpu=True)
+
+
+def test_curves_in_tensorboard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    monkeypatch.chdir(tmp_path)
+    spec = make_spec(tmp_path, max_steps=3, report_to=["tensorboard"])
+    steps = run(spec)
+    [events] = tmp_path.rglob("events.out.tfevents.*")
+    found = accumulator.EventAccumulator(os.fspath(events.parent)).Reload()
+    assert [event.value for event in found.Scalars("train/loss")] == pytest.approx([step["loss"] for step in steps])
+    assert [event.step for event in found.Scalars("train/learning_rate")] == [1, 2, 3]
+    assert events.is_relative_to(spec.work)
+
+
+def test_the_same_rows_packed_learn_the_same_tokens_by_another_attention(tmp_path: Path) -> None:
+    packed, whole = (
+        make_spec(tmp_path, name=batching, **ROWS | {"batching": batching, "max_steps": 1})
+        for batching in ("packed", "concatenated")
+    )
+    logs = [run(spec)[0] for spec in (packed, whole)]
+    plans = [plan_of(spec, read_mix(spec.mix)) for spec in (packed, whole)]
+    assert plans[0].rows == plans[1].rows
+    assert max(len(row) for row in plans[0].rows) > 1
+    assert logs[0]["tokens"] == logs[1]["tokens"]
+    assert abs(logs[0]["loss"] - logs[1]["loss"]) > 1e-3
+    lengths = read_mix(whole.mix)["input_ids"].list.len().to_list()
+    longest = max(sum(lengths[each.row] for each in row) for row in plans[1].rows)
+    windows = [
+        AutoModelForCausalLM.from_pretrained(spec.output).config.max_position_embeddings for spec in (packed, whole)
+    ]
+    assert windows == [64, longest] and longest > 64, "positions run on over the row"
+    assert (packed.resume_key, packed.side_by_side) != (whole.resume_key, whole.side_by_side)
+
+
+def test_a_row_costs_the_square_of_all_its_tokens(tmp_path: Path) -> None:
+    lengths = [3, 4, 9, 2, 8, 1]  # the rows have 3 + 4 + 2 + 1, 9 and 8 tokens
+    settings: dict[str, Any] = {"epochs": 1.0, "max_steps": None, "pack_length": 10, "balanced": True, "seed": 0}
+    settings |= {"rows_per_batch": 1, "accumulation": 2, "processes": 1}
+    packed, plan = (plan_batches(lengths, batching=batching, **settings) for batching in ("packed", "concatenated"))
+    tokens = [[sum(lengths[each.row] for each in row) for row in found.rows] for found in (packed, plan)]
+    assert tokens == [[9, 10, 8, 0], [10, 9, 8, 0]], "the dearest row of a step comes first"
+    assert packed.costs(lengths).tolist() == [81, 9 + 16 + 4 + 1, 64, 0]
+    assert plan.costs(lengths).tolist() == [100, 81, 64, 0]
+    settings |= {"accumulation": 1, "processes": 2}
+    two = plan_batches(lengths, batching="concatenated", **settings)
+    figures = plan_statistics(two, lengths, pack_length=10)
+    assert figures.imbalance == pytest.approx((100 + 64) / (90.5 + 32))
+    assert (figures.fill_rate, figures.documents) == (pytest.approx(27 / 30), 6)
+    write_plan(plan, tmp_path / "plan.parquet")
+    assert read_plan(tmp_path / "plan.parquet") == plan
+
+
+def test_no_document_s_first_token_is_learned(tmp_path: Path) -> None:
+    spec = make_spec(tmp_path, **CONCATENATED)
+    mix = read_mix(spec.mix)
+    plan = plan_of(spec, mix)
+    rows = MixRows(mix, plan)
+    batch = PadRight(pad_token_id=1, weighted=True)([rows[0], [], rows[1]])
+    for at, row in ((0, plan.rows[0]), (2, plan.rows[1])):
+        ids = [token for each in row for token in mix["input_ids"][each.row]]
+        labels = [label for each in row for label in (IGNORED, *mix["labels"][each.row].to_list()[1:])]
+        assert batch["input_ids"][at, : len(ids)].tolist() == ids
+        assert batch["labels"][at].tolist() == labels + [IGNORED] * (batch["labels"].shape[1] - len(labels))
+        assert batch["attention_mask"][at].sum() == len(ids)
+    assert batch["row"].tolist() == [each.row for row in plan.rows[:2] for each in row]
+    assert float(batch["weights"][batch["labels"] != IGNORED].sum()) == pytest.approx(len(batch["row"]))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"preset": "skipalign"}, "skip: spreads the positions of one conversation.* or skip: null"),
+        ({"sequences_per_step": 4}, "give tokens_per_step instead"),
+        ({"tokens_per_step": 100, "pack_length": 64}, "batch_size x processes x pack_length"),
+        ({"pack_length": 32}, "32 is below max_length"),
+    ],
+)
+def test_what_does_not_go_with_it_is_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        TrainingConfig.model_validate({"batching": "concatenated", "max_length": 64} | changes)
+
+
+def test_concatenated_rows_are_the_baseline_of_skipalign_and_may_be_shared_by_processes() -> None:
+    baseline = {"preset": "skipalign", "batching": "concatenated", "pack_length": 16_384, "skip": None}
+    training = TrainingConfig.model_validate(baseline)
+    assert (training.max_length, training.row_tokens, training.learning_rate) == (4_096, 16_384, 1e-5)
+    shared = {"batching": "concatenated", "processes": 4, "sequence_parallel": 2, "deepspeed": "zero3"}
+    assert TrainingConfig.model_validate(shared | {"tokens_per_step": 2**20}).passes_per_step == 8

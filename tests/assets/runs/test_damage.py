@@ -18,7 +18,7 @@ from gateau_dagster.storage.store import DamagedTableError
 from tests.assets.harness import Pipeline, key_of, pipeline_on, value_of
 from tests.project import change_config, gateau
 from tests.runs.stores import assert_same_rows, assert_same_tables, assert_same_weights
-from tests.storage.test_seal import flipped
+from tests.storage.builders import flipped
 
 
 def flip(file: Path, place: Callable[[int], int]) -> None:

@@ -19,7 +19,7 @@ import pytest
 import yaml
 
 from gateau_dagster.storage import Store
-from tests.examples.deployment.compose_file import Here, Service, services
+from tests.examples.deployment.builders import Here, Service, services
 from tests.postgres_server import PASSWORD, PostgresServer
 from tests.project import command_environment, make_project
 from tests.ui.server import Server

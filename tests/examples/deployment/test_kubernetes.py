@@ -17,7 +17,7 @@ from dagster._core.test_utils import create_run_for_test
 
 from assets.runs.launching import LOCATION
 from assets.runs.run_launcher import RunLauncher
-from tests.examples.deployment.compose_file import DEPLOYMENT, services
+from tests.examples.deployment.builders import DEPLOYMENT, services
 from tests.postgres_server import PASSWORD, PostgresServer
 
 FOLDER = DEPLOYMENT / "kubernetes"

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.examples.deployment.compose_file import DEPLOYMENT, Service, services
-from tests.examples.deployment.machines import missing, run_on_machines
+from tests.examples.deployment.builders import DEPLOYMENT, Service, missing, run_on_machines, services
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600), pytest.mark.skipif(bool(missing()), reason=missing())]
 SECRETS = {"POSTGRES_PASSWORD": "x", "AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x"}

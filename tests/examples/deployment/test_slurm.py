@@ -7,8 +7,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from tests.examples.deployment.compose_file import DEPLOYMENT
-from tests.examples.deployment.machines import missing, run_on_machines
+from tests.examples.deployment.builders import DEPLOYMENT, missing, run_on_machines
 from tests.project import make_project, sample, write_samples
 
 EXAMPLE = DEPLOYMENT / "slurm"

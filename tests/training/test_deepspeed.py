@@ -1,4 +1,4 @@
-"""A user's DeepSpeed file beside `training`: the usual ones train as the presets do, contradictions are refused."""
+"""DeepSpeed settings: presets, files and dictionaries become one content; contradictions to training are refused."""
 
 import json
 from collections.abc import Mapping
@@ -10,10 +10,70 @@ import pytest
 from gateau_dagster.config.training import TrainingConfig
 from gateau_dagster.training.deepspeed_agreement import agreed_deepspeed_config
 from gateau_dagster.training.deepspeed_config import deepspeed_config
-from gateau_dagster.training.train import train
 from tests.error_codes import refused
-from tests.training.builders import make_spec
-from tests.training.processes import finish, log_of, result_of, start, weights_differ
+from tests.training.builders import agree, finish, make_spec, result_of, run, start
+
+
+def test_presets(tmp_path: Path) -> None:
+    assert deepspeed_config(None, folder=tmp_path) is None
+    for stage in (1, 2, 3):
+        config = deepspeed_config(f"zero{stage}", folder=tmp_path)
+        assert config is not None
+        assert config["zero_optimization"]["stage"] == stage
+        assert config["zero_optimization"].get("stage3_gather_16bit_weights_on_model_save", False) is (stage == 3)
+        assert config["gradient_accumulation_steps"] == config["gradient_clipping"] == "auto"
+        assert "optimizer" not in config
+
+
+def test_offloading_needs_no_compiled_optimiser(tmp_path: Path) -> None:
+    for stage, parts in ((2, {"offload_optimizer"}), (3, {"offload_optimizer", "offload_param"})):
+        config = deepspeed_config(f"zero{stage}_offload", folder=tmp_path)
+        assert config is not None
+        assert config["zero_force_ds_cpu_optimizer"] is False
+        zero = config["zero_optimization"]
+        assert zero["stage"] == stage
+        assert {key for key in zero if key.startswith("offload")} == parts
+        assert all(zero[part]["device"] == "cpu" for part in parts)
+
+
+def test_a_file_is_relative_to_the_configuration(tmp_path: Path) -> None:
+    content = {"zero_optimization": {"stage": 3, "reduce_bucket_size": 17}, "gradient_clipping": "auto"}
+    (tmp_path / "ds.json").write_text(json.dumps(content))
+    config = deepspeed_config("ds.json", folder=tmp_path)
+    assert config is not None
+    assert config["zero_optimization"] == {
+        "stage": 3,
+        "reduce_bucket_size": 17,
+        "stage3_gather_16bit_weights_on_model_save": True,
+    }
+    assert deepspeed_config(content, folder=tmp_path) == config
+    assert "stage3_gather_16bit_weights_on_model_save" not in content["zero_optimization"]  # the user's stays as it was
+
+
+def test_a_preset_is_not_changed_by_its_use(tmp_path: Path) -> None:
+    first = deepspeed_config("zero2", folder=tmp_path)
+    assert first is not None
+    first["zero_optimization"]["stage"] = 9
+    assert deepspeed_config("zero2", folder=tmp_path) != first
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(None, "not one of zero1, zero2, zero3"), ("{", "not valid JSON"), ("[" * 100_000, "not valid JSON"),
+     ("[1]", "not a JSON object"),
+     ('{"zero_optimization": 3}', "zero_optimization must be a JSON object"),
+     ('{"zero_optimization": {"stage": 7}}', "stage must be 0, 1, 2 or 3, not 7"),
+     ('{"zero_optimization": {"stage": "three"}}', 'not "three"'),
+     ('{"zero_optimization": {"stage": true}}', "not true"),
+     ('{"zero_optimisation": {"stage": 3}}', "'zero_optimisation': did you mean 'zero_optimization'"),
+     ('{"x": Infinity}', "contains a value that JSON does not have")],
+)  # fmt: skip
+def test_unusable_files_are_named(tmp_path: Path, content: str | None, message: str) -> None:
+    if content is not None:
+        (tmp_path / "ds.json").write_text(content)
+    with refused("training.deepspeed", message):
+        deepspeed_config("ds.json", folder=tmp_path)
+
 
 ADAMW = {"type": "AdamW", "params": {"lr": "auto", "betas": "auto", "eps": "auto", "weight_decay": "auto"}}
 # The files of transformers' DeepSpeed guide, without offloading, whose optimiser has to be compiled.
@@ -89,7 +149,7 @@ def test_a_file_trains_as_one_process_without_deepspeed(
     spec = make_spec(tmp_path, deepspeed=found, processes=2, batch_size=1, **changes)
     finish(start(spec, tmp_path / "spec.json"))
     alone = make_spec(tmp_path, name="alone", batch_size=2, **changes)
-    train(alone, lambda metrics: None)
+    run(alone)
     used, wanted = result_of(spec)["settings"], result_of(alone)["settings"]
     assert used["deepspeed"]["zero_stage"] == content["zero_optimization"]["stage"]
     assert used["optimizer"] == wanted["optimizer"]
@@ -97,8 +157,7 @@ def test_a_file_trains_as_one_process_without_deepspeed(
     assert used["schedule"] == wanted["schedule"]
     assert (used["schedule"]["warmup_steps"], used["schedule"]["peak_learning_rate"]) == (2, 5e-3)
     assert (used["batch"]["passes"], used["batch"]["rows_per_step"]) == (2, 4)
-    assert [step["loss"] for step in log_of(spec)] == pytest.approx([step["loss"] for step in log_of(alone)], abs=1e-5)
-    assert weights_differ(spec, alone) <= 1e-4
+    agree(spec, alone)
 
 
 @pytest.mark.parametrize("preset", ["zero1", "zero2", "zero3", "zero2_offload", "zero3_offload"])

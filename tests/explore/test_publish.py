@@ -1,5 +1,6 @@
-"""What the page knows of all samples, against the tables that it is made from."""
+"""What the page knows of all samples, against the tables that it is made from; the files that hold it."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,9 @@ from typing import Any
 import polars as pl
 import pytest
 
+from gateau_dagster.explore.publish import DataFiles, as_json, as_script, named_by_content
 from gateau_dagster.report.inputs import ReportInputs
+from gateau_dagster.storage.files import Files
 from tests.explore.builders import content_of, index_of, method_scores, write_viewer
 from tests.report.builders import config, inputs, raw
 
@@ -83,3 +86,62 @@ def test_lengths_in_bytes_where_no_model_counts(tmp_path: Path) -> None:
     index = index_of(write_viewer(tmp_path, found, scores))
     assert index["unit"] == "bytes"
     assert index["context"] == raw(9)["context"].str.len_bytes().to_list()
+
+
+@pytest.mark.parametrize("place", ["disk", pytest.param("s3", marks=pytest.mark.long)])
+def test_only_what_is_new_is_written_and_only_what_is_old_is_removed(
+    place: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    root = str(tmp_path) if place == "disk" else f"s3://{request.getfixturevalue('bucket')}/store"
+    files = Files(root)
+    first = DataFiles(files)
+    kept, old = first.put("index", [1]), first.put("index", [2])
+    first.write("samples-0.js", ["text"])
+    first.remove_others()
+    assert files.names("explore") == sorted([kept, old, "samples-0.js"])
+
+    times = {name: files.filesystem.modified(files.address(f"explore/{name}")) for name in (kept, "samples-0.js")}
+    second = DataFiles(files, first.versions())
+    assert not second.keep("samples-0.js", "samples-1.js"), "one of them is missing"
+    assert second.put("index", [1]) == kept
+    new = second.put("index", [3])
+    assert {kept, old, new} <= {*files.names("explore")}, "the page of before still has its files"
+    second.remove_others()
+    assert files.names("explore") == sorted([kept, new, "samples-0.js"])
+    assert times == {name: files.filesystem.modified(files.address(f"explore/{name}")) for name in times}
+
+
+@pytest.mark.parametrize("place", ["disk", pytest.param("s3", marks=pytest.mark.long)])
+def test_a_damaged_file_is_written_again_and_one_of_unknown_content_too(
+    place: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    files = Files(str(tmp_path) if place == "disk" else f"s3://{request.getfixturevalue('bucket')}/store")
+    first = DataFiles(files)
+    name = first.put("index", ["text"])
+    first.write("samples-0.js", ["text"])
+    written, whole = first.versions(), {each: files.read(f"explore/{each}") for each in (name, "samples-0.js")}
+    for damage in (b"", whole[name][:-1], whole[name].replace(b"text", b"tex4")):
+        files.write(f"explore/{name}", damage)
+        second = DataFiles(files, written)
+        assert second.keep("samples-0.js") and not second.keep(name)
+        assert second.put("index", ["text"]) == name and second.versions() == written
+        assert {each: files.read(f"explore/{each}") for each in whole} == whole
+    assert not DataFiles(files).keep("samples-0.js"), "no stamp says what it held"
+
+
+@pytest.mark.parametrize(
+    "text", ["</script><script>x()", "<!--<script>", "\u2028\u2029", "'\"\\`${x}", "żółć 漢字 \x00"]
+)
+def test_text_ends_no_script_and_comes_back(text: str) -> None:
+    found = as_json([text])
+    assert json.loads(found) == [text]
+    assert not {"<", "\u2028", "\u2029"} & {*found}
+
+
+def test_what_is_no_number_in_json_is_refused() -> None:
+    with pytest.raises(ValueError):
+        as_script("a.js", [float("nan")])
+
+
+def test_another_content_has_another_name() -> None:
+    assert named_by_content("index", [1]) == named_by_content("index", [1]) != named_by_content("index", [2])
