@@ -153,13 +153,13 @@ def machine() -> dict[str, Any]:
     return found
 
 
-class _Help(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaultsHelpFormatter):
-    pass
+class Help(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaultsHelpFormatter):
+    """The script's docstring as it is, and each option's default."""
 
 
 def benchmark_parser(about: str | None, out: str = "JSON file for the results", **more: Any) -> argparse.ArgumentParser:
     """Return a parser whose help is the script's docstring and tells each default; `out` is the help of `--out`."""
-    parser = argparse.ArgumentParser(description=about, formatter_class=_Help)
+    parser = argparse.ArgumentParser(description=about, formatter_class=Help)
     parser.add_argument("--out", type=Path, help=out, **more)
     return parser
 

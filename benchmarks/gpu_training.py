@@ -69,7 +69,7 @@ class Case:
 
     @property
     def name(self) -> str:
-        """Of the part."""
+        """The name of the part."""
         weights = "LoRA" if self.model.lora else "all weights"
         documents = "short documents" if self.short else "one document"
         liger = ", Liger" if self.liger else ""
@@ -91,19 +91,19 @@ class Case:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingSettings:
-    """Sizes of everything, in tokens unless said otherwise."""
+    """Sizes of everything, in tokens unless a comment tells otherwise."""
 
-    small: Trained
-    large: Trained
-    lengths: tuple[int, ...]
-    at_most_seconds: tuple[float, ...]  # of a case of each length
-    response_tokens: int  # the end of a single document, which is trained; of a short one it is the second half
-    short_lengths: tuple[int, int]  # the shortest and the longest of the short documents
-    enough_seconds: float  # of timed steps of a case
+    small: Trained = Trained(name="1B", shape=ONE_BILLION)
+    large: Trained = Trained(name="8B", shape=GROUPED, lora=True)
+    lengths: tuple[int, ...] = (8192, 32_768, 65_536)
+    at_most_seconds: tuple[float, ...] = (20, 35, 65)  # of a case of each length
+    response_tokens: int = 512  # the end of a single document, which is trained; of a short one it is the second half
+    short_lengths: tuple[int, int] = (128, 1024)  # the shortest and the longest of the short documents
+    enough_seconds: float = 8.0  # of timed steps of a case
 
     @property
     def cases(self) -> Iterator[Case]:
-        """Both models at all lengths; then Liger's kernels, to set beside the same row without; then all of `large`."""
+        """Yield both models at all lengths; a row with Liger's kernels, for comparison; then all weights of `large`."""
         for model in (self.small, self.large):
             for tokens, most in zip(self.lengths, self.at_most_seconds, strict=True):
                 for short in (False, True):
@@ -114,15 +114,7 @@ class TrainingSettings:
         yield Case(model=whole, tokens=self.lengths[0], at_most_seconds=most)
 
 
-FULL_TRAINING = TrainingSettings(
-    small=Trained(name="1B", shape=ONE_BILLION),
-    large=Trained(name="8B", shape=GROUPED, lora=True),
-    lengths=(8192, 32_768, 65_536),
-    at_most_seconds=(20, 35, 65),
-    response_tokens=512,
-    short_lengths=(128, 1024),
-    enough_seconds=8.0,
-)
+FULL_TRAINING = TrainingSettings()
 QUICK_TRAINING = TrainingSettings(
     small=Trained(name="1B", shape=TINY),
     large=Trained(name="8B", shape=TINY, lora=True),
@@ -135,7 +127,7 @@ QUICK_TRAINING = TrainingSettings(
 
 
 def document_lengths(case: Case, settings: TrainingSettings) -> list[int]:
-    """Tokens of each document of the row, which they fill."""
+    """Return the tokens of each document; together they fill the row."""
     if not case.short:
         return [case.tokens]
     rng, (shortest, longest) = random.Random(_SEED), settings.short_lengths
@@ -147,19 +139,15 @@ def document_lengths(case: Case, settings: TrainingSettings) -> list[int]:
 
 
 def row_of(case: Case, settings: TrainingSettings) -> tuple[MixRows, BatchPlan, int]:
-    """The row, once for each step, the plan that says so, and its trained tokens."""
+    """Return the row, once for each step, its plan, and its trained tokens."""
     lengths = document_lengths(case, settings)
     trained = [n // 2 if case.short else settings.response_tokens for n in lengths]
     rng = np.random.default_rng(_SEED)
-    ids = [rng.integers(case.model.shape.vocabulary, size=n) for n in lengths]
-    labels = [
-        np.where(np.arange(len(each)) < len(each) - n, IGNORED, each) for each, n in zip(ids, trained, strict=True)
-    ]
+    ids = [rng.integers(case.model.shape.vocabulary, size=n).tolist() for n in lengths]
+    labels = [[IGNORED] * (len(each) - n) + each[len(each) - n :] for each, n in zip(ids, trained, strict=True)]
     count = len(lengths)
-    columns = {"position": range(count), "sample_id": [f"d{index:05d}" for index in range(count)]}
-    mix = pl.DataFrame(
-        columns | {"input_ids": [each.tolist() for each in ids], "labels": [each.tolist() for each in labels]}
-    )
+    names = [f"d{index:05d}" for index in range(count)]
+    mix = pl.DataFrame({"position": range(count), "sample_id": names, "input_ids": ids, "labels": labels})
     rows = tuple(tuple(MixDocument(row=index, epoch=step) for index in range(count)) for step in range(STEPS))
     plan = BatchPlan(rows=rows, steps=STEPS, accumulation=1, processes=1, rows_per_batch=1)
     return MixRows(mix, plan), plan, sum(trained)
@@ -176,7 +164,7 @@ class StepFlops:
 def step_flops(
     shape: ModelShape, lengths: list[int], *, trained_tokens: int, adapters: int = 0, rank: int | None = None
 ) -> StepFlops:
-    """Of documents side by side, each attending causally to itself, with the output layer over the trained tokens.
+    """Return the FLOPs of documents side by side, each attending to itself, with the output layer over trained tokens.
 
     `counted` is one forward pass, and twice as much backward: 6 a weight and token, where the output layer's weights
     meet trained tokens only, and three times the attention's. With adapters of this `rank`, and `adapters` weights in
@@ -207,14 +195,14 @@ class Clock(TrainerCallback):
         self._last = 0.0
 
     def on_train_begin(self, args: TrainingArguments, _: TrainerState, __: TrainerControl, **kwargs: Any) -> None:
-        """What the objects that do the work say of themselves."""
+        """Record the settings of the objects that do the work."""
         del args
         assert self.trainer is not None
         optimizer, scheduler = kwargs["optimizer"], kwargs["lr_scheduler"]
         self.used = used_settings(self.trainer, optimizer, scheduler, plan=self._plan, rows=self._rows)
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """The time of a step; once `enough_seconds` have gone there is no further one."""
+        """Record the time of a step; once `enough_seconds` have gone there is no further one."""
         synchronise(args.device)
         now = time.perf_counter()
         if state.global_step > WARM_UP:
@@ -234,7 +222,7 @@ class Prepared:
 
 
 def prepare(case: Case, settings: TrainingSettings, folder: Path) -> Prepared:
-    """The model, on the device that the Trainer takes, and its trainer, which writes nothing into `folder`."""
+    """Return the model, on the device that the Trainer takes, and its trainer, which writes nothing into `folder`."""
     training = case.training
     spec = TrainingSpec(
         mix=folder, base_model="random", output=folder, work=folder, training=training, fingerprint="benchmark"
@@ -271,16 +259,14 @@ def prepare(case: Case, settings: TrainingSettings, folder: Path) -> Prepared:
 
 
 def measure_case(case: Case, settings: TrainingSettings) -> dict[str, Any]:
-    """The times of a case's steps and their peak memory; or why there are none: `left_out` or `out_of_memory`."""
-    checks = {
-        "not installed": lambda: check_packages(case.training),
-        "no GPU": lambda: check_device(case.training, cuda=torch.cuda.is_available()),
-    }
-    for lack, check in checks.items():
-        try:
-            check()
-        except GateauError as error:
-            return {"left_out": lack, "reason": str(error)}
+    """Return the times of a case's steps and their peak memory, or why there are none: `left_out`, `out_of_memory`."""
+    lack = "not installed"
+    try:
+        check_packages(case.training)
+        lack = "no GPU"
+        check_device(case.training, cuda=torch.cuda.is_available())
+    except GateauError as error:
+        return {"left_out": lack, "reason": str(error)}
     with TemporaryDirectory() as folder:
         try:
             return _measured(prepare(case, settings, Path(folder)))

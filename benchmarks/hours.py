@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-import numpy.typing as npt
+from common import Help
 
 from gateau_dagster.config.execution import RayConfig
 from gateau_dagster.data.sample import shard_of
@@ -26,19 +26,20 @@ from gateau_dagster.scoring.planned_work import Numbers, SampleTokens
 LLAMA_7B = ModelShape(
     layers=32, hidden=4096, heads=32, kv_heads=32, head_dim=128, intermediate=11_008, vocabulary=32_000
 )
+SHARE_OF_PEAK = MOST * LLAMA_7B.hidden / (LLAMA_7B.hidden + HALF_WIDTH)  # of a matrix product's speed
 ONE_MACHINE = 8  # GPUs
 _INSTRUCTION_TOKENS = 40
 
 
 def contexts(count: int, options: argparse.Namespace) -> Numbers:
-    """Tokens of so many contexts: exponentially distributed, the same ones each time, in no order."""
+    """Return the tokens of `count` contexts: exponentially distributed, the same ones each time, in random order."""
     places = (np.arange(count) + 0.5) / count
     lengths = np.round(-options.mean_tokens * np.log1p(-places))
     return np.asarray(np.random.default_rng(0).permutation(lengths), dtype=np.float64)
 
 
 def seconds(count: int, options: argparse.Namespace) -> list[Numbers]:
-    """Of each shard on one GPU [shards], for the step of theta_A and for that of theta_B."""
+    """Return the time of each shard on one GPU [shards], for the step of theta_A and for that of theta_B."""
     tokens = SampleTokens(
         context=contexts(count, options),
         instruction=np.full(count, float(_INSTRUCTION_TOKENS)),
@@ -50,72 +51,57 @@ def seconds(count: int, options: argparse.Namespace) -> list[Numbers]:
     )
     whole = perplexity_effort(tokens).flops(LLAMA_7B)
     segments = cam_effort(tokens, length=options.segment_length).flops(LLAMA_7B)
-    speed = options.tflops * 1e12 * share_of_peak()
-    shards = shards_of(count, options.shards)
+    speed = options.tflops * 1e12 * SHARE_OF_PEAK
+    shards = [shard_of(f"sample {number}", options.shards) for number in range(count)]
     return [np.bincount(shards, step / speed, options.shards).astype(np.float64) for step in (whole, whole + segments)]
 
 
-def share_of_peak() -> float:
-    """Of a matrix product's speed, what passes are expected to reach."""
-    return MOST * LLAMA_7B.hidden / (LLAMA_7B.hidden + HALF_WIDTH)
-
-
-def shards_of(count: int, shards: int) -> npt.NDArray[np.int64]:
-    """The shard of each sample, as of samples with ids of their own."""
-    return np.fromiter((shard_of(f"sample {number}", shards) for number in range(count)), np.int64, count)
-
-
 def wall_seconds(steps: Sequence[Numbers], gpus: int) -> float:
-    """Of one step after the other, each until its last shard is done; on several machines in pieces, as on Ray."""
+    """Return the time of the steps, each until its last shard is done; on several machines in pieces, as on Ray."""
     pieces = None if gpus <= ONE_MACHINE else RayConfig(workers=gpus).piece_minutes * 60
     workers = Workers(devices=[f"cuda:{number}" for number in range(gpus)], piece_seconds=pieces)
     return sum(workers.seconds(each.tolist()) for each in steps)
 
 
 def shown(found: float) -> str:
-    """`1,200 h`, `1.2 h`, `12 min`. found: seconds."""
+    """Return seconds as `1,200 h`, `1.2 h` or `12 min`."""
     if found < 3600:
         return f"{found / 60:.0f} min"
     return f"{found / 3600:,.0f} h" if found >= 36_000 else f"{found / 3600:.1f} h"
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
-    """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--samples", type=int, nargs="+", default=[10_000, 100_000, 1_000_000])
-    parser.add_argument("--gpus", type=int, nargs="+", default=[1, 8, 64, 512])
-    parser.add_argument("--tflops", type=float, default=600.0, help="of a matrix product on a GPU, default 600")
-    parser.add_argument("--shards", type=int, default=2000, help="long_sft.shards, default 2000")
-    parser.add_argument("--mean-tokens", type=float, default=16_000, help="of a context, default 16000")
-    parser.add_argument("--response-tokens", type=int, default=200, help="default 200")
-    parser.add_argument("--max-length", type=int, default=65_536, help="scoring.max_length, default 65536")
-    parser.add_argument("--segment-length", type=int, default=128, help="scoring.segment_length, default 128")
+    """Parse the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=Help)
+    add = parser.add_argument
+    add("--samples", type=int, nargs="+", default=[10_000, 100_000, 1_000_000], help="in all")
+    add("--gpus", type=int, nargs="+", default=[1, 8, 64, 512], help="that score")
+    add("--tflops", type=float, default=600.0, help="of a matrix product on a GPU")
+    add("--shards", type=int, default=2000, help="long_sft.shards")
+    add("--mean-tokens", type=float, default=16_000, help="of a context")
+    add("--response-tokens", type=int, default=200, help="of a response")
+    add("--max-length", type=int, default=65_536, help="scoring.max_length")
+    add("--segment-length", type=int, default=128, help="scoring.segment_length")
     return parser.parse_args(arguments)
 
 
 def lines(options: argparse.Namespace) -> Iterator[str]:
-    """The table as Markdown, and what it rests on."""
-    yield (
-        " | ".join(["| samples", "tokens of contexts", *(f"{gpus:,} GPU{'s' * (gpus > 1)}" for gpus in options.gpus)])
-        + " |"
-    )
-    yield "|" + "---|" * (2 + len(options.gpus))
+    """Yield the table as Markdown, and its assumptions."""
+    head = ["samples", "tokens of contexts", *(f"{gpus:,} GPU{'s' * (gpus > 1)}" for gpus in options.gpus)]
+    yield f"| {' | '.join(head)} |"
+    yield "|" + "---|" * len(head)
     for count in options.samples:
         steps = seconds(count, options)
         tokens = float(np.minimum(contexts(count, options), options.max_length).sum())
-        cells = [
-            f"{count:,}",
-            f"{tokens / 1e9:,.2g} billion",
-            *(shown(wall_seconds(steps, each)) for each in options.gpus),
-        ]
-        yield f"| {' | '.join(cells)} |"
+        times = [shown(wall_seconds(steps, each)) for each in options.gpus]
+        yield f"| {' | '.join([f'{count:,}', f'{tokens / 1e9:,.2g} billion', *times])} |"
     yield ""
     yield (
         f"Assumed: two models of 7B parameters; contexts of {options.mean_tokens:,.0f} tokens on average, "
         f"exponentially distributed and cut to {options.max_length:,}; responses of {options.response_tokens}, "
         f"segments of {options.segment_length}; {options.shards:,} shards, of which a GPU of one machine takes a whole "
         f"one at a time, and beyond {ONE_MACHINE} GPUs Ray's workers take about two minutes of one; "
-        f"a matrix product of {options.tflops:,.0f} TFLOP/s on each GPU, of which passes reach {share_of_peak():.0%}. "
+        f"a matrix product of {options.tflops:,.0f} TFLOP/s on each GPU, of which passes reach {SHARE_OF_PEAK:.0%}. "
         f"As with any plan before something has run, each time may be {SPREAD} times as long or as short. Starting "
         "workers, loading models, writing tables and training are not counted."
     )

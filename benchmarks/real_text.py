@@ -43,7 +43,7 @@ def make_samples(
     seed: int,
     kinds: Iterable[str] = tuple(KINDS),
 ) -> list[Record]:
-    """`per_kind` samples of each kind, the same for the same arguments; no question twice in a kind while others are.
+    """Return `per_kind` samples of each kind, the same for the same arguments. A kind repeats no question if it can.
 
     Raises ValueError, with the reason, where a kind cannot be made in this room or of these questions.
     """
@@ -64,7 +64,7 @@ def make_samples(
 
 
 def _made(kind: Kind, desk: Desk, used: set[str]) -> tuple[Draft, Page]:
-    """A draft with its context; one that was asked before in this kind only where no other is found."""
+    """Return a draft with its context; one that was asked before in this kind only where no other is found."""
     reason = "no question of this half fits it"
     for attempt in range(_TRIES):
         draft = kind.make(desk)
@@ -114,14 +114,6 @@ def _answer_spans(draft: Draft, page: Page) -> list[tuple[int, int]]:
     return sorted(found)
 
 
-def write_samples(file: Path, records: Sequence[Record]) -> None:
-    """Write JSON lines in one step, compressed if the name ends in .gz."""
-    text = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records).encode()
-    # Without a time in the header the same samples are the same bytes.
-    data = gzip.compress(text, mtime=0) if file.suffix == ".gz" else text
-    replace_local(file, lambda part: fill_with(part, data))
-
-
 def main(given: list[str] | None = None) -> int:
     """Parse, make, write."""
     parser = benchmark_parser(__doc__, "JSON lines; gzip if it ends in .gz", required=True)
@@ -144,7 +136,10 @@ def main(given: list[str] | None = None) -> int:
     except ValueError as error:
         say(f"Error: {error}")
         return 1
-    write_samples(options.out, records)
+    text = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records).encode()
+    # Without a time in the header the same samples are the same bytes.
+    data = gzip.compress(text, mtime=0) if options.out.suffix == ".gz" else text
+    replace_local(options.out, lambda part: fill_with(part, data))
     say(f"{len(records)} samples, {sum(each['needs_far'] for each in records)} of which need far text: {options.out}")
     say(f"selection.ground_truth: [{', '.join(name for name in options.kinds if name in FAR_KINDS)}]")
     return 0

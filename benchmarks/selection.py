@@ -261,11 +261,14 @@ def main(given: list[str] | None = None) -> int:
         show(lost(worse, found, arguments.reference))
     for label, reason in missing.items():
         show(f"not run: {label}: {reason}")
+    names = ("group", "needs_far_context", "why", "within_reach")
+    base = {kind: {"group": "base", "needs_far_context": labels[kind]} for kind in labels}
+    about = base | {kind: {name: getattr(KINDS[kind], name) for name in names} for kind in labels if kind in KINDS}
     write_json(arguments.out, {
         "settings": settings_of(arguments),
         "machine": machine(),
         "seconds": time.perf_counter() - started,
-        "kinds": {kind: _about(kind) for kind in labels},
+        "kinds": about,
         "probability_of_response": answers,
         "unscored": {label: [int(np.isneginf(each).sum()) for each in vectors] for label, vectors in scores.items()},
         "not_run": missing,
@@ -273,12 +276,6 @@ def main(given: list[str] | None = None) -> int:
         "better_than_reference": worse,
     })  # fmt: skip
     return 0
-
-
-def _about(kind: str) -> dict[str, Any]:
-    if kind not in KINDS:
-        return {"group": "base", "needs_far_context": needs_far_context(kind)}
-    return {name: getattr(KINDS[kind], name) for name in ("group", "needs_far_context", "why", "within_reach")}
 
 
 if __name__ == "__main__":

@@ -1,15 +1,13 @@
 """The table of architectures: a few rows every day, all of them against the page when tests are long."""
 
 import re
-from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 
+import architectures
 import pytest
 
 from tests.project import ROOT
 
-Script = Callable[[str], ModuleType]
 _PAGE = ROOT / "docs" / "architectures.md"
 
 
@@ -23,39 +21,39 @@ _PAGE = ROOT / "docs" / "architectures.md"
         ("opt", "packed", "2 of 2 layers", "yes"),
     ],
 )
-def test_rows(script: Script, kind: str, scores: str, attention: str, trains: str) -> None:
-    row = script("architectures").check(kind)
+def test_rows(kind: str, scores: str, attention: str, trains: str) -> None:
+    row = architectures.check(kind)
     assert (row["built"], row["scores"], row["attention"]) == ("yes", scores, attention), row
     assert (row["packed"], row["skips"]) == (trains, trains), row
     assert bool(row["why"]) == (trains == "no")
     line = next(line for line in _PAGE.read_text().splitlines() if line.startswith(f"| `{kind}` "))
-    assert line == f"| {' | '.join(script('architectures')._cells(row))} |"
+    assert line == f"| {' | '.join(architectures._cells(row))} |"
 
 
-def test_a_row_that_hangs_or_dies_ends_no_table(
-    script: Script, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    table = script("architectures")
+def test_a_row_that_hangs_or_dies_ends_no_table(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(
-        table, "check", lambda kind: __import__("os")._exit(9) if kind == "dies" else __import__("time").sleep(60)
+        architectures,
+        "check",
+        lambda kind: __import__("os")._exit(9) if kind == "dies" else __import__("time").sleep(60),
     )
-    assert table.asked("hangs", seconds=0.2)["why"] == ["no answer within 0.2 seconds"]
-    assert table.asked("dies")["why"] == ["its process ended with 9"]
-    found = table.rows(tmp_path / "out.json", ["dies"], again=False)
-    monkeypatch.setattr(table, "asked", lambda kind: pytest.fail(f"{kind} was asked again"))
-    assert table.rows(tmp_path / "out.json", ["dies"], again=False) == found
+    assert architectures.asked("hangs", seconds=0.2)["why"] == ["no answer within 0.2 seconds"]
+    assert architectures.asked("dies")["why"] == ["its process ended with 9"]
+    found = architectures.rows(tmp_path / "out.json", ["dies"], again=False)
+    monkeypatch.setattr(architectures, "asked", lambda kind: pytest.fail(f"{kind} was asked again"))
+    assert architectures.rows(tmp_path / "out.json", ["dies"], again=False) == found
 
 
-def test_reasons_that_checks_share_are_said_once(script: Script) -> None:
-    said = script("architectures")._text(["packed: a | b", "skips: a | b", "attention: c", "Other: d"])
+def test_reasons_that_checks_share_are_said_once() -> None:
+    said = architectures._text(["packed: a | b", "skips: a | b", "attention: c", "Other: d"])
     assert said == "packed, skips: a \\| b; attention: c; Other: d"
 
 
 @pytest.mark.long
-def test_the_page_is_what_the_installed_transformers_gives(script: Script, tmp_path: Path) -> None:
-    table = script("architectures")
-    found = table.rows(tmp_path / "out.json", table.all_kinds(), again=True)
+def test_the_page_is_what_the_installed_transformers_gives(tmp_path: Path) -> None:
+    found = architectures.rows(tmp_path / "out.json", architectures.all_kinds(), again=True)
     assert not [row for row in found if "bare" in row.values()], "a bare exception"
     # What transformers says of what it cannot build may name objects; figures of differences are rounding.
-    scrubbed = [re.sub(r"0x[0-9a-f]+|\d\.\de-\d\d", "*", text) for text in (table.page(found), _PAGE.read_text())]
+    scrubbed = [
+        re.sub(r"0x[0-9a-f]+|\d\.\de-\d\d", "*", text) for text in (architectures.page(found), _PAGE.read_text())
+    ]
     assert scrubbed[0] == scrubbed[1]

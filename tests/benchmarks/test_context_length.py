@@ -1,30 +1,27 @@
 """The benchmark of context lengths on a tiny model, its processes replaced by calls."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+import context_length
 import pytest
 
 SMALLEST = "--layers 2 --hidden 32 --heads 4 --kv-heads 2 --intermediate 48 --vocabulary 300"
 GIVEN = """--lengths 64 128 --memory-length 128 --eager 64 --time-length 64 --rounds 2 --repetitions 1
 --segment-length 16 --response-tokens 8"""
-OPTIONS = f"{SMALLEST} {GIVEN}".split()
+OPTIONS: list[str] = [*f"{SMALLEST} {GIVEN}".split()]
 
 
 def test_it_measures_each_length_and_draws_its_conclusions(
-    script: Callable[[str], ModuleType],
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    module = script("context_length")
 
-    monkeypatch.setattr(module.common, "in_a_process", lambda work, *given: work(*given))
+    monkeypatch.setattr(context_length.common, "in_a_process", lambda work, *given: work(*given))
     file = tmp_path / "lengths.json"
-    assert module.main([*OPTIONS, "--out", str(file)]) == 0
+    assert context_length.main([*OPTIONS, "--out", str(file)]) == 0
     found = json.loads(file.read_text())
     names = {length: [each["name"] for each in passes] for length, passes in found["lengths"].items()}
     assert names == {
@@ -39,10 +36,9 @@ def test_it_measures_each_length_and_draws_its_conclusions(
 
 
 def test_what_fails_is_said_and_the_rest_goes_on(
-    script: Callable[[str], ModuleType], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module = script("context_length")
-    measured = module.Measured(
+    measured = context_length.Measured(
         name="segment prompts", tokens=9, flops=1.0, seconds=[1.0], peak_bytes=1, total_peak_bytes=2
     )
 
@@ -51,18 +47,17 @@ def test_what_fails_is_said_and_the_rest_goes_on(
             return [measured]
         raise RuntimeError("out of memory\nmore")
 
-    monkeypatch.setattr(module.common, "in_a_process", process)
-    assert module.main(OPTIONS) == 1
+    monkeypatch.setattr(context_length.common, "in_a_process", process)
+    assert context_length.main(OPTIONS) == 1
     assert "128 tokens: RuntimeError: out of memory" in capsys.readouterr().out
 
 
-def test_the_figures_that_have_targets(script: Callable[[str], ModuleType]) -> None:
-    module = script("context_length")
+def test_the_figures_that_have_targets() -> None:
 
     def passes(joint: float, flops: float, peak: int, eager: int) -> list[Any]:
         made = [("perplexity and attention", peak), ("segment prompts", 1), ("eager output_attentions", eager)]
         return [
-            module.Measured(
+            context_length.Measured(
                 name=name, tokens=1, flops=flops, seconds=[joint + 1, joint], peak_bytes=size, total_peak_bytes=size
             )
             for name, size in made
@@ -70,6 +65,6 @@ def test_the_figures_that_have_targets(script: Callable[[str], ModuleType]) -> N
         ]
 
     found = {64: passes(1.0, 10.0, 5, 100), 128: passes(6.0, 40.0, 20, 0)}
-    conclusions = module.conclusions(found, module.parse(OPTIONS))
+    conclusions = context_length.conclusions(found, context_length.parse(OPTIONS))
     assert conclusions["memory_share"] == 20 / 400  # the peak at 128 against four times the eager peak at 64
     assert conclusions["time_ratio_joint"] == 6.0 / 4.0

@@ -1,9 +1,8 @@
 """Figures of weighted, tied, resampled samples against the slow definitions."""
 
-from collections.abc import Callable
-from types import ModuleType
 from typing import Any
 
+import common_ranking
 import numpy as np
 import pytest
 
@@ -13,17 +12,12 @@ SCORES = np.array([0.9, 0.5, 0.5, 0.5, 0.2, 0.2, 0.1, -np.inf, 0.7, 0.5])
 LABELS = np.array([1, 0, 1, 1, 0, 1, 0, 0, 0, 1], dtype=bool)
 
 
-@pytest.fixture
-def ranking(script: Callable[[str], ModuleType]) -> ModuleType:
-    return script("common_ranking")
+def task(*, balanced: bool = False, sets: int = 1) -> object:
+    return common_ranking.Task(name="t", members=[np.arange(10)] * sets, positive=[LABELS] * sets, balanced=balanced)
 
 
-def task(ranking: ModuleType, *, balanced: bool = False, sets: int = 1) -> object:
-    return ranking.Task(name="t", members=[np.arange(10)] * sets, positive=[LABELS] * sets, balanced=balanced)
-
-
-def measured(ranking: ModuleType, question: Any, vectors: list[np.ndarray], draws: int) -> Any:
-    return ranking.measure(question, vectors, ranking.drawn_weights(question, draws=draws))
+def measured(question: Any, vectors: list[np.ndarray], draws: int) -> Any:
+    return common_ranking.measure(question, vectors, common_ranking.drawn_weights(question, draws=draws))
 
 
 def pairwise_auroc(weights: np.ndarray) -> float:
@@ -47,62 +41,62 @@ def shuffled_precision(weights: np.ndarray, share: float) -> float:
     return float(np.mean(found))
 
 
-def test_figures_of_weighted_samples_are_those_of_the_definitions(ranking: ModuleType) -> None:
+def test_figures_of_weighted_samples_are_those_of_the_definitions() -> None:
     weights = np.array([[1.0] * 10, [0, 1, 2, 1, 3, 0, 1, 1, 0, 1]])
-    found = ranking.weighted_figures(SCORES, LABELS, weights)
+    found = common_ranking.weighted_figures(SCORES, LABELS, weights)
     for row, weight in zip(found, weights, strict=True):
         assert row[0] == pytest.approx(pairwise_auroc(weight), abs=1e-12)
-        for value, share in zip(row[1:], ranking.SHARES, strict=True):
+        for value, share in zip(row[1:], common_ranking.SHARES, strict=True):
             assert value == pytest.approx(shuffled_precision(weight, share), abs=0.04)
 
 
-def test_unweighted_figures_are_those_of_the_project(ranking: ModuleType) -> None:
+def test_unweighted_figures_are_those_of_the_project() -> None:
     scores = np.where(np.isinf(SCORES), -5.0, SCORES)
-    whole = measured(ranking, task(ranking), [scores], 1).whole[0]
+    whole = measured(task(), [scores], 1).whole[0]
     assert whole == pytest.approx(
         [auroc(scores, LABELS), *(precision_at(scores, LABELS, count) for count in (1, 2, 4))], abs=1e-12
     )
 
 
-def test_balanced_sides_weigh_the_same(ranking: ModuleType) -> None:
+def test_balanced_sides_weigh_the_same() -> None:
     labels = np.array([True, False, False, False])
-    few = ranking.Task(name="t", members=[np.arange(4)], positive=[labels], balanced=True)
-    whole = measured(ranking, few, [np.array([4.0, 3, 2, 1])], 1).whole[0]
+    few = common_ranking.Task(name="t", members=[np.arange(4)], positive=[labels], balanced=True)
+    whole = measured(few, [np.array([4.0, 3, 2, 1])], 1).whole[0]
     assert whole == pytest.approx([1, 1, 1, 1])
-    worst = measured(ranking, few, [np.array([1.0, 3, 2, 4])], 1).whole[0]
+    worst = measured(few, [np.array([1.0, 3, 2, 4])], 1).whole[0]
     assert worst == pytest.approx([0, 0, 0, 0])
 
 
-def test_resampling_keeps_both_sides(ranking: ModuleType) -> None:
-    drawn = ranking.resampled(LABELS, draws=50, rng=np.random.default_rng(1))
+def test_resampling_keeps_both_sides() -> None:
+    drawn = common_ranking.resampled(LABELS, draws=50, rng=np.random.default_rng(1))
     assert (drawn[:, LABELS].sum(axis=1) == 5).all() and (drawn[:, ~LABELS].sum(axis=1) == 5).all()
     assert drawn.std(axis=0).min() > 0
 
 
-def test_the_interval_holds_the_value_and_the_seed_decides(ranking: ModuleType) -> None:
+def test_the_interval_holds_the_value_and_the_seed_decides() -> None:
     rng = np.random.default_rng(0)
     vectors = [np.where(LABELS, 1, 0) + rng.normal(size=10) for _ in range(3)]
-    figures = measured(ranking, task(ranking, sets=3), vectors, 500)
-    (estimate, *_) = ranking.estimates(figures)
+    figures = measured(task(sets=3), vectors, 500)
+    (estimate, *_) = common_ranking.estimates(figures)
     assert estimate.low < estimate.value < estimate.high
     assert estimate.value == pytest.approx(np.mean([auroc(each, LABELS) for each in vectors]))
-    assert ranking.estimates(measured(ranking, task(ranking, sets=3), vectors, 500))[0] == estimate
+    assert common_ranking.estimates(measured(task(sets=3), vectors, 500))[0] == estimate
 
 
-def test_a_difference_compares_the_same_draws(ranking: ModuleType) -> None:
+def test_a_difference_compares_the_same_draws() -> None:
     vectors = [np.where(LABELS, 1.0, 0.0), SCORES]
-    figures = measured(ranking, task(ranking, sets=2), vectors, 200)
-    same = ranking.difference(figures, figures)
+    figures = measured(task(sets=2), vectors, 200)
+    same = common_ranking.difference(figures, figures)
     assert (same.value, same.low, same.high) == (0, 0, 0)
-    worse = measured(ranking, task(ranking, sets=2), [-each for each in vectors], 200)
-    assert ranking.difference(figures, worse).low > 0
+    worse = measured(task(sets=2), [-each for each in vectors], 200)
+    assert common_ranking.difference(figures, worse).low > 0
 
 
-def test_tasks_of_groups_and_kinds(ranking: ModuleType) -> None:
+def test_tasks_of_groups_and_kinds() -> None:
     labels = {"far": True, "near": False, "strange": True}
     sources = [["far", "near", "strange"], ["near", "far", "near"]]
     groups = {"both": ["far", "near"], "one label": ["far", "strange"]}
-    both, *kinds = ranking.tasks_of(sources, labels, groups, {"far", "near"})
+    both, *kinds = common_ranking.tasks_of(sources, labels, groups, {"far", "near"})
     assert (both.name, both.balanced, [rows.tolist() for rows in both.members]) == ("both", False, [[0, 1], [0, 1, 2]])
     assert [positive.tolist() for positive in both.positive] == [[True, False], [False, True, False]]
     assert [(each.name, each.balanced) for each in kinds] == [("far", True), ("near", True), ("strange", True)]

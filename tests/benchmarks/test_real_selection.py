@@ -1,19 +1,19 @@
 """The methods on real text: every setting is measured, tables are made once, and the variants start from `robust`."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+import common_selection
 import pytest
+import real_selection
+import real_selection_page
 import torch
 from transformers import AutoModelForCausalLM
 
 from tests import tiny_models
 from tests.benchmarks.questions import write_questions
 
-Script = Callable[[str], ModuleType]
 KINDS = ["far_one", "near", "absent"]
 
 
@@ -31,16 +31,14 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 
 @pytest.fixture
-def measured(script: Script, given: list[str], tmp_path: Path) -> dict[str, Any]:
+def measured(given: list[str], tmp_path: Path) -> dict[str, Any]:
     """What the first run writes; kept tables make it cheap after that."""
-    script("real_selection").main([*given, "--out", str(tmp_path / "found.json")])
+    real_selection.main([*given, "--out", str(tmp_path / "found.json")])
     return json.loads((tmp_path / "found.json").read_text())
 
 
-def test_every_method_is_measured_by_kind(
-    script: Script, given: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    script("real_selection").main([*given, "--out", str(tmp_path / "found.json")])
+def test_every_method_is_measured_by_kind(given: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    real_selection.main([*given, "--out", str(tmp_path / "found.json")])
     measured = json.loads((tmp_path / "found.json").read_text())
     (found,) = measured["results"].values()
     assert list(measured["results"]) == ["tiny 1500/600"]
@@ -55,20 +53,20 @@ def test_every_method_is_measured_by_kind(
 
 
 def test_what_is_kept_is_not_made_again(
-    measured: dict[str, Any], script: Script, given: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    measured: dict[str, Any], given: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("a model is loaded")
 
-    monkeypatch.setattr(script("common_selection"), "load_model", refuse)
+    monkeypatch.setattr(common_selection, "load_model", refuse)
     again = tmp_path / "again.json"
-    script("real_selection").main([*given, "--out", str(again)])
+    real_selection.main([*given, "--out", str(again)])
     assert json.loads(again.read_text())["results"] == measured["results"]
 
 
-def test_the_page_has_every_method_and_kind(measured: dict[str, Any], script: Script, tmp_path: Path) -> None:
+def test_the_page_has_every_method_and_kind(measured: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "found.json").write_text(json.dumps(measured))
-    script("real_selection_page").main([str(tmp_path / "found.json"), "--page", str(tmp_path / "page.md")])
+    real_selection_page.main([str(tmp_path / "found.json"), "--page", str(tmp_path / "page.md")])
     lines = (tmp_path / "page.md").read_text().splitlines()
     (found,) = measured["results"].values()
     head = next(line for line in lines if line.startswith("| AUROC |"))
@@ -86,10 +84,9 @@ def best(found: dict[str, Any]) -> str:
     )
 
 
-def test_what_theta_a_sees_may_differ_from_the_window_of_the_labels(script: Script, given: list[str]) -> None:
+def test_what_theta_a_sees_may_differ_from_the_window_of_the_labels(given: list[str]) -> None:
     contexts = ["--contexts", "window", "full", "300", "base:5000"]
-    module = script("real_selection")
-    found = module.cases_by_setting(module.parse([*given, *contexts]))
+    found = real_selection.cases_by_setting(real_selection.parse([*given, *contexts]))
     sights = {setting: cases[0].config().models["short"] for setting, cases in found.items()}
     assert [(each.context, each.window, each.rope_theta) for each in sights.values()] == [
         ("window", 600, None), ("full", None, None), ("window", 300, None), ("full", None, 5000)

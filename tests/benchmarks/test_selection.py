@@ -3,12 +3,15 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+import common_ranking
+import common_selection
+import kinds
 import numpy as np
 import polars as pl
 import pytest
+import selection
 from kinds import KINDS as ALL_KINDS
 from kinds import needs_far_context
 
@@ -16,7 +19,6 @@ from gateau_dagster.demo.long_samples import KINDS as BASE_KINDS
 from gateau_dagster.selection.statistics import auroc
 from tests.pipeline.code_versions import raise_version
 
-Script = Callable[[str], ModuleType]
 EVERY = (*BASE_KINDS, *ALL_KINDS)
 KINDS = "far_count_1 near_count_1 two_hop"
 FEW = f"--tiny --per-kind 1 --base 5 --size small --segment-length 64 --kinds {KINDS}".split()
@@ -32,12 +34,10 @@ def options(folder: Path, *more: str) -> list[str]:
     return [*FEW, "--folder", str(folder), *more]
 
 
-def test_methods_are_scored_on_kept_tables(
-    script: Script, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_methods_are_scored_on_kept_tables(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "found.json"
     wanted = ["--methods", "gateau", "random", "length", "car", "--draws", "20", "--out", str(file)]
-    assert script("selection").main(options(folder, "--seeds", "0", "1", *wanted)) == 0
+    assert selection.main(options(folder, "--seeds", "0", "1", *wanted)) == 0
     first, found = capsys.readouterr(), json.loads(file.read_text())
     assert "cam of 8 samples" in first.err and "AUROC by kind" in first.out
     assert "Precision of gateau[robust] by kind" in first.out
@@ -50,60 +50,54 @@ def test_methods_are_scored_on_kept_tables(
     for figures in found["methods"].values():
         assert {"base", "controlled", "within reach", "all", *found["kinds"]} <= set(figures)
         assert all(0 <= each["low"] <= each["high"] <= 1 for each in figures["all"].values())
-    assert script("selection").main(options(folder, "--seeds", "0", "1", *wanted)) == 0
+    assert selection.main(options(folder, "--seeds", "0", "1", *wanted)) == 0
     again = capsys.readouterr()
     assert "of 8 samples" not in again.err
     assert again.out[again.out.index("AUROC of") :] == first.out[first.out.index("AUROC of") :]
 
 
-def test_only_what_a_configuration_lacks_is_not_run(
-    script: Script, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    methods, cases = script("common_selection"), script("selection")
-    case = cases.Case(folder=folder, pair_seed=0, data_seed=1000, per_kind=0, base=5, size="small", untrained=True)
-    known = script("common_selection").Tables(case)
-    scores, missing = script("selection").scores_of([known], ["length", "car"])
+def test_only_what_a_configuration_lacks_is_not_run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = selection.Case(folder=folder, pair_seed=0, data_seed=1000, per_kind=0, base=5, size="small", untrained=True)
+    known = common_selection.Tables(case)
+    scores, missing = selection.scores_of([known], ["length", "car"])
     assert list(scores) == ["length"] and list(missing) == ["car"]
 
     def fails(*given: object) -> None:
         raise ValueError("a defect of the method")
 
-    monkeypatch.setattr(methods.Method, "scores", fails)
+    monkeypatch.setattr(common_selection.Method, "scores", fails)
     with pytest.raises(ValueError, match="a defect of the method"):
-        script("selection").scores_of([known], ["length"])
+        selection.scores_of([known], ["length"])
 
 
-def test_alpha_reaches_the_score(
-    script: Script, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_alpha_reaches_the_score(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = {}
     for label, more in (("hmp", ["--alpha", "1"]), ("fg", ["--alpha", "0"])):
         out = tmp_path / f"{label}.json"
         wanted = ["--methods", "gateau[robust]", f"far_gain_{label}", "--draws", "2", "--out", str(out)]
-        script("selection").main(options(folder, "--seeds", "0", *more, *wanted))
+        selection.main(options(folder, "--seeds", "0", *more, *wanted))
         found = json.loads(out.read_text())["methods"]
         assert found["gateau[robust]"] == found[f"far_gain_{label}"]
     assert "No method is better than gateau[robust]" in capsys.readouterr().out
 
 
-def test_where_the_reference_loses_is_said(script: Script) -> None:
-    selection, ranking, report = script("selection"), script("common_ranking"), script("selection")
+def test_where_the_reference_loses_is_said() -> None:
     labels = np.arange(40) < 20
-    task = ranking.Task(name="k", members=[np.arange(40)], positive=[labels], balanced=False)
-    good, bad = np.where(labels, 1.0, 0.0), np.arange(40) % 2.0
-    weights = ranking.drawn_weights(task, draws=50)
-    found = {name: {"k": ranking.measure(task, [each], weights)} for name, each in (("a", good), ("b", bad))}
+    task = common_ranking.Task(name="k", members=[np.arange(40)], positive=[labels], balanced=False)
+    good, bad = np.where(labels, 1.0, 0.0), np.arange(40) % np.float64(2)
+    weights = common_ranking.drawn_weights(task, draws=50)
+    found = {name: {"k": common_ranking.measure(task, [each], weights)} for name, each in (("a", good), ("b", bad))}
     (only,) = selection.losses(found, "b")
     assert (only["task"], only["method"], only["difference"].value) == ("k", "a", 0.5)
-    *_, line = report.lost([only], found, "b").splitlines()
+    *_, line = selection.lost([only], found, "b").splitlines()
     assert line.split()[:3] == ["k", "a", "1.000"] and " 0.500 (" in line
     assert selection.losses(found, "a") == selection.losses(found, "absent") == []
 
 
-def test_a_methods_figure_is_that_of_its_scores(script: Script, folder: Path, tmp_path: Path) -> None:
+def test_a_methods_figure_is_that_of_its_scores(folder: Path, tmp_path: Path) -> None:
     file = tmp_path / "found.json"
-    script("selection").main(options(folder, "--seeds", "0", "--methods", "length", "--draws", "5", "--out", str(file)))
-    case = script("selection").Case(
+    selection.main(options(folder, "--seeds", "0", "--methods", "length", "--draws", "5", "--out", str(file)))
+    case = selection.Case(
         folder=folder, pair_seed=0, data_seed=1000, per_kind=1, base=5, size="small", segment_length=64,
         kinds=tuple(KINDS.split()), untrained=True,
     )  # fmt: skip
@@ -113,14 +107,13 @@ def test_a_methods_figure_is_that_of_its_scores(script: Script, folder: Path, tm
     assert json.loads(file.read_text())["methods"]["length"]["all"]["auroc"]["value"] == pytest.approx(expected)
 
 
-def test_another_sight_of_theta_a_is_another_table(script: Script, folder: Path) -> None:
-    tables, cases = script("common_selection"), script("selection")
+def test_another_sight_of_theta_a_is_another_table(folder: Path) -> None:
     made = {}
     for context in ("window", "full"):
-        case = cases.Case(folder=folder, pair_seed=0, data_seed=1000, per_kind=1, base=0, size="small",
+        case = selection.Case(folder=folder, pair_seed=0, data_seed=1000, per_kind=1, base=0, size="small",
                           context=context, kinds=("far_count_1",), untrained=True)  # fmt: skip
-        cases.ready_pair(case)
-        made[context] = tables.Tables(case)
+        selection.ready_pair(case)
+        made[context] = common_selection.Tables(case)
     assert made["window"]["perplexity/short"]["context_tokens"].max() < 256
     assert made["full"]["perplexity/short"]["context_tokens"].min() > 500
     assert made["window"]["perplexity/long"].equals(made["full"]["perplexity/long"])
@@ -128,18 +121,16 @@ def test_another_sight_of_theta_a_is_another_table(script: Script, folder: Path)
 
 
 def test_tables_of_other_code_are_made_anew(
-    script: Script,
     folder: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    tables, cases = script("common_selection"), script("selection")
-    case = cases.Case(folder=folder, pair_seed=0, data_seed=1001, per_kind=0, base=2, size="small", untrained=True)
-    cases.ready_pair(case)
+    case = selection.Case(folder=folder, pair_seed=0, data_seed=1001, per_kind=0, base=2, size="small", untrained=True)
+    selection.ready_pair(case)
     names = ("perplexity/short", "perplexity/long", "cam")
 
     def made() -> set[str]:
-        known = tables.Tables(case)
+        known = common_selection.Tables(case)
         for name in names:
             assert known[name].height == 2
         printed = capsys.readouterr().err
@@ -153,34 +144,37 @@ def test_tables_of_other_code_are_made_anew(
     assert made() == {"perplexity/short", "perplexity/long"}
 
 
-def test_hundreds_of_segments_with_look_alikes(script: Script, folder: Path) -> None:
+def test_hundreds_of_segments_with_look_alikes(folder: Path) -> None:
     """`--size large --segment-length 8`: no sample is rejected or cut."""
-    cases = script("selection")
-    case = cases.Case(folder=folder, pair_seed=0, data_seed=1000, per_kind=1, base=0, size="large", segment_length=8,
-                      kinds=("look_alikes", "far_look_alikes"), untrained=True)  # fmt: skip
-    cases.ready_pair(case)
-    known = script("common_selection").Tables(case)
-    assert known["cam"]["segments"].min() > 150 and known["cam"].height == 2
+    case = selection.Case(folder=folder, pair_seed=0, data_seed=1000, per_kind=1, base=0, size="large",
+                          segment_length=8, kinds=("look_alikes", "far_look_alikes"), untrained=True)  # fmt: skip
+    selection.ready_pair(case)
+    known = common_selection.Tables(case)
+    assert min(known["cam"]["segments"]) > 150 and known["cam"].height == 2
     assert known["perplexity/long"]["truncated_tokens"].to_list() == [0, 0]
 
 
-def test_a_sample_without_a_score_comes_last(script: Script, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    methods, cases = script("common_selection"), script("selection")
-    case = cases.Case(folder=folder, pair_seed=0, data_seed=1000, per_kind=0, base=5, size="small", untrained=True)
-    known = script("common_selection").Tables(case)
+def test_a_sample_without_a_score_comes_last(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = selection.Case(folder=folder, pair_seed=0, data_seed=1000, per_kind=0, base=5, size="small", untrained=True)
+    known = common_selection.Tables(case)
     ids = [record["id"] for record in known.records]
     found = pl.DataFrame({"sample_id": ids[1:], "score": [None, 1.0, 2.0, 3.0]})
-    monkeypatch.setattr(methods.Method, "scores", lambda *given: found)
-    assert methods.method_scores(known, methods.asked(case, "length", {})).tolist() == [-np.inf, -np.inf, 1.0, 2.0, 3.0]
+    monkeypatch.setattr(common_selection.Method, "scores", lambda *given: found)
+    assert common_selection.method_scores(known, common_selection.asked(case, "length", {})).tolist() == [
+        -np.inf,
+        -np.inf,
+        1.0,
+        2.0,
+        3.0,
+    ]
 
 
 @pytest.fixture
-def sections(script: Script, capsys: pytest.CaptureFixture[str]) -> Callable[..., dict[str, list[str]]]:
+def sections(capsys: pytest.CaptureFixture[str]) -> Callable[..., dict[str, list[str]]]:
     """What is printed, by title, of methods with random scores on two of every kind; `best` knows the labels."""
-    report, ranking, grouped = (script(name) for name in ("selection", "common_ranking", "kinds"))
     sources = [[kind for kind in EVERY for _ in range(2)]]
     labels = {kind: needs_far_context(kind) for kind in EVERY}
-    tasks = ranking.tasks_of(sources, labels, grouped.groups() | grouped.counterparts(), set(EVERY))
+    tasks = common_ranking.tasks_of(sources, labels, kinds.groups() | kinds.counterparts(), set(EVERY))
     truth = np.array([labels[kind] for kind in sources[0]], dtype=np.float64)
 
     def made(names: list[str], **options: Any) -> dict[str, list[str]]:
@@ -188,17 +182,18 @@ def sections(script: Script, capsys: pytest.CaptureFixture[str]) -> Callable[...
         for name in names:
             scores = truth if name == "best" else rng.random(truth.size)
             found[name] = {
-                task.name: ranking.measure(task, [scores], ranking.drawn_weights(task, draws=2)) for task in tasks
+                task.name: common_ranking.measure(task, [scores], common_ranking.drawn_weights(task, draws=2))
+                for task in tasks
             }
-        report.printed(found, tasks, **{"columns": ["best"], "reference": "best", "answers": {}} | options)
+        selection.printed(found, tasks, **{"columns": ["best"], "reference": "best", "answers": {}} | options)
         blocks = [block.splitlines() for block in capsys.readouterr().out.strip().split("\n\n")]
         return {lines[0]: lines[1:] for lines in blocks}
 
     return made
 
 
-def test_precision_fits_the_page(script: Script, sections: Callable[..., dict[str, list[str]]]) -> None:
-    names = ["best", *(label for label, _, _ in script("common_selection").candidates())]
+def test_precision_fits_the_page(sections: Callable[..., dict[str, list[str]]]) -> None:
+    names = ["best", *(label for label, _, _ in common_selection.candidates())]
     precision = {title: lines for title, lines in sections(names).items() if title.startswith("Precision")}
     assert len(precision) == 3
     assert max(len(line) for title, lines in precision.items() for line in (title, *lines)) <= 125
@@ -214,10 +209,10 @@ def test_precision_by_group(sections: Callable[..., dict[str, list[str]]]) -> No
     assert by_group[3].split()[:4] == ["best", "1.00", "1.00", "1.00"]
 
 
-def test_precision_of_each_share_is_in_its_column(script: Script) -> None:
-    report, figures = script("selection"), np.array([[0.9, 0.1, 0.2, 0.4]])
-    both = script("common_ranking").Figures(whole=figures, draws=figures[None])
-    task = script("common_ranking").Task(name="all", members=[], positive=[np.array([True, False])], balanced=False)
+def test_precision_of_each_share_is_in_its_column() -> None:
+    report, figures = selection, np.array([[0.9, 0.1, 0.2, 0.4]])
+    both = common_ranking.Figures(whole=figures, draws=figures[None])
+    task = common_ranking.Task(name="all", members=[], positive=[np.array([True, False])], balanced=False)
     *_, row = report.precision_by_kind({"two_hop": both}, ["two_hop"], "m").splitlines()
     assert row.split() == [
         "two_hop",

@@ -2,11 +2,11 @@
 
 import gzip
 import json
-from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
+from typing import Any
 
 import pytest
+import training
 
 LOSS_TOKENS, VOCABULARY = 4096, 2400  # memory that is far above what an allocator keeps at hand
 LOGITS_BYTES = 4 * LOSS_TOKENS * VOCABULARY
@@ -16,16 +16,13 @@ OPTIONS += ["--repetitions", "2", "--loss-tokens", str(LOSS_TOKENS)]
 
 
 @pytest.fixture
-def training(script: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The script, with its processes replaced by calls: two would take seconds to start."""
-    module = script("training")
-    monkeypatch.setattr(module.common, "in_a_process", lambda work, *given: work(*given))
-    return module
+def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replace processes by calls: two would take seconds to start."""
+    monkeypatch.setattr(training.common, "in_a_process", lambda work, *given: work(*given))
 
 
-def test_it_measures_both_sides_and_writes_what_it_found(
-    training: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.usefixtures("in_this_process")
+def test_it_measures_both_sides_and_writes_what_it_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "training.json"
     assert training.main([*OPTIONS, "--all-logits", "--out", str(file)]) == 0
     found = json.loads(file.read_text())
@@ -41,19 +38,19 @@ def test_it_measures_both_sides_and_writes_what_it_found(
 
 
 @pytest.mark.long
-def test_the_loss_is_measured_in_processes_of_their_own(script: Callable[[str], ModuleType]) -> None:
-    module = script("training")
+def test_the_loss_is_measured_in_processes_of_their_own() -> None:
     plain, chunked = (
-        module.common.in_a_process(module.loss_peak, module.parse(OPTIONS), way) for way in ("plain", "chunked")
+        training.common.in_a_process(training.loss_peak, training.parse(OPTIONS), way) for way in ("plain", "chunked")
     )
     assert LOGITS_BYTES < plain < 8 * LOGITS_BYTES
     assert 0 < chunked < plain
 
 
-def test_a_difference_of_the_losses_is_an_error(training: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("in_this_process")
+def test_a_difference_of_the_losses_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     right = training.packed_batches
 
-    def one_label_less(*arguments: object, **options: object) -> list[object]:
+    def one_label_less(*arguments: Any, **options: Any) -> list[Any]:
         batches = list(right(*arguments, **options))
         batches[0]["labels"][0, -1] = -100
         return batches
@@ -62,15 +59,14 @@ def test_a_difference_of_the_losses_is_an_error(training: ModuleType, monkeypatc
     assert training.main(OPTIONS) == 1
 
 
-def test_lengths_come_from_conversations_of_either_form(script: Callable[[str], ModuleType], tmp_path: Path) -> None:
-    ragged = script("training")
+def test_lengths_come_from_conversations_of_either_form(tmp_path: Path) -> None:
     long, short = tmp_path / "long.jsonl.gz", tmp_path / "short.json"
     messages = [{"role": "user", "content": "u" * 400}, {"role": "assistant", "content": "a" * 80}]
     long.write_bytes(gzip.compress(json.dumps({"messages": messages}).encode()))
     turns = [{"from": "human", "value": "h" * 20}, {"from": "gpt", "value": "g" * 12}]
     short.write_text(json.dumps([{"conversations": turns}, {"conversations": turns[:1]}]))
-    assert ragged.read_lengths(long) == [(120, 20)]
-    assert ragged.read_lengths(short) == [(8, 3)]
+    assert training.read_lengths(long) == [(120, 20)]
+    assert training.read_lengths(short) == [(8, 3)]
     short.write_text("[]")
     with pytest.raises(ValueError, match=r"short\.json holds no conversation"):
-        ragged.read_lengths(short)
+        training.read_lengths(short)
