@@ -14,8 +14,8 @@ from assets.steps.step import Output, Step, makes_asset
 from gateau_dagster.evaluation.benchmark import Question
 from gateau_dagster.evaluation.generation.answering import answer_scorer, template_of
 from gateau_dagster.execution.answer_rows import answer_questions
+from gateau_dagster.pipeline.evaluation_assets import shared_answers
 from gateau_dagster.pipeline.recipes import CHECKPOINTS
-from gateau_dagster.pipeline.variant_assets import shared_answers
 from resources.models import ModelsResource
 from resources.pools.pool import chosen_pool
 

@@ -17,7 +17,7 @@ from gateau_dagster.evaluation.judged import RatedBenchmark
 from gateau_dagster.evaluation.page import PageAmount, PageChart
 from gateau_dagster.evaluation.registry import scored_benchmarks
 from gateau_dagster.execution.shard_tables import rejected_frame
-from gateau_dagster.pipeline.variant_assets import ANSWERS, JUDGMENTS
+from gateau_dagster.pipeline.evaluation_assets import ANSWERS, JUDGMENTS
 from resources.models import ModelsResource
 
 

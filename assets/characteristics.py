@@ -21,7 +21,7 @@ from gateau_dagster.evaluation.judging.judge_answers import judge_answers
 from gateau_dagster.evaluation.judging.replies import Replies
 from gateau_dagster.evaluation.page import PageAmount, PageChart
 from gateau_dagster.execution.shard_tables import rejected_frame
-from gateau_dagster.pipeline.characteristics_asset import rated_characteristics
+from gateau_dagster.pipeline.evaluation_assets import rated_characteristics
 from gateau_dagster.progress import Progress
 from resources.judge import JudgeResource
 

@@ -15,8 +15,7 @@ from assets.steps.metadata import first_histogram
 from assets.steps.step import Step, makes_asset
 from gateau_dagster.evaluation.contamination import AskedTexts, overlaps, untouched_rows
 from gateau_dagster.evaluation.statistics.experiment import lines_of, reference_of
-from gateau_dagster.pipeline.contamination_asset import asking_benchmarks
-from gateau_dagster.pipeline.variant_assets import SCORES
+from gateau_dagster.pipeline.evaluation_assets import SCORES, asking_benchmarks
 from gateau_dagster.progress import Progress
 from resources.models import ModelsResource
 

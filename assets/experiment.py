@@ -19,9 +19,9 @@ from gateau_dagster.evaluation.statistics.experiment import (
     lines_of,
     reference_of,
 )
+from gateau_dagster.pipeline.evaluation_assets import JUDGMENTS, SCORES
 from gateau_dagster.pipeline.recipes import CHECKPOINTS, recipe_of
 from gateau_dagster.pipeline.state import State
-from gateau_dagster.pipeline.variant_assets import JUDGMENTS, SCORES
 from gateau_dagster.report.experiment import ExperimentInputs
 
 _HOUR = 3600.0

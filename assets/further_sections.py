@@ -3,11 +3,14 @@
 import polars as pl
 
 from gateau_dagster.evaluation.contamination import FAMILY, SHORT_FAMILY
-from gateau_dagster.pipeline.characteristics_asset import CHARACTERISTICS
-from gateau_dagster.pipeline.contamination_asset import UNTOUCHED_EXPERIMENT, asking_benchmarks
-from gateau_dagster.pipeline.pairwise_assets import PAIRS
+from gateau_dagster.pipeline.evaluation_assets import (
+    CHARACTERISTICS,
+    EXPERIMENT,
+    PAIRS,
+    UNTOUCHED_EXPERIMENT,
+    asking_benchmarks,
+)
 from gateau_dagster.pipeline.state import State
-from gateau_dagster.pipeline.variant_assets import EXPERIMENT
 from gateau_dagster.report.further import (
     FurtherSection,
     characteristics_section,

@@ -13,7 +13,7 @@ from gateau_dagster.evaluation.judging.pairwise import Tally, pairwise_table, ta
 from gateau_dagster.evaluation.judging.replies import Replies
 from gateau_dagster.evaluation.page import PageAmount, PageChart
 from gateau_dagster.execution.shard_tables import rejected_frame
-from gateau_dagster.pipeline.pairwise_assets import PAIRS
+from gateau_dagster.pipeline.evaluation_assets import PAIRS
 from gateau_dagster.readable import fixed, percent
 from resources.judge import JudgeResource
 from resources.models import ModelsResource

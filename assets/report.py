@@ -15,11 +15,11 @@ from assets.steps.step import Output, Step, makes_asset
 from gateau_dagster.evaluation.document_split import SPLIT
 from gateau_dagster.evaluation.registry import asset_of, compared_benchmarks
 from gateau_dagster.pipeline.declarations import COMPARISON_FILE, EXPLORER_FILE, REPORT_FILE
+from gateau_dagster.pipeline.evaluation_assets import EXPERIMENT
 from gateau_dagster.pipeline.losses import losses, totals, unseen_shares
 from gateau_dagster.pipeline.plan import Key
 from gateau_dagster.pipeline.selection_reads import PRESETS_TABLE, compared_methods, ranking_asset
 from gateau_dagster.pipeline.state import State
-from gateau_dagster.pipeline.variant_assets import EXPERIMENT
 from gateau_dagster.scoring.pair_tables import CAM
 from gateau_dagster.storage import Stamp
 from gateau_dagster.storage.documents import read_document, write_document

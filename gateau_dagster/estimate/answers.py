@@ -17,9 +17,9 @@ from gateau_dagster.estimate.estimator import HALF_WIDTH, MOST, SPREAD, Estimato
 from gateau_dagster.estimate.questions import known_questions
 from gateau_dagster.evaluation.benchmark import Question, QuestionBenchmark
 from gateau_dagster.evaluation.registry import scored_benchmarks
+from gateau_dagster.pipeline.evaluation_assets import ANSWERS
 from gateau_dagster.pipeline.plan import Plan
 from gateau_dagster.pipeline.state import State
-from gateau_dagster.pipeline.variant_assets import ANSWERS
 
 _WITHIN = 1.5
 # Tokens that are read in the time of generating one token alone: the arithmetic of a device while it reads a number.

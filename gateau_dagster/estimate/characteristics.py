@@ -14,7 +14,7 @@ from gateau_dagster.evaluation.judging.cost import CountTokens, PlannedCost, pla
 from gateau_dagster.evaluation.judging.judge_answers import JudgmentRequest
 from gateau_dagster.evaluation.judging.replies import Replies
 from gateau_dagster.execution.shard_tables import samples_of
-from gateau_dagster.pipeline.characteristics_asset import rated_characteristics
+from gateau_dagster.pipeline.evaluation_assets import rated_characteristics
 from gateau_dagster.pipeline.selection_reads import ranking_asset
 from gateau_dagster.pipeline.state import State
 

@@ -31,13 +31,11 @@ from gateau_dagster.evaluation.judging.replies import JudgeCall, Replies
 from gateau_dagster.evaluation.registry import scored_benchmarks
 from gateau_dagster.methods.judge import SAMPLE_RATINGS
 from gateau_dagster.models.known_model import known_tokenizer
-from gateau_dagster.pipeline.characteristics_asset import CHARACTERISTICS
-from gateau_dagster.pipeline.pairwise_assets import PAIRS
+from gateau_dagster.pipeline.evaluation_assets import ANSWERS, CHARACTERISTICS, JUDGMENTS, PAIRS, shared_answers
 from gateau_dagster.pipeline.plan import AFTER, Plan
 from gateau_dagster.pipeline.recipes import CHECKPOINT_FOLDER, CHECKPOINTS
 from gateau_dagster.pipeline.selection_reads import ranking_asset
 from gateau_dagster.pipeline.state import State
-from gateau_dagster.pipeline.variant_assets import ANSWERS, JUDGMENTS, shared_answers
 
 if TYPE_CHECKING:
     from gateau_dagster.config import Config

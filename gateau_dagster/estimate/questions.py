@@ -10,9 +10,9 @@ import polars as pl
 
 from gateau_dagster.evaluation.benchmark import Materials, Question, QuestionBenchmark
 from gateau_dagster.evaluation.registry import scored_benchmarks
+from gateau_dagster.pipeline.evaluation_assets import ANSWERS, SCORES
 from gateau_dagster.pipeline.plan import Plan
 from gateau_dagster.pipeline.state import State
-from gateau_dagster.pipeline.variant_assets import ANSWERS, SCORES
 
 
 class _NotKnownYetError(Exception):

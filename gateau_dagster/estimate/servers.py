@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from gateau_dagster.estimate.judging import PlannedJudging, check_budget
 from gateau_dagster.evaluation.server_client import server_key
+from gateau_dagster.pipeline.evaluation_assets import ANSWERS
 from gateau_dagster.pipeline.plan import Plan
 from gateau_dagster.pipeline.state import State
-from gateau_dagster.pipeline.variant_assets import ANSWERS
 
 
 def check_servers(state: State, plan: Plan, judging: Sequence[PlannedJudging]) -> None:

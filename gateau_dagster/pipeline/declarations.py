@@ -32,10 +32,16 @@ from gateau_dagster.pipeline.asset import (
     UNIQUE_IDS,
     Asset,
 )
-from gateau_dagster.pipeline.characteristics_asset import characteristics, sample_ratings
-from gateau_dagster.pipeline.contamination_asset import contamination, untouched_experiment
+from gateau_dagster.pipeline.evaluation_assets import (
+    characteristics,
+    contamination,
+    experiment_assets,
+    pairwise_assets,
+    sample_ratings,
+    untouched_experiment,
+    variant_assets,
+)
 from gateau_dagster.pipeline.inputs import CHAT, LONG
-from gateau_dagster.pipeline.pairwise_assets import pairwise_assets
 from gateau_dagster.pipeline.recipes import OPERATIONAL_TRAINING, checkpoint, selected_subset, training_mix
 from gateau_dagster.pipeline.scoring_assets import OPERATIONAL_SCORING, embedding_asset, made_models, sample_table_asset
 from gateau_dagster.pipeline.selection_reads import (
@@ -45,7 +51,6 @@ from gateau_dagster.pipeline.selection_reads import (
     comparison_reads,
     has_comparison,
 )
-from gateau_dagster.pipeline.variant_assets import experiment_assets, variant_assets
 from gateau_dagster.selection.combine import CODE_VERSION as SCORES_CODE_VERSION
 from gateau_dagster.selection.joining import COLUMNS
 from gateau_dagster.storage.stamp import fingerprint

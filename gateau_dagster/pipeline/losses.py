@@ -14,10 +14,10 @@ from gateau_dagster.evaluation.grading import thoughts_sentence, unfinished_thou
 from gateau_dagster.methods.method import longest_prompt
 from gateau_dagster.models.known_model import shown_window
 from gateau_dagster.pipeline.asset import REJECTED_SHARE, TRUNCATED_SHARE, VARIANT, Asset
+from gateau_dagster.pipeline.evaluation_assets import ANSWERS, SCORES
 from gateau_dagster.pipeline.plan import Key
 from gateau_dagster.pipeline.selection_reads import CHOSEN, PRESETS_TABLE, ranking_asset
 from gateau_dagster.pipeline.state import State
-from gateau_dagster.pipeline.variant_assets import ANSWERS, SCORES
 from gateau_dagster.readable import percentage, plural
 from gateau_dagster.storage import Stamp
 

@@ -22,7 +22,6 @@ from gateau_dagster.methods.judge import SAMPLE_RATINGS
 from gateau_dagster.methods.registry import chosen_methods, reads_attention, watched_models
 from gateau_dagster.models.model_digest import address_digest, model_digest
 from gateau_dagster.pipeline.asset import Asset, Observed
-from gateau_dagster.pipeline.characteristics_asset import CHARACTERISTICS
 from gateau_dagster.pipeline.data_checks import (
     check_training,
     document_warnings,
@@ -30,6 +29,7 @@ from gateau_dagster.pipeline.data_checks import (
     warnings_of,
     without_far_text,
 )
+from gateau_dagster.pipeline.evaluation_assets import ANSWERS, CHARACTERISTICS, JUDGMENTS, PAIRS
 from gateau_dagster.pipeline.model_checks import (
     answer_frames,
     chat_warnings,
@@ -44,12 +44,10 @@ from gateau_dagster.pipeline.model_checks import (
     unknown_chat_templates,
     unseen_attention,
 )
-from gateau_dagster.pipeline.pairwise_assets import PAIRS
 from gateau_dagster.pipeline.pipeline import Pipeline, partition_sets, pipeline_of
 from gateau_dagster.pipeline.plan import INPUT, Key, Partitions, Plan, make_plan, recorded_versions
 from gateau_dagster.pipeline.recipes import selections
 from gateau_dagster.pipeline.scoring_assets import check_clusters
-from gateau_dagster.pipeline.variant_assets import ANSWERS, JUDGMENTS
 from gateau_dagster.progress import Progress, silent
 from gateau_dagster.selection.per_document import countable_samples
 from gateau_dagster.selection.rules import check_data

@@ -168,7 +168,12 @@ def test_the_plan_shows_requests_tokens_and_money(judged: Judged) -> None:
     judged.configure(budget={})
     state = judged.pipeline.state()
     assert judging_record(state, state.plan())["refused"] == ""
-    assert judging_record(state, state.plan_until("raw_long_sft")) == {"benchmarks": {}, "refused": "", "warning": ""}
+    assert judging_record(state, state.plan_until("raw_long_sft")) == {
+        "benchmarks": {},
+        "refused": "",
+        "code": "",
+        "warning": "",
+    }
 
 
 def test_keys_that_are_not_set_are_said_before_anything_runs(judged: Judged, monkeypatch: pytest.MonkeyPatch) -> None:

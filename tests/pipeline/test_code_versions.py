@@ -38,7 +38,7 @@ CONSTANTS: dict[str, set[str]] = {
     "evaluation.contamination.CODE_VERSION": set(),
     "evaluation.contamination.TOUCHED_CODE_VERSION": set(),
     "evaluation.judging.characteristics.CODE_VERSION": {"sample_ratings"},  # and `characteristics`, if it is asked for
-    "pipeline.pairwise_assets.CODE_VERSION": set(),
+    "pipeline.evaluation_assets.PAIRS_CODE_VERSION": set(),
     "evaluation.grading.CODE_VERSION": set(),  # see test_answers
     "evaluation.judged.CODE_VERSION": set(),  # of judgments, of which there are none here
     "training.text_mix.CODE_VERSION": {"homologous_mix"},

@@ -9,7 +9,7 @@ import pytest
 from gateau_dagster.config import Config
 from gateau_dagster.evaluation.judged import RatedBenchmark
 from gateau_dagster.evaluation.registry import all_benchmarks
-from gateau_dagster.pipeline.contamination_asset import asking_benchmarks
+from gateau_dagster.pipeline.evaluation_assets import asking_benchmarks
 from gateau_dagster.pipeline.pipeline import pipeline_of
 from tests.evaluation.asking import Quiz, quiz
 from tests.evaluation.statistics.builders import Unmeasured

@@ -25,7 +25,7 @@ def code_versions(folder: Path) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("constant", "asset"),
     [
-        ("pipeline.pairwise_assets.CODE_VERSION", "pairwise/mt_bench"),
+        ("pipeline.evaluation_assets.PAIRS_CODE_VERSION", "pairwise/mt_bench"),
         ("evaluation.judging.characteristics.CODE_VERSION", "characteristics"),
     ],
 )

@@ -1,0 +1,427 @@
+"""Declare what measures, compares and judges the models of an experiment, and what a judge says of samples."""
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any
+
+from gateau_dagster import tables
+from gateau_dagster.config import Config
+from gateau_dagster.errors import GateauError
+from gateau_dagster.evaluation.benchmark import Benchmark, MeasuredBenchmark, QuestionBenchmark
+from gateau_dagster.evaluation.contamination import CODE_VERSION as OVERLAPS_CODE_VERSION
+from gateau_dagster.evaluation.contamination import (
+    FAMILY,
+    OVERLAPS,
+    SHORT_FAMILY,
+    TOUCHED_CODE_VERSION,
+    UNTOUCHED,
+)
+from gateau_dagster.evaluation.generation.answering import CODE_VERSION as GENERATION_CODE_VERSION
+from gateau_dagster.evaluation.generation.answering import generation_settings, server_means
+from gateau_dagster.evaluation.grading import CODE_VERSION as GRADING_CODE_VERSION
+from gateau_dagster.evaluation.grading import grading_settings
+from gateau_dagster.evaluation.judged import CODE_VERSION as RATING_CODE_VERSION
+from gateau_dagster.evaluation.judged import RatedBenchmark
+from gateau_dagster.evaluation.judging.characteristics import CHARACTERISTICS as RATED
+from gateau_dagster.evaluation.judging.characteristics import CODE_VERSION as CHARACTERISTICS_CODE_VERSION
+from gateau_dagster.evaluation.judging.characteristics import RATINGS
+from gateau_dagster.evaluation.judging.judge_answers import means
+from gateau_dagster.evaluation.judging.pairwise import PAIRWISE
+from gateau_dagster.evaluation.registry import scored_benchmarks
+from gateau_dagster.evaluation.statistics.experiment import CODE_VERSION as EXPERIMENT_CODE_VERSION
+from gateau_dagster.evaluation.statistics.experiment import reference_of
+from gateau_dagster.methods.judge import SAMPLE_RATINGS, Judge
+from gateau_dagster.methods.registry import chosen_methods
+from gateau_dagster.pipeline.asset import (
+    FINITE_VALUES,
+    FULL_COVERAGE,
+    GATE,
+    READABLE_REPLIES,
+    REJECTED_SHARE,
+    SHARD,
+    VARIANT,
+    Asset,
+    Observed,
+)
+from gateau_dagster.pipeline.inputs import origin_key
+from gateau_dagster.pipeline.recipes import CHECKPOINTS, variant_checkpoints, variant_mixes, variant_subsets
+from gateau_dagster.pipeline.scoring_assets import made_upstream, memory_settings
+from gateau_dagster.pipeline.selection_reads import ranking_asset
+from gateau_dagster.readable import nearest_name
+from gateau_dagster.storage.stamp import By
+
+EXPERIMENT = "experiment"
+
+
+def judged_tables(scored: Mapping[str, Benchmark]) -> list[str]:
+    """Return the assets with judgments, from which the cost of a benchmark is computed."""
+    return [f"{JUDGMENTS}/{name}" for name, chosen in scored.items() if isinstance(chosen, RatedBenchmark)]
+
+
+def experiment_settings(config: Config, scored: Mapping[str, Benchmark]) -> dict[str, Any]:
+    """Return the reference of the comparison and, if there are judgments, the judge's prices."""
+    judge = config.evaluation.judge
+    prices = None if judge is None or judge.prices is None else judge.prices.model_dump(mode="json")
+    found = {"evaluation.reference": reference_of(config)}
+    return {**found, "evaluation.judge.prices": prices} if judged_tables(scored) else found
+
+
+def experiment_assets(config: Config) -> Iterator[Asset]:
+    """Declare the experiment: every benchmark's values and costs by variant; nothing if no benchmark is scored."""
+    scored = scored_benchmarks(config)
+    if not scored:
+        return
+    yield Asset(
+        key=EXPERIMENT,
+        maker="experiment",
+        group="experiment",
+        kinds=("polars",),
+        summary="a row for each model and benchmark: value, interval, difference to the reference, what it took",
+        description="Every model under every benchmark, with intervals by paired bootstrap over the questions, what is "
+        "told apart from what, and what scoring, training and judging took.",
+        reads=dict.fromkeys(
+            [CHECKPOINTS, *judged_tables(scored), *(f"{SCORES}/{name}" for name in scored)], "fingerprint"
+        ),
+        settings=experiment_settings(config, scored),
+        code_version=EXPERIMENT_CODE_VERSION,
+        columns=tables.EXPERIMENT,
+        finite=("value", "probability_best"),
+        checks=(FINITE_VALUES, *((GATE,) if config.evaluation.gate is not None else ())),
+        goal=True,
+        own_rejects=False,
+    )
+
+
+ANSWERS, JUDGMENTS, SCORES = "answers", "judgments", "scores"
+
+
+def variant_assets(config: Config) -> Iterator[Asset]:
+    """Declare the variants' subsets, mixes and models, and their answers, judgments and scores."""
+    scored = scored_benchmarks(config)
+    yield from variant_subsets(config)
+    yield from variant_mixes(config)
+    if config.variants is not None or scored:
+        yield from variant_checkpoints(config)
+    for chosen in scored.values():
+        yield from _measured(config, chosen)
+
+
+def _measured(config: Config, chosen: Benchmark) -> Iterator[Asset]:
+    """Declare the questions' answers, judgments and scores of a benchmark, or its measurements."""
+    name, own = chosen.name, dict(chosen.reads())
+    own |= made_upstream(config, config.training.model) if chosen.by_base else {}
+    before: dict[str, By] = {CHECKPOINTS: "content"}
+    if isinstance(chosen, QuestionBenchmark):
+        if chosen.asks_as in scored_benchmarks(config):
+            before[f"{ANSWERS}/{chosen.asks_as}"] = "content"
+        yield _answers(config, chosen, {**before, **own})
+        before = {f"{ANSWERS}/{name}": "content"}
+    if isinstance(chosen, RatedBenchmark):
+        yield _judgments(config, chosen, {**before, **own})
+        before[f"{JUDGMENTS}/{name}"] = "content"
+    yield _scores(config, chosen, {**before, **own})
+
+
+def shared_answers(config: Config, benchmark: str) -> list[str]:
+    """Return the assets whose rows answer its questions too; a later one may exist from an earlier run."""
+    asking = {name: each for name, each in scored_benchmarks(config).items() if isinstance(each, QuestionBenchmark)}
+    asks_as = asking[benchmark].asks_as
+    return [f"{ANSWERS}/{name}" for name, each in asking.items() if name == asks_as or each.asks_as == benchmark]
+
+
+def _of_benchmark(config: Config, chosen: Benchmark, family: str, says: str, settings: Any, **own: Any) -> Asset:
+    """Return an asset with what all assets of a benchmark have in common. `says`: put before its description."""
+    return Asset(
+        key=f"{family}/{chosen.name}",
+        of="benchmark",
+        maker=f"benchmark_{family}",
+        partitions=VARIANT,
+        group="experiment",
+        description=f"{says} {chosen.description}",
+        inputs=_inputs(config, chosen),
+        observe=partial(settings, config, chosen),
+        **{"code_version": chosen.code_version, **own},
+    )
+
+
+def _answers(config: Config, chosen: Benchmark, reads: Mapping[str, By]) -> Asset:
+    engine = config.evaluation.engine
+    return _of_benchmark(
+        config,
+        chosen,
+        ANSWERS,
+        "What each variant answers.",
+        _answered_settings,
+        kinds=("pytorch",),
+        summary="what each variant answers to a benchmark's questions",
+        reads=reads,
+        code_version=f"{chosen.code_version}.{GENERATION_CODE_VERSION}",
+        columns=tables.ANSWERS,
+        own_rejects=False,
+        pool="gpu",
+        means=memory_settings(config) if engine is None else server_means(engine),
+    )
+
+
+def _judgments(config: Config, chosen: RatedBenchmark, reads: Mapping[str, By]) -> Asset:
+    return _of_benchmark(
+        config,
+        chosen,
+        JUDGMENTS,
+        "What a judge says of each variant's answers.",
+        _judged_settings,
+        kinds=("openai",),
+        summary="what a judge says of the answers",
+        reads=reads,
+        code_version=f"{chosen.code_version}.{RATING_CODE_VERSION}.{GRADING_CODE_VERSION}",
+        columns=tables.JUDGMENTS,
+        checks=(READABLE_REPLIES,),
+        own_rejects=False,
+        means=means(config.evaluation.judge),
+    )
+
+
+def _scores(config: Config, chosen: Benchmark, reads: Mapping[str, By]) -> Asset:
+    measures, version = isinstance(chosen, MeasuredBenchmark), chosen.code_version
+    return _of_benchmark(
+        config,
+        chosen,
+        SCORES,
+        "What each variant's answers are worth.",
+        _benchmark_settings if measures else _graded_settings,
+        kinds=("pytorch",) if measures else ("polars",),
+        summary="the value of each variant's answer to each of a benchmark's questions",
+        reads=reads,
+        code_version=version if measures else f"{version}.{GRADING_CODE_VERSION}",
+        columns=tables.SCORES,
+        finite=("value",),
+        checks=(FINITE_VALUES,),
+        goal=True,
+        pool="gpu" if measures else "",
+        means=memory_settings(config) if measures else "",
+    )
+
+
+def _inputs(config: Config, chosen: Benchmark) -> tuple[str, ...]:
+    return (origin_key(config, config.training.model),) if chosen.by_base else ()
+
+
+def _benchmark_settings(config: Config, chosen: Benchmark, observed: Observed) -> dict[str, Any]:
+    """Return the settings of a benchmark when the plan is made, since they may depend on its files."""
+    origin = config.origin(config.training.model)
+    base = {f"models.{origin} weights": observed.model_digests[origin]} if chosen.by_base else {}
+    return {**chosen.stamped_settings(), **base}
+
+
+def _answered_settings(config: Config, chosen: Benchmark, observed: Observed) -> dict[str, Any]:
+    frame = observed.frame(config.origin(config.training.model))
+    return {**_benchmark_settings(config, chosen, observed), **generation_settings(config, frame)}
+
+
+def _judged_settings(config: Config, chosen: RatedBenchmark, observed: Observed) -> dict[str, Any]:
+    return {**_graded_settings(config, chosen, observed), **chosen.judge_settings()}
+
+
+def _graded_settings(config: Config, chosen: Benchmark, observed: Observed) -> dict[str, Any]:
+    return {**_benchmark_settings(config, chosen, observed), **grading_settings(config.evaluation.thoughts)}
+
+
+UNTOUCHED_EXPERIMENT = "untouched_experiment"
+_IN_COMMON = (
+    "have in common with the questions: n-grams of 13 words, and near-duplicates. Case, punctuation and white space do "
+    "not count; Chinese, Japanese and Thai go by characters."
+)
+
+
+def contamination(config: Config) -> Iterator[Asset]:
+    """Declare, per benchmark with questions, its overlaps with the long samples and with the short conversations."""
+    for chosen in asking_benchmarks(config).values():
+        # Questions may be measured in tokens of the model that is trained.
+        model = made_upstream(config, config.training.model)
+        common: dict[str, Any] = {
+            "of": "benchmark",
+            "group": "evaluation",
+            "kinds": ("polars",),
+            "inputs": (origin_key(config, config.training.model),),
+            "observe": partial(_question_settings, config, chosen),
+            "code_version": f"{OVERLAPS_CODE_VERSION}.{chosen.code_version}",
+            "columns": OVERLAPS,
+            "finite": ("share", "similarity"),
+            "checks": (FINITE_VALUES,),
+            "goal": True,
+            "own_rejects": False,
+        }
+        yield Asset(
+            key=f"{FAMILY}/{chosen.name}",
+            maker="contamination",
+            partitions=SHARD,
+            summary="what the long samples have in common with a benchmark's questions",
+            description=f"What the long samples {_IN_COMMON}",
+            reads={"raw_long_sft": "fingerprint", **model},
+            **common,
+        )
+        if config.short_chat is not None:
+            yield Asset(
+                key=f"{SHORT_FAMILY}/{chosen.name}",
+                maker="short_contamination",
+                summary="what the short conversations have in common with a benchmark's questions",
+                description=f"What the short conversations {_IN_COMMON}",
+                reads={"short_chat_mix": "content", **model},
+                **common,
+            )
+
+
+def untouched_experiment(config: Config) -> Iterator[Asset]:
+    """Declare the experiment without contaminated questions, if a benchmark has questions that may be in the data."""
+    asking = asking_benchmarks(config)
+    if not asking:
+        return
+    families = (SCORES, FAMILY, *([SHORT_FAMILY] if config.short_chat is not None else []))
+    yield Asset(
+        key=UNTOUCHED_EXPERIMENT,
+        maker="untouched_experiment",
+        group="experiment",
+        kinds=("polars",),
+        summary="the experiment over the questions that do not stand in the data",
+        description="Every model under every benchmark, as in the experiment, over the questions of which neither long "
+        "samples nor short conversations hold a notable part; and how many were left out.",
+        reads=dict.fromkeys(
+            [CHECKPOINTS, *judged_tables(asking), *(f"{each}/{name}" for name in asking for each in families)],
+            "fingerprint",
+        ),
+        settings=experiment_settings(config, asking),
+        code_version=f"{TOUCHED_CODE_VERSION}.{EXPERIMENT_CODE_VERSION}",
+        columns=UNTOUCHED,
+        finite=("value", "probability_best"),
+        checks=(FINITE_VALUES,),
+        goal=True,
+        own_rejects=False,
+    )
+
+
+def asking_benchmarks(config: Config) -> dict[str, QuestionBenchmark]:
+    """Return the benchmarks whose questions are not made from the store's tables, since the data contain such
+    questions.
+
+    Raises as `chosen_benchmarks` does.
+    """
+    found = scored_benchmarks(config)
+    return {name: each for name, each in found.items() if isinstance(each, QuestionBenchmark) and not each.reads()}
+
+
+def _question_settings(config: Config, chosen: QuestionBenchmark, observed: Observed) -> dict[str, Any]:
+    """Return the settings that decide the questions."""
+    model = config.origin(config.training.model)
+    return {**chosen.stamped_settings(), f"models.{model} weights": observed.model_digests[model]}
+
+
+PAIRS = "pairwise"
+PAIRS_CODE_VERSION = "2"
+
+
+def pairwise_assets(config: Config) -> Iterator[Asset]:
+    """Declare one asset per benchmark whose judge can compare, if `evaluation.judge.pairs` is set.
+
+    Raises GateauError for an unknown variant.
+    """
+    judge = config.evaluation.judge
+    if judge is None or not judge.pairs:
+        return
+    unknown = sorted({name for pair in judge.pairs for name in pair} - {*config.variant_set})
+    if unknown:
+        meant = nearest_name(unknown[0], config.variant_set)
+        raise GateauError(f"evaluation.judge.pairs: no variant {unknown[0]}; {meant}")
+    for name, chosen in scored_benchmarks(config).items():
+        if isinstance(chosen, RatedBenchmark) and chosen.paired:
+            yield Asset(
+                key=f"{PAIRS}/{name}",
+                of="benchmark",
+                maker="pairwise",
+                group="experiment",
+                kinds=("openai",),
+                summary="two variants' answers set against each other, in both orders",
+                description=f"Wins, ties and losses of pairs of variants. {chosen.description}",
+                reads={f"{ANSWERS}/{name}": "content"},
+                observe=partial(_pair_settings, config, chosen),
+                code_version=f"{PAIRS_CODE_VERSION}.{GRADING_CODE_VERSION}.{chosen.code_version}",
+                columns=PAIRWISE,
+                goal=True,
+                means=means(judge),
+            )
+
+
+def _pair_settings(config: Config, chosen: RatedBenchmark, observed: Observed) -> dict[str, Any]:
+    del observed
+    judge = config.evaluation.judge
+    assert judge is not None
+    return {
+        **chosen.stamped_settings(),
+        **grading_settings(config.evaluation.thoughts),
+        "evaluation.judge.model": judge.model,
+        **{f"evaluation.judge.{name}": value for name, value in judge.changed_sampling.items()},
+        "evaluation.judge.pairs": judge.pairs,
+    }
+
+
+CHARACTERISTICS = "characteristics"
+
+
+def characteristics(config: Config) -> Iterator[Asset]:
+    """Declare `characteristics` if `evaluation.judge.characteristics` is set; it needs no training."""
+    judge = config.evaluation.judge
+    if judge is None or judge.characteristics is None or not config.evaluation.enabled:
+        return
+    yield Asset(
+        key=CHARACTERISTICS,
+        maker="characteristics",
+        group="selection",
+        kinds=("openai",),
+        summary="five characteristics of the best and worst samples, rated by a judge",
+        description="Coherence, necessity, faithfulness, helpfulness and complexity of the samples with the highest "
+        "and the lowest scores, rated from 1 to 5 by a judge (the paper's figure 2).",
+        reads=dict.fromkeys(("raw_long_sft", ranking_asset(config)), "fingerprint"),
+        settings={
+            "evaluation.judge.model": judge.model,
+            **{f"evaluation.judge.{name}": value for name, value in judge.changed_sampling.items()},
+            "evaluation.judge.repeats": judge.repeats,
+            "evaluation.judge.characteristics": judge.characteristics,
+        },
+        code_version=CHARACTERISTICS_CODE_VERSION,
+        columns=RATED,
+        goal=True,
+        means=means(judge),
+    )
+
+
+def rated_characteristics(config: Config) -> list[str]:
+    """Return the characteristics that method `judge` reads of every sample; empty if the method is not chosen."""
+    method = chosen_methods(config).get(Judge.name)
+    return [*method.options.characteristics] if isinstance(method, Judge) else []
+
+
+def sample_ratings(config: Config) -> Iterator[Asset]:
+    """Declare `sample_ratings` if method `judge` is chosen."""
+    judge, named = config.evaluation.judge, rated_characteristics(config)
+    if judge is None or not named:
+        return
+    yield Asset(
+        key=SAMPLE_RATINGS,
+        maker="sample_ratings",
+        partitions=SHARD,
+        group="selection",
+        kinds=("openai",),
+        summary="every sample rated by a judge, for the method judge",
+        description=f"The {', '.join(named)} of every sample, rated from 1 to 5 by a judge. Every reply is kept: only "
+        "changed samples are asked for again.",
+        reads={"raw_long_sft": "fingerprint"},
+        settings={
+            "evaluation.judge.model": judge.model,
+            **{f"evaluation.judge.{name}": value for name, value in judge.changed_sampling.items()},
+            "evaluation.judge.repeats": judge.repeats,
+            "characteristics": sorted(named),
+        },
+        code_version=CHARACTERISTICS_CODE_VERSION,
+        columns=RATINGS,
+        checks=(FULL_COVERAGE, REJECTED_SHARE),
+        means=means(judge),
+    )
