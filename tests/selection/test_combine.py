@@ -89,31 +89,11 @@ def test_ties_break_by_id_and_the_order_of_rows_does_not_matter(preset: Preset) 
     assert again.equals(found)
 
 
-def test_only_samples_of_all_three_tables_are_scored(frames) -> None:
-    short, long, cam = frames
-    found = combine(short.head(3), long, cam.tail(3), preset="robust", alpha=0.8)
-    assert sorted(found["sample_id"]) == ["s1", "s2"]
-
-
-def test_tables_of_different_versions_are_an_error_that_names_the_samples(frames) -> None:
-    short, long, cam = frames
-    stale = cam.with_columns(
-        pl.when(pl.col("sample_id") == "s1").then(pl.lit("old")).otherwise("digest").alias("digest")
-    )
-    with refused("storage.out_of_date", "s1"):
-        combine(short, long, stale, preset="robust", alpha=0.8)
-
-
-def test_a_sample_that_stands_twice_is_an_error(frames) -> None:
+def test_tables_that_do_not_go_together_are_an_error_that_names_the_samples(frames) -> None:
+    """Each problem by itself: test_problems_of_all_shards_are_told_at_once."""
     short, long, cam = frames
     with refused("storage.out_of_date", "perplexity/long.*s0"):
         combine(short, pl.concat([long, long.head(1)]), cam, preset="robust", alpha=0.8)
-
-
-def test_nothing_in_common_is_an_error(frames) -> None:
-    short, long, cam = frames
-    with refused("selection.no_scores", "perplexity/short.*4.*perplexity/long.*4.*0"):
-        combine(short, long, cam.clear(), preset="robust", alpha=0.8)
 
 
 def test_samples_without_a_score_have_their_reasons() -> None:
@@ -190,11 +170,8 @@ def test_ranks_of_a_method_leave_out_what_it_cannot_score() -> None:
     ranked = ranked_by_score(scores)
     assert list(ranked.iter_rows()) == [("c", 5.0, 1), ("a", 2.0, 2), ("d", 2.0, 3)]
     assert ranked.schema["rank"] == pl.Int32
-
-
-def test_a_method_without_any_score_is_an_error() -> None:
     with refused("selection.no_scores"):
-        ranked_by_score(pl.DataFrame({"sample_id": ["a"], "score": [None]}, schema_overrides={"score": pl.Float64}))
+        ranked_by_score(scores.filter(sample_id="b"))
 
 
 NAN_CAS = [0.4, 0.9, math.nan, 0.6]

@@ -3,6 +3,7 @@
 import math
 import warnings
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 import pytest
@@ -34,23 +35,29 @@ def test_extreme_values_neither_overflow_nor_warn() -> None:
         assert softmax([1.7e308, -1.7e308]).tolist() == [1.0, 0.0]
         assert softmax([1e300, 1e300]).tolist() == [0.5, 0.5]
         assert min_max([1.7e308, -1.7e308, 0.0]).tolist() == [1.0, 0.0, 0.5]
+        assert min_max([3.0, 3.0]).tolist() == [0.0, 0.0]
+        assert softmax([]).size == min_max([]).size == 0
 
 
-def test_equal_values_have_no_min_max() -> None:
-    assert min_max([3.0, 3.0]).tolist() == [0.0, 0.0]
-
-
-@pytest.mark.parametrize("normalise", [softmax, min_max])
-def test_values_that_are_not_finite_are_refused(normalise) -> None:
-    with pytest.raises(ValueError, match="1 of 2 values are not finite"):
-        normalise([1.0, math.inf])
-    with pytest.raises(ValueError, match="not finite"):
-        normalise(np.array([math.nan]))
-
-
-@pytest.mark.parametrize("normalise", [softmax, min_max])
-def test_nothing_stays_nothing(normalise) -> None:
-    assert normalise([]).size == 0
+@pytest.mark.parametrize(
+    ("function", "given", "message"),
+    [
+        (softmax, ([1.0, math.inf],), "1 of 2 values are not finite"),
+        (min_max, ([1.0, math.inf],), "1 of 2 values are not finite"),
+        (softmax, (np.array([math.nan]),), "not finite"),
+        (min_max, (np.array([math.nan]),), "not finite"),
+        (auroc_of_all, ([1.0, -math.inf, math.nan], [True, False, True]), "1 of 2 values are not finite"),
+        (auroc, ([1.0, 2.0], [True, True]), "with and without"),
+        (auroc, ([1.0, 2.0], [False, False]), "with and without"),
+        (auroc, ([1.0, 2.0], [True]), "2 scores, but 1 labels"),
+        (spearman, ([1.0, 2.0], [1.0]), "2 scores against 1"),
+        (precision_at, ([1.0, 2.0], [True, False], 0), "precision at 0 of 2"),
+        (precision_at, ([1.0, 2.0], [True, False], 3), "precision at 3 of 2"),
+    ],
+)
+def test_what_has_no_value_is_refused(function: Any, given: tuple[Any, ...], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        function(*given)
 
 
 scored = st.lists(st.tuples(st.integers(0, 4).map(float), st.booleans()), min_size=2, max_size=15)
@@ -71,6 +78,7 @@ def test_auroc_of_perfect_wrong_and_constant_scores() -> None:
     assert auroc([4, 1, 3, 2], labels) == 1.0
     assert auroc([1, 4, 2, 3], labels) == 0.0
     assert auroc([5, 5, 5, 5], labels) == 0.5
+    assert spearman([1.0, 1.0], [1.0, 2.0]) is None
 
 
 @given(st.lists(st.tuples(st.none() | st.integers(-2, 2).map(float), st.booleans()), min_size=2, max_size=15))
@@ -80,24 +88,6 @@ def test_samples_without_a_score_are_the_last(pairs: list[tuple[float | None, bo
     below = [-9.0 if score is None else score for score in scores]
     given = [float("nan") if score is None else score for score in scores]
     assert auroc_of_all(given, labels) == pytest.approx(auroc(below, labels), rel=1e-12)
-
-
-def test_an_infinite_score_is_no_missing_one() -> None:
-    with pytest.raises(ValueError, match="1 of 2 values are not finite"):
-        auroc_of_all([1.0, float("-inf"), float("nan")], [True, False, True])
-
-
-@pytest.mark.parametrize("labels", [[True, True], [False, False]])
-def test_auroc_needs_both_classes(labels: list[bool]) -> None:
-    with pytest.raises(ValueError, match="with and without"):
-        auroc([1.0, 2.0], labels)
-
-
-def test_lengths_must_agree() -> None:
-    with pytest.raises(ValueError, match="2 scores, but 1 labels"):
-        auroc([1.0, 2.0], [True])
-    with pytest.raises(ValueError, match="2 scores against 1"):
-        spearman([1.0, 2.0], [1.0])
 
 
 @given(st.lists(st.tuples(st.integers(0, 3).map(float), st.booleans()), min_size=1, max_size=8), st.data())
@@ -110,18 +100,8 @@ def test_precision_is_the_mean_over_all_ways_to_break_ties(pairs: list[tuple[flo
     assert precision_at(scores, labels, count) == pytest.approx(wanted, rel=1e-12)
 
 
-@pytest.mark.parametrize("count", [0, 3])
-def test_precision_needs_a_count_within_the_data(count: int) -> None:
-    with pytest.raises(ValueError, match=f"precision at {count} of 2"):
-        precision_at([1.0, 2.0], [True, False], count)
-
-
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=2, max_size=20))
 def test_spearman_is_scipys(pairs: list[tuple[int, int]]) -> None:
     first, second = ([float(value) for value in side] for side in zip(*pairs, strict=True))
     assume(len(set(first)) > 1 and len(set(second)) > 1)
     assert spearman(first, second) == pytest.approx(scipy.stats.spearmanr(first, second)[0], abs=1e-12)
-
-
-def test_a_constant_has_no_correlation() -> None:
-    assert spearman([1.0, 1.0], [1.0, 2.0]) is None
