@@ -33,7 +33,12 @@ def python_files(folders: Iterable[str]) -> list[Path]:
 def undeclared(files: Iterable[Path], declared: Iterable[Requirement]) -> dict[str, str]:
     """Imported packages that no requirement brings, with a file that imports them; siblings of a script are its own."""
     known = {canonicalize_name(requirement.name) for requirement in declared}
-    own = {*PRODUCT, *AROUND, *sys.stdlib_module_names, *(file.stem for file in python_files(["benchmarks"]))}
+    own = {
+        *PRODUCT,
+        *AROUND,
+        *sys.stdlib_module_names,
+        *(file.stem for file in python_files(["benchmarks", "scripts"])),
+    }
     found = {}
     for file in files:
         for name in {name.split(".")[0] for name in imported(file)} - own:
