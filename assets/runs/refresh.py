@@ -23,6 +23,7 @@ from gateau_dagster.errors import GateauError, gateau_command
 from gateau_dagster.estimate.judging import planned_judging
 from gateau_dagster.estimate.questions import check_questions
 from gateau_dagster.estimate.servers import check_servers
+from gateau_dagster.execution.row_checkpoints import FOLDER
 from gateau_dagster.pipeline.plan import Plan
 from gateau_dagster.pipeline.state import State
 from resources.configuration import ConfigurationResource
@@ -99,6 +100,15 @@ def refresh(
         return _Refresh(instance, configuration, until, asking, say).done()
 
 
+def _remove_saved_rows(state: State) -> None:
+    """Remove the saved rows of tables that are made: a kill may have come between the table and their removal."""
+    for asset in state.pipeline.assets:
+        for shard in state.store.files.names(f"{FOLDER}/{asset.key}") if asset.table is not None else ():
+            stamp = state.stamp(asset.key, shard) if shard in state.shards else None
+            if stamp is not None and asset.is_current(stamp, state.wanted_stamp(asset.key, shard).fingerprint):
+                state.store.files.remove(f"{FOLDER}/{asset.key}/{shard}")
+
+
 class _Refresh:
     """A refresh; the caller holds the store's lease."""
 
@@ -121,6 +131,8 @@ class _Refresh:
         failed_checks: list[str] = []
         ended = self._after_earlier_runs()
         remove_old_boards(config, self._instance)
+        if ended:
+            _remove_saved_rows(State(config=config))
         # This comes first, so that Dagster sees inputs as older than what the runs below make of them.
         recorded = record_what_the_store_holds(self._instance, State(config=config))
         for _ in range(_MOST_ROUNDS):
