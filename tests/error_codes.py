@@ -13,7 +13,7 @@ from gateau_dagster.errors import GateauError
 CODE = re.compile(r"[a-z][a-z_0-9]*\.[a-z][a-z_0-9]*")
 KINDS = {
     *("GateauError", "TransientError", "LeaseLostError", "DamagedTableError"),
-    *("UnusableServerError", "BudgetError", "_UnseenError", "NeedleDoesNotFitError"),
+    *("UnusableServerError", "BudgetError", "_UnseenError"),
 }
 
 

@@ -42,7 +42,7 @@ class CatalogueConfig(Section):
         for name in (name for names in owners.values() for name in names):
             if not _OWNER.fullmatch(name):
                 raise GateauError(
-                    "execution.owners",
+                    "execution.catalogue",
                     f"{name!r} is neither an e-mail address nor a team: write ann@example.org or team:data",
                 )
         return owners
@@ -52,7 +52,9 @@ class CatalogueConfig(Section):
     def _possible_tags(cls, tags: dict[str, str]) -> dict[str, str]:
         for key, value in tags.items():
             if not _TAG_KEY.fullmatch(key) or not _TAG_VALUE.fullmatch(value):
-                raise GateauError("execution.tags", f"{key}: {value!r}: use letters, digits, _, . and -, at most 63")
+                raise GateauError(
+                    "execution.catalogue", f"{key}: {value!r}: use at most 63 letters, digits, _, . and -"
+                )
         return tags
 
     @field_validator("fresh_within_hours")
@@ -60,7 +62,7 @@ class CatalogueConfig(Section):
     def _possible_hours(cls, hours: dict[str, float]) -> dict[str, float]:
         for pattern, value in hours.items():
             if not 0.1 <= value <= 100_000:
-                raise GateauError("execution.deadlines", f"{pattern}: {value:g}: give hours from 0.1 to 100000")
+                raise GateauError("execution.catalogue", f"{pattern}: {value:g}: give hours from 0.1 to 100000")
         return hours
 
     def owners_of(self, asset: str) -> list[str]:
@@ -120,7 +122,7 @@ class RayConfig(Section):
     def _share_or_whole(cls, gpus: float) -> float:
         if (gpus > 1 and gpus != int(gpus)) or 0 < gpus < _LEAST:
             raise GateauError(
-                "execution.ray_gpus",
+                "execution.ray",
                 f"{gpus:g} is neither a part of one GPU nor a whole number: give a multiple of {_LEAST}",
             )
         return gpus
@@ -130,7 +132,7 @@ class RayConfig(Section):
     def _on_each_node(cls, scratch: str) -> str:
         if scratch and not scratch.startswith(("/", "~")):
             raise GateauError(
-                "execution.ray_scratch",
+                "execution.ray",
                 f"{scratch} is a relative path, which differs between nodes: give a path that begins with / or ~",
             )
         return scratch
@@ -190,19 +192,19 @@ def check_devices(execution: ExecutionConfig, scoring: ScoringConfig) -> None:
         return
     if scoring.workers != "auto":
         raise GateauError(
-            "execution.ray_scoring",
+            "execution.ray",
             f"scoring.workers: {scoring.workers}, but execution.ray.workers is {ray.workers}: remove the first one",
         )
     kind = scoring.device.split(":")[0]
     if (kind != "auto" and (kind == "cpu") != (ray.gpus == 0)) or ":" in scoring.device:
         raise GateauError(
-            "execution.ray_scoring",
+            "execution.ray",
             f"scoring.device: {scoring.device}, but each worker of execution.ray has {ray.gpus:g} GPUs, and Ray "
             "assigns them: remove scoring.device, or set execution.ray.gpus to 0 for workers on the CPU",
         )
     if ray.gpus > 1 and scoring.device_map is None:
         raise GateauError(
-            "execution.ray_scoring",
+            "execution.ray",
             f"execution.ray.gpus: {ray.gpus:g} for each worker, but a model uses one GPU: set it to 1, or "
             "scoring.device_map to auto",
         )

@@ -107,6 +107,6 @@ def demo_path(address: str, work_folder: Path, demo: DemoConfig) -> str:
     name = address.removeprefix(DEMO_SCHEME)
     if name not in names:
         raise GateauError(
-            "demo.unknown_data", f"{address}: the demo has {', '.join(DEMO_SCHEME + known for known in names)}"
+            "demo.address", f"{address}: the demo has {', '.join(DEMO_SCHEME + known for known in names)}"
         )
     return str(demo_folder(work_folder, demo) / names[name])

@@ -196,11 +196,9 @@ class JudgeConfig(ServerConfig):
     def _priced(self) -> JudgeConfig:
         if same := next((pair for pair in self.pairs if pair[0] == pair[1]), None):
             raise GateauError(
-                "evaluation.judge_pairs",
+                "evaluation.judge",
                 f"pairs: [{same[0]}, {same[1]}] compares a variant with itself: name two variants",
             )
         if self.budget.money is not None and self.prices is None:
-            raise GateauError(
-                "evaluation.judge_budget", "budget.money needs prices: {prompt, reply}, per million tokens"
-            )
+            raise GateauError("evaluation.judge", "budget.money needs prices: {prompt, reply}, per million tokens")
         return self

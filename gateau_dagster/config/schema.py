@@ -110,7 +110,7 @@ class Config(Section):
         for name in self.models:
             if not _MODEL_NAME.match(name):
                 raise GateauError(
-                    "models.name",
+                    "config.name",
                     f"models.{name}: the name becomes a part of an asset key: use letters, digits and _, at most 100",
                 )
         if self.training.mix.without_long and self.short_chat is None:
@@ -130,7 +130,7 @@ class Config(Section):
         for name, path in self.addresses():
             if self.demo is None and path.startswith(DEMO_SCHEME):
                 raise GateauError(
-                    "demo.no_section", f"{name}: {path} needs the section demo, which sets what the demo builds"
+                    "demo.address", f"{name}: {path} needs the section demo, which sets what the demo builds"
                 )
             try:
                 self.located(path)

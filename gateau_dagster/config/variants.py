@@ -44,7 +44,7 @@ class OtherModel(Section):
     def _possible(cls, name: str) -> str:
         if not _NAME.fullmatch(name):
             raise GateauError(
-                "variants.name",
+                "config.name",
                 "becomes a file's name: begin with a letter, and use letters, digits, _, . and -, at most 100",
             )
         return name
@@ -115,7 +115,8 @@ class VariantsConfig(Section):
             raise GateauError("selection.amount", "fractions and budgets are both given: keep one")
         if self.budgets is not None and self.equal == "samples":
             raise GateauError(
-                "variants.budgets", "budgets count tokens, but equal is samples: give fractions, or set equal: tokens"
+                "variants.impossible",
+                "budgets count tokens, but equal is samples: give fractions, or equal: tokens",
             )
         return self
 

@@ -101,8 +101,9 @@ def _reserved(names: list[str], share: float, *, samples: int) -> set[str]:
     """Return the names of the reserved documents. `names` must be sorted."""
     if len(names) == 1:
         raise GateauError(
-            f"the {samples} samples are all of one document, or of near-duplicates of it, so that none can be held "
-            "out: raise evaluation.heldout.similarity, or take heldout out of evaluation.benchmarks"
+            "evaluation.heldout",
+            f"the {samples} samples are from one document or its near-duplicates, so none can be held out: "
+            "raise evaluation.heldout.similarity, or remove heldout from evaluation.benchmarks",
         )
     below = sum(int(name[:13], 16) < share * 16**13 for name in names)
     return {*names[: min(max(1, below), len(names) - 1)]}

@@ -85,8 +85,9 @@ class RunningText:
         room = length - RESERVED - len(hidden)
         if room <= 0:
             raise GateauError(
-                f"evaluation.generated_needle.lengths: {length} tokens have no room for text: the needle takes "
-                f"{len(hidden)}, question and answer {RESERVED}; raise it"
+                "evaluation.length",
+                f"evaluation.generated_needle.lengths: {length} tokens leave no room for text: the needle takes "
+                f"{len(hidden)}, question and answer {RESERVED}; raise it",
             )
         text = self.ids[:room]
         place = len(text) if depth == 100 else int(len(text) * (depth / 100))
@@ -109,7 +110,8 @@ def running_text(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str], *, to
             break
     if count == 0:
         raise GateauError(
-            "evaluation.generated_needle.haystack: there is no text to hide a needle in: give files that hold some"
+            "evaluation.no_text",
+            "evaluation.generated_needle.haystack: the files contain no text for the haystack: give others",
         )
     taken *= -(-tokens // count)
     return RunningText(tokenizer=tokenizer, ids=_ids(tokenizer, taken)[:tokens])
@@ -175,7 +177,8 @@ class GeneratedNeedleQuestions(QuestionBenchmark):
         short = [length for length in lengths if length <= RESERVED]
         if short:
             raise GateauError(
-                f"{place}: {min(short)} tokens have no room for text: question and answer take {RESERVED}; raise it"
+                "evaluation.length",
+                f"{place}: {min(short)} tokens leave no room for text: question and answer take {RESERVED}; raise it",
             )
         check_lengths(place, lengths, self._longest, given="lengths" in self.options.model_fields_set)
 
@@ -206,9 +209,11 @@ class GeneratedNeedleQuestions(QuestionBenchmark):
         contents = [number for number, text in enumerate(texts) if text == "content"]
         prompt = yaml_of(settings, place).get("prompt")
         if not isinstance(prompt, dict) or not {"needle", "retrieval_question"} <= {*prompt}:
-            raise GateauError(f"{place}: {settings.label} is not the published file; {CURE}")
+            raise GateauError(
+                "evaluation.benchmark_data", f"{place}: {settings.label} is not the published file; {CURE}"
+            )
         if len(contents) != 2 or len(texts) != contents[1] + 3:
-            raise GateauError(f"{place}: {code.label} is not the published file; {CURE}")
+            raise GateauError("evaluation.benchmark_data", f"{place}: {code.label} is not the published file; {CURE}")
         system, asked = texts[contents[0] + 1], "".join(texts[contents[1] + 1 :])
         return NeedleText(
             needle=prompt["needle"],

@@ -78,7 +78,9 @@ class GeneratedNeedleJudged(GeneratedNeedleQuestions, RatedBenchmark):
             fill = {"criteria": told, "reference": asked["needle"], "input": asked["retrieval_question"]}
             filled = [part.format(**fill) for part in (before, after)]
         except (KeyError, IndexError, ValueError, TypeError) as error:
-            raise GateauError(f"{place}: {code.label} is not the published file ({error}); {CURE}") from error
+            raise GateauError(
+                "evaluation.benchmark_data", f"{place}: {code.label} is not the published file ({error}); {CURE}"
+            ) from error
         return system, "{prediction}".join(filled)
 
     def _judge_files(self) -> QuestionFiles:

@@ -41,8 +41,10 @@ class Haystack:
             return ()
         if not self.sentences:
             raise GateauError(
-                "evaluation/needle: no text is left for the haystack once sentences that name the needle's key are "
-                "out. Choose rarer keys in evaluation.needle.pairs, or take needle out of evaluation.benchmarks."
+                "evaluation.no_text",
+                "evaluation/needle: no text is left for the haystack without the sentences that name the "
+                "needle's key. Choose rarer keys in evaluation.needle.pairs, or remove needle from "
+                "evaluation.benchmarks.",
             )
         place = rng.randrange(len(self.sentences))
         taken: list[int] = []

@@ -309,8 +309,9 @@ class Heldout(MeasuredBenchmark):
         if nlls.is_empty():
             reason = next(iter(rejected.values())).reason if rejected else "there is none"
             raise GateauError(
-                f"evaluation/heldout: none of {len(rejected)} held-out samples could be scored ({reason}). Raise "
-                "scoring.max_length, or take heldout out of evaluation.benchmarks."
+                "evaluation.heldout",
+                f"evaluation/heldout: none of {len(rejected)} held-out samples could be scored ({reason}). "
+                "Raise scoring.max_length, or remove heldout from evaluation.benchmarks.",
             )
         table = heldout_table(nlls, Buckets.of(self.options.buckets).labels)
         return Measured(table=table, rejected=[*rejected.values()])

@@ -243,7 +243,10 @@ def read_labelled(config: Config, place: str, folder: str | None, task: str) -> 
         test, train = mixed[:size], mixed[size:]
     if not train or not test:
         splits = " and ".join(each for each in ("train", known.test) if each)
-        raise GateauError(f"{place}: {folder}/{known.hub} has no rows of the split {splits}; {labels_cure(task)}")
+        raise GateauError(
+            "evaluation.benchmark_data",
+            f"{place}: {folder}/{known.hub} has no rows of the split {splits}; {labels_cure(task)}",
+        )
     return Labelled(asked=test, examples=train)
 
 
@@ -258,7 +261,8 @@ def _row(record: dict[str, Any], known: LabelledSet, where: str, task: str) -> t
     text, label = record.get("text"), record.get(known.label)
     if not isinstance(text, str) or not isinstance(label, int) or not 0 <= label < known.labels:
         raise GateauError(
-            f"{where} is no row of {task}: it lacks a text, or a number as {known.label}; {labels_cure(task)}"
+            "evaluation.benchmark_data",
+            f"{where} is not a row of {task}: it lacks a text, or a number as {known.label}; {labels_cure(task)}",
         )
     return text, label
 
@@ -314,7 +318,10 @@ def asked_of(
     for row in asked:
         found = examples(_others(setting.task, row, asked, demos, key), key, row[key], setting.shots)
         if len(found) < setting.shots:
-            raise GateauError(f"evaluation.helmet.data: {setting.demo_file} has fewer than {setting.shots} examples")
+            raise GateauError(
+                "evaluation.benchmark_data",
+                f"evaluation.helmet.data: {setting.demo_file} has fewer than {setting.shots} examples",
+            )
         yield make(str(row[key]), row, words, found)
 
 
@@ -421,7 +428,7 @@ class HelmetOptions(Section):
     @classmethod
     def _known(cls, tasks: list[str] | None) -> list[str] | None:
         if tasks is not None and not {*tasks} <= {*TASKS, *LABELLED}:
-            raise ValueError(f"are some of {', '.join((*TASKS, *LABELLED))}")
+            raise GateauError("evaluation.task", f"must be some of {', '.join((*TASKS, *LABELLED))}")
         return tasks
 
     @property
@@ -442,7 +449,9 @@ def _settings_in(file: SourceFile) -> list[Setting]:
     try:
         return [*settings_of(described)]
     except (KeyError, ValueError) as error:
-        raise GateauError(f"{OFFICIAL}: {file.label} is not the published file ({error}); {CURE}") from error
+        raise GateauError(
+            "evaluation.benchmark_data", f"{OFFICIAL}: {file.label} is not the published file ({error}); {CURE}"
+        ) from error
 
 
 def _question(setting: Setting, asked: HelmetQuestion, number: int, *, chat: bool) -> Question:
@@ -539,7 +548,9 @@ class Helmet(QuestionBenchmark):
             missing = {*lengths} - {each.length for each in found if each.task == task}
             if missing:
                 have = ", ".join(str(length) for length in sorted({each.length for each in known if each.task == task}))
-                raise GateauError(f"evaluation.helmet.lengths: {task} has {have}, not {min(missing)}")
+                raise GateauError(
+                    "evaluation.length", f"evaluation.helmet.lengths: {task} has {have}, not {min(missing)}"
+                )
         return found
 
     def _asked(self) -> Iterator[tuple[Setting, list[HelmetQuestion]]]:
@@ -561,5 +572,6 @@ class Helmet(QuestionBenchmark):
                 yield setting, [*asked_of(setting, words, rows[path], demos, most=most)]
             except (KeyError, IndexError, TypeError) as error:
                 raise GateauError(
-                    f"{DATA}: {path}: a row is no row of {setting.task} ({error}); {DATA_CURE}"
+                    "evaluation.benchmark_data",
+                    f"{DATA}: {path}: a row is not one of {setting.task} ({error}); {DATA_CURE}",
                 ) from error

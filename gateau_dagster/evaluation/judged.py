@@ -231,7 +231,10 @@ class OfficialFile(QuestionFiles):
 
     def wrong(self, reason: str) -> GateauError:
         """Return the exception for unexpected content."""
-        return GateauError(f"{self.place}: {self.path} is not the file that is needed ({reason}); {self.cure}")
+        return GateauError(
+            "evaluation.benchmark_data",
+            f"{self.place}: {self.path} is not the expected file ({reason}); {self.cure}",
+        )
 
     def _file(self) -> SourceFile:
         files = self.find()
@@ -249,8 +252,9 @@ def needed_judge(config: Config, benchmark: str) -> JudgeConfig:
     judge = config.evaluation.judge
     if judge is None:
         raise GateauError(
-            f"evaluation.judge: {benchmark} is rated by a judge, and none is given. Give base_url and model of an "
-            "OpenAI-compatible server, and the environment variable with its key"
+            "evaluation.needs_judge",
+            f"evaluation.judge: {benchmark} needs a judge, and none is configured. Give base_url and model "
+            "of an OpenAI-compatible server, and the environment variable with its key",
         )
     return judge
 

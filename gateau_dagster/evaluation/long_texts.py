@@ -127,14 +127,15 @@ class LongTextsBenchmark(MeasuredBenchmark):
         most = None if known is None else learned_positions(known)
         if most is not None and length > most:
             raise GateauError(
-                f"{self.place(option)}: {length} tokens are more than the {most} that models.{name} has learned "
-                "positions for: give a shorter length, or train a model that computes its positions"
+                "evaluation.length",
+                f"{self.place(option)}: {length} tokens are more than the {most} learned positions of "
+                f"models.{name}: give a shorter length, or train a model with computed positions",
             )
 
     def probe(self, materials: Materials) -> None:
         """Read the first record, which has the same fields as the others."""
         if next(self._read(), None) is None:
-            raise GateauError(f"{self.place('texts')}: there is no text in the files: {CURE}")
+            raise GateauError("evaluation.no_text", f"{self.place('texts')}: the files contain no text: {CURE}")
 
     def texts(self, materials: Materials) -> list[LongText]:
         """Return the first documents that are long enough by the base model's tokenizer.
@@ -151,7 +152,8 @@ class LongTextsBenchmark(MeasuredBenchmark):
                     break
         if not found:
             raise GateauError(
-                f"{self.place('texts')}: no document has {tokens} tokens: lower the longest length, or give longer ones"
+                "evaluation.no_text",
+                f"{self.place('texts')}: no document has {tokens} tokens: lower the longest length, or add longer ones",
             )
         return found
 
@@ -159,5 +161,8 @@ class LongTextsBenchmark(MeasuredBenchmark):
         (files,) = self.files()
         for text in read_texts(files.find(), TextFields(text=self.options.field), lambda _: None, plain_texts=True):
             if isinstance(text, Reject):
-                raise GateauError(f"{files.place}: {text.sample_id}: {text.reason}. Correct the file, or give others")
+                raise GateauError(
+                    "evaluation.no_text",
+                    f"{files.place}: {text.sample_id}: {text.reason}. Correct the file, or give others",
+                )
             yield text

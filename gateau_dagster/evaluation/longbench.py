@@ -150,20 +150,28 @@ def read_prompts(files: Sequence[SourceFile], sets: Sequence[str], place: str) -
     for name, kind in ((PROMPTS, str), (LENGTHS, int)):
         file = next((each for each in files if each.name == name), None)
         if file is None:
-            raise GateauError(f"{place}: {name} is not there; {PROMPTS_CURE}")
+            raise GateauError("evaluation.benchmark_data", f"{place}: {name} is missing; {PROMPTS_CURE}")
         found[name] = json_of(file, place)
         missing = [each for each in sets if each not in found[name]]
         if missing:
-            raise GateauError(f"{place}: {file.label} says nothing of {', '.join(missing)}; {PROMPTS_CURE}")
+            raise GateauError(
+                "evaluation.benchmark_data",
+                f"{place}: {file.label} has no entry for {', '.join(missing)}; {PROMPTS_CURE}",
+            )
         other = [each for each in sets if not isinstance(found[name][each], kind)]
         if other:
             what = "text" if kind is str else "whole number"
-            raise GateauError(f"{place}: {file.label} has no {what} for {', '.join(other)}; {PROMPTS_CURE}")
+            raise GateauError(
+                "evaluation.benchmark_data",
+                f"{place}: {file.label} has no {what} for {', '.join(other)}; {PROMPTS_CURE}",
+            )
     for name in sets:
         try:
             template_gaps(found[PROMPTS][name])
         except ValueError as error:
-            raise GateauError(f"{place}: {PROMPTS}: {name}: {error}; {PROMPTS_CURE}") from error
+            raise GateauError(
+                "evaluation.benchmark_data", f"{place}: {PROMPTS}: {name}: {error}; {PROMPTS_CURE}"
+            ) from error
     return LongBenchPrompts(texts=found[PROMPTS], answer_tokens=found[LENGTHS])
 
 
@@ -187,12 +195,19 @@ def read_rows(
             continue
         row = _row(name, record, f"{place}: {location(file, number)}", number)
         if (name, row.row_id) in ids:
-            raise GateauError(f"{place}: {location(file, number)}: the id {row.row_id!r} of {name} came before")
+            raise GateauError(
+                "evaluation.benchmark_data",
+                f"{place}: {location(file, number)}: the id {row.row_id!r} of {name} is repeated: remove one of "
+                "the rows",
+            )
         ids.add((name, row.row_id))
         rows[name].append(row)
     missing = [name for name, found in rows.items() if not found]
     if missing:
-        raise GateauError(f"{place}: no rows of {', '.join(missing)}: leave them out of sets, or {DATA_CURE}")
+        raise GateauError(
+            "evaluation.benchmark_data",
+            f"{place}: no rows of {', '.join(missing)}: remove them from sets, or {DATA_CURE}",
+        )
     for found in rows.values():
         yield from found
 
@@ -205,7 +220,9 @@ def _row(name: str, record: dict[str, Any], where: str, number: int) -> LongBenc
     if not isinstance(answers, list) or not answers or not all(isinstance(each, str) for each in answers):
         missing.append("answers")
     if missing:
-        raise GateauError(f"{where} is no row of {name}: it lacks {', '.join(missing)}; {DATA_CURE}")
+        raise GateauError(
+            "evaluation.benchmark_data", f"{where} is not a row of {name}: it lacks {', '.join(missing)}; {DATA_CURE}"
+        )
     assert isinstance(length, int) and isinstance(answers, list)
     return LongBenchRow(
         data_set=name,
@@ -237,7 +254,7 @@ class LongBenchOptions(Section):
     @classmethod
     def _known(cls, sets: str | list[str]) -> str | list[str]:
         if isinstance(sets, list) and (not sets or not {*sets} <= {*SETS}):
-            raise ValueError(f"is gateau, english, all, or a list of these: {', '.join(SETS)}")
+            raise GateauError("evaluation.task", f"must be gateau, english, all, or a list of these: {', '.join(SETS)}")
         return sets
 
     @property
@@ -272,7 +289,8 @@ def _worded(prompt: str, row: LongBenchRow) -> str:
         return prompt.format(**row.fields)
     except (KeyError, IndexError, ValueError) as error:
         raise GateauError(
-            f"evaluation: LongBench's prompt of {row.data_set} asks for {error}, which its rows lack; {PROMPTS_CURE}"
+            "evaluation.benchmark_data",
+            f"evaluation: LongBench's prompt of {row.data_set} asks for {error}, which its rows lack; {PROMPTS_CURE}",
         ) from error
 
 
@@ -329,6 +347,8 @@ class LongBench(LongBenchQuestions):
         segmented = [name for name in self.options.names if SETS[name].segmented]
         if segmented and find_spec("jieba") is None:
             raise GateauError(
-                f"evaluation.longbench.sets: {', '.join(segmented)} are compared word by word, and jieba, which tells "
-                "Chinese words, is not installed: pip install 'gateau-dagster[evaluation]', or name other sets"
+                "evaluation.package",
+                f"evaluation.longbench.sets: {', '.join(segmented)} are compared word by word, but jieba, which "
+                "separates Chinese words, is not installed: pip install 'gateau-dagster[evaluation]', or name "
+                "other sets",
             )

@@ -95,8 +95,9 @@ class LongBenchJudged(LongBenchQuestions, RatedBenchmark):
         others = [name for name in self.options.names if name not in HIGHEST]
         if others:
             raise GateauError(
+                "evaluation.task",
                 f"{self.place('sets')}: {', '.join(others)} are not judged: name some of {', '.join(HIGHEST)}, or "
-                "gateau"
+                "gateau",
             )
         super().check()
 
@@ -121,6 +122,7 @@ def _template(prompt: QuestionFiles, gaps: int) -> str:
             raise ValueError(f"its gaps are: {shown}; expected {{}} {gaps} times")
     except ValueError as error:
         raise GateauError(
-            f"{prompt.place}: {prompt.path} is not the published file ({error}); {prompt.cure}"
+            "evaluation.benchmark_data",
+            f"{prompt.place}: {prompt.path} is not the published file ({error}); {prompt.cure}",
         ) from error
     return text

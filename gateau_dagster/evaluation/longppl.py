@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 
 from gateau_dagster.config.values import LONGEST
 from gateau_dagster.data.sample import Reject
-from gateau_dagster.errors import UnscorableSampleError
+from gateau_dagster.errors import GateauError, UnscorableSampleError
 from gateau_dagster.evaluation.benchmark import MODELS, Materials, Measured
 from gateau_dagster.evaluation.long_texts import (
     LongText,
@@ -48,7 +48,7 @@ class LongPplOptions(LongTextsOptions):
     @model_validator(mode="after")
     def _nested(self) -> LongPplOptions:
         if not self.step < self.short < self.length:
-            raise ValueError("step is below short, and short below length")
+            raise GateauError("evaluation.length", "step must be below short, and short below length")
         return self
 
 

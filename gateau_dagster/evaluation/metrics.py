@@ -43,8 +43,9 @@ def chinese_words(text: str) -> list[str]:
         import jieba
     except ImportError as error:
         raise GateauError(
-            "evaluation: Chinese answers are compared word by word, and jieba, which tells the words, is not "
-            "installed: pip install 'gateau-dagster[evaluation]'"
+            "evaluation.package",
+            "evaluation: Chinese answers are compared word by word, but jieba, which separates the words, "
+            "is not installed: pip install 'gateau-dagster[evaluation]'",
         ) from error
     jieba.setLogLevel("WARNING")  # otherwise it logs the loading of its dictionary
     return list(jieba.cut(text, cut_all=False))

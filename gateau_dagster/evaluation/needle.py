@@ -71,9 +71,9 @@ class NeedleOptions(Section):
         ):
             missing = [placeholder for placeholder in wanted if placeholder not in text]
             if missing:
-                raise ValueError(f"{name} lacks {' and '.join(missing)}")
+                raise GateauError("evaluation.length", f"{name} lacks {' and '.join(missing)}")
         if any(not 0 <= depth <= 1 for depth in self.depths):
-            raise ValueError("depths lie between 0 (start of the context) and 1 (its end)")
+            raise GateauError("evaluation.length", "depths must be between 0 (start of the context) and 1 (its end)")
         return self
 
 
@@ -247,7 +247,7 @@ def needle_cells(
             reject = Reject(sample_id=f"{name}, length={length}", reason=str(error), short_of_memory=no_memory)
             skipped.append(reject)
     if not found:
-        raise GateauError(f"evaluation/needle: no length can be measured: {skipped[0].reason}")
+        raise GateauError("evaluation.length", f"evaluation/needle: no length can be measured: {skipped[0].reason}")
     return found, skipped
 
 
@@ -335,7 +335,9 @@ def _bare_prompt(loaded: LoadedModel, options: NeedleOptions, *, key: str, value
     try:
         return build_prompt(loaded.tokenizer, sample, max_length=sys.maxsize, template=template)
     except UnscorableSampleError as error:
-        raise GateauError(f"evaluation.needle: with key {key!r} and value {value!r}, {error}") from error
+        raise GateauError(
+            "evaluation.length", f"evaluation.needle: with key {key!r} and value {value!r}, {error}"
+        ) from error
 
 
 def score_answer(loaded: LoadedModel, prompt: Prompt) -> tuple[bool, float]:
@@ -389,8 +391,9 @@ class Needle(MeasuredBenchmark):
         above = [length for length in lengths if length > longest]
         if above and (above == lengths or "lengths" in self.options.model_fields_set):
             raise GateauError(
+                "evaluation.length",
                 f"evaluation.needle.lengths: no prompt has {', '.join(map(str, above))} tokens, since "
-                f"scoring.max_length is {longest}: give lengths up to it, or raise it"
+                f"scoring.max_length is {longest}: give shorter lengths, or raise it",
             )
 
     def measure(self, materials: Materials, variant: str) -> Measured:

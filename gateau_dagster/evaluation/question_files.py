@@ -13,7 +13,7 @@ import yaml
 
 from gateau_dagster.data.readers import read_plain_text, read_records
 from gateau_dagster.data.sources import FILE_DIGESTS, Problem, SourceFile, content_signature, location, resolve_files
-from gateau_dagster.errors import GateauError, TransientError
+from gateau_dagster.errors import GateauError
 from gateau_dagster.storage.remote import is_remote
 
 if TYPE_CHECKING:
@@ -56,12 +56,11 @@ class QuestionFiles:
 
     def _find(self, path: Addresses | None) -> list[SourceFile]:
         if path is None:
-            raise GateauError(f"{self.place}: is required: {self.cure}")
+            raise GateauError("evaluation.benchmark_files", f"{self.place}: is required: {self.cure}")
         try:
             return resolve_files(path, self.config.folder, plain_texts=self.plain_texts)
         except GateauError as error:
-            kind = TransientError if isinstance(error, TransientError) else GateauError
-            raise kind(f"{self.place}: {error}; {self.cure}") from error
+            raise error.reworded(f"{self.place}: {error}; {self.cure}") from error
 
 
 def rows_of(files: Sequence[SourceFile], place: str) -> Iterator[tuple[SourceFile, int, dict[str, Any]]]:
@@ -72,9 +71,15 @@ def rows_of(files: Sequence[SourceFile], place: str) -> Iterator[tuple[SourceFil
     for file in files:
         for item in read_records(file):
             if isinstance(item, Problem):
-                raise GateauError(f"{place}: {location(file, item.number)}: {item.reason}. Get the file again")
+                raise GateauError(
+                    "evaluation.benchmark_data",
+                    f"{place}: {location(file, item.number)}: {item.reason}. Download the file again",
+                )
             if not isinstance(item.value, dict):
-                raise GateauError(f"{place}: {location(file, item.number)} is no object. Get the file again")
+                raise GateauError(
+                    "evaluation.benchmark_data",
+                    f"{place}: {location(file, item.number)} is not an object. Download the file again",
+                )
             yield file, item.number, item.value
 
 
@@ -99,7 +104,10 @@ def text_of(file: SourceFile, place: str) -> str:
     """Return a whole text file. Raises GateauError for other content."""
     read = read_plain_text(file)
     if isinstance(read, Problem):
-        raise GateauError(f"{place}: {location(file, read.number)}: {read.reason}. Get the file again")
+        raise GateauError(
+            "evaluation.benchmark_data",
+            f"{place}: {location(file, read.number)}: {read.reason}. Download the file again",
+        )
     return str(read.value)
 
 
@@ -110,9 +118,13 @@ def yaml_of(file: SourceFile, place: str) -> dict[str, Any]:
         found = yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # an invalid date, nested too deeply
         reason = " ".join(str(error).split())
-        raise GateauError(f"{place}: {location(file, 0)} is no YAML ({reason}). Get the file again") from error
+        raise GateauError(
+            "evaluation.benchmark_data", f"{place}: {location(file, 0)} is not YAML ({reason}). Download the file again"
+        ) from error
     if not isinstance(found, dict):
-        raise GateauError(f"{place}: {location(file, 0)} is no YAML mapping. Get the file again")
+        raise GateauError(
+            "evaluation.benchmark_data", f"{place}: {location(file, 0)} is not a YAML mapping. Download the file again"
+        )
     return found
 
 
@@ -122,9 +134,13 @@ def json_of(file: SourceFile, place: str) -> dict[str, Any]:
     try:
         found = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise GateauError(f"{place}: {location(file, 0)} is no JSON ({error}). Get the file again") from error
+        raise GateauError(
+            "evaluation.benchmark_data", f"{place}: {location(file, 0)} is not JSON ({error}). Download the file again"
+        ) from error
     if not isinstance(found, dict):
-        raise GateauError(f"{place}: {location(file, 0)} is no JSON object. Get the file again")
+        raise GateauError(
+            "evaluation.benchmark_data", f"{place}: {location(file, 0)} is not a JSON object. Download the file again"
+        )
     return found
 
 
@@ -142,7 +158,10 @@ def assigned(file: SourceFile, name: str, place: str, *, inside: str | None = No
             except ValueError:  # not a literal
                 continue
     if not found:
-        raise GateauError(f"{place}: {file.label} assigns nothing to {name}: it is not the published file")
+        raise GateauError(
+            "evaluation.benchmark_data",
+            f"{place}: {file.label} assigns nothing to {name}: it is not the published file",
+        )
     return [value for _, value in sorted(found, key=lambda each: each[0])]
 
 
@@ -157,7 +176,9 @@ def _function(file: SourceFile, name: str, place: str) -> ast.AST:
     for node in ast.walk(_tree(file, place)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == name:
             return node
-    raise GateauError(f"{place}: {file.label} has no function {name}: it is not the published file")
+    raise GateauError(
+        "evaluation.benchmark_data", f"{place}: {file.label} has no function {name}: it is not the published file"
+    )
 
 
 def _tree(file: SourceFile, place: str) -> ast.Module:
@@ -166,7 +187,9 @@ def _tree(file: SourceFile, place: str) -> ast.Module:
         return ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:  # the last two: nested too deeply
         reason = error.msg if isinstance(error, SyntaxError) else str(error) or "nested too deep"
-        raise GateauError(f"{place}: {file.label} is no Python file ({reason}). Get it again") from error
+        raise GateauError(
+            "evaluation.benchmark_data", f"{place}: {file.label} is not a Python file ({reason}). Download it again"
+        ) from error
 
 
 def lengths_within(lengths: Iterable[int], longest: int) -> list[int]:
@@ -179,6 +202,7 @@ def check_lengths(place: str, lengths: Iterable[int], longest: int, *, given: bo
     above = sorted({length for length in lengths if length > longest})
     if above and (given or not lengths_within(lengths, longest)):
         raise GateauError(
-            f"{place}: {', '.join(map(str, above))} tokens are more than the {longest} that scoring.max_length leaves "
-            "for a question: give shorter ones, or raise it"
+            "evaluation.length",
+            f"{place}: {', '.join(map(str, above))} tokens are more than the {longest} that "
+            "scoring.max_length leaves for a question: give shorter lengths, or raise it",
         )

@@ -138,9 +138,12 @@ def read_corpus(name: str, files: QuestionFiles) -> Corpus:
     try:
         found = _READERS[name](records)
     except (KeyError, TypeError, ValueError) as error:
-        raise GateauError(f"{files.place}: {files.path} is not the published file ({error!r}); {files.cure}") from error
+        raise GateauError(
+            "evaluation.benchmark_data",
+            f"{files.place}: {files.path} is not the published file ({error!r}); {files.cure}",
+        ) from error
     if not found.questions:
-        raise GateauError(f"{files.place}: {files.path} has no question; {files.cure}")
+        raise GateauError("evaluation.benchmark_data", f"{files.place}: {files.path} has no question; {files.cure}")
     return found
 
 
@@ -450,8 +453,9 @@ def words() -> WordLists:
     """Return the words of the package wonderwords, which RULER uses. Raises GateauError where it is not installed."""
     if find_spec("wonderwords") is None:
         raise GateauError(
-            "evaluation.ruler: its words come from the package wonderwords, which is not installed: "
-            "pip install 'gateau-dagster[evaluation]'"
+            "evaluation.package",
+            "evaluation.ruler: needs the package wonderwords for its words, which is not installed: pip "
+            "install 'gateau-dagster[evaluation]'",
         )
     lists = (package_files("wonderwords") / "assets" / f"{kind}list.txt" for kind in ("noun", "adjective", "verb"))
     texts = (each.read_text(encoding="utf-8").splitlines() for each in lists)
@@ -498,7 +502,10 @@ def samples_of(
         while own >= least and not fits(index, own):
             own -= max(1, own // 100)
         if own < least:
-            raise GateauError(f"evaluation.ruler.lengths: {task.name} does not fit into {length} tokens: raise it")
+            raise GateauError(
+                "evaluation.length",
+                f"evaluation.ruler.lengths: {task.name} needs more than {length} tokens: raise the length",
+            )
         yield made(index, own)
 
 
@@ -587,7 +594,10 @@ class Ruler(QuestionBenchmark):
         try:
             tasks = [Task.published(name, described[name], kinds) for name in self.options.names]
         except (KeyError, TypeError) as error:
-            raise GateauError(f"{OFFICIAL}: {settings.label} and its code lack {error} of the tasks; {CURE}") from error
+            raise GateauError(
+                "evaluation.benchmark_data",
+                f"{OFFICIAL}: {settings.label} and its code lack {error} of the tasks; {CURE}",
+            ) from error
         needle, noise, document = (
             assigned(file, name, OFFICIAL)[0]
             for file, name in ((code, "needle"), (code, "haystack"), (over, "DOCUMENT_PROMPT"))
@@ -618,12 +628,14 @@ class Ruler(QuestionBenchmark):
         unknown = [name for name in names if name not in known_tasks]
         if unknown:
             raise GateauError(
-                f"evaluation.ruler.tasks: there is no task {unknown[0]!r}; {nearest_name(unknown[0], known_tasks)}"
+                "evaluation.task",
+                f"evaluation.ruler.tasks: there is no task {unknown[0]!r}; {nearest_name(unknown[0], known_tasks)}",
             )
         in_essays = [name for name in names if name in IN_ESSAYS]
         if in_essays and self.options.haystack is None:
             raise GateauError(
-                f"{HAYSTACK}: is required by {', '.join(in_essays)}: give text files, or leave the tasks out"
+                "evaluation.benchmark_files",
+                f"{HAYSTACK}: is required by {', '.join(in_essays)}: give text files, or remove the tasks",
             )
         super().check()
         given = "lengths" in self.options.model_fields_set

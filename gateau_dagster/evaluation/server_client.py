@@ -91,13 +91,15 @@ def server_key(place: str, variable: str | None, address: str) -> str:
     key = os.environ.get(variable, "").strip()
     if not key:
         raise GateauError(
-            f"{place}.key: the environment variable {variable} is not set. Set it to the key of {address}, or give "
-            "key: null for a server that wants none."
+            "evaluation.server_key",
+            f"{place}.key: the environment variable {variable} is not set. Set it to the key of {address}, "
+            "or give key: null for a server without a key.",
         )
     if not key.isascii() or not key.isprintable() or " " in key:
         raise GateauError(
-            f"{place}.key: the environment variable {variable} holds characters that no key has, such as line breaks. "
-            f"Set it to the key of {address} alone."
+            "evaluation.server_key",
+            f"{place}.key: the environment variable {variable} contains characters that no key has, such as "
+            f"line breaks. Set it to the key of {address} alone.",
         )
     return key
 
@@ -246,17 +248,24 @@ class Client:
         if status in {401, 403}:
             variable = self._settings.key
             cure = f"set {variable} to a key that it accepts" if variable else "name the key's variable in `key`"
-            return UnusableServerError(f"{place}: {cure}, and run again; what was answered is kept.")
+            return UnusableServerError(
+                "evaluation.server_unusable", f"{place}: {cure}, and run again; earlier answers are kept."
+            )
         if status == 404:
             model = self._line(str(sent.get("model")))
-            return UnusableServerError(f"{place}: correct base_url or model ({model}), and run again.")
+            return UnusableServerError(
+                "evaluation.server_unusable", f"{place}: correct base_url or model ({model}), and run again."
+            )
         if status == 402 or code in _NO_CREDIT:
-            return UnusableServerError(f"{place}: pay in, and run again; what was answered is kept.")
+            return UnusableServerError(
+                "evaluation.server_unusable", f"{place}: add credit, and run again; earlier answers are kept."
+            )
         if 300 <= status < 400:
             target = self._line(response.headers.get("location", "nowhere"))
             return UnusableServerError(
-                f"{self.place}: {self.address} answers {status}: it redirects to {target}, and keys are sent to no "
-                "other address. Correct base_url, and run again."
+                "evaluation.server_unusable",
+                f"{self.place}: {self.address} answers {status}: it redirects to {target}, but keys are never "
+                "sent to another address. Correct base_url, and run again.",
             )
         if status in _PASSING or status >= 500:
             return _PassingError(f"{status}: {said}", pause=_asked_pause(response))
@@ -343,14 +352,16 @@ class Patience:
             many = self._failures >= max(_FEWEST_FAILURES, 2 * self._settings.concurrency)
         if error.silent and not self._answered and waited >= 1.9 * self._settings.timeout:
             raise UnusableServerError(
-                f"{self._name} has answered nothing for {waited:.0f} s: {error}. See "
-                "to it, or give its answers more time, and run again; what was answered is kept."
+                "evaluation.server_silent",
+                f"{self._name} has answered nothing for {waited:.0f} s: {error}. Check the server, or raise "
+                "timeout, and run again; earlier answers are kept.",
             )
         if error.silent and mostly_silent:
             raise UnusableServerError(
-                f"{self._name} has left {self._silent:,} of {self._silent + self._answers:,} requests without a reply "
-                f"in their time, the last one for this reason: {error}. Give its answers more time, or lower "
-                "concurrency, and run again; what was answered is kept."
+                "evaluation.server_silent",
+                f"{self._name} has left {self._silent:,} of {self._silent + self._answers:,} requests without a "
+                f"reply in their time, the last one for this reason: {error}. Raise timeout, or lower "
+                "concurrency, and run again; earlier answers are kept.",
             )
         if many:
             raise self._down(error)
@@ -364,8 +375,9 @@ class Patience:
     def _down(self, last: UnansweredError) -> GateauError:
         kind = TransientError if last.passing and not last.silent else UnusableServerError
         return kind(
+            "evaluation.server_unusable",
             f"{self._name} leaves every request without a usable reply, the last one "
-            f"for this reason: {last}. Correct that and run again; what was answered is kept."
+            f"for this reason: {last}. Correct that and run again; what was answered is kept.",
         )
 
 

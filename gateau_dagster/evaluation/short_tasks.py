@@ -86,7 +86,10 @@ def short_task_values(
     logging.getLogger("lm_eval").setLevel(logging.ERROR)
     manager = _known_tasks(_placed(options.include, config.folder))
     if task.task not in manager.task_index:
-        raise GateauError(f"evaluation.short_tasks.tasks: lm-eval knows no task {task.task!r}: see `lm-eval ls tasks`")
+        raise GateauError(
+            "evaluation.task",
+            f"evaluation.short_tasks.tasks: lm-eval has no task {task.task!r}: `lm-eval ls tasks` lists all",
+        )
     tasks = _loaded_tasks(manager, task, options, config)
     model: Any = HFLM(
         pretrained=loaded.model,
@@ -146,11 +149,16 @@ def _values(samples: Mapping[str, Sequence[Mapping[str, Any]]], task: ShortTask)
         filtered = [each for each in logged if each["filter"] == task.filter]
         if not filtered:
             known = ", ".join(sorted({str(each["filter"]) for each in logged}))
-            raise GateauError(f"evaluation.short_tasks.tasks: {name} has no filter {task.filter!r}, but {known}")
+            raise GateauError(
+                "evaluation.task", f"evaluation.short_tasks.tasks: {name} has no filter {task.filter!r}, but {known}"
+            )
         for each in filtered:
             if task.metric not in each:
                 known = ", ".join(each["metrics"])
-                raise GateauError(f"evaluation.short_tasks.tasks: {name} has no metric {task.metric!r}, but {known}")
+                raise GateauError(
+                    "evaluation.task",
+                    f"evaluation.short_tasks.tasks: {name} has no metric {task.metric!r}, but {known}",
+                )
             yield f"{name}/{each['doc_id']}", task.task, 100 * float(each[task.metric])
 
 
@@ -189,15 +197,22 @@ class ShortTasks(MeasuredBenchmark):
         """Raise GateauError where lm-eval is not installed, or a configured folder does not exist."""
         if find_spec("lm_eval") is None:
             raise GateauError(
-                "evaluation.short_tasks: lm-eval is not installed: pip install 'gateau-dagster[evaluation]', or take "
-                "short_tasks out of evaluation.benchmarks"
+                "evaluation.package",
+                "evaluation.short_tasks: lm-eval is not installed: pip install 'gateau-dagster[evaluation]', "
+                "or remove short_tasks from evaluation.benchmarks",
             )
         include = _placed(self.options.include, self.config.folder)
         if include is not None and not Path(include).is_dir():
-            raise GateauError(f"{INCLUDE}: there is no folder {include}: give the one with the task files")
+            raise GateauError(
+                "evaluation.benchmark_files",
+                f"{INCLUDE}: the folder {include} does not exist: give the one with the task files",
+            )
         if self.options.data is None or is_remote(self.options.data):
             return
         for task in self.options.tasks:
             folder = self.config.folder / Path(self.options.data).expanduser() / (task.data or "")
             if not folder.is_dir():
-                raise GateauError(f"{DATA}: there is no folder {folder} with the data of {task.task}: {cure(task)}")
+                raise GateauError(
+                    "evaluation.benchmark_files",
+                    f"{DATA}: the folder {folder} with the data of {task.task} does not exist: {cure(task)}",
+                )

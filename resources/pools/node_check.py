@@ -161,7 +161,7 @@ def node_scratch(config: Config) -> Path:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
         raise GateauError(
-            "execution.ray_scratch",
+            "execution.ray",
             f"{folder} on {socket.gethostname()} cannot be made ({error}). Name a folder for models that can be "
             "written on all machines: execution.ray.scratch",
         ) from error

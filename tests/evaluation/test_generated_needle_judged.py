@@ -12,6 +12,7 @@ from gateau_dagster.evaluation.benchmark import Question
 from gateau_dagster.evaluation.generated_needle import GeneratedNeedleOptions
 from gateau_dagster.evaluation.generated_needle_judged import GeneratedNeedleJudged
 from gateau_dagster.evaluation.registry import scored_benchmarks
+from tests.error_codes import refused
 
 from . import official
 from .builders import configured, loaded
@@ -58,7 +59,7 @@ def _questions(folder: Path) -> list[Question]:
 @pytest.mark.parametrize("content", ["prompt: {needle: 1}", "other: 1", "prompt: text", "[" * 100_000])
 def test_settings_that_are_not_the_published_ones_are_refused(folder: Path, content: str) -> None:
     (folder / "needle" / "config-eval.yaml").write_text(content)
-    with pytest.raises(GateauError, match=r"evaluation\.generated_needle_judged\.official: "):
+    with refused("evaluation.benchmark_data", r"evaluation\.generated_needle_judged\.official"):
         _judge(folder / "needle").judge_texts()
 
 
@@ -108,7 +109,7 @@ def test_the_value_is_the_mean_rating(folder: Path) -> None:
     [
         ({"official": None}, r"generated_needle_judged\.official: is required: clone"),
         ({"official": "nowhere"}, r"generated_needle_judged\.official: .*clone"),
-        ({"judge": None}, r"evaluation\.judge: generated_needle_judged is rated"),
+        ({"judge": None}, r"evaluation\.judge: generated_needle_judged needs a judge"),
     ],
 )
 def test_what_is_missing_is_named(options: dict[str, Any], words: str, folder: Path) -> None:
@@ -129,5 +130,5 @@ def test_what_is_missing_is_named(options: dict[str, Any], words: str, folder: P
 )
 def test_other_files_than_the_published_ones_are_told(gap: str, changed: str, fault: str, folder: Path) -> None:
     (folder / "needle" / "eval.py").write_text(CODE.replace(gap, changed))
-    with pytest.raises(GateauError, match=rf"official: eval\.py is not the published file .*{fault}.*clone"):
+    with refused("evaluation.benchmark_data", rf"official: eval\.py is not the published file .*{fault}.*clone"):
         _questions(folder)

@@ -14,6 +14,7 @@ from gateau_dagster.config.base import SectionError
 from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.helmet import balanced, drawn_by_key, examples, seed_of
 from gateau_dagster.evaluation.registry import scored_benchmarks
+from tests.error_codes import refused
 
 from . import official
 from .scored_builders import asked, chosen, project, values, write_jsonl
@@ -244,16 +245,16 @@ def test_other_tasks_and_other_rows_are_named(folder: Path) -> None:
     good = described.read_text()
     for content in ("[" * 100_000, "{", "datasets: kilt_nq"):
         described.write_text(content)
-        with pytest.raises(GateauError, match=rf"helmet\.official: .*{described.name}"):
+        with refused("evaluation.benchmark_data", rf"helmet\.official: .*{described.name}"):
             scored_benchmarks(project(folder, "helmet", **_options()))
     described.write_text(good)
     with pytest.raises(SectionError, match="json_kv, kilt_nq"):
         scored_benchmarks(project(folder, "helmet", **_options(tasks=["icl_other"])))
     write_jsonl(folder / "data" / "kv.jsonl", [{"question": "k"}])
-    with pytest.raises(GateauError, match=r"helmet\.data: \./data/kv\.jsonl: a row is no row of json_kv \('demos'\)"):
+    with refused("evaluation.benchmark_data", r"helmet\.data.*\./data/kv\.jsonl.*json_kv.*'demos'"):
         asked(project(folder, "helmet", **_options(tasks=["json_kv"])))
     write_jsonl(folder / "data" / "nq_demos.jsonl", [{"id": 1, "question": "d", "answers": ["y"], "ctxs": []}])
-    with pytest.raises(GateauError, match=r"nq_demos\.jsonl has fewer than 2 examples"):
+    with refused("evaluation.benchmark_data", r"nq_demos\.jsonl.*2"):
         asked(project(folder, "helmet", **_options(tasks=["kilt_nq"])))
 
 
@@ -261,10 +262,10 @@ def test_rows_without_labels_and_missing_splits_are_named(folder: Path) -> None:
     config = project(folder, "helmet", **_options(tasks=["icl_trec_coarse"], data_sets="sets"))
     test = folder / "sets" / "CogComp" / "trec" / "default" / "test" / "0000.parquet"
     pl.DataFrame([{"text": "a", "coarse_label": 6}]).write_parquet(test)
-    with pytest.raises(GateauError, match=r"data_sets: .*0000\.parquet:1 is no row of icl_trec_coarse"):
+    with refused("evaluation.benchmark_data", r"data_sets.*0000\.parquet:1.*icl_trec_coarse"):
         asked(config)
     test.unlink()
-    with pytest.raises(GateauError, match=r"data_sets: sets/CogComp/trec has no rows of the split train and test; hf "):
+    with refused("evaluation.benchmark_data", "data_sets.*sets/CogComp/trec"):
         asked(config)
 
 

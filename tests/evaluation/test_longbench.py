@@ -12,6 +12,7 @@ from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation import longbench
 from gateau_dagster.evaluation.longbench import LENGTHS, PROMPTS, SETS, SUITES, bucket_of, kind_of
 from gateau_dagster.evaluation.registry import scored_benchmarks
+from tests.error_codes import refused
 
 from . import official
 from .scored_builders import answers, asked, chosen, project, values, write_jsonl
@@ -145,38 +146,41 @@ def test_a_set_that_does_not_exist_is_named_with_its_place(files: Path) -> None:
 
 def test_chinese_sets_say_what_to_install(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(longbench, "find_spec", lambda _: None)
-    with pytest.raises(GateauError, match=r"evaluation\.longbench\.sets: .*gateau-dagster\[evaluation\]"):
+    with refused("evaluation.package", r"evaluation\.longbench\.sets"):
         scored_benchmarks(project(files, "longbench", **_options(sets="gateau")))
 
 
 @pytest.mark.parametrize(
     ("rows", "words"),
     [
-        ([row(0, answers=[])], r"trec\.jsonl:1 is no row of trec: it lacks answers"),
+        ([row(0, answers=[])], r"trec\.jsonl:1 is not a row of trec: it lacks answers"),
         ([row(0, answers=["x"], length=None)], "it lacks length"),
-        ([row(0, answers=["x"]), row(0, answers=["y"])], r"trec\.jsonl:2: the id 'id0' of trec came before"),
-        ([["no object"]], r"trec\.jsonl:1 is no object"),
+        ([row(0, answers=["x"]), row(0, answers=["y"])], r"trec\.jsonl:2: the id 'id0' of trec is repeated"),
+        ([["no object"]], r"trec\.jsonl:1 is not an object"),
     ],
 )
 def test_a_row_that_is_none_is_named(rows: Any, words: str, files: Path) -> None:
     write_jsonl(files / "data" / "trec.jsonl", rows)
-    with pytest.raises(GateauError, match=words):
+    with refused("evaluation.benchmark_data", words):
         asked(project(files, "longbench", **_options()))
 
 
 def test_sets_without_rows_or_prompts_are_named(files: Path) -> None:
-    with pytest.raises(GateauError, match=r"data: no rows of musique: .*download"):
+    with refused("evaluation.benchmark_data"):
         write_prompts(files / "config", ["musique"])
         asked(project(files, "longbench", **_options(sets=["musique"])))
-    with pytest.raises(GateauError, match=r"prompts: dataset2prompt\.json says nothing of hotpotqa, trec, lcc"):
+    with refused("evaluation.benchmark_data", r"dataset2prompt\.json"):
         asked(project(files, "longbench", **_options()))
     for name, value, what in ((PROMPTS, ["{context}"], "text"), (LENGTHS, "64", "whole number")):
         write_prompts(files / "config", ["musique"])
         (files / "config" / name).write_text(json.dumps({"musique": value}))
-        with pytest.raises(GateauError, match=rf"prompts: {name} has no {what} for musique; get"):
+        with refused(
+            "evaluation.benchmark_data",
+            rf"prompts: {name} has no {what} for musique; get",
+        ):
             asked(project(files, "longbench", **_options(sets=["musique"])))
     (files / "config" / LENGTHS).unlink()
-    with pytest.raises(GateauError, match=r"prompts: dataset2maxlen\.json is not there"):
+    with refused("evaluation.benchmark_data", r"dataset2maxlen\.json"):
         asked(project(files, "longbench", **_options(sets=["musique"])))
 
 

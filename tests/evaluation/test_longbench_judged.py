@@ -14,6 +14,7 @@ from gateau_dagster.evaluation.benchmark import Question
 from gateau_dagster.evaluation.longbench import LENGTHS, PROMPTS
 from gateau_dagster.evaluation.longbench_judged import SYSTEM, LongBenchJudged, LongBenchJudgedOptions
 from gateau_dagster.evaluation.registry import scored_benchmarks
+from tests.error_codes import refused
 
 from . import official
 from .builders import configured
@@ -109,7 +110,7 @@ def test_what_is_all_wrong_has_the_floor() -> None:
         ({"data": None}, r"evaluation\.longbench_judged\.data: is required: download"),
         ({"question_prompt": None}, r"longbench_judged\.question_prompt: is required: get prompt_for_qa\.txt"),
         ({"summary_prompt": "none.txt"}, r"longbench_judged\.summary_prompt: .*get prompt_for_sum\.txt from https"),
-        ({"judge": None}, r"evaluation\.judge: longbench_judged is rated by a judge"),
+        ({"judge": None}, r"evaluation\.judge: longbench_judged needs a judge"),
     ],
 )
 def test_what_is_missing_is_named(options: dict[str, Any], words: str, folder: Path) -> None:
@@ -130,12 +131,15 @@ def test_what_is_missing_is_named(options: dict[str, Any], words: str, folder: P
 )
 def test_a_prompt_with_other_gaps_is_named(text: str, fault: str, folder: Path) -> None:
     (folder / "sum.txt").write_text(text)
-    with pytest.raises(GateauError, match=rf"summary_prompt: sum\.txt is not the published file \({fault}.*; get"):
+    with refused(
+        "evaluation.benchmark_data",
+        rf"summary_prompt: sum\.txt is not the published file \({fault}.*; get",
+    ):
         _questions(folder)
 
 
 def test_a_question_s_prompt_whose_gap_is_more_than_a_name_is_named(folder: Path) -> None:
     (folder / PROMPTS).write_text(json.dumps({"hotpotqa": "{context:>3000000000}", "qmsum": "{input}"}))
     fault = r"longbench_judged\.prompts: dataset2prompt\.json: hotpotqa: \{context:>3000000000\} is more than a name"
-    with pytest.raises(GateauError, match=fault):
+    with refused("evaluation.benchmark_data", fault):
         _questions(folder)

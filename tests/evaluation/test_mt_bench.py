@@ -8,11 +8,11 @@ import polars as pl
 import pytest
 
 from gateau_dagster.config import Config
-from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.benchmark import Question
 from gateau_dagster.evaluation.judged import verdict
 from gateau_dagster.evaluation.mt_bench import MtBench, MtBenchOptions
 from gateau_dagster.evaluation.registry import chosen_benchmarks
+from tests.error_codes import refused
 
 from . import official
 from .builders import configured
@@ -84,7 +84,10 @@ def test_the_value_is_ten_times_the_mean_of_the_turns_and_of_the_repeats(tmp_pat
 )
 def test_a_file_that_is_another_one_is_named(changed: dict[str, list[Any]], place: str, tmp_path: Path) -> None:
     benchmark = write_files(tmp_path, **changed)
-    with pytest.raises(GateauError, match=rf"^evaluation\.mt_bench\.{place}: .*lm-sys/FastChat"):
+    with refused(
+        "evaluation.benchmark_data",
+        rf"^evaluation\.mt_bench\.{place}: .*lm-sys/FastChat",
+    ):
         benchmark.questions(NO_MATERIALS)
 
 
@@ -132,7 +135,10 @@ def _prompts(template: str) -> list[dict[str, Any]]:
 )
 def test_a_row_that_cannot_be_asked_is_named(changed: dict[str, list[Any]], fault: str, tmp_path: Path) -> None:
     benchmark = write_files(tmp_path, **changed)
-    with pytest.raises(GateauError, match=rf"^evaluation\.mt_bench\.\w+: .*{fault}.*download"):
+    with refused(
+        "evaluation.benchmark_data",
+        rf"^evaluation\.mt_bench\.\w+: .*{fault}.*download",
+    ):
         benchmark.questions(NO_MATERIALS)
 
 
@@ -143,11 +149,11 @@ def asking(folder: Path, **evaluation: Any) -> Config:
 
 def test_what_is_missing_says_how_to_get_it(tmp_path: Path) -> None:
     options = write_files(tmp_path).options.model_dump(include={"questions", "references", "prompts"})
-    with pytest.raises(GateauError, match=r"^evaluation\.judge: mt_bench is rated by a judge"):
+    with refused("evaluation.needs_judge", r"evaluation\.judge.*mt_bench"):
         chosen_benchmarks(asking(tmp_path, mt_bench=options))
-    with pytest.raises(GateauError, match=r"^evaluation\.mt_bench\.questions: is required: download .*FastChat"):
+    with refused("evaluation.benchmark_files", r"evaluation\.mt_bench\.questions.*FastChat"):
         chosen_benchmarks(asking(tmp_path, judge=JUDGE))
-    with pytest.raises(GateauError, match=r"^evaluation\.mt_bench\.prompts: 'gone\.jsonl' matches no data file"):
+    with refused("data.missing", r"evaluation\.mt_bench\.prompts.*'gone\.jsonl'"):
         chosen_benchmarks(asking(tmp_path, judge=JUDGE, mt_bench={**options, "prompts": "gone.jsonl"}))
     assert [*chosen_benchmarks(asking(tmp_path, judge=JUDGE, mt_bench=options))] == ["mt_bench"]
 

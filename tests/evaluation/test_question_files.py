@@ -9,7 +9,6 @@ import boto3
 import pytest
 
 from gateau_dagster.data.sources import SourceFile, resolve_files
-from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.question_files import (
     QuestionFiles,
     assigned,
@@ -19,6 +18,7 @@ from gateau_dagster.evaluation.question_files import (
     texts_in,
     yaml_of,
 )
+from tests.error_codes import refused
 
 from .builders import configured
 
@@ -51,20 +51,20 @@ def test_a_remote_address_is_not_asked_for_before_a_run(tmp_path: Path) -> None:
         config=config, place="place", path=["s3://nowhere/x", "hf://datasets/nobody/nothing"], cure="get it"
     )
     remote.check()
-    with pytest.raises(GateauError, match="place: is required: get it"):
+    with refused("evaluation.benchmark_files"):
         replace(remote, path=None).check()
 
 
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ('{"a": 1}\n{broken\n', r"place: x\.jsonl:2: malformed JSON.*Get the file again"),
-        ("[1]\n[2]\n", r"place: x\.jsonl:1 is no object"),
+        ('{"a": 1}\n{broken\n', r"place: x\.jsonl:2: malformed JSON.*Download the file again"),
+        ("[1]\n[2]\n", r"place: x\.jsonl:1 is not an object"),
         ("", r"place: x\.jsonl: empty file"),
     ],
 )
 def test_a_file_without_one_of_its_rows_is_refused(content: str, words: str, tmp_path: Path) -> None:
-    with pytest.raises(GateauError, match=words):
+    with refused("evaluation.benchmark_data", words):
         list(rows_of([_file(tmp_path, "x.jsonl", content)], "place"))
 
 
@@ -72,10 +72,10 @@ def test_texts_and_objects_are_whole_files(tmp_path: Path) -> None:
     assert text_of(_file(tmp_path, "a.txt", "one\ntwo "), "place") == "one\ntwo "
     assert json_of(_file(tmp_path, "a.json", '{"a": [1]}'), "place") == {"a": [1]}
     for name, content in (("b.json", "[1]"), ("c.json", "{"), ("d.json", b"\xff{}"), ("e.json", DEEP)):
-        with pytest.raises(GateauError, match=rf"place: {name}"):
+        with refused("evaluation.benchmark_data", rf"place: {name}"):
             json_of(_file(tmp_path, name, content), "place")
     for name, content in (("b.yaml", "- 1"), ("c.yaml", "{"), ("d.yaml", "a: 2024-02-31"), ("e.yaml", DEEP)):
-        with pytest.raises(GateauError, match=rf"place: {name}"):
+        with refused("evaluation.benchmark_data", rf"place: {name}"):
             yaml_of(_file(tmp_path, name, content), "place")
 
 
@@ -85,8 +85,8 @@ def test_texts_of_python_files_are_read_and_not_run(tmp_path: Path) -> None:
     assert assigned(file, "x", "place") == ["one", "two"] and assigned(file, "x", "place", inside="f") == ["two"]
     assert texts_in(file, "f", "place") == ["two", "three"]
     for name, inside in (("y", None), ("x", "g")):
-        with pytest.raises(GateauError, match=r"place: code\.py .*it is not the published file"):
+        with refused("evaluation.benchmark_data", r"code\.py"):
             assigned(file, name, "place", inside=inside)
     for content in ("def (", f"x = {'-' * 100_000}1", DEEP):
-        with pytest.raises(GateauError, match=r"place: bad\.py is no Python file"):
+        with refused("evaluation.benchmark_data", r"bad\.py"):
             texts_in(_file(tmp_path, "bad.py", content), "f", "place")

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.benchmark import Materials, Question
+from tests.error_codes import refused
 
 from . import official
 from .ruler_files import published_sample, write_documents, write_ruler
@@ -75,7 +75,7 @@ def test_one_of_the_right_answers_is_enough(folder: Path) -> None:
 @pytest.mark.parametrize("content", ['[{"title": 1}]', '{"data": [{"paragraphs": [{"qas": 5}]}]}', '{"data": []}'])
 def test_another_file_is_named(content: str, folder: Path) -> None:
     (folder / "squad.json").write_text(content)
-    with pytest.raises(GateauError, match=r"ruler\.squad: .*download https://rajpurkar"):
+    with refused("evaluation.benchmark_data", r"ruler\.squad.*https://rajpurkar"):
         _found(folder, "qa_1", 600)
 
 

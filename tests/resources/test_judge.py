@@ -136,8 +136,8 @@ REFUSALS: dict[str, tuple[Answer, str]] = {
     "401": (error(401, f"Incorrect API key provided: {KEY}"), "JUDGE_KEY"),
     "403": (error(403, "no"), "JUDGE_KEY"),
     "404": (error(404, "no such model"), "base_url or model"),
-    "402": (error(402, "no money"), "pay in"),
-    "quota": (error(429, "You exceeded your current quota", code="insufficient_quota"), "pay in"),
+    "402": (error(402, "no money"), "add credit"),
+    "quota": (error(429, "You exceeded your current quota", code="insufficient_quota"), "add credit"),
 }
 
 

@@ -105,9 +105,10 @@ def check_affordable(settings: JudgeConfig, spent: Usage, planned: PlannedCost) 
     over = _above(settings, total)
     if planned.usage.requests and over:
         raise BudgetError(
+            "evaluation.budget",
             f"evaluation.judge.budget: judging needs about {cost_sentence(settings, planned.usage)}, and "
             f"{cost_sentence(settings, spent)} are spent; {over}. Raise it, or judge less: fewer variants, questions "
-            "or repeats."
+            "or repeats.",
         )
 
 
@@ -146,8 +147,9 @@ class Account:
             over = _above(self._settings, spent + Usage(requests=self._open + 1))
             if over:
                 raise BudgetError(
-                    f"evaluation.judge.budget: {cost_sentence(self._settings, spent)} are spent, and {over}. What was "
-                    "answered is kept: raise the budget and run again to go on from there."
+                    "evaluation.budget",
+                    f"evaluation.judge.budget: {cost_sentence(self._settings, spent)} are spent, and {over}. "
+                    "Earlier answers are kept: raise the budget, and run again to continue.",
                 )
             self._open += 1
 

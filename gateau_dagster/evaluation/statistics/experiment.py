@@ -70,12 +70,15 @@ def check_experiment(config: Config) -> None:
     named = {"reference": config.evaluation.reference, "gate.variant": None if gate is None else gate.variant}
     for place, name in named.items():
         if name is not None and row_of(config, name) not in known:
-            raise GateauError(f"evaluation.{place}: no variant {name}; {nearest_name(name, known)}")
+            raise GateauError(
+                "evaluation.unknown_variant", f"evaluation.{place}: no variant {name}; {nearest_name(name, known)}"
+            )
     scored = list(scored_benchmarks(config))
     if gate is not None and gate.benchmark not in scored:
         raise GateauError(
+            "evaluation.unknown_benchmark",
             f"evaluation.gate.benchmark: {gate.benchmark} is not among the benchmarks that run and give a value to "
-            f"each question: {', '.join(scored) or 'none'}. Name one of these, or add it to evaluation.benchmarks."
+            f"each question: {', '.join(scored) or 'none'}. Name one of these, or add it to evaluation.benchmarks.",
         )
 
 
@@ -137,14 +140,19 @@ def answered(
     found = {name: scores[name].sort("question_id") for line in present for name in line.variants}
     for name, table in found.items():
         if not table["value"].is_finite().all():
-            raise GateauError(f"scores/{benchmark}[{name}]: a value is not a number. Make it again, or report it.")
+            raise GateauError(
+                "evaluation.not_finite",
+                f"scores/{benchmark}[{name}]: a value is not a number. Compute the table again; if it happens "
+                "again, report it.",
+            )
     common = next(iter(found.values()), pl.DataFrame(schema=tables.schema(tables.SCORES)))
     for table in found.values():
         common = common.join(table, on="question_id", how="semi", maintain_order="left")
     if common.is_empty():
         raise GateauError(
-            f"no question of {benchmark} has a value from every variant, so that nothing can be compared. "
-            f"The rejected tables of scores/{benchmark} say why{f', such as: {reasons[0]}' if reasons else ''}."
+            "evaluation.no_answers",
+            f"no question of {benchmark} has a value from every variant, so nothing can be compared. The "
+            f"rejected tables of scores/{benchmark} say why{f', such as: {reasons[0]}' if reasons else ''}.",
         )
     # The tables are sorted, so that all have the questions in the same order.
     values = {
@@ -267,7 +275,7 @@ def gate(
     measured = {*rows["variant"]}
     unmeasured = [name for name in expected if name not in measured and variant in (None, name)]
     if wanted.is_empty() and not (unmeasured and measured):
-        raise GateauError(_no_row(rows, benchmark, variant))
+        raise GateauError("evaluation.no_answers", _no_row(rows, benchmark, variant))
     found = [_judged(row, margin, higher, unit) for row in wanted.iter_rows(named=True)]
     found += [_unmeasured(name, benchmark) for name in unmeasured]
     verdicts = {verdict for verdict, _ in found}

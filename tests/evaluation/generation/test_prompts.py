@@ -7,10 +7,10 @@ from tokenizers import Tokenizer
 from tokenizers.processors import TemplateProcessing
 from transformers import PreTrainedTokenizerFast
 
-from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.generation.answering import AskedTurn
 from gateau_dagster.evaluation.generation.prompts import PromptBuilder, cut_middle, turn_endings
 from gateau_dagster.training.encode import conversation_pieces
+from tests.error_codes import refused
 from tests.evaluation.generation.asking import prompts, question
 from tests.tiny_models import text, tokenizer
 
@@ -84,7 +84,7 @@ def test_a_template_without_a_place_for_the_system_gets_its_words_before_the_fir
     asked = AskedTurn(question=question("q", "Why?", system="Be kind."))
     assert prompts("chat", tokenizer=used).shown(asked).text == "[Be kind.\n\nWhy?]["
     broken = by_template("{{ raise_exception('never') }}")
-    with pytest.raises(GateauError, match=r"^evaluation\.template: .* never"):
+    with refused("models.chat_template", r"evaluation\.template"):
         prompts("chat", tokenizer=broken).shown(asked)
 
 

@@ -10,9 +10,10 @@ import pytest
 from gateau_dagster.config.evaluation import EngineConfig
 from gateau_dagster.data.sample import Reject
 from gateau_dagster.demo.language import build_tokenizer
-from gateau_dagster.errors import GateauError, TransientError
+from gateau_dagster.errors import TransientError
 from gateau_dagster.evaluation.generation.answering import Answer, AskedTurn, Outcome
 from gateau_dagster.evaluation.generation.server import Server
+from tests.error_codes import refused
 from tests.evaluation.generation.answering_server import Answering, answering, completion, refusal
 from tests.evaluation.generation.asking import prompts, question
 
@@ -102,7 +103,7 @@ def test_what_may_pass_is_tried_again(status: int) -> None:
 
 @pytest.mark.parametrize("said", ["{cut", "[]", "{}", '{"choices": []}', '{"choices": [{"index": 0}]}'])
 def test_what_is_no_answer_is_none(said: str) -> None:
-    with answering(lambda *_: (200, said)) as running, pytest.raises(GateauError, match="the reply"):
+    with answering(lambda *_: (200, said)) as running, refused("evaluation.server_unusable"):
         ask(server(running), [AskedTurn(question=QUESTION)])
 
 
@@ -128,7 +129,7 @@ def test_what_no_question_can_pass_stops_at_once(
 ) -> None:
     monkeypatch.setenv("SECRET_NAME", "sk-very-secret")
     with answering(lambda *_: refusal(status, "not with sk-very-secret")) as running:
-        with pytest.raises(GateauError, match=words) as raised:
+        with refused("evaluation.server_unusable", words) as raised:
             ask(server(running, **options), many(5))
         assert len(running.requests) == 1
     assert not isinstance(raised.value, TransientError)
@@ -153,7 +154,7 @@ def test_a_question_that_is_refused_is_rejected_and_the_others_are_answered() ->
 @pytest.mark.parametrize(("count", "asked"), [(3, 3), (40, 9)])
 def test_a_server_that_refuses_whatever_it_is_asked_is_an_error(count: int, asked: int) -> None:
     with answering(lambda *_: refusal(400, "no chat template")) as running:
-        with pytest.raises(GateauError, match=r"every request.*no chat template") as raised:
+        with refused("evaluation.server_unusable") as raised:
             ask(server(running, concurrency=2), many(count))
         assert asked - 1 <= len(running.requests) <= asked
     assert not isinstance(raised.value, TransientError)
@@ -184,7 +185,7 @@ def test_what_was_on_its_way_when_one_failed_is_not_lost() -> None:
     groups: list[Sequence[Outcome]] = []
     with answering(reply) as running:
         engine = server(running, concurrency=3)
-        with pytest.raises(GateauError, match="401"):
+        with refused("evaluation.server_unusable", "401"):
             for group in engine.answers(many(20), {each.question.question_id for each in many(20)}):
                 groups.append(group)
     answered = [each for group in groups for each in group]
@@ -193,5 +194,5 @@ def test_what_was_on_its_way_when_one_failed_is_not_lost() -> None:
 
 def test_a_key_that_is_not_there_is_missed_before_anything_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SECRET_NAME", raising=False)
-    with pytest.raises(GateauError, match=r"evaluation\.engine\.key: .* SECRET_NAME"):
+    with refused("evaluation.server_key", r"evaluation\.engine\.key.*SECRET_NAME"):
         Server(EngineConfig(base_url="http://localhost:1/v1", key="SECRET_NAME"), "base", prompts())

@@ -4,8 +4,8 @@ import polars as pl
 import pytest
 
 from gateau_dagster import tables
-from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.statistics.experiment import GateResult, gate
+from tests.error_codes import refused
 
 
 def _table(**differences: tuple[float | None, float | None, float | None]) -> pl.DataFrame:
@@ -76,18 +76,18 @@ def test_a_model_that_was_not_measured_has_not_passed() -> None:
     assert found.verdict == "not excluded" and [each.split()[0] for each in found.sentences] == ["good", "bad"]
     assert "bad has no value by quiz" in found.sentences[1]
     assert of("bad").verdict == "not excluded" and of("good").verdict == "passed"
-    with pytest.raises(GateauError, match=r"evaluation\.gate\.variant"):
+    with refused("evaluation.no_answers", r"evaluation\.gate\.variant"):
         of("nobody")
 
 
 @pytest.mark.parametrize("variant", ["base", "nobody"])
 def test_a_variant_that_is_not_set_against_the_reference_is_an_error(variant: str) -> None:
-    with pytest.raises(GateauError, match=r"evaluation\.gate\.variant"):
+    with refused("evaluation.no_answers", r"evaluation\.gate\.variant"):
         _gate(variant)
 
 
 def test_no_difference_at_all_is_an_error() -> None:
-    with pytest.raises(GateauError, match=r"evaluation\.gate\.benchmark"):
+    with refused("evaluation.no_answers", r"evaluation\.gate\.benchmark"):
         gate(TABLE, benchmark="another", margin=1)
 
 
