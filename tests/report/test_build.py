@@ -89,22 +89,6 @@ def test_fingerprints_and_configuration_are_folded() -> None:
     assert "long_sft:" in inside["Configuration, with all defaults filled in"]
 
 
-def test_nothing_is_loaded_from_outside_and_nothing_runs() -> None:
-    page = Page(html_of(inputs(methods=methods(names=("gateau", "ladm", "length")))))
-    scopes = [attributes.get("scope") for attributes in page.attributes("th")]
-    assert scopes and {*scopes} == {"col", "row"}, "every head of a table says what it heads"
-    for tag, attributes in page.tags:
-        assert tag not in {"script", "link", "iframe", "object", "embed", "base", "form"}
-        for name in ("src", "href", "srcset", "data", "action", "poster"):
-            value = None if (tag, name) == ("a", "href") else attributes.get(name)  # a link loads nothing
-            assert value is None or value.startswith(("#", "data:image/svg+xml;base64,")), (tag, name, value)
-        assert not [name for name in attributes if name.startswith("on")]
-    assert "url(" not in page.styles
-    assert "@import" not in page.styles
-    policy = next(m["content"] for m in page.attributes("meta") if m.get("http-equiv") == "Content-Security-Policy")
-    assert policy == "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
-
-
 def test_text_of_samples_is_shown_and_never_obeyed() -> None:
     evil = "</div></details><script>alert('x')</script><img src=http://evil.example/x onerror=alert(1)>{{ 7 * 7 }}&lt;"
     changes = dict.fromkeys(("source", "context", "instruction", "response"), evil)

@@ -11,11 +11,12 @@ import pytest
 from matplotlib.figure import Figure
 
 from gateau_dagster.plotting import DARK, label, new_figure, to_svg
-from gateau_dagster.report.build import NARROW, pictures, stack, themed
+from gateau_dagster.report.build import NARROW, build_report, pictures, stack, themed
 from gateau_dagster.report.comparison import compare
 from gateau_dagster.report.drawings import Drawing, drawings
+from gateau_dagster.report.inputs import ReportInputs
 from tests.evaluation.builders import heldout_table
-from tests.report.builders import config, inputs, scores
+from tests.report.builders import Page, config, inputs, methods, scores
 
 ALWAYS = {"scores", "terms", "agreement", "lengths"}
 
@@ -25,10 +26,35 @@ def _drawn(count: int = 30, **changes: Any) -> dict[str, Drawing]:
     return drawings(given, compare(given))
 
 
-def test_all_pictures_are_svg_documents_without_links() -> None:
-    drawn = _drawn()
+@pytest.fixture(scope="module")
+def whole() -> tuple[ReportInputs, dict[str, Drawing]]:
+    """A run of three methods, and all of its figures: drawing takes most of the time."""
+    given = inputs(methods=methods(names=("gateau", "ladm", "length")))
+    return given, drawings(given, compare(given))
+
+
+def test_nothing_is_loaded_from_outside_and_nothing_runs(whole: tuple[ReportInputs, dict[str, Drawing]]) -> None:
+    given, drawn = whole
+    page = Page(build_report(given, compare(given), drawn))
+    scopes = [attributes.get("scope") for attributes in page.attributes("th")]
+    assert scopes and {*scopes} == {"col", "row"}, "every head of a table says what it heads"
+    for tag, attributes in page.tags:
+        assert tag not in {"script", "link", "iframe", "object", "embed", "base", "form"}
+        for name in ("src", "href", "srcset", "data", "action", "poster"):
+            value = None if (tag, name) == ("a", "href") else attributes.get(name)  # a link loads nothing
+            assert value is None or value.startswith(("#", "data:image/svg+xml;base64,")), (tag, name, value)
+        assert not [name for name in attributes if name.startswith("on")]
+    assert "url(" not in page.styles
+    assert "@import" not in page.styles
+    policy = next(m["content"] for m in page.attributes("meta") if m.get("http-equiv") == "Content-Security-Policy")
+    assert policy == "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+
+
+def test_all_pictures_are_svg_documents_without_links(whole: tuple[ReportInputs, dict[str, Drawing]]) -> None:
+    drawn = whole[1]
     evaluated = {"evaluation/heldout: held-out perplexity", "evaluation/needle: needle in a haystack"}
-    assert set(drawn) == ALWAYS | {"auroc", "training", "effort"} | evaluated
+    of_methods = {"method_profiles", "method_correlations", "method_lengths", "disputed"}
+    assert set(drawn) - of_methods == ALWAYS | {"auroc", "training", "effort"} | evaluated
     shown = pictures(drawn)
     for uri in (uri for picture in shown.values() for uri in (picture.wide, picture.narrow)):
         root = document(uri)
