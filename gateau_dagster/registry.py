@@ -105,9 +105,11 @@ def with_plugins(known: Mapping[str, type[T]], files: Sequence[PluginFile], kind
     """Return the classes by name: those `known`, and every `kind` of the files.
 
     Raises:
-        GateauError: a file cannot be loaded, holds no such class or one that lacks something, or a name is taken.
+        GateauError: a file cannot be loaded, holds no class with a name, or one that lacks something or takes a name.
     """
-    return _with(known, ((f"{file.place}: {file.path}", [*classes_of(file.load(), kind)]) for file in files), kind)
+    found = ((file, [*classes_of(file.load(), kind)], [*classes_of(file.load(), object)]) for file in files)
+    # A file without one may hold plug-ins of another kind.
+    return _with(known, ((f"{file.place}: {file.path}", own) for file, own, named in found if own or not named), kind)
 
 
 def with_installed(known: Mapping[str, type[T]], group: str, kind: type[T]) -> dict[str, type[T]]:
@@ -140,7 +142,7 @@ def _with(
     known: Mapping[str, type[T]], found: Iterable[tuple[str, list[type[T]]]], kind: type[T]
 ) -> dict[str, type[T]]:
     classes, what = {**known}, kind.__name__
-    required = [name for name, of in get_annotations(kind).items() if get_origin(of) is ClassVar]
+    required = [name for name, of in get_annotations(kind, eval_str=True).items() if get_origin(of) is ClassVar]
     for place, additions in found:
         if not additions:
             raise GateauError(

@@ -18,6 +18,7 @@ from gateau_dagster.evaluation.page import PageSection
 from gateau_dagster.evaluation.question_files import QuestionFiles
 from gateau_dagster.models.chat_rendering import rendering_settings
 from gateau_dagster.progress import Progress, silent
+from gateau_dagster.registry import full_version
 from gateau_dagster.storage.stamp import By, fingerprint
 from gateau_dagster.tables import Column
 
@@ -187,6 +188,11 @@ class Benchmark(ABC):
     def options_class(cls) -> type[Section]:
         """Return the class of `options`."""
         return get_type_hints(cls)["options"]
+
+    @property
+    def version(self) -> str:
+        """Return the version of the code that measures; that of a plug-in changes with its file."""
+        return full_version(self.code_version, type(self).__module__)
 
     @property
     def bounds(self) -> tuple[float, float]:

@@ -1,4 +1,4 @@
-"""Registry of all benchmarks by name: every class of this package's modules that is a Benchmark with a name."""
+"""Registry of all benchmarks by name: every class of this package and of plug-ins that is a Benchmark with a name."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ from gateau_dagster.config.base import Section, validated
 from gateau_dagster.config.evaluation import EvaluationConfig
 from gateau_dagster.evaluation.benchmark import Benchmark, MeasuredBenchmark
 from gateau_dagster.evaluation.document_split import Reserving
-from gateau_dagster.registry import classes_of, modules_of
+from gateau_dagster.registry import classes_of, modules_of, with_installed, with_plugins
 
 if TYPE_CHECKING:
     from gateau_dagster.config import Config
 
 
 FAMILY = "evaluation"
+ENTRY_POINTS = "gateau_dagster.benchmarks"
+"""The group in which installed packages name benchmarks of their own."""
 
 
 def asset_of(name: str) -> str:
@@ -29,9 +31,23 @@ def asset_of(name: str) -> str:
 
 @cache
 def all_benchmarks() -> Mapping[str, type[Benchmark]]:
-    """Return every benchmark of the project by name, in order of the modules' names."""
+    """Return the benchmarks of the project, in order of the modules' names, and of installed packages, by name.
+
+    Raises:
+        GateauError: as `with_installed`.
+    """
     found = (benchmark for module in modules_of(evaluation) for benchmark in classes_of(module, Benchmark))
-    return {benchmark.name: benchmark for benchmark in found}
+    return with_installed({benchmark.name: benchmark for benchmark in found}, ENTRY_POINTS, Benchmark)
+
+
+def known_benchmarks(config: Config) -> Mapping[str, type[Benchmark]]:
+    """Return `all_benchmarks` and those of `selection.plugins`.
+
+    Raises:
+        GateauError: as `with_plugins`.
+    """
+    files = config.plugin_files
+    return with_plugins(all_benchmarks(), files, Benchmark) if files else all_benchmarks()
 
 
 def chosen_benchmarks(config: Config) -> dict[str, Benchmark]:
@@ -105,7 +121,7 @@ def configured_benchmarks(config: Config) -> dict[str, Benchmark]:
     Raises:
         SectionError: a name or an option does not exist.
     """
-    known, given = all_benchmarks(), config.evaluation.sections
+    known, given = known_benchmarks(config), config.evaluation.sections
     asked = _asked(config)
     wanted = [name for name, each in known.items() if each.default or name in asked or name in given]
     section = _section(tuple((name, each.options_class(), name in wanted) for name, each in known.items()))
@@ -143,4 +159,4 @@ def _asked(config: Config) -> tuple[str, ...]:
     """Return `evaluation.benchmarks`, or the default."""
     if config.evaluation.benchmarks is not None:
         return config.evaluation.benchmarks
-    return tuple(name for name, benchmark in all_benchmarks().items() if benchmark.default)
+    return tuple(name for name, benchmark in known_benchmarks(config).items() if benchmark.default)

@@ -237,7 +237,7 @@ def evaluations(config: Config) -> Iterator[Asset]:
             # By content: an equal checkpoint is not measured again.
             reads={**chosen.reads(), "checkpoint": "content"},
             settings=chosen.stamped_settings(),
-            code_version=chosen.code_version,
+            code_version=chosen.version,
             columns=chosen.columns,
             finite=chosen.finite,
             checks=(FINITE_VALUES,) if chosen.finite else (),

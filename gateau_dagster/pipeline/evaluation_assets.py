@@ -140,7 +140,7 @@ def _of_benchmark(config: Config, chosen: Benchmark, family: str, says: str, set
         description=f"{says} {chosen.description}",
         inputs=_inputs(config, chosen),
         observe=partial(settings, config, chosen),
-        **{"code_version": chosen.code_version, **own},
+        **{"code_version": chosen.version, **own},
     )
 
 
@@ -155,7 +155,7 @@ def _answers(config: Config, chosen: Benchmark, reads: Mapping[str, By]) -> Asse
         kinds=("pytorch",),
         summary="what each variant answers to a benchmark's questions",
         reads=reads,
-        code_version=f"{chosen.code_version}.{GENERATION_CODE_VERSION}",
+        code_version=f"{chosen.version}.{GENERATION_CODE_VERSION}",
         columns=tables.ANSWERS,
         own_rejects=False,
         pool="gpu",
@@ -173,7 +173,7 @@ def _judgments(config: Config, chosen: RatedBenchmark, reads: Mapping[str, By]) 
         kinds=("openai",),
         summary="what a judge says of the answers",
         reads=reads,
-        code_version=f"{chosen.code_version}.{RATING_CODE_VERSION}.{GRADING_CODE_VERSION}",
+        code_version=f"{chosen.version}.{RATING_CODE_VERSION}.{GRADING_CODE_VERSION}",
         columns=tables.JUDGMENTS,
         checks=(READABLE_REPLIES,),
         own_rejects=False,
@@ -182,7 +182,7 @@ def _judgments(config: Config, chosen: RatedBenchmark, reads: Mapping[str, By]) 
 
 
 def _scores(config: Config, chosen: Benchmark, reads: Mapping[str, By]) -> Asset:
-    measures, version = isinstance(chosen, MeasuredBenchmark), chosen.code_version
+    measures, version = isinstance(chosen, MeasuredBenchmark), chosen.version
     return _of_benchmark(
         config,
         chosen,
@@ -244,7 +244,7 @@ def contamination(config: Config) -> Iterator[Asset]:
             "kinds": ("polars",),
             "inputs": (origin_key(config, config.training.model),),
             "observe": partial(_question_settings, config, chosen),
-            "code_version": f"{OVERLAPS_CODE_VERSION}.{chosen.code_version}",
+            "code_version": f"{OVERLAPS_CODE_VERSION}.{chosen.version}",
             "columns": OVERLAPS,
             "finite": ("share", "similarity"),
             "checks": (FINITE_VALUES,),
@@ -343,7 +343,7 @@ def pairwise_assets(config: Config) -> Iterator[Asset]:
                 description=f"Wins, ties and losses of pairs of variants. {chosen.description}",
                 reads={f"{ANSWERS}/{name}": "content"},
                 observe=partial(_pair_settings, config, chosen),
-                code_version=f"{PAIRS_CODE_VERSION}.{GRADING_CODE_VERSION}.{chosen.code_version}",
+                code_version=f"{PAIRS_CODE_VERSION}.{GRADING_CODE_VERSION}.{chosen.version}",
                 columns=PAIRWISE,
                 goal=True,
                 means=means(judge),

@@ -1,20 +1,27 @@
 """Which benchmarks a configuration asks for, with which options; each benchmark's own tests say what it measures."""
 
+from importlib.metadata import EntryPoint
+from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
 
+from gateau_dagster import registry
 from gateau_dagster.config import Config
 from gateau_dagster.config.base import SectionError
 from gateau_dagster.demo.configuration import embedded_demo
+from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.registry import (
+    ENTRY_POINTS,
     all_benchmarks,
     chosen_benchmarks,
     compares,
     configured_benchmarks,
     with_benchmarks,
 )
+from gateau_dagster.methods.registry import chosen_methods
+from gateau_dagster.pipeline.pipeline import pipeline_of
 from gateau_dagster.storage.stamp import fingerprint
 from tests.project import ROOT
 
@@ -99,3 +106,45 @@ def test_a_benchmark_is_named_in_its_own_files_and_by_the_demo_alone(name: str) 
     spelt = {file: text.lower() if file.suffix == ".j2" else text for file, text in texts.items()}
     naming = {file.relative_to(ROOT).parts[1] for file, text in spelt.items() if name in text}
     assert naming <= {"evaluation", "demo"}
+
+
+PLUGIN = """
+from gateau_dagster.config.base import Section
+from gateau_dagster.evaluation.benchmark import Measured, MeasuredBenchmark
+
+
+class Own(MeasuredBenchmark):
+    name = "own"
+    title = "Own"
+    description = "Of a file outside the package."
+    options: Section
+    unit = "%"
+
+    def measure(self, materials, variant):
+        return Measured.of([])
+"""
+
+
+def test_a_file_of_one_s_own_holds_a_benchmark_whose_version_follows_it(tmp_path: Path) -> None:
+    def versions(content: str) -> tuple[str, str]:
+        (tmp_path / "own.py").write_text(content)
+        given = {"selection": {"plugins": ["own.py"]}, "evaluation": {"benchmarks": ["own", "needle"]}}
+        config = configured(**given).model_copy(update={"folder": tmp_path})
+        assert list(chosen_methods(config)) == ["gateau"], "it need not hold a method"
+        by_key = pipeline_of(config).by_key
+        return by_key["scores/own"].code_version, by_key["evaluation/needle"].code_version
+
+    first, second = versions(PLUGIN), versions(PLUGIN + "# edited")
+    assert first[0] != second[0] and first[1] == second[1] == "2"
+    with pytest.raises(GateauError, match=r"own\.py: class Own lacks unit"):
+        versions(PLUGIN.replace('    unit = "%"\n', ""))
+
+
+def test_an_installed_package_names_a_benchmark(monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = EntryPoint("quiz", "tests.evaluation.asking:Quiz", ENTRY_POINTS)
+    monkeypatch.setattr(registry, "entry_points", lambda group: [entry] if group == ENTRY_POINTS else [])
+    all_benchmarks.cache_clear()
+    try:
+        assert "quiz" in chosen_benchmarks(configured(evaluation={"benchmarks": ["quiz"]}))
+    finally:
+        all_benchmarks.cache_clear()
