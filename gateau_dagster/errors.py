@@ -339,9 +339,7 @@ class GateauError(ValueError):
     code: `section.what`, an entry of cli/error_codes.yaml; programs and tests rely on it, not on the message.
     """
 
-    def __init__(self, code: str, message: str | None = None) -> None:
-        if message is None:  # a raise that has no code yet
-            code, message = "gateau.error", code
+    def __init__(self, code: str, message: str) -> None:
         super().__init__(code, redacted(message))  # both, since an exception is pickled by its arguments
         self.code = code
 

@@ -240,7 +240,9 @@ def _require_made(state: State, asset: Asset) -> list[str]:
     found = [part for (_, part), stamp in stamps.items() if part is not None and stamp is not None]
     if asset.partitions and not found:
         raise GateauError(
-            f"{asset.key} has no {asset.partitions} in the store yet. Materialise it, or run `{gateau_command('run')}`."
+            "storage.not_computed",
+            f"{asset.key} has no {asset.partitions} in the store yet. Materialise it, or run "
+            f"`{gateau_command('run')}`.",
         )
     return found
 

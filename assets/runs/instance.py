@@ -81,8 +81,9 @@ def prepare_home(config: Config) -> Path:
                 replace_local(file, partial(fill_with, data=wanted))
     except OSError as error:
         raise GateauError(
+            "dagster.home",
             f"Dagster's home {home} cannot be made: {error.strerror} ({error.filename}). Move away what is in its "
-            "place, or name another folder in DAGSTER_HOME."
+            "place, or name another folder in DAGSTER_HOME.",
         ) from error
     return home
 
@@ -118,9 +119,10 @@ def open_instance(config: Config) -> DagsterInstance:
         if known is not error and not isinstance(error, FileExistsError):  # the path is named below
             raise known from error
         raise GateauError(
+            "dagster.home_damaged",
             f"Dagster's home {home} cannot be used: {_reason(error)}. Correct or remove its "
             "dagster.yaml; where it is the records that are damaged, move its folders history and schedules away. Both "
-            "are made anew, and what was computed is in the store."
+            "are made anew, and what was computed is in the store.",
         ) from error
 
 
@@ -200,14 +202,16 @@ def _check_addressable(reference: InstanceRef, home: Path) -> None:
     found = re.search(r"\?|%[0-9A-Fa-f]{2}", str(folder or ""))
     if found is not None:
         raise GateauError(
+            "dagster.home",
             f"Dagster cannot keep its records in {folder}: with {found.group()!r} in it, the path leads elsewhere. "
-            f"Name another folder in DAGSTER_HOME (now {home}); configuration and store may stay."
+            f"Name another folder in DAGSTER_HOME (now {home}); configuration and store may stay.",
         )
     if folder and len(os.fsencode(folder)) > _LONGEST_PATH - _BELOW:
         raise GateauError(
+            "dagster.home",
             f"Dagster cannot keep its records in {folder}: SQLite takes no paths of more than {_LONGEST_PATH} bytes, "
             f"with the {_BELOW} of a run's own file. Name a shorter folder in DAGSTER_HOME; configuration and store "
-            "may stay."
+            "may stay.",
         )
 
 
@@ -225,8 +229,9 @@ def _read(reference: InstanceRef, postgres: str | None) -> DagsterInstance:
         if postgres is None:
             raise
         raise GateauError(
+            "dagster.tables",
             f"{postgres}: Dagster's tables in PostgreSQL cannot be made or read: {_reason(error)}. Its user has to own "
-            "the database, or to have the right to create tables in it."
+            "the database, or to have the right to create tables in it.",
         ) from error
     return instance
 
@@ -266,8 +271,9 @@ def with_postgres(content: bytes, variable: str, file: Path) -> bytes:
     storage = found.get("storage")
     if variable not in (_at(storage, "postgres", *_URL), _at(storage, "custom", "config", *_URL)):
         raise GateauError(
+            "dagster.storage",
             f"execution.postgres: {file} has a storage that is not the database of {variable}. Remove that storage, or "
-            "execution.postgres."
+            "execution.postgres.",
         )
     return content
 
@@ -297,14 +303,15 @@ def _check_postgres(storage: Mapping[str, Any], place: str, config: Config, home
     for name in _variables(storage):
         if name not in os.environ:
             what = "It holds the database's URL, which begins with postgresql://." if name == variable else "Set it."
-            raise GateauError(f"{place}: the environment variable {name} is not set. {what}")
+            raise GateauError("config.variable_missing", f"{place}: the environment variable {name} is not set. {what}")
     try:
         from resources.postgres import check_server
 
         check_server(_resolved(storage), place=place, source=variable or str(home / "dagster.yaml"))
     except ImportError as error:
         raise GateauError(
-            f"{place}: the packages for PostgreSQL are not installed ({error}): pip install 'gateau-dagster[postgres]'"
+            "execution.postgres_package",
+            f"{place}: the packages for PostgreSQL are not installed ({error}): pip install 'gateau-dagster[postgres]'",
         ) from error
 
 

@@ -270,14 +270,16 @@ def require_queue(instance: DagsterInstance) -> None:
     coordinator = instance.run_coordinator
     if not isinstance(coordinator, QueuedRunCoordinator):
         raise GateauError(
+            "dagster.queue",
             f"dagster.yaml: run_coordinator: {type(coordinator).__name__} keeps no queue from which the daemon "
-            "launches runs. Take the entry out: Dagster's own coordinator keeps one."
+            "launches runs. Take the entry out: Dagster's own coordinator keeps one.",
         )
     queue = instance.get_concurrency_config().run_queue_config
     if queue is not None and queue.max_concurrent_runs in {0, 1}:
         raise GateauError(
+            "dagster.queue",
             "dagster.yaml: the queue lets one run work at a time, and `refresh` waits for the run that it makes. "
-            "Allow at least 2 (concurrency.runs.max_concurrent_runs), or launch `everything` itself."
+            "Allow at least 2 (concurrency.runs.max_concurrent_runs), or launch `everything` itself.",
         )
 
 
@@ -323,7 +325,7 @@ def _followed(instance: DagsterInstance, run_id: str, say: Callable[[str], None]
     while True:
         run = instance.get_run_by_id(run_id)
         if run is None:
-            raise GateauError(f"the run {run_id}, which did the work, was deleted")
+            raise GateauError("dagster.deleted_run", f"the run {run_id}, which did the work, was deleted")
         if run.is_finished:
             return run
         if run.status is DagsterRunStatus.QUEUED and time.monotonic() - waits_since > _SECONDS_IN_THE_QUEUE:
@@ -336,7 +338,7 @@ def _outcome(instance: DagsterInstance, asking: DagsterRun, run: DagsterRun) -> 
     """Return the result of the run; raise GateauError if it did not succeed."""
     if run.status is DagsterRunStatus.CANCELED:
         instance.report_run_canceling(asking, f"The run {run.run_id}, which did the work, was terminated.")
-        raise GateauError(f"The run {run.run_id} was terminated. What it had computed is kept.")
+        raise GateauError("run.terminated", f"The run {run.run_id} was terminated. What it had computed is kept.")
     entries = instance.all_logs(run.run_id, of_type=TOLD_BY)
     events = [entry.get_dagster_event() for entry in entries]
     if run.status is not DagsterRunStatus.SUCCESS:

@@ -148,8 +148,9 @@ class _Refresh:
             run_ids.append(outcome.run_id)
             failed_checks += outcome.failed_checks
         raise GateauError(
+            "run.never_done",
             f"After {_MOST_ROUNDS} runs there is still work. Something changes the input or the models all the time; "
-            f"`{gateau_command('plan')}` says what."
+            f"`{gateau_command('plan')}` says what.",
         )
 
     def _run(self, work: WorkRun) -> RunOutcome:
@@ -172,8 +173,9 @@ class _Refresh:
             process = process_of(self._instance, run) if run.job_name in {EVERYTHING, VARIANTS} else None
             if process is not None and process_state(process) == "alive":
                 raise GateauError(
+                    "storage.lease_held",
                     f"the run {run.run_id} of {run.job_name} is at work on {self._configuration.config.located_root}. "
-                    "Wait for it to end, or terminate it: what it has computed is kept"
+                    "Wait for it to end, or terminate it: what it has computed is kept",
                 )
         if self._asking is not None:
             self._instance.add_run_tags(self._asking.run_id, {LOCK_TAG: self._lock})

@@ -125,7 +125,7 @@ def local_data(task: ShortTask, options: ShortTasksOptions, config: Config) -> s
     try:
         return str(folder_copy(f"{options.data}/{task.data}", config.work_folder / "cache" / "short_tasks"))
     except GateauError as error:
-        raise type(error)(f"{DATA}: {error}; {cure(task)}") from error
+        raise error.reworded(f"{DATA}: {error}; {cure(task)}") from error
 
 
 def _loaded_tasks(manager: Any, task: ShortTask, options: ShortTasksOptions, config: Config) -> list[Any]:
@@ -140,7 +140,8 @@ def _loaded_tasks(manager: Any, task: ShortTask, options: ShortTasksOptions, con
     except (OSError, ValueError, RuntimeError) as error:
         failed = TransientError if isinstance(error, ConnectionError) else GateauError
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise failed(f"{DATA}: the data of {task.task} cannot be had ({reason}): {cure(task)}") from error
+        message = f"{DATA}: the data of {task.task} cannot be loaded ({reason}): {cure(task)}"
+        raise failed("evaluation.benchmark_files", message) from error
 
 
 def _values(samples: Mapping[str, Sequence[Mapping[str, Any]]], task: ShortTask) -> Iterator[tuple[str, str, float]]:

@@ -85,7 +85,7 @@ def _check_positions(config: Config) -> None:
     try:
         extend_positions(copy.deepcopy(known), training.positions, name=config.models[training.model].path)
     except GateauError as error:
-        raise GateauError(f"training.positions: {error}") from error
+        raise error.reworded(f"training.positions: {error}") from error
 
 
 def _check_model(config: Config) -> None:
@@ -102,8 +102,9 @@ def _check_model(config: Config) -> None:
     positions = learned_positions(known)
     if positions is not None and positions < training.max_length:
         raise GateauError(
+            "models.positions",
             f"training.max_length: {training.max_length:,} tokens are more than the {positions:,} learned positions of "
-            f"{name} (models.{training.model}): lower it to {positions:,}"
+            f"{name} (models.{training.model}): lower it to {positions:,}",
         )
     if training.sequence_parallel > 1:
         check_heads(known, training.sequence_parallel, name=name)
@@ -118,7 +119,7 @@ def check_sources(config: Config, accepted: pl.DataFrame) -> None:
     unknown = sorted(set(weights) - set(sources))
     if unknown:
         meant = nearest_name(unknown[0], sorted(sources))
-        raise GateauError(f"training.mix.weights: no sample is from {unknown[0]}; {meant}")
+        raise GateauError("training.unknown_source", f"training.mix.weights: no sample is from {unknown[0]}; {meant}")
 
 
 def _check_rows(config: Config, accepted: pl.DataFrame) -> None:
@@ -126,8 +127,9 @@ def _check_rows(config: Config, accepted: pl.DataFrame) -> None:
     rows = training.epochs * chosen_share(config, accepted) * accepted.height
     if training.max_steps is None and rows > MOST_ROWS:
         raise GateauError(
+            "training.too_many_rows",
             f"training.epochs: {training.epochs:,g} passes over the selected samples are about {rows:,.0f} rows, more "
-            f"than the {MOST_ROWS:,} that can be planned: lower it"
+            f"than the {MOST_ROWS:,} that can be planned: lower it",
         )
 
 
@@ -141,9 +143,10 @@ def _check_memory(config: Config, accepted: pl.DataFrame) -> None:
     wanted = training.processes * (_RANK_BYTES + each * tokens)
     if training.processes > 1 and wanted > there:
         raise GateauError(
+            "machine.memory",
             f"training.processes: {training.processes:,} on this machine take about {wanted / 2**30:,.0f} GiB without "
             f"their models, since each holds the mix (about {tokens:,.0f} tokens of {each} bytes), and it has "
-            f"{there / 2**30:,.0f} GiB: lower it, or name other machines in training.hostfile"
+            f"{there / 2**30:,.0f} GiB: lower it, or name other machines in training.hostfile",
         )
 
 

@@ -330,7 +330,7 @@ def pairwise_assets(config: Config) -> Iterator[Asset]:
     unknown = sorted({name for pair in judge.pairs for name in pair} - {*config.variant_set})
     if unknown:
         meant = nearest_name(unknown[0], config.variant_set)
-        raise GateauError(f"evaluation.judge.pairs: no variant {unknown[0]}; {meant}")
+        raise GateauError("evaluation.unknown_variant", f"evaluation.judge.pairs: no variant {unknown[0]}; {meant}")
     for name, chosen in scored_benchmarks(config).items():
         if isinstance(chosen, RatedBenchmark) and chosen.paired:
             yield Asset(

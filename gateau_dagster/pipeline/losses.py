@@ -321,7 +321,9 @@ def check_some_scored(state: State, asset: str) -> None:
             continue
         found = rejects_of(state, upstream)
         if found.count == found.given > 0:
-            raise GateauError(f"nothing is left for {asset}, since {upstream.key} has no row: {found.sentence()}")
+            raise GateauError(
+                "data.empty_table", f"nothing is left for {asset}, since {upstream.key} has no row: {found.sentence()}"
+            )
 
 
 def truncation_of(state: State, asset: Asset, part: str | None = None) -> Truncation:

@@ -136,7 +136,7 @@ def _remembered_trial(
         return Trial.from_json(known)
     refusal = str(cache), place, key
     if refusal in _REFUSALS:
-        raise GateauError(_REFUSALS[refusal])
+        raise GateauError("models.architecture", _REFUSALS[refusal])
     try:
         found = try_chat_template(folder, place, trust_remote_code=code, records=records)
     except GateauError as error:
@@ -259,8 +259,9 @@ def require_end(ends: Sequence[object], config: Config, *, ending: str = "") -> 
         what, wanted = f"the tokenizer of models.{name} has no eos_token", "a token that ends an answer"
         cure = "name one of its tokens as eos_token in tokenizer_config.json"
     raise GateauError(
+        "models.no_end",
         f"training.model: {what}, so the trained model would never learn to stop. Expected {wanted}. To keep all "
-        f"scores, copy the model's folder, {cure}, add the copy to `models`, and name it as training.model."
+        f"scores, copy the model's folder, {cure}, add the copy to `models`, and name it as training.model.",
     )
 
 
@@ -359,8 +360,9 @@ def _check_readable(folder: Path, place: str, code: bool) -> None:
         except Exception as error:  # the library and remote code raise many types
             reason = (str(error).strip().splitlines() or ["no reason given"])[0]
             raise GateauError(
+                "models.file_damaged",
                 f"{place}: transformers cannot read the {what} in {folder}: {type(error).__name__}: {reason}. Copy it "
-                "again from where the weights are from."
+                "again from where the weights are from.",
             ) from error
 
 
@@ -372,7 +374,7 @@ def _check_decoder(folder: Path, place: str, model: ModelConfig) -> None:
         if model.rope_theta is not None:
             override_rope_theta(found, model.rope_theta, name=model.path)
     except GateauError as error:
-        raise GateauError(f"{place}: {error}") from error
+        raise error.reworded(f"{place}: {error}") from error
 
 
 def _check_length(config: Config, name: str) -> bool:
@@ -383,7 +385,7 @@ def _check_length(config: Config, name: str) -> bool:
     try:
         prompt_tokens(found, model, config.scoring, window=window_of(found, model))
     except GateauError as error:
-        raise GateauError(f"models.{name}.path: {error}") from error
+        raise error.reworded(f"models.{name}.path: {error}") from error
     return True
 
 
@@ -451,8 +453,9 @@ def check_attention(config: Config, name: str, digest: str) -> None:
     reason = attention_unseen(config, name, digest)
     if reason is not None:
         raise GateauError(
+            "models.no_attention",
             f"models.{name}.path: {config.models[name].path} ({reason}) shows no attention weights, which the preset "
-            f"or a method reads. {ATTENTION_CURE}"
+            f"or a method reads. {ATTENTION_CURE}",
         )
 
 
@@ -520,9 +523,10 @@ def _compare(config: Config, texts: Callable[[], Sequence[str]]) -> bool:
         counts = [len(each(text, add_special_tokens=False, verbose=False)["input_ids"]) for each in (first, second)]
         if counts[0] != counts[1]:
             raise GateauError(
+                "models.not_homologous",
                 f"models.short and models.long tokenise differently: the response {text[:40]!r} has {counts[0]} and "
                 f"{counts[1]} tokens. They are not homologous, and their perplexities per token cannot be compared: "
-                "take two models of one family."
+                "take two models of one family.",
             )
     return True
 
@@ -539,8 +543,9 @@ def _compare_trained(config: Config, trained: str, texts: Callable[[], Sequence[
         ids = [each(text, add_special_tokens=False, verbose=False)["input_ids"] for each in (first, second)]
         if ids[0] != ids[1]:
             raise GateauError(
+                "training.longce",
                 f"training.loss: longce weighs the tokens of models.long, and models.{trained}, which is trained, "
-                f"makes others of the response {text[:40]!r}: train a model of the pair's family, or take loss: token."
+                f"makes others of the response {text[:40]!r}: train a model of the pair's family, or take loss: token.",
             )
     return True
 

@@ -132,7 +132,7 @@ def ancestors(asset: str, assets: Sequence[Asset]) -> set[str]:
     by_name = {each.key: each for each in assets}
     if asset not in by_name:
         why = f" as things are configured: {_WHEN[asset]}" if asset in _WHEN else ""
-        raise GateauError(f"there is no asset {asset}{why}; {nearest_name(asset, by_name)}")
+        raise GateauError("usage.asset", f"there is no asset {asset}{why}; {nearest_name(asset, by_name)}")
     found: set[str] = set()
     waiting = [asset]
     while waiting:

@@ -44,19 +44,24 @@ def check_models(config: Config) -> None:
                 continue
             if name == "gateau":
                 raise GateauError(
+                    "models.missing",
                     f"models: lacks {' and '.join(missing)}: GATEAU compares a short and a long model (another "
-                    "selection.method may need one of them, or none, as length does)"
+                    "selection.method may need one of them, or none, as length does)",
                 )
-            raise GateauError(f"models: lacks {' and '.join(missing)}: method {name} reads {asset}")
+            raise GateauError("models.missing", f"models: lacks {' and '.join(missing)}: method {name} reads {asset}")
     if further_lengths(config) and not config.has_pair:
         raise GateauError(
-            "selection.segment_lengths: compares GATEAU's rankings, which need models.short and models.long"
+            "models.missing",
+            "selection.segment_lengths: compares GATEAU's rankings, which need models.short and models.long",
         )
     for asset, table in sample_tables(config).items():
         if table.model not in config.models:
-            raise GateauError(f"models: lacks {table.model}, which {asset} is computed with")
+            raise GateauError("models.missing", f"models: lacks {table.model}, which {asset} is computed with")
     if config.selection.rule in COUNTING_RULES and "long" not in config.models:
-        raise GateauError(f"selection.rule: {config.selection.rule} counts the tokens of models.long, which is missing")
+        raise GateauError(
+            "models.missing",
+            f"selection.rule: {config.selection.rule} counts the tokens of models.long, which is missing",
+        )
 
 
 def _models_of(asset: str) -> tuple[str, ...]:
@@ -119,7 +124,7 @@ def configuration_name(given: str | Path | None = None) -> str:
         GateauError: it names no local file.
     """
     if given is not None and not str(given):
-        raise GateauError("--config is empty: give the path of a YAML file, or leave it out.")
+        raise GateauError("config.unreadable", "--config is empty: give the path of a YAML file, or leave it out.")
     usual = Path(USUAL_FILE)
     chosen = given or os.environ.get(ENVIRONMENT_VARIABLE)
     if not chosen:  # reading a broken link reports it
@@ -130,15 +135,17 @@ def configuration_name(given: str | Path | None = None) -> str:
         return str(chosen)
     if "://" in str(chosen):  # not shown, since it may hold credentials
         raise GateauError(
+            "config.unreadable",
             f"the configuration is a local file, not one at an address: download it and give its path with --config or "
-            f"{ENVIRONMENT_VARIABLE}."
+            f"{ENVIRONMENT_VARIABLE}.",
         )
     try:
         file = Path(chosen).expanduser()
     except RuntimeError as error:
         raise GateauError(
+            "config.unreadable",
             f"the configuration {chosen} is in the home of nobody here: give another path with --config or "
-            f"{ENVIRONMENT_VARIABLE}."
+            f"{ENVIRONMENT_VARIABLE}.",
         ) from error
     return str(_as_text(file.absolute()))
 
@@ -156,7 +163,7 @@ def load_project(path: str | Path | None = None, checks: Sequence[Check] = ()) -
     """
     name = configuration_name(path)
     if not name:
-        raise GateauError(_no_configuration(Path().absolute()))
+        raise GateauError("config.no_file", _no_configuration(Path().absolute()))
     if folder := demo_place(name):
         return embedded_demo(Path(folder))
     return read_config(Path(name), [check_project, *checks])
@@ -212,8 +219,9 @@ def _as_text(path: Path) -> Path:
         str(path).encode()
     except UnicodeEncodeError as error:
         raise GateauError(
+            "data.path_encoding",
             f"{ascii(str(path))[1:-1]} has letters that are not UTF-8 here. Rename it, or set LC_ALL=C.UTF-8 if it is "
-            "this process that reads them otherwise."
+            "this process that reads them otherwise.",
         ) from error
     return path
 
@@ -241,5 +249,6 @@ def _check_training(config: Config) -> None:
     if config.training.enabled and config.training.model not in config.models:
         name, meant = config.training.model, nearest_name(config.training.model, config.models)
         raise GateauError(
-            f"training.model: {name!r} is none of models: add it there, or set training.enabled: false; {meant}"
+            "models.missing",
+            f"training.model: {name!r} is none of models: add it there, or set training.enabled: false; {meant}",
         )

@@ -308,4 +308,4 @@ def check_clusters(config: Config, samples: int) -> None:
         try:
             cluster_count(samples, stage.clusters)
         except GateauError as error:
-            raise GateauError(f"models.{name}.pre_experience.clusters: {error}") from error
+            raise error.reworded(f"models.{name}.pre_experience.clusters: {error}") from error

@@ -166,7 +166,7 @@ def test_weights_of_which_a_part_is_missing_are_told(project: Path) -> None:
     with pytest.raises(GateauError, match=r"^models\.long\.path: .* lacks 1 of the 2 files .* model-2\.safetensors"):
         state_of(project).plan()
     for damaged, said in (
-        ("{", "is no JSON"),
+        ("{", "is not JSON"),
         ("{}", "names no files"),
         ('{"weight_map": {"a": 1}}', "names no files"),
     ):

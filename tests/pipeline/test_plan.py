@@ -257,8 +257,8 @@ def test_settings_are_named_with_old_and_new_value() -> None:
 
 
 def test_nested_settings_are_named_by_their_path() -> None:
-    stamp = made(settings={"evaluation.length": {"lengths": [1], "repeats": 3}})
-    wanted = {"settings": {"evaluation.length": {"lengths": [1, 2], "repeats": 3}}}
+    stamp = made(settings={"evaluation.needle": {"lengths": [1], "repeats": 3}})
+    wanted = {"settings": {"evaluation.needle": {"lengths": [1, 2], "repeats": 3}}}
     assert staleness_of(stamp, wanted) == "changed: evaluation.needle.lengths [1] → [1, 2]"
 
 

@@ -30,7 +30,7 @@ class StubbornError(TransientError):
     [
         (GateauError("data.missing", "as it is"), GateauError, "as it is"),
         (TwoPartsError("a", "b"), RuntimeError, "TwoPartsError: ab"),
-        (StubbornError("no answer"), TransientError, "no answer"),
+        (StubbornError("storage.connection", "no answer"), TransientError, "no answer"),
     ],
 )
 def test_every_failure_survives_the_way(error: Exception, kind: type[Exception], text: str) -> None:
