@@ -6,8 +6,7 @@ import polars as pl
 
 from assets.steps.metadata import amounts_chart
 from assets.steps.step import Output, Step, makes_asset
-from gateau_dagster.estimate.characteristics import rated_samples, shards_cost, wanted_of_shard
-from gateau_dagster.estimate.judging import token_counter
+from gateau_dagster.estimate.judging import rated_samples, shards_cost, token_counter, wanted_of_shard
 from gateau_dagster.evaluation.judging.characteristics import (
     BEST,
     WORST,

@@ -23,10 +23,10 @@ from gateau_dagster.pipeline.selection_reads import PRESETS_TABLE, ranking_asset
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.progress import Progress
 from gateau_dagster.selection.combine import choose, ranked, ranked_by_score, with_reasons
-from gateau_dagster.selection.equal_amounts import equal_amount
 from gateau_dagster.selection.joining import COLUMNS, JoinedShard, check_observed, join_all, join_shard
 from gateau_dagster.selection.per_document import LeftOut
 from gateau_dagster.selection.rules import chosen_ids, left_out
+from gateau_dagster.selection.token_budget import equal_amount
 from gateau_dagster.storage.content import rows_digest
 
 T = TypeVar("T")

@@ -20,7 +20,7 @@ from gateau_dagster.data.sample import shard_of
 from gateau_dagster.estimate.estimator import HALF_WIDTH, MOST, SPREAD, Workers
 from gateau_dagster.estimate.scored_model import TokenRates
 from gateau_dagster.models.flops import ModelShape
-from gateau_dagster.scoring.pair_effort import cam_effort, perplexity_effort
+from gateau_dagster.scoring.pair_tables import cam_effort, perplexity_effort
 from gateau_dagster.scoring.planned_work import Numbers, SampleTokens
 
 LLAMA_7B = ModelShape(

@@ -15,7 +15,7 @@ from typing import Any
 import dagster as dg
 from pydantic import Field
 
-from gateau_dagster.config.notify import MailConfig, NotifyConfig
+from gateau_dagster.config.execution import MailConfig, NotifyConfig
 from gateau_dagster.errors import GateauError, TransientError, secret_variable_named, together
 
 _PATIENCE = 20.0  # seconds after which nothing is retried

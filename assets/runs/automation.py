@@ -20,8 +20,7 @@ from gateau_dagster.errors import GateauError
 from gateau_dagster.pipeline.plan import Plan
 from gateau_dagster.pipeline.state import State
 from resources.configuration import ConfigurationResource
-from resources.locks.holding import holder_of
-from resources.locks.lease import store_id
+from resources.locks.lease import holder_of, store_id
 
 _MINUTES_AFTER_FAILURE = 30
 _ENDED_EARLY = {DagsterRunStatus.FAILURE: "failed", DagsterRunStatus.CANCELED: "was terminated"}

@@ -20,9 +20,8 @@ from assets.steps.event_log import record_what_the_store_holds
 from assets.steps.progress import remove_old_boards
 from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError, gateau_command
-from gateau_dagster.estimate.judging import planned_judging
+from gateau_dagster.estimate.judging import check_servers, planned_judging
 from gateau_dagster.estimate.questions import check_questions
-from gateau_dagster.estimate.servers import check_servers
 from gateau_dagster.execution.row_checkpoints import FOLDER
 from gateau_dagster.pipeline.plan import Plan
 from gateau_dagster.pipeline.state import State

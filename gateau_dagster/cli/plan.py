@@ -15,14 +15,12 @@ from gateau_dagster.config import Config
 from gateau_dagster.config.judge import JudgeConfig
 from gateau_dagster.data.rejects import Rejects
 from gateau_dagster.errors import GateauError, gateau_command
-from gateau_dagster.estimate.amount import Amount
 from gateau_dagster.estimate.answers import planned_answers
 from gateau_dagster.estimate.estimator import Estimate, Estimator
-from gateau_dagster.estimate.judging import PlannedJudging, passing_budget, planned_judging, total_cost
+from gateau_dagster.estimate.judging import PlannedJudging, check_servers, passing_budget, planned_judging, total_cost
 from gateau_dagster.estimate.questions import check_questions
 from gateau_dagster.estimate.scored_model import ScoredModel
-from gateau_dagster.estimate.servers import check_servers
-from gateau_dagster.estimate.trainings import planned_trainings
+from gateau_dagster.estimate.trainings import Amount, planned_trainings
 from gateau_dagster.estimate.truncation import ExpectedTruncation, expected_truncation
 from gateau_dagster.evaluation.judging.cost import PlannedCost
 from gateau_dagster.pipeline.asset import VARIANT

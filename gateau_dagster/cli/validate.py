@@ -1,6 +1,9 @@
 """`gateau validate`: which records of the input can be used, and about how much of them the models will see."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 
 import polars as pl
@@ -9,11 +12,11 @@ from rich.console import Console
 from gateau_dagster.cli.display import as_line, console
 from gateau_dagster.cli.plan import show_warnings
 from gateau_dagster.config import Config, ShortChatConfig
+from gateau_dagster.data.index import InputIndex
 from gateau_dagster.data.ingest import read_samples
 from gateau_dagster.data.record_fields import FieldCounts, field_lines
-from gateau_dagster.data.rejects import Rejects, rejects_among_chats
+from gateau_dagster.data.rejects import RejectKind, Rejects, rejects_among_chats
 from gateau_dagster.data.short_chat import short_chat_mix
-from gateau_dagster.data.validate import validation_summary
 from gateau_dagster.errors import GateauError, together
 from gateau_dagster.estimate.questions import check_questions
 from gateau_dagster.estimate.truncation import expected_truncation
@@ -21,6 +24,58 @@ from gateau_dagster.models.known_model import known_tokenizer
 from gateau_dagster.pipeline.losses import prompted_models
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.readable import plural
+
+_SOURCES = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValidationSummary:
+    """Counts of records: read = accepted + rejected + duplicates_dropped. `kinds`: most frequent first."""
+
+    files: tuple[str, ...]
+    read: int
+    accepted: int
+    rejected: int
+    duplicates_dropped: int
+    sources: tuple[tuple[str, int], ...]
+    kinds: tuple[RejectKind, ...]
+    fields: FieldCounts
+    contexts: tuple[str, ...] = ()
+
+    def lines(self) -> list[str]:
+        """Return the summary as plain text."""
+        files = "1 file" if len(self.files) == 1 else f"{len(self.files)} files"
+        text = [f"{self.read} records in {files}: {self.accepted} usable, {self.rejected} rejected"]
+        if len(self.sources) > 1:
+            named = ", ".join(f"{source} {count}" for source, count in self.sources[:_SOURCES])
+            more = f" and {len(self.sources) - _SOURCES} more" if len(self.sources) > _SOURCES else ""
+            text.append(f"usable by source: {named}{more}")
+        if self.duplicates_dropped:
+            text.append(f"{self.duplicates_dropped} repeat an earlier record (same id, same content) and count once")
+        text += self.contexts
+        for kind in self.kinds:
+            text.append(f"{kind.count} x {kind.kind}")
+            text += [f"    {place}  {reason}" for place, reason in kind.examples]
+            if kind.count > len(kind.examples):
+                text.append(f"    and {kind.count - len(kind.examples)} more")
+        return text + field_lines(self.fields, "long_sft")
+
+
+def validation_summary(index: InputIndex) -> ValidationSummary:
+    """Summarise an index; no file is read."""
+    sources = index.accepted.group_by("source").len().sort(["len", "source"], descending=[True, False])
+    return ValidationSummary(
+        files=tuple(file.label for file in index.files),
+        read=index.records,
+        accepted=len(index.accepted),
+        rejected=len(index.rejected),
+        duplicates_dropped=index.duplicates_dropped,
+        sources=tuple(sources.iter_rows()),
+        kinds=index.rejects.kinds,
+        fields=index.fields,
+        contexts=tuple(index.contexts.lines),
+    )
+
 
 _SHOWN = 60  # characters of each end of a text
 

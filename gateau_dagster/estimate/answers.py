@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import polars as pl
 
-from gateau_dagster.estimate.amount import Amount
 from gateau_dagster.estimate.estimator import HALF_WIDTH, MOST, SPREAD, Estimator
 from gateau_dagster.estimate.questions import known_questions
+from gateau_dagster.estimate.trainings import Amount
 from gateau_dagster.evaluation.benchmark import Question, QuestionBenchmark
 from gateau_dagster.evaluation.registry import scored_benchmarks
 from gateau_dagster.pipeline.evaluation_assets import ANSWERS

@@ -6,10 +6,10 @@ Before any has run, a token takes three times its forward pass, at the speed of 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from gateau_dagster.config import Config
 from gateau_dagster.data.sources import resolve_files
-from gateau_dagster.estimate.amount import Amount
 from gateau_dagster.estimate.estimator import HALF_WIDTH, MOST, SPREAD, SPREAD_OF_OTHERS, Estimator
 from gateau_dagster.pipeline.data_checks import chosen_share
 from gateau_dagster.pipeline.plan import Plan
@@ -17,6 +17,26 @@ from gateau_dagster.pipeline.recipes import CHECKPOINT_FOLDER, CHECKPOINTS, Reci
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.readable import plural
 from gateau_dagster.storage.training_record import read_training_log
+
+
+@dataclass(frozen=True, kw_only=True)
+class Amount:
+    """The work of one asset.
+
+    models: how many are trained or answer questions.
+    amount: tokens or questions, as `unit` names; None: unknown.
+    seconds_low, seconds_high: None if they are not known.
+    grounds: their source, or why they are not known.
+    """
+
+    asset: str
+    models: int
+    amount: int | None
+    unit: str
+    seconds_low: float | None
+    seconds_high: float | None
+    grounds: str
+
 
 _PASSES = 3  # one forward; the backward pass takes twice the work
 _BYTES = 4  # per token of short conversations, with the JSON around them

@@ -13,8 +13,7 @@ import numpy.typing as npt
 import polars as pl
 
 from gateau_dagster import tables
-from gateau_dagster.data.near_duplicates import Lookup, lookup, sketch
-from gateau_dagster.data.shingles import Hashes, mixed
+from gateau_dagster.data.near_duplicates import Hashes, Lookup, lookup, mixed, sketch
 from gateau_dagster.evaluation.benchmark import Benchmark, Question
 from gateau_dagster.evaluation.statistics.experiment import Cost, Line, experiment_rows
 from gateau_dagster.tables import SAMPLE_ID, Column, schema

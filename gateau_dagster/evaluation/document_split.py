@@ -11,8 +11,7 @@ from pydantic import Field
 
 from gateau_dagster import tables
 from gateau_dagster.config.base import Section
-from gateau_dagster.data.near_duplicates import near_duplicates, sketch
-from gateau_dagster.data.shingles import normalised, shingles
+from gateau_dagster.data.near_duplicates import near_duplicates, normalised, shingles, sketch
 from gateau_dagster.errors import GateauError
 
 if TYPE_CHECKING:

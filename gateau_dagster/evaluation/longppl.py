@@ -23,7 +23,7 @@ from gateau_dagster.evaluation.long_texts import (
     token_ids,
     token_nlls,
 )
-from gateau_dagster.scoring.key_tokens import GAIN, LEAST, Nlls, key_tokens
+from gateau_dagster.scoring.response_perplexity import GAIN, LEAST, Nlls, key_tokens
 
 if TYPE_CHECKING:
     from gateau_dagster.models.loading import LoadedModel

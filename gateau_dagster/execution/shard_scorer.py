@@ -155,7 +155,7 @@ class ShardScorer:
 
     def _outcomes(self, requests: Iterator[RequestedRow]) -> Generator[Outcomes]:
         """Yield, in order, for each sample a row or a reject for each asset that lacks its row."""
-        from gateau_dagster.models.cpu_allocator import retained_memory
+        from gateau_dagster.models.memory import retained_memory
 
         first = self._tables[0]
         with retained_memory(self._loaded.device):

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 from gateau_dagster import tables
 from gateau_dagster.data.sample import Reject
 from gateau_dagster.errors import GateauError
-from gateau_dagster.scoring.pair_effort import cam_effort
-from gateau_dagster.scoring.pair_tables import CAM_CODE_VERSION
+from gateau_dagster.scoring.pair_tables import CAM_CODE_VERSION, cam_effort
 from gateau_dagster.scoring.sample_table import Row, Running, SampleTable
 
 if TYPE_CHECKING:

@@ -154,8 +154,7 @@ class Ladm(PromptMethod):
         ]
 
     def _rows(self, loaded: LoadedModel, samples: Iterable[Sample], running: Running) -> Iterator[Row | Reject]:
-        from gateau_dagster.scoring.documents import sample_documents
-        from gateau_dagster.scoring.span_scorer import measure_documents
+        from gateau_dagster.scoring.span_scorer import measure_documents, sample_documents
 
         length, template = running.max_length, running.scoring.template
         documents = sample_documents(loaded.tokenizer, samples, max_length=length, template=template)

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from gateau_dagster.data.sample import Sample
     from gateau_dagster.models.flops import ForwardWork, ModelShape
     from gateau_dagster.models.loading import LoadedModel
-    from gateau_dagster.scoring.documents import Document
     from gateau_dagster.scoring.planned_work import SampleTokens
+    from gateau_dagster.scoring.span_scorer import Document
 
 _SHORTEST = 4  # tokens: with fewer, nothing is far
 _ADVICE = "let the model read fewer tokens, use dtype bfloat16, or a device with more memory"
@@ -109,8 +109,8 @@ class LongAttn(Method):
 
     def _rows(self, loaded: LoadedModel, samples: Iterable[Sample], running: Running) -> Iterator[Row | Reject]:
         from gateau_dagster.models.context_attention import require_attention_interface
-        from gateau_dagster.scoring.documents import documents_ahead, sample_documents
         from gateau_dagster.scoring.long_attention import WHAT
+        from gateau_dagster.scoring.span_scorer import documents_ahead, sample_documents
 
         require_attention_interface(loaded, WHAT)
         length, template = running.max_length, running.scoring.template
@@ -128,7 +128,7 @@ class LongAttn(Method):
         return means.select("sample_id", score=_scaled("proportion") - self.options.uniformity * _scaled("variance"))
 
     def check_known_models(self) -> None:
-        from gateau_dagster.models.known_attention import attention_layers_of
+        from gateau_dagster.models.decoder_config import attention_layers_of
         from gateau_dagster.models.known_model import known_model
 
         known, layer = known_model(self.config, self.options.model).config, self.options.layer

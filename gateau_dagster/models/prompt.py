@@ -13,7 +13,7 @@ from gateau_dagster.config.models import Template
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.errors import GateauError, UnscorableSampleError
 from gateau_dagster.models.chat_rendering import answer_ending, answer_frame, own_tokens
-from gateau_dagster.models.token_offsets import ids_and_offsets, token_offsets
+from gateau_dagster.models.tokenizer import ids_and_offsets, token_offsets
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

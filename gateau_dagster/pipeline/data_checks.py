@@ -27,8 +27,7 @@ from gateau_dagster.selection.rules import check_data
 from gateau_dagster.storage import Store
 from gateau_dagster.training.deepspeed_agreement import agreed_deepspeed_config
 from gateau_dagster.training.launch import training_command
-from gateau_dagster.training.readiness import check_device, check_packages
-from gateau_dagster.training.sequence_rules import check_heads, check_sharding
+from gateau_dagster.training.readiness import check_device, check_heads, check_packages, check_sharding
 
 _CHARACTERS = 4  # per token, about
 _TOKEN_BYTES = 8  # per token of the mix in every rank: its id and its label

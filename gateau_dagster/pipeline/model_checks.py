@@ -17,14 +17,20 @@ from gateau_dagster.errors import GateauError, gateau_command
 from gateau_dagster.evaluation.registry import chosen_benchmarks
 from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.models.chat_template import DROPPED, REFUSED, RecordTrial, Trial, try_chat_template
-from gateau_dagster.models.decoder_config import check_decoder, override_rope_theta, prompt_tokens, window_of
-from gateau_dagster.models.known_attention import ATTENTION_CURE, class_of, unseen_by_class
-from gateau_dagster.models.known_model import known_model, known_tokenizer, model_folder
+from gateau_dagster.models.decoder_config import (
+    ATTENTION_CURE,
+    check_decoder,
+    class_of,
+    override_rope_theta,
+    prompt_tokens,
+    unseen_by_class,
+    window_of,
+)
+from gateau_dagster.models.known_model import check_weight_files, known_model, known_tokenizer, model_folder
 from gateau_dagster.models.model_digest import check_downloadable
 from gateau_dagster.models.model_files import check_complete, check_model_files
 from gateau_dagster.models.prompt import answer_ends
 from gateau_dagster.models.tokenizer import load_tokenizer
-from gateau_dagster.models.weight_files import check_weight_files
 from gateau_dagster.pipeline.recipes import weighs_responses
 from gateau_dagster.readable import percentage, plural
 from gateau_dagster.storage.json_cache import recall, remember

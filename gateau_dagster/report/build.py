@@ -18,12 +18,11 @@ from matplotlib.gridspec import GridSpec
 
 from gateau_dagster.config import PRESETS
 from gateau_dagster.data.sample import Sample
-from gateau_dagster.demo.planted_facts import planted_values
 from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.plotting import DARK, INK, entitle, to_svg
 from gateau_dagster.readable import fixed, number, percent, plural
 from gateau_dagster.report.comparison import PresetComparison, auroc_sentence, share
-from gateau_dagster.report.drawings import Drawing
+from gateau_dagster.report.drawings import Drawing, benchmark_outcomes, training_facts
 from gateau_dagster.report.effort import duration, effort_sentence, memory, quantity, table_efforts
 from gateau_dagster.report.evidence import NAMED_GAIN, Evidence
 from gateau_dagster.report.evidence_card import EvidenceCard, StripCard, evidence_card, strip_card
@@ -31,11 +30,20 @@ from gateau_dagster.report.experiment_section import experiment_section, figure_
 from gateau_dagster.report.formula import ScoreTerms, terms
 from gateau_dagster.report.inputs import ReportInputs
 from gateau_dagster.report.methods import methods_section, source_swatches
-from gateau_dagster.report.outcome import benchmark_outcomes, training_facts
 from gateau_dagster.report.plots.agreement_plots import bucket_name, share_text
 from gateau_dagster.report.provenance import chosen_by, provenance, ranked_by, scored_by
 from gateau_dagster.report.text import Snippet, breakable, printable, snippet
 from gateau_dagster.selection.statistics import auroc_by_source
+
+
+def planted_values(context: str, instruction: str) -> list[int]:
+    """Return the first character, in the context, of the value of each requested fact; none if nothing is recalled."""
+    verb, *attributes = instruction.split() or [""]
+    if verb != "recall":
+        return []
+    found = (re.search(rf"(?<!\S)note {re.escape(name)} (\S+) \.(?!\S)", context) for name in attributes)
+    return [place.start(1) for place in found if place is not None]
+
 
 _DIGITS = re.compile(r"\d+")
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"|`[^`]*`")

@@ -13,7 +13,7 @@ from gateau_dagster.config.models import Template
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.errors import GateauError, gateau_command
 from gateau_dagster.models.prompt import response_offsets
-from gateau_dagster.models.token_offsets import token_offsets
+from gateau_dagster.models.tokenizer import token_offsets
 from gateau_dagster.scoring.segments import cut_segments
 
 if TYPE_CHECKING:

@@ -2,32 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-from gateau_dagster.config.models import Template
-from gateau_dagster.data.sample import Sample
-from gateau_dagster.errors import GateauError, gateau_command
-from gateau_dagster.methods.method import SpanMap, Spans
-from gateau_dagster.models.prompt import build_prompt
-from gateau_dagster.models.token_offsets import token_offsets
-from gateau_dagster.report.evidence import Evidence
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
-from collections.abc import Callable, Mapping
-from dataclasses import field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from gateau_dagster.data.sample import shard_keys, shard_of
+from gateau_dagster.config.models import Template
+from gateau_dagster.data.sample import Sample, shard_keys, shard_of
+from gateau_dagster.errors import GateauError, gateau_command
+from gateau_dagster.methods.method import SpanMap, Spans
 from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.models.known_model import known_tokenizer
+from gateau_dagster.models.prompt import build_prompt
+from gateau_dagster.models.tokenizer import token_offsets
 from gateau_dagster.readable import number
-from gateau_dagster.report.evidence import NAMED_GAIN, EvidenceRows, Row, evidence
-from gateau_dagster.report.text import printable
+from gateau_dagster.report.evidence import (
+    NAMED_GAIN,
+    Evidence,
+    EvidenceRows,
+    EvidenceSegment,
+    EvidenceToken,
+    Row,
+    evidence,
+)
+from gateau_dagster.report.text import Snippet, printable, snippet
 from gateau_dagster.scoring.pair_tables import CAM, THETA_A, THETA_B, perplexity_asset
 
 if TYPE_CHECKING:
@@ -35,10 +35,6 @@ if TYPE_CHECKING:
 
     from gateau_dagster.config import Config
     from gateau_dagster.pipeline.state import State
-from itertools import groupby
-
-from gateau_dagster.report.evidence import EvidenceSegment, EvidenceToken
-from gateau_dagster.report.text import Snippet, snippet
 
 _UNLIMITED = 2**62  # tokens
 

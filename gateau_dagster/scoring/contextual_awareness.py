@@ -11,8 +11,7 @@ import numpy as np
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.errors import UnscorableSampleError
 from gateau_dagster.scoring.response_perplexity import Float64, mean_nll_and_perplexity, probability
-from gateau_dagster.scoring.segment_gains import best_far_segment, segment_gains
-from gateau_dagster.scoring.segments import far_gain, near_and_far, segment_means
+from gateau_dagster.scoring.segments import best_far_segment, far_gain, near_and_far, segment_gains, segment_means
 
 
 def importance_score(segment_perplexity: Sequence[float] | Float64) -> Float64:

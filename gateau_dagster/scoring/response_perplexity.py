@@ -15,6 +15,20 @@ from gateau_dagster.errors import UnscorableSampleError
 if TYPE_CHECKING:
     from gateau_dagster.models.prompt import Prompt
 
+
+GAIN, LEAST = 2.0, -2.0  # the paper's alpha and beta
+Nlls = npt.NDArray[np.float64]
+
+
+def key_tokens(long: Nlls, short: Nlls, *, gain: float, least: float) -> npt.NDArray[np.bool_]:
+    """Return which tokens are key, bool [n], from -log P given the long and the short context, [n] each.
+
+    A token is key if its log-probability is higher by more than `gain` given the long context (LSD), and above `least`
+    there (LCL). A token is not key if `short` is NaN.
+    """
+    return (short - long > gain) & (-long > least)
+
+
 Float64 = npt.NDArray[np.float64]
 Float32 = npt.NDArray[np.float32]
 

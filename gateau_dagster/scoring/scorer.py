@@ -5,23 +5,61 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
+
+import torch
+from torch._dynamo.exc import TorchDynamoException
 
 from gateau_dagster.config import ScoringConfig
 from gateau_dagster.data.sample import Reject, Sample
-from gateau_dagster.errors import ShortOfMemoryError, UnscorableSampleError
-from gateau_dagster.models.compiled import compile_layers
+from gateau_dagster.errors import GateauError, ShortOfMemoryError, UnscorableSampleError
 from gateau_dagster.models.context_attention import require_attention_interface
-from gateau_dagster.models.cpu_allocator import retained_memory
 from gateau_dagster.models.flops import Meter
 from gateau_dagster.models.forward import HostCopy, NllJob, Passes
+from gateau_dagster.models.last_layers import backbone, decoder_layers
 from gateau_dagster.models.loading import LoadedModel
-from gateau_dagster.models.memory import TokenBudget, out_of_memory_reason
+from gateau_dagster.models.memory import TokenBudget, out_of_memory_reason, retained_memory
+from gateau_dagster.models.packing import narrows_last_layer, packs_documents
 from gateau_dagster.models.prompt import Prompt, build_prompt
 from gateau_dagster.scoring.contextual_awareness import CamFigures, CamRow, cam_row
 from gateau_dagster.scoring.response_perplexity import PerplexityRow, perplexity_row
 from gateau_dagster.scoring.sample_stream import in_order, read_ahead, rejected
 from gateau_dagster.scoring.segments import near_segments, segment_prompts
+
+
+def compile_layers(loaded: LoadedModel) -> None:
+    """Compile this model's layers for prompts of any length; do nothing the second time.
+
+    The last layer is not compiled if it computes only the rows that are read. Skipping rows saves more, and its hooks
+    would be recompiled for each set of rows. Layers of one kind share one compilation, which happens in the first
+    passes; these raise GateauError if it fails. The attention functions are not compiled and split the graph, because
+    they read lengths in Python.
+    """
+    # Probe before anything is compiled: the probes use the model's own attention, which is not worth compiling.
+    narrow = packs_documents(loaded) and narrows_last_layer(loaded)
+    layers = decoder_layers(loaded)
+    for layer in layers[:-1] if narrow else layers or [backbone(loaded)]:
+        if not isinstance(layer.forward, _Compiled):
+            layer.forward = _Compiled(layer.forward)
+
+
+class _Compiled:
+    """A compiled function whose compilation errors name the setting to change."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = torch.compile(function, dynamic=True)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return self._function(*args, **kwargs)
+        except TorchDynamoException as error:
+            lines = " ".join(line.strip() for line in str(error).splitlines()[:3])
+            raise GateauError(
+                "scoring.compile",
+                f"scoring.compile: torch cannot compile this model here ({type(error).__name__}: {lines}). "
+                "Remove scoring.compile: scores are the same without it.",
+            ) from error
+
 
 _BATCHES_AHEAD = 2  # batches of tokens that wait for the device
 _ADVICE = "lower scoring.max_length, use dtype bfloat16, or a device with more memory"

@@ -11,9 +11,8 @@ from gateau_dagster.data.text_corpus import CorpusText, ScoredText, TextFields, 
 from gateau_dagster.errors import UnscorableSampleError
 from gateau_dagster.models.flops import ForwardWork
 from gateau_dagster.models.loading import LoadedModel, effective_max_length, load_model
-from gateau_dagster.scoring.documents import Document, text_ids
 from gateau_dagster.scoring.focus_scores import FocusPlan, FocusWeights, contextual_dependency_score
-from gateau_dagster.scoring.span_scorer import MeasuredSpans, measure_documents
+from gateau_dagster.scoring.span_scorer import Document, MeasuredSpans, measure_documents, text_ids
 
 
 @dataclass(kw_only=True)

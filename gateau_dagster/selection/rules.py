@@ -18,8 +18,7 @@ from gateau_dagster.selection.per_document import (
     with_best_of_documents,
     with_one_of_each_text,
 )
-from gateau_dagster.selection.per_source import check_sources, per_source
-from gateau_dagster.selection.token_budget import per_source_tokens, token_budget
+from gateau_dagster.selection.token_budget import check_sources, per_source, per_source_tokens, token_budget
 
 # Raise it when a rule chooses other samples for the same scores.
 CODE_VERSION = "2"

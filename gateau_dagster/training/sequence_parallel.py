@@ -19,7 +19,7 @@ from transformers.modeling_outputs import CausalLMOutputWithPast
 from gateau_dagster.models.sequence_parts import parts_differ
 from gateau_dagster.training.dataset import Batch, MixRows, PadRight, Rows, TrainingDocument
 from gateau_dagster.training.encode import IGNORED
-from gateau_dagster.training.sequence_rules import check_heads, check_sharding, unsupported
+from gateau_dagster.training.readiness import check_heads, check_sharding, unsupported
 
 ATTENTION = "sdpa"
 

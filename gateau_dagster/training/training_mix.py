@@ -18,7 +18,7 @@ from gateau_dagster.tables import REJECTED, TRAINING_MIX, WEIGHTED_MIX, schema
 from gateau_dagster.training.batching import mix_order
 from gateau_dagster.training.encode import IGNORED, Encoded, encode_conversation, encode_long
 from gateau_dagster.training.longce import LongCE
-from gateau_dagster.training.mix_sources import Origin, wanted_samples
+from gateau_dagster.training.text_pieces import Origin, wanted_samples
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

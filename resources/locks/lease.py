@@ -1,6 +1,7 @@
 """Hold the lease of `gateau_dagster/storage/lease.py` for a configuration: one owner per store."""
 
 import re
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,7 +12,33 @@ from gateau_dagster.errors import GateauError, demo_place
 from gateau_dagster.execution.interruption import at_end
 from gateau_dagster.storage import fence
 from gateau_dagster.storage.files import Files
-from gateau_dagster.storage.lease import FOLDER, Lease
+from gateau_dagster.storage.lease import EXPIRES_SECONDS, FOLDER, Holder, Lease
+from gateau_dagster.storage.process_identity import ProcessIdentity
+
+
+def holder_of(config: Config) -> str | None:
+    """Describe who holds a lease of the store; return None if nobody visible from here does.
+
+    Raises:
+        GateauError, TransientError: the store cannot be read.
+    """
+    files = Files(config.located_root)
+    for name in files.names(FOLDER):
+        try:
+            holder = Holder.from_bytes(files.read(f"{FOLDER}/{name}"))
+        except FileNotFoundError:  # just removed
+            continue
+        if holder is not None and _lives(holder):
+            return holder.described()
+    return None
+
+
+def _lives(holder: Holder) -> bool:
+    state = ProcessIdentity.from_text(holder.process).state()
+    if holder.released or state == "gone":
+        return False
+    return state == "alive" or abs(time.time() - holder.renewed_at) <= EXPIRES_SECONDS
+
 
 _ID = f"{FOLDER}/id"
 _ID_FORM = re.compile(rb"[0-9a-f]{32}")

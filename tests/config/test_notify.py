@@ -1,6 +1,6 @@
 """Who is told: names of environment variables, never what they hold; no password is sent in the clear."""
 
-from gateau_dagster.config.notify import NotifyConfig
+from gateau_dagster.config.execution import NotifyConfig
 
 MAIL = {"to": ["ann@example.org"], "sender": "gateau@example.org"}
 

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from datasketch import LeanMinHash
 
-from gateau_dagster.data.near_duplicates import HASHES, MISSED, lookup, near_duplicates, sketch
-from gateau_dagster.data.shingles import normalised, shingles
+from gateau_dagster.data.near_duplicates import HASHES, MISSED, lookup, near_duplicates, normalised, shingles, sketch
 from tests.data.test_shingles import slow_shingles, words
 
 

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from gateau_dagster.data.shingles import SHINGLE, normalised, shingles
+from gateau_dagster.data.near_duplicates import SHINGLE, normalised, shingles
 
 WORDS = [f"{letter}{ending}" for letter in "abcdefghijklmnopqrst" for ending in ("lpha", "eta", "o", "ümmel", "漢")]
 

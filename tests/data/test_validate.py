@@ -1,8 +1,8 @@
 from pathlib import Path
 
+from gateau_dagster.cli.validate import RejectKind, ValidationSummary, validation_summary
 from gateau_dagster.config import LongSftConfig
 from gateau_dagster.data.index import build_index
-from gateau_dagster.data.validate import RejectKind, ValidationSummary, validation_summary
 
 from .inputs import explicit, jsonl
 

@@ -8,9 +8,9 @@ import polars as pl
 import pytest
 
 from gateau_dagster import tables
-from gateau_dagster.estimate.amount import Amount
 from gateau_dagster.estimate.answers import planned_answers
 from gateau_dagster.estimate.estimator import Estimator
+from gateau_dagster.estimate.trainings import Amount
 from gateau_dagster.models import devices
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State

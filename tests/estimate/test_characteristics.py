@@ -7,9 +7,7 @@ import polars as pl
 import pytest
 
 from gateau_dagster.cli.plan import judging_record
-from gateau_dagster.estimate.characteristics import rated_samples
-from gateau_dagster.estimate.judging import planned_judging
-from gateau_dagster.estimate.servers import check_servers
+from gateau_dagster.estimate.judging import check_servers, planned_judging, rated_samples
 from gateau_dagster.evaluation.judging.cost import BudgetError
 from gateau_dagster.evaluation.judging.replies import Replies, Reply
 from gateau_dagster.pipeline.project import load_project

@@ -10,9 +10,8 @@ from rich.console import Console
 
 from gateau_dagster import tables
 from gateau_dagster.cli.plan import amounts_record, show_amounts
-from gateau_dagster.estimate.amount import Amount
 from gateau_dagster.estimate.estimator import Estimator
-from gateau_dagster.estimate.trainings import planned_trainings
+from gateau_dagster.estimate.trainings import Amount, planned_trainings
 from gateau_dagster.models import devices
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State

@@ -23,7 +23,7 @@ from gateau_dagster.evaluation.registry import scored_benchmarks
 from gateau_dagster.models import packing
 from gateau_dagster.models.loading import LoadedModel
 from gateau_dagster.pipeline.model_checks import check_known_models
-from gateau_dagster.scoring.key_tokens import key_tokens
+from gateau_dagster.scoring.response_perplexity import key_tokens
 from tests import tiny_models
 from tests.error_codes import refused
 

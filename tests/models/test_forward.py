@@ -13,12 +13,12 @@ from transformers import PreTrainedTokenizerFast
 
 from gateau_dagster.models import forward, packing
 from gateau_dagster.models.body import body_of
-from gateau_dagster.models.compiled import compile_layers
 from gateau_dagster.models.forward import HostCopy, response_nll, response_states, token_nll
 from gateau_dagster.models.loading import LoadedModel
 from gateau_dagster.models.packing import lone_states, packed_states, packs_documents
 from gateau_dagster.models.prompt import Prompt, build_prompt
 from gateau_dagster.scoring.response_perplexity import PerplexityRow
+from gateau_dagster.scoring.scorer import compile_layers
 from gateau_dagster.scoring.segments import segment_prompts
 from tests.error_codes import refused
 from tests.scoring.builders import check, outcomes, reference_model, references, scoring

@@ -12,8 +12,14 @@ from gateau_dagster.demo.configuration import embedded_demo
 from gateau_dagster.demo.pair import SHORT_WINDOW
 from gateau_dagster.demo.prepare import ensure_demo_data
 from gateau_dagster.models.context_attention import attention_unseen, require_attention_interface, require_seen
-from gateau_dagster.models.decoder_config import override_rope_theta, prompt_tokens, window_of
-from gateau_dagster.models.known_attention import attention_layers_of, class_of, unseen_by_class
+from gateau_dagster.models.decoder_config import (
+    attention_layers_of,
+    class_of,
+    override_rope_theta,
+    prompt_tokens,
+    unseen_by_class,
+    window_of,
+)
 from gateau_dagster.models.known_model import short_window, visible_tokens
 from gateau_dagster.models.positions import learned_positions, rotary_positions
 from tests.error_codes import refused

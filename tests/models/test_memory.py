@@ -18,7 +18,6 @@ import torch
 
 from gateau_dagster.config import ScoringConfig
 from gateau_dagster.models import memory
-from gateau_dagster.models.cpu_allocator import retained_memory
 from gateau_dagster.models.devices import matrix_product_speed, resolve_device, worker_devices
 from gateau_dagster.models.flops import Meter
 from gateau_dagster.models.memory import (
@@ -26,6 +25,7 @@ from gateau_dagster.models.memory import (
     TokenBudget,
     is_out_of_memory,
     out_of_memory_reason,
+    retained_memory,
     unless_out_of_memory,
 )
 from gateau_dagster.scoring.scorer import Request, score_samples
@@ -172,7 +172,7 @@ def test_another_device_or_library_is_left_alone(calls: list[str], monkeypatch: 
 _SCRIPT = """
     import json
     import torch
-    from gateau_dagster.models.cpu_allocator import retained_memory
+    from gateau_dagster.models.memory import retained_memory
 
     def resident():
         with open("/proc/self/status") as status:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gateau_dagster.config.notify import NotifyConfig
+from gateau_dagster.config.execution import NotifyConfig
 from gateau_dagster.errors import GateauError, TransientError
 from resources.notification import NotificationResource
 from tests.error_codes import refused

@@ -18,7 +18,7 @@ from gateau_dagster.scoring.focus_scores import FocusPlan, FocusWeights, context
 from gateau_dagster.scoring.response_perplexity import PerplexityRow
 from gateau_dagster.scoring.sample_table import Running
 from gateau_dagster.scoring.scorer import Request, SampleOutcome, score_samples
-from gateau_dagster.scoring.segment_gains import NOTED
+from gateau_dagster.scoring.segments import NOTED
 from gateau_dagster.scoring.span_scorer import Document, MeasuredSpans, measure_documents
 from tests.tiny_models import CHAT_TEMPLATE
 

@@ -9,13 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateau_dagster.models.prompt import Prompt, build_prompt
-from gateau_dagster.scoring.segment_gains import NOTED, best_far_segment, segment_gains
 from gateau_dagster.scoring.segments import (
+    NOTED,
+    best_far_segment,
     counted_tokens,
     cut_segments,
     far_gain,
     near_and_far,
     near_segments,
+    segment_gains,
     segment_means,
     segment_prompts,
 )

@@ -18,7 +18,6 @@ from gateau_dagster.models.loading import LoadedModel
 from gateau_dagster.models.mask_pattern import MaskPattern
 from gateau_dagster.models.packing import packs_documents
 from gateau_dagster.scoring import span_scorer
-from gateau_dagster.scoring.documents import Document, sample_documents, text_ids
 from gateau_dagster.scoring.focus_scores import (
     FocusPlan,
     FocusWeights,
@@ -28,7 +27,7 @@ from gateau_dagster.scoring.focus_scores import (
     focus_sums,
 )
 from gateau_dagster.scoring.span_attention import _SpanCollector, pairwise_focus_scores, span_attention_flops
-from gateau_dagster.scoring.span_scorer import MeasuredSpans, measure_documents
+from gateau_dagster.scoring.span_scorer import Document, MeasuredSpans, measure_documents, sample_documents, text_ids
 from tests.error_codes import refused
 from tests.scoring.builders import (
     eager_matrices,

@@ -17,9 +17,8 @@ from gateau_dagster.data.text_corpus import CorpusText
 from gateau_dagster.errors import UnscorableSampleError
 from gateau_dagster.training.batching import mix_order
 from gateau_dagster.training.encode import IGNORED
-from gateau_dagster.training.mix_sources import Origin
 from gateau_dagster.training.text_mix import TextMix, build_text_mix
-from gateau_dagster.training.text_pieces import TextSource, pieces_of
+from gateau_dagster.training.text_pieces import Origin, TextSource, pieces_of
 from tests.error_codes import refused
 from tests.training.builders import tokenizer
 

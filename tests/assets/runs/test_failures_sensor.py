@@ -12,7 +12,7 @@ from dagster._core.execution.api import execute_run
 from assets.runs.failures_sensor import failure_sensors, message
 from assets.runs.launching import ASKED_BY_TAG, LOCATION, location_origin
 from gateau_dagster.config import Config
-from gateau_dagster.config.notify import NotifyConfig
+from gateau_dagster.config.execution import NotifyConfig
 from gateau_dagster.errors import TransientError
 from resources.configuration import ConfigurationResource
 from resources.notification import NotificationResource

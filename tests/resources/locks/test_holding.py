@@ -9,8 +9,7 @@ from gateau_dagster.config import Config
 from gateau_dagster.storage.files import Files
 from gateau_dagster.storage.lease import EXPIRES_SECONDS, FOLDER, Holder
 from gateau_dagster.storage.process_identity import ProcessIdentity
-from resources.locks.holding import holder_of
-from resources.locks.lease import store_lease
+from resources.locks.lease import holder_of, store_lease
 
 
 @pytest.fixture
