@@ -66,6 +66,7 @@ class Reporter:
         self._said = float("-inf")
 
     def __call__(self, metrics: dict[str, Any]) -> None:
+        """Send a step's figures, and print a line about them now and then."""
         self._send({MESSAGE_KEY: metrics})
         now = time.monotonic()
         if now - self._said >= self._every or metrics["step"] == metrics["total"]:

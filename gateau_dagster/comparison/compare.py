@@ -41,11 +41,19 @@ class Described(Protocol):
     """A method's name, title and source, as methods.method.Method has them."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """Return the method's name."""
+        ...
+
     @property
-    def title(self) -> str: ...
+    def title(self) -> str:
+        """Return what a high score means."""
+        ...
+
     @property
-    def source(self) -> str: ...
+    def source(self) -> str:
+        """Return paper and equation."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)

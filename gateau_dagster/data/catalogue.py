@@ -38,7 +38,9 @@ class Convert(Protocol):
 
     def __call__(
         self, record: Any, *, location: str, stem: str, counts: FieldCounts | None = None
-    ) -> Identified | Reject: ...
+    ) -> Identified | Reject:
+        """Return the sample, or the reason for refusing the record."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

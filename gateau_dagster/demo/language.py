@@ -71,7 +71,8 @@ def _successors(
     words: tuple[str, ...], following: tuple[str, ...], count: int, seed: int
 ) -> dict[str, tuple[str, ...]]:
     """Return `count` allowed successors of each word; they are part of the language, so equal for every seed of the
-    data."""
+    data.
+    """
     rng = np.random.default_rng(seed)
     return {word: tuple(rng.choice(following, size=count, replace=False).tolist()) for word in words}
 
@@ -83,7 +84,7 @@ SUBJECTS_AFTER = _successors(ADJECTIVES, NOUNS, 3, seed=4)
 
 
 def pick(rng: np.random.Generator, options: tuple[str, ...] | list[str]) -> str:
-    """Return one of the options, all equally likely. (`Generator.choice` is ten times slower.)"""
+    """Return one of the options, all equally likely; `Generator.choice` is ten times slower."""
     return options[int(rng.integers(len(options)))]
 
 

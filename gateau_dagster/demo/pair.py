@@ -166,7 +166,8 @@ def write_texts(path: Path, rng: np.random.Generator, *, tokens: int, lengths: t
 
 def texts(rng: np.random.Generator, *, tokens: int, lengths: tuple[int, ...]) -> Iterator[str]:
     """Yield texts of at least `tokens` tokens in all; their lengths, with the added tokens, alternate over
-    `lengths`."""
+    `lengths`.
+    """
     made = 0
     while made < tokens:
         for length in lengths:
@@ -251,7 +252,8 @@ def _extend(short: Path, long: Path, work: Path, seed: int, after_step: Callable
 
 def pair_is_current(folder: Path, *, seed: int = 0) -> bool:
     """Return whether `folder` holds the pair of this recipe and seed; False if that cannot be read, so that it is
-    rebuilt."""
+    rebuilt.
+    """
     try:
         return json.loads((folder / "recipe.json").read_bytes()) == _recipe(seed)
     except (OSError, ValueError, RecursionError):  # it is missing, or was not on the disk yet when the power failed

@@ -67,7 +67,8 @@ def write_demo_short_chat(path: Path, count: int, seed: int) -> None:
 
 def ensure_demo_data(config: Config) -> None:
     """Write the demo's samples, conversations and the pair's shapes if missing; do nothing for another
-    configuration."""
+    configuration.
+    """
     if config.demo is None:
         return
     from gateau_dagster.demo.configuration import write_demo_samples

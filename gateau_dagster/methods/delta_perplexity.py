@@ -187,7 +187,8 @@ def _pairs_of(row: Row) -> SegmentPairs:
 
 def pairs_effort(tokens: SampleTokens, *, segment_length: int, pairs: int) -> PlannedWork:
     """Return the passes over every whole segment and the chosen pairs; none for a sample with fewer than two
-    segments."""
+    segments.
+    """
     from gateau_dagster.scoring.planned_work import PlannedPasses, PlannedWork
 
     segments = (tokens.prompts(opening=False).prompt - tokens.bos) // segment_length

@@ -84,7 +84,8 @@ def _bound(config: Config, known: Mapping[str, type[Method]], name: str, place: 
 
 def reads_attention(config: Config) -> bool:
     """Return whether a method or the study of segment lengths reads attention from `cam`; raise as chosen_methods
-    does."""
+    does.
+    """
     if further_lengths(config) and config.selection.preset != "robust":
         return True
     reads = (method.reads().items() for method in chosen_methods(config).values())

@@ -159,7 +159,8 @@ def _in_blocks(
     spans: tuple[Span, ...] | None,
 ) -> Tensor:
     """Attend from [H, T, D] to keys [H_kv, T, D] and values [H_kv, T, D_v] in blocks of weight rows; return [T, H,
-    D_v]."""
+    D_v].
+    """
     out = value.new_zeros(query.shape[1], key.shape[0], query.shape[0] // key.shape[0], value.shape[-1])
     begin = 0
     for index, length in enumerate(pieces):

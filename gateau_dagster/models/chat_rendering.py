@@ -42,7 +42,8 @@ def render_chat(
     tokenizer: PreTrainedTokenizerBase, conversation: Sequence[Message], *, add_generation_prompt: bool
 ) -> object:
     """Return a conversation, `role` and `content` by turn, as the template prints it. Raises what the template
-    raises."""
+    raises.
+    """
     given: list[Any] = [dict(message) for message in conversation]
     template = tokenizer.get_chat_template()
     if _CALLED in template:

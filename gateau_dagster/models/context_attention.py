@@ -165,5 +165,6 @@ def _unsupported(loaded: LoadedModel, detail: str, what: str = _WHAT) -> _Unseen
 
 def attention_layers(loaded: LoadedModel) -> int:
     """Return how many of the decoder's layers compute softmax attention; others, such as linear ones, have no
-    weights."""
+    weights.
+    """
     return attention_layers_of(loaded.model.config)

@@ -31,7 +31,8 @@ def unseen_by_class(kind: type, config: PreTrainedConfig) -> str | None:
 
 def attention_layers_of(config: PreTrainedConfig) -> int:
     """Return how many of the decoder's layers compute softmax attention; others, such as linear ones, have no
-    weights."""
+    weights.
+    """
     text = config.get_text_config(decoder=True)
     kinds = getattr(text, "layer_types", None)
     if kinds is None:

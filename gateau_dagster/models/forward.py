@@ -139,7 +139,8 @@ class Passes:
 
     def _charge(self, work: ForwardWork, prompt: Prompt, *, with_head: bool) -> None:
         """Charge the layers over the whole prompt, the last one as far as it is computed, and the output layer if it
-        ran."""
+        ran.
+        """
         flops = 0.0
         if self.shape is not None:
             rows = len(prompt.response)

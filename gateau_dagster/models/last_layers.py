@@ -137,7 +137,8 @@ def token_wise_parts(layer: torch.nn.Module) -> list[torch.nn.Module]:
 
 def output_projection(layer: torch.nn.Module) -> torch.nn.Module | None:
     """Return the projection from the heads' outputs to the hidden states; None if a layer has no attention of a known
-    name."""
+    name.
+    """
     attentions = [part for name in _ATTENTION if (part := getattr(layer, name, None)) is not None]
     nested = [part for attention in attentions for part in (attention, *attention.children())]
     found = (getattr(part, name, None) for part in nested for name in _PROJECTIONS[1:])
@@ -175,7 +176,8 @@ def _feed_forward(layer: torch.nn.Module) -> list[torch.nn.Module]:
 
 def _projections(layer: torch.nn.Module) -> list[torch.nn.Module]:
     """Return the projections to queries and from attention's output; a fused projection is not one: it runs on all
-    rows."""
+    rows.
+    """
     attentions = [getattr(layer, name, None) for name in _ATTENTION]
     found = [getattr(attention, name, None) for attention in attentions for name in _PROJECTIONS]
     return [part for part in found if isinstance(part, torch.nn.Module)]

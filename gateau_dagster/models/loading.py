@@ -118,7 +118,8 @@ def _spread_over_gpus(config: ModelConfig, model: PreTrainedModel) -> torch.devi
 
 def load_tokenizer(config: ModelConfig, *, folder: Path) -> PreTrainedTokenizerBase:
     """Load only the tokenizer of a folder (relative to `folder`) or hub name; raise GateauError as `load_model`
-    does."""
+    does.
+    """
     return read_tokenizer(config, resolve_source(config.path, folder))
 
 

@@ -37,7 +37,8 @@ class MaskPattern:
 
     def pieces(self, lengths: tuple[int, ...]) -> tuple[int, ...]:
         """Return the lengths of the runs of tokens that see nothing outside themselves: the documents, or their
-        chunks."""
+        chunks.
+        """
         size = self.chunk
         if size is None:
             return lengths

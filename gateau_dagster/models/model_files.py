@@ -111,7 +111,8 @@ def _read(file: Path, place: str) -> dict[str, Any]:
 
 def _check_size(folder: Path, place: str, name: str, value: Any) -> None:
     """Check one size of config.json. A list of sizes, one per layer, is not checked: its meaning depends on the
-    architecture."""
+    architecture.
+    """
     if value is None or isinstance(value, list):
         return
     whole = isinstance(value, int) and not isinstance(value, bool)

@@ -91,7 +91,8 @@ def rotated_dimensions(rope: Rope, text_config: Any) -> int:
 
 def spans_of(text: Any) -> tuple[int | None, ...]:
     """Return how many keys each layer's queries see (the length of a chunk for chunked attention); () for all in
-    all."""
+    all.
+    """
     count, kinds = getattr(text, "num_hidden_layers", 0), getattr(text, "layer_types", None)
     own = getattr(text, "is_heterogeneous", False)  # then each layer has a configuration, and may have a window
     windows = [

@@ -149,7 +149,8 @@ def _not_text(error: Exception) -> UnscorableSampleError:
 
 def encode(tokenizer: PreTrainedTokenizerBase, text: str) -> tuple[int, ...]:
     """Return the token ids of a text without special tokens. Raises UnscorableSampleError for text that is not
-    Unicode."""
+    Unicode.
+    """
     if not text:
         return ()
     try:

@@ -194,7 +194,8 @@ def _autocast(tensor: Tensor) -> Tensor:
 
 def _starts(pieces: tuple[int, ...], device: torch.device, *, documents: tuple[int, ...], borders: Tensor) -> Tensor:
     """Return where each piece begins and where the last ends: int32 [pieces + 1]; for documents, the batch's own
-    borders."""
+    borders.
+    """
     if pieces == documents:
         return borders.to(device, torch.int32)
     return torch.tensor((0, *pieces)).cumsum(0).to(device, torch.int32)

@@ -96,7 +96,8 @@ class CamFigures:
 
 def cam_row(sample: Sample, figures: CamFigures, *, segment_length: int) -> CamRow:
     """Return the sample's row; without attention it has no CAS. Raise UnscorableSampleError if a value is not
-    finite."""
+    finite.
+    """
     attention = figures.attention
     perplexities = [
         _perplexity(f"given segment {number} alone", nll) for number, nll in enumerate(figures.segments, start=1)

@@ -101,7 +101,8 @@ def _specificity(gains: Float64) -> float:
 
 def long_dependency_score(pairs: SegmentPairs, rule: DependencyRule) -> float | None:
     """Return LDS: the sum of (DST + DDI)·DSP(i) over pairs above the threshold, normalised by `rule`; None without a
-    pair."""
+    pair.
+    """
     if not len(pairs.later):
         return None
     counts, scores, (weights, number) = _pair_scores(pairs, rule)

@@ -65,7 +65,8 @@ class FocusPlan:
 
     def offset(self, tokens: int) -> int:
         """Return the tokens before s_0: the spans end where the sample ends, so that its last words (a response)
-        count."""
+        count.
+        """
         return tokens % self.span_length
 
     def start(self, j: int, tokens: int) -> int:
@@ -167,7 +168,8 @@ def added_by_span(sums: FocusSums, plan: FocusPlan, tokens: int, weights: FocusW
 
 def _span_weights(sums: FocusSums, plan: FocusPlan, tokens: int, weights: FocusWeights) -> Float64:
     """Return the weight of AFS(j) in CDS, float64 [J]: j/N; in the program's variant start/T over the number of
-    spans."""
+    spans.
+    """
     later, ones = np.array(sums.later, dtype=np.float64), np.ones(len(sums.later))
     if plan.variant == "program":
         starts = plan.offset(tokens) + later * plan.span_length

@@ -56,7 +56,8 @@ def instruction_embedding_rows(
 
 def prompt_ids(tokenizer: PreTrainedTokenizerBase, sample: Sample, *, max_length: int) -> Ids:
     """Return `[bos] + E(prompt)`, cut to PROMPT_TOKENS and `max_length`; raise UnscorableSampleError for invalid
-    text."""
+    text.
+    """
     begin = () if tokenizer.bos_token_id is None else (int(tokenizer.bos_token_id),)  # pyright: ignore
     ids = begin + encode(tokenizer, cherry_prompt(sample))
     return ids[: min(PROMPT_TOKENS, max_length)]
@@ -99,7 +100,8 @@ def _measured(
     loaded: LoadedModel, budget: TokenBudget, work: ForwardWork, documents: Sequence[Ids]
 ) -> list[Measured | UnscorableSampleError]:
     """Return the embedding of each prompt, float64 [d], and its mean NLL in nats; halve groups that do not fit into
-    memory."""
+    memory.
+    """
     if not documents:
         return []
     made = unless_out_of_memory(lambda: _means(loaded, documents))

@@ -117,5 +117,6 @@ class PlannedWork:
 
 def packed_documents(length: Numbers, *, read: Numbers | None) -> PlannedPasses:
     """Return one short document per sample, none if its length is 0; `read`: see PlannedPasses, None for no output
-    layer."""
+    layer.
+    """
     return PlannedPasses(count=(length > 0).astype(np.float64), length=length, read=read, head=read is not None)

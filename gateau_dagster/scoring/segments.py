@@ -63,7 +63,8 @@ _Probabilities = Sequence[float] | npt.NDArray[np.floating[Any]]
 
 def cut_segments(tokens: int, segment_length: int) -> list[tuple[int, int]]:
     """Return the first and one-past-last context token of each segment s_i: `segment_length` tokens, the last one
-    fewer."""
+    fewer.
+    """
     return [(begin, min(begin + segment_length, tokens)) for begin in range(0, tokens, segment_length)]
 
 

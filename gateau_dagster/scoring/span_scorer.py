@@ -63,7 +63,8 @@ def text_ids(tokenizer: PreTrainedTokenizerBase, text: str, *, max_tokens: int |
 
 def documents_ahead(documents: Iterable[Document | Reject]) -> Generator[Document | Reject]:
     """Yield the documents, tokenised in another thread while the device is busy; closing ends the thread
-    (`read_ahead`)."""
+    (`read_ahead`).
+    """
     return read_ahead(documents, weight=_weight, limit=_AHEAD_TOKENS)
 
 

@@ -172,7 +172,8 @@ class _TextPasses:
 
 def padded(loaded: LoadedModel, texts: Sequence[Text]) -> Batch:
     """Return the input of a pass, [B, T] each, on the model's device; raise GateauError for a token unknown to the
-    model."""
+    model.
+    """
     width = max(len(text.ids) for text in texts)
     padding = _padding(loaded)
     rows = {
@@ -193,7 +194,8 @@ def padded(loaded: LoadedModel, texts: Sequence[Text]) -> Batch:
 
 def _knows_segments(loaded: LoadedModel) -> bool:
     """Return whether tokenizer and model distinguish a first text from a second: RoBERTa has the input, but one value
-    for it."""
+    for it.
+    """
     taken = inspect.signature(loaded.model.forward).parameters
     several = getattr(loaded.model.config, "type_vocab_size", 2) > 1
     return several and "token_type_ids" in taken and "token_type_ids" in loaded.tokenizer.model_input_names

@@ -1,5 +1,6 @@
 """Compute HMP, CAS and the final score of all samples (Eqs. 2 and 6), rank them, and join the chosen ones with
-texts."""
+texts.
+"""
 
 from collections.abc import Sequence
 from dataclasses import fields
@@ -104,7 +105,8 @@ def rank(scores: PresetScores, score: Vector) -> npt.NDArray[np.int32]:
 
 def _descending(*keys: Vector) -> Order:
     """Return the indices of the largest first; equal values are ordered by the next key, then by place. NaN comes
-    last."""
+    last.
+    """
     frame = pl.DataFrame({str(number): -key for number, key in enumerate(keys)})
     return frame.select(pl.arg_sort_by(frame.columns, maintain_order=True)).to_series().to_numpy()
 

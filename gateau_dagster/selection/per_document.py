@@ -76,7 +76,8 @@ def with_best_of_documents(ranked: pl.DataFrame, rule: RuleConfig) -> pl.DataFra
 
 def beyond_the_best(ranked: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
     """Return tables.REJECTED of the samples with a score that `with_best_of_documents` excludes. `ranked`: see
-    there."""
+    there.
+    """
     best = pl.col("sample_id").filter(_choosable(rule)).first().over("document").alias("best")
     out = ranked.with_columns(best).filter(_follows_the_best(ranked, rule), pl.col("score").is_not_null())
     samples = "sample ranks" if rule.per_document == 1 else "samples rank"

@@ -52,7 +52,8 @@ class PresetScores:
 
 def paper(measures: Measures) -> PresetScores:
     """Compute Eqs. 2, 5 and 6 literally: softmax of each raw perplexity, their difference, and softmax of both
-    terms."""
+    terms.
+    """
     return paper_terms(softmax(measures.perplexity_short) - softmax(measures.perplexity_long), measures.cas)
 
 

@@ -80,7 +80,8 @@ def chosen_ids(samples: pl.DataFrame, rule: RuleConfig) -> list[str]:
 
 def left_out(samples: pl.DataFrame, rule: RuleConfig, chosen: Collection[str]) -> LeftOut:
     """Return the samples that `rule.duplicates` and `rule.per_document` excluded from `samples` when `chosen` was
-    made."""
+    made.
+    """
     ranked = _ranked(samples)
     repeats, candidates = repeats_of_texts(ranked, rule), with_one_of_each_text(ranked, rule)
     wanted = 0 if rule.budget is not None else rule.chosen(ranked.filter(scored()).height)

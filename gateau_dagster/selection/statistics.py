@@ -1,5 +1,6 @@
 """Compute statistics over a data set: normalisations, ranks, correlations, and how well scores find labelled
-samples."""
+samples.
+"""
 
 from collections.abc import Collection, Sequence
 from typing import TypeAlias

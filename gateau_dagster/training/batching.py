@@ -164,7 +164,8 @@ def epoch_order(count: int, *, epoch: int, seed: int) -> list[int]:
 
 def mix_order(keys: Sequence[tuple[str, str]], seed: int) -> list[int]:
     """Return the indices of `keys` (origin, sample_id) shuffled by hash: any two keep their order whatever else
-    exists."""
+    exists.
+    """
     return sorted(range(len(keys)), key=lambda index: _place("mix", seed, *keys[index]))
 
 

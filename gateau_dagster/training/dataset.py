@@ -90,7 +90,8 @@ class MixRows(Dataset[list[TrainingDocument]]):
     @property
     def farthest(self) -> int:
         """Return a bound that positions stay below: tokens of the longest sequence, or the length that skips spread
-        over."""
+        over.
+        """
         longest = max(self.lengths)
         if self._plan.concatenated:
             longest = max(sum(self.lengths[each.row] for each in row) for row in self._plan.rows)
@@ -135,7 +136,8 @@ class PadRight:
 
     def __call__(self, rows: Rows) -> Batch:
         """Return `input_ids`, `labels`, `attention_mask`, int64 [batch, longest], `row`, int64 [documents], and
-        weights."""
+        weights.
+        """
         rows = [row or [_FILLER] for row in rows]
         ids = [torch.cat([each.input_ids for each in row]) for row in rows]
         batch: Batch = {
@@ -189,7 +191,8 @@ def loss_weights(document: TrainingDocument) -> Tensor:
 
 def sequence_weights(labels: Tensor) -> Tensor:
     """Return 1 / (trained tokens), float32 [n], so that a sequence's loss is the mean over its own tokens
-    (LongAlign)."""
+    (LongAlign).
+    """
     return torch.full(labels.shape, 1.0 / max(1, int((labels != IGNORED).sum())))
 
 

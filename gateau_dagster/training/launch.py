@@ -63,7 +63,8 @@ def training_command(
 
 def _own_launcher(launcher: Sequence[str], spec_path: Path, *, python: str) -> list[str]:
     """Return the user's command with the program's full path: an environment that is not activated is not on the
-    PATH."""
+    PATH.
+    """
     if not launcher:
         raise GateauError("training.launcher", "training.launcher is an empty list: name a command, or remove it")
     places = os.pathsep.join([str(Path(python).parent), os.environ.get("PATH", os.defpath)])

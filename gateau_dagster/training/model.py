@@ -255,7 +255,8 @@ def write_output(
 
 def _as_stored(trainer: ResponseTrainer, state: Any, spec: TrainingSpec) -> tuple[PreTrainedModel, Any]:
     """Return the model without adapters, in `training.dtype`, and its weights if DeepSpeed or the adapters hold
-    them."""
+    them.
+    """
     model: Any = trainer.model
     dtype = getattr(torch, spec.training.dtype)
     if spec.training.lora is not None:

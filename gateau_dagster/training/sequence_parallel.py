@@ -45,7 +45,8 @@ def parallelism(*, size: int, processes: int, deepspeed: dict[str, Any] | None) 
 
 class SharedRows(Dataset[list[TrainingDocument]]):
     """The rows in the order in which the Trainer distributes batches to ranks: each batch once for every rank of a
-    group."""
+    group.
+    """
 
     def __init__(self, rows: MixRows, *, size: int, rows_per_batch: int) -> None:
         self._rows, self._size, self._per_batch = rows, size, rows_per_batch

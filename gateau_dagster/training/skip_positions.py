@@ -93,7 +93,8 @@ def position_rng(seed: int, epoch: int, sample_id: str, copy: int = 0) -> np.ran
 
 def copy_numbers(sample_ids: Iterable[str]) -> list[int]:
     """Return how often each id occurred before, in the order of the mix: a sample of weight 2 has the copies 0
-    and 1."""
+    and 1.
+    """
     seen: Counter[str] = Counter()
     numbers = []
     for sample_id in sample_ids:

@@ -65,7 +65,8 @@ class TrainingSpec:
     @property
     def resume_key(self) -> str:
         """Return the key of attempts that continue one another: same result requested, same number and kind of
-        ranks."""
+        ranks.
+        """
         training = self.training.model_dump(mode="json", exclude=_OPERATIONAL)
         passes = self.training.passes_per_step
         base = [self.base_model, self.revision, self.rope_theta, self.template, self.deepspeed, passes]

@@ -1,5 +1,6 @@
 """Build the mix that a homologous model trains on: long and short texts by shares of tokens, with loss on every
-token."""
+token.
+"""
 
 from __future__ import annotations
 

@@ -93,7 +93,8 @@ _CHARACTERS_A_TOKEN = 4.0
 @dataclass(frozen=True, kw_only=True)
 class TextPiece:
     """A sequence: `input_ids` int32 [n], n >= 2. truncated_tokens: how many were cut off to reach a number of
-    tokens."""
+    tokens.
+    """
 
     name: str
     source: str

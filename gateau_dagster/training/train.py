@@ -168,7 +168,8 @@ def read_mix(path: Path, *, weighted: bool = False) -> pl.DataFrame:
 
 def _prepare(spec: TrainingSpec, plan: BatchPlan, *, rank: int, say: Callable[[str], None]) -> Path | None:
     """Return the checkpoint to resume from, the same on all ranks: rank 0 cleans up and stores the plan, then all
-    look."""
+    look.
+    """
     if rank == 0:
         resumed = checkpoints.prepare_work(spec.work, spec.resume_key, say)
         write_plan(plan, spec.work / PLAN_NAME)
@@ -186,7 +187,8 @@ def _parallelism(spec: TrainingSpec) -> Any:
 
 def training_arguments(spec: TrainingSpec, *, steps: int, cpu: bool = False) -> TrainingArguments:
     """Return the Trainer's arguments for `steps` optimiser steps over the planned epochs, in order; `cpu` as for
-    `train`."""
+    `train`.
+    """
     training = spec.training
     arguments = TrainingArguments(
         output_dir=str(spec.work),

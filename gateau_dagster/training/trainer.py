@@ -123,7 +123,8 @@ def unstable(figure: str, value: float, step: int, sample_ids: list[str]) -> Gat
 
 class TrainingCallback(TrainerCallback):
     """Callback that logs settings and steps and marks checkpoints as complete, on rank 0, and watches the gradient
-    everywhere."""
+    everywhere.
+    """
 
     def __init__(
         self, spec: TrainingSpec, trainer: ResponseTrainer, plan: BatchPlan, rows: MixRows, log: StepLog

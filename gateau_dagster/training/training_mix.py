@@ -1,5 +1,6 @@
 """Build the training mix: selected long samples and short conversations, tokenised and in training order, with
-figures."""
+figures.
+"""
 
 from __future__ import annotations
 

@@ -148,7 +148,8 @@ def _is_liger(module: torch.nn.Module) -> bool:
 
 def _masters(optimizer: Any) -> list[torch.Tensor]:
     """Return the tensors that the optimiser updates: under DeepSpeed its own flat parts, else the model's
-    parameters."""
+    parameters.
+    """
     zero = getattr(optimizer, "optimizer", optimizer)
     for name in ("fp32_partitioned_groups_flat", "single_partition_of_fp32_groups", "fp32_groups_flat_partition"):
         if getattr(zero, name, None):
@@ -162,7 +163,8 @@ def _types(tensors: list[torch.Tensor]) -> list[str]:
 
 def _count(parameters: list[Any]) -> int:
     """Return the number of parameters of the whole model: under ZeRO-3 a rank holds a part, and `ds_numel` is the
-    whole."""
+    whole.
+    """
     return sum(getattr(each, "ds_numel", each.numel()) for each in parameters)
 
 

@@ -302,7 +302,6 @@ class InProcess:
 
     def _batches(self, sizes: Sequence[tuple[int, int]]) -> list[list[int]]:
         """Return batches of places in `sizes` (tokens of prompt and answer): similar ones together, longest first."""
-
         room = self._batch_tokens if pads_left(self._loaded) else 0
         batches: list[list[int]] = []
         for place in sorted(range(len(sizes)), key=lambda each: (*(-size for size in reversed(sizes[each])), each)):
