@@ -107,7 +107,7 @@ def test_a_storage_of_the_users_own_is_used_as_it_is(
         (f"postgresql://{USER}:{PASSWORD}@nobody.invalid/homes", "cannot be reached"),
         (f"postgresql://{USER}:{PASSWORD}@127.0.0.1:PORT/homes?nonsense=1", "nonsense"),
         (f"mysql://{USER}:{PASSWORD}@127.0.0.1/homes", "mysql"),
-        (f"{USER}:{PASSWORD}", "holds no URL"),
+        (f"{USER}:{PASSWORD}", "is not the URL"),
     ],
 )
 def test_what_is_wrong_with_the_server_is_one_line(
