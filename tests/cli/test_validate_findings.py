@@ -21,8 +21,8 @@ JUDGED: dict[str, Any] = {**UNASKED, "selection": {"compare": ["judge"]}}
     ("change", "words"),
     [
         ({"models": {"long": {"path": "nowhere"}}}, "models.long.path: there is no folder"),
-        ({"scoring": {"device": "cuda:7", "max_length": 512}}, "scoring.device: cuda:7 was asked for"),
-        ({"scoring": {"device": "nonsense", "max_length": 512}}, "scoring.device: 'nonsense' is no device"),
+        ({"scoring": {"device": "cuda:7", "max_length": 512}}, "scoring.device: cuda:7 is configured"),
+        ({"scoring": {"device": "nonsense", "max_length": 512}}, "scoring.device: 'nonsense' is not a device"),
         ({"storage": {"root": "long.jsonl/store"}}, "a part of the path is a file"),
         (JUDGED, "the environment variable NO_SUCH_KEY is not set"),
     ],
@@ -80,8 +80,8 @@ def test_a_plan_names_a_device_that_is_not_here_before_its_table(command: Comman
     """Its estimate, which measures the device, ends it afterwards."""
     make_project(tmp_path, samples=4, shards=1, scoring={"device": "cuda"})
     status, out, err = command("plan")
-    assert status == 1 and "scoring.device: cuda was asked for" in err
-    assert out.index("! scoring.device: cuda was asked for") < out.index("raw_long_sft")
+    assert status == 1 and "scoring.device: cuda is configured" in err
+    assert out.index("! scoring.device: cuda is configured") < out.index("raw_long_sft")
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")

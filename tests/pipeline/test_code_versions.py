@@ -46,7 +46,7 @@ CONSTANTS: dict[str, set[str]] = {
     "training.spec.CODE_VERSION": {"checkpoint", "pre_experienced", "homologous_model", "variant/checkpoint"},
     "scoring.pair_tables.PERPLEXITY_CODE_VERSION": {"perplexity"},
     "scoring.pair_tables.CAM_CODE_VERSION": {"cam", "cam_at"},
-    "scoring.segment_gains.CODE_VERSION": {"cam"},
+    "scoring.segments.CODE_VERSION": {"cam"},
     "selection.combine.CODE_VERSION": {"combined_scores"},
     "methods.registry.CODE_VERSION": {"method_scores"},
     "selection.rules.CODE_VERSION": {"selected_subset", "variant/selected_subset"},

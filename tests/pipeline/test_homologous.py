@@ -176,5 +176,5 @@ def test_more_tokens_than_this_machine_can_lay_out_are_an_error_at_planning(
     monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(total=64 << 30))
     base = {"models.short.path": "base"}
     check_homologous(made(tmp_path, **base, **{f"{PREFIX}tokens": 10**6}))
-    with pytest.raises(GateauError, match=r"long\.homologous\.tokens: 50,000,000,000 tokens take 373 GiB"):
+    with pytest.raises(GateauError, match=r"long\.homologous\.tokens: 50,000,000,000 tokens need more than 373 GiB"):
         check_homologous(made(tmp_path, **base, **{f"{PREFIX}tokens": 5 * 10**10}))
