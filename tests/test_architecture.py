@@ -62,6 +62,20 @@ def test_no_imports_go_round_in_a_circle() -> None:
     assert circles(import_graph(MODULES)) == []
 
 
+def test_no_two_classes_have_one_name() -> None:
+    places: dict[str, list[str]] = {}
+    for file in FILES:
+        for node in ast.parse(file.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, []).append(name_of(file))
+    assert {name: files for name, files in places.items() if len(files) > 1} == {}
+
+
+def test_no_docstring_is_a_fragment() -> None:
+    headless = re.compile(r'"""(Of|By|Those|Where|See)\b')
+    assert [name_of(file) for file in FILES if headless.search(file.read_text(encoding="utf-8"))] == []
+
+
 def written(folder: Path, sources: dict[str, str]) -> dict[str, Path]:
     """A small house: `low/` below `high/` in the package `house`, with some files replaced."""
     plain = {"low/__init__": "", "low/one": "", "low/two": "", "high/__init__": "", "high/three": ""}

@@ -25,7 +25,7 @@ class JudgeOptions(Section):
     )
 
 
-class Judge(Method):
+class JudgeRatings(Method):
     """Score by the mean rating; `sample_ratings` rejects a sample that misses one of them."""
 
     name = "judge"

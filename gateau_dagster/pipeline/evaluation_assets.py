@@ -30,7 +30,7 @@ from gateau_dagster.evaluation.judging.pairwise import PAIRWISE
 from gateau_dagster.evaluation.registry import scored_benchmarks
 from gateau_dagster.evaluation.statistics.experiment import CODE_VERSION as EXPERIMENT_CODE_VERSION
 from gateau_dagster.evaluation.statistics.experiment import reference_of
-from gateau_dagster.methods.judge import SAMPLE_RATINGS, Judge
+from gateau_dagster.methods.judge import SAMPLE_RATINGS, JudgeRatings
 from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.pipeline.asset import (
     FINITE_VALUES,
@@ -395,8 +395,8 @@ def characteristics(config: Config) -> Iterator[Asset]:
 
 def rated_characteristics(config: Config) -> list[str]:
     """Return the characteristics that method `judge` reads of every sample; empty if the method is not chosen."""
-    method = chosen_methods(config).get(Judge.name)
-    return [*method.options.characteristics] if isinstance(method, Judge) else []
+    method = chosen_methods(config).get(JudgeRatings.name)
+    return [*method.options.characteristics] if isinstance(method, JudgeRatings) else []
 
 
 def sample_ratings(config: Config) -> Iterator[Asset]:

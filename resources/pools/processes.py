@@ -72,7 +72,7 @@ def _end_with_parent() -> None:
 
 
 @dataclass(kw_only=True, eq=False)
-class _Process(Member):
+class _WorkerProcess(Member):
     """A worker process. There is one pipe per worker: a lock held by a killed worker would block the others forever."""
 
     process: Any
@@ -96,7 +96,7 @@ class _Process(Member):
         return f"The scoring worker on {self.device} (process {self.process.pid}) {how}"
 
 
-class ProcessCrew(Crew[_Process]):
+class ProcessCrew(Crew[_WorkerProcess]):
     """Processes of this machine, one per device."""
 
     def __init__(self, task: ScoringTask, warn: Warn) -> None:
@@ -110,9 +110,9 @@ class ProcessCrew(Crew[_Process]):
             sharing=len(task.devices),
         )
         self._free_devices = deque(task.devices)
-        self._ending: list[_Process] = []
+        self._ending: list[_WorkerProcess] = []
 
-    def _start(self) -> _Process:
+    def _start(self) -> _WorkerProcess:
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
         device = self._free_devices[0]
@@ -122,7 +122,7 @@ class ProcessCrew(Crew[_Process]):
             daemon=True,
             name="scoring-worker",
         )
-        member = _Process(process=process, connection=ours, device=device)
+        member = _WorkerProcess(process=process, connection=ours, device=device)
         self._ending.append(member)  # before it starts, so that an interrupt does not leave it behind
         try:
             process.start()
@@ -133,16 +133,16 @@ class ProcessCrew(Crew[_Process]):
         self._free_devices.popleft()
         return member
 
-    def _send(self, member: _Process, job: Job) -> None:
+    def _send(self, member: _WorkerProcess, job: Job) -> None:
         member.number, member.in_hand = member.number + 1, frozenset()
         with suppress(OSError):  # it is gone: its pipe says so next
             member.connection.send((member.number, job.piece))
 
-    def _end(self, member: _Process) -> None:
+    def _end(self, member: _WorkerProcess) -> None:
         member.connection.close() if member.ready else member.process.terminate()
         self._free_devices.append(member.device)
 
-    def _received(self, seconds: float) -> Iterator[tuple[_Process, Any]]:
+    def _received(self, seconds: float) -> Iterator[tuple[_WorkerProcess, Any]]:
         """Yield the next message of each worker, idle ones too, so that no dead one gets a piece."""
         members = {member.connection: member for member in self._members}
         for connection in wait([*members], timeout=seconds):
