@@ -1,6 +1,7 @@
 """Define the base of all sections: frozen, closed to unknown keys, and strict about types."""
 
 from collections.abc import Mapping
+from functools import cache
 from operator import attrgetter
 from typing import Any, Literal, TypeVar
 
@@ -52,13 +53,20 @@ def code_of(detail: ErrorDetails) -> str:
     return refused.code if isinstance(refused, GateauError) else kinds.get(detail["type"], "config.value")
 
 
-def validated(place: str, section: type[S], given: Mapping[str, Any]) -> S:
-    """Validate the value at a place in the file, such as `selection.options.ladm`, as a section. Raise SectionError."""
-    file: type[BaseModel] = section
-    content: Mapping[str, Any] = given
+@cache
+def _file_with(place: str, section: type[BaseModel]) -> type[BaseModel]:
+    """Return the model of a file that has a section at a place, and nothing else."""
+    file = section
     for name in reversed(place.split(".")):
         keys: dict[str, Any] = {name: (file, ...)}
         file = create_model("File", __config__=ConfigDict(hide_input_in_errors=True), **keys)
+    return file
+
+
+def validated(place: str, section: type[S], given: Mapping[str, Any]) -> S:
+    """Validate the value at a place in the file, such as `selection.options.ladm`, as a section. Raise SectionError."""
+    file, content = _file_with(place, section), given
+    for name in reversed(place.split(".")):
         content = {name: content}
     try:
         return attrgetter(place)(file.model_validate(content))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar, get_type_hints
 
@@ -185,6 +186,7 @@ class Benchmark(ABC):
     by_base: ClassVar[bool] = False
 
     @classmethod
+    @cache  # every declaration of the pipeline asks for it
     def options_class(cls) -> type[Section]:
         """Return the class of `options`."""
         return get_type_hints(cls)["options"]
