@@ -80,10 +80,6 @@ def test_one_of_two_workers_is_killed_and_the_tables_are_those_of_an_undisturbed
         for asset in ASSETS:
             assert made[asset].table["sample_id"].to_list() == here[asset].table["sample_id"].to_list()
             assert_same_rows(made[asset].table, here[asset].table)
-            # A killed worker that took long has saved rows, which cost nothing again.
-            if made[asset].reused == 0 and f"shard {shard.shard};" not in warned[0]:
-                assert made[asset].table.equals(here[asset].table), "a shard is not cut"
-                assert made[asset].stamp.effort["tokens"] == here[asset].stamp.effort["tokens"] > 0
 
 
 def test_rows_that_the_killed_worker_saved_are_not_scored_again(tmp_path: Path) -> None:
