@@ -85,11 +85,15 @@ class RowCheckpoints:
             self._saved_at = time.monotonic()
 
     def close(self) -> None:
-        """Save the waiting rows once; rows that cannot be written are recomputed, maybe by others."""
+        """Save the waiting rows once; rows that cannot be written are recomputed, maybe by others.
+
+        An interrupt leaves them to `save_all_rows`.
+        """
         try:
             self.save()
-        finally:
+        except Exception:
             _unsaved.discard(self)
+            raise
 
     def remove(self) -> None:
         """Remove the groups of the shard, of any scorer; called once its table is written."""

@@ -120,5 +120,19 @@ def test_a_lost_store_keeps_no_other_rows_from_being_saved(store: Store, monkeyp
     assert rows[1].load().is_empty(), "given up: its sample is computed again"
 
 
+def test_an_interrupt_of_the_last_save_leaves_the_rows_to_what_ends_the_process(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: Any) -> Stamp:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "write", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            compute_one(store, Scorer())
+    partial.save_all_rows()
+    assert checkpoint(store).load()["sample_id"].to_list() == ["s1", "s2", "s3", "s4"]
+
+
 def checkpoint(store: Store) -> partial.RowCheckpoints:
     return partial.RowCheckpoints(store, ASSET, SHARD, SCORER, tables.schema(tables.PERPLEXITY))
