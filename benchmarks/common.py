@@ -1,4 +1,4 @@
-"""What the benchmarks share: timings, peak memory, processes, the machine, the command line, tables and JSON."""
+"""Measure time and peak memory, run in a process, describe the machine, parse arguments, write tables and JSON."""
 
 import argparse
 import json

@@ -1,4 +1,4 @@
-"""What both selection benchmarks share: a labelled data set with its models, its tables, and every method's scores."""
+"""Score a labelled data set with every method, from tables that its models compute once."""
 
 import hashlib
 import json

@@ -93,13 +93,13 @@ class Question:
 
     @property
     def answer_type(self) -> str:
-        """What the question asks for, by its words."""
+        """Return the kind of answer that the question asks for, by its words."""
         text = self.text.lower()
         return next((kind for pattern, kind in _TYPES if re.search(pattern, text)), "other")
 
     @property
     def fold(self) -> Fold:
-        """By a stable hash of the page's title: no page is on both sides."""
+        """Return the half of the data, by a stable hash of the page's title: no page is in both halves."""
         return FOLDS[hashlib.sha256(normalised(self.title).encode()).digest()[0] % 2]
 
 
@@ -198,7 +198,7 @@ class NoRoomError(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class Room:
-    """What a context may take: `tokens` of it in all, of which a prompt of `window` tokens shows the end."""
+    """The size of a context: at most `tokens`, of which a prompt of `window` tokens shows the end."""
 
     tokenizer: "PreTrainedTokenizerBase"
     tokens: int
@@ -229,7 +229,7 @@ class Paragraph:
 
 @dataclass(frozen=True, kw_only=True)
 class Places:
-    """What has to stand far and near, evidence and others; far evidence keeps its order. `last` ends the context."""
+    """The passages that must be far and near. Far evidence keeps its order; `last` ends the context."""
 
     far: Sequence[Paragraph] = ()
     near: Sequence[Paragraph] = ()

@@ -31,9 +31,9 @@ from common_selection import REFERENCE, LabelledCase, Record, Tables, answers_kn
 from kinds import KINDS, counterparts, groups, harder_samples, needs_far_context
 from transformers import LlamaForCausalLM
 
-from gateau_dagster.demo.configuration import KINDS as BASE_KINDS
-from gateau_dagster.demo.configuration import demo_samples
 from gateau_dagster.demo.language import build_tokenizer
+from gateau_dagster.demo.long_samples import KINDS as BASE_KINDS
+from gateau_dagster.demo.long_samples import demo_samples
 from gateau_dagster.demo.pair import build_pair, pair_config, pair_is_current
 
 SECONDS_PER_SEED = 240  # pair and tables, on one free core

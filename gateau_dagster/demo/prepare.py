@@ -9,7 +9,6 @@ import polars as pl
 
 from gateau_dagster.config import Config
 from gateau_dagster.config.inputs import DEMO_SCHEME, PAIR_FOLDER, demo_folder, demo_shape
-from gateau_dagster.demo.configuration import write_jsonl
 from gateau_dagster.demo.language import (
     NOUNS,
     Words,
@@ -21,6 +20,7 @@ from gateau_dagster.demo.language import (
     tell_instruction,
     tell_response,
 )
+from gateau_dagster.demo.long_samples import write_jsonl
 from gateau_dagster.progress import Progress, silent
 from gateau_dagster.storage.local import write_if_other
 
@@ -71,7 +71,7 @@ def ensure_demo_data(config: Config) -> None:
     """
     if config.demo is None:
         return
-    from gateau_dagster.demo.configuration import write_demo_samples
+    from gateau_dagster.demo.long_samples import write_demo_samples
     from gateau_dagster.demo.pair import PAIR_SHAPES
 
     demo, folder = config.demo, demo_folder(config.work_folder, config.demo)
@@ -118,7 +118,7 @@ def ensure_demo_pair(config: Config, progress: Progress = silent) -> None:
 
 def is_demo_store(store: Path) -> bool:
     """Return whether a local store's samples are those of the embedded demo, judged by its first shard."""
-    from gateau_dagster.demo.configuration import KINDS
+    from gateau_dagster.demo.long_samples import KINDS
 
     first = min(store.glob("raw_long_sft/*.parquet"), default=None)
     try:

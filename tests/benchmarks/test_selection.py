@@ -15,7 +15,7 @@ import selection
 from kinds import KINDS as ALL_KINDS
 from kinds import needs_far_context
 
-from gateau_dagster.demo.configuration import KINDS as BASE_KINDS
+from gateau_dagster.demo.long_samples import KINDS as BASE_KINDS
 from gateau_dagster.selection.statistics import auroc
 from tests.pipeline.code_versions import raise_version
 
@@ -171,7 +171,7 @@ def test_a_sample_without_a_score_comes_last(folder: Path, monkeypatch: pytest.M
 
 @pytest.fixture
 def sections(capsys: pytest.CaptureFixture[str]) -> Callable[..., dict[str, list[str]]]:
-    """What is printed, by title, of methods with random scores on two of every kind; `best` knows the labels."""
+    """Return the printed tables by title. Two samples per kind have random scores; `best` knows the labels."""
     sources = [[kind for kind in EVERY for _ in range(2)]]
     labels = {kind: needs_far_context(kind) for kind in EVERY}
     tasks = common_ranking.tasks_of(sources, labels, kinds.groups() | kinds.counterparts(), set(EVERY))
