@@ -39,7 +39,7 @@ from gateau_dagster.readable import percent
 
 DESCRIPTIONS = {
     UP_TO_DATE: "Whether the table was made from what is there now; names the changed shards.",
-    UNIQUE_IDS: "No sample stands in the table twice.",
+    UNIQUE_IDS: "No sample is in the table twice.",
     FINITE_VALUES: "No NaN and no infinity.",
     FULL_COVERAGE: "Every sample of raw_long_sft is in the table or in its rejected table, with a reason.",
     NORMALISATION: "The chosen normalisation still tells samples apart, and no term overrules one of more weight.",
@@ -90,7 +90,7 @@ def staleness(state: State, asset: Asset, work: Work | None) -> dg.AssetCheckRes
         asset,
         UP_TO_DATE,
         False,
-        summary=f"{share} are out of date; the job `refresh` mends exactly these",
+        summary=f"{share} are out of date; run the job `refresh` to rebuild exactly these",
         **changed,
         reasons=dg.MarkdownMetadataValue(reasons),
     )

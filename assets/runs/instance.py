@@ -122,7 +122,7 @@ def open_instance(config: Config) -> DagsterInstance:
             "dagster.home_damaged",
             f"Dagster's home {home} cannot be used: {_reason(error)}. Correct or remove its "
             "dagster.yaml; where it is the records that are damaged, move its folders history and schedules away. Both "
-            "are made anew, and what was computed is in the store.",
+            "are recreated, and the results stay in the store.",
         ) from error
 
 

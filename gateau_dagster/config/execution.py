@@ -215,7 +215,7 @@ class ExecutionConfig(Section):
     schedule: str = Field(default="0 3 * * *", description="Cron line of the nightly refresh, which is off by default.")
     timezone: TimeZone = Field(default="UTC", description="Of the schedule, such as Europe/Berlin.")
     catalogue: CatalogueConfig = CatalogueConfig()
-    notify: NotifyConfig | None = Field(default=None, description="Who is told of runs that failed.")
+    notify: NotifyConfig | None = Field(default=None, description="Who receives a message about failed runs.")
 
     @property
     def pool_name(self) -> str:

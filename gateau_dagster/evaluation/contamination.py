@@ -369,7 +369,7 @@ def without_touched(
 UNTOUCHED = (
     *tables.EXPERIMENT,
     tables.Column(
-        name="touched", dtype=pl.Int32(), description="Questions that stand in the data, and are left out here."
+        name="touched", dtype=pl.Int32(), description="Questions that the data contains, and that are left out here."
     ),
 )
 

@@ -282,7 +282,7 @@ def untouched_experiment(config: Config) -> Iterator[Asset]:
         maker="untouched_experiment",
         group="experiment",
         kinds=("polars",),
-        summary="the experiment over the questions that do not stand in the data",
+        summary="the experiment over the questions that the data does not contain",
         description="Every model under every benchmark, as in the experiment, over the questions of which neither long "
         "samples nor short conversations hold a notable part; and how many were left out.",
         reads=dict.fromkeys(

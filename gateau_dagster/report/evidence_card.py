@@ -272,7 +272,7 @@ def _tokenizer(config: Config, model: str, missing: list[str]) -> PreTrainedToke
         missing.append(f"The tokenizer of models.{model}, {path}, is not on this machine.")
     elif not found.is_fast:
         missing.append(
-            f"The tokenizer of models.{model}, {path}, does not say where its tokens stand in a text: it has no "
+            f"The tokenizer of models.{model}, {path}, does not report the places of its tokens in a text: it has no "
             "tokenizer.json."
         )
         return None

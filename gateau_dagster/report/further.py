@@ -148,7 +148,7 @@ def contamination_section(
     if total:
         tables += [_values(experiment, untouched, found), _questions(found)]
     return FurtherSection(
-        anchor="contamination", title="Questions that stand in the data", page=_page(sentences, tables)
+        anchor="contamination", title="Questions that the data contains", page=_page(sentences, tables)
     )
 
 

@@ -409,7 +409,7 @@ def test_a_comparison_without_lengths_says_what_is_missing() -> None:
     found = methods(names=("length", "random"))
     unknown = replace(found.everything, context_tokens=None, response_tokens=None, perplexity=None)
     text = page_of(by(methods=replace(found, everything=unknown))).text("methods")
-    assert "Lengths in tokens and perplexities stand in perplexity/long" in text
+    assert "Lengths in tokens and perplexities are in perplexity/long" in text
     assert "Does the length of the context" not in text
     assert "Does the length of the context" in page_of(by(methods=found)).text("methods")
 
