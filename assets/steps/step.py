@@ -10,8 +10,7 @@ from typing import Any, Protocol, TypeVar
 
 import dagster as dg
 import polars as pl
-from dagster import DagsterInstance, DagsterRunStatus
-from dagster._core.errors import DagsterExecutionInterruptedError
+from dagster import DagsterExecutionInterruptedError, DagsterInstance, DagsterRunStatus
 
 from assets.steps.dead_runs import has_own_process, tag_with_process
 from assets.steps.event_log import PLAN_TAG, recorded_versions
