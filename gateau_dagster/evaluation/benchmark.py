@@ -70,6 +70,11 @@ class Question:
         return fingerprint({name: asked[name] for name in ("turns", "generation", "system", "chat", "prefill")})
 
 
+def id_part(place: int) -> Callable[[str], str]:
+    """Return a function that returns a part of a question's id, whose parts are separated by slashes."""
+    return lambda question_id: question_id.split("/")[place]
+
+
 MODELS = ("base", "checkpoint")
 """The base model of the training, and its result."""
 

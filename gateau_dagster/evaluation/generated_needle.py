@@ -15,14 +15,7 @@ from gateau_dagster.config.values import LONGEST
 from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.benchmark import Generation, Materials, Question, QuestionBenchmark
 from gateau_dagster.evaluation.metrics import normalised_words
-from gateau_dagster.evaluation.question_files import (
-    QuestionFiles,
-    check_lengths,
-    lengths_within,
-    text_of,
-    texts_in,
-    yaml_of,
-)
+from gateau_dagster.evaluation.question_files import QuestionFiles, check_lengths, lengths_within
 from gateau_dagster.storage.stamp import By
 
 if TYPE_CHECKING:
@@ -203,17 +196,15 @@ class GeneratedNeedleQuestions(QuestionBenchmark):
         """Return the needle and its question. Raises GateauError where the official files are missing or differ."""
         if self.options.official is None:
             return _OWN
-        place = self.place("official")
-        settings, code = self._official(_CONFIG, _CODE).find()
-        texts = texts_in(code, "generate_prompt", place)
+        files = self._official(_CONFIG, _CODE)
+        settings, code = files.find()
+        texts = files.texts_in(code, "generate_prompt")
         contents = [number for number, text in enumerate(texts) if text == "content"]
-        prompt = yaml_of(settings, place).get("prompt")
+        prompt = files.mapping(settings).get("prompt")
         if not isinstance(prompt, dict) or not {"needle", "retrieval_question"} <= {*prompt}:
-            raise GateauError(
-                "evaluation.benchmark_data", f"{place}: {settings.label} is not the published file; {CURE}"
-            )
+            raise files.wrong(f"{settings.label} is not the published file")
         if len(contents) != 2 or len(texts) != contents[1] + 3:
-            raise GateauError("evaluation.benchmark_data", f"{place}: {code.label} is not the published file; {CURE}")
+            raise files.wrong(f"{code.label} is not the published file")
         system, asked = texts[contents[0] + 1], "".join(texts[contents[1] + 1 :])
         return NeedleText(
             needle=prompt["needle"],
@@ -261,7 +252,7 @@ class GeneratedNeedleQuestions(QuestionBenchmark):
             return
         haystack = self._haystack()
         for file in haystack.find():
-            yield text_of(file, haystack.place)
+            yield haystack.text(file)
 
 
 class GeneratedNeedle(GeneratedNeedleQuestions):

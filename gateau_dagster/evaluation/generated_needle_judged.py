@@ -4,26 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.benchmark import JudgeRequest, Materials, Question
-from gateau_dagster.evaluation.generated_needle import (
-    CURE,
-    GeneratedNeedleQuestions,
-)
+from gateau_dagster.evaluation.generated_needle import GeneratedNeedleQuestions
 from gateau_dagster.evaluation.judged import RatedBenchmark
-from gateau_dagster.evaluation.question_files import (
-    QuestionFiles,
-    assigned,
-    template_gaps,
-    texts_in,
-    yaml_of,
-)
-
-if TYPE_CHECKING:
-    pass
-
+from gateau_dagster.evaluation.question_files import QuestionFiles, template_gaps
 
 JUDGE_TOKENS = 1024
 """LongAlign sets no limit."""
@@ -65,23 +51,17 @@ class GeneratedNeedleJudged(GeneratedNeedleQuestions, RatedBenchmark):
         Raises GateauError where the official files are missing or differ.
         """
         files = self._judge_files()
-        (code, settings), place = files.find(), files.place
-        system, user, criteria = (
-            assigned(code, name, place)[0] for name in ("SYSTEM_TEMPLATE", "USER_TEMPLATE", "CRITERIA")
-        )
-        opening = texts_in(code, "get_criteria", place)[0]
-        asked: Any = yaml_of(settings, place).get("prompt")
+        code, settings = files.find()
+        names = ("SYSTEM_TEMPLATE", "USER_TEMPLATE", "CRITERIA")
+        system, user, criteria = (files.assigned(code, name)[0] for name in names)
+        opening = files.texts_in(code, "get_criteria")[0]
+        asked: Any = files.mapping(settings).get("prompt")
         told = opening + "".join(f"{name}: {text}\n" for name, text in criteria.items())
-        try:
+        with files.understood(code.label):
             template_gaps(user)
             before, after = user.split("{prediction}")
             fill = {"criteria": told, "reference": asked["needle"], "input": asked["retrieval_question"]}
-            filled = [part.format(**fill) for part in (before, after)]
-        except (KeyError, IndexError, ValueError, TypeError) as error:
-            raise GateauError(
-                "evaluation.benchmark_data", f"{place}: {code.label} is not the published file ({error}); {CURE}"
-            ) from error
-        return system, "{prediction}".join(filled)
+            return system, "{prediction}".join(part.format(**fill) for part in (before, after))
 
     def _judge_files(self) -> QuestionFiles:
         return self._official("eval.py", "config-eval.yaml", key=f"{self.place('official')}: judge")

@@ -21,17 +21,9 @@ from gateau_dagster.config.addresses import InputAddress
 from gateau_dagster.config.base import Section
 from gateau_dagster.data.sources import SourceFile
 from gateau_dagster.errors import GateauError
-from gateau_dagster.evaluation.benchmark import Generation, Materials, Question, QuestionBenchmark
+from gateau_dagster.evaluation.benchmark import Generation, Materials, Question, QuestionBenchmark, id_part
 from gateau_dagster.evaluation.metrics import ndcg, normalised_words, ranked_ids
-from gateau_dagster.evaluation.question_files import (
-    QuestionFiles,
-    assigned,
-    check_lengths,
-    lengths_within,
-    rows_of,
-    texts_in,
-    yaml_of,
-)
+from gateau_dagster.evaluation.question_files import QuestionFiles, check_lengths, lengths_within
 
 if TYPE_CHECKING:
     from gateau_dagster.config import Config
@@ -162,16 +154,17 @@ def settings_of(described: Mapping[str, Any]) -> Iterator[Setting]:
         )
 
 
-def words_of(code: SourceFile, task: str, place: str) -> TaskTexts:
+def words_of(files: QuestionFiles, task: str) -> TaskTexts:
     """Read a task's texts from HELMET's data.py. Raises GateauError where that is another file."""
+    code = files.only()
     labelled = task.startswith(IN_CONTEXT)
     loader = "load_icl" if labelled else _LOADERS.get(task, "load_qa")
     demo = "item_template" if labelled else "demo_template"
     return TaskTexts(
-        user=assigned(code, "user_template", place, inside=loader)[-1],
-        lead=assigned(code, "system_template", place, inside=loader)[-1],
-        demo=assigned(code, demo, place, inside=loader)[-1] if task != RANKED else "",
-        passages=tuple(text for text in texts_in(code, loader, place) if text.endswith("{text}")),
+        user=files.assigned(code, "user_template", inside=loader)[-1],
+        lead=files.assigned(code, "system_template", inside=loader)[-1],
+        demo=files.assigned(code, demo, inside=loader)[-1] if task != RANKED else "",
+        passages=tuple(text for text in files.texts_in(code, loader) if text.endswith("{text}")),
     )
 
 
@@ -205,15 +198,6 @@ LABELLED = {
 }
 
 
-def labels_cure(task: str) -> str:
-    """Return the command that downloads a task's data."""
-    hub = LABELLED[task].hub
-    return (
-        f"hf download {hub} --repo-type dataset --revision refs/convert/parquet --local-dir FOLDER/{hub}, and give "
-        "FOLDER"
-    )
-
-
 @dataclass(frozen=True, kw_only=True)
 class Labelled:
     """The rows of a data set, as text and label: the questions, and the rows that examples are drawn from."""
@@ -224,29 +208,32 @@ class Labelled:
 
 def labelled_files(config: Config, place: str, folder: str | None, task: str) -> QuestionFiles:
     """Return the files of a task's data set."""
-    path = None if folder is None else f"{folder}/{LABELLED[task].hub}"
-    return QuestionFiles(config=config, place=place, path=path, cure=labels_cure(task), key=f"{place}: {task}")
+    hub = LABELLED[task].hub
+    command = f"hf download {hub} --repo-type dataset --revision refs/convert/parquet --local-dir FOLDER/{hub}"
+    path = None if folder is None else f"{folder}/{hub}"
+    key = f"{place}: {task}"
+    return QuestionFiles(config=config, place=place, path=path, cure=f"{command}, and give FOLDER", key=key)
 
 
-def read_labelled(config: Config, place: str, folder: str | None, task: str) -> Labelled:
+def read_labelled(files: QuestionFiles, task: str) -> Labelled:
     """Return a task's rows. Raises GateauError where they are missing or do not belong to it."""
-    known, files = LABELLED[task], labelled_files(config, place, folder, task).find()
-    rows = {
-        split: [_row(record, known, f"{place}: {file.label}:{number}", task) for file, number, record in found]
-        for split in ("train", known.test)
-        if split and (found := [*rows_of(_of_split(files, known.part, split), place)])
-    }
+    known, found = LABELLED[task], files.find()
+    rows: dict[str, list[tuple[str, int]]] = {}
+    for split in filter(None, ("train", known.test)):
+        for file, number, record in files.objects(_of_split(found, known.part, split)):
+            text, label = record.get("text"), record.get(known.label)
+            if not isinstance(text, str) or not isinstance(label, int) or not 0 <= label < known.labels:
+                lacking = f"it lacks a text, or a number as {known.label}"
+                raise files.wrong(f"{file.label}:{number} is not a row of {task}: {lacking}")
+            rows.setdefault(split, []).append((text, label))
     train, test = rows.get("train", []), rows.get(known.test, [])
     if not known.test:
         mixed = shuffled(train)
         size = math.ceil(_TENTH * len(mixed))
         test, train = mixed[:size], mixed[size:]
     if not train or not test:
-        splits = " and ".join(each for each in ("train", known.test) if each)
-        raise GateauError(
-            "evaluation.benchmark_data",
-            f"{place}: {folder}/{known.hub} has no rows of the split {splits}; {labels_cure(task)}",
-        )
+        splits = " and ".join(filter(None, ("train", known.test)))
+        raise files.wrong(f"{files.path} has no rows of the split {splits}")
     return Labelled(asked=test, examples=train)
 
 
@@ -255,16 +242,6 @@ def _of_split(files: Sequence[SourceFile], part: str, split: str) -> list[Source
     named = re.compile(rf"(^|/){split}[^/]*(/[^/]*)?$")
     found = [file for file in files if named.search(file.address)]
     return [file for file in found if f"/{part}/" in file.address] if part else found
-
-
-def _row(record: dict[str, Any], known: LabelledSet, where: str, task: str) -> tuple[str, int]:
-    text, label = record.get("text"), record.get(known.label)
-    if not isinstance(text, str) or not isinstance(label, int) or not 0 <= label < known.labels:
-        raise GateauError(
-            "evaluation.benchmark_data",
-            f"{where} is not a row of {task}: it lacks a text, or a number as {known.label}; {labels_cure(task)}",
-        )
-    return text, label
 
 
 def asked_labels(setting: Setting, words: TaskTexts, rows: Labelled, *, most: int) -> Iterator[HelmetQuestion]:
@@ -305,7 +282,7 @@ def asked_of(
 ) -> Iterator[HelmetQuestion]:
     """Yield every row of `most` different questions, with the examples that HELMET draws for it.
 
-    Raises GateauError where there are too few examples; KeyError, IndexError or TypeError for rows of another form.
+    Raises ValueError where there are too few examples; KeyError, IndexError or TypeError for rows of another form.
     """
     if setting.task == RECALL:
         yield from (_recalled(row, words, row["demos"][: setting.shots]) for row in shuffled(rows)[:most])
@@ -318,10 +295,7 @@ def asked_of(
     for row in asked:
         found = examples(_others(setting.task, row, asked, demos, key), key, row[key], setting.shots)
         if len(found) < setting.shots:
-            raise GateauError(
-                "evaluation.benchmark_data",
-                f"evaluation.helmet.data: {setting.demo_file} has fewer than {setting.shots} examples",
-            )
+            raise ValueError(f"{setting.demo_file} has fewer than {setting.shots} examples")
         yield make(str(row[key]), row, words, found)
 
 
@@ -444,16 +418,6 @@ class HelmetOptions(Section):
         return tuple(name for name in self.names if name in LABELLED)
 
 
-def _settings_in(file: SourceFile) -> list[Setting]:
-    described = yaml_of(file, OFFICIAL)
-    try:
-        return [*settings_of(described)]
-    except (KeyError, ValueError) as error:
-        raise GateauError(
-            "evaluation.benchmark_data", f"{OFFICIAL}: {file.label} is not the published file ({error}); {CURE}"
-        ) from error
-
-
 def _question(setting: Setting, asked: HelmetQuestion, number: int, *, chat: bool) -> Question:
     """Return the question; where a prompt is continued, the answer's beginning is its last line."""
     return Question(
@@ -491,10 +455,7 @@ class Helmet(QuestionBenchmark):
     options: HelmetOptions
     unit = "%"
     groups = "task and length"
-    groupings: ClassVar = {
-        "length": lambda question_id: question_id.split("/")[1],
-        "task": lambda question_id: question_id.split("/", maxsplit=1)[0],
-    }
+    groupings: ClassVar = {"length": id_part(1), "task": id_part(0)}
 
     def questions(self, materials: Materials) -> list[Question]:
         found: list[Question] = []
@@ -512,8 +473,7 @@ class Helmet(QuestionBenchmark):
     def files(self) -> Sequence[QuestionFiles]:
         """Return HELMET's settings and code, the rows of its data, and the data sets of its labels."""
         official, data = self._official(*_CONFIGS, _CODE), self._data(self._data_paths(self._wanted()))
-        labels = (labelled_files(self.config, SETS, self.options.data_sets, task) for task in self.options.labelled)
-        return [official, *([data] if data.path else []), *labels]
+        return [official, *([data] if data.path else []), *self._labelled().values()]
 
     def settings(self) -> Mapping[str, Any]:
         return {"lengths": lengths_within(self.options.lengths, self.config.scoring.max_length), **super().settings()}
@@ -532,6 +492,10 @@ class Helmet(QuestionBenchmark):
     def _data(self, paths: str | list[str]) -> QuestionFiles:
         return QuestionFiles(config=self.config, place=DATA, path=paths, cure=DATA_CURE)
 
+    def _labelled(self) -> dict[str, QuestionFiles]:
+        folder = self.options.data_sets
+        return {task: labelled_files(self.config, SETS, folder, task) for task in self.options.labelled}
+
     def _data_paths(self, settings: Sequence[Setting]) -> list[str]:
         names = (name for each in settings for name in (each.test_file, each.demo_file) if name)
         return [self._data_path(name) for name in dict.fromkeys(names)]
@@ -541,7 +505,11 @@ class Helmet(QuestionBenchmark):
 
     def _wanted(self) -> list[Setting]:
         """Return the chosen tasks at the chosen lengths. Raises GateauError for a length that HELMET does not have."""
-        known = [each for file in self._official(*_CONFIGS).find() for each in _settings_in(file)]
+        files, known = self._official(*_CONFIGS), list[Setting]()
+        for file in files.find():
+            described = files.mapping(file)
+            with files.understood(file.label):
+                known += settings_of(described)
         lengths = lengths_within(self.options.lengths, self.config.scoring.max_length)
         found = [each for each in known if each.task in self.options.names and each.length in lengths]
         for task in self.options.names:
@@ -555,23 +523,16 @@ class Helmet(QuestionBenchmark):
 
     def _asked(self) -> Iterator[tuple[Setting, list[HelmetQuestion]]]:
         """Yield the questions of each task at each length; each file is read once."""
-        settings, (code,) = self._wanted(), self._official(_CODE).find()
-        rows = {
-            path: [row for _, _, row in rows_of(self._data(path).find(), DATA)] for path in self._data_paths(settings)
-        }
-        folder = self.options.data_sets
-        labelled = {task: read_labelled(self.config, SETS, folder, task) for task in self.options.labelled}
+        settings, code = self._wanted(), self._official(_CODE)
+        rows = {path: [row for _, _, row in self._data(path).objects()] for path in self._data_paths(settings)}
+        labelled = {task: read_labelled(files, task) for task, files in self._labelled().items()}
         for setting in settings:
-            words, most = words_of(code, setting.task, OFFICIAL), self.options.questions or setting.most
+            words, most = words_of(code, setting.task), self.options.questions or setting.most
             if setting.task in labelled:
                 yield setting, [*asked_labels(setting, words, labelled[setting.task], most=most)]
                 continue
             path = self._data_path(setting.test_file)
             demos = rows[self._data_path(setting.demo_file)] if setting.demo_file else ()
-            try:
-                yield setting, [*asked_of(setting, words, rows[path], demos, most=most)]
-            except (KeyError, IndexError, TypeError) as error:
-                raise GateauError(
-                    "evaluation.benchmark_data",
-                    f"{DATA}: {path}: a row is not one of {setting.task} ({error}); {DATA_CURE}",
-                ) from error
+            with self._data(path).understood(f"{path}, for {setting.task},"):
+                questions = [*asked_of(setting, words, rows[path], demos, most=most)]
+            yield setting, questions

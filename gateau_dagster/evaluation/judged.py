@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import polars as pl
 
 from gateau_dagster.config.judge import JudgeConfig
-from gateau_dagster.data.readers import read_records
 from gateau_dagster.data.sample import Reject
-from gateau_dagster.data.sources import Problem, SourceFile, location
 from gateau_dagster.errors import GateauError, redacted
 from gateau_dagster.evaluation.benchmark import JudgeRequest, Measured, Question, QuestionBenchmark
 from gateau_dagster.evaluation.grading import without_thoughts
-from gateau_dagster.evaluation.question_files import QuestionFiles, template_gaps, text_of
+from gateau_dagster.evaluation.question_files import QuestionFiles
 
 if TYPE_CHECKING:
     from gateau_dagster.config import Config
@@ -113,136 +110,6 @@ def _choice(text: str) -> float | None:
     return None if match is None else _CHOICES[match[1].lower()]
 
 
-@dataclass(frozen=True, kw_only=True)
-class OfficialRow:
-    """A record of an official file; its methods check the fields as they read them.
-
-    where: file and line. Every method raises ValueError, which names the place, the fault and what was expected.
-    """
-
-    where: str
-    value: Any
-
-    def field(self, key: str) -> Any:
-        """Return a required field."""
-        if not isinstance(self.value, dict):
-            raise self.wrong("it is no object", f"an object with {key}")
-        if key not in self.value:
-            raise self.wrong(f"{key} is missing", f"a field {key}")
-        return self.value[key]
-
-    def text(self, key: str, *, empty: bool = False) -> str:
-        """Return a text of Unicode characters, which may be blank only where `empty` allows it."""
-        return self._checked(key, self.field(key), empty=empty)
-
-    def texts(self, key: str, *, most: int | None = None) -> tuple[str, ...]:
-        """Return a list of one to `most` texts."""
-        given = self.field(key)
-        expected = "a list of texts" if most is None else f"a list of 1 to {most} texts"
-        if not isinstance(given, list):  # a str would be read letter by letter
-            raise self.wrong(f"{key} is {_kind(given)}", expected)
-        if not given or (most is not None and len(given) > most):
-            raise self.wrong(f"{key} has {len(given)} elements", expected)
-        return tuple(self._checked(f"{key}[{number}]", text) for number, text in enumerate(given))
-
-    def identifier(self, key: str) -> str:
-        """Return an id: an integer or a text."""
-        given = self.field(key)
-        if isinstance(given, float) and given.is_integer() and abs(given) < 2**53:
-            given = int(given)
-        if isinstance(given, int) and not isinstance(given, bool):
-            return str(given)
-        if not isinstance(given, str):
-            raise self.wrong(f"{key} is {_kind(given)}", "a whole number or a text")
-        return self._checked(key, given)
-
-    def template(self, key: str) -> str:
-        """Return a text whose gaps are names in braces."""
-        found = self.text(key)
-        try:
-            template_gaps(found)
-        except ValueError as error:
-            raise self.wrong(f"{key}: {error}", "the published prompt") from error
-        return found
-
-    def wrong(self, fault: str, expected: str) -> ValueError:
-        """Return the exception for a fault."""
-        return ValueError(f"{self.where}: {fault}; expected {expected}")
-
-    def _checked(self, name: str, text: Any, *, empty: bool = False) -> str:
-        if not isinstance(text, str):
-            raise self.wrong(f"{name} is {_kind(text)}", "a text")
-        if not empty and not text.strip():
-            raise self.wrong(f"{name} is empty", "a text")
-        if any("\ud800" <= letter <= "\udfff" for letter in text):
-            raise self.wrong(f"{name} holds half of a surrogate pair", "Unicode text")
-        return text
-
-
-def _kind(value: Any) -> str:
-    if value is None:
-        return "null"
-    return {bool: "true or false", int: "a number", float: "a number", str: "a text", list: "a list"}.get(
-        type(value), "an object"
-    )
-
-
-def by_id(rows: Sequence[OfficialRow], key: str) -> dict[str, OfficialRow]:
-    """Return the rows by their ids. Raises ValueError for a repeated id."""
-    found: dict[str, OfficialRow] = {}
-    for row in rows:
-        name = row.identifier(key)
-        if name in found:
-            raise row.wrong(f"{key} {name} is also in {found[name].where}", "every id once")
-        found[name] = row
-    return found
-
-
-class OfficialFile(QuestionFiles):
-    """A file as its authors publish it."""
-
-    def rows(self) -> list[OfficialRow]:
-        """Return the records: lines of JSON Lines, elements of a JSON list. Raises GateauError for a broken one."""
-        found: list[OfficialRow] = []
-        file = self._file()
-        for item in read_records(file):
-            if isinstance(item, Problem):
-                raise self.wrong(f"{location(file, item.number)}: {item.reason}")
-            found.append(OfficialRow(where=location(file, item.number), value=item.value))
-        return found
-
-    def template(self) -> str:
-        """Return the file's whole text, with gaps in braces. Raises GateauError where it cannot be read."""
-        text = text_of(self._file(), self.place)
-        with self.understood():
-            template_gaps(text)
-        return text
-
-    @contextmanager
-    def understood(self) -> Iterator[None]:
-        """Turn errors in the body, such as a missing field or a wrong type, into GateauError."""
-        try:
-            yield
-        except GateauError:
-            raise
-        except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:  # an unmatched } is a ValueError
-            named = str(error) if type(error) is ValueError else f"{type(error).__name__}: {error}"
-            raise self.wrong(named) from error
-
-    def wrong(self, reason: str) -> GateauError:
-        """Return the exception for unexpected content."""
-        return GateauError(
-            "evaluation.benchmark_data",
-            f"{self.place}: {self.path} is not the expected file ({reason}); {self.cure}",
-        )
-
-    def _file(self) -> SourceFile:
-        files = self.find()
-        if len(files) != 1:
-            raise self.wrong(f"{len(files)} files")
-        return files[0]
-
-
 NOTABLE_UNREADABLE = 0.05
 """Largest share of judgments without a score at which their mean can be trusted."""
 
@@ -295,10 +162,10 @@ class RatedBenchmark(QuestionBenchmark):
         assert judgments is not None, "the benchmark is judged"
         return mean_scores(questions, judgments, scale=self.scale)
 
-    def official_files(self) -> dict[str, OfficialFile]:
+    def official_files(self) -> dict[str, QuestionFiles]:
         """Return the files of `official` by key, with the paths of the options."""
         return {
-            key: OfficialFile(
+            key: QuestionFiles(
                 config=self.config,
                 place=self.place(key),
                 path=getattr(self.options, key),

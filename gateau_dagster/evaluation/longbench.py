@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
 from gateau_dagster.config.addresses import InputAddress, InputAddresses
 from gateau_dagster.config.base import Section
-from gateau_dagster.data.sources import SourceFile, location
+from gateau_dagster.data.sources import location
 from gateau_dagster.errors import GateauError
-from gateau_dagster.evaluation.benchmark import Generation, Materials, Question, QuestionBenchmark
+from gateau_dagster.evaluation.benchmark import Generation, Materials, Question, QuestionBenchmark, id_part
 from gateau_dagster.evaluation.metrics import (
     chinese_f1,
     chinese_rouge_l,
@@ -24,16 +24,7 @@ from gateau_dagster.evaluation.metrics import (
     rouge_l,
     word_f1,
 )
-from gateau_dagster.evaluation.question_files import (
-    QuestionFiles,
-    json_of,
-    rows_of,
-    template_gaps,
-)
-
-if TYPE_CHECKING:
-    pass
-
+from gateau_dagster.evaluation.question_files import QuestionFiles, template_gaps
 
 # Takes answer and right answer, and the classes for the sets that have them.
 Metric = Callable[[str, str], float] | Callable[[str, str, Sequence[str]], float]
@@ -119,66 +110,35 @@ PROMPTS_CURE = (
 _EXTENDED = "_e"
 
 
-@dataclass(frozen=True, kw_only=True)
-class LongBenchRow:
-    """A row of a data set; `fields`: as published. bucket: its range of length, in words or characters."""
-
-    data_set: str
-    row_id: str
-    bucket: str
-    fields: Mapping[str, Any]
-    answers: tuple[str, ...]
-    classes: tuple[str, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class LongBenchPrompts:
-    """The prompt with {context} and {input}, and the most tokens of an answer, by data set."""
-
-    texts: Mapping[str, str]
-    answer_tokens: Mapping[str, int]
-
-
 def bucket_of(length: int) -> str:
     """Return the published range that contains a length."""
     return "0-4k" if length < 4000 else "4-8k" if length < 8000 else "8k+"
 
 
-def read_prompts(files: Sequence[SourceFile], sets: Sequence[str], place: str) -> LongBenchPrompts:
-    """Return the prompts. Raises GateauError, with `place` in front, where a file or a set in it is missing."""
-    found: dict[str, dict[str, Any]] = {}
+def read_prompts(files: QuestionFiles, sets: Sequence[str]) -> tuple[Mapping[str, str], Mapping[str, int]]:
+    """Return the prompt with {context} and {input}, and the most tokens of an answer, by data set.
+
+    Raises GateauError where a file or a set in it is missing.
+    """
+    found, named = [], {file.name: file for file in files.find()}
     for name, kind in ((PROMPTS, str), (LENGTHS, int)):
-        file = next((each for each in files if each.name == name), None)
-        if file is None:
-            raise GateauError("evaluation.benchmark_data", f"{place}: {name} is missing; {PROMPTS_CURE}")
-        found[name] = json_of(file, place)
-        missing = [each for each in sets if each not in found[name]]
-        if missing:
-            raise GateauError(
-                "evaluation.benchmark_data",
-                f"{place}: {file.label} has no entry for {', '.join(missing)}; {PROMPTS_CURE}",
-            )
-        other = [each for each in sets if not isinstance(found[name][each], kind)]
-        if other:
+        if name not in named:
+            raise files.wrong(f"{name} is missing")
+        values = files.mapping(named[name])
+        if other := [each for each in sets if not isinstance(values.get(each), kind)]:
             what = "text" if kind is str else "whole number"
-            raise GateauError(
-                "evaluation.benchmark_data",
-                f"{place}: {file.label} has no {what} for {', '.join(other)}; {PROMPTS_CURE}",
-            )
+            raise files.wrong(f"{named[name].label} has no {what} for {', '.join(other)}")
+        found.append(values)
     for name in sets:
-        try:
-            template_gaps(found[PROMPTS][name])
-        except ValueError as error:
-            raise GateauError(
-                "evaluation.benchmark_data", f"{place}: {PROMPTS}: {name}: {error}; {PROMPTS_CURE}"
-            ) from error
-    return LongBenchPrompts(texts=found[PROMPTS], answer_tokens=found[LENGTHS])
+        with files.understood(f"{PROMPTS}: {name}"):
+            template_gaps(found[0][name])
+    return found[0], found[1]
 
 
 def read_rows(
-    files: Sequence[SourceFile], sets: Sequence[str], place: str, *, extended: bool, most: int | None
-) -> Iterator[LongBenchRow]:
-    """Yield the first `most` rows of each of `sets`, in their order; `extended`: of LongBench-E.
+    files: QuestionFiles, sets: Sequence[str], *, extended: bool, most: int | None
+) -> dict[str, dict[str, dict[str, Any]]]:
+    """Return the first `most` rows of each of `sets` by id; `extended`: of LongBench-E.
 
     A file belongs to the set that it is named after, with the suffix _e for LongBench-E. In a file of another name,
     each record names its set. Raises GateauError for a set without rows, a row without a required field, or a repeated
@@ -186,52 +146,31 @@ def read_rows(
     """
     known = {f"{name}{_EXTENDED if extended else ''}": name for name in SETS}
     other = {f"{name}{'' if extended else _EXTENDED}" for name in SETS}
-    wanted = [file for file in files if file.stem not in other and known.get(file.stem, sets[0]) in sets]
-    rows: dict[str, list[LongBenchRow]] = {name: [] for name in sets}
-    ids: set[tuple[str, str]] = set()
-    for file, number, record in rows_of(wanted, place):
+    wanted = [file for file in files.find() if file.stem not in other and known.get(file.stem, sets[0]) in sets]
+    rows: dict[str, dict[str, dict[str, Any]]] = {name: {} for name in sets}
+    for file, number, record in files.objects(wanted):
         name = known.get(file.stem) or record.get("dataset")
-        if name not in rows or (most is not None and len(rows[name]) == most):
+        if name not in rows or len(rows[name]) == most:
             continue
-        row = _row(name, record, f"{place}: {location(file, number)}", number)
-        if (name, row.row_id) in ids:
-            raise GateauError(
-                "evaluation.benchmark_data",
-                f"{place}: {location(file, number)}: the id {row.row_id!r} of {name} is repeated: remove one of "
-                "the rows",
-            )
-        ids.add((name, row.row_id))
-        rows[name].append(row)
-    missing = [name for name, found in rows.items() if not found]
-    if missing:
-        raise GateauError(
-            "evaluation.benchmark_data",
-            f"{place}: no rows of {', '.join(missing)}: remove them from sets, or {DATA_CURE}",
-        )
-    for found in rows.values():
-        yield from found
+        where, row_id = location(file, number), str(record.get("_id") or number)
+        if missing := _missing(record):
+            raise files.wrong(f"{where} is not a row of {name}: it lacks {', '.join(missing)}")
+        if row_id in rows[name]:
+            raise files.wrong(f"{where}: the id {row_id!r} of {name} is repeated: remove one of the rows")
+        rows[name][row_id] = record
+    if empty := [name for name, found in rows.items() if not found]:
+        raise files.wrong(f"no rows of {', '.join(empty)}: remove them from sets")
+    return rows
 
 
-def _row(name: str, record: dict[str, Any], where: str, number: int) -> LongBenchRow:
-    answers, length = record.get("answers"), record.get("length")
+def _missing(record: Mapping[str, Any]) -> list[str]:
     missing = [key for key in ("context", "input") if not isinstance(record.get(key), str)]
-    if not isinstance(length, int):
+    if not isinstance(record.get("length"), int):
         missing.append("length")
+    answers = record.get("answers")
     if not isinstance(answers, list) or not answers or not all(isinstance(each, str) for each in answers):
         missing.append("answers")
-    if missing:
-        raise GateauError(
-            "evaluation.benchmark_data", f"{where} is not a row of {name}: it lacks {', '.join(missing)}; {DATA_CURE}"
-        )
-    assert isinstance(length, int) and isinstance(answers, list)
-    return LongBenchRow(
-        data_set=name,
-        row_id=str(record.get("_id") or number),
-        bucket=bucket_of(length),
-        fields=record,
-        answers=tuple(answers),
-        classes=tuple(record.get("all_classes") or ()),
-    )
+    return missing
 
 
 class LongBenchOptions(Section):
@@ -264,44 +203,9 @@ class LongBenchOptions(Section):
         return tuple(name for name in SETS if name in chosen)
 
 
-def questions_of(rows: Sequence[LongBenchRow], prompts: LongBenchPrompts) -> list[Question]:
-    """Return one question per row, with the published prompt; answers are greedy.
-
-    Ids consist of data set, range of length and the row's own id. Unlike in the published code, samsum's answers do not
-    stop at their first line. The value is the same, because only the first line is graded.
-    """
-    return [
-        Question(
-            question_id=f"{row.data_set}/{row.bucket}/{row.row_id}",
-            group=row.data_set,
-            turns=(_worded(prompts.texts[row.data_set], row),),
-            generation=Generation(max_new_tokens=prompts.answer_tokens[row.data_set]),
-            chat=SETS[row.data_set].chat,
-            references=row.answers,
-            facts={"classes": [*row.classes], "input": row.fields["input"]},
-        )
-        for row in rows
-    ]
-
-
-def _worded(prompt: str, row: LongBenchRow) -> str:
-    try:
-        return prompt.format(**row.fields)
-    except (KeyError, IndexError, ValueError) as error:
-        raise GateauError(
-            "evaluation.benchmark_data",
-            f"evaluation: LongBench's prompt of {row.data_set} asks for {error}, which its rows lack; {PROMPTS_CURE}",
-        ) from error
-
-
-def length_of(question_id: str) -> str:
-    """Return the range of length of a question."""
-    return question_id.split("/")[1]
-
-
 def kind_of(question_id: str) -> str:
     """Return the kind of task of a question's data set."""
-    return SETS[question_id.split("/", maxsplit=1)[0]].kind
+    return SETS[id_part(0)(question_id)].kind
 
 
 class LongBenchQuestions(QuestionBenchmark):
@@ -310,18 +214,37 @@ class LongBenchQuestions(QuestionBenchmark):
     options: LongBenchOptions
     unit = "%"
     groups = "data set"
-    groupings: ClassVar = {"length": length_of, "kind of task": kind_of}
+    groupings: ClassVar = {"length": id_part(1), "kind of task": kind_of}
 
     def files(self) -> Sequence[QuestionFiles]:
         return [*super().files(), *self._rows_and_prompts()]
 
     def questions(self, materials: Materials) -> list[Question]:
-        """Read the questions from the files. Raises GateauError where they are missing or wrong."""
-        data, prompts = self._rows_and_prompts()
-        names = self.options.names
-        texts = read_prompts(prompts.find(), names, prompts.place)
-        rows = read_rows(data.find(), names, data.place, extended=self.options.extended, most=self.options.rows)
-        return questions_of([*rows], texts)
+        """Return one question per row, with the published prompt; answers are greedy.
+
+        Ids consist of data set, range of length and the row's own id. Unlike in the published code, samsum's answers do
+        not stop at their first line. The value is the same, because only the first line is graded.
+
+        Raises GateauError where the files are missing or wrong.
+        """
+        data, files = self._rows_and_prompts()
+        prompts, answer_tokens = read_prompts(files, self.options.names)
+        rows = read_rows(data, self.options.names, extended=self.options.extended, most=self.options.rows)
+        found = []
+        for name, row_id, row in ((name, *each) for name, of_set in rows.items() for each in of_set.items()):
+            with files.understood(f"{PROMPTS}: {name}"):
+                turn = prompts[name].format(**row)
+            question = Question(
+                question_id=f"{name}/{bucket_of(row['length'])}/{row_id}",
+                group=name,
+                turns=(turn,),
+                generation=Generation(max_new_tokens=answer_tokens[name]),
+                chat=SETS[name].chat,
+                references=tuple(row["answers"]),
+                facts={"classes": [*(row.get("all_classes") or ())], "input": row["input"]},
+            )
+            found.append(question)
+        return found
 
     def _rows_and_prompts(self) -> list[QuestionFiles]:
         return [

@@ -13,14 +13,9 @@ from pydantic import Field
 
 from gateau_dagster.config.addresses import InputAddress
 from gateau_dagster.config.base import Section
-from gateau_dagster.evaluation.benchmark import (
-    Generation,
-    JudgeRequest,
-    Materials,
-    Question,
-)
-from gateau_dagster.evaluation.judged import OfficialRow, RatedBenchmark, by_id
-from gateau_dagster.evaluation.question_files import template_gaps
+from gateau_dagster.evaluation.benchmark import Generation, JudgeRequest, Materials, Question
+from gateau_dagster.evaluation.judged import RatedBenchmark
+from gateau_dagster.evaluation.question_files import OfficialRow, by_id, template_gaps
 
 SYSTEM = "You're a good assistant at evaluating the quality of texts."
 JUDGE_TOKENS = 1024

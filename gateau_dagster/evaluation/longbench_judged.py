@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import polars as pl
 from pydantic import Field
@@ -17,16 +16,8 @@ from gateau_dagster.config.addresses import InputAddress
 from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.benchmark import JudgeRequest, Materials, Measured, Question
 from gateau_dagster.evaluation.judged import RatedBenchmark, mean_scores
-from gateau_dagster.evaluation.longbench import (
-    SUITES,
-    LongBenchOptions,
-    LongBenchQuestions,
-)
-from gateau_dagster.evaluation.question_files import QuestionFiles, template_gaps, text_of
-
-if TYPE_CHECKING:
-    pass
-
+from gateau_dagster.evaluation.longbench import SUITES, LongBenchOptions, LongBenchQuestions
+from gateau_dagster.evaluation.question_files import QuestionFiles, template_gaps
 
 SYSTEM = "You're a good assistant at evaluating the quality of texts."
 JUDGE_TOKENS = 1024
@@ -114,15 +105,9 @@ class LongBenchJudged(LongBenchQuestions, RatedBenchmark):
 
 
 def _template(prompt: QuestionFiles, gaps: int) -> str:
-    (file,) = prompt.find()
-    text = text_of(file, prompt.place)
-    try:
+    text = prompt.text(prompt.only())
+    with prompt.understood():
         if (found := template_gaps(text)) != [""] * gaps:
             shown = " ".join(f"{{{name}}}" for name in found) or "none"
             raise ValueError(f"its gaps are: {shown}; expected {{}} {gaps} times")
-    except ValueError as error:
-        raise GateauError(
-            "evaluation.benchmark_data",
-            f"{prompt.place}: {prompt.path} is not the published file ({error}); {prompt.cure}",
-        ) from error
     return text

@@ -12,18 +12,9 @@ from pydantic import Field
 
 from gateau_dagster.config.addresses import InputAddress
 from gateau_dagster.config.base import Section
-from gateau_dagster.evaluation.benchmark import (
-    Generation,
-    JudgeRequest,
-    Materials,
-    Question,
-)
-from gateau_dagster.evaluation.judged import (
-    OfficialRow,
-    RatedBenchmark,
-    by_id,
-)
-from gateau_dagster.evaluation.question_files import template_gaps
+from gateau_dagster.evaluation.benchmark import Generation, JudgeRequest, Materials, Question
+from gateau_dagster.evaluation.judged import RatedBenchmark
+from gateau_dagster.evaluation.question_files import OfficialRow, by_id, template_gaps
 
 _EXACT = ("extraction", "math", "coding", "reasoning")
 TEMPERATURES = {"writing": 0.7, "roleplay": 0.7, **dict.fromkeys(_EXACT, 0.0), "stem": 0.1, "humanities": 0.1}

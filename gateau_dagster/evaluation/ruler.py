@@ -14,7 +14,7 @@ from functools import cache
 from importlib.resources import files as package_files
 from importlib.util import find_spec
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from pydantic import Field
@@ -23,23 +23,11 @@ from gateau_dagster.config.addresses import InputAddress, InputAddresses
 from gateau_dagster.config.base import Section
 from gateau_dagster.config.values import LONGEST, MOST_SEEDS
 from gateau_dagster.errors import GateauError
-from gateau_dagster.evaluation.benchmark import Generation, Materials, Question, QuestionBenchmark
+from gateau_dagster.evaluation.benchmark import Generation, Materials, Question, QuestionBenchmark, id_part
 from gateau_dagster.evaluation.haystack import sentences_of
 from gateau_dagster.evaluation.metrics import share_contained
-from gateau_dagster.evaluation.question_files import (
-    QuestionFiles,
-    assigned,
-    check_lengths,
-    lengths_within,
-    rows_of,
-    text_of,
-    yaml_of,
-)
+from gateau_dagster.evaluation.question_files import QuestionFiles, check_lengths, lengths_within
 from gateau_dagster.readable import nearest_name
-
-if TYPE_CHECKING:
-    pass
-
 
 # RULER's questions over documents, from SQuAD and HotpotQA: the passages that answer one are among others.
 
@@ -134,22 +122,12 @@ def _sorted(texts: Iterable[str]) -> tuple[list[str], dict[str, int]]:
 
 def read_corpus(name: str, files: QuestionFiles) -> Corpus:
     """Return the passages and questions of one of OVER. Raises GateauError where the files are missing or wrong."""
-    records = [record for _, _, record in rows_of(files.find(), files.place)]
-    try:
+    records = [record for _, _, record in files.objects()]
+    with files.understood():
         found = _READERS[name](records)
-    except (KeyError, TypeError, ValueError) as error:
-        raise GateauError(
-            "evaluation.benchmark_data",
-            f"{files.place}: {files.path} is not the published file ({error!r}); {files.cure}",
-        ) from error
     if not found.questions:
-        raise GateauError("evaluation.benchmark_data", f"{files.place}: {files.path} has no question; {files.cure}")
+        raise files.wrong(f"{files.path} has no question")
     return found
-
-
-def corpus_cure(name: str) -> str:
-    """Return how to get a corpus's file."""
-    return f"download {_DOWNLOADS[name]}, and give its path"
 
 
 # RULER's synthetic tasks (Hsieh et al. 2024), of any size: needles, chains of variables, most common words.
@@ -551,10 +529,7 @@ class Ruler(QuestionBenchmark):
     unit = "%"
     by_base = True
     groups = "task and length"
-    groupings: ClassVar = {
-        "length": lambda question_id: question_id.split("/")[1],
-        "task": lambda question_id: question_id.split("/", maxsplit=1)[0],
-    }
+    groupings: ClassVar = {"length": id_part(1), "task": id_part(0)}
 
     def questions(self, materials: Materials) -> list[Question]:
         """Return the questions, which are the same for every variant, because the base model's tokenizer counts
@@ -588,18 +563,14 @@ class Ruler(QuestionBenchmark):
 
         Raises GateauError where the files are missing.
         """
-        settings, constants, code, over = self._official().find()
-        (kinds,) = assigned(constants, "TASKS", OFFICIAL)
-        described = yaml_of(settings, OFFICIAL)
-        try:
+        files = self._official()
+        settings, constants, code, over = files.find()
+        (kinds,) = files.assigned(constants, "TASKS")
+        described = files.mapping(settings)
+        with files.understood(settings.label):
             tasks = [Task.published(name, described[name], kinds) for name in self.options.names]
-        except (KeyError, TypeError) as error:
-            raise GateauError(
-                "evaluation.benchmark_data",
-                f"{OFFICIAL}: {settings.label} and its code lack {error} of the tasks; {CURE}",
-            ) from error
         needle, noise, document = (
-            assigned(file, name, OFFICIAL)[0]
+            files.assigned(file, name)[0]
             for file, name in ((code, "needle"), (code, "haystack"), (over, "DOCUMENT_PROMPT"))
         )
         return tasks, Material(needle=needle, noise=noise, words=words(), document=document)
@@ -658,10 +629,13 @@ class Ruler(QuestionBenchmark):
 
     def _corpora(self) -> dict[str, QuestionFiles]:
         return {
-            name: QuestionFiles(config=self.config, place=self.place(name), path=path, cure=corpus_cure(name))
+            name: QuestionFiles(
+                config=self.config, place=self.place(name), path=path, cure=f"download {_DOWNLOADS[name]}, and give it"
+            )
             for name, path in self.options.corpora.items()
         }
 
     def _sentences(self) -> Iterator[str]:
-        for file in [] if self.options.haystack is None else self._haystack().find():
-            yield from (" ".join(each.split()) for each in sentences_of(text_of(file, HAYSTACK)) if each.strip())
+        haystack = self._haystack()
+        for file in [] if self.options.haystack is None else haystack.find():
+            yield from (" ".join(each.split()) for each in sentences_of(haystack.text(file)) if each.strip())
