@@ -4,7 +4,7 @@ import difflib
 import logging
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u206f\ufeff\ud800-\udfff]")
 """Control characters except tab and line feed, marks that turn the direction of text, line separators, surrogates."""
@@ -81,3 +81,8 @@ def percentage(value: float) -> str:
 def plural(count: int, noun: str) -> str:
     """Return a count with its noun: `1 sample`, `2 samples`."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return names as `a, b and c`."""
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

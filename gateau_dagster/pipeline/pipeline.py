@@ -10,6 +10,7 @@ from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.pipeline import declarations
 from gateau_dagster.pipeline.asset import SHARD, VARIANT, Asset, Observed
 from gateau_dagster.pipeline.selection_reads import wants_presets
+from gateau_dagster.readable import listed
 from gateau_dagster.scoring.pair_tables import perplexity_asset
 
 
@@ -129,10 +130,6 @@ def left_out_sentence(config: Config, left_out: Iterable[str]) -> str:
     methods = list(chosen_methods(config))
     verb = "does not need" if len(methods) == 1 else "do not need"
     return (
-        f"Left out, since {_listed(methods)} {verb} {'it' if len(names) == 1 else 'them'}: {', '.join(names)}. "
+        f"Left out, since {listed(methods)} {verb} {'it' if len(names) == 1 else 'them'}: {', '.join(names)}. "
         "Ask for one with --until, or name a method that reads it in selection.compare."
     )
-
-
-def _listed(names: list[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -20,12 +20,13 @@ from gateau_dagster.config import PRESETS
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.plotting import DARK, INK, entitle, to_svg
-from gateau_dagster.readable import fixed, number, percent, plural
+from gateau_dagster.readable import fixed, listed, number, percent, plural
 from gateau_dagster.report.comparison import PresetComparison, auroc_sentence, share
 from gateau_dagster.report.drawings import Drawing, benchmark_outcomes, training_facts
 from gateau_dagster.report.effort import duration, effort_sentence, memory, quantity, table_efforts
 from gateau_dagster.report.evidence import NAMED_GAIN, Evidence
 from gateau_dagster.report.evidence_card import EvidenceCard, StripCard, evidence_card, strip_card
+from gateau_dagster.report.experiment import shown
 from gateau_dagster.report.experiment_section import experiment_section, figure_name
 from gateau_dagster.report.formula import ScoreTerms, terms
 from gateau_dagster.report.inputs import ReportInputs
@@ -539,5 +540,5 @@ def _environment() -> Environment:
     )
     environment.filters.update(fixed=fixed, number=number, percent=percent, plural=plural)
     environment.filters.update(bucket_name=bucket_name, share_text=share_text, printable=printable, breakable=breakable)
-    environment.filters.update(duration=duration, memory=memory, quantity=quantity)
+    environment.filters.update(duration=duration, memory=memory, quantity=quantity, shown=shown, listed=listed)
     return environment

@@ -12,7 +12,7 @@ from typing import Any
 import polars as pl
 
 from gateau_dagster.evaluation.benchmark import Benchmark
-from gateau_dagster.evaluation.statistics.compare import Interval, Outcomes, Standing, compare, outcomes
+from gateau_dagster.evaluation.statistics.compare import Outcomes, Standing, compare, outcomes
 from gateau_dagster.evaluation.statistics.experiment import AnsweredQuestions, GateResult, Line, answered
 from gateau_dagster.readable import fixed
 from gateau_dagster.report.effort import duration
@@ -53,27 +53,14 @@ def signed(value: float | None, unit: str, digits: int = 0) -> str:
     return f"+{text}" if value is not None and value > 0 and text.strip("0.") else text
 
 
-def in_unit(text: str, unit: str) -> str:
-    """Return a figure with its unit."""
-    return f"{text} {unit}".strip()
+def value_cell(value: float, low: float | None, high: float | None, unit: str, *, best: bool = False) -> TableCell:
+    """Return a value with its interval."""
+    return TableCell(value=shown(value, unit), interval=span(low, high, unit), best=best)
 
 
-def value_cell(row: Row, unit: str) -> TableCell:
-    """Return the value in a row of tables.EXPERIMENT."""
-    return TableCell(value=shown(row["value"], unit), interval=span(row["low"], row["high"], unit), best=row["best"])
-
-
-def difference_of_row(row: Row, unit: str, digits: int) -> TableCell:
-    """Return the difference in a row of tables.EXPERIMENT."""
-    ends = (row["difference_low"], row["difference_high"])
-    return TableCell(value=signed(row["difference"], unit, digits), interval=span(*ends, unit, digits))
-
-
-def difference_cell(found: Interval | None, unit: str, digits: int) -> TableCell:
-    """Return the difference of a group."""
-    if found is None:
-        return TableCell(value="–")
-    return TableCell(value=signed(found.value, unit, digits), interval=span(found.low, found.high, unit, digits))
+def difference_cell(value: float | None, low: float | None, high: float | None, unit: str, digits: int) -> TableCell:
+    """Return a difference to the reference; the reference itself has none."""
+    return TableCell(value=signed(value, unit, digits), interval=span(low, high, unit, digits))
 
 
 def cost_cell(row: Row, *, higher: bool, currency: str) -> TableCell:
@@ -85,17 +72,12 @@ def cost_cell(row: Row, *, higher: bool, currency: str) -> TableCell:
     if hours is None:
         return TableCell(value="–")
     judged = "" if money is None else f" + {fixed(money, max(2, digits_for(money)))} {currency}"
-    return TableCell(value=f"{duration(3600 * hours)}{judged}", interval=_ends(row, 3600 * hours, higher=higher))
-
-
-def _ends(row: Row, seconds: float, *, higher: bool) -> str:
-    """Return `3.1 s to 12 s`, or `3.1 s or more`; empty if the interval of the gain is not known."""
-    low, high = row["difference_low"], row["difference_high"]
-    if low is None or high is None:
-        return ""
-    whole = seconds * abs(row["difference"])
-    least, most = (low, high) if higher else (-high, -low)
-    return f"{duration(whole / most)} " + (f"to {duration(whole / least)}" if least > 0 else "or more")
+    low, high, interval = row["difference_low"], row["difference_high"], ""
+    if low is not None and high is not None:
+        whole = 3600 * hours * abs(row["difference"])
+        least, most = (low, high) if higher else (-high, -low)
+        interval = f"{duration(whole / most)} " + (f"to {duration(whole / least)}" if least > 0 else "or more")
+    return TableCell(value=f"{duration(3600 * hours)}{judged}", interval=interval)
 
 
 _DRAWS = 2000
@@ -125,6 +107,11 @@ class ExperimentInputs:
     gate: GateResult | None = None
     rejected: Mapping[str, pl.DataFrame] = field(default_factory=dict)
     currency: str = ""
+
+    @property
+    def reseeded(self) -> list[str]:
+        """Return the models that were trained with several seeds."""
+        return [line.name for line in self.lines if len(line.variants) > 1]
 
     @cached_property
     def results(self) -> "list[BenchmarkResult]":
@@ -195,6 +182,16 @@ class BenchmarkResult:
         return self.chosen.name
 
     @property
+    def best(self) -> list[str]:
+        """Return the models that are statistically tied with the best."""
+        return self.rows.filter("best")["variant"].to_list()
+
+    @property
+    def missing(self) -> list[str]:
+        """Return the models without a value."""
+        return [name for name in self.series if name not in self.rows["variant"]]
+
+    @property
     def left_out(self) -> frozenset[str]:
         """Return the questions without a value from some model."""
         return self.asked - {*self.answered.questions["question_id"]}
@@ -222,7 +219,11 @@ class BenchmarkResult:
         found = {self.chosen.groups: questions["group"].to_list()}
         found |= {heading: [of(name) for name in questions["question_id"]] for heading, of in by_id.items()}
         several = [self._grouping(heading, groups) for heading, groups in found.items() if len(set(groups)) > 1]
-        return [*several, self._by_turn()] if len(self.turns) > 1 else several
+        if len(self.turns) > 1:
+            groups = [(f"turn {turn + 1}", each.questions.height) for turn, each in self.turns.items()]
+            standings = [self._standings(each) for each in self.turns.values()]
+            several.append(Grouping(heading="turn", groups=groups, standings=standings))
+        return several
 
     def _grouping(self, heading: str, groups: Sequence[str]) -> Grouping:
         names = sorted(set(groups), key=_natural)
@@ -231,13 +232,6 @@ class BenchmarkResult:
             heading=heading,
             groups=[(name, len(own)) for name, own in zip(names, places, strict=True)],
             standings=[self._standings(self.answered.part(own)) for own in places],
-        )
-
-    def _by_turn(self) -> Grouping:
-        return Grouping(
-            heading="turn",
-            groups=[(f"turn {turn + 1}", each.questions.height) for turn, each in self.turns.items()],
-            standings=[self._standings(each) for each in self.turns.values()],
         )
 
     def _standings(self, part: AnsweredQuestions) -> Sequence[Standing]:

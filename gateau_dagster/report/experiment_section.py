@@ -1,4 +1,4 @@
-"""Build the experiment section of the page: its figures, sentences and tables."""
+"""Build the figures and tables of the page's experiment section."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -7,8 +7,6 @@ import polars as pl
 from matplotlib.figure import Figure
 
 from gateau_dagster.evaluation.page import PageAmount, PageChart
-from gateau_dagster.evaluation.statistics.compare import Standing
-from gateau_dagster.evaluation.statistics.experiment import GateResult
 from gateau_dagster.readable import number, percent, plural
 from gateau_dagster.report.effort import duration, quantity
 from gateau_dagster.report.experiment import (
@@ -18,10 +16,7 @@ from gateau_dagster.report.experiment import (
     TableCell,
     cost_cell,
     difference_cell,
-    difference_of_row,
-    in_unit,
     shown,
-    span,
     value_cell,
 )
 from gateau_dagster.report.plots import experiment_plots as plots
@@ -115,39 +110,30 @@ class Table:
 
 @dataclass(frozen=True, kw_only=True)
 class BenchmarkPart:
-    """The page's part on one benchmark, with its figures by their names."""
+    """The tables on one benchmark."""
 
-    name: str
-    title: str
-    sentences: Sequence[str]
+    result: BenchmarkResult
     table: Table
     groups: Sequence[Table]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExperimentSection:
-    """The whole section. `overview`: None with a single benchmark, whose own table replaces it."""
+    """The section's tables. `overview`: None with a single benchmark, whose own table replaces it."""
 
-    sentences: Sequence[str]
     overview: Table | None
     costs: Table
     benchmarks: Sequence[BenchmarkPart]
-    headline: str
-    gate: GateResult | None
 
 
 def experiment_section(inputs: ExperimentInputs) -> ExperimentSection:
-    """Return everything that the template fills in."""
-    results = inputs.results
+    """Return the tables that the template shows; it has the text."""
     return ExperimentSection(
-        sentences=_sentences(inputs),
-        overview=_overview(inputs) if len(results) > 1 else None,
+        overview=_overview(inputs) if len(inputs.results) > 1 else None,
         costs=_costs(inputs),
         benchmarks=[
             BenchmarkPart(
-                name=result.name,
-                title=result.chosen.title,
-                sentences=_benchmark_sentences(inputs, result),
+                result=result,
                 table=_table(result, inputs.currency),
                 groups=[
                     table
@@ -156,109 +142,32 @@ def experiment_section(inputs: ExperimentInputs) -> ExperimentSection:
                     for table in _group_tables(result, grouping)
                 ],
             )
-            for result in results
+            for result in inputs.results
         ],
-        headline=" ".join(_told_apart(result) for result in results),
-        gate=inputs.gate,
     )
-
-
-def _sentences(inputs: ExperimentInputs) -> list[str]:
-    several = [line for line in inputs.lines if len(line.variants) > 1]
-    trained = [line for line in inputs.lines if line.trained]
-    found = [
-        f"{plural(len(inputs.lines), 'model')} answered the same questions; each value is a mean over them, with the "
-        "interval that holds the true one in 95 of 100 cases, as far as chance decides which questions are asked."
-    ]
-    if several:
-        found.append(
-            "Models that were trained with several seeds count as one, by their mean. How much a seed changes is "
-            f"estimated from all of them together ({', '.join(line.name for line in several)}), and is in the interval "
-            "of every model that was trained."
-        )
-    elif trained:
-        found.append(
-            "Every model was trained once: how much another seed would change is not in the intervals. "
-            "variants.seeds trains with several."
-        )
-    return found
-
-
-def _told_apart(result: BenchmarkResult) -> str:
-    rows, title = result.rows, result.chosen.title
-    names = rows.filter("best")["variant"].to_list()
-    if rows.height == 1:
-        return f"{title} has values of one model alone."
-    if len(names) == rows.height:
-        return f"{title} tells none of the {rows.height} models apart from the best."
-    if len(names) == 1:
-        return f"On {title}, {names[0]} is the best, told apart from all others."
-    others = [name for name in rows["variant"] if name not in names]
-    if len(others) < len(names):
-        verb = "is" if len(others) == 1 else "are"
-        return f"On {title}, {_listed(others)} {verb} told apart from the best; the other {len(names)} models are not."
-    return f"On {title}, {_listed(names)} are not told apart from the best; the others are."
-
-
-def _benchmark_sentences(inputs: ExperimentInputs, result: BenchmarkResult) -> list[str]:
-    chosen, unit, questions = result.chosen, result.chosen.unit, result.answered.questions
-    groups = questions["group"].n_unique()
-    weighed = f", in {groups} groups that count alike" if chosen.by_group and groups > 1 else ""
-    better = "more is better" if chosen.higher else "less is better"
-    found = [f"{plural(questions.height, 'question')}{weighed}. Unit: {unit}, {better}.", *_left_out(result)]
-    found += [_told_apart(result), *_power(result), *_without_interval(result)]
-    if chosen.floor:
-        found.append(
-            f"Answers that are all wrong have {in_unit(shown(chosen.floor, unit), unit)}: “from 0” counts from there."
-        )
-    missing = [line.name for line in inputs.lines if line.name not in result.rows["variant"]]
-    if missing:
-        found.append(f"No question of it has a value from {_listed(missing)}; the rejected table says why.")
-    return found
-
-
-def _left_out(result: BenchmarkResult) -> list[str]:
-    """Return a sentence on questions without a value from some model. They count for no model, because otherwise models
-    would be compared on different questions.
-    """
-    if not result.left_out:
-        return []
-    count, reason = len(result.left_out), result.usual_reason
-    why = f", mostly for this reason: {reason}" if reason else ""
-    return [
-        f"{plural(count, 'further question')} {'counts' if count == 1 else 'count'} for no model, since some model has "
-        f"no value for {'it' if count == 1 else 'them'}{why}."
-    ]
-
-
-def _power(result: BenchmarkResult) -> list[str]:
-    """Return a sentence on what this number of questions can show, for planning the next experiment."""
-    unit, half, count = result.chosen.unit, result.half_width, result.answered.questions.height
-    if not half:
-        return []
-    known = in_unit(shown(half, unit, result.difference_digits), unit)
-    return [
-        f"A difference to {result.reference} is known to ±{known} (median). Half of that takes four times the "
-        f"questions, about {number(4 * count)}, unless it comes from the seeds."
-    ]
-
-
-def _without_interval(result: BenchmarkResult) -> list[str]:
-    if not result.rows["low"].is_null().any():
-        return []
-    return ["Where there is no interval, so few questions that came out alike say nothing of chance."]
 
 
 def _overview(inputs: ExperimentInputs) -> Table:
     columns, by_model = [], {line.name: [] for line in inputs.lines}
     for result in inputs.results:
-        unit = result.chosen.unit
+        unit, cells = result.chosen.unit, _values(result)
         columns.append((result.chosen.title, unit if result.chosen.higher else f"{unit}, less is better"))
-        rows = {row["variant"]: row for row in result.rows.iter_rows(named=True)}
-        for name, cells in by_model.items():
-            cells.append(value_cell(rows[name], unit) if name in rows else TableCell(value="–"))
-    lines = [TableRow(name=name, reference=name == inputs.reference, cells=cells) for name, cells in by_model.items()]
-    return Table(columns=columns, rows=lines)
+        for name, row in by_model.items():
+            row.append(cells.get(name, TableCell(value="–")))
+    rows = [TableRow(name=name, reference=name == inputs.reference, cells=cells) for name, cells in by_model.items()]
+    return Table(columns=columns, rows=rows)
+
+
+def _values(result: BenchmarkResult) -> dict[str, TableCell]:
+    columns = result.rows.select("variant", "value", "low", "high", "best").iter_rows()
+    unit = result.chosen.unit
+    return {name: value_cell(value, low, high, unit, best=best) for name, value, low, high, best in columns}
+
+
+def _differences(result: BenchmarkResult) -> dict[str, TableCell]:
+    columns = result.rows.select("variant", "difference", "difference_low", "difference_high").iter_rows()
+    unit, digits = result.chosen.unit, result.difference_digits
+    return {name: difference_cell(value, low, high, unit, digits) for name, value, low, high in columns}
 
 
 def _table(result: BenchmarkResult, currency: str) -> Table:
@@ -268,19 +177,16 @@ def _table(result: BenchmarkResult, currency: str) -> Table:
     columns += [("from 0", unit)] if chosen.floor else []
     columns += [("judge's cost", currency)] if judged else []
     columns += [("cost per point", "of one device" + (", and judge" if judged else ""))]
-    lines = []
+    values, differences, rows = _values(result), _differences(result), []
     for row in result.rows.iter_rows(named=True):
-        cells = [
-            value_cell(row, unit),
-            difference_of_row(row, unit, result.difference_digits),
-            TableCell(value=percent(row["probability_best"], 0)),
-        ]
-        cells += [TableCell(value=number(row["seeds"]))]
-        cells += [TableCell(value=shown(from_floor(row["value"], chosen.floor, unit), unit))] if chosen.floor else []
-        cells += [TableCell(value=number(row["judge_cost"], 3))] if judged else []
-        cells += [cost_cell(row, higher=chosen.higher, currency=currency)]
-        lines.append(TableRow(name=row["variant"], reference=row["variant"] == result.reference, cells=cells))
-    return Table(columns=columns, rows=lines)
+        name = row["variant"]
+        texts = [percent(row["probability_best"], 0), number(row["seeds"])]
+        texts += [shown(from_floor(row["value"], chosen.floor, unit), unit)] if chosen.floor else []
+        texts += [number(row["judge_cost"], 3)] if judged else []
+        cost = cost_cell(row, higher=chosen.higher, currency=currency)
+        cells = [values[name], differences[name], *(TableCell(value=text) for text in texts), cost]
+        rows.append(TableRow(name=name, reference=name == result.reference, cells=cells))
+    return Table(columns=columns, rows=rows)
 
 
 def from_floor(value: float, floor: float, unit: str) -> float:
@@ -290,63 +196,36 @@ def from_floor(value: float, floor: float, unit: str) -> float:
 
 def _group_tables(result: BenchmarkResult, grouping: Grouping) -> Iterator[Table]:
     """Yield the values by group, with the total at the end; then the differences to the reference."""
-    unit, reference = result.chosen.unit, result.reference
-    columns = [(name, plural(count, "question")) for name, count in grouping.groups]
-    rows = {row["variant"]: row for row in result.rows.iter_rows(named=True)}
+    unit, digits, reference = result.chosen.unit, result.difference_digits, result.reference
+    columns = [*((name, plural(count, "question")) for name, count in grouping.groups), ("total", unit)]
+    values, differences, rows, compared = _values(result), _differences(result), [], []
     names = [model.name for model in result.answered.models]
-    values = [
-        TableRow(
-            name=name,
-            reference=name == reference,
-            cells=[*(_standing_cell(each, unit) for each in grouping.of(name)), value_cell(rows[name], unit)],
-        )
-        for name in names
-    ]
-    yield Table(heading=grouping.heading, columns=[*columns, ("total", unit)], rows=values)
-    if reference in names:
-        compared = [name for name in names if name != reference]
-        differences = [
-            TableRow(
-                name=name,
-                reference=False,
-                cells=[
-                    *(difference_cell(each.difference, unit, result.difference_digits) for each in grouping.of(name)),
-                    difference_of_row(rows[name], unit, result.difference_digits),
-                ],
-            )
-            for name in compared
+    for name in names:
+        standings = grouping.of(name)
+        cells = [value_cell(e.total.value, e.total.low, e.total.high, unit, best=e.best) for e in standings]
+        rows.append(TableRow(name=name, reference=name == reference, cells=[*cells, values[name]]))
+        cells = [
+            TableCell(value="–") if gap is None else difference_cell(gap.value, gap.low, gap.high, unit, digits)
+            for gap in (each.difference for each in standings)
         ]
-        heading = f"{grouping.heading}, difference to {reference}"
-        yield Table(heading=heading, columns=[*columns, ("total", unit)], rows=differences)
-
-
-def _standing_cell(standing: Standing, unit: str) -> TableCell:
-    total = standing.total
-    return TableCell(value=shown(total.value, unit), interval=span(total.low, total.high, unit), best=standing.best)
+        compared.append(TableRow(name=name, reference=False, cells=[*cells, differences[name]]))
+    yield Table(heading=grouping.heading, columns=columns, rows=rows)
+    if reference in names:
+        others = [row for row in compared if row.name != reference]
+        yield Table(heading=f"{grouping.heading}, difference to {reference}", columns=columns, rows=others)
 
 
 def _costs(inputs: ExperimentInputs) -> Table:
     """Return one table of costs for all benchmarks, since the same models answered all of them."""
     columns = [("seeds", ""), ("long samples", ""), ("tokens", ""), ("scoring", "of one device"), ("training", "")]
-    lines = []
+    rows = []
     for row in inputs.table.unique("variant", keep="first", maintain_order=True).iter_rows(named=True):
-        texts = [
-            number(row["seeds"]),
-            number(row["samples"]),
-            quantity(row["tokens"]),
-            *(duration(_seconds(row[name])) for name in ("scoring_hours", "training_hours")),
-        ]
+        texts = [number(row["seeds"]), number(row["samples"]), quantity(row["tokens"])]
+        hours = (row["scoring_hours"], row["training_hours"])
+        texts += [duration(None if each is None else 3600 * each) for each in hours]
         cells = [TableCell(value=text) for text in texts]
-        lines.append(TableRow(name=row["variant"], reference=row["variant"] == inputs.reference, cells=cells))
-    return Table(columns=columns, rows=lines)
-
-
-def _seconds(hours: float | None) -> float | None:
-    return None if hours is None else 3600 * hours
-
-
-def _listed(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+        rows.append(TableRow(name=row["variant"], reference=row["variant"] == inputs.reference, cells=cells))
+    return Table(columns=columns, rows=rows)
 
 
 def amounts(result: BenchmarkResult) -> pl.DataFrame:

@@ -221,6 +221,8 @@ def test_intervals_of_small_differences_show_on_which_side_of_zero_they_are() ->
         difference_low=pl.col("difference").abs() / 2000,
         difference_high=pl.col("difference").abs() / 500,
     )
-    losses = next(each for each in experiment_section(replace(GIVEN, table=table)).benchmarks if each.name == "losses")
+    losses = next(
+        each for each in experiment_section(replace(GIVEN, table=table)).benchmarks if each.result.name == "losses"
+    )
     ends = [row.cells[1].interval.split(" to ") for row in losses.table.rows if not row.reference]
     assert ends and all(float(low) > 0 for low, _ in ends)
