@@ -1,4 +1,4 @@
-"""`gateau run | demo | plan | validate | status | show | open | dev`: options, and failures as a readable message."""
+"""The commands of `gateau`: their options, and failures as a readable message."""
 
 import io
 import json
@@ -35,19 +35,81 @@ def cli() -> None:
     """Choose the long instruction samples that need their long context (GATEAU), as a Dagster pipeline.
 
     \b
+    gateau init       write a configuration for your data and model
     gateau validate   what of the input can be used, and why the rest cannot
     gateau plan       what would run, why, and about how long it takes
     gateau run        run exactly what is missing or changed
     gateau demo       the same on built-in data, in the folder gateau_demo
     gateau show       one sample: why it ranks where it does
+    gateau export     the chosen samples as a file that a trainer reads
     gateau status     how each asset stands, and what is at work
     gateau open       the report, or the Dagster UI, in the browser
     gateau dev        the Dagster UI on this configuration
     gateau explain    what an error's code means, and what to do
+    gateau schema     the JSON schema of the configuration, for editors
     """
 
 
 _config_option = click.option("--config", "config_file", type=click.Path(), envvar="GATEAU_CONFIG", help=_CONFIG_HELP)
+
+
+@cli.command()
+@click.argument("folder", type=click.Path(file_okay=False, path_type=Path), default=Path())
+@click.option("--data", help="Long samples: a path, a glob, an s3:// or hf:// address, or a data set's name.")
+@click.option("--model", help="Model with a long window: a folder, or a name on the Hugging Face hub.")
+@click.option("--short-model", "short", help="Model of its family with a short window. Default: the model, used twice.")
+@click.option("--device", help="Device that scores: auto, cpu, cuda. Default: auto.")
+@click.option("--goal", help="select, train or compare. Default: select.")
+@click.option("--force", is_flag=True, help="Replace an existing gateau.yaml.")
+def init(
+    folder: Path,
+    data: str | None,
+    model: str | None,
+    short: str | None,
+    device: str | None,
+    goal: str | None,
+    force: bool,
+) -> None:
+    """Write gateau.yaml into FOLDER (default: this one) for your data and model.
+
+    Asks for data, model, device and goal where no option gives them. Reads the data's lengths and the model's
+    config.json, and writes the reason for each value beside it. Also writes .gitignore, and a schema for editors.
+    """
+    from gateau_dagster.cli.init import ask, write_project
+
+    write_project(folder, ask(data, model, short, device, goal), force=force)
+
+
+@cli.command()
+def schema() -> None:
+    """Print the JSON schema of the configuration: all keys with type, default and meaning.
+
+    Editors check and complete a gateau.yaml that begins with `# yaml-language-server: $schema=FILE`.
+    """
+    from gateau_dagster.pipeline.config_schema import configuration_schema
+
+    click.echo(json.dumps(configuration_schema(), indent=2))
+
+
+@cli.command()
+@_config_option
+@click.argument("kind", metavar="FORMAT")
+@click.option("--out", "file", type=click.Path(dir_okay=False, path_type=Path), help="Default: selected.jsonl.")
+def export(config_file: str | None, kind: str, file: Path | None) -> None:
+    """Write the chosen samples as a file that a trainer reads, best first.
+
+    \b
+    messages     {"messages": [{"role": "user", ...}, {"role": "assistant", ...}]}: TRL, axolotl, ms-swift
+    prompt       {"prompt": [user turn], "completion": [assistant turn]}: TRL, loss on the completion only
+    sharegpt     {"conversations": [{"from": "human", ...}, {"from": "gpt", ...}]}: LLaMA-Factory
+    alpaca       {"instruction", "input", "output"}: LLaMA-Factory, axolotl
+    fields       {"context", "instruction", "response"}, as in the table selected_subset
+
+    Each record also has sample_id, source, score and rank. The file's ending decides: .jsonl or .parquet.
+    """
+    from gateau_dagster.cli.export import export_selection
+
+    export_selection(_load(config_file), kind, file or Path("selected.jsonl"))
 
 
 @cli.command()
