@@ -15,12 +15,11 @@ from gateau_dagster.config import Config
 from gateau_dagster.config.judge import JudgeConfig
 from gateau_dagster.data.rejects import Rejects
 from gateau_dagster.errors import GateauError, gateau_command
-from gateau_dagster.estimate.answers import planned_answers
+from gateau_dagster.estimate.amounts import Amount, planned_amounts
 from gateau_dagster.estimate.estimator import Estimate, Estimator
 from gateau_dagster.estimate.judging import PlannedJudging, check_servers, passing_budget, planned_judging, total_cost
 from gateau_dagster.estimate.questions import check_questions
 from gateau_dagster.estimate.scored_model import ScoredModel
-from gateau_dagster.estimate.trainings import Amount, planned_trainings
 from gateau_dagster.estimate.truncation import ExpectedTruncation, expected_truncation
 from gateau_dagster.evaluation.judging.cost import PlannedCost
 from gateau_dagster.pipeline.asset import VARIANT
@@ -126,11 +125,6 @@ def _refusal(state: State, plan: Plan, planned: Sequence[PlannedJudging]) -> Gat
     return None
 
 
-def planned_amounts(state: State, plan: Plan, estimator: Estimator) -> list[Amount]:
-    """Return the trainings, then the answers."""
-    return [*planned_trainings(state, plan, estimator), *planned_answers(state, plan, estimator)]
-
-
 def show_amounts(out: Console, planned: Sequence[Amount]) -> None:
     """Print one row per asset, and the source of the times; nothing without trainings and answers."""
     if not planned:
@@ -147,11 +141,6 @@ def show_amounts(out: Console, planned: Sequence[Amount]) -> None:
     for why, assets in grounds.items():
         line = f"Time of {', '.join(assets)}: {why}."
         out.print(f"[dim]{as_line(line)}[/dim]", soft_wrap=False)
-
-
-def amounts_record(planned: Sequence[Amount]) -> list[dict[str, Any]]:
-    """Return the fields of Amount for programs."""
-    return [asdict(each) for each in planned]
 
 
 def _time(planned: Amount) -> str:
@@ -202,7 +191,7 @@ def plan_record(state: State, plan: Plan, workers: int | None = None) -> dict[st
     """Return the plan for programs: `work` in the order in which it can run, `estimates` by asset, `grounds` in words.
 
     `workers`: how many score side by side in the estimates; None if nothing is scored.
-    `amounts`: from amounts_record.
+    `amounts`: the fields of each Amount.
     `judging`: from judging_record.
     `rejected`: records of the long input.
     `truncation`: expected for each model that scores.
@@ -220,7 +209,7 @@ def plan_record(state: State, plan: Plan, workers: int | None = None) -> dict[st
         "workers": len(estimator.workers.devices) if estimates else None,
         "grounds": list(grounds(estimator)) if estimates else [],
         "rejected": _rejects_record(state.index.rejects),
-        "amounts": amounts_record(planned_amounts(state, plan, estimator)),
+        "amounts": [asdict(each) for each in planned_amounts(state, plan, estimator)],
         "judging": judging_record(state, plan),
         "truncation": {each.model: _truncation_record(each) for each in _expected(state, estimates)},
         "left_out": left_out(state, plan),

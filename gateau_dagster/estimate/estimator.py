@@ -263,13 +263,16 @@ class Estimator:
             return amounts["flops"] / speed + tokenising / device.threads
         return np.maximum(amounts["flops"] / speed, tokenising)
 
-    def _speed(self, asset: str) -> float | None:
+    def speed(self, model: str) -> float | None:
         """Return the FLOP/s expected of the device; None for a model of unknown shape or one that generates no text."""
-        (name, effort), product = self.tables[asset], self.device.product
-        shape = self.model(name).shape
-        if effort is None or shape is None or product is None:
+        shape, product = self.model(model).shape, self.device.product
+        if shape is None or product is None:
             return None
         return product * MOST * shape.hidden / (shape.hidden + HALF_WIDTH)
+
+    def _speed(self, asset: str) -> float | None:
+        model, effort = self.tables[asset]
+        return None if effort is None else self.speed(model)
 
     def _pace(self, asset: str, *, slower: float) -> Pace | None:
         """Return the pace from this table's recorded shards, else from other tables', else from the device alone."""

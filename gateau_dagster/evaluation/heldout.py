@@ -19,7 +19,7 @@ from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.benchmark import MODELS, Materials, Measured, MeasuredBenchmark
 from gateau_dagster.evaluation.document_split import SPLIT, Reserving
-from gateau_dagster.evaluation.page import PageAmount, PageChart, PageColumn, PageFigure, PageSection, PageTable
+from gateau_dagster.evaluation.page import PageAmount, PageChart, PageFigure, PageSection, PageTable
 from gateau_dagster.readable import number, percent, plural
 from gateau_dagster.storage.stamp import By
 from gateau_dagster.tables import Column
@@ -106,13 +106,13 @@ def _deal(queues: Sequence[list[str]], count: int) -> list[str]:
 # The report's section on held-out perplexity.
 
 
-_COLUMNS = (
-    PageColumn(name="bucket", title="context (tokens)", style="text"),
-    PageColumn(name="model", title="model", style="text"),
-    PageColumn(name="samples", title="samples"),
-    PageColumn(name="mean_nll", title="mean NLL (nats per token)"),
-    PageColumn(name="perplexity", title="perplexity"),
-)
+_COLUMNS = {
+    "bucket": "context (tokens)",
+    "model": "model",
+    "samples": "samples",
+    "mean_nll": "mean NLL (nats per token)",
+    "perplexity": "perplexity",
+}
 
 
 def heldout_section(heldout: pl.DataFrame) -> PageSection:

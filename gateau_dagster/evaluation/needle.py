@@ -21,7 +21,7 @@ from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.errors import GateauError, ShortOfMemoryError, UnscorableSampleError
 from gateau_dagster.evaluation.benchmark import MODELS, Materials, Measured, MeasuredBenchmark
 from gateau_dagster.evaluation.haystack import Haystack, build_haystack, insert_needle
-from gateau_dagster.evaluation.page import PageAmount, PageChart, PageColumn, PageFigure, PageSection, PageTable
+from gateau_dagster.evaluation.page import PageAmount, PageChart, PageFigure, PageSection, PageTable
 from gateau_dagster.progress import Progress, silent
 from gateau_dagster.readable import percent, plural
 from gateau_dagster.storage.stamp import By
@@ -86,14 +86,14 @@ def default_pairs() -> list[NeedlePair]:
 # The report's section on needles in a haystack.
 
 
-_COLUMNS = (
-    PageColumn(name="model", title="model", style="text"),
-    PageColumn(name="length", title="prompt (tokens)"),
-    PageColumn(name="depth", title="depth", style="share"),
-    PageColumn(name="repeats", title="needles"),
-    PageColumn(name="accuracy", title="found", style="share"),
-    PageColumn(name="answer_nll", title="answer NLL (nats per token)"),
-)
+_COLUMNS = {
+    "model": "model",
+    "length": "prompt (tokens)",
+    "depth": "depth",
+    "repeats": "needles",
+    "accuracy": "found",
+    "answer_nll": "answer NLL (nats per token)",
+}
 
 
 def needle_section(needle: pl.DataFrame) -> PageSection:
@@ -107,7 +107,7 @@ def needle_section(needle: pl.DataFrame) -> PageSection:
         "likely one, the answer's earlier tokens given. Dark columns at the right show where the model loses sight of "
         "its context.",
     )
-    table = PageTable(frame=needle, columns=_COLUMNS, folded="All cells as a table")
+    table = PageTable(frame=needle, columns=_COLUMNS, shares=("depth", "accuracy"), folded="All cells as a table")
     return PageSection(
         sentences=[needle_sentence(needle)], figures=[figure], tables=[table], chart=needle_chart(needle)
     )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import polars as pl
 
@@ -23,21 +23,21 @@ class PageFigure:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PageColumn:
-    """A column of `PageTable.frame` and its heading; `share`: a number in 0..1 as a percentage."""
-
-    name: str
-    title: str
-    style: Literal["text", "number", "share"] = "number"
-
-
-@dataclass(frozen=True, kw_only=True)
 class PageTable:
-    """A table of these columns of `frame`; collapsed under the heading `folded`, where that is given."""
+    """A table of some columns of `frame`; collapsed under the heading `folded`, if that is given.
+
+    columns: their headings by name. shares: those with numbers in 0..1, which are shown as percentages.
+    """
 
     frame: pl.DataFrame
-    columns: Sequence[PageColumn]
+    columns: Mapping[str, str]
+    shares: Collection[str] = ()
     folded: str = ""
+
+    @property
+    def texts(self) -> list[str]:
+        """Return the columns that hold no numbers."""
+        return self.frame.select(pl.col(pl.String)).columns
 
 
 @dataclass(frozen=True, kw_only=True)

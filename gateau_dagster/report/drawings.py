@@ -181,7 +181,7 @@ def _downstream(inputs: ReportInputs) -> dict[str, Drawing]:
         for name, figure in outcome.figures.items():
             drawn[name] = Drawing(figure=figure.draw(), alt=figure.alt)
     for section in inputs.further:
-        for figure in section.page.figures:
+        for figure in section.figures:
             drawn[figure.name] = Drawing(figure=figure.draw(), alt=figure.alt)
     if inputs.experiment is not None:
         for name, (figure, alt) in experiment_figures(inputs.experiment).items():

@@ -12,7 +12,7 @@ import polars as pl
 from gateau_dagster.evaluation.contamination import touched
 from gateau_dagster.evaluation.judging.characteristics import BEST, HIGHEST, LOWEST, WORST, mean_ratings
 from gateau_dagster.evaluation.judging.pairwise import tallies
-from gateau_dagster.evaluation.page import PageColumn, PageFigure, PageSection, PageTable
+from gateau_dagster.evaluation.page import PageFigure, PageSection, PageTable
 from gateau_dagster.readable import plural
 
 if TYPE_CHECKING:  # matplotlib is only needed for drawing
@@ -23,12 +23,11 @@ _SHOWN = 20
 
 
 @dataclass(frozen=True, kw_only=True)
-class FurtherSection:
+class FurtherSection(PageSection):
     """A further section of the page. `anchor`: its name in URLs."""
 
     anchor: str
     title: str
-    page: PageSection
 
 
 def characteristics_section(table: pl.DataFrame) -> FurtherSection:
@@ -48,10 +47,13 @@ def characteristics_section(table: pl.DataFrame) -> FurtherSection:
         f"with the lowest scores, from {LOWEST} to {HIGHEST}; means.",
         *([f"{plural(unrated, 'rating')} could not be read, and count nowhere."] if unrated else []),
     ]
-    titles = {"characteristic": "characteristic", BEST: "best", WORST: "worst", "difference": "difference"}
-    shown = PageTable(frame=means, columns=_columns(titles, text=["characteristic"]))
+    columns = {"characteristic": "characteristic", BEST: "best", WORST: "worst", "difference": "difference"}
     return FurtherSection(
-        anchor="characteristics", title="Best and worst samples by a judge", page=_page(sentences, [shown], [figure])
+        anchor="characteristics",
+        title="Best and worst samples by a judge",
+        sentences=sentences,
+        figures=[figure],
+        tables=[PageTable(frame=means, columns=columns)],
     )
 
 
@@ -80,14 +82,14 @@ def pairwise_section(tables: Mapping[str, pl.DataFrame]) -> FurtherSection:
         "not look at the place.",
         *([f"In {plural(biased, 'row')} the bias is {_NOTABLE_BIAS:g} or more."] if biased else []),
     ]
-    titles = {name: name for name in ("benchmark", "model", "against", "won", "tied", "lost", "unreadable")}
-    titles |= {"consistent": "same in both", "bias": "bias"}
-    table = PageTable(
-        frame=frame, columns=_columns(titles, text=["benchmark", "model", "against"], shares=["consistent"])
+    columns = {name: name for name in frame.columns} | {"consistent": "same in both"}
+    return FurtherSection(
+        anchor="pairwise",
+        title="Answers set against each other",
+        sentences=sentences,
+        figures=[_outcomes(name, [row for row in rows if row["benchmark"] == name]) for name in tables],
+        tables=[PageTable(frame=frame, columns=columns, shares=["consistent"])],
     )
-    figures = [_outcomes(name, [row for row in rows if row["benchmark"] == name]) for name in tables]
-    page = _page(sentences, [table], figures)
-    return FurtherSection(anchor="pairwise", title="Answers set against each other", page=page)
 
 
 def _outcomes(benchmark: str, rows: Sequence[Mapping[str, Any]]) -> PageFigure:
@@ -130,12 +132,13 @@ def contamination_section(
         experiment: tables.EXPERIMENT.
         untouched: untouched.UNTOUCHED.
     """
+
+    def samples(name: str, questions: pl.DataFrame) -> int:
+        return overlaps[name].join(questions, on="question_id", how="semi")["sample_id"].n_unique()
+
     found = {name: touched(table) for name, table in overlaps.items()}
     counts = pl.DataFrame(
-        [
-            {"benchmark": name, "questions": each.height, "samples": _samples(overlaps[name], each)}
-            for name, each in found.items()
-        ]
+        [{"benchmark": name, "questions": each.height, "samples": samples(name, each)} for name, each in found.items()]
     )
     total = int(counts["questions"].sum()) if counts.height else 0
     sentences = [
@@ -143,17 +146,13 @@ def contamination_section(
         "part of the 13-grams of words, or a near-duplicate.",
         *([] if total else ["So nothing is left out, and the values are those of the experiment."]),
     ]
-    titles = {"benchmark": "benchmark", "questions": "questions in the data", "samples": "samples that hold them"}
-    tables = [PageTable(frame=counts, columns=_columns(titles, text=["benchmark"]))]
+    columns = {"benchmark": "benchmark", "questions": "questions in the data", "samples": "samples that hold them"}
+    tables = [PageTable(frame=counts, columns=columns)]
     if total:
         tables += [_values(experiment, untouched, found), _questions(found)]
     return FurtherSection(
-        anchor="contamination", title="Questions that the data contains", page=_page(sentences, tables)
+        anchor="contamination", title="Questions that the data contains", sentences=sentences, tables=tables
     )
-
-
-def _samples(overlaps: pl.DataFrame, found: pl.DataFrame) -> int:
-    return overlaps.join(found, on="question_id", how="semi")["sample_id"].n_unique()
 
 
 def _values(experiment: pl.DataFrame, untouched: pl.DataFrame, found: Mapping[str, pl.DataFrame]) -> PageTable:
@@ -165,14 +164,14 @@ def _values(experiment: pl.DataFrame, untouched: pl.DataFrame, found: Mapping[st
         how="left",
     )
     frame = both.filter(pl.col("benchmark").is_in(names)).with_columns(change=pl.col("without") - pl.col("all"))
-    titles = {
+    columns = {
         "benchmark": "benchmark",
         "variant": "model",
         "all": "all questions",
         "without": "without these",
         "change": "change",
     }
-    return PageTable(frame=frame, columns=_columns(titles, text=["benchmark", "variant"]))
+    return PageTable(frame=frame, columns=columns)
 
 
 def _questions(found: Mapping[str, pl.DataFrame]) -> PageTable:
@@ -180,23 +179,11 @@ def _questions(found: Mapping[str, pl.DataFrame]) -> PageTable:
     every = pl.concat([each.with_columns(benchmark=pl.lit(name)) for name, each in found.items()])
     frame = every.sort("share", "similarity", "question_id", descending=[True, True, False]).head(_SHOWN)
     folded = f"The {_SHOWN} of them with the largest share" if every.height > _SHOWN else "Which they are"
-    titles = {
+    columns = {
         "benchmark": "benchmark",
         "question_id": "question",
         "samples": "samples",
         "share": "largest share of its 13-grams",
         "similarity": "largest similarity",
     }
-    text, shares = ["benchmark", "question_id"], ["share", "similarity"]
-    return PageTable(frame=frame, columns=_columns(titles, text=text, shares=shares), folded=folded)
-
-
-def _page(sentences: Sequence[str], tables: Sequence[PageTable], figures: Sequence[PageFigure] = ()) -> PageSection:
-    return PageSection(sentences=sentences, tables=tables, figures=figures)
-
-
-def _columns(titles: Mapping[str, str], *, text: Sequence[str], shares: Sequence[str] = ()) -> list[PageColumn]:
-    return [
-        PageColumn(name=name, title=title, style="text" if name in text else "share" if name in shares else "number")
-        for name, title in titles.items()
-    ]
+    return PageTable(frame=frame, columns=columns, shares=["share", "similarity"], folded=folded)

@@ -8,9 +8,8 @@ import polars as pl
 import pytest
 
 from gateau_dagster import tables
-from gateau_dagster.estimate.answers import planned_answers
+from gateau_dagster.estimate.amounts import Amount, planned_amounts
 from gateau_dagster.estimate.estimator import Estimator
-from gateau_dagster.estimate.trainings import Amount
 from gateau_dagster.models import devices
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
@@ -41,7 +40,7 @@ def _state(folder: Path, benchmarks: list[str], **evaluation: Any) -> State:
 
 
 def _planned(state: State) -> dict[str, Amount]:
-    return {each.asset: each for each in planned_answers(state, state.whole_plan(), Estimator(state))}
+    return {each.asset: each for each in planned_amounts(state, state.whole_plan(), Estimator(state))}
 
 
 def _range(planned: Amount) -> tuple[float, float]:

@@ -25,8 +25,8 @@ MATCHES = [
 
 
 def _rows(section: FurtherSection, place: int = 0) -> list[dict]:
-    table = section.page.tables[place]
-    return table.frame.select([column.name for column in table.columns]).to_dicts()
+    table = section.tables[place]
+    return table.frame.select([*table.columns]).to_dicts()
 
 
 def _html(*sections: FurtherSection) -> str:
@@ -38,14 +38,14 @@ def test_characteristics_are_means_of_both_ends() -> None:
     rows = {row["characteristic"]: row for row in _rows(section)}
     assert rows["coherence"] == {"characteristic": "coherence", "best": 4.0, "worst": 1.5, "difference": 2.5}
     assert len(rows) == 5 and rows["necessity"]["best"] is None
-    (figure,) = section.page.figures
+    (figure,) = section.figures
     assert figure.name == "characteristics"
     (axis,) = figure.draw().axes
     best, worst = axis.lines
     (good, above), (bad, below) = (np.ravel(line.get_xydata()) for line in (best, worst))
     assert (good, bad) == (4.0, 1.5) and above > below
     assert [text.get_text() for text in axis.get_yticklabels()][-1] == "coherence", "the first stands above"
-    assert "1 rating " in " ".join(section.page.sentences) and "coherence" in _html(section)
+    assert "1 rating " in " ".join(section.sentences) and "coherence" in _html(section)
 
 
 def test_pairs_are_counted_and_a_judge_s_bias_is_told() -> None:
@@ -53,9 +53,9 @@ def test_pairs_are_counted_and_a_judge_s_bias_is_told() -> None:
     (row,) = _rows(section)
     assert (row["benchmark"], row["model"], row["against"]) == ("chat", "a", "b")
     assert [row[name] for name in ("won", "tied", "lost", "unreadable")] == [1, 1, 0, 1]
-    assert (row["consistent"], row["bias"]) == (0.5, 0.5) and len(section.page.sentences) == 3
+    assert (row["consistent"], row["bias"]) == (0.5, 0.5) and len(section.sentences) == 3
     assert ">chat<" in _html(section)
-    (figure,) = section.page.figures
+    (figure,) = section.figures
     (axis,) = figure.draw().axes
     assert figure.name == "pairwise/chat" and [text.get_text() for text in axis.get_yticklabels()] == ["a – b"]
     widths = [100 * bar.get_window_extent().width / axis.bbox.width for bar in axis.patches]
@@ -63,7 +63,7 @@ def test_pairs_are_counted_and_a_judge_s_bias_is_told() -> None:
 
 
 def test_without_a_pair_there_is_no_figure() -> None:
-    assert not pairwise_section({}).page.figures
+    assert not pairwise_section({}).figures
 
 
 @pytest.fixture
@@ -93,4 +93,4 @@ def test_questions_in_the_data_are_named_with_what_they_change(compared: tuple[p
 def test_where_none_stands_in_the_data_nothing_is_compared(compared: tuple[pl.DataFrame, pl.DataFrame]) -> None:
     none = pl.DataFrame(schema=tables.schema(OVERLAPS))
     section = contamination_section({"quiz": none}, *compared)
-    assert len(section.page.tables) == 1 and _rows(section) == [{"benchmark": "quiz", "questions": 0, "samples": 0}]
+    assert len(section.tables) == 1 and _rows(section) == [{"benchmark": "quiz", "questions": 0, "samples": 0}]

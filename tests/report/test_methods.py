@@ -15,7 +15,7 @@ from gateau_dagster.config import PRESETS, Preset, SelectionConfig
 from gateau_dagster.report.drawings import method_drawings
 from gateau_dagster.report.formula import terms, with_terms
 from gateau_dagster.report.inputs import ReportInputs
-from gateau_dagster.report.methods import findings, levels_of, methods_section, source_swatches
+from gateau_dagster.report.methods import MethodsSection, methods_section, source_swatches
 from tests.report.builders import NOT_A_NUMBER, Page, config, inputs, methods, page_of, raw, scores
 
 ALL = ("method_profiles", "method_correlations", "method_lengths", "disputed", "alpha", "segment_length")
@@ -57,42 +57,40 @@ def test_every_method_stands_with_its_title_and_source_and_every_pair_with_its_c
         assert pair.kendall is not None and f"{pair.spearman:z.2f}{pair.kendall:z.2f}".replace("-", "−") in four
 
 
-def test_findings_name_the_closest_the_furthest_and_what_cannot_be_scored() -> None:
-    comparison = methods()
-    found = " ".join(findings(comparison, "gateau"))
+def test_findings_name_the_closest_the_furthest_and_what_cannot_be_scored(four: str) -> None:
+    comparison, found = methods(), four
     pairs = {frozenset((p.first, p.second)): p for p in comparison.pairs if p.spearman is not None}
     alike = max(pairs.values(), key=lambda pair: pair.spearman or 0)
     assert f"Most alike: {alike.first} and {alike.second}, with a rank correlation of {alike.spearman:.2f}." in found
     assert "nothing cannot score any sample" in found
     most = max(("ladm", "length"), key=lambda name: pairs[frozenset(("gateau", name))].overlaps[-1].overlap or 0)
     assert f"Among the first 3, as many as are chosen, gateau has most in common with {most}: " in found
-    assert "where chance gives 10\u00a0%" in found
+    assert "where chance gives 10 %" in found
 
 
 def test_findings_name_no_correlation_over_a_few_samples() -> None:
     comparison = methods()
     least = min(comparison.pairs, key=lambda pair: 1.0 if pair.spearman is None else pair.spearman)
     pairs = tuple(replace(pair, common=2, spearman=-1.0) if pair is least else pair for pair in comparison.pairs)
-    apart = next(one for one in findings(replace(comparison, pairs=pairs), "gateau") if one.startswith("Furthest"))
-    assert not (least.first in apart and least.second in apart)
+    found = MethodsSection(comparison=replace(comparison, pairs=pairs), disputed=[]).extremes
+    assert found is not None and {found[1].first, found[1].second} != {least.first, least.second}
 
 
 def test_a_method_that_misses_a_few_is_said_to() -> None:
     comparison = methods()
     facts = tuple(replace(one, scored=29) if one.name == "ladm" else one for one in comparison.methods)
-    found = findings(replace(comparison, methods=facts), "gateau")
-    assert "ladm cannot score 1 sample (3.3\u00a0%): it never chooses it, and its correlations leave it out." in found
+    found = _page(replace(comparison, methods=facts)).text("methods")
+    assert "ladm cannot score 1 sample (3.3 %): it never chooses it, and its correlations leave it out." in found
 
 
 def test_the_overlap_table_is_sorted_and_shows_the_chosen_number_once() -> None:
     comparison = methods()
-    shown = [text.replace("\u00a0", " ") for text, _ in levels_of(comparison)]
+    section = MethodsSection(comparison=comparison, disputed=[])
+    shown = [text.replace("\u00a0", " ") for text, _ in section.levels]
     assert shown == ["best 10 % (as chosen)", "best 30 %", "best 50 %"]
-    assert [text for text, _ in levels_of(methods(chosen=7))][-1] == "first 7 (as chosen)"
-    section = methods_section(_given(comparison))
-    assert section is not None
-    shares = [row.pair.overlaps[0].overlap for row in section.overlaps]
-    assert [row.name for row in section.overlaps][-1] == "nothing"
+    assert MethodsSection(comparison=methods(chosen=7), disputed=[]).levels[-1][0] == "first 7 (as chosen)"
+    shares = [pair.overlaps[0].overlap for _, pair in section.overlaps]
+    assert section.overlaps[-1][0] == "nothing"
     assert shares[0] is not None and shares[1] is not None and shares[0] >= shares[1] and shares[2] is None
 
 
@@ -119,8 +117,8 @@ def test_disputed_samples_show_every_rank_and_their_texts_escaped() -> None:
     assert section is not None
     card, facts = section.disputed[0], comparison.disputed[0]
     assert {place.name: place.rank for place in card.places} == dict(zip(comparison.names, facts.ranks, strict=True))
-    assert card.places[0] == card.first and card.places[-1].rank is None
-    assert card.last.rank == max(place.rank for place in card.places if place.rank)
+    assert card.places[-1].rank is None and card.ranked == card.places[:-1]
+    assert [place.share for place in card.ranked] == sorted(place.share for place in card.ranked if place.share)
 
 
 def test_hostile_names_of_sources_are_shown_and_never_obeyed() -> None:

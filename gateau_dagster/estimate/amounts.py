@@ -1,0 +1,242 @@
+"""Estimate a plan's trainings and answers, from those in this store.
+
+Before any, the time comes from the speed of one matrix product; see `estimator`. A trained token takes three times its
+forward pass. A prompt takes one forward pass; each generated token reads all weights again, once for all answers of the
+batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from gateau_dagster.config import Config
+from gateau_dagster.data.sources import resolve_files
+from gateau_dagster.estimate.estimator import SPREAD, SPREAD_OF_OTHERS, Estimator
+from gateau_dagster.estimate.questions import known_questions
+from gateau_dagster.evaluation.benchmark import Question, QuestionBenchmark
+from gateau_dagster.evaluation.registry import scored_benchmarks
+from gateau_dagster.pipeline.data_checks import chosen_share
+from gateau_dagster.pipeline.evaluation_assets import ANSWERS
+from gateau_dagster.pipeline.plan import Plan
+from gateau_dagster.pipeline.recipes import CHECKPOINT_FOLDER, CHECKPOINTS, Recipe
+from gateau_dagster.pipeline.state import State
+from gateau_dagster.readable import plural
+from gateau_dagster.storage.training_record import read_training_log
+
+Seconds = tuple[float, float] | None  # the bounds of a time, if it is known
+
+
+@dataclass(frozen=True, kw_only=True)
+class Amount:
+    """The work of one asset.
+
+    models: how many are trained or answer questions.
+    amount: tokens or questions, as `unit` names; None: unknown.
+    seconds_low, seconds_high: None if they are not known.
+    grounds: their source, or why they are not known.
+    """
+
+    asset: str
+    models: int
+    amount: int | None
+    unit: str
+    seconds_low: float | None
+    seconds_high: float | None
+    grounds: str
+
+
+def planned_amounts(state: State, plan: Plan, estimator: Estimator) -> list[Amount]:
+    """Return the trainings of a plan, then its answers by benchmark.
+
+    Equal mixes, which are trained once, each count; models with some of the answers count in full.
+
+    Raises:
+        GateauError: a benchmark's questions cannot be read.
+    """
+    return [*_trainings(state, plan, estimator), *_answers(state, plan, estimator)]
+
+
+_PASSES = 3  # one forward; the backward pass takes twice the work
+_BYTES = 4  # per token of short conversations, with the JSON around them
+
+
+def _trainings(state: State, plan: Plan, estimator: Estimator) -> Iterator[Amount]:
+    for asset, configs in _configs(state, plan).items():
+        tokens = sum(_tokens(state, config, estimator) for config in configs)
+        rate, within, grounds = _rate(state, estimator)
+        seconds = None if rate is None else tokens / rate
+        yield Amount(
+            asset=asset,
+            models=len(configs),
+            amount=round(tokens),
+            unit="tokens",
+            seconds_low=seconds and seconds / within,
+            seconds_high=seconds and seconds * within,
+            grounds=grounds,
+        )
+
+
+def _configs(state: State, plan: Plan) -> dict[str, list[Config]]:
+    """Return by asset each training as the configuration of a single run."""
+    variants = plan.of(CHECKPOINTS)
+    stale = [state.config.variant_set[name] for name in (variants.partitions if variants else ())]
+    found = {
+        CHECKPOINT_FOLDER: [state.config] if plan.of(CHECKPOINT_FOLDER) is not None else [],
+        CHECKPOINTS: [Recipe(state.config, variant).config for variant in stale if variant.trained],
+    }
+    return {asset: configs for asset, configs in found.items() if configs}
+
+
+def _tokens(state: State, config: Config, estimator: Estimator) -> float:
+    """Return the tokens over all epochs or steps, at average sample length, each sequence cut to the training
+    length.
+    """
+    training, accepted = config.training, state.index.accepted
+    rates = estimator.model(training.model).rates
+    lengths = (accepted["characters"] / rates.context).clip(upper_bound=training.max_length)
+    if training.max_steps is None:
+        return training.epochs * (chosen_share(config, accepted) * float(lengths.sum()) + _short_tokens(config))
+    rows = training.max_steps * training.passes_per_step * training.batch_size * training.data_processes
+    each = training.row_tokens if training.packs else float(lengths.mean())  # pyright: ignore[reportArgumentType]
+    return float(rows * each)
+
+
+def _short_tokens(config: Config) -> float:
+    """Return the tokens of the short conversations, from the size of their files."""
+    chat = config.located_short_chat
+    if chat is None:
+        return 0.0
+    return chat.fraction * sum(file.size for file in resolve_files(chat.path, config.folder)) / _BYTES
+
+
+def _rate(state: State, estimator: Estimator) -> tuple[float | None, float, str]:
+    """Return tokens per second, the factor by which they may be wrong, and the source of both."""
+    recorded = [*_recorded_trainings(state)]
+    if recorded:
+        tokens, seconds = map(sum, zip(*recorded, strict=True))
+        return tokens / seconds, SPREAD_OF_OTHERS, f"{plural(len(recorded), 'training')} of this store"
+    model, accepted = estimator.model(state.config.training.model), state.index.accepted
+    shape, speed = model.shape, estimator.speed(state.config.training.model)
+    if shape is None or speed is None or not accepted.height:
+        return None, 1.0, model.unknown or "not known before something was trained on this device"
+    length = (accepted["characters"] / model.rates.context).clip(1, state.config.training.max_length).to_numpy()
+    attention = float(shape.attention_flops(length).sum() / length.sum())
+    token = _PASSES * (shape.token_flops + shape.head_flops(1) + attention)
+    return speed / token, SPREAD, "the speed of one matrix product on this device"
+
+
+def _recorded_trainings(state: State) -> Iterator[tuple[float, float]]:
+    """Yield tokens and seconds of each training whose model is in the store."""
+    for (_, name), stamp in state.store.stamps((CHECKPOINTS, name) for name in state.config.variant_set).items():
+        row = None if stamp is None else state.store.read(CHECKPOINTS, name, ["tokens", "seconds"]).row(0)
+        if row is not None and row[0] and row[1]:
+            yield row
+    log = read_training_log(state.store)
+    if log and log[-1]["tokens_per_second"] > 0:
+        yield log[-1]["tokens"], log[-1]["tokens"] / log[-1]["tokens_per_second"]
+
+
+_WITHIN = 1.5
+# Tokens that are read in the time of generating one token alone: the arithmetic of a device while it reads a number.
+_READ_FOR_ONE_SAID = {"cpu": 16, "cuda": 300}
+_SHORTEST = 0.25
+"""The least share of its tokens that an answer uses, for models whose answers end early."""
+
+
+def _answers(state: State, plan: Plan, estimator: Estimator) -> Iterator[Amount]:
+    for name, chosen in scored_benchmarks(state.config).items():
+        work = plan.of(f"{ANSWERS}/{name}")
+        if work is None or not isinstance(chosen, QuestionBenchmark):
+            continue
+        questions, seconds, grounds = _recorded_answers(state, name) or _expected_answers(state, chosen, estimator)
+        factor = len(work.partitions) * _asked_anew(state, chosen)
+        low, high = (None, None) if seconds is None else (each * factor for each in seconds)
+        yield Amount(
+            asset=work.asset,
+            models=len(work.partitions),
+            amount=None if questions is None else round(questions * factor),
+            unit="questions",
+            seconds_low=low,
+            seconds_high=high,
+            grounds=grounds,
+        )
+
+
+def _asked_anew(state: State, chosen: QuestionBenchmark) -> float:
+    """Return the share of its questions that no other benchmark asks before it, as far as both are known."""
+    other = scored_benchmarks(state.config).get(chosen.asks_as)
+    if not isinstance(other, QuestionBenchmark):
+        return 1.0
+    own, theirs = known_questions(state, chosen), known_questions(state, other)
+    if not own or theirs is None:
+        return 1.0
+    answered = {(each.question_id, each.digest) for each in theirs}
+    return sum((each.question_id, each.digest) not in answered for each in own) / len(own)
+
+
+def _recorded_answers(state: State, name: str) -> tuple[int, Seconds, str] | None:
+    """Return questions, seconds and their source: the average of the models that answered.
+
+    Answers of a server run concurrently; those of this process record their share of a batch.
+    """
+    asset, engine = f"{ANSWERS}/{name}", state.config.evaluation.engine
+    stamps = state.store.stamps((asset, variant) for variant in state.config.variant_set)
+    made = [variant for (_, variant), stamp in stamps.items() if stamp is not None]
+    tables = [state.store.read(asset, variant, ["question_id", "seconds"]) for variant in made]
+    if not any(table.height for table in tables):
+        return None
+    whole = pl.concat(tables)
+    seconds = float(whole["seconds"].sum()) / len(tables) / (engine.concurrency if engine is not None else 1)
+    return whole["question_id"].n_unique(), (seconds / _WITHIN, seconds * _WITHIN), "the answers of this store"
+
+
+def _expected_answers(state: State, chosen: QuestionBenchmark, estimator: Estimator) -> tuple[int | None, Seconds, str]:
+    """Return the same from the tokens of the questions and the device, if both are known."""
+    sizes = _sizes(state, chosen, estimator)
+    seconds = None if not sizes or state.config.evaluation.engine is not None else _seconds(state, sizes, estimator)
+    grounds = "the speed of one matrix product on this device, answers of any length up to the longest"
+    count = None if sizes is None else len(sizes)
+    return count, seconds, "not known before one model has answered" if seconds is None else grounds
+
+
+def _sizes(state: State, chosen: QuestionBenchmark, estimator: Estimator) -> Sequence[tuple[float, float]] | None:
+    """Return the most tokens of prompt and answer per question; None if they are not known."""
+    if (sizes := chosen.sizes()) is not None:
+        return sizes
+    config, questions = state.config, known_questions(state, chosen)
+    if questions is None:
+        return None
+    letters = estimator.model(config.training.model).rates.context
+    return [_size(each, letters, config.evaluation.input_length or config.scoring.max_length) for each in questions]
+
+
+def _size(question: Question, letters: float, limit: int) -> tuple[float, float]:
+    """Return tokens read and generated: each turn is read with the turns before it and their answers.
+
+    letters: characters per token.
+    limit: tokens per turn.
+    """
+    most, read, shown = question.generation.max_new_tokens, 0.0, 0.0
+    for turn in question.turns:
+        shown += min(len(turn) / letters, limit)
+        read += shown
+        shown += most
+    return read, float(most * len(question.turns))
+
+
+def _seconds(state: State, sizes: Sequence[tuple[float, float]], estimator: Estimator) -> Seconds:
+    """Return the least and the most seconds that one model needs; None if the speed of model or device is unknown."""
+    name, device = state.config.training.model, estimator.device
+    shape, speed = estimator.model(name).shape, estimator.speed(name)
+    if shape is None or speed is None:
+        return None
+    read, said = np.array(sizes, dtype=np.float64).T
+    reading = float(shape.pass_flops(np.maximum(read, 1.0)).sum()) / speed
+    beside = np.clip(state.config.scoring.batch_tokens / (read + said), 1.0, len(sizes))
+    token = (shape.token_flops + shape.head_flops(1)) / speed
+    saying = float((said * np.maximum(1.0, _READ_FOR_ONE_SAID.get(device.kind, 300) / beside)).sum()) * token
+    return (reading + _SHORTEST * saying) / SPREAD, (reading + saying) * SPREAD
