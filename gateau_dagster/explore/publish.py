@@ -5,7 +5,6 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
-from functools import partial
 from importlib.resources import files
 from typing import Any, TypeAlias
 
@@ -117,7 +116,6 @@ _SCRIPTS = (
     "list.js",
     "start.js",
 )
-_STYLES = ("style.css",)
 
 
 def build_page(inputs: ReportInputs, index: str) -> str:
@@ -130,7 +128,7 @@ def build_page(inputs: ReportInputs, index: str) -> str:
     environment = Environment(
         loader=PackageLoader("gateau_dagster.explore", package_path="."), autoescape=True, undefined=StrictUndefined
     )
-    script, style = f'"use strict";\n(() => {{{_joined(_SCRIPTS)}}})();\n', _joined(_STYLES)
+    script, style = f'"use strict";\n(() => {{{_joined(*_SCRIPTS)}}})();\n', _joined("style.css")
     return environment.get_template("explore.html.j2").render(
         manifest=Markup(as_json({"index": index})),
         summary=_summary(inputs),
@@ -151,7 +149,7 @@ def _summary(inputs: ReportInputs) -> str:
     )
 
 
-def _joined(names: tuple[str, ...]) -> str:
+def _joined(*names: str) -> str:
     folder = files("gateau_dagster.explore")
     return "\n".join(["", *(folder.joinpath(name).read_text(encoding="utf-8") for name in names)])
 
@@ -181,6 +179,7 @@ def index_content(inputs: ReportInputs, found: Sequence[Ranking], shards: Sequen
     lengths = rows.join(_lengths(inputs), on="sample_id", how="left").sort("row")
     sources = samples["source"].unique().sort().to_list()
     spread = disputed(ids, found)
+    far = samples["source"].is_in(list(inputs.config.selection.ground_truth)).fill_null(False)
     return {
         "ids": ids,
         "sources": [printable(source) for source in sources],
@@ -190,7 +189,7 @@ def index_content(inputs: ReportInputs, found: Sequence[Ranking], shards: Sequen
         "response": lengths["response"].to_list(),
         "selected": _rows_of(rows, inputs.selected_subset["sample_id"].to_list()),
         "reserved": _rows_of(rows, inputs.reserved),
-        "far": _far(inputs, samples),
+        "far": far.arg_true().to_list(),
         "unseen": rows.join(inputs.unseen, on="sample_id").sort("row").select("row", "unseen").rows(),
         "rankings": [_ranking(ranking, rows, put) for ranking in found],
         "disputed": None if spread is None else put("disputed", spread.round(4).to_list()),
@@ -212,11 +211,6 @@ def _lengths(inputs: ReportInputs) -> pl.DataFrame:
 def _rows_of(rows: pl.DataFrame, ids: Sequence[str]) -> list[int]:
     wanted = pl.DataFrame({"sample_id": ids}, schema={"sample_id": pl.String()})
     return rows.join(wanted, on="sample_id", how="semi").sort("row")["row"].to_list()
-
-
-def _far(inputs: ReportInputs, samples: pl.DataFrame) -> list[int]:
-    known = samples["source"].is_in(list(inputs.config.selection.ground_truth)).fill_null(False)
-    return known.arg_true().to_list()
 
 
 def _ranking(ranking: Ranking, rows: pl.DataFrame, put: Put) -> dict[str, Any]:
@@ -265,8 +259,12 @@ def publish(
         GateauError, TransientError: the store cannot be read or written.
     """
     data, shards = DataFiles(state.store.files, loaded_files(state.store, EXPLORER_FILE)), []
-    makers = _makers(state)
-    evidence = inputs.evidence if _is_measured(state) else partial(_unmeasured, inputs.evidence)
+    makers, measured = _makers(state), _is_measured(state)
+
+    def evidence(samples: Sequence[Sample]) -> EvidenceMaps:
+        maps = inputs.evidence(samples)
+        return maps if measured else replace(maps, missing=UNMEASURED)
+
     for done, shard in enumerate(state.shards, start=1):
         shards.append(_shard(state, evidence, shard, makers, data))
         progress(done, len(state.shards), "shards")
@@ -277,11 +275,6 @@ def publish(
     data.remove_others()
 
 
-def _unmeasured(evidence: MakeMaps, samples: Sequence[Sample]) -> EvidenceMaps:
-    """Return the methods' own maps, and why there are no others."""
-    return replace(evidence(samples), missing=UNMEASURED)
-
-
 def _makers(state: State) -> dict[str, Any]:
     """Return what decides the maps besides tables: whether the models' tokenizers are on this machine, and how
     methods read their spans.
@@ -289,7 +282,8 @@ def _makers(state: State) -> dict[str, Any]:
     spans = span_maps(state)
     models = {span_map.model for _, span_map in spans} | ({THETA_B} if _is_measured(state) else set())
     chosen = chosen_methods(state.config)
-    return {f"tokenizer of {model}": _is_here(state, model) for model in sorted(models)} | {
+    folders = {name: model_folder(state.config, state.config.origin(name), local_only=True) for name in sorted(models)}
+    return {f"tokenizer of {name}": folder is not None for name, folder in folders.items()} | {
         f"spans by {name}": [chosen[name].version, chosen[name].options.model_dump(mode="json"), each.adds]
         for names, each in spans
         for name in names
@@ -300,17 +294,8 @@ def _is_measured(state: State) -> bool:
     return {CAM, LONG} <= {*state.asset("report").reads}
 
 
-def _is_here(state: State, model: str) -> bool:
-    """Return whether a model is on this machine."""
-    return model_folder(state.config, state.config.origin(model), local_only=True) is not None
-
-
 def _shard(state: State, evidence: MakeMaps, shard: str, makers: Mapping[str, Any], data: DataFiles) -> Shard:
-    """Return a shard's files, after writing those that are missing or damaged.
-
-    Args:
-        makers: from `_makers`.
-    """
+    """Return a shard's files, after writing those that are missing or damaged. `makers`: from `_makers`."""
     mapped = dict.fromkeys([RAW, CAM, LONG, SHORT, *(each.table for _, each in span_maps(state))])
     made_from = [asset for asset in mapped if asset in state.asset("report").reads]
     stamps = state.store.stamps((asset, shard) for asset in made_from)
@@ -318,12 +303,9 @@ def _shard(state: State, evidence: MakeMaps, shard: str, makers: Mapping[str, An
     raw = stamps[RAW, shard]
     assert raw is not None and raw.rows is not None
     found = shard_files(shard, raw.rows, {**versions, **makers})
-    if not data.keep(found.openings, *found.pages):
-        _write_shard(state.store.read(RAW, shard), evidence, found, data)
-    return found
-
-
-def _write_shard(table: pl.DataFrame, evidence: MakeMaps, found: Shard, data: DataFiles) -> None:
+    if data.keep(found.openings, *found.pages):
+        return found
+    table = state.store.read(RAW, shard)
     if not data.keep(found.openings):
         data.write(found.openings, openings(table["instruction"]))
     # All maps of a large shard would not fit into memory, and each call reads the shard's tables.
@@ -336,3 +318,4 @@ def _write_shard(table: pl.DataFrame, evidence: MakeMaps, found: Shard, data: Da
         maps = evidence([sample for page in missing for sample in samples[page]])
         for page in missing:
             data.write(found.pages[page], [sample_content(sample, maps) for sample in samples[page]])
+    return found

@@ -1,15 +1,17 @@
-"""Write the samples in full, several per page, so that opening one does not load them all."""
+"""Write the samples in full, several per page, so that opening one does not load them all.
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+A long context is split into its segments, and its unimportant parts are replaced by their length.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import polars as pl
 
 from gateau_dagster.data.sample import Sample
-from gateau_dagster.explore.folding import TextPart, pieces
 from gateau_dagster.pipeline.declarations import EXPLORER_CODE_VERSION
-from gateau_dagster.report.evidence import EvidenceSegment, EvidenceToken
+from gateau_dagster.report.evidence import Evidence, EvidenceToken
 from gateau_dagster.report.evidence_card import EvidenceMaps, StripCard, strip_card
 from gateau_dagster.report.text import printable
 from gateau_dagster.storage.stamp import fingerprint
@@ -22,6 +24,69 @@ LONGEST = 20_000
 """Contexts with at most this many characters are shown whole."""
 SEGMENTS = 24
 """In a longer context, the most segments that are shown besides its ends."""
+
+
+ENDS = 1
+"""Segments kept at either end of a context."""
+GAVE = 0.01
+"""A segment with a smaller gain, in probability, is kept only for its position."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextPart:
+    """A part of a context: `text`, or `left_out` characters instead of it.
+
+    segment: its index; None before the first segment.
+    seen: whether some model saw it.
+    """
+
+    text: str
+    segment: int | None = None
+    seen: bool = True
+    left_out: int = 0
+
+
+def pieces(context: str, evidence: Evidence | None, *, longest: int, most: int) -> list[TextPart]:
+    """Return the context in order. If it is longer than `longest` characters, it keeps its ends and the `most` segments
+    with the largest gains; without evidence, only its ends.
+    """
+    if evidence is None:
+        return _ends(context, longest)
+    kept = None if len(context) <= longest else kept_segments(evidence, most)
+    found = _before(context, evidence, longest)
+    for segment in evidence.segments:
+        text = context[segment.start : segment.end]
+        if kept is None or segment.index in kept:
+            found.append(TextPart(text=text, segment=segment.index))
+        elif found and found[-1].left_out and found[-1].seen:  # segments side by side are left out as one part
+            found[-1] = replace(found[-1], left_out=found[-1].left_out + len(text))
+        else:
+            found.append(TextPart(text="", left_out=len(text)))
+    return found
+
+
+def kept_segments(evidence: Evidence, most: int) -> Collection[int]:
+    """Return the kept segments: the ends, and at most `most` others, named ones first, then by gain."""
+    segments = evidence.segments
+    by_gain = sorted(segments, key=lambda segment: (not segment.named, -segment.gain, segment.index))
+    best = [segment for segment in by_gain[:most] if segment.named or segment.gain >= GAVE]
+    return {segment.index for segment in [*best, *segments[:ENDS], *segments[-ENDS:]]}
+
+
+def _before(context: str, evidence: Evidence, longest: int) -> list[TextPart]:
+    """Return what no model saw, and what only theta_A saw; of a long context, only their ends."""
+    first = evidence.segments[0].start if evidence.segments else len(context)
+    border = min(evidence.unseen, first)
+    room = longest // 10 if len(context) > longest else len(context)
+    unseen, other = _ends(context[:border], room), _ends(context[border:first], room)
+    return [*(replace(piece, seen=False) for piece in unseen), *other]
+
+
+def _ends(text: str, longest: int) -> list[TextPart]:
+    each = max(1, longest // 2)
+    if len(text) <= max(longest, 2 * each):
+        return [TextPart(text=text)] if text else []
+    return [TextPart(text=text[:each]), TextPart(text="", left_out=len(text) - 2 * each), TextPart(text=text[-each:])]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +123,10 @@ def sample_content(sample: Sample, told: EvidenceMaps) -> dict[str, Any]:
     found: dict[str, Any] = {
         "instruction": shortened(sample.instruction, LONGEST // 2),
         "response": shortened(sample.response, LONGEST // 2),
-        "context": [_piece(piece) for piece in pieces(sample.context, evidence, longest=LONGEST, most=SEGMENTS)],
+        "context": [
+            (printable(part.text), -1 if part.segment is None else part.segment, part.seen, part.left_out)
+            for part in pieces(sample.context, evidence, longest=LONGEST, most=SEGMENTS)
+        ],
         "characters": len(sample.context),
         "why_not": told.missing,
         "strips": [_strip(strip_card(strip)) for strip in told.strips.get(sample.sample_id, ())],
@@ -69,7 +137,11 @@ def sample_content(sample: Sample, told: EvidenceMaps) -> dict[str, Any]:
     return found | {
         "unseen": evidence.unseen,
         "tokens": [_token(token) for token in evidence.tokens],
-        "segments": [_segment(segment) for segment in evidence.segments if segment.index in shown],
+        "segments": [
+            (segment.index, round(segment.gain, 4), segment.near, segment.named)
+            for segment in evidence.segments
+            if segment.index in shown
+        ],
         "segment_count": len(evidence.segments),
     }
 
@@ -81,20 +153,11 @@ def shortened(text: str, longest: int) -> str:
     return f"{printable(text[:longest])} … ({len(text) - longest:,} characters left out)"
 
 
-def _piece(piece: TextPart) -> tuple[str, int, bool, int]:
-    return printable(piece.text), -1 if piece.segment is None else piece.segment, piece.seen, piece.left_out
-
-
 def _token(token: EvidenceToken) -> tuple[Any, ...]:
     """Return text, probabilities, gain, segment and whether the token is named."""
     given = (token.short, token.none, token.near, token.far, token.full, token.gain)
     rounded = (None if value is None else round(value, 4) for value in given)
     return printable(token.text), *rounded, -1 if token.segment is None else token.segment, token.named
-
-
-def _segment(segment: EvidenceSegment) -> tuple[Any, ...]:
-    """Return index, gain, whether it is near, and whether it is named."""
-    return segment.index, round(segment.gain, 4), segment.near, segment.named
 
 
 def _strip(card: StripCard) -> tuple[Any, ...]:
