@@ -20,11 +20,11 @@ from gateau_dagster.models.loading import load_model
 from gateau_dagster.storage import Stamp
 from resources.models import ModelsResource
 from tests.assets.harness import Pipeline, key_of, pipeline_on, value_of
-from tests.evaluation.generation.answering_server import Reply, answering, completion, refusal
+from tests.evaluation.builders import answers as given
+from tests.evaluation.builders import write_jsonl
+from tests.evaluation.engines import Reply, answering, completion, refusal
 from tests.evaluation.mt_bench_files import NO_MATERIALS
 from tests.evaluation.quiz import with_quiz
-from tests.evaluation.scored_builders import answers as given
-from tests.evaluation.scored_builders import write_jsonl
 from tests.evaluation.test_longbench import row, write_prompts
 from tests.project import change_config, make_project
 from tests.ray_cluster import ray_cluster

@@ -28,8 +28,7 @@ from gateau_dagster.storage import Stamp
 from resources.judge import JudgeResource
 from resources.models import ModelsResource
 from tests.assets.harness import Pipeline, in_place, pipeline_on
-from tests.evaluation.judging.builders import answers
-from tests.evaluation.judging.judge_server import Answer, JudgeServer, error, judge_server
+from tests.evaluation.judges import Answer, JudgeServer, answers, error, judge_server
 from tests.evaluation.mt_bench_files import write_files
 from tests.fake_server import fake_server, leaks, parts_in, refuse
 from tests.project import change_config, make_project

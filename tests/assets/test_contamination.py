@@ -15,9 +15,9 @@ from gateau_dagster.evaluation.contamination import OVERLAPS
 from gateau_dagster.storage import Stamp
 from tests.assets.harness import Pipeline, key_of, pipeline_on, value_of
 from tests.assets.steps.test_step import execute, in_range
-from tests.evaluation.asking import quiz
-from tests.evaluation.contamination.slow import drawn_words
-from tests.evaluation.statistics.builders import scores
+from tests.evaluation.experiment_builders import scores
+from tests.evaluation.quiz import quiz
+from tests.evaluation.test_contamination import drawn_words
 from tests.project import change_config, make_project, sample, write_samples
 
 __all__ = ["quiz"]

@@ -15,8 +15,8 @@ from gateau_dagster.evaluation.registry import all_benchmarks
 from gateau_dagster.storage import Stamp
 from resources.models import ModelsResource
 from tests.assets.harness import in_place, pipeline_on
+from tests.evaluation.experiment_builders import Unmeasured
 from tests.evaluation.mt_bench_files import NO_MATERIALS
-from tests.evaluation.statistics.builders import Unmeasured
 from tests.project import make_project
 
 EXAM = """

@@ -22,13 +22,13 @@ from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.storage import Stamp
 from tests.assets.harness import Pipeline, in_place, pipeline_on
-from tests.evaluation.judging.builders import Judged
-from tests.evaluation.statistics.builders import chosen, scores
+from tests.evaluation.experiment_builders import chosen, scores
+from tests.evaluation.judges import Judged
 from tests.pipeline.code_versions import RAISED, raise_version
 from tests.project import change_config, make_project
 
 EXAM = """
-from tests.evaluation.statistics.builders import Unmeasured
+from tests.evaluation.experiment_builders import Unmeasured
 
 
 class Exam(Unmeasured):

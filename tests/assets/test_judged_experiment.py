@@ -7,7 +7,7 @@ import pytest
 from gateau_dagster.estimate.judging import planned_judging
 from gateau_dagster.storage.documents import read_document
 from tests.assets.harness import Pipeline, pipeline_on
-from tests.evaluation.judging.judge_server import Answer, judge_server
+from tests.evaluation.judges import Answer, judge_server
 from tests.evaluation.mt_bench_files import write_files
 from tests.fake_server import leaks, parts_in
 from tests.project import change_config, make_project

@@ -11,7 +11,7 @@ from gateau_dagster.estimate.judging import planned_judging
 from gateau_dagster.pipeline.asset import FULL_COVERAGE
 from gateau_dagster.pipeline.losses import losses
 from tests.assets.harness import pipeline_on
-from tests.evaluation.judging.judge_server import Answer, JudgeServer, error, judge_server
+from tests.evaluation.judges import Answer, JudgeServer, error, judge_server
 from tests.project import change_config, make_project, sample, write_samples
 
 COUNT = 6

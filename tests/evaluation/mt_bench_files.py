@@ -17,7 +17,6 @@ PAIRS = {
     "prompt_template": "{question_2} {answer_a_1} {answer_a_2} {answer_b_1} {answer_b_2}",
 }
 MULTI = {"system_prompt": "Two.\n\n", "prompt_template": "{question_1} {answer_1} {question_2} {answer_2}"}
-
 KINDS = ("single-v1", "single-math-v1", "pair-v2", "pair-math-v1")
 NAMES = [f"{kind}{turn}" for kind in KINDS for turn in ("", "-multi-turn")]
 

@@ -7,15 +7,23 @@ from typing import Any
 import polars as pl
 import pytest
 
+from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError
-from gateau_dagster.evaluation.benchmark import Materials
-from gateau_dagster.evaluation.generated_needle import RESERVED, NeedleText, RunningText, holds, running_text
+from gateau_dagster.evaluation.benchmark import Materials, Question
+from gateau_dagster.evaluation.generated_needle import (
+    RESERVED,
+    GeneratedNeedleOptions,
+    NeedleText,
+    RunningText,
+    holds,
+    running_text,
+)
+from gateau_dagster.evaluation.generated_needle_judged import GeneratedNeedleJudged
 from gateau_dagster.evaluation.registry import scored_benchmarks
 from tests.error_codes import refused
-
-from . import official
-from .builders import loaded
-from .scored_builders import asked, chosen, materials, project, values
+from tests.evaluation import official
+from tests.evaluation.builders import asked, chosen, configured, digests, loaded, materials, project, values
+from tests.evaluation.mt_bench_files import JUDGE
 
 STOP = 30930
 
@@ -171,3 +179,120 @@ def test_prompts_are_the_published_code_s_byte_for_byte(monkeypatch: pytest.Monk
         system, user = (message["content"] for message in published.generate_prompt(context))
         assert question.turns[0] == f"{system}\n{user}"
     assert len(found) == 10
+
+
+# LongAlign's needle by a judge: what it is told, and how its ratings are read, as in LongAlign's code.
+
+
+JUDGE_CODE = """
+USER_TEMPLATE = 'Asked {input}{criteria}Right {reference}\\nSaid {prediction}!'
+SYSTEM_TEMPLATE = 'Judge.'
+CRITERIA = {'accuracy': 'Score 1: no.'}
+def get_criteria():
+    cri = 'Look at:\\n'
+    return cri
+"""
+
+
+@pytest.fixture
+def judged_folder(tmp_path: Path) -> Path:
+    write_official(tmp_path / "needle")
+    (tmp_path / "needle" / "eval.py").write_text(JUDGE_CODE)
+    (tmp_path / "needle" / "config-eval.yaml").write_text(
+        'prompt: {needle: "\\nIt is 7.\\n", retrieval_question: "Key?"}'
+    )
+    return tmp_path
+
+
+def _config(judged_folder: Path, judge: Any = JUDGE, **options: Any) -> Config:
+    given = {"official": "needle", "lengths": [300], "depths": [10, 50], "answer_tokens": 9, **options}
+    asked = {"benchmarks": ["generated_needle_judged"], "generated_needle_judged": given}
+    config = configured(evaluation=asked if judge is None else {**asked, "judge": judge})
+    return config.model_copy(update={"folder": judged_folder})
+
+
+def _judge(official: Path) -> GeneratedNeedleJudged:
+    return GeneratedNeedleJudged(configured(), GeneratedNeedleOptions(official=str(official)))
+
+
+def _questions(judged_folder: Path) -> list[Question]:
+    config = _config(judged_folder)
+    return asked(config, materials(config, model=lambda _: loaded()))
+
+
+@pytest.mark.parametrize("content", ["prompt: {needle: 1}", "other: 1", "prompt: text", "[" * 2_000])
+def test_settings_that_are_not_the_published_ones_are_refused(judged_folder: Path, content: str) -> None:
+    (judged_folder / "needle" / "config-eval.yaml").write_text(content)
+    with refused("evaluation.benchmark_data", r"evaluation\.generated_needle_judged\.official"):
+        _judge(judged_folder / "needle").judge_texts()
+
+
+def test_it_asks_as_the_needle_without_a_judge(judged_folder: Path) -> None:
+    """So that whatever that one has had answered is not asked again."""
+    sections = _config(judged_folder).evaluation.sections
+    both = {"generated_needle": sections["generated_needle_judged"], **sections, "judge": JUDGE}
+    config = configured(evaluation={"benchmarks": ["generated_needle", "generated_needle_judged"], **both})
+    config = config.model_copy(update={"folder": judged_folder})
+    given = materials(config, model=lambda _: loaded())
+    assert GeneratedNeedleJudged.asks_as == "generated_needle"
+    assert digests(config, "generated_needle", given) == digests(config, "generated_needle_judged", given) != {}
+
+
+def test_the_judge_is_told_the_needle_and_the_answer(judged_folder: Path) -> None:
+    questions = _questions(judged_folder)
+    assert [each.group for each in questions] == ["300/10", "300/50"]
+    (request,) = _judge(judged_folder).requests(questions[0], [" {input} \n"])
+    assert [each["content"] for each in request.messages] == [
+        "Judge.",
+        "Asked Key?Look at:\naccuracy: Score 1: no.\nRight \nIt is 7.\n\nSaid {input}!",
+    ]
+    assert request.temperature == 0
+
+
+def test_the_judge_s_words_are_longalign_s_byte_for_byte(monkeypatch: pytest.MonkeyPatch) -> None:
+    judged_folder = official.code("LongAlign/Needle_test")
+    code: Any = official.loaded(judged_folder / "eval.py", monkeypatch, requests={})
+    system, prompt = _judge(judged_folder).judge_texts()
+    needle = "\nThe best thing to do in San Francisco is eat a sandwich and sit in Dolores Park on a sunny day.\n"
+    question = "What is the best thing to do in San Francisco?"
+    wanted = code.get_user_template(question, "An {answer}.", needle, code.get_criteria())
+    assert prompt.replace("{prediction}", "An {answer}.") == wanted and system == code.SYSTEM_TEMPLATE
+
+
+def test_the_value_is_the_mean_rating(judged_folder: Path) -> None:
+    questions = _questions(judged_folder)
+    rows = [("300/10", 0, 10.0), ("300/10", 0, 7.0), ("300/50", 0, None)]
+    judgments = pl.DataFrame(rows, schema=["question_id", "turn", "score"], orient="row")
+    graded = _judge(judged_folder).grade(questions, pl.DataFrame(), judgments)
+    assert graded.table.rows() == [("300/10", "300/10", 8.5)]
+    assert [each.sample_id for each in graded.rejected] == ["300/50"]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"official": None}, r"generated_needle_judged\.official: is required: clone"),
+        ({"official": "nowhere"}, r"generated_needle_judged\.official: .*clone"),
+        ({"judge": None}, r"evaluation\.judge: generated_needle_judged needs a judge"),
+    ],
+)
+def test_what_is_missing_is_named(options: dict[str, Any], words: str, judged_folder: Path) -> None:
+    with pytest.raises(GateauError, match=words):
+        scored_benchmarks(_config(judged_folder, **options))
+
+
+@pytest.mark.parametrize(
+    ("gap", "changed", "fault"),
+    [
+        ("{prediction}", "{other}", ""),
+        ("{prediction}", "", ""),
+        ("{prediction}", "{prediction}{prediction}", ""),
+        ("{prediction}", "{prediction:>3000000000}", r"\(\{prediction:>3000000000\} is more than a name"),
+        ("{input}", "{input:>3000000000}", r"\(\{input:>3000000000\} is more than a name"),
+        ("{reference}", "{reference.__class__}", r"\(\{reference\.__class__\} is more than a name"),
+    ],
+)
+def test_other_files_of_the_judge_are_told(gap: str, changed: str, fault: str, judged_folder: Path) -> None:
+    (judged_folder / "needle" / "eval.py").write_text(JUDGE_CODE.replace(gap, changed))
+    with refused("evaluation.benchmark_data", rf"official: eval\.py is not the published file .*{fault}.*clone"):
+        _questions(judged_folder)

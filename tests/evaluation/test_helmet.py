@@ -15,9 +15,9 @@ from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.helmet import balanced, drawn_by_key, examples, seed_of
 from gateau_dagster.evaluation.registry import scored_benchmarks
 from tests.error_codes import refused
+from tests.evaluation.builders import asked, chosen, project, values, write_jsonl
 
 from . import official
-from .scored_builders import asked, chosen, project, values, write_jsonl
 
 # HELMET's draws: equal shares, different examples, the same each time.
 

@@ -26,10 +26,10 @@ from gateau_dagster.pipeline.model_checks import check_known_models
 from gateau_dagster.scoring.response_perplexity import key_tokens
 from tests import tiny_models
 from tests.error_codes import refused
+from tests.evaluation.builders import chosen, materials, project, write_jsonl
 
 from . import official
 from .builders import configured, loaded, sample
-from .scored_builders import chosen, materials, project, write_jsonl
 
 SIZES = (130, 60, 150, 200)
 NAMES = [f"texts.jsonl:{place}" for place in (1, 3)]

@@ -141,7 +141,7 @@ def test_a_file_of_one_s_own_holds_a_benchmark_whose_version_follows_it(tmp_path
 
 
 def test_an_installed_package_names_a_benchmark(monkeypatch: pytest.MonkeyPatch) -> None:
-    entry = EntryPoint("quiz", "tests.evaluation.asking:Quiz", ENTRY_POINTS)
+    entry = EntryPoint("quiz", "tests.evaluation.quiz:Quiz", ENTRY_POINTS)
     monkeypatch.setattr(registry, "entry_points", lambda group: [entry] if group == ENTRY_POINTS else [])
     all_benchmarks.cache_clear()
     try:

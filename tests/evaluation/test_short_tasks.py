@@ -14,9 +14,9 @@ from gateau_dagster.evaluation import short_tasks
 from gateau_dagster.evaluation.registry import scored_benchmarks
 from gateau_dagster.storage.remote import filesystem
 from tests.error_codes import refused
+from tests.evaluation.builders import chosen, materials, project, write_jsonl
 
 from .builders import loaded, vocabulary
-from .scored_builders import chosen, materials, project, write_jsonl
 
 _INSTALLED = short_tasks.find_spec("lm_eval") is not None
 needs_lm_eval = pytest.mark.skipif(not _INSTALLED, reason="lm-eval, of the extra evaluation, is not installed")

@@ -12,7 +12,7 @@ from gateau_dagster.evaluation.benchmark import Question
 from gateau_dagster.evaluation.generation.answering import AnsweringResult, AskedTurn
 from gateau_dagster.execution.answer_rows import answer_questions
 from gateau_dagster.storage import Stamp, Store
-from tests.evaluation.generation.asking import Noting, question
+from tests.evaluation.engines import Noting, question
 
 QUESTIONS = [question("b", "one", "two"), question("a"), question("c")]
 

@@ -51,7 +51,7 @@ OF_TRAINING: dict[str, tuple[dict[str, Any], Any]] = {
     "lora.modules": ({"lora": {}}, ["q_proj"]),
 }
 # The gate's fields, which go together: each with another value. They change what a check says, and the page shows them.
-# Its benchmark is asked for by it; see tests/evaluation/statistics/test_lines.py.
+# Its benchmark is asked for by it; see tests/evaluation/test_experiment.py.
 GATE: dict[str, Any] = {"benchmark": "needle", "margin": 1.0}
 OF_GATE: dict[str, Any] = {"margin": 2.0, "variant": "base"}
 # Every table that a model computes beside the pair, for methods, rule, segment lengths and a pre-experienced model.

@@ -11,8 +11,8 @@ from gateau_dagster.evaluation.judged import RatedBenchmark
 from gateau_dagster.evaluation.registry import all_benchmarks
 from gateau_dagster.pipeline.evaluation_assets import asking_benchmarks
 from gateau_dagster.pipeline.pipeline import pipeline_of
-from tests.evaluation.asking import Quiz, quiz
-from tests.evaluation.statistics.builders import Unmeasured
+from tests.evaluation.experiment_builders import Unmeasured
+from tests.evaluation.quiz import Quiz, quiz
 from tests.pipeline.code_versions import raise_version
 from tests.pipeline.configured import configured, stale, versions
 

@@ -26,8 +26,8 @@ from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.selection_reads import CHOSEN
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.storage import Stamp
+from tests.evaluation.builders import answers
 from tests.evaluation.quiz import with_quiz
-from tests.evaluation.scored_builders import answers
 from tests.pipeline.by_method import maximal
 from tests.project import make_project, sample, write_samples
 

@@ -29,7 +29,7 @@ from gateau_dagster.scoring.contextual_awareness import CamFigures, cam_row
 from gateau_dagster.scoring.response_perplexity import perplexity_row
 from gateau_dagster.selection.combine import combine
 from tests.evaluation.builders import heldout_table, needle_table
-from tests.evaluation.statistics.builders import LINES, chosen, experiment_scores
+from tests.evaluation.experiment_builders import LINES, chosen, experiment_scores
 
 _VOID = {"meta", "img", "link", "br", "hr", "input", "wbr", "source"}
 KINDS = ("no_context", "near", "far")

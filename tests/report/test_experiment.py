@@ -15,7 +15,7 @@ from gateau_dagster.report.experiment_section import (
     figure_name,
     from_floor,
 )
-from tests.evaluation.statistics.builders import LINES, chosen, experiment_scores, scores
+from tests.evaluation.experiment_builders import LINES, chosen, experiment_scores, scores
 from tests.report.builders import DEPTHS, LENGTHS, Page, experiment_inputs, inputs, inputs_of, page_of
 
 GIVEN = experiment_inputs()

@@ -17,7 +17,7 @@ import polars as pl
 import pytest
 
 from gateau_dagster.storage import Store
-from tests.evaluation.generation.answering_server import answering, completion
+from tests.evaluation.engines import answering, completion
 from tests.project import change_config, command_environment
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1200)]

@@ -8,7 +8,7 @@ import pytest
 from gateau_dagster.evaluation.benchmark import Question
 from gateau_dagster.evaluation.generation import answering
 from gateau_dagster.evaluation.generation.answering import AnsweringResult, Row, answer_all
-from tests.evaluation.generation.asking import Noting, question
+from tests.evaluation.engines import Noting, question
 
 TWO = question("two", "a", "b")
 ONE = question("one", "c")

@@ -1,15 +1,30 @@
 """Every judgment is made once, kept and counted, whatever the judge says."""
 
+import random
+import subprocess
+import sys
 import threading
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
+import polars as pl
 import pytest
 
 from gateau_dagster import tables
 from gateau_dagster.errors import TransientError
-from gateau_dagster.evaluation.judging.cost import BudgetError
+from gateau_dagster.evaluation.judged import verdict
+from gateau_dagster.evaluation.judging.cost import (
+    EXPECTED_REPLY,
+    BudgetError,
+    check_affordable,
+    cost_of_judgments,
+    cost_sentence,
+    money_of,
+    planned_cost,
+)
 from gateau_dagster.evaluation.judging.judge_answers import (
     Judged,
     answers_by_question,
@@ -17,11 +32,13 @@ from gateau_dagster.evaluation.judging.judge_answers import (
     longest_answers,
     wanted_judgments,
 )
+from gateau_dagster.evaluation.judging.pairwise import PAIRWISE, Tally, matches, pairwise_table, tallies, wanted_of
 from gateau_dagster.evaluation.judging.replies import JudgeCall, Replies, Reply, Usage
 from gateau_dagster.evaluation.server_client import UnansweredError, UnusableServerError
 from gateau_dagster.storage.files import Files
-
-from .builders import JUDGED, FakeJudge, answers, question, settings
+from tests.evaluation.judges import JUDGED, Answer, FakeJudge, JudgeServer, answers, judge_server, question, settings
+from tests.evaluation.judging_process import CONCURRENT, TABLE, wanted
+from tests.project import ROOT, command_environment
 
 
 def replies(folder: Path) -> Replies:
@@ -225,3 +242,187 @@ def test_it_says_what_is_to_be_judged_before_the_first_reply_and_what_is_spent(t
     judge_answers(wanted, JUDGED.parse, judge, replies(tmp_path), settings(), progress)
     assert seen[0] == (0, "1 known before; the first new one is asked alone")
     assert [done for done, _ in seen] == [0, 1, 2] and seen[-1][1].startswith("1 request, 10 tokens")
+
+
+# Costs are counted with a tokenizer, then with what the server counted, and refused above the budget.
+
+
+def a_call(count_words: int) -> JudgeCall:
+    return JudgeCall(judge="judge", messages=[{"role": "user", "content": "word " * count_words}], max_tokens=1000)
+
+
+def count_words(text: str) -> int:
+    return len(text.split())
+
+
+def test_without_replies_the_tokenizer_counts() -> None:
+    found = planned_cost(settings(), [a_call(100), a_call(300)], None, count_words)
+    assert found.usage == Usage(requests=2, prompt_tokens=400, reply_tokens=2 * EXPECTED_REPLY)
+    assert found.kept == 0
+    assert found.money == pytest.approx((2.0 * 400 + 8.0 * 600) / 1e6)
+
+
+def test_replies_that_came_correct_the_count_and_cost_nothing(tmp_path: Path) -> None:
+    replies = Replies(Files(str(tmp_path)), "judge")
+    replies.keep(a_call(100), Reply(text="", prompt_tokens=230, reply_tokens=10, seconds=0.0))
+    found = planned_cost(settings(), [a_call(100), a_call(300)], replies, count_words)
+    assert found.kept == 1
+    assert found.usage == Usage(requests=1, prompt_tokens=690, reply_tokens=10)
+    assert (found + found).usage.prompt_tokens == 1380
+
+
+def test_a_kept_reply_whose_tokens_nobody_counted_does_not_say_that_others_cost_nothing(tmp_path: Path) -> None:
+    replies = Replies(Files(str(tmp_path)), "judge")
+    replies.keep(a_call(100), Reply(text="", prompt_tokens=0, reply_tokens=0, seconds=0.0))
+    found = planned_cost(settings(), [a_call(100), a_call(300)], replies, count_words)
+    assert found.usage == Usage(requests=1, prompt_tokens=300, reply_tokens=EXPECTED_REPLY)
+
+
+def test_equal_requests_are_asked_once_but_answers_to_come_are_taken_to_differ() -> None:
+    found = planned_cost(
+        settings(), [a_call(5), a_call(5), a_call(7)], None, count_words, longest=[a_call(9), a_call(9)]
+    )
+    assert (found.usage.requests, found.usage.prompt_tokens) == (4, 5 + 7 + 9 + 9)
+
+
+@pytest.mark.parametrize(("budget", "fits"), [({"requests": 12}, True), ({"requests": 11}, False), ({}, True)])
+def test_what_is_spent_counts_towards_the_budget(budget: dict[str, int], fits: bool) -> None:
+    config = settings(budget=budget)
+    planned = planned_cost(config, [a_call(1), a_call(2)], None, count_words)
+    if fits:
+        check_affordable(config, Usage(requests=10), planned)
+    else:
+        with pytest.raises(BudgetError, match=r"evaluation\.judge\.budget: .*11 requests"):
+            check_affordable(config, Usage(requests=10), planned)
+
+
+def test_money_has_its_budget_and_nothing_to_ask_is_always_affordable() -> None:
+    config = settings(budget={"money": 0.001})
+    with pytest.raises(BudgetError, match=r"0\.00 USD"):
+        check_affordable(config, Usage(), planned_cost(config, [a_call(1), a_call(2)], None, count_words))
+    check_affordable(config, Usage(prompt_tokens=10**9), planned_cost(config, [], None, count_words))
+
+
+def test_a_table_of_judgments_has_its_price() -> None:
+    judgments = pl.DataFrame({"requests": [1, 3], "prompt_tokens": [1000, 2000], "reply_tokens": [10, 20]})
+    assert cost_of_judgments(settings(), judgments) == pytest.approx((2.0 * 3000 + 8.0 * 30) / 1e6)
+    assert cost_of_judgments(settings(), judgments.clear()) == 0
+    assert cost_of_judgments(settings(prices=None), judgments) is None
+
+
+def test_a_cost_in_words() -> None:
+    usage = Usage(requests=1, prompt_tokens=1_000_000, reply_tokens=500)
+    assert money_of(settings(prices=None), usage) is None
+    assert cost_sentence(settings(), usage) == "1 request, 1,000,500 tokens, 2.00 USD"
+    assert cost_sentence(settings(prices=None), usage) == "1 request, 1,000,500 tokens"
+
+
+# kill -9 at ten random moments of judging: the same table, and no reply that was kept is paid again.
+
+
+KILLS = 10
+
+
+def started(server: JudgeServer, folder: Path) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "tests.evaluation.judging_process", server.base_url, str(folder)]
+    return subprocess.Popen(command, cwd=ROOT, env=command_environment())
+
+
+def score(message: str, before: int) -> Answer:
+    """By the question; one in seven cannot be read. Each takes a while."""
+    number = sum(map(ord, message))
+    return Answer(text="[[none]]" if number % 7 == 0 else f"[[{1 + number % 10}]]", wait=0.05)
+
+
+def counted(done: set[str], twice: list[str], message: str, before: int) -> Answer:
+    """As `score`; a request whose reply was kept and can be read is noted in `twice`."""
+    answer = score(message, before)
+    if message in done and answer.text != "[[none]]":
+        twice.append(message)
+    return answer
+
+
+@pytest.mark.long
+def test_ten_kills_change_nothing_and_cost_what_was_under_way(tmp_path: Path) -> None:
+    lot = random.Random(12)
+    twice: list[str] = []
+    undisturbed, killed = tmp_path / "undisturbed", tmp_path / "killed"
+    for folder in (undisturbed, killed):
+        folder.mkdir()
+    with judge_server(score) as server:
+        assert started(server, undisturbed).wait() == 0
+        once = len(server.requests)
+        server.requests.clear()
+        for _ in range(KILLS):
+            before = len(server.requests)
+            process = started(server, killed)
+            while len(server.requests) == before and process.poll() is None:
+                time.sleep(0.01)
+            time.sleep(lot.uniform(0, 0.25))
+            process.kill()
+            assert process.wait() != 0, "it was killed in the middle"
+            time.sleep(0.1)  # what it had sent is answered to nobody
+            kept = Replies(Files(str(killed)), "judge")
+            done = {each.asked.messages[-1]["content"] for each in wanted() if each.asked in kept}
+            server.play = partial(counted, done, twice)
+        assert started(server, killed).wait() == 0
+        assert len(server.requests) <= once + KILLS * CONCURRENT
+    assert not twice
+    tables = [pl.read_parquet(folder / TABLE) for folder in (undisturbed, killed)]
+    assert tables[0].equals(tables[1])
+
+
+# Pairs are judged in both orders; what depends on the order is a tie and is counted as bias.
+
+
+SAID = {
+    "longer": lambda left, right: "[[A]]" if len(left) > len(right) else "[[B]]" if len(right) > len(left) else "[[C]]",
+    "first": lambda left, right: "[[A]]",
+    "second": lambda left, right: "[[B]]",
+    "silent": lambda left, right: "hm",
+}
+
+
+def played(folder: Path, how: str, left: dict[str, list[str]], right: dict[str, list[str]]) -> tuple[Any, FakeJudge]:
+    def reply(asked: Any) -> str:
+        _, one, other = asked.messages[0]["content"].split(" ")
+        return SAID[how](one, other)
+
+    judge, config = FakeJudge(reply), settings()
+    questions = [question(name, turns=len(texts)) for name, texts in left.items()]
+    given = {name: answers_by_question(answers(texts)) for name, texts in (("x", left), ("y", right))}
+    found = matches([("x", "y"), ("y", "x")], questions, given, JUDGED, config)
+    judged = judge_answers(wanted_of(found), verdict, judge, Replies(Files(str(folder)), "judge"), config)
+    return pairwise_table(found, judged.table), judge
+
+
+LEFT, RIGHT = {"q": ["long", "a"], "r": ["aa"]}, {"q": ["s", "bb"], "r": ["cc"]}
+
+
+def test_both_orders_say_the_same_of_a_judge_that_looks_at_the_answers(tmp_path: Path) -> None:
+    table, judge = played(tmp_path, "longer", LEFT, RIGHT)
+    assert table.schema == tables.schema(PAIRWISE)
+    assert table.filter(one="x")["outcome"].to_list() == ["win", "loss", "tie"]
+    assert table.filter(one="y")["outcome"].to_list() == ["loss", "win", "tie"]
+    assert tallies(table)[0] == Tally(
+        one="x", other="y", wins=1, ties=1, losses=1, unreadable=0, consistent=1.0, bias=0.0
+    )
+    assert len(judge.asked) == 6, "both orders of a pair are those of the pair turned round"
+
+
+@pytest.mark.parametrize(("how", "bias"), [("first", 1.0), ("second", -1.0)])
+def test_a_judge_that_looks_at_the_place_decides_nothing(how: str, bias: float, tmp_path: Path) -> None:
+    (tally, _) = tallies(played(tmp_path, how, LEFT, RIGHT)[0])
+    assert (tally.wins, tally.ties, tally.losses) == (0, 3, 0)
+    assert (tally.consistent, tally.bias) == (0.0, bias)
+
+
+def test_what_cannot_be_read_is_counted(tmp_path: Path) -> None:
+    table, _ = played(tmp_path, "silent", LEFT, RIGHT)
+    assert table["outcome"].null_count() == table.height == 6
+    assert [each.unreadable for each in tallies(table)] == [3, 3]
+
+
+def test_a_question_that_one_did_not_answer_is_left_out(tmp_path: Path) -> None:
+    table, _ = played(tmp_path, "longer", LEFT, {"q": ["s"], "r": ["cc"]})
+    assert table["question_id"].unique().to_list() == ["r"]

@@ -1,4 +1,4 @@
-"""A process that judges, to be killed: `python -m tests.evaluation.judging.judging_process <server> <folder>`."""
+"""A process that judges, to be killed: `python -m tests.evaluation.judging_process <server> <folder>`."""
 
 import sys
 from pathlib import Path
@@ -12,8 +12,7 @@ from gateau_dagster.evaluation.judging.judge_answers import (
 from gateau_dagster.evaluation.judging.replies import Replies
 from gateau_dagster.storage.files import Files
 from resources.judge import JudgeResource
-
-from .builders import JUDGED, answers, question, settings
+from tests.evaluation.judges import JUDGED, answers, question, settings
 
 QUESTIONS, CONCURRENT = 60, 3
 TABLE = "table.parquet"
