@@ -10,7 +10,7 @@ export HF_HUB_DISABLE_TELEMETRY := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo dev test test-long test-kills test-pretrained test-mutations browser check lint format example-real example-homologous example-pretrained clean \
+.PHONY: help setup demo dev test test-long test-kills test-pretrained test-mutations browser check lint format docs docs-serve example-real example-homologous example-pretrained clean \
 	benchmark-selection benchmark-real benchmark-scoring benchmark-context-length benchmark-training benchmark-gpu architectures
 
 help:  ## this list
@@ -78,6 +78,13 @@ lint: $(VENV)/.dev-installed  ## ruff and pyright
 format: $(VENV)/.dev-installed  ## format and mend what ruff can
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
+
+docs: $(VENV)/.dev-installed  ## the documentation as a site, in build/site; a broken link is an error
+	@$(BIN)/python scripts/reference.py --check
+	@$(BIN)/python -m zensical build --strict
+
+docs-serve: $(VENV)/.dev-installed  ## the documentation at http://localhost:8000, rebuilt on every change
+	@$(BIN)/python -m zensical serve
 
 example-real: $(VENV)/.run-installed  ## the pipeline on real text: LONG=file [SHORT=file] [OUT=folder]
 	@test -n "$(LONG)" || { echo "Say where the long samples are: make example-real LONG=data/long.jsonl.gz [SHORT=data/sharegpt.json] [OUT=folder]"; exit 2; }

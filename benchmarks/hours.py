@@ -1,6 +1,6 @@
 """Hours of scoring by samples and GPUs, as `gateau plan --workers N` would tell them: no data, weights or GPU needed.
 
-    python benchmarks/hours.py                        # the README's table
+    python benchmarks/hours.py                        # the table of docs/how-to/machines.md
     python benchmarks/hours.py --tflops 700 --mean-tokens 9000 --gpus 1 4 16
 
 What the estimator knows is used as it is: the passes of `perplexity/short`, `perplexity/long` and `cam`, the FLOPs of a
@@ -97,13 +97,13 @@ def lines(options: argparse.Namespace) -> Iterator[str]:
         yield f"| {' | '.join([f'{count:,}', f'{tokens / 1e9:,.2g} billion', *times])} |"
     yield ""
     yield (
-        f"Assumed: two models of 7B parameters; contexts of {options.mean_tokens:,.0f} tokens on average, "
-        f"exponentially distributed and cut to {options.max_length:,}; responses of {options.response_tokens}, "
-        f"segments of {options.segment_length}; {options.shards:,} shards, of which a GPU of one machine takes a whole "
-        f"one at a time, and beyond {ONE_MACHINE} GPUs Ray's workers take about two minutes of one; "
-        f"a matrix product of {options.tflops:,.0f} TFLOP/s on each GPU, of which passes reach {SHARE_OF_PEAK:.0%}. "
-        f"As with any plan before something has run, each time may be {SPREAD} times as long or as short. Starting "
-        "workers, loading models, writing tables and training are not counted."
+        f"Assumed: two models of 7B parameters, responses of {options.response_tokens}, segments of "
+        f"{options.segment_length}. Contexts have {options.mean_tokens:,.0f} tokens on average, are exponentially "
+        f"distributed, and are cut to {options.max_length:,}. A matrix product has {options.tflops:,.0f} TFLOP/s on "
+        f"each GPU, of which passes reach {SHARE_OF_PEAK:.0%}. There are {options.shards:,} shards. A GPU of one "
+        f"machine takes a whole shard at a time; beyond {ONE_MACHINE} GPUs Ray's workers take about two minutes of "
+        f"one. As with any plan before something has run, each time may be {SPREAD} times as long or as short. "
+        "Starting workers, loading models, writing tables and training are not counted."
     )
 
 

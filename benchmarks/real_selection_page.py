@@ -19,9 +19,9 @@ LEFT_OUT = "far_gain"  # ranks as robust does
 _HEAD = """\
 # Selection on real text: every method and kind
 
-Made by `benchmarks/real_selection_page.py`; what the samples, models and settings are, and how to read it, stands in
-[README.md](README.md#selection-on-real-text). A kind is held against all kinds of the other label, both sides with the
-same weight, so that a precision of 0.5 is chance; 95 % intervals.
+Made by `benchmarks/real_selection_page.py`. [Selection on real text](real_text.md) says what samples, models and
+settings are, and how to read it. A kind is compared with all kinds of the other label. Both sides have the same weight,
+so a precision of 0.5 is chance. Intervals are 95 %.
 """
 
 

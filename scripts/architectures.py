@@ -263,19 +263,25 @@ def page(found: list[Row]) -> str:
         "causal model types a tiny random model, in float32 on the CPU. A test that is marked `long` makes it again "
         "and compares.",
         "",
-        f"Of {len(built)} that can be built small, **{counts['scores']} score exactly** ({ways['packed']} in packed "
-        f"rows, {ways['one at a time']} one prompt at a time), **{counts['attention']} show their attention** (the "
-        "others work with preset `robust`, the default, which reads none), "
-        f"**{counts['packed']} train packed**, {counts['skips']} also with skipped positions.",
+        f"Of {len(built)} that can be built small:",
         "",
-        "- *scores exactly*: the NLL of every response token, of prompts packed and alone, is within "
-        f"{TOLERANCE:g} nats of the model's own plain pass, and does not change with the text behind it; "
-        "`yes`: packed rows. Those that do not end with that reason; one that sees what follows a token is not loaded.",
-        "- *attention seen*: layers whose attention Eq. 4 averages, equal to the model's own whole matrices where it "
-        "gives them.",
-        "- *trains packed*, *with skips*: the loss of two documents in one row is that of each alone, also with jumps "
-        "in the positions, and all gradients are finite. Those that do not are trained with "
-        "`training.batching: padded` or `sorted`.",
+        f"- **{counts['scores']} score exactly**: {ways['packed']} in packed rows, {ways['one at a time']} one prompt "
+        "at a time.",
+        f"- **{counts['attention']} show their attention**. The others work with preset `robust`, the default, which "
+        "reads none.",
+        f"- **{counts['packed']} train packed**, {counts['skips']} also with skipped positions.",
+        "",
+        "| column | meaning |",
+        "|---|---|",
+        "| scores exactly | Each response token's NLL, packed and alone, is within "
+        f"{TOLERANCE:g} nats of the model's plain pass. It does not change with later text. `yes`: in packed rows. |",
+        "| attention seen | Layers whose attention Eq. 4 averages. They equal the model's whole matrices where it "
+        "gives them. |",
+        "| trains packed, with skips | Two documents in one row have the loss of each alone, also with jumps in the "
+        "positions. All gradients are finite. |",
+        "",
+        "A model that does not score exactly ends a run with that reason. One that sees later tokens is not loaded. "
+        "One that does not train packed is trained with `training.batching: padded` or `sorted`.",
         "",
         *_table(("model type", *COLUMNS.values()), [_cells(row) for row in built]),
         "",

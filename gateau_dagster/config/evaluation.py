@@ -64,7 +64,7 @@ class Gate(Section):
     """The limit of an acceptable loss against the reference."""
 
     benchmark: str = Field(description="One of evaluation.benchmarks that gives a value to each question.")
-    margin: float = Field(ge=0, description="In the benchmark's unit: a loss up to it is none.")
+    margin: float = Field(ge=0, description="The largest loss that passes, in the benchmark's unit.")
     variant: str | None = Field(default=None, description="Default: each that is set against the reference.")
 
 
@@ -76,7 +76,7 @@ class EvaluationConfig(Section):
 
     model_config = ConfigDict(extra="allow")
 
-    enabled: bool = True
+    enabled: bool = Field(default=True, description="Whether benchmarks run after the training.")
     benchmarks: Annotated[tuple[str, ...], Field(strict=False)] | None = Field(
         default=None, description="Names; default: those that run by default."
     )

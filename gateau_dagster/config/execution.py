@@ -29,7 +29,7 @@ class MailConfig(Section):
     to: list[Address] = Field(min_length=1, description="E-mail addresses.")
     sender: Address = Field(description="E-mail address that the mail comes from.")
     server: str = Field(default="localhost", min_length=1, description="Host of the SMTP server.")
-    port: int = Field(default=25, ge=1, le=65_535)
+    port: int = Field(default=25, ge=1, le=65_535, description="Port of the SMTP server.")
     security: Literal["none", "starttls", "tls"] = Field(default="none", description="How the connection is secured.")
     user: str | None = Field(default=None, min_length=1, description="Name at the server, where it wants one.")
     key: PasswordVariable | None = Field(default=None, description="The environment variable that holds the password.")
@@ -52,7 +52,7 @@ class NotifyConfig(Section):
         default=None,
         description='The environment variable that holds an address that takes {"text": …}: Slack, Mattermost, Chat.',
     )
-    mail: MailConfig | None = None
+    mail: MailConfig | None = Field(default=None, description="Recipients by e-mail; null: nobody.")
     ui: str | None = Field(
         default=None, pattern=r"^https?://[^\s@]+$", description="Address of the Dagster UI, for links to the run."
     )
@@ -193,7 +193,9 @@ class RayConfig(Section):
 class ExecutionConfig(Section):
     """The way in which Dagster runs the steps; this changes no result."""
 
-    executor: Literal["in_process", "multiprocess"] = "in_process"
+    executor: Literal["in_process", "multiprocess"] = Field(
+        default="in_process", description="Whether Dagster's steps run in one process, or each in its own."
+    )
     max_concurrent: int = Field(
         default=1, ge=1, le=1024, description="Steps at a time, with the multiprocess executor."
     )
@@ -214,7 +216,7 @@ class ExecutionConfig(Section):
     )
     schedule: str = Field(default="0 3 * * *", description="Cron line of the nightly refresh, which is off by default.")
     timezone: TimeZone = Field(default="UTC", description="Of the schedule, such as Europe/Berlin.")
-    catalogue: CatalogueConfig = CatalogueConfig()
+    catalogue: CatalogueConfig = Field(default=CatalogueConfig(), description="How the assets are shown in the UI.")
     notify: NotifyConfig | None = Field(default=None, description="Who receives a message about failed runs.")
 
     @property

@@ -73,7 +73,9 @@ def _extra_body(found: dict[str, JsonValue]) -> dict[str, JsonValue]:
 class ServerConfig(Section):
     """The settings that judges and engines share: how to reach a server, and with which parameters."""
 
-    key: KeyVariable | None = None
+    key: KeyVariable | None = Field(
+        default=None, description="Environment variable that holds the server's key; null: it asks for none."
+    )
     concurrency: int = Field(
         default=8, ge=1, le=1024, description="Requests at a time; `concurrent` is its earlier name."
     )

@@ -41,16 +41,21 @@ class PreExperienceOptions(Section):
     per_cluster: int = Field(default=10, ge=1, le=1_000_000, description="Samples of each cluster, at most.")
     pick: Literal["middle", "random", "nearest"] = Field(
         default="middle",
-        description="Which samples of a cluster: evenly spread ones whose perplexity is in the middle half of its, as "
-        "the authors' program takes them; drawn by lot; or those nearest to its centre.",
+        description="Which samples of a cluster are taken. middle: evenly spread ones whose perplexity is in the "
+        "middle half, as in the authors' program. random: a random draw. nearest: those nearest to the centre.",
     )
     seed: int = Field(
-        default=0, ge=0, lt=MOST_SEEDS, description="Of k-means, of the lot and of the order of training."
+        default=0, ge=0, lt=MOST_SEEDS, description="Seeds k-means, the draw of samples and the order of training."
     )
-    epochs: float = Field(default=1.0, gt=0, le=MOST_EPOCHS)
-    learning_rate: float = Field(default=2e-5, gt=0, le=1)
-    scheduler: Literal["linear", "cosine", "constant"] = "cosine"
-    warmup_ratio: float = Field(default=0.03, ge=0, lt=1)
+    epochs: float = Field(default=1.0, gt=0, le=MOST_EPOCHS, description="Passes over these samples.")
+    learning_rate: float = Field(default=2e-5, gt=0, le=1, description="Peak of the learning rate.")
+    scheduler: Literal["linear", "cosine", "constant"] = Field(
+        default="cosine",
+        description="How the learning rate falls after the warm-up: to 0 in a line, as a cosine, or not at all.",
+    )
+    warmup_ratio: float = Field(
+        default=0.03, ge=0, lt=1, description="Share of the steps in which the learning rate rises from 0 to its peak."
+    )
     batch: int = Field(
         default=128,
         ge=1,
@@ -71,8 +76,8 @@ class HomologousOptions(Section):
 
     texts: InputAddresses = Field(
         description="Long texts (books, code): path, folder, glob, s3:// or hf:// address, or Hugging Face data-set "
-        "name; jsonl, json or parquet with a text field, anything else as plain text; also .gz/.zst. Of a folder the "
-        "data files and *.txt are taken."
+        "name. jsonl, json and parquet have a text field; anything else is plain text; .gz and .zst are unpacked. Of a "
+        "folder the data files and *.txt are taken."
     )
     short_texts: InputAddresses | None = Field(
         default=None, description="What the model should not forget, as for texts; without, long texts are all."
@@ -114,16 +119,21 @@ class HomologousOptions(Section):
         description="Room of all rows of an optimiser step: a multiple of length x training.batch_size x "
         "training.processes.",
     )
-    learning_rate: float = Field(default=1e-5, gt=0, le=1)
-    scheduler: Literal["linear", "cosine", "constant"] = "cosine"
+    learning_rate: float = Field(default=1e-5, gt=0, le=1, description="Peak of the learning rate.")
+    scheduler: Literal["linear", "cosine", "constant"] = Field(
+        default="cosine",
+        description="How the learning rate falls after the warm-up: to 0 in a line, as a cosine, or not at all.",
+    )
     min_learning_rate_ratio: float = Field(
         default=0.1, ge=0, lt=1, description="Of the learning rate: where the cosine schedule ends."
     )
-    warmup_ratio: float = Field(default=0.1, ge=0, lt=1)
-    adam_betas: AdamBetas = (0.9, 0.95)
-    weight_decay: float = Field(default=0.1, ge=0)
-    max_grad_norm: float = Field(default=1.0, gt=0)
-    seed: int = Field(default=0, ge=0, lt=MOST_SEEDS, description="Of the lot and of the order of training.")
+    warmup_ratio: float = Field(
+        default=0.1, ge=0, lt=1, description="Share of the steps in which the learning rate rises from 0 to its peak."
+    )
+    adam_betas: AdamBetas = Field(default=(0.9, 0.95), description="Both decay rates of AdamW.")
+    weight_decay: float = Field(default=0.1, ge=0, description="Weight decay of AdamW.")
+    max_grad_norm: float = Field(default=1.0, gt=0, description="Norm to which gradients are clipped.")
+    seed: int = Field(default=0, ge=0, lt=MOST_SEEDS, description="Seeds the draw of texts and the order of training.")
 
     @property
     def extension(self) -> PositionExtension:
@@ -138,8 +148,8 @@ class HomologousOptions(Section):
 class Demonstration(Section):
     """An instruction and the answer of an aligned assistant."""
 
-    instruction: str
-    response: str
+    instruction: str = Field(description="What the demonstration asks.")
+    response: str = Field(description="The answer that it shows.")
 
 
 class ModelConfig(Section):
@@ -166,7 +176,9 @@ class ModelConfig(Section):
         description="As for long_sft.verify: of the folder's files, or of the texts that a homologous: model is made "
         "with.",
     )
-    trust_remote_code: bool = False
+    trust_remote_code: bool = Field(
+        default=False, description="Whether Python code of the model's repository may run here."
+    )
     task: Task = Field(
         default="causal", description="reward: a sequence classification head; embedding: an encoder, mean-pooled."
     )
@@ -217,7 +229,7 @@ class ScoringConfig(Section):
     )
     segment_length: int = Field(default=128, ge=1, le=LONGEST, description="L of the paper's section 2.2, in tokens.")
     template: Template = Field(default="gateau", description="'chat' uses the tokenizer's chat template.")
-    dtype: Dtype = "bfloat16"
+    dtype: Dtype = Field(default="bfloat16", description="Precision of the weights; it changes scores.")
     device: str = Field(default="auto", description="auto, cpu, cuda, cuda:1, ...")
     device_map: Literal["auto"] | None = Field(
         default=None, description="'auto' spreads one model over all GPUs, for a model larger than one of them."

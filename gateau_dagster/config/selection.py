@@ -40,8 +40,8 @@ class RuleConfig(Section):
         default=None,
         gt=0,
         le=1,
-        description="Share to choose of the scored samples that are not reserved for the held-out evaluation; half a "
-        "sample counts as one (0.5 of 5 are 3), and at least one is chosen.",
+        description="Share to choose of the scored samples that are not reserved for the held-out evaluation. Half a "
+        "sample counts as one (0.5 of 5 are 3). At least one is chosen.",
     )
     count: int | None = Field(default=None, ge=1, description="Number of samples to choose, instead of fraction.")
     budget: int | None = Field(

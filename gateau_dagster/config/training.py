@@ -95,7 +95,7 @@ ZeroPreset = Literal["zero1", "zero2", "zero3", "zero2_offload", "zero3_offload"
 class TrainingConfig(Section):
     """Hyper-parameters of the checkpoint; defaults are the paper's (appendix A) where it gives them."""
 
-    enabled: bool = True
+    enabled: bool = Field(default=True, description="Whether a checkpoint is trained; false: selection only.")
     preset: Recipe | None = Field(
         default=None, description="A paper's hyper-parameters; keys beside it in the file count more."
     )
@@ -112,18 +112,26 @@ class TrainingConfig(Section):
         "that its answer stays. right: its end, as in the papers; without any of its answer left it is rejected. "
         "Conversations always lose their end.",
     )
-    mix: MixConfig = MixConfig()
-    epochs: float = Field(default=2.0, gt=0, le=MOST_EPOCHS)
+    mix: MixConfig = Field(default=MixConfig(), description="What the mix consists of.")
+    epochs: float = Field(default=2.0, gt=0, le=MOST_EPOCHS, description="Passes over the mix.")
     max_steps: int | None = Field(default=None, ge=1, le=MOST_ROWS, description="Optimiser steps; overrides epochs.")
-    learning_rate: float = Field(default=2e-5, gt=0, le=1)
-    adam_betas: AdamBetas = (0.9, 0.95)
-    weight_decay: float = Field(default=0.0, ge=0)
-    max_grad_norm: float = Field(default=1.0, gt=0)
-    scheduler: Literal["linear", "cosine", "constant"] = "linear"
+    learning_rate: float = Field(default=2e-5, gt=0, le=1, description="Peak of the learning rate.")
+    adam_betas: AdamBetas = Field(default=(0.9, 0.95), description="Both decay rates of AdamW.")
+    weight_decay: float = Field(default=0.0, ge=0, description="Weight decay of AdamW.")
+    max_grad_norm: float = Field(default=1.0, gt=0, description="Norm to which gradients are clipped.")
+    scheduler: Literal["linear", "cosine", "constant"] = Field(
+        default="linear",
+        description="How the learning rate falls after the warm-up: to 0 in a line, as a cosine, or not at all.",
+    )
     min_learning_rate_ratio: float = Field(
         default=0.0, ge=0, lt=1, description="Of the learning rate: where the cosine schedule ends."
     )
-    warmup_ratio: float = Field(default=0.03, ge=0, lt=1)
+    warmup_ratio: float = Field(
+        default=0.03,
+        ge=0,
+        lt=1,
+        description="Share of the steps in which the learning rate rises from 0 to its peak.",
+    )
     batching: Literal["padded", "sorted", "packed", "concatenated"] = Field(
         default="padded",
         description="padded: sequences as they come. sorted: sequences of similar length together (LongAlign). packed: "
@@ -195,9 +203,11 @@ class TrainingConfig(Section):
     report_to: list[Literal["wandb", "mlflow", "tensorboard"]] = Field(
         default_factory=list, description="Where else the curves go; the package has to be installed."
     )
-    dtype: Dtype = "bfloat16"
-    gradient_checkpointing: bool = False
-    seed: int = Field(default=42, ge=0, lt=MOST_SEEDS)
+    dtype: Dtype = Field(default="bfloat16", description="Precision of the forward and backward passes.")
+    gradient_checkpointing: bool = Field(
+        default=False, description="Recompute activations in the backward pass: less memory, about a third more time."
+    )
+    seed: int = Field(default=42, ge=0, lt=MOST_SEEDS, description="Seeds the order of the data and dropout.")
     processes: int = Field(
         default=1,
         ge=1,

@@ -30,8 +30,8 @@ class MixConfig(Section):
     )
     weights: dict[str, Weight] = Field(
         default={},
-        description="How often a source's samples occur in an epoch, by `source` of the long samples and by file name "
-        "of the short ones: 0.5 takes half of them, 2 each twice, 0 none. Default: 1.",
+        description="How often a source's samples occur in an epoch: 0.5 takes half of them, 2 each twice, 0 none. "
+        "Names are `source` of the long samples and file names of the short ones. Default: 1.",
     )
 
 
@@ -52,9 +52,9 @@ class SkipConfig(Section):
 class LoraConfig(Section):
     """Low-rank adapters (peft), merged into the weights when the training is over."""
 
-    rank: int = Field(default=16, ge=1, le=65_536)
+    rank: int = Field(default=16, ge=1, le=65_536, description="Rank of the two factors of an update.")
     alpha: float = Field(default=32, gt=0, description="The update is scaled by alpha / rank.")
-    dropout: float = Field(default=0.0, ge=0, lt=1)
+    dropout: float = Field(default=0.0, ge=0, lt=1, description="Dropout before an adapter.")
     modules: list[str] | Literal["all-linear"] = Field(
         default="all-linear", description="Names of the layers that get an adapter; all-linear leaves out the head."
     )

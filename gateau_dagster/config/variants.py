@@ -37,7 +37,9 @@ class OtherModel(Section):
     revision: str | None = Field(default=None, pattern=r"^[^\x00-\x1f]+$", description="Hub revision.")
     rope_theta: float | None = Field(default=None, gt=0, description="Replaces the base of the rotary embedding.")
     verify: Verify = Field(default="signature", description="As for models.")
-    trust_remote_code: bool = False
+    trust_remote_code: bool = Field(
+        default=False, description="Whether Python code of the model's repository may run here."
+    )
 
     @field_validator("name")
     @classmethod

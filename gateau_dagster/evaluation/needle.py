@@ -45,8 +45,8 @@ _CITIES = ("Lisbon", "Nairobi", "Toronto", "Osaka", "Cusco", "Tallinn", "Hanoi",
 class NeedlePair(Section):
     """A key that is asked for, and its possible values."""
 
-    key: str
-    values: list[str] = Field(min_length=2)
+    key: str = Field(description="What the question asks for.")
+    values: list[str] = Field(min_length=2, description="What the answer may be.")
 
 
 class NeedleOptions(Section):
@@ -55,7 +55,9 @@ class NeedleOptions(Section):
     lengths: list[Annotated[int, Field(ge=1, le=LONGEST)]] = Field(
         default=[1024, 2048, 4096, 8192], min_length=1, description="Prompt lengths in tokens."
     )
-    depths: list[float] = Field(default=[0.0, 0.25, 0.5, 0.75, 1.0], min_length=1)
+    depths: list[float] = Field(
+        default=[0.0, 0.25, 0.5, 0.75, 1.0], min_length=1, description="Places of the needle: 0 is the prompt's start."
+    )
     repeats: int = Field(default=3, ge=1, le=10_000, description="Needles per cell of the grid.")
     fact: str = Field(default=" The secret number of {key} is {value}. ", description="With {key} and {value}.")
     question: str = Field(default="What is the secret number of {key}?", description="With {key}.")

@@ -410,7 +410,7 @@ class RulerOptions(Section):
         description="Tokens of question and answer, by the base model's tokenizer.",
     )
     samples: int = Field(default=50, ge=1, le=100_000, description="Of each task and length; published: 500.")
-    seed: int = Field(default=42, ge=0, lt=MOST_SEEDS)
+    seed: int = Field(default=42, ge=0, lt=MOST_SEEDS, description="Seeds the questions.")
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -53,7 +53,7 @@ PUBLISHED = (
 class ShortTasksOptions(Section):
     """The tasks, the number of questions, and the location of their data."""
 
-    tasks: list[ShortTask] = Field(default=[*PUBLISHED], min_length=1)
+    tasks: list[ShortTask] = Field(default=[*PUBLISHED], min_length=1, description="Tasks of lm-eval to run.")
     rows: int | None = Field(default=None, ge=1, description="The first questions of each task; default: all.")
     batch_size: int = Field(default=1, ge=1, le=4096, description="Requests a pass; changes no result but by rounding.")
     data: InputAddress | None = Field(

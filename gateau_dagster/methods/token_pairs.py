@@ -49,7 +49,7 @@ def check_same_version(found: Mapping[str, pl.DataFrame]) -> None:
 def same_sight(config: Config) -> list[str]:
     """Warn if theta_A sees as much as theta_B, for methods that compare the pair's probabilities (`Method.warnings`).
 
-    benchmarks/README.md, "Selection on real text", reports the cost.
+    docs/evidence/real_text.md reports the cost.
     """
     from gateau_dagster.models.known_model import short_window
 

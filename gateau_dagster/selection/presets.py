@@ -79,7 +79,7 @@ def robust(measures: Measures) -> PresetScores:
     log-perplexity as much as a real dependency does. Attention is not used: its agreement with importance (Eq. 5) did
     not distinguish samples.
 
-    All of this was chosen on the synthetic language (pairs and data of seeds 0 to 2). benchmarks/README.md has the
+    All of this was chosen on the synthetic language (pairs and data of seeds 0 to 2). docs/evidence/ has the
     results on held-back seeds by kind, and on real text with two small pretrained models. The preset fails if theta_B
     does not know the answer itself, so that no far segment raises its probability: with two far facts to combine, and
     with order among many values. Rare words are its least safe negatives.

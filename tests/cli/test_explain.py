@@ -2,8 +2,6 @@
 
 import json
 import pickle
-import subprocess
-import sys
 
 import pytest
 
@@ -13,7 +11,7 @@ from gateau_dagster.storage.fence import LeaseLostError
 from resources.pools.worker import portable
 from tests.cli.command import Command
 from tests.error_codes import CODE, raised_in, texts_in
-from tests.project import ROOT, command_environment
+from tests.project import ROOT
 
 FILES = [file for folder in ("gateau_dagster", "assets", "resources") for file in sorted((ROOT / folder).rglob("*.py"))]
 
@@ -39,11 +37,6 @@ def test_the_catalogue_is_in_order_and_in_plain_sentences() -> None:
         for text in entry.values():
             assert text.endswith("."), text
             assert max(len(sentence.split()) for sentence in text.split(". ")) <= 25, text
-
-
-def test_the_page_of_codes_is_current() -> None:
-    command = [sys.executable, str(ROOT / "scripts" / "error_codes.py"), "--check"]
-    assert subprocess.run(command, env=command_environment(), check=False).returncode == 0, "run the script"
 
 
 def test_a_code_is_explained_and_a_wrong_one_gets_the_nearest(command: Command) -> None:

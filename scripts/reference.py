@@ -1,0 +1,313 @@
+"""Write the generated pages of docs/; with `--check`, only report whether they are current.
+
+Keys come from the pydantic models, commands from click, assets from their declarations, errors from error_codes.yaml.
+"""
+
+import inspect
+import re
+import sys
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+import click
+import polars as pl
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from gateau_dagster.cli.commands import cli
+from gateau_dagster.cli.explain import error_codes
+from gateau_dagster.config import Config
+from gateau_dagster.evaluation.registry import all_benchmarks
+from gateau_dagster.methods.registry import all_methods
+from gateau_dagster.pipeline.asset import Asset
+from gateau_dagster.pipeline.pipeline import pipeline_of
+
+DOCS = Path(__file__).parents[1] / "docs"
+BY = "\nThis page is written by `python scripts/reference.py`.\n"
+# Asks for every family of assets.
+EVERYTHING: dict[str, Any] = {
+    "long_sft": {"path": "long.jsonl"},
+    "short_chat": {"path": "short.json"},
+    "models": {
+        "short": {"path": "a/short"},
+        "long": {"path": "homologous:short", "homologous": {"texts": "books/*.txt", "length": 4096}},
+        "cherry": {"path": "pre_experienced:short"},
+        "reward": {"path": "a/reward", "task": "reward"},
+        "encoder": {"path": "a/encoder", "task": "embedding"},
+    },
+    "selection": {
+        "compare": ["ifd", "car", "ladm", "longattn", "delta_perplexity", "judge"],
+        "rule": "diverse",
+        "encoder": "encoder",
+        "segment_lengths": [64],
+    },
+    "variants": {"methods": ["gateau"], "fractions": [0.1]},
+    "evaluation": {
+        "benchmarks": ["heldout", "needle", "mt_bench"],
+        "mt_bench": {key: f"s3://a/{key}" for key in ("questions", "references", "prompts")},
+        "judge": {"base_url": "http://localhost:8000/v1", "model": "judge"},
+    },
+}
+_TYPES: dict[Any, str] = {
+    bool: "true or false",
+    int: "whole number",
+    float: "number",
+    str: "text",
+    type(None): "null",
+    Any: "any value",
+}
+MOST_READS = 12
+_BOUNDS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below", "min_length": "length at least"}
+
+
+def all_keys() -> Iterator[tuple[str, FieldInfo, list[type[BaseModel]]]]:
+    """Yield every key of the configuration: its place, its field, and the sections that its value can be."""
+    yield from _keys_of(Config, "")
+    for name, method in all_methods().items():
+        yield from _keys_of(method.options_class, f"selection.options.{name}.")
+    for name, benchmark in all_benchmarks().items():
+        yield from _keys_of(benchmark.options_class(), f"evaluation.{name}.")
+
+
+def _keys_of(section: type[BaseModel], place: str) -> Iterator[tuple[str, FieldInfo, list[type[BaseModel]]]]:
+    for name, field in section.model_fields.items():
+        if field.exclude:  # not written in a file
+            continue
+        inner = [*_sections(field.annotation)]
+        yield f"{place}{name}", field, inner
+        part = {dict: "<name>.", list: "<n>."}.get(_container(field.annotation), "")
+        for each in inner:
+            yield from _keys_of(each, f"{place}{name}.{part}")
+
+
+def _sections(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for argument in get_args(annotation):
+        yield from _sections(argument)
+
+
+def _container(annotation: Any) -> Any:
+    """Return dict or list where sections are the values of one, else None."""
+    origin = get_origin(annotation)
+    if origin in {dict, list, tuple} and [*_sections(annotation)]:
+        return dict if origin is dict else list
+    return next(filter(None, map(_container, get_args(annotation))), None) if origin else None
+
+
+def shown_type(annotation: Any) -> str:
+    """Return a type in words."""
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Literal:
+        return " or ".join(f"`{value}`" for value in arguments)
+    if origin in {Union, types.UnionType}:
+        return " or ".join(dict.fromkeys(shown_type(each) for each in arguments))
+    words = {Annotated: "", list: "list of ", tuple: "list of ", dict: "map from names to "}
+    if origin in words:
+        return words[origin] + shown_type(arguments[origin is dict])
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return "section"
+    return _TYPES.get(annotation, "any value")
+
+
+def bounds(field: FieldInfo) -> str:
+    """Return the bounds of a value, such as `at least 1, below 5`; empty without any."""
+    found = []
+    for each in [*field.metadata, *_metadata(field.annotation)]:
+        found += [f"{word} {getattr(each, key):,}" for key, word in _BOUNDS.items() if hasattr(each, key)]
+        if pattern := getattr(each, "pattern", None):
+            found.append(f"matches `{pattern}`")
+    return ", ".join(dict.fromkeys(found))
+
+
+def _metadata(annotation: Any) -> Iterator[Any]:
+    if get_origin(annotation) is Annotated:
+        yield from annotation.__metadata__
+    if isinstance(annotation, types.UnionType) or get_origin(annotation) in {Union, Annotated}:
+        for each in get_args(annotation):
+            yield from _metadata(each)
+
+
+def default(field: FieldInfo) -> str:
+    """Return the default as YAML has it."""
+    if field.is_required():
+        return "required"
+    value = field.get_default(call_default_factory=True)
+    if isinstance(value, BaseModel):
+        return "the defaults below"
+    shown = {None: "null", True: "true", False: "false", "": "empty"}
+    if value is None or isinstance(value, bool) or value == "":
+        return f"default {shown[value]}"
+    if isinstance(value, (tuple, list)) and any(isinstance(each, BaseModel) for each in value):
+        return f"default: {len(value)} entries"
+    if isinstance(value, (tuple, list)):
+        return f"default `[{', '.join(map(str, value))}]`"
+    return f"default `{value}`"
+
+
+def described(field: FieldInfo, inner: list[type[BaseModel]]) -> str:
+    """Return the meaning of a key: its description, else what its section says of itself."""
+    if field.description:
+        return field.description
+    return " ".join(str(inspect.getdoc(inner[0])).split("\n\n", maxsplit=1)[0].split()) if inner else ""
+
+
+def configuration() -> str:
+    """Return the page of all keys: a heading per section, another per key."""
+    lines = [
+        "# Configuration keys\n",
+        "Every key of `gateau.yaml`, with its type, its bounds, its default and its meaning. Unknown keys are errors.",
+        "Placeholders are `<name>`, a name that you choose, and `<n>`, an entry of a list. `gateau schema` prints the JSON",
+        "schema, which editors read; `gateau init` writes it beside `gateau.yaml`.",
+        BY,
+    ]
+    section = ""
+    for place, field, inner in all_keys():
+        top = ".".join(place.split(".")[: 3 if place.startswith("selection.options.") else 1])
+        if place.startswith("evaluation.") and place.split(".")[1] in all_benchmarks():
+            top = ".".join(place.split(".")[:2])
+        if top != section:
+            lines.append(f"## `{top}`\n")
+            section = top
+        text = _plain(described(field, inner))
+        if place == top:
+            lines.append(f"{text}\n")
+            continue
+        facts = [shown_type(field.annotation), bounds(field), default(field)]
+        lines += [f"### `{place}`\n", f"*{'; '.join(each for each in facts if each)}*\n", f"{text}\n"]
+    return "\n".join(lines)
+
+
+def commands() -> str:
+    """Return the page of all commands and their options."""
+    lines = ["# Command line\n", "`gateau COMMAND --help` prints the same text.", BY]
+    context = click.Context(cli, info_name="gateau")
+    for name, command in sorted(cli.commands.items()):
+        inner = click.Context(command, info_name=name, parent=context)
+        lines += [f"## `gateau {name}`\n", "```text", command.get_usage(inner), "```\n"]
+        lines += [_help(command.help or ""), ""]
+        for parameter in command.params:
+            record = parameter.get_help_record(inner)
+            if record is not None and record[1]:
+                lines.append(f"- `{record[0]}`: {_plain(record[1])}")
+        lines.append("")
+    lines += ["## Exit status\n", "| status | meaning |", "|---|---|", "| 0 | done |"]
+    lines += ["| 1 | failed; the reason is printed |", "| 2 | wrong usage |", "| 130 | interrupted by Ctrl-C |", ""]
+    return "\n".join(lines)
+
+
+def families() -> dict[str, list[Asset]]:
+    """Return all assets by the pattern of their family, in the order of the data's flow."""
+    found: dict[str, list[Asset]] = {}
+    for asset in pipeline_of(Config.model_validate(EVERYTHING)).assets:
+        found.setdefault(asset.pattern, []).append(asset)
+    return found
+
+
+def assets() -> str:
+    """Return the page of all assets: a list, then a heading per family with its columns."""
+    found = families()
+    patterns = {asset.key: pattern for pattern, family in found.items() for asset in family}
+    lines = [
+        "# Assets and their columns\n",
+        "Tables are Parquet files at `<root>/<asset key>/<partition>.parquet`, or `<root>/<asset key>.parquet` without",
+        "partitions. Every asset is listed in the order of the data's flow. Placeholders are in angle brackets.",
+        BY,
+        "| asset | partitions | holds |",
+        "|---|---|---|",
+    ]
+    for pattern, family in found.items():
+        partitions = " or ".join(dict.fromkeys(asset.partitions or "–" for asset in family))
+        lines.append(f"| [`{pattern}`](#{_anchor(pattern)}) | {partitions} | {_plain(_summary(family))} |")
+    lines.append("")
+    for pattern, family in found.items():
+        lines += [f"## `{pattern}`\n", f"{_sentence(_summary(family))}\n"]
+        reads = dict.fromkeys(patterns[read] for asset in family for read in asset.reads)
+        if reads:
+            few = len(reads) <= MOST_READS
+            lines.append(f"Reads: {', '.join(f'`{read}`' for read in reads) if few else 'every table'}.\n")
+        columns = {column.name: column for asset in family for column in asset.columns}
+        if columns:
+            lines += ["| column | type | meaning |", "|---|---|---|"]
+            for column in columns.values():
+                kind = _polars(column.dtype) + (" or null" if column.nullable else "")
+                lines.append(f"| `{column.name}` | {kind} | {_plain(column.description)} |")
+            lines.append("")
+    return "\n".join(lines)
+
+
+def errors() -> str:
+    """Return the page of all error codes."""
+    head = [
+        "# Error codes\n",
+        "Every error ends with a code in brackets, such as `[config.unknown_key]`. `gateau explain CODE` prints its",
+        "entry. `gateau plan --json` and `gateau status --json` contain the codes. Codes are stable; wording is not.",
+        BY,
+    ]
+    entries = (
+        f"## `{code}`\n**Cause.** {entry['cause']}\\\n**Cure.** {entry['cure']}\n".replace("<", "&lt;")
+        for code, entry in error_codes().items()
+    )
+    return "\n".join([*head, *entries])
+
+
+def _summary(family: list[Asset]) -> str:
+    return "; ".join(dict.fromkeys(asset.summary for asset in family))
+
+
+def _anchor(pattern: str) -> str:
+    return re.sub(r"[^\w-]", "", pattern.lower())
+
+
+def _sentence(text: str) -> str:
+    return _plain(text[:1].upper() + text[1:]) + "."
+
+
+def _polars(dtype: pl.DataType) -> str:
+    return f"`{dtype}`".replace("|", "\\|")
+
+
+def _help(text: str) -> str:
+    """Return a command's help in Markdown: paragraphs that click does not wrap become code."""
+    paragraphs = inspect.cleandoc(text).split("\n\n")
+    return "\n\n".join(
+        f"```text\n{each.strip()}\n```" if each.startswith("\b") else _plain(" ".join(each.split()))
+        for each in (paragraph.replace("\b\n", "\b") for paragraph in paragraphs)
+    ).replace("\b", "")
+
+
+def _plain(text: str) -> str:
+    """Return text with what Markdown would read as HTML or as a cell's border escaped, outside of code."""
+    parts = text.split("`")
+    parts[::2] = [re.sub(r"[<>]", lambda found: {"<": "&lt;", ">": "&gt;"}[found.group()], each) for each in parts[::2]]
+    parts[::2] = [each.replace("|", "\\|").replace("{", "&#123;").replace("*", "\\*") for each in parts[::2]]
+    return "`".join(parts)
+
+
+PAGES = {
+    "reference/configuration.md": configuration,
+    "reference/cli.md": commands,
+    "reference/assets.md": assets,
+    "errors.md": errors,
+}
+
+
+def main(arguments: list[str]) -> int:
+    """Write the pages and return 0; with `--check`, name those that are out of date and return 1 if there are any."""
+    stale = []
+    for name, make in PAGES.items():
+        page, text = DOCS / name, make()
+        if "--check" not in arguments:
+            page.parent.mkdir(parents=True, exist_ok=True)
+            page.write_text(text, encoding="utf-8")
+        elif not page.exists() or page.read_text(encoding="utf-8") != text:
+            stale.append(name)
+    if stale:
+        sys.stderr.write(f"out of date: {', '.join(stale)}: run python scripts/reference.py\n")
+    return int(bool(stale))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,235 @@
+"""The documentation: generated pages are current, links work, blocks run, and sentences are short."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+import pytest
+import reference
+import yaml
+
+from gateau_dagster.cli.commands import cli
+from gateau_dagster.pipeline.project import check_project, parse_project
+from tests.project import ROOT, command_environment, make_project
+
+DOCS = ROOT / "docs"
+PAGES = sorted(path.relative_to(ROOT).as_posix() for path in DOCS.rglob("*.md"))
+# Beside the pages of the site.
+OTHERS = [
+    "README.md",
+    "CONTRIBUTING.md",
+    "benchmarks/README.md",
+    *map(str, sorted(Path("examples").rglob("README.md"))),
+]
+WRITTEN_BY_SCRIPTS = {"docs/evidence/real_text_methods.md", "docs/architectures.md", "docs/chat_templates.md"}
+MOST_WORDS = 30
+# What `/reviews` found most often; see CONTRIBUTING.md, "How we write".
+HABITS = [
+    r"(made|computed|built) anew",
+    r"stands? (in|there) ",
+    r"(is|are) told\b",
+    r"(is|are) (got|had|none)\b",
+    r"that is to say",
+    r"all the same[,.]",
+    r"\bat hand\b",
+    r"for want of",
+    r"\bmend(s|ed)?\b",
+    r"\b(method|benchmark|length|table|sample) more\b",
+    r"what (is cut off|is asked|it lacks)",
+    r"one (file|row|worker|process|table|key|run|partition) a \w",
+]
+# Says why the block below it is not run.
+NOT_RUN = re.compile(r"<!-- not run: .{8,} -->\n+$")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block of a page."""
+
+    page: str
+    line: int
+    language: str
+    text: str
+    runs: bool
+
+    def __str__(self) -> str:
+        return f"{self.page}:{self.line}"
+
+
+def blocks(pages: list[str]) -> Iterator[Block]:
+    for page in pages:
+        text = (ROOT / page).read_text(encoding="utf-8")
+        for found in re.finditer(r"^( *)```(\w*)[^\n]*\n(.*?)^ *```$", text, re.DOTALL | re.MULTILINE):
+            before = text[: found.start()]
+            body = re.sub(rf"^{found[1]}", "", found[3], flags=re.MULTILINE)
+            yield Block(page, before.count("\n") + 1, found[2], body, NOT_RUN.search(before) is None)
+
+
+BLOCKS = [*blocks(PAGES)]
+
+
+def prose(text: str) -> Iterator[tuple[str, str]]:
+    """Yield each sentence outside of code, shortened to words, with the text it is from."""
+    text = re.sub(r"^( *)```.*?^ *```$", "", text, flags=re.DOTALL | re.MULTILINE)
+    text = re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL)
+    text = re.sub(r"^( {4}.*\n)+", "", text, flags=re.MULTILINE)
+    text = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", text)
+    text = re.sub(r"`[^`]+`", "code", text)
+    text = re.sub(r"\b(Eqs?|Fig|et al|vs|Sec)\.", r"\1", text)
+    for part in re.split(r"\n\s*\n|\n *(?:[-*]|\d+\.) |\n#+ |\n?\|", text):
+        for sentence in re.split(r"(?<=[.!?])[\"*)]*\s+", " ".join(part.split())):
+            yield sentence, part
+
+
+def words(sentence: str) -> int:
+    return len(re.findall(r"[^\s–—=+×<>/&]*\w[^\s–—=+×<>/&]*", sentence))
+
+
+@pytest.mark.parametrize("page", [*PAGES, "benchmarks/README.md"])
+def test_sentences_are_short(page: str) -> None:
+    text = (ROOT / page).read_text()
+    if page in WRITTEN_BY_SCRIPTS:  # their tables quote messages
+        text = re.sub(r"^\|.*$", "", text, flags=re.MULTILINE)
+    found = [sentence for sentence, _ in prose(text) if words(sentence) > MOST_WORDS]
+    assert not found, f"{len(found)} of more than {MOST_WORDS} words: {found[:3]}"
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page not in WRITTEN_BY_SCRIPTS])
+def test_no_habit_that_the_style_replaces(page: str) -> None:
+    text = " ".join(sentence for sentence, _ in prose((ROOT / page).read_text()))
+    assert [found.group() for habit in HABITS for found in re.finditer(habit, text)] == []
+
+
+def test_the_splitter_finds_a_long_sentence_and_leaves_code_and_cells_alone() -> None:
+    long = " ".join(["word"] * 31)
+    assert [words(sentence) for sentence, _ in prose(f"Short one. {long}. `{long}` ends.")] == [2, 31, 2]
+    assert max(words(sentence) for sentence, _ in prose(f"```text\n{long}\n```\n\n| {long[:49]} | {long[:49]} |")) == 10
+
+
+def test_the_generated_pages_are_current(capsys: pytest.CaptureFixture[str]) -> None:
+    assert reference.main(["--check"]) == 0, capsys.readouterr().err
+
+
+def test_every_key_is_described() -> None:
+    assert [place for place, field, inner in reference.all_keys() if not reference.described(field, inner)] == []
+
+
+def test_every_command_option_and_column_is_described() -> None:
+    for name, command in cli.commands.items():
+        assert command.help, name
+        options = [each for each in command.params if isinstance(each, click.Option)]
+        assert [each.name for each in options if not each.help] == [], name
+    for family in reference.families().values():
+        assert [each.name for asset in family for each in asset.columns if not each.description] == []
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    listed = re.findall(r": (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    assert sorted(f"docs/{page}" for page in listed) == PAGES
+
+
+def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
+    pytest.importorskip("zensical", reason="zensical is not installed: make setup")
+    shutil.copy(ROOT / "mkdocs.yml", tmp_path)
+    shutil.copytree(DOCS, tmp_path / "docs")
+    command = [sys.executable, "-m", "zensical", "build", "--strict"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, re.sub(r"\x1b\[[0-9;]*m", "", done.stdout + done.stderr)
+    assert (tmp_path / "build/site/how-to/data/index.html").is_file()
+
+
+@pytest.mark.parametrize("page", [*PAGES, *OTHERS])
+def test_links_lead_to_files(page: str) -> None:
+    text = re.sub(r"^( *)```.*?^ *```$", "", (ROOT / page).read_text(), flags=re.DOTALL | re.MULTILINE)
+    links = re.findall(r"\]\(([^)#\s]+)[^)]*\)", text)
+    local = [link for link in links if "://" not in link and not link.startswith("mailto:")]
+    assert [link for link in local if not ((ROOT / page).parent / link).exists()] == []
+    if page in PAGES:
+        assert [link for link in local if not ((ROOT / page).parent / link).resolve().is_relative_to(DOCS)] == []
+
+
+def test_every_block_has_a_language() -> None:
+    assert [str(block) for block in BLOCKS if not block.language] == []
+
+
+@pytest.mark.parametrize("block", [each for each in BLOCKS if each.language == "yaml" and each.runs], ids=str)
+def test_a_yaml_block_is_a_configuration(block: Block, tmp_path: Path) -> None:
+    """A block without all sections is one beside the data and a pair."""
+    base = {
+        "long_sft": {"path": "long.jsonl"},
+        "models": {"short": {"path": "a/s", "context": "window"}, "long": {"path": "a/l"}},
+    }
+    given = yaml.safe_load(block.text)
+    models = {"models": {**base["models"], **given["models"]}} if "models" in given and "long_sft" not in given else {}
+    text = block.text if "long_sft" in given else yaml.safe_dump({**base, **given, **models})
+    shown = [each.text for each in blocks([block.page, "CONTRIBUTING.md"]) if each.language == "python"]
+    for plugin in map(Path, given.get("selection", {}).get("plugins", [])):
+        (tmp_path / plugin).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / plugin).write_text(next(text for text in shown if f'name = "{plugin.stem}"' in text))
+    check_project(parse_project(text, folder=tmp_path))
+
+
+def commands(block: Block) -> Iterator[list[str]]:
+    """Yield the words of every command line, without its comment."""
+    for line in block.text.replace("\\\n", " ").splitlines():
+        found = re.sub(r"(^|\s)#.*", "", line).split()
+        if found:
+            yield found
+
+
+@pytest.mark.parametrize("block", [each for each in BLOCKS if each.language == "bash"], ids=str)
+def test_a_shell_block_calls_what_exists(block: Block) -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    for line in commands(block):
+        if line[0] == "gateau":
+            command = cli.commands[line[1]]
+            command.make_context(line[1], [word.strip("'\"") for word in line[2:]])
+        elif line[0] == "make":
+            assert line[1] in targets, line
+        elif line[0] == "python" and line[1].endswith(".py"):
+            assert (ROOT / line[1]).is_file() or not block.runs, line
+        else:
+            assert not block.runs or line[0] in {"cp", "cat", "export", "ls", "mkdir"}, f"{line}: why is it not run?"
+
+
+@pytest.mark.parametrize("block", [each for each in BLOCKS if each.language == "python"], ids=str)
+def test_a_python_block_compiles(block: Block) -> None:
+    compile(block.text, str(block), "exec")
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a finished project, as the pages assume."""
+    folder = tmp_path_factory.mktemp("pages")
+    make_project(folder, training=False)
+    run_in(folder, "gateau run")
+    return folder
+
+
+def run_in(folder: Path, command: str) -> None:
+    environment = {**command_environment(), "GATEAU_CONFIG": ""}
+    environment["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-ec", command], cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, f"{command}\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "page", sorted({block.page for block in BLOCKS if block.language in {"bash", "python"} and block.runs})
+)
+def test_the_commands_of_a_page_run(page: str, finished: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "project"
+    shutil.copytree(finished, folder, symlinks=True)
+    for block in (each for each in BLOCKS if each.page == page and each.runs):
+        if block.language == "python":
+            run_in(folder, f"python - <<'END'\n{block.text}\nEND")
+        elif block.language == "bash" and not any(line[0] == "make" for line in commands(block)):
+            run_in(folder, block.text)
