@@ -159,8 +159,8 @@ def configuration() -> str:
     lines = [
         "# Configuration keys\n",
         "Every key of `gateau.yaml`, with its type, its bounds, its default and its meaning. Unknown keys are errors.",
-        "Placeholders are `<name>`, a name that you choose, and `<n>`, an entry of a list. `gateau schema` prints the JSON",
-        "schema, which editors read; `gateau init` writes it beside `gateau.yaml`.",
+        "Placeholders are `<name>`, a name that you choose, and `<n>`, an entry of a list. `gateau schema` prints the",
+        "JSON schema, which editors read; `gateau init` writes it into `.gateau/` beside `gateau.yaml`.",
         BY,
     ]
     section = ""
