@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar, get_type_hints
@@ -131,9 +131,14 @@ class Measured:
     rejected: Sequence[Reject] = ()
 
     @classmethod
-    def of(cls, rows: Iterable[tuple[str, str, float]], rejected: Sequence[Reject] = ()) -> Measured:
-        """Return rows of question id, group and value as tables.SCORES."""
-        return cls(table=pl.DataFrame([*rows], schema=tables.schema(tables.SCORES), orient="row"), rejected=rejected)
+    def of(cls, rows: Iterable[tuple[str, str, float | Reject]]) -> Measured:
+        """Return rows of question id, group and value as tables.SCORES; a Reject in place of a value is rejected."""
+        found = [*rows]
+        values = [row for row in found if not isinstance(row[2], Reject)]
+        return cls(
+            table=pl.DataFrame(values, schema=tables.schema(tables.SCORES), orient="row"),
+            rejected=[replace(value, sample_id=name) for name, _, value in found if isinstance(value, Reject)],
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -297,11 +302,11 @@ class QuestionBenchmark(Benchmark):
         answers: tables.ANSWERS. judgments: tables.JUDGMENTS of a RatedBenchmark.
         """
         given = dict(answers.filter(pl.col("turn") == 0).select("question_id", "answer").iter_rows())
-        asked = [each for each in questions if each.question_id in given]
-        missing = (each.question_id for each in questions if each.question_id not in given)
+        missing = Reject(sample_id="", reason="it was not answered")
         return Measured.of(
-            ((each.question_id, each.group, self.value(each, given[each.question_id])) for each in asked),
-            [Reject(sample_id=question_id, reason="it was not answered") for question_id in missing],
+            (name, each.group, self.value(each, given[name]) if name in given else missing)
+            for each in questions
+            for name in [each.question_id]
         )
 
     def sizes(self) -> Sequence[tuple[float, float]] | None:

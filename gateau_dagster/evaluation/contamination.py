@@ -350,20 +350,13 @@ def touched(
     )
 
 
-def without_touched(
-    scores: pl.DataFrame,
-    contamination: pl.DataFrame,
-    *,
-    least: float = LEAST_SHARE,
-    most_samples: int = MOST_SAMPLES,
-) -> pl.DataFrame:
+def without_touched(scores: pl.DataFrame, contamination: pl.DataFrame) -> pl.DataFrame:
     """Return the rows of `scores` (tables.SCORES, or others with a `question_id`) whose questions occur in no sample.
 
     To compare values between variants, pass the `contamination` of all the data, so that each variant is measured on
-    the same questions. The other arguments are those of `touched`.
+    the same questions.
     """
-    found = touched(contamination, least=least, most_samples=most_samples)
-    return scores.join(found, on="question_id", how="anti", maintain_order="left")
+    return scores.join(touched(contamination), on="question_id", how="anti", maintain_order="left")
 
 
 UNTOUCHED = (
@@ -392,10 +385,5 @@ def untouched_rows(
     if all(table.is_empty() for table in left.values()):
         return pl.DataFrame(schema=tables.schema(UNTOUCHED))
     rows = experiment_rows(chosen, lines, left, costs, reference=reference)
-    touched = _questions(scores) - _questions(left)
-    return rows.with_columns(touched=pl.lit(touched, dtype=pl.Int32))
-
-
-def _questions(scores: Mapping[str, pl.DataFrame]) -> int:
-    """Return how many different questions have a value."""
-    return pl.concat([table["question_id"] for table in scores.values()]).n_unique()
+    every, kept = (pl.concat([table["question_id"] for table in each.values()]).n_unique() for each in (scores, left))
+    return rows.with_columns(touched=pl.lit(every - kept, dtype=pl.Int32))

@@ -11,9 +11,6 @@ from gateau_dagster.evaluation.generated_needle import GeneratedNeedleQuestions
 from gateau_dagster.evaluation.judged import RatedBenchmark
 from gateau_dagster.evaluation.question_files import QuestionFiles, template_gaps
 
-JUDGE_TOKENS = 1024
-"""LongAlign sets no limit."""
-
 
 class GeneratedNeedleJudged(GeneratedNeedleQuestions, RatedBenchmark):
     """LongAlign's needle by its judge."""
@@ -42,8 +39,7 @@ class GeneratedNeedleJudged(GeneratedNeedleQuestions, RatedBenchmark):
     def requests(self, question: Question, answers: Sequence[str]) -> list[JudgeRequest]:
         """Return the judge request with the needle and the stripped answer."""
         prompt = question.facts["judge_prompt"].replace("{prediction}", answers[0].strip())
-        messages = [{"role": "system", "content": question.facts["judge_system"]}, {"role": "user", "content": prompt}]
-        return [JudgeRequest(question_id=question.question_id, turn=0, messages=messages, max_tokens=JUDGE_TOKENS)]
+        return [self.request(question, question.facts["judge_system"], prompt)]
 
     def judge_texts(self) -> tuple[str, str]:
         """Return the judge's system message and its prompt, in which only {prediction} is left to fill.

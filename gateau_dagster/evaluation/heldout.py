@@ -115,22 +115,6 @@ _COLUMNS = {
 }
 
 
-def heldout_section(heldout: pl.DataFrame) -> PageSection:
-    """Return the report's section. `heldout`: the table `evaluation/heldout`."""
-    sentence = heldout_sentence(heldout)
-    figure = PageFigure(
-        name="held-out perplexity",
-        draw=partial(heldout_bars, heldout),
-        alt="Held-out perplexity by context length",
-        caption="How to read it: response perplexity (Eq. 1) on samples of documents that were not trained on, by "
-        "length of their context; lower is better. Bars are geometric means over samples, each sample weighs the same.",
-    )
-    table = PageTable(frame=heldout, columns=_COLUMNS)
-    return PageSection(
-        sentences=[sentence], figures=[figure], tables=[table], headline=sentence, chart=heldout_chart(heldout)
-    )
-
-
 def heldout_chart(heldout: pl.DataFrame) -> PageChart:
     """Return the perplexities: over all samples, then by context length."""
     is_whole = pl.col("bucket") == "all"
@@ -284,15 +268,12 @@ class Heldout(MeasuredBenchmark):
         """
         samples, lengths = self._chosen(materials)
         buckets = Buckets.of(self.options.buckets)
-        rows: list[tuple[str, str, float]] = []
-        rejected: list[Reject] = []
+        rows = []
         for done, row in enumerate(_scored(materials.model(variant), samples, self.config.scoring), start=1):
-            if isinstance(row, Reject):
-                rejected.append(row)
-            else:
-                rows.append((row.sample_id, buckets.labels[buckets.index(lengths[row.sample_id])], row.mean_nll))
+            value = row if isinstance(row, Reject) else row.mean_nll
+            rows.append((row.sample_id, buckets.labels[buckets.index(lengths[row.sample_id])], value))
             materials.progress(done, len(samples), "samples", variant)
-        return Measured.of(rows, rejected)
+        return Measured.of(rows)
 
     def compare(self, measured: Mapping[str, Measured]) -> Measured:
         """Return the mean NLLs by context tokens and overall; each sample weighs the same.
@@ -317,7 +298,19 @@ class Heldout(MeasuredBenchmark):
         return Measured(table=table, rejected=[*rejected.values()])
 
     def section(self, table: pl.DataFrame) -> PageSection:
-        return heldout_section(table)
+        sentence = heldout_sentence(table)
+        figure = PageFigure(
+            name="held-out perplexity",
+            draw=partial(heldout_bars, table),
+            alt="Held-out perplexity by context length",
+            caption="How to read it: response perplexity (Eq. 1) on samples of documents that were not trained on, by "
+            "length of their context; lower is better. Bars are geometric means over samples, each sample weighs the "
+            "same.",
+        )
+        rows = PageTable(frame=table, columns=_COLUMNS)
+        return PageSection(
+            sentences=[sentence], figures=[figure], tables=[rows], headline=sentence, chart=heldout_chart(table)
+        )
 
     def _chosen(self, materials: Materials) -> tuple[Sequence[Sample], Mapping[str, int]]:
         """Return the measured samples, and the base model's token counts of their contexts, among others.

@@ -130,8 +130,9 @@ class RatedBenchmark(QuestionBenchmark):
     """A benchmark whose answers a judge rates.
 
     ratings: lowest and highest rating of a reply. scale: points for each of a rating. again: further requests after an
-    unreadable reply. several_turns: whether the report shows the scores of each turn alone. paired: whether the judge
-    can also compare two answers, by `pair_requests`.
+    unreadable reply. reply_tokens: most of a reply; the authors of most benchmarks set no limit.
+    several_turns: whether the report shows the scores of each turn alone. paired: whether the judge can also compare
+    two answers, by `pair_requests`.
     origin: where its authors publish the files. official: file name as they call it, by the key of the options.
     """
 
@@ -139,6 +140,7 @@ class RatedBenchmark(QuestionBenchmark):
     ratings: ClassVar[tuple[float, float]] = (1, 10)
     scale: ClassVar[float] = 1.0
     again: ClassVar[int] = 0
+    reply_tokens: ClassVar[int] = 1024
     several_turns: ClassVar[bool] = False
     paired: ClassVar[bool] = False
     origin: ClassVar[str] = ""
@@ -147,6 +149,13 @@ class RatedBenchmark(QuestionBenchmark):
     @abstractmethod
     def requests(self, question: Question, answers: Sequence[str]) -> Sequence[JudgeRequest]:
         """Return the requests for a question and its answers by turn; none where nothing is judged."""
+
+    def request(self, question: Question, system: str, user: str, turn: int = 0) -> JudgeRequest:
+        """Return the request with a system message and the user's."""
+        messages = [{"role": "system", "content": system}, {"role": "user", "content": user}]
+        return JudgeRequest(
+            question_id=question.question_id, turn=turn, messages=messages, max_tokens=self.reply_tokens
+        )
 
     def pair_requests(self, question: Question, first: Sequence[str], second: Sequence[str]) -> Sequence[JudgeRequest]:
         """Return the requests to compare two models' answers by turn, shown in this order."""
@@ -206,17 +215,17 @@ def mean_scores(questions: Sequence[Question], judgments: pl.DataFrame, *, scale
     columns = ["question_id", "reply"]  # a frame of scores alone has no replies to quote
     unscored = judgments.filter(pl.col("score").is_null())
     unread = dict(unscored.select(columns).iter_rows()) if {*columns} <= {*judgments.columns} else {}
-    rows, rejected = [], []
+    rows = []
     for question in questions:
-        count, mean = found.get(question.question_id, (0, 0.0))
-        if count == len(question.turns):
-            rows.append((question.question_id, question.group, scale * mean))
-        else:
-            reason = f"{len(question.turns) - count} of its {len(question.turns)} turns have no judgment with a score"
-            if question.question_id in unread:
-                reason += f"; a reply ends with {quoted(unread[question.question_id])}"
-            rejected.append(Reject(sample_id=question.question_id, reason=reason))
-    return Measured.of(rows, rejected)
+        name, turns = question.question_id, len(question.turns)
+        count, mean = found.get(name, (0, 0.0))
+        value: float | Reject = scale * mean
+        if count != turns:
+            reason = f"{turns - count} of its {turns} turns have no judgment with a score"
+            reason += f"; a reply ends with {quoted(unread[name])}" if name in unread else ""
+            value = Reject(sample_id=name, reason=reason)
+        rows.append((name, question.group, value))
+    return Measured.of(rows)
 
 
 def turn_scores(scores: pl.DataFrame, judgments: pl.DataFrame, *, scale: float) -> dict[int, pl.DataFrame]:

@@ -18,8 +18,6 @@ from gateau_dagster.evaluation.judged import RatedBenchmark
 from gateau_dagster.evaluation.question_files import OfficialRow, by_id, template_gaps
 
 SYSTEM = "You're a good assistant at evaluating the quality of texts."
-JUDGE_TOKENS = 1024
-"""Most tokens of a reply, which should be a rating alone; LongAlign sets no limit."""
 _CHINESE = re.compile(r"[\u4e00-\u9fff]")
 
 
@@ -110,5 +108,4 @@ class LongBenchChat(RatedBenchmark):
         """Return the request: reference and scored answers, then the answer on one line, as in LongAlign."""
         facts, answer = question.facts, answers[0].strip().replace("\n", " ").strip()
         prompt = facts["template"].format(facts["query"], question.references[0], *facts["shots"], answer)
-        messages = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": prompt}]
-        return [JudgeRequest(question_id=question.question_id, turn=0, messages=messages, max_tokens=JUDGE_TOKENS)]
+        return [self.request(question, SYSTEM, prompt)]

@@ -20,8 +20,6 @@ from gateau_dagster.evaluation.longbench import SUITES, LongBenchOptions, LongBe
 from gateau_dagster.evaluation.question_files import QuestionFiles, template_gaps
 
 SYSTEM = "You're a good assistant at evaluating the quality of texts."
-JUDGE_TOKENS = 1024
-"""Most tokens of a reply, which should be a rating alone; GATEAU sets no limit."""
 SUMMARIES = ("gov_report", "qmsum", "multi_news", "vcsum")
 HIGHEST = {name: 5 if name in SUMMARIES else 3 for name in SUITES["gateau"]}
 """Highest rating of the judge's scale, by data set; the lowest is 1."""
@@ -63,9 +61,7 @@ class LongBenchJudged(LongBenchQuestions, RatedBenchmark):
         """Return the request: the answer on one line, as in GATEAU, and the right answers as a Python list."""
         right, answer = str([*question.references]), answers[0].strip().replace("\n", " ")
         given = (right, answer) if question.group in SUMMARIES else (question.facts["input"], right, answer)
-        prompt = question.facts["template"].format(*given)
-        messages = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": prompt}]
-        return [JudgeRequest(question_id=question.question_id, turn=0, messages=messages, max_tokens=JUDGE_TOKENS)]
+        return [self.request(question, SYSTEM, question.facts["template"].format(*given))]
 
     def grade(self, questions: Sequence[Question], answers: pl.DataFrame, judgments: pl.DataFrame | None) -> Measured:
         """Return the rating in per cent of the highest one; a rating above that counts as missing."""

@@ -101,17 +101,13 @@ class LongPpl(LongTextsBenchmark):
     def measure(self, materials: Materials, variant: str) -> Measured:
         texts = self.texts(materials)
         keys = [*self._base_keys(materials, variant, texts)]
-        loaded, rows, rejected = materials.model(variant), [], []
+        loaded, rows = materials.model(variant), []
         for done, (text, chosen) in enumerate(zip(texts, keys, strict=True), start=1):
-            value = (
-                chosen if isinstance(chosen, Reject) else or_reject(text.name, partial(_value, loaded, text, chosen))
-            )
-            if isinstance(value, Reject):
-                rejected.append(value)
-            else:
-                rows.append((text.name, "all", value))
+            find = partial(_value, loaded, text)
+            value = chosen if isinstance(chosen, Reject) else or_reject(text.name, partial(find, chosen))
+            rows.append((text.name, "all", value))
             materials.progress((len(texts) + done) / 2, len(texts), "documents", variant)
-        return Measured.of(rows, rejected)
+        return Measured.of(rows)
 
     def _base_keys(
         self, materials: Materials, variant: str, texts: Sequence[LongText]

@@ -23,7 +23,6 @@ OTHER_TEMPERATURE = 0.7
 """Temperature of the answers in any other category."""
 WITH_REFERENCE = frozenset({"math", "reasoning", "coding"})
 """Categories whose judge sees a reference answer."""
-JUDGE_TOKENS = 2048
 # Names of prompts by whether the judge sees a reference; the second turn's have the suffix below.
 _SINGLE = {False: "single-v1", True: "single-math-v1"}
 _PAIR = {False: "pair-v2", True: "pair-math-v1"}
@@ -89,6 +88,7 @@ class MtBench(RatedBenchmark):
     floor, highest, scale = 10.0, 100.0, 10.0
     by_group = False
     groups = "category"
+    reply_tokens = 2048
     several_turns = True
     paired = True
     origin = "fastchat/llm_judge/data of github.com/lm-sys/FastChat"
@@ -133,33 +133,19 @@ class MtBench(RatedBenchmark):
 
     def requests(self, question: Question, answers: Sequence[str]) -> list[JudgeRequest]:
         """Return a request for each turn: the first alone, the second with the whole conversation."""
-        return _requests(question, "single", {"": answers})
+        return self._requests(question, "single", {"": answers})
 
     def pair_requests(self, question: Question, first: Sequence[str], second: Sequence[str]) -> list[JudgeRequest]:
         """Return a request for each turn with two models' answers; the one shown first is assistant A."""
-        return _requests(question, "pair", {"_a": first, "_b": second})
+        return self._requests(question, "pair", {"_a": first, "_b": second})
 
-
-def _requests(question: Question, kind: str, answers: Mapping[str, Sequence[str]]) -> list[JudgeRequest]:
-    """Return the requests of one kind. `answers`: by the suffix of their names in the prompts."""
-    words: dict[str, str] = {"question": question.turns[0]}
-    for number, turn in enumerate(question.turns, start=1):
-        words[f"question_{number}"] = turn
-    for number, text in enumerate(question.references, start=1):
-        words[f"ref_answer_{number}"] = text
-    for ending, texts in answers.items():
-        words[f"answer{ending}"] = texts[0].strip()
-        for number, text in enumerate(texts, start=1):
-            words[f"answer{ending}_{number}"] = text.strip()
-    return [
-        JudgeRequest(
-            question_id=question.question_id,
-            turn=turn,
-            messages=[
-                {"role": "system", "content": prompt["system"]},
-                {"role": "user", "content": prompt["user"].format(**words)},
-            ],
-            max_tokens=JUDGE_TOKENS,
-        )
-        for turn, prompt in enumerate(question.facts[kind])
-    ]
+    def _requests(self, question: Question, kind: str, answers: Mapping[str, Sequence[str]]) -> list[JudgeRequest]:
+        """Return the requests of one kind. `answers`: by the suffix of their names in the prompts."""
+        texts = {"question": question.turns, "ref_answer": question.references}
+        texts |= {f"answer{ending}": [text.strip() for text in given] for ending, given in answers.items()}
+        words = {f"{name}_{number}": text for name, all_of in texts.items() for number, text in enumerate(all_of, 1)}
+        words |= {name: all_of[0] for name, all_of in texts.items() if all_of}
+        return [
+            self.request(question, prompt["system"], prompt["user"].format(**words), turn)
+            for turn, prompt in enumerate(question.facts[kind])
+        ]

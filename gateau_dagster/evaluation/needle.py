@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 import random
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,7 +21,6 @@ from gateau_dagster.errors import GateauError, ShortOfMemoryError, UnscorableSam
 from gateau_dagster.evaluation.benchmark import MODELS, Materials, Measured, MeasuredBenchmark
 from gateau_dagster.evaluation.haystack import Haystack, build_haystack, insert_needle
 from gateau_dagster.evaluation.page import PageAmount, PageChart, PageFigure, PageSection, PageTable
-from gateau_dagster.progress import Progress, silent
 from gateau_dagster.readable import percent, plural
 from gateau_dagster.storage.stamp import By
 from gateau_dagster.tables import Column
@@ -31,7 +29,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from gateau_dagster.config.models import Template
     from gateau_dagster.models.loading import LoadedModel
     from gateau_dagster.models.prompt import Prompt
 
@@ -96,23 +93,6 @@ _COLUMNS = {
     "accuracy": "found",
     "answer_nll": "answer NLL (nats per token)",
 }
-
-
-def needle_section(needle: pl.DataFrame) -> PageSection:
-    """Return the report's section. `needle`: the table `evaluation/needle`."""
-    figure = PageFigure(
-        name="needle in a haystack",
-        draw=partial(needle_heatmaps, needle),
-        alt="Share of facts found by length and depth",
-        caption="How to read it: each cell hides facts at one depth of contexts of one length and asks for them at the "
-        "end; yellow is found, dark blue is missed. A fact counts as found when every token of the answer is the most "
-        "likely one, the answer's earlier tokens given. Dark columns at the right show where the model loses sight of "
-        "its context.",
-    )
-    table = PageTable(frame=needle, columns=_COLUMNS, shares=("depth", "accuracy"), folded="All cells as a table")
-    return PageSection(
-        sentences=[needle_sentence(needle)], figures=[figure], tables=[table], chart=needle_chart(needle)
-    )
 
 
 def needle_chart(needle: pl.DataFrame) -> PageChart:
@@ -198,148 +178,8 @@ NEEDLE = (
 _DOCUMENTS = 256
 
 
-@dataclass(frozen=True, kw_only=True)
-class NeedleCell:
-    """The needles of one length and depth: for each, whether it was found and the mean NLL of its answer in nats."""
-
-    length: int
-    depth: float
-    scores: Sequence[tuple[bool, float]]
-
-
-def needle_cells(
-    loaded: LoadedModel,
-    name: str,
-    haystack_texts: Iterable[str],
-    options: NeedleOptions,
-    *,
-    max_length: int,
-    template: Template,
-    seed: int,
-    progress: Progress = silent,
-) -> tuple[list[NeedleCell], list[Reject]]:
-    """Measure every cell of depth x length for the model called `name`; return the cells and the skipped lengths.
-
-    A prompt of length L has L tokens, answer included. The answer is teacher-forced: a needle is found when each of its
-    tokens is the most likely one. Needles depend on `seed` and cell, not on the model, so two models with the same
-    tokenizer get the same prompts. Lengths above `max_length`, or too short for the question, are skipped with a
-    reason.
-
-    Raises GateauError when all lengths are skipped.
-    """
-    lengths = sorted(set(options.lengths))
-    hay = build_haystack(loaded.tokenizer, haystack_texts, tokens=4 * min(max(lengths), max_length))
-    found: list[NeedleCell] = []
-    skipped: list[Reject] = []
-    for place, length in enumerate(lengths):
-        say = partial(_report, progress, place, len(lengths), f"{name}, {length} tokens")
-        try:
-            if length > max_length:
-                raise NeedleDoesNotFitError(
-                    f"{length} tokens are more than the {max_length} the model is shown: raise scoring.max_length or "
-                    "lower evaluation.needle.lengths"
-                )
-            cells = {
-                depth: needle_prompts(loaded, hay, options, length=length, depth=depth, template=template, seed=seed)
-                for depth in sorted(set(options.depths))
-            }
-            found.extend(_score_cells(loaded, length, cells, say))
-        except (NeedleDoesNotFitError, ShortOfMemoryError) as error:
-            no_memory = isinstance(error, ShortOfMemoryError)
-            reject = Reject(sample_id=f"{name}, length={length}", reason=str(error), short_of_memory=no_memory)
-            skipped.append(reject)
-    if not found:
-        raise GateauError("evaluation.length", f"evaluation/needle: no length can be measured: {skipped[0].reason}")
-    return found, skipped
-
-
-def _report(progress: Progress, place: int, lengths: int, note: str, share: float) -> None:
-    progress(place + share, lengths, "lengths", note)
-
-
-def _score_cells(
-    loaded: LoadedModel, length: int, cells: Mapping[float, Sequence[Prompt]], say: Callable[[float], None]
-) -> Iterator[NeedleCell]:
-    for done, (depth, prompts) in enumerate(cells.items(), start=1):
-        yield NeedleCell(length=length, depth=depth, scores=[score_answer(loaded, prompt) for prompt in prompts])
-        say(done / len(cells))
-
-
-def needle_values(cells: Iterable[NeedleCell]) -> pl.DataFrame:
-    """Return tables.SCORES: 1 for a needle that was found, else 0; the group is the prompt's length.
-
-    It also has `length`, `depth` and `nll`, the mean NLL of the answer in nats per token.
-    """
-    rows = [
-        (f"{cell.length}-{cell.depth:g}-{repeat}", str(cell.length), float(found), cell.length, cell.depth, nll)
-        for cell in cells
-        for repeat, (found, nll) in enumerate(cell.scores)
-    ]
-    further = {"length": pl.Int32(), "depth": pl.Float64(), "nll": pl.Float64()}
-    return pl.DataFrame(rows, schema={**tables.schema(tables.SCORES), **further}, orient="row")
-
-
-def grid_table(name: str, needles: pl.DataFrame) -> pl.DataFrame:
-    """Return NEEDLE: accuracy and answer NLL of every cell, from `needle_values` of the model called `name`."""
-    rows = []
-    for (length, depth), cell in needles.group_by("length", "depth", maintain_order=True):
-        accuracy, nll = (math.fsum(cell[column]) / cell.height for column in ("value", "nll"))
-        rows.append((name, length, depth, cell.height, accuracy, nll))
-    return pl.DataFrame(rows, schema=tables.schema(NEEDLE), orient="row")
-
-
 class NeedleDoesNotFitError(ValueError):
     """A prompt length that is too short or too long."""
-
-
-def needle_prompts(
-    loaded: LoadedModel,
-    hay: Haystack,
-    options: NeedleOptions,
-    *,
-    length: int,
-    depth: float,
-    template: Template,
-    seed: int,
-) -> list[Prompt]:
-    """Return the `repeats` prompts of a cell, each of exactly `length` tokens, with the fact at `depth` of the hay.
-
-    Raises NeedleDoesNotFitError when question, fact and answer alone are longer.
-    """
-    pairs = options.pairs or default_pairs()
-    prompts = []
-    for repeat in range(options.repeats):
-        rng = random.Random(f"{seed}:{length}:{depth}:{repeat}")
-        pair = rng.choice(pairs)
-        value = rng.choice(pair.values)
-        bare = _bare_prompt(loaded, options, key=pair.key, value=value, template=template)
-        room = length - bare.length
-        if room < 0:
-            raise NeedleDoesNotFitError(
-                f"question, fact and answer alone take {bare.length} tokens, more than {length}: raise "
-                "evaluation.needle.lengths"
-            )
-        straw = hay.without(pair.key).tokens(room, rng)
-        prompts.append(bare.with_context(insert_needle(straw, bare.context, depth=depth)))
-        assert prompts[-1].length == length
-    return prompts
-
-
-def _bare_prompt(loaded: LoadedModel, options: NeedleOptions, *, key: str, value: str, template: Template) -> Prompt:
-    """Return the prompt whose whole context is the fact."""
-    from gateau_dagster.models.prompt import build_prompt
-
-    fact, question, answer = (
-        text.replace("{key}", key).replace("{value}", value)
-        for text in (options.fact, options.question, options.answer)
-    )
-    sample = Sample(sample_id="needle", source="needle", context=fact, instruction=question, response=answer)
-    try:
-        return build_prompt(loaded.tokenizer, sample, max_length=sys.maxsize, template=template)
-    except UnscorableSampleError as error:
-        raise GateauError(
-            "evaluation.length", f"evaluation.needle: with key {key!r} and value {value!r}, {error}"
-        ) from error
 
 
 def score_answer(loaded: LoadedModel, prompt: Prompt) -> tuple[bool, float]:
@@ -399,26 +239,110 @@ class Needle(MeasuredBenchmark):
             )
 
     def measure(self, materials: Materials, variant: str) -> Measured:
-        cells, skipped = needle_cells(
-            materials.model(variant),
-            variant,
-            _documents(materials),
-            self.options,
-            max_length=self.config.scoring.max_length,
-            template=self.config.scoring.template,
-            seed=self.config.training.seed,
-            progress=materials.progress,
+        """Return 1 for a needle that is found, else 0; the group is the prompt's length.
+
+        The table also has `length`, `depth` and `nll`, the mean NLL of the answer in nats per token. The answer is
+        teacher-forced: a needle is found when each of its tokens is the most likely one. Lengths above
+        scoring.max_length, too short for the question, or too long for the memory are skipped with a reason.
+
+        Raises GateauError when all lengths are skipped.
+        """
+        loaded, most = materials.model(variant), self.config.scoring.max_length
+        lengths, depths = sorted(set(self.options.lengths)), sorted(set(self.options.depths))
+        hay = build_haystack(loaded.tokenizer, _documents(materials), tokens=4 * min(lengths[-1], most))
+        rows: list[tuple[str, str, float, int, float, float]] = []
+        skipped: list[Reject] = []
+        for place, length in enumerate(lengths):
+            try:
+                if length > most:
+                    raise NeedleDoesNotFitError(
+                        f"{length} tokens are more than the {most} the model is shown: raise scoring.max_length or "
+                        "lower evaluation.needle.lengths"
+                    )
+                cells = {depth: self.prompts(loaded, hay, length=length, depth=depth) for depth in depths}
+                for done, (depth, prompts) in enumerate(cells.items(), start=1):
+                    scores = [score_answer(loaded, prompt) for prompt in prompts]
+                    rows += (
+                        (f"{length}-{depth:g}-{repeat}", str(length), float(found), length, depth, nll)
+                        for repeat, (found, nll) in enumerate(scores)
+                    )
+                    note = f"{variant}, {length} tokens"
+                    materials.progress(place + done / len(cells), len(lengths), "lengths", note)
+            except (NeedleDoesNotFitError, ShortOfMemoryError) as error:
+                no_memory = isinstance(error, ShortOfMemoryError)
+                name = f"{variant}, length={length}"
+                skipped.append(Reject(sample_id=name, reason=str(error), short_of_memory=no_memory))
+        if not rows:
+            raise GateauError("evaluation.length", f"evaluation/needle: no length can be measured: {skipped[0].reason}")
+        further = {"length": pl.Int32(), "depth": pl.Float64(), "nll": pl.Float64()}
+        table = pl.DataFrame(rows, schema={**tables.schema(tables.SCORES), **further}, orient="row")
+        return Measured(table=table, rejected=skipped)
+
+    def prompts(self, loaded: LoadedModel, hay: Haystack, *, length: int, depth: float) -> list[Prompt]:
+        """Return the `repeats` prompts of a cell, each of exactly `length` tokens, with the fact at `depth` of the hay.
+
+        They depend on the seed and the cell, so two models with the same tokenizer get the same ones.
+
+        Raises NeedleDoesNotFitError when question, fact and answer alone are longer.
+        """
+        pairs = self.options.pairs or default_pairs()
+        prompts = []
+        for repeat in range(self.options.repeats):
+            rng = random.Random(f"{self.config.training.seed}:{length}:{depth}:{repeat}")
+            pair = rng.choice(pairs)
+            bare = self._bare_prompt(loaded, key=pair.key, value=rng.choice(pair.values))
+            room = length - bare.length
+            if room < 0:
+                raise NeedleDoesNotFitError(
+                    f"question, fact and answer alone take {bare.length} tokens, more than {length}: raise "
+                    "evaluation.needle.lengths"
+                )
+            straw = hay.without(pair.key).tokens(room, rng)
+            prompts.append(bare.with_context(insert_needle(straw, bare.context, depth=depth)))
+            assert prompts[-1].length == length
+        return prompts
+
+    def _bare_prompt(self, loaded: LoadedModel, *, key: str, value: str) -> Prompt:
+        """Return the prompt whose whole context is the fact."""
+        from gateau_dagster.models.prompt import build_prompt
+
+        fact, question, answer = (
+            text.replace("{key}", key).replace("{value}", value)
+            for text in (self.options.fact, self.options.question, self.options.answer)
         )
-        return Measured(table=needle_values(cells), rejected=skipped)
+        sample = Sample(sample_id="needle", source="needle", context=fact, instruction=question, response=answer)
+        try:
+            template = self.config.scoring.template
+            return build_prompt(loaded.tokenizer, sample, max_length=sys.maxsize, template=template)
+        except UnscorableSampleError as error:
+            raise GateauError(
+                "evaluation.length", f"evaluation.needle: with key {key!r} and value {value!r}, {error}"
+            ) from error
 
     def compare(self, measured: Mapping[str, Measured]) -> Measured:
-        return Measured(
-            table=pl.concat(grid_table(name, found.table) for name, found in measured.items()),
-            rejected=[reject for found in measured.values() for reject in found.rejected],
-        )
+        """Return NEEDLE: accuracy and answer NLL of every cell."""
+        rows = []
+        for name, found in measured.items():
+            for (length, depth), cell in found.table.group_by("length", "depth", maintain_order=True):
+                accuracy, nll = (math.fsum(cell[column]) / cell.height for column in ("value", "nll"))
+                rows.append((name, length, depth, cell.height, accuracy, nll))
+        rejected = [reject for found in measured.values() for reject in found.rejected]
+        return Measured(table=pl.DataFrame(rows, schema=tables.schema(NEEDLE), orient="row"), rejected=rejected)
 
     def section(self, table: pl.DataFrame) -> PageSection:
-        return needle_section(table)
+        figure = PageFigure(
+            name="needle in a haystack",
+            draw=partial(needle_heatmaps, table),
+            alt="Share of facts found by length and depth",
+            caption="How to read it: each cell hides facts at one depth of contexts of one length and asks for them at "
+            "the end; yellow is found, dark blue is missed. A fact counts as found when every token of the answer is "
+            "the most likely one, the answer's earlier tokens given. Dark columns at the right show where the model "
+            "loses sight of its context.",
+        )
+        cells = PageTable(frame=table, columns=_COLUMNS, folded="All cells as a table")
+        return PageSection(
+            sentences=[needle_sentence(table)], figures=[figure], tables=[cells], chart=needle_chart(table)
+        )
 
 
 def _documents(materials: Materials) -> list[str]:

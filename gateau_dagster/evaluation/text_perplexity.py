@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
@@ -70,21 +69,15 @@ class TextPerplexity(LongTextsBenchmark):
         decides which documents are long enough; each model reads them with its own.
         """
         lengths, texts = sorted({*self.options.lengths}), self.texts(materials)
-        loaded, rows, rejected = materials.model(variant), [], []
+        loaded, rows = materials.model(variant), []
         most = learned_positions(loaded.model.config)
         for done, text in enumerate(texts, start=1):
             ids = token_ids(loaded.tokenizer, text.text, most=lengths[-1])
             nlls = or_reject(text.name, partial(token_nlls, loaded, ids[:most]))
             for length in lengths:
-                question = f"{text.name}/{length}"
-                value = (
-                    nlls
-                    if isinstance(nlls, Reject)
-                    else or_reject(question, partial(_perplexity, loaded, ids, nlls, length))
-                )
-                if isinstance(value, Reject):
-                    rejected.append(replace(value, sample_id=question))
-                else:
-                    rows.append((question, str(length), value))
+                value = nlls
+                if not isinstance(nlls, Reject):
+                    value = or_reject(text.name, partial(_perplexity, loaded, ids, nlls, length))
+                rows.append((f"{text.name}/{length}", str(length), value))
             materials.progress(done, len(texts), "documents", variant)
-        return Measured.of(rows, rejected)
+        return Measured.of(rows)

@@ -22,13 +22,9 @@ from gateau_dagster.evaluation.needle import (
     NeedleOptions,
     NeedlePair,
     default_pairs,
-    grid_table,
-    needle_cells,
     needle_chart,
     needle_heatmaps,
-    needle_prompts,
     needle_sentence,
-    needle_values,
     score_answer,
 )
 from gateau_dagster.evaluation.registry import chosen_benchmarks
@@ -93,16 +89,31 @@ OPTIONS = NeedleOptions(
 )
 
 
+def _needle(options: NeedleOptions = OPTIONS, *, max_length: int = 96, seed: int = 1) -> Needle:
+    config = configured(scoring={"max_length": max_length, "template": "gateau"}, training={"seed": seed})
+    return Needle(config, options)
+
+
 def _prompts(options: NeedleOptions = OPTIONS, *, length: int = 96, depth: float = 0.5, seed: int = 1) -> list[Prompt]:
     hay = build_haystack(loaded().tokenizer, TEXTS, tokens=4 * 96)
-    return needle_prompts(loaded(), hay, options, length=length, depth=depth, template="gateau", seed=seed)
+    return _needle(options, seed=seed).prompts(loaded(), hay, length=length, depth=depth)
+
+
+def _measured(benchmark: Needle, name: str = "base", progress: Progress = silent) -> Measured:
+    given = Materials(
+        config=benchmark.config,
+        reads={"raw_long_sft"},
+        shards=lambda *_: iter([pl.DataFrame({"context": TEXTS})]),
+        samples=lambda _: (),
+        model={name: loaded()}.__getitem__,
+        progress=progress,
+    )
+    return benchmark.measure(given, name)
 
 
 def _grid(options: NeedleOptions = OPTIONS, *, max_length: int = 96, progress: Progress = silent) -> Measured:
-    cells, skipped = needle_cells(
-        loaded(), "base", TEXTS, options, max_length=max_length, template="gateau", seed=1, progress=progress
-    )
-    return Measured(table=grid_table("base", needle_values(cells)), rejected=skipped)
+    benchmark = _needle(options, max_length=max_length)
+    return benchmark.compare({"base": _measured(benchmark, progress=progress)})
 
 
 def _slow(ids: list[int], answer: int) -> tuple[bool, float]:
@@ -245,9 +256,10 @@ def test_the_first_documents_are_the_haystack_and_each_model_is_asked_for_once()
         asked.append(name)
         return loaded(asked.index(name))
 
-    config = configured(scoring={"max_length": 96}, training={"seed": 1})
-    materials = Materials(config=config, reads={"raw_long_sft"}, shards=shards, samples=lambda _: (), model=model)
-    benchmark = Needle(config, OPTIONS)
+    benchmark = _needle()
+    materials = Materials(
+        config=benchmark.config, reads={"raw_long_sft"}, shards=shards, samples=lambda _: (), model=model
+    )
     table = benchmark.compare({name: benchmark.measure(materials, name) for name in MODELS}).table
     assert read == 2 * [("raw_long_sft", "context", 0), ("raw_long_sft", "context", 1)]
     assert asked == ["base", "checkpoint"] == table["model"].unique(maintain_order=True).to_list()
@@ -255,22 +267,12 @@ def test_the_first_documents_are_the_haystack_and_each_model_is_asked_for_once()
 
 
 def test_a_variant_is_scored_by_each_of_the_grid_s_needles() -> None:
-    cells, _ = needle_cells(loaded(), "x", TEXTS, OPTIONS, max_length=96, template="gateau", seed=1)
-    table = needle_values(cells)
+    table = _measured(_needle(), "robust-0.1").table
     assert table.columns[:3] == tables.schema(tables.SCORES).names() and table["question_id"].is_unique().all()
     assert set(table["value"]) <= {0.0, 1.0} and table["question_id"][0] == "48-0-0"
     shares = table.group_by("group", maintain_order=True).agg(pl.col("value").mean())
     wanted = _grid().table.group_by("length", maintain_order=True).agg(pl.col("accuracy").mean())
     assert shares["group"].to_list() == ["48", "96"] and shares["value"].to_list() == wanted["accuracy"].to_list()
-    config = configured(scoring={"max_length": 96}, training={"seed": 1})
-    materials = Materials(
-        config=config,
-        reads={"raw_long_sft"},
-        shards=lambda *_: iter([pl.DataFrame({"context": TEXTS})]),
-        samples=lambda _: (),
-        model={"robust-0.1": loaded()}.__getitem__,
-    )
-    assert Needle(config, OPTIONS).measure(materials, "robust-0.1").table.equals(table)
 
 
 # Haystacks: what is kept, what is cut out, and where the needle goes.
