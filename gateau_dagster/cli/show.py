@@ -17,7 +17,7 @@ from gateau_dagster.explore.sample_pages import TextPart, pieces, shortened
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.readable import nearest_name, number, plural
 from gateau_dagster.report.evidence import Evidence, EvidenceSegment, EvidenceToken
-from gateau_dagster.report.evidence_card import Bar, SpanStrip, strip_card
+from gateau_dagster.report.evidence_card import Bar, SpanStrip
 from gateau_dagster.report.text import printable
 
 _BLOCKS, _EMPTY = "·▁▂▃▄▅▆▇█", 0  # by level of shading
@@ -28,19 +28,18 @@ _THOUSANDTHS = 1000
 def show_strips(out: Console, strips: Sequence[SpanStrip]) -> None:
     """Print each map; nothing if there are none."""
     for strip in strips:
-        card = strip_card(strip)
         out.print(
             Text.assemble(
                 "\n",
-                (f"By {', '.join(card.methods)}", "bold"),
-                (f" what each stretch of the context adds to {card.adds}", "dim"),
+                (f"By {', '.join(strip.methods)}", "bold"),
+                (f" what each stretch of the context adds to {strip.adds}", "dim"),
             )
         )
-        out.print(f"  {line_of(card.bars, max(10, min(_WIDEST, out.width - 4)))}", soft_wrap=True)
-        for added, text in card.most:
+        out.print(f"  {line_of(strip.bars, max(10, min(_WIDEST, out.width - 4)))}", soft_wrap=True)
+        for added, text in strip.most:
             out.print(Text(f"  {number(added)}: {' '.join(text.split())}…"))
-        if card.elsewhere:
-            out.print(Text(f"  Instruction and response add {number(card.elsewhere)}.", style="dim"))
+        if strip.elsewhere:
+            out.print(Text(f"  Instruction and response add {number(strip.elsewhere)}.", style="dim"))
 
 
 def line_of(bars: Sequence[Bar], width: int) -> str:

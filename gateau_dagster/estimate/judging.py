@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
@@ -147,9 +147,6 @@ def check_servers(state: State, plan: Plan, judging: Sequence[PlannedJudging]) -
     check_budget(state, judging)
 
 
-_COLUMNS = ["question_id", "turn", "digest", "answer"]
-
-
 def is_stale(plan: Plan, asset: str, variant: str) -> bool:
     """Return whether a variant's table is on the plan."""
     work = plan.of(asset)
@@ -179,18 +176,16 @@ def held_answers(
     scorer = _scorer(state, plan, variant, as_before=as_before)
     given: dict[str, dict[int, str]] = {}
     digests = {each.question_id: each.digest for each in questions}
-    for table in _made_by(state, [asset, *shared_answers(state.config, chosen.name)], variant, scorer):
+    tables = ((each, variant) for each in (asset, *shared_answers(state.config, chosen.name)))
+    for (each, _), stamp in state.store.stamps(tables).items():
+        if stamp is None or stamp.scorer != scorer:
+            continue
+        table = state.store.read(each, variant, ["question_id", "turn", "digest", "answer"])
         for name, turn, digest, answer in graded_answers(table, thoughts).iter_rows():
             if digests.get(name) == digest:
                 given.setdefault(name, {})[turn] = answer
     turns = {each.question_id: len(each.turns) for each in questions}
     return {name: texts for name, texts in given.items() if len(texts) == turns[name]}
-
-
-def _made_by(state: State, assets: Sequence[str], variant: str, scorer: str) -> Iterator[pl.DataFrame]:
-    for (asset, _), stamp in state.store.stamps((each, variant) for each in assets).items():
-        if stamp is not None and stamp.scorer == scorer:
-            yield state.store.read(asset, variant, _COLUMNS)
 
 
 def _scorer(state: State, plan: Plan, variant: str, *, as_before: bool) -> str:
@@ -309,8 +304,8 @@ def planned_judging(state: State, plan: Plan) -> list[PlannedJudging]:
         if questions is not None:
             benchmark = PlannedBenchmark(chosen=chosen, questions=questions, settings=settings)
             cost, most = (
-                planned_cost(settings, asked.known, replies, count, longest=asked.longest)
-                for asked in (
+                planned_cost(settings, held, replies, count, longest=to_come)
+                for held, to_come in (
                     _asked(state, plan, benchmark, variants, paired=pairs is not None, as_before=as_before)
                     for as_before in (True, False)
                 )
@@ -328,18 +323,10 @@ def planned_judging(state: State, plan: Plan) -> list[PlannedJudging]:
     return found
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Asked:
-    """The judge's requests. known: for existing answers. longest: for future ones, each another full-length text."""
-
-    known: Sequence[JudgeCall]
-    longest: Sequence[JudgeCall]
-
-
 def _asked(
     state: State, plan: Plan, benchmark: PlannedBenchmark, variants: Sequence[str], *, paired: bool, as_before: bool
-) -> _Asked:
-    """Return the judge's requests for a benchmark's answers."""
+) -> tuple[list[JudgeCall], list[JudgeCall]]:
+    """Return the judge's requests for the existing answers, and for future ones, each another full-length text."""
     chosen, questions, longest = benchmark.chosen, benchmark.questions, longest_answers(benchmark.questions)
     held: dict[str, Texts] = {}
     texts: dict[str, Texts] = {}
@@ -354,7 +341,7 @@ def _asked(
     for match in benchmark.pairs(texts) if paired else ():
         both = all(match.question_id in held[name] for name in (match.one, match.other))
         (known if both else to_come).extend((match.first, match.second))
-    return _Asked(known=known, longest=to_come)
+    return known, to_come
 
 
 def total_cost(costs: Iterable[PlannedCost | None]) -> PlannedCost | None:

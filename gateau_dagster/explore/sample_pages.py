@@ -12,7 +12,7 @@ import polars as pl
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.pipeline.declarations import EXPLORER_CODE_VERSION
 from gateau_dagster.report.evidence import Evidence, EvidenceToken
-from gateau_dagster.report.evidence_card import EvidenceMaps, StripCard, strip_card
+from gateau_dagster.report.evidence_card import EvidenceMaps, SpanStrip
 from gateau_dagster.report.text import printable
 from gateau_dagster.storage.stamp import fingerprint
 
@@ -129,7 +129,7 @@ def sample_content(sample: Sample, told: EvidenceMaps) -> dict[str, Any]:
         ],
         "characters": len(sample.context),
         "why_not": told.missing,
-        "strips": [_strip(strip_card(strip)) for strip in told.strips.get(sample.sample_id, ())],
+        "strips": [_strip(strip) for strip in told.strips.get(sample.sample_id, ())],
     }
     if evidence is None:
         return found
@@ -160,8 +160,8 @@ def _token(token: EvidenceToken) -> tuple[Any, ...]:
     return printable(token.text), *rounded, -1 if token.segment is None else token.segment, token.named
 
 
-def _strip(card: StripCard) -> tuple[Any, ...]:
+def _strip(strip: SpanStrip) -> tuple[Any, ...]:
     """Return methods, what is added to, the shaded bars, the stretches that add most, and what is added elsewhere."""
-    bars = [(bar.left, bar.width, bar.level, bar.text) for bar in card.bars if bar.level]
-    most = [(float(f"{added:.4g}"), text) for added, text in card.most]
-    return ", ".join(card.methods), card.adds, bars, most, float(f"{card.elsewhere:.4g}")
+    bars = [(bar.left, bar.width, bar.level, bar.text) for bar in strip.bars if bar.level]
+    most = [(float(f"{added:.4g}"), text) for added, text in strip.most]
+    return ", ".join(strip.methods), strip.adds, bars, most, float(f"{strip.elsewhere:.4g}")

@@ -25,7 +25,7 @@ from gateau_dagster.report.comparison import PresetComparison, auroc_sentence, s
 from gateau_dagster.report.drawings import Drawing, benchmark_outcomes, training_facts
 from gateau_dagster.report.effort import duration, effort_sentence, memory, quantity, table_efforts
 from gateau_dagster.report.evidence import NAMED_GAIN, Evidence
-from gateau_dagster.report.evidence_card import EvidenceCard, StripCard, evidence_card, strip_card
+from gateau_dagster.report.evidence_card import EvidenceCard, SpanStrip, evidence_card
 from gateau_dagster.report.experiment import shown
 from gateau_dagster.report.experiment_section import experiment_section, figure_name
 from gateau_dagster.report.formula import ScoreTerms, terms
@@ -168,7 +168,7 @@ class SampleCard:
     instruction: Snippet
     response: Snippet
     evidence: EvidenceCard | None = None
-    strips: Sequence[StripCard] = ()
+    strips: Sequence[SpanStrip] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,14 +193,12 @@ def sample_cards(inputs: ReportInputs) -> SampleCards:
     found = inputs.evidence([*samples.values()])
     maps = {name: evidence_card(one, f"e{place}") for place, (name, one) in enumerate(found.maps.items(), start=1)}
 
-    strips = {name: [strip_card(one) for one in each] for name, each in found.strips.items()}
-
     def cards(part: pl.DataFrame) -> list[SampleCard]:
         return [
             replace(
                 _card(inputs, row, samples[name], unseen.get(name, 0.0)),
                 evidence=maps.get(name),
-                strips=strips.get(name, ()),
+                strips=found.strips.get(name, ()),
             )
             for name, row in zip(part["sample_id"], part.iter_rows(named=True), strict=True)
         ]

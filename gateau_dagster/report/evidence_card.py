@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from gateau_dagster.pipeline.state import State
 
 _UNLIMITED = 2**62  # tokens
+_MOST, _BEGINNING = 3, 160  # stretches described in words, and characters of each
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +48,16 @@ class Stretch:
     start: int
     end: int
     added: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bar:
+    """A stretch of a strip, in thousandths of the context. text: its description."""
+
+    left: float
+    width: float
+    level: int
+    text: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +73,28 @@ class SpanStrip:
     sample: Sample
     stretches: Sequence[Stretch]
     elsewhere: float
+
+    @cached_property
+    def bars(self) -> list[Bar]:
+        """Return the map as a bar as long as the context."""
+        whole = max(1, len(self.sample.context))
+        largest = max((abs(one.added) for one in self.stretches), default=0.0)
+        return [
+            Bar(
+                left=round(1000 * one.start / whole, 2),
+                width=round(1000 * (one.end - one.start) / whole, 2),
+                level=level(abs(one.added), largest),
+                text=f"characters {one.start + 1:,} to {one.end:,}: {number(one.added)}",
+            )
+            for one in self.stretches
+        ]
+
+    @cached_property
+    def most(self) -> list[tuple[float, str]]:
+        """Return the stretches that add most, and how they begin."""
+        adding = sorted((one for one in self.stretches if one.added), key=lambda one: -abs(one.added))[:_MOST]
+        starts = (self.sample.context[one.start : min(one.end, one.start + _BEGINNING)] for one in adding)
+        return [(one.added, printable(text)) for one, text in zip(adding, starts, strict=True)]
 
 
 def segment_strip(methods: Sequence[str], adds: str, found: Evidence, spans: Spans) -> SpanStrip:
@@ -110,52 +144,6 @@ def _stretches(text: str, offsets: Sequence[tuple[int, int]], spans: Spans, befo
         if first < last:
             end = offsets[last][0] if last < len(offsets) else len(text)
             yield Stretch(start=offsets[first][0], end=end, added=added)
-
-
-_MOST, _BEGINNING = 3, 160  # stretches described in words, and characters of each
-
-
-@dataclass(frozen=True, kw_only=True)
-class Bar:
-    """A stretch of a strip, in thousandths of the context. text: its description."""
-
-    left: float
-    width: float
-    level: int
-    text: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class StripCard:
-    """The map of a sample by `methods`. most: the stretches that add most, and how they begin."""
-
-    methods: Sequence[str]
-    adds: str
-    bars: Sequence[Bar]
-    most: Sequence[tuple[float, str]]
-    elsewhere: float
-
-
-def strip_card(strip: SpanStrip) -> StripCard:
-    """Return a method's map for display: a bar as long as the context, and the stretches that add most in words."""
-    text = strip.sample.context
-    whole, largest = max(1, len(text)), max((abs(one.added) for one in strip.stretches), default=0.0)
-    adding = sorted((one for one in strip.stretches if one.added), key=lambda one: -abs(one.added))
-    return StripCard(
-        methods=strip.methods,
-        adds=strip.adds,
-        bars=[
-            Bar(
-                left=round(1000 * one.start / whole, 2),
-                width=round(1000 * (one.end - one.start) / whole, 2),
-                level=level(abs(one.added), largest),
-                text=f"characters {one.start + 1:,} to {one.end:,}: {number(one.added)}",
-            )
-            for one in strip.stretches
-        ],
-        most=[(one.added, printable(text[one.start : min(one.end, one.start + _BEGINNING)])) for one in adding[:_MOST]],
-        elsewhere=strip.elsewhere,
-    )
 
 
 SHORT, LONG = perplexity_asset(THETA_A), perplexity_asset(THETA_B)
@@ -376,20 +364,12 @@ class ResponseText:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TokenRow:
-    """A line of the table of probabilities; `place` counts from 1."""
-
-    place: int
-    piece: ResponseText
-
-
-@dataclass(frozen=True, kw_only=True)
 class EvidenceCard:
     """An evidence map for display.
 
     key: the prefix of its segments' anchors, unique on the page.
     unseen: text that no model saw.
-    rows: the tokens with the largest gains, in descending order, out of `tokens`.
+    rows: the tokens with the largest gains, out of `tokens`, with their places from 1.
     """
 
     key: str
@@ -398,7 +378,7 @@ class EvidenceCard:
     unseen: Snippet | None
     context: Sequence[Passage | Fold]
     response: Sequence[ResponseText]
-    rows: Sequence[TokenRow]
+    rows: Sequence[tuple[int, ResponseText]]
     tokens: int
 
 
@@ -416,7 +396,7 @@ def evidence_card(found: Evidence, key: str) -> EvidenceCard:
         unseen=snippet(unseen, each=_UNSEEN_CHARACTERS, unseen=len(unseen)) if unseen else None,
         context=[*_context(found, printed, slots)],
         response=[*_merged(_shortened(pieces))],
-        rows=[TokenRow(place=place + 1, piece=pieces[place]) for place in sorted(rows)],
+        rows=[(place + 1, pieces[place]) for place in sorted(rows)],
         tokens=len(pieces),
     )
 

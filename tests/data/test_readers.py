@@ -1,18 +1,26 @@
-"""Records of files of every kind; files that are one text."""
+"""Records of files of every kind, whole, cut, damaged or too long; files that are one text."""
 
 import gzip
+import io
 import json
 import math
 import random
+import tempfile
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gateau_dagster.data.readers import read_plain_text, read_records, split_lines
-from gateau_dagster.data.sources import Problem, Record, location, resolve_files
+from gateau_dagster.data import readers, streams
+from gateau_dagster.data.readers import json_values, read_plain_text, read_records, split_lines
+from gateau_dagster.data.sources import Problem, Record, SourceFile, location, resolve_files
+from gateau_dagster.data.streams import Chunks, GuardedFile, damage_reason, open_raw, open_stream, unheard
+from tests.error_codes import refused
 
 from .inputs import explicit, file_of, jsonl, packed, parquet, put, read, zstd
 
@@ -265,3 +273,305 @@ def test_a_key_that_stands_twice_with_two_values_is_told(tmp_path: Path, name: s
     assert records == {1: {"id": 1}, 3: {"id": 3}}
     place = "" if name == "x.jsonl" else " at line 2"
     assert problems == {2: f"repeated key: 'k\\ud800' stands twice in one object, with different values{place}"}
+
+
+def cut(data: bytes, size: int) -> list[bytes]:
+    return [data[i : i + size] for i in range(0, len(data), size)]
+
+
+VALUES = st.lists(st.dictionaries(st.text(), st.text() | st.integers() | st.none() | st.floats(allow_nan=False)))
+
+
+@given(values=VALUES, size=st.integers(1, 9), chunk=st.integers(1, 40))
+def test_any_cutting_gives_the_values(values: list[dict[str, Any]], size: int, chunk: int) -> None:
+    original = readers._CHUNK
+    readers._CHUNK = chunk
+    try:
+        text = json.dumps(values).encode()
+        assert list(json_values(cut(text, size))) == [(value, None) for value in values]
+    finally:
+        readers._CHUNK = original
+
+
+def test_numbers_are_not_cut_in_two() -> None:
+    assert list(json_values(cut(b"[123456, 78]", 1))) == [(123456, None), (78, None)]
+
+
+def test_objects_that_follow_each_other() -> None:
+    assert list(json_values([b'{"a": 1}\n{"a":\n 2}\n'])) == [({"a": 1}, None), ({"a": 2}, None)]
+
+
+def test_malformed_names_the_line_and_ends() -> None:
+    found = list(json_values([b'[{"a": 1},\n{"a" 2},\n{"a": 3}]' + b" " * 100]))
+    assert found[0] == ({"a": 1}, None)
+    assert found[1:] == [(None, "malformed JSON: Expecting ':' delimiter at line 2; nothing after it was read")]
+
+
+def test_missing_comma_and_trailing_text() -> None:
+    assert list(json_values([b"[1\n2]"]))[1:] == [
+        (None, "malformed JSON: expected , or ] but found '2' at line 2; nothing after it was read")
+    ]
+    assert list(json_values([b"[1]\n\nx"]))[1:] == [(None, "malformed JSON: text after the end of the list at line 3")]
+
+
+def test_bad_bytes_cost_one_value() -> None:
+    assert list(json_values([b'[{"a": "x"},\n{"a": "\xff"},{"a": "y"}]'])) == [
+        ({"a": "x"}, None),
+        (None, "invalid UTF-8: at line 2"),
+        ({"a": "y"}, None),
+    ]
+
+
+def test_long_values_cost_linear_time() -> None:
+    text = json.dumps([{"a": "x" * 3_000_000}] * 2).encode()
+    reads = 0
+
+    def pieces() -> Any:
+        nonlocal reads
+        for piece in cut(text, 4096):
+            reads += 1
+            yield piece
+
+    assert [len(value["a"]) for value, _ in json_values(pieces())] == [3_000_000] * 2
+    assert reads == len(cut(text, 4096))
+
+
+ROWS = [explicit("a"), explicit("b"), explicit("c")]
+
+
+def with_columns(folder: Path, **columns: Any) -> bytes:
+    table = pa.Table.from_pylist(ROWS)
+    for name, values in columns.items():
+        table = table.append_column(name, values)
+    pq.write_table(table, folder / "made.parquet")
+    return (folder / "made.parquet").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (pa.timestamp("ns"), 1_700_000_000_123_456_789),  # as pandas writes times: parts of a microsecond
+        (pa.date32(), 2**31 - 1),
+        (pa.timestamp("us", "Mars/Phobos"), 0),
+        (pa.duration("s"), 2**62),
+        (pa.list_(pa.timestamp("ns")), [2**63 - 1]),
+    ],
+)
+def test_a_value_that_python_lacks_costs_no_row(tmp_path: Path, kind: pa.DataType, value: Any) -> None:
+    records, problems = read(tmp_path / "x.parquet", with_columns(tmp_path, when=pa.array([value, None, value], kind)))
+    assert problems == {}
+    whens = [record.pop("when") for record in records.values()]
+    assert [*records.values()] == ROWS
+    assert isinstance(whens[0], pa.Scalar) and whens[1] is None
+
+
+def test_text_that_is_no_utf8_costs_its_row(tmp_path: Path) -> None:
+    damaged = pa.array([b"\xff", b"x", b"y"], pa.binary()).view(pa.string())
+    records, problems = read(tmp_path / "x.parquet", with_columns(tmp_path, note=damaged))
+    assert [*records] == [2, 3]
+    assert problems == {1: "invalid UTF-8: byte 0xff in a text column"}
+
+
+def test_two_columns_of_one_name_are_told(tmp_path: Path) -> None:
+    """One of them would be taken."""
+    data = with_columns(tmp_path, response=pa.array(["other"] * 3))
+    assert read(tmp_path / "x.parquet", data) == (
+        {},
+        {0: "repeated column: x.parquet has several that are called 'response'"},
+    )
+    assert read(tmp_path / "x.parquet", parquet(ROWS))[1] == {}
+
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def one_mib(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Records of more than 1 MiB are too long."""
+    for module in ("streams", "readers"):
+        monkeypatch.setattr(f"gateau_dagster.data.{module}.LONGEST_RECORD", MIB)
+
+
+def endless(folder: Path, name: str, ending: bytes = b"") -> SourceFile:
+    """Two records, and between them one of 16 MiB."""
+    data = b'{"id": "a"}\n{"id": "' + b"x" * (16 * MIB) + b'"}\n{"id": "b"}\n' + ending
+    return file_of(folder, name, gzip.compress(data, 1) if name.endswith("gz") else zstd(data))
+
+
+@pytest.mark.usefixtures("one_mib")
+@pytest.mark.parametrize("name", ["a.jsonl.gz", "a.json.gz", "a.jsonl.zst"])
+def test_a_line_without_end_costs_itself_and_no_memory(tmp_path: Path, name: str) -> None:
+    file = endless(tmp_path, name)
+    tracemalloc.start()
+    first, problem, last = read_records(file)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert [first, last] == [Record(number=1, value={"id": "a"}), Record(number=3, value={"id": "b"})]
+    assert problem == Problem(number=2, reason="too long: the line has more than 1 MiB")
+    assert peak < 8 * MIB
+    assert [item.value for item in read_records(file, wanted={3}) if isinstance(item, Record)] == [{"id": "b"}]
+
+
+@pytest.mark.usefixtures("one_mib")
+def test_a_long_value_costs_itself_and_no_memory(tmp_path: Path) -> None:
+    data = b'[{"id": "a"},\n{"id": "' + b"x" * (16 * MIB) + b'"},{"id": "b"}]'
+    tracemalloc.start()
+    first, problem, last = read_records(file_of(tmp_path, "a.json.gz", gzip.compress(data, 1)))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert [first, last] == [Record(number=1, value={"id": "a"}), Record(number=3, value={"id": "b"})]
+    assert problem == Problem(number=2, reason="too long: the value has more than 1 MiB at line 2")
+    assert peak < 8 * MIB
+
+
+@pytest.mark.usefixtures("one_mib")
+@pytest.mark.parametrize(
+    ("opening", "filling", "ending"),
+    [
+        (b'{"id": "', b'\\"', b'"}'),
+        (b'{"id": "x', b"\\\\", b'"}'),
+        (b'"', b"]}", b'"'),
+        (b"[", b'{"a": ["]", "}\\""]},', b"1]"),
+        (b'{"a": {"b": [', b"{},[],", b"[]]}}"),
+    ],
+)
+def test_a_long_value_ends_where_it_is_closed(tmp_path: Path, opening: bytes, filling: bytes, ending: bytes) -> None:
+    value = opening + filling * (5 * MIB // 4 // len(filling)) + ending
+    json.loads(value)
+    first, problem, last = read_records(file_of(tmp_path, "a.json", b'[{"id": "a"}, ' + value + b', {"id": "b"}]'))
+    assert [first, last] == [Record(number=1, value={"id": "a"}), Record(number=3, value={"id": "b"})]
+    assert isinstance(problem, Problem) and problem.reason.startswith("too long")
+
+
+@pytest.mark.usefixtures("one_mib")
+@pytest.mark.parametrize("value", [b'{"id": "' + b"x" * (4 * MIB), b"1." + b"1" * (4 * MIB) + b"]"])
+def test_a_value_without_end_is_the_last(tmp_path: Path, value: bytes) -> None:
+    first, problem = read_records(file_of(tmp_path, "a.json", b'[{"id": "a"},\n' + value))
+    assert first == Record(number=1, value={"id": "a"})
+    reason = "too long: the value has more than 1 MiB at line 2; nothing after it was read"
+    assert problem == Problem(number=2, reason=reason)
+
+
+@pytest.mark.usefixtures("one_mib")
+def test_a_text_and_a_row_may_be_too_long_as_well(tmp_path: Path) -> None:
+    text = read_plain_text(file_of(tmp_path, "a.txt.gz", gzip.compress(b"x" * (16 * MIB), 1)))
+    assert text == Problem(number=0, reason="too long: the text has more than 1 MiB")
+    pq.write_table(pa.table({"id": ["a", "x" * (2 * MIB), "b"]}), tmp_path / "a.parquet")
+    (file,) = resolve_files("a.parquet", tmp_path)
+    first, problem, last = read_records(file)
+    assert [first, last] == [Record(number=1, value={"id": "a"}), Record(number=3, value={"id": "b"})]
+    assert problem == Problem(number=2, reason="too long: the row has more than 1 MiB")
+
+
+@given(data=st.binary(max_size=40), size=st.integers(1, 9), longest=st.integers(0, 9))
+def test_long_lines_are_left_out_wherever_the_pieces_end(data: bytes, size: int, longest: int) -> None:
+    lines = data.split(b"\n")
+    lines = lines if lines[-1] else lines[:-1]
+    pieces = [data[place : place + size] for place in range(0, len(data), size)]
+    assert list(split_lines(pieces, longest)) == [line if len(line) <= longest else None for line in lines]
+
+
+@pytest.mark.usefixtures("one_mib")
+def test_rows_of_parquet_are_read_so_few_at_a_time_as_one_may_be_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[int] = []
+    batches = pq.ParquetFile.iter_batches
+
+    def noted(self: pq.ParquetFile, batch_size: int, **options: Any) -> Any:
+        sizes.append(batch_size)
+        return batches(self, batch_size, **options)
+
+    monkeypatch.setattr(pq.ParquetFile, "iter_batches", noted)
+    letters = random.Random(0)
+    long = ["".join(letters.choices("abcdefgh", k=MIB // 2)) for _ in range(8)]
+    for name, texts in (("short", ["x"] * 64), ("long", long), ("longer", ["y" * (4 * MIB), *long])):
+        pq.write_table(pa.table({"id": texts}), tmp_path / f"{name}.parquet", use_dictionary=False, compression="none")
+        (file,) = resolve_files(f"{name}.parquet", tmp_path)
+        assert len([each for each in read_records(file) if isinstance(each, Record)]) == len(texts) - (name == "longer")
+    assert sizes == [32, 1, 1] or sizes == [32, 2, 1], sizes
+
+
+@pytest.mark.parametrize("name", ["a.parquet.gz", "a.parquet.zst"])
+@pytest.mark.parametrize("beginning", [b"PAR1", b"", b"PAR"])
+def test_a_packed_parquet_that_unpacks_without_end_fills_no_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, beginning: bytes
+) -> None:
+    monkeypatch.setattr(readers, "_ALWAYS_BYTES", 2 * MIB)
+    data = beginning + bytes(64 * MIB)
+    file = file_of(tmp_path, name, gzip.compress(data, 1) if name.endswith("gz") else zstd(data))
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda: (tmp_path / "unpacked").open("w+b"))
+    (problem,) = read_records(file)
+    assert isinstance(problem, Problem)
+    assert problem.reason.startswith("too long: " if beginning == b"PAR1" else "wrong file type: ")
+    assert name in problem.reason
+    assert (tmp_path / "unpacked").stat().st_size <= (max(2 * MIB, 64 * file.size) if beginning == b"PAR1" else MIB)
+
+
+class Failing(io.BytesIO):
+    """A disk that fails after its first read."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if self.tell() > 0:
+            raise OSError(5, "Input/output error")
+        return super().read(size)
+
+
+@pytest.mark.parametrize("name", ["x.jsonl", "x.jsonl.gz", "x.jsonl.zst"])
+def test_stream_is_the_content(tmp_path: Path, name: str) -> None:
+    data = bytes(range(256)) * 2000
+    file = put(tmp_path / name, packed(data, name))
+    with open_stream(file, unheard) as stream:
+        assert b"".join(Chunks(stream)) == data
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, zstd])
+def test_several_members_are_one_stream(tmp_path: Path, pack: Any) -> None:
+    name = "x.jsonl.gz" if pack is gzip.compress else "x.jsonl.zst"
+    file = put(tmp_path / name, pack(b"one\n") + pack(b"two\n"))
+    with open_stream(file, unheard) as stream:
+        assert b"".join(Chunks(stream)) == b"one\ntwo\n"
+
+
+@pytest.mark.parametrize("name", ["x.jsonl.gz", "x.jsonl.zst"])
+def test_a_failing_disk_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    noise = bytes((i * i * 7919 >> 3) & 255 for i in range(600_000))
+    file = put(tmp_path / name, packed(noise, name))
+    monkeypatch.setattr(streams, "_opened", lambda address: Failing(Path(address).read_bytes()))
+    with refused("storage.disk", "Input/output"), open_stream(file, unheard) as stream:
+        for _ in Chunks(stream):
+            pass
+
+
+def test_head_leaves_the_rest() -> None:
+    chunks = Chunks(io.BufferedReader(io.BytesIO(b"abcdef"), 2))  # type: ignore[arg-type]
+    head = chunks.head(3)
+    assert len(head) >= 3
+    assert head + b"".join(chunks) == b"abcdef"
+    assert chunks.damage is None
+    assert chunks.head(3) == b""
+
+
+def test_raw_file_seeks(tmp_path: Path) -> None:
+    counts: list[int] = []
+    with open_raw(put(tmp_path / "x.parquet", b"0123456789"), counts.append) as raw:
+        assert raw.seekable()
+        raw.seek(-3, io.SEEK_END)
+        assert raw.tell() == 7
+        assert raw.read() == b"789"
+    assert sum(counts) == 3
+
+
+def test_guarded_file_reads_into_any_buffer() -> None:
+    counts: list[int] = []
+    file = GuardedFile(io.BytesIO(b"abc"), "/d/x", counts.append)
+    buffer = bytearray(5)
+    assert (file.readable(), file.readinto(buffer), buffer, counts) == (True, 3, bytearray(b"abc\0\0"), [3])
+
+
+def test_damage_has_a_kind(tmp_path: Path) -> None:
+    gz, zst = put(tmp_path / "x.jsonl.gz", b"x"), put(tmp_path / "x.jsonl.zst", b"x")
+    assert damage_reason(EOFError(), gz) == "truncated gzip: EOFError"
+    assert damage_reason(gzip.BadGzipFile("CRC check failed"), gz) == "damaged gzip: CRC check failed"
+    assert damage_reason(OSError("Truncated compressed stream"), zst).startswith("truncated zstd")
+    assert damage_reason(pa.ArrowInvalid("ZSTD decompress failed"), zst).startswith("damaged zstd")

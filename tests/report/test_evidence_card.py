@@ -35,7 +35,6 @@ from gateau_dagster.report.evidence_card import (
     named_of,
     prompt_strip,
     segment_strip,
-    strip_card,
 )
 from gateau_dagster.report.inputs import ReportInputs
 from tests.error_codes import refused
@@ -121,7 +120,7 @@ def test_a_long_response_keeps_what_was_given_and_counts_the_rest() -> None:
     shown = "".join(piece.space + piece.text for piece in card.response)
     left = sum(piece.left_out for piece in card.response)
     assert 0 < left < len(found.tokens) and shown.count("word") < 200
-    assert len(card.rows) < card.tokens and 701 in {row.place for row in card.rows}
+    assert len(card.rows) < card.tokens and 701 in {place for place, _ in card.rows}
 
 
 def test_shade_is_none_for_nothing_and_all_for_the_most() -> None:
@@ -396,10 +395,9 @@ def test_a_card_shows_what_adds_most_first() -> None:
         Stretch(start=9, end=13, added=0.0),
     ]
     strip = SpanStrip(methods=["ladm", "other"], adds="CDS", sample=one, stretches=stretches, elsewhere=0.25)
-    card = strip_card(strip)
-    assert card.most == [(-0.4, "<b>bb"), (0.1, "aaaa")]
-    assert [bar.level for bar in card.bars] == [2, 8, 0]
-    assert sum(bar.width for bar in card.bars) == pytest.approx(1000, abs=0.05)
+    assert strip.most == [(-0.4, "<b>bb"), (0.1, "aaaa")]
+    assert [bar.level for bar in strip.bars] == [2, 8, 0]
+    assert sum(bar.width for bar in strip.bars) == pytest.approx(1000, abs=0.05)
     page = page_of(inputs(2, evidence=lambda _: EvidenceMaps(strips={"s000000": [strip]})))
     assert [rect["class"] for rect in page.attributes("rect")] == ["v2", "v8"]
     assert "ladm, other" in page.text("samples") and "<b>bb" in page.text("samples") and "0.25" in page.text("samples")

@@ -8,18 +8,17 @@ from matplotlib.figure import Figure
 
 from gateau_dagster.comparison.compare import compare_methods
 from gateau_dagster.comparison.result import AlphaCurve, AlphaSweep, MethodComparison, Point, SegmentLengthSweep
-from gateau_dagster.report.plots import (
+from gateau_dagster.report.plots.agreement_plots import (
     agreement_by_length,
-    alpha_curves,
     auroc_bars,
+    bucket_name,
     disputed_ranks,
     method_correlations,
-    method_profiles,
     preset_agreement,
-    segment_length_curves,
+    share_text,
+    similar_first,
 )
-from gateau_dagster.report.plots.agreement_plots import bucket_name, share_text, similar_first
-from gateau_dagster.report.plots.score_plots import SOURCES
+from gateau_dagster.report.plots.score_plots import SOURCES, alpha_curves, method_profiles, segment_length_curves
 from tests.comparison.frames import NAMES, described, frame
 
 

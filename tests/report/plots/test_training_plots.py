@@ -10,8 +10,15 @@ from matplotlib.patches import StepPatch
 
 from gateau_dagster.plotting import to_svg
 from gateau_dagster.report.effort import table_efforts
-from gateau_dagster.report.plots import mix_contents, planned_and_actual, training_curve
-from gateau_dagster.report.plots.training_plots import MOST_SOURCES, SMOOTH_ABOVE, curve, relative_distances
+from gateau_dagster.report.plots.training_plots import (
+    MOST_SOURCES,
+    SMOOTH_ABOVE,
+    curve,
+    mix_contents,
+    planned_and_actual,
+    relative_distances,
+    training_curve,
+)
 from tests.report.builders import effort
 
 _RNG = np.random.default_rng(0)
