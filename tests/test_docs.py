@@ -207,8 +207,8 @@ def test_a_python_block_compiles(block: Block) -> None:
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a finished project, as the pages assume."""
     folder = tmp_path_factory.mktemp("pages")
-    make_project(folder, training=False)
-    run_in(folder, "gateau run")
+    make_project(folder, training=True, storage={"root": "gateau_store"})
+    run_in(folder, "gateau run --until selected_subset")
     return folder
 
 
