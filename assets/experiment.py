@@ -74,7 +74,6 @@ def _make(output: Output) -> None:
 
 
 def _scores(state: State, benchmark: str) -> dict[str, pl.DataFrame]:
-    """Return the scores on a benchmark by variant."""
     return {name: state.store.read(f"{SCORES}/{benchmark}", name) for name in state.config.variant_set}
 
 

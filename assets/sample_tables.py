@@ -8,7 +8,7 @@ from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from functools import cache, cached_property
 from itertools import chain
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import dagster as dg
 import polars as pl
@@ -41,7 +41,8 @@ def sample_table(step: Step, models: ModelsResource) -> None:
     with closing(_scored(step, models)) as scored:
         for shard, results in scored:
             for asset, result in results.items():
-                outputs[asset, shard].finish_shard(result, **_figures(result))
+                figures = statistics(result.table) | token_totals(result.table) | effort_metadata(result.stamp.effort)
+                outputs[asset, shard].finish_shard(result, **figures)
                 step.record(outputs[asset, shard])
 
 
@@ -78,12 +79,7 @@ def _scored(step: Step, models: ModelsResource) -> Results:
             yield shard, results
 
 
-def _figures(result: ShardResult) -> dict[str, Any]:
-    return statistics(result.table) | token_totals(result.table) | effort_metadata(result.stamp.effort)
-
-
 def _shards(step: Step) -> list[Piece]:
-    """Return the work on each shard, in the order of the shards."""
     works: dict[str, list[TableWork]] = {}
     for output in step.stale:
         asset = step.state.asset(output.asset)
@@ -128,12 +124,11 @@ def _estimated(context: dg.AssetExecutionContext, estimate: Callable[[], T]) -> 
     try:
         return estimate()
     except Exception as error:
-        context.log.warning(f"What this takes cannot be estimated: {error}", exc_info=True)
+        context.log.warning(f"The cost of this step cannot be estimated: {error}", exc_info=True)
         return None
 
 
 def _by_asset(shards: Shards) -> dict[str, list[str]]:
-    """Return the shards to score, grouped by asset."""
     found: dict[str, list[str]] = {}
     for shard in shards:
         for work in shard.works:

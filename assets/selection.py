@@ -149,7 +149,7 @@ def _all(state: State, recipe: Recipe) -> tuple[pl.DataFrame, pl.DataFrame, Left
 def unfilled(limited: LeftOut) -> str:
     """Return a log sentence for a choice with fewer samples than requested."""
     setting = "selection.per_document" if limited.by_document else "selection.duplicates: one"
-    return f"{setting} leaves too few samples: {limited.unfilled} fewer are chosen than asked for"
+    return f"{setting} leaves too few samples: {limited.unfilled} fewer are chosen than configured"
 
 
 def _rejects(output: Output, limited: LeftOut) -> pl.DataFrame | None:

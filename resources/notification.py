@@ -94,13 +94,13 @@ class NotificationResource(dg.ConfigurableResource):
         except OSError as error:
             reason = getattr(error, "reason", error)
             raise TransientError(
-                "execution.notify_failed", f"{place}: the server of {variable} does not answer ({reason})."
+                "execution.notify_failed",
+                f"{place}: the server of {variable} does not answer ({reason}). Check the address and the network.",
             ) from None
         except (http.client.HTTPException, ValueError) as error:  # their messages contain parts of the address
             raise GateauError(
                 "execution.notify",
-                f"{place}: {variable} is not an address, or no web server answers there ({type(error).__name__}). "
-                "Correct it.",
+                f"{place}: {variable} is not the address of a web server ({type(error).__name__}). Correct it.",
             ) from None
 
     def _mail(self, mail: MailConfig, subject: str, text: str) -> None:
@@ -119,7 +119,8 @@ class NotificationResource(dg.ConfigurableResource):
             reason = " ".join(str(error).split())
             raise TransientError(
                 "execution.notify_failed",
-                f"execution.notify.mail: {mail.server}:{mail.port} did not accept the message ({reason}).",
+                f"execution.notify.mail: {mail.server}:{mail.port} did not accept the message ({reason}). Check "
+                "server, port and security.",
             ) from error
         except UnicodeEncodeError:  # its message contains the user or the password
             raise GateauError(
@@ -134,6 +135,7 @@ def _secret(place: str, variable: str) -> str:
     if not found:
         raise GateauError(
             "config.variable_missing",
-            f"{place}: the environment variable {variable} is not set where Dagster's daemon runs.",
+            f"{place}: the environment variable {variable} is not set for Dagster's daemon. Set it there, then "
+            "restart the daemon.",
         )
     return found

@@ -16,9 +16,9 @@ _AROUND = re.compile(r"connection to server at .*? failed: | Is the server runni
 _CONNECT_SECONDS = 10
 _CURES = {
     "password authentication failed": "user or password is wrong. Correct the URL in {source}.",
-    "no password supplied": "it wants a password. Add it to the URL in {source}.",
+    "no password supplied": "it requires a password. Add it to the URL in {source}.",
     "does not exist": "there is no such database or user ({reason}). Create it, or correct the URL in {source}.",
-    "no pg_hba.conf entry": "it does not let this machine in ({reason}). Allow it in the server's pg_hba.conf.",
+    "no pg_hba.conf entry": "it refuses this machine ({reason}). Allow it in the server's pg_hba.conf.",
     "too many clients": "it has too many connections ({reason}). Raise its max_connections, or end some.",
     "too many connections": "it has too many connections ({reason}). Raise the limit, or end some.",
     "invalid dsn": "its URL is wrong ({reason}). Correct the URL in {source}.",
@@ -47,12 +47,13 @@ def check_server(config_value: Mapping[str, Any], *, place: str, source: str) ->
     except (ArgumentError, ValueError):
         raise GateauError(
             "execution.postgres",
-            f"{place}: {source} is not the URL of a database: give postgresql:// with user, password, host and name.",
+            f"{place}: {source} is not the URL of a database. Give postgresql:// with user, password, host and name.",
         ) from None
     if target.get_backend_name() != "postgresql":
         raise GateauError(
             "execution.postgres",
-            f"{place}: the URL in {source} begins with {target.drivername}://; expected postgresql://.",
+            f"{place}: the URL in {source} begins with {target.drivername}://. Give a URL that begins with "
+            "postgresql://.",
         )
     timeout = {} if "connect_timeout" in target.query else {"connect_timeout": _CONNECT_SECONDS}
     try:

@@ -127,8 +127,8 @@ def _unexpected(error: BaseException) -> str:
     text = f"{type(error).__name__}: {error}".splitlines()[0]
     if hung_up(error):
         return (
-            "another rank of the training ended without a word (killed, often by the system for lack of memory), or "
-            f"does not answer. Run again: training goes on from the last complete checkpoint. ({text})"
+            "another rank of the training died or does not answer. The system often kills ranks for lack of memory. "
+            f"Run again: training continues from the last complete checkpoint. ({text})"
         )
     return text
 
@@ -189,7 +189,6 @@ def main(arguments: list[str]) -> int:
 
 
 def _ignore(message: dict[str, Any]) -> None:
-    """Ignore the message."""
     del message
 
 

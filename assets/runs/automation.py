@@ -36,8 +36,8 @@ def nightly(config: Config) -> dg.ScheduleDefinition:
         cron_schedule=config.execution.schedule,
         execution_timezone=config.execution.timezone,
         default_status=dg.DefaultScheduleStatus.STOPPED,
-        description="Brings what is out of date up to date, every night (execution.schedule, execution.timezone). "
-        "Skips where nothing is, and while something is at work.",
+        description="Refreshes all outdated assets every night (execution.schedule, execution.timezone). Skips if "
+        "all are up to date, or while a run is at work.",
     )
     @redacted_failure()
     def nightly_refresh(context: dg.ScheduleEvaluationContext, configuration: ConfigurationResource) -> Due:
@@ -51,7 +51,7 @@ def nightly(config: Config) -> dg.ScheduleDefinition:
     job=refresh_job,
     minimum_interval_seconds=60,
     default_status=dg.DefaultSensorStatus.STOPPED,
-    description="Compares what is stored with what is wanted (level-triggered) and launches `refresh` on a difference.",
+    description="Compares the store with the configuration (level-triggered) and launches `refresh` if they differ.",
 )
 @redacted_failure()
 def out_of_date_sensor(context: dg.SensorEvaluationContext, configuration: ConfigurationResource) -> Due:
@@ -70,15 +70,15 @@ def due(instance: dg.DagsterInstance, configuration: ConfigurationResource) -> D
             return dg.SkipReason(f"at work: {at_work}")
         plan = State(config=config).plan()
     except GateauError as error:
-        return dg.SkipReason(f"cannot tell what is out of date: {error}")
+        return dg.SkipReason(f"cannot determine what is out of date: {error}")
     if not plan:
         return dg.SkipReason("everything is up to date")
     digest = plan_digest(plan, store)
     early = _ended_early(instance, digest)
     if early is not None:
         return dg.SkipReason(
-            f"refresh {early}, at exactly this work; tried again {_MINUTES_AFTER_FAILURE} minutes after it, at once if "
-            "anything changes, or when launched by hand"
+            f"refresh {early} with exactly this work; the next attempt is {_MINUTES_AFTER_FAILURE} minutes after it, "
+            "or at once if anything changes. A launch by hand is possible at any time"
         )
     return dg.RunRequest(tags={PLAN_TAG: digest})
 
@@ -112,8 +112,8 @@ def _ended_early(instance: dg.DagsterInstance, digest: str) -> str | None:
     name="dead_runs",
     minimum_interval_seconds=30,
     default_status=dg.DefaultSensorStatus.RUNNING,
-    description="Ends runs whose process is gone (killed, or the machine restarted) and frees their pool slots; "
-    "launches nothing.",
+    description="Ends runs whose process has died (killed, or the machine restarted) and frees their pool slots. "
+    "Launches nothing.",
 )
 @redacted_failure()
 def dead_runs_sensor(context: dg.SensorEvaluationContext) -> dg.SkipReason:

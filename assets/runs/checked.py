@@ -38,17 +38,17 @@ from gateau_dagster.pipeline.table_checks import (
 from gateau_dagster.readable import percent
 
 DESCRIPTIONS = {
-    UP_TO_DATE: "Whether the table was made from what is there now; names the changed shards.",
-    UNIQUE_IDS: "No sample is in the table twice.",
-    FINITE_VALUES: "No NaN and no infinity.",
+    UP_TO_DATE: "The table is up to date with its inputs; the result names the changed shards.",
+    UNIQUE_IDS: "The table contains each sample once.",
+    FINITE_VALUES: "The table contains no NaN and no infinity.",
     FULL_COVERAGE: "Every sample of raw_long_sft is in the table or in its rejected table, with a reason.",
-    NORMALISATION: "The chosen normalisation still tells samples apart, and no term overrules one of more weight.",
+    NORMALISATION: "The chosen normalisation separates the samples, and no term dominates one of more weight.",
     REJECTED_SHARE: "Few samples were rejected: up to long_sft.max_rejected of the long ones, a tenth of others.",
-    GATE: "No model lost more than evaluation.gate.margin against the reference: fails where that is sure, warns where "
-    "it is not excluded.",
-    TRUNCATED_SHARE: "At most a tenth of the tokens was cut off, but for a model that is to see its own window only.",
-    READABLE_REPLIES: "Of each variant at most a twentieth of the judgments is without a score that can be read.",
-    NOTHING_RESERVED: "No document that is reserved for the evaluation was trained on.",
+    GATE: "No model lost more than evaluation.gate.margin against the reference. The check fails if a loss is "
+    "certain, and warns if it is possible.",
+    TRUNCATED_SHARE: "At most a tenth of the tokens were truncated, except for a model that sees only its own window.",
+    READABLE_REPLIES: "At most a twentieth of each variant's judgments have no readable score.",
+    NOTHING_RESERVED: "No document that is reserved for the evaluation was used in training.",
 }
 _ID = ["sample_id"]
 _WARNS = {UP_TO_DATE, GATE, NORMALISATION, REJECTED_SHARE, TRUNCATED_SHARE}
@@ -78,9 +78,9 @@ def _up_to_date(state: State, asset: Asset) -> dg.AssetCheckResult:
 def staleness(state: State, asset: Asset, work: Work | None) -> dg.AssetCheckResult:
     """Check that an asset is up to date; name the stale shards with reasons. `work`: its part of the whole plan."""
     if work is None:
-        return check_result(asset, UP_TO_DATE, True, summary="made from what is there now")
+        return check_result(asset, UP_TO_DATE, True, summary="up to date")
     if asset.key not in state.pipeline.required:
-        return check_result(asset, UP_TO_DATE, True, summary="not up to date, and nothing that is configured reads it")
+        return check_result(asset, UP_TO_DATE, True, summary="out of date, but no configured asset reads it")
     if not asset.partitions:
         return check_result(asset, UP_TO_DATE, False, summary=work.reasons[None])
     reasons = "\n".join(f"- `{shard}`: {work.reasons[shard]}" for shard in work.partitions)
@@ -241,7 +241,7 @@ def _require_made(state: State, asset: Asset) -> list[str]:
     if asset.partitions and not found:
         raise GateauError(
             "storage.not_computed",
-            f"{asset.key} has no {asset.partitions} in the store yet. Materialise it, or run "
+            f"{asset.key} has no {asset.partitions} in the store yet. Materialise the asset, or run "
             f"`{gateau_command('run')}`.",
         )
     return found

@@ -102,7 +102,7 @@ def _whole(
     results: of the partitions evaluated now. before: other partitions, whose last evaluation failed.
     """
     failing = {part: _facts(result) for part, result in results.items() if not result.passed}
-    failing |= dict.fromkeys(before, "failed when it was looked at last")
+    failing |= dict.fromkeys(before, "failed at its last evaluation")
     reasons = {f"{asset.partitions}_{part}": facts for part, facts in [*failing.items()][:_MOST_NAMED]}
     noun = plural(len(failing), asset.partitions)
     facts = {"summary": f"fails in {noun}", **reasons} if failing else _together([*results.values()])

@@ -21,8 +21,12 @@ def failure_sensors(config: Config) -> list[dg.SensorDefinition]:
         return []
     failed, ended = DagsterRunStatus.FAILURE, DagsterRunStatus.SUCCESS
     return [
-        _sensor("failures", failed, "Tells of every run that failed (execution.notify)."),
-        _sensor("failed_checks", ended, "Tells of runs that ended, but whose checks failed (execution.notify)."),
+        _sensor("failures", failed, "Sends a message about every failed run (execution.notify)."),
+        _sensor(
+            "failed_checks",
+            ended,
+            "Sends a message about runs that succeeded but whose checks failed (execution.notify).",
+        ),
     ]
 
 
@@ -39,11 +43,11 @@ def _sensor(name: str, status: DagsterRunStatus, description: str) -> dg.SensorD
     ) -> dg.SkipReason:
         run, settings = context.dagster_run, configuration.config.execution.notify
         if settings is None:
-            return dg.SkipReason("execution.notify names nobody any more")
+            return dg.SkipReason("execution.notify names no recipient any more")
         if run.status is not status:  # Dagster records some interrupts as failures at first
-            return dg.SkipReason(f"run {run.run_id} is {run.status.value} by now")
+            return dg.SkipReason(f"run {run.run_id} is now {run.status.value}")
         if status is DagsterRunStatus.FAILURE and _is_told_of_by_another(run):
-            return dg.SkipReason(f"the run that asked for run {run.run_id} tells of it")
+            return dg.SkipReason(f"the run that launched run {run.run_id} sends the message")
         found = (
             _failed_checks(context.instance, run)
             if status is DagsterRunStatus.SUCCESS
@@ -53,7 +57,7 @@ def _sensor(name: str, status: DagsterRunStatus, description: str) -> dg.SensorD
             return dg.SkipReason(f"no check of run {run.run_id} failed as an error")
         subject, text = message(run, found, configuration.config.located_root, settings.ui)
         notification.send(settings, subject, text)
-        return dg.SkipReason(f"told of run {run.run_id}")
+        return dg.SkipReason(f"sent a message about run {run.run_id}")
 
     return tell
 
@@ -84,7 +88,7 @@ def _reasons(instance: DagsterInstance, run: DagsterRun) -> list[str]:
         if event.is_step_failure
         for assets, reason, code in [told(entry)]
     ]
-    return steps or [event.message or "The run's log says why." for _, event in events]
+    return steps or [event.message or "Read the run's log for the reason." for _, event in events]
 
 
 def _failed_checks(instance: DagsterInstance, run: DagsterRun) -> list[str]:

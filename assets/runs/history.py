@@ -94,7 +94,7 @@ def told(entry: EventLogEntry) -> tuple[list[str], str, str]:
     if reason is None and data.error is not None:
         reason = data.error.message.strip().splitlines()[0]
     assets = str(title.value).split(" + ") if title is not None else []
-    return assets, reason or "no reason is on record", "" if code is None else str(code.value)
+    return assets, reason or "no reason is recorded", "" if code is None else str(code.value)
 
 
 def _time(timestamp: float) -> datetime:

@@ -101,7 +101,7 @@ _looks = Looks()
     name="inputs",
     minimum_interval_seconds=30,
     default_status=dg.DefaultSensorStatus.RUNNING,
-    description="Looks whether input or models changed, and shows it on the graph: the inputs' versions, and the check "
+    description="Shows on the graph whether input or models changed: the inputs' versions, and the check "
     "`up_to_date` of every asset. Launches nothing.",
 )
 @redacted_failure()
@@ -111,13 +111,13 @@ def inputs_sensor(context: dg.SensorEvaluationContext, configuration: Configurat
     try:
         sign = sign_of(configuration.config, _last_run(instance))
         if sign == context.cursor:
-            return dg.SkipReason("input, models and store are as they were")
+            return dg.SkipReason("input, models and store did not change")
         found = _looks.plan(configuration.config, sign, _SECONDS)
         if found is None:
-            return dg.SkipReason("reads what changed; says at a later tick what is out of date for it")
+            return dg.SkipReason("reads the changes; a later tick reports what is out of date")
         changed = observe_inputs(instance, found[0])
     except GateauError as error:
-        return dg.SkipReason(f"cannot look: {error}")
+        return dg.SkipReason(f"cannot read the state: {error}")
     new = [*new_findings(instance, *found)]
     for each in new:
         instance.report_runless_asset_event(each)

@@ -82,7 +82,7 @@ def prepare_home(config: Config) -> Path:
     except OSError as error:
         raise GateauError(
             "dagster.home",
-            f"Dagster's home {home} cannot be made: {error.strerror} ({error.filename}). Move away what is in its "
+            f"Dagster's home {home} cannot be created: {error.strerror} ({error.filename}). Move the file in its "
             "place, or name another folder in DAGSTER_HOME.",
         ) from error
     return home
@@ -120,9 +120,9 @@ def open_instance(config: Config) -> DagsterInstance:
             raise known from error
         raise GateauError(
             "dagster.home_damaged",
-            f"Dagster's home {home} cannot be used: {_reason(error)}. Correct or remove its "
-            "dagster.yaml; where it is the records that are damaged, move its folders history and schedules away. Both "
-            "are recreated, and the results stay in the store.",
+            f"Dagster's home {home} cannot be used: {_reason(error)}. Correct or remove its dagster.yaml. If its "
+            "records are damaged, move its folders history and schedules to another place. Both are recreated, and "
+            "the results stay in the store.",
         ) from error
 
 
@@ -203,15 +203,14 @@ def _check_addressable(reference: InstanceRef, home: Path) -> None:
     if found is not None:
         raise GateauError(
             "dagster.home",
-            f"Dagster cannot keep its records in {folder}: with {found.group()!r} in it, the path leads elsewhere. "
-            f"Name another folder in DAGSTER_HOME (now {home}); configuration and store may stay.",
+            f"Dagster cannot keep its records in {folder}: {found.group()!r} in the path leads to another place. Name "
+            f"another folder in DAGSTER_HOME (now {home}). Configuration and store may stay.",
         )
     if folder and len(os.fsencode(folder)) > _LONGEST_PATH - _BELOW:
         raise GateauError(
             "dagster.home",
-            f"Dagster cannot keep its records in {folder}: SQLite takes no paths of more than {_LONGEST_PATH} bytes, "
-            f"with the {_BELOW} of a run's own file. Name a shorter folder in DAGSTER_HOME; configuration and store "
-            "may stay.",
+            f"Dagster cannot keep its records in {folder}: SQLite opens paths of at most {_LONGEST_PATH} bytes, and a "
+            f"run's own file needs {_BELOW}. Name a shorter folder in DAGSTER_HOME. Configuration and store may stay.",
         )
 
 
@@ -230,8 +229,8 @@ def _read(reference: InstanceRef, postgres: str | None) -> DagsterInstance:
             raise
         raise GateauError(
             "dagster.tables",
-            f"{postgres}: Dagster's tables in PostgreSQL cannot be made or read: {_reason(error)}. Its user has to own "
-            "the database, or to have the right to create tables in it.",
+            f"{postgres}: Dagster's tables in PostgreSQL cannot be created or read: {_reason(error)}. Let its user "
+            "own the database, or grant the right to create tables.",
         ) from error
     return instance
 
@@ -272,7 +271,7 @@ def with_postgres(content: bytes, variable: str, file: Path) -> bytes:
     if variable not in (_at(storage, "postgres", *_URL), _at(storage, "custom", "config", *_URL)):
         raise GateauError(
             "dagster.storage",
-            f"execution.postgres: {file} has a storage that is not the database of {variable}. Remove that storage, or "
+            f"execution.postgres: the storage in {file} is not the database of {variable}. Remove that storage, or "
             "execution.postgres.",
         )
     return content

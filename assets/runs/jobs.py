@@ -38,19 +38,19 @@ def asset_jobs(config: Config) -> list[UnresolvedAssetJobDefinition]:
         dg.define_asset_job(
             CHECK_UP_TO_DATE,
             selection=dg.AssetSelection.checks(*looked_at),
-            description="Looks which tables are out of date, and names their changed shards; computes nothing.",
+            description="Checks which tables are out of date and names their changed shards. Computes nothing.",
         ),
         dg.define_asset_job(
             SCORING,
             selection=dg.AssetSelection.assets(*(asset_key(key) for key in assets if key in scored)),
-            description="Raw samples, perplexities, CAM and combined scores of the chosen shards, and the models that "
-            "the pipeline makes for them.",
+            description="Computes raw samples, perplexities, CAM and combined scores of the chosen shards, and the "
+            "models made for them.",
         ),
         dg.define_asset_job(
             EVERYTHING,
             selection=dg.AssetSelection.assets(*(asset_key(key) for key in assets if key not in of_variants)),
-            description="All assets, for the chosen shards, with those that the configuration does not need; the job "
-            "`refresh` leaves these out. What variants are compared by is made by the job `variants`.",
+            description="Computes all assets for the chosen shards, including those that the configuration does not "
+            "need and `refresh` skips. The job `variants` compares the variants.",
         ),
         *([_variants(key for key in assets if key in of_variants)] if of_variants else []),
     ]
@@ -61,7 +61,7 @@ def _variants(assets: Iterable[str]) -> UnresolvedAssetJobDefinition:
     return dg.define_asset_job(
         VARIANTS,
         selection=dg.AssetSelection.assets(*map(asset_key, assets)),
-        description="The chosen variants' samples, models, answers and scores, and what sets them side by side.",
+        description="Computes the samples, models, answers and scores of the chosen variants, and their comparison.",
     )
 
 
@@ -72,11 +72,11 @@ class RefreshConfig(dg.Config):
     """Asset to stop at, such as selected_subset; empty for all."""
 
 
-@dg.op(description="Compares what is stored with what is wanted, launches a run of exactly the difference, follows it.")
+@dg.op(description="Compares the store with the configuration, launches a run of the outdated assets and follows it.")
 def bring_up_to_date(context: OpExecutionContext, config: RefreshConfig, configuration: ConfigurationResource) -> None:
     """Run what is out of date; finish within seconds if nothing is."""
     tag_with_process(context)
-    context.log.info("Compares what is stored with what is wanted.")
+    context.log.info("Compares the store with the configuration.")
     with readable_failure(context):
         retries = configuration.config.execution.retries
     with readable_failure(context, retries):
@@ -87,8 +87,8 @@ def bring_up_to_date(context: OpExecutionContext, config: RefreshConfig, configu
 
 @dg.job(
     name=REFRESH,
-    description="Brings exactly what is out of date up to date: one click, no partitions to choose. The work is a run "
-    "of `everything`, or several, which it launches, follows, and ends where it is terminated itself.",
+    description="Refreshes exactly the outdated assets with one click and no choice of partitions. It launches and "
+    "follows one or more runs of `everything`. If it is terminated, it ends them.",
     executor_def=dg.in_process_executor,
 )
 def refresh_job() -> None:

@@ -119,12 +119,12 @@ def failure_of(events: Iterable[DagsterEvent]) -> GateauError:
         return GateauError(code, f"{failed.step_key if title is None else title.value}: {told.description}")
     first = next(reversed(list(_causes(data.error))), None)
     if first is None:
-        return UnforeseenError(f"{failed.step_key} failed without a word", kind="failure", trace="")
+        return UnforeseenError(f"{failed.step_key} failed without a message", kind="failure", trace="")
     if first.cls_name == "ChildProcessCrashException":  # the multi-process executor: nothing was raised
         return GateauError(
             "machine.killed",
-            f"{failed.step_key}: its process was killed, often by the system for lack of memory. Run again: what was "
-            "computed is kept.",
+            f"{failed.step_key}: its process was killed, often by the system for lack of memory. Run again: all "
+            "computed results are kept.",
         )
     assert data.error is not None
     message = first.message.strip().removeprefix(f"{first.cls_name}: ")
@@ -154,7 +154,7 @@ def canceled_when_interrupted(instance: DagsterInstance, run_id: str) -> Iterato
         if run is not None:
             record_canceled(instance, run)
 
-    with at_request(canceling), at_end(canceled, "its end is not on record in Dagster"):
+    with at_request(canceling), at_end(canceled, "Dagster has no record of its end"):
         yield
 
 
@@ -166,7 +166,7 @@ def record_canceled(instance: DagsterInstance, run: DagsterRun) -> None:
     if instance.event_log_storage.supports_global_concurrency_limits:
         instance.event_log_storage.free_concurrency_slots_for_run(run.run_id)
     if run.status not in _ENDED_WELL:
-        instance.report_run_canceled(run, "Interrupted. What was computed is kept.")
+        instance.report_run_canceled(run, "Interrupted. All computed results are kept.")
 
 
 _SECONDS_BETWEEN_STATUS = 2.0
@@ -255,8 +255,8 @@ def run_by_daemon(
     try:
         asked_by = {**tags, ASKED_BY_TAG: asking.run_id}
         run = _made(instance, job_of_location(work.job), work, asked_by, run_id=run_id, level="INFO", origin=origin)
-        _tell(instance, asking, work, f"Launches a run of {work.job}, which makes them.", run_id)
-        _tell(instance, run, work, "Asked for by a run of refresh, which follows this one.", asking.run_id)
+        _tell(instance, asking, work, f"Launches a run of {work.job}, which computes them.", run_id)
+        _tell(instance, run, work, "Launched by a run of refresh, which follows this one.", asking.run_id)
         instance.report_dagster_event(DagsterEvent.job_enqueue(run), run_id=run_id)
         ended = _followed(instance, run_id, say)
     except (KeyboardInterrupt, DagsterExecutionInterruptedError):
@@ -272,14 +272,14 @@ def require_queue(instance: DagsterInstance) -> None:
         raise GateauError(
             "dagster.queue",
             f"dagster.yaml: run_coordinator: {type(coordinator).__name__} keeps no queue from which the daemon "
-            "launches runs. Take the entry out: Dagster's own coordinator keeps one.",
+            "launches runs. Remove the entry: Dagster's default coordinator keeps one.",
         )
     queue = instance.get_concurrency_config().run_queue_config
     if queue is not None and queue.max_concurrent_runs in {0, 1}:
         raise GateauError(
             "dagster.queue",
-            "dagster.yaml: the queue lets one run work at a time, and `refresh` waits for the run that it makes. "
-            "Allow at least 2 (concurrency.runs.max_concurrent_runs), or launch `everything` itself.",
+            "dagster.yaml: the queue allows one run at a time, but `refresh` waits for the run that it launches. "
+            "Allow at least 2 (concurrency.runs.max_concurrent_runs), or launch `everything` yourself.",
         )
 
 
@@ -320,16 +320,15 @@ def _made(
 
 
 def _followed(instance: DagsterInstance, run_id: str, say: Callable[[str], None]) -> DagsterRun:
-    """Return the run after it has ended."""
     waits_since = time.monotonic()
     while True:
         run = instance.get_run_by_id(run_id)
         if run is None:
-            raise GateauError("dagster.deleted_run", f"the run {run_id}, which did the work, was deleted")
+            raise GateauError("dagster.deleted_run", f"the run {run_id}, which did the work, was deleted. Run again")
         if run.is_finished:
             return run
         if run.status is DagsterRunStatus.QUEUED and time.monotonic() - waits_since > _SECONDS_IN_THE_QUEUE:
-            say(f"The run {run_id} waits in the queue: for other runs, or for Dagster's daemon, which launches it.")
+            say(f"The run {run_id} waits in the queue for other runs, or for Dagster's daemon, which launches it.")
             waits_since = time.monotonic()
         time.sleep(_SECONDS_BETWEEN_LOOKS)
 
@@ -338,7 +337,7 @@ def _outcome(instance: DagsterInstance, asking: DagsterRun, run: DagsterRun) -> 
     """Return the result of the run; raise GateauError if it did not succeed."""
     if run.status is DagsterRunStatus.CANCELED:
         instance.report_run_canceling(asking, f"The run {run.run_id}, which did the work, was terminated.")
-        raise GateauError("run.terminated", f"The run {run.run_id} was terminated. What it had computed is kept.")
+        raise GateauError("run.terminated", f"The run {run.run_id} was terminated. All its computed results are kept.")
     entries = instance.all_logs(run.run_id, of_type=TOLD_BY)
     events = [entry.get_dagster_event() for entry in entries]
     if run.status is not DagsterRunStatus.SUCCESS:

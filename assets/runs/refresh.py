@@ -48,9 +48,9 @@ class Refreshed:
         """Return notes on events beside the work, for the UI and the terminal."""
         notes = []
         if self.ended_runs:
-            notes.append(f"Ended {self.ended_runs} earlier run(s) whose process was gone.")
+            notes.append(f"Ended {self.ended_runs} earlier run(s) whose process had died.")
         if self.recorded:
-            notes.append(f"Recorded {self.recorded} output(s) of the store that Dagster did not know of.")
+            notes.append(f"Recorded {self.recorded} output(s) of the store that Dagster did not know.")
         return notes
 
     @property
@@ -148,8 +148,8 @@ class _Refresh:
             failed_checks += outcome.failed_checks
         raise GateauError(
             "run.never_done",
-            f"After {_MOST_ROUNDS} runs there is still work. Something changes the input or the models all the time; "
-            f"`{gateau_command('plan')}` says what.",
+            f"After {_MOST_ROUNDS} runs, some assets are still out of date. Something keeps changing the input or the "
+            f"models: `{gateau_command('plan')}` shows what.",
         )
 
     def _run(self, work: WorkRun) -> RunOutcome:
@@ -174,7 +174,7 @@ class _Refresh:
                 raise GateauError(
                     "storage.lease_held",
                     f"the run {run.run_id} of {run.job_name} is at work on {self._configuration.config.located_root}. "
-                    "Wait for it to end, or terminate it: what it has computed is kept",
+                    "Wait until it ends, or terminate it: all its computed results are kept",
                 )
         if self._asking is not None:
             self._instance.add_run_tags(self._asking.run_id, {LOCK_TAG: self._lock})

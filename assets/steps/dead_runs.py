@@ -94,8 +94,8 @@ def _end(instance: DagsterInstance, run: DagsterRun) -> None:
     if instance.event_log_storage.supports_global_concurrency_limits:
         instance.event_log_storage.free_concurrency_slots_for_run(run.run_id)
     if run.status is DagsterRunStatus.CANCELING:
-        instance.report_run_canceled(run, "The process of this run was ended. What it had computed is kept.")
+        instance.report_run_canceled(run, "The process of this run was ended. All its computed results are kept.")
         return
     instance.report_run_failed(
-        run, "The process of this run is gone (killed, or the machine restarted). What it had computed is kept."
+        run, "The process of this run has died (killed, or the machine restarted). All its computed results are kept."
     )

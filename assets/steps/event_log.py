@@ -62,7 +62,7 @@ def _materialisation(state: State, asset: str, partition: str | None, stamp: Sta
     return dg.AssetMaterialization(
         asset_key(asset),
         partition=partition,
-        description="Found in the store, made by a run that Dagster has no record of.",
+        description="Found in the store; Dagster has no record of the run that made it.",
         metadata=figures_only(metadata) if has_many(state.pipeline, asset) else metadata,
         tags={DATA_VERSION_TAG: stamp.fingerprint},
     )

@@ -81,11 +81,7 @@ def _rows(frame: pl.DataFrame, *, letters: int) -> dg.TableMetadataValue:
 
 def rows_last(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Return the entries with the first rows last: the page keeps their order, and rows fill a screen."""
-    return {**{key: value for key, value in metadata.items() if key != FIRST_ROWS}, **_only(metadata, FIRST_ROWS)}
-
-
-def _only(metadata: Mapping[str, Any], key: str) -> dict[str, Any]:
-    return {key: metadata[key]} if key in metadata else {}
+    return dict(sorted(metadata.items(), key=lambda entry: entry[0] == FIRST_ROWS))
 
 
 def _cell(value: Any, letters: int) -> str | int | float | bool | None:

@@ -65,7 +65,7 @@ class Voice:
             done, total, unit, note, left = self._report
             line = progress_line(done, total, unit, note, now - self._started, left)
             silent = now - self._heard
-            line += f"; the last news is {silent:,.0f} s old" if silent >= self._every else ""
+            line += f"; the last progress was {silent:,.0f} s ago" if silent >= self._every else ""
         self._say(line)
         self._said = now
 

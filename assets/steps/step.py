@@ -44,7 +44,7 @@ def makes_asset(function: Function) -> Function:
     return function
 
 
-_KEPT = {"up_to_date": "kept: nothing changed"}
+_KEPT = {"up_to_date": "kept: no change"}
 
 
 @dataclass(kw_only=True)
@@ -222,12 +222,12 @@ class Step:
         }
         if None in current:
             self._kept = current.pop(None)
-            self.log.info(f"{asset} is up to date and stays as it is")
+            self.log.info(f"{asset} is up to date and is kept")
             return
         if current:
             names = [str(part) for part in current]
             what = f"{len(names)} {declared.partitions}s"
-            self.log.info(f"{what} are up to date and stay as they are: {', '.join(names[:20])}")
+            self.log.info(f"{what} are up to date and are kept: {', '.join(names[:20])}")
             versions = recorded_versions(self.context.instance, asset, names)
             for part, stamp in current.items():
                 if versions.get(part) != stamp.fingerprint or PLAN_TAG not in self.context.run.tags:

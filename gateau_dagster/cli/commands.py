@@ -24,8 +24,10 @@ from gateau_dagster.errors import (
 from gateau_dagster.execution.interruption import INTERRUPTED
 from gateau_dagster.readable import escaped_controls, indented_lines
 
-_CONFIG_HELP = "YAML file, or demo for the embedded demo. Default: what GATEAU_CONFIG names, else ./gateau.yaml."
-_UNTIL_HELP = "Stop at this asset, for example selected_subset or perplexity/short."
+_CONFIG_HELP = (
+    "YAML file, or demo for the embedded demo. Default: the file that GATEAU_CONFIG names, else ./gateau.yaml."
+)
+_UNTIL_HELP = "Stop after this asset, for example selected_subset or perplexity/short."
 _EPILOG = "Documentation: README.md. Exit status: 0 done, 1 failed (the reason is printed), 2 wrong usage."
 
 
@@ -143,16 +145,15 @@ def demo(until: str | None) -> None:
 
 @cli.command()
 @_config_option
-@click.option("--until", metavar="ASSET", help="Only what this asset needs.")
+@click.option("--until", metavar="ASSET", help="Plan only what this asset needs.")
 @click.option(
     "--workers",
     metavar="N",
     type=click.IntRange(1, 100_000),
-    help="How long scoring would take N workers, each with a device (a GPU) like the one here, in place of those that "
-    "are configured. Workers take whole shards: where the last ones are waited for, the time says so. Training, "
-    "answers and judging do not run in workers and stay as they are.",
+    help="Estimate the scoring time for N workers instead of the configured number. Each has a device (a GPU) like "
+    "the one here and takes whole shards. Training, answers and judging do not run in workers.",
 )
-@click.option("--json", "as_json", is_flag=True, help="For programs: the same as one JSON object.")
+@click.option("--json", "as_json", is_flag=True, help="Print the same as one JSON object, for programs.")
 def plan(config_file: str | None, until: str | None, workers: int | None, as_json: bool) -> None:
     """Print what `gateau run` would run, why, and an estimate of tokens, FLOPs and time.
 
@@ -176,7 +177,7 @@ def validate(config_file: str | None) -> None:
 @cli.command()
 @_config_option
 @click.argument("sample", required=False)
-@click.option("--method", metavar="NAME", help="Rank and figures of this method; default: the one that selects.")
+@click.option("--method", metavar="NAME", help="Show rank and figures of this method; default: selection.method.")
 @click.option("--top", metavar="N", type=click.IntRange(min=1), help="List the N best samples instead of one.")
 def show(config_file: str | None, sample: str | None, method: str | None, top: int | None) -> None:
     """Print one sample: its ranks, what gave its response, its texts. SAMPLE is its id, or how that begins."""
@@ -192,7 +193,7 @@ def show(config_file: str | None, sample: str | None, method: str | None, top: i
 
 @cli.command()
 @_config_option
-@click.option("--json", "as_json", is_flag=True, help="For programs: the same as one JSON object.")
+@click.option("--json", "as_json", is_flag=True, help="Print the same as one JSON object, for programs.")
 def status(config_file: str | None, as_json: bool) -> None:
     """Print how each asset stands (current, stale, missing, failed), its rows, rejects, size and last run."""
     from gateau_dagster.cli.status import print_status
@@ -202,7 +203,7 @@ def status(config_file: str | None, as_json: bool) -> None:
 
 @cli.command("open")
 @_config_option
-@click.option("--port", type=click.IntRange(1, 65_535), default=3000, show_default=True, help="Where the UI is served.")
+@click.option("--port", type=click.IntRange(1, 65_535), default=3000, show_default=True, help="Port of the Dagster UI.")
 @click.argument("what", default="report", metavar="[report|explore|ui]")
 def open_page(config_file: str | None, port: int, what: str) -> None:
     """Open the report, the viewer of all samples (explore), or the Dagster UI that runs here, in the browser."""
@@ -243,7 +244,7 @@ def _load(config_file: str | None) -> Config:
         Path.cwd()
     except FileNotFoundError as error:
         raise GateauError(
-            "machine.folder_gone", "the current folder was removed: change to another one (cd)."
+            "machine.folder_gone", "the current folder does not exist any more. Change to another one (cd)."
         ) from error
     from gateau_dagster.pipeline.project import configuration_name
     from resources.project import checked_project

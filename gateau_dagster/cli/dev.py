@@ -23,7 +23,7 @@ def start_ui(config: Config, options: list[str]) -> None:
         home, dagster = os.environ["DAGSTER_HOME"], str(Path(sys.executable).with_name("dagster"))
     out = console()
     out.print(f"Dagster UI on [bold]{as_line(configuration_in_words())}[/bold]; Dagster's home is {as_line(home)}")
-    out.print("In half a minute a line below tells its address: Serving dagster-webserver on http://…")
+    out.print("A line below shows its address in about half a minute: Serving dagster-webserver on http://…")
     out.file.flush()  # because the process is replaced below
     for kind in ("SENSOR", "SCHEDULE"):
         os.environ.setdefault(f"DAGSTER_{kind}_GRPC_TIMEOUT_SECONDS", _LOOK_SECONDS)

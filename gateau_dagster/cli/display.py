@@ -122,9 +122,9 @@ def show_earlier_demo(out: Console, config: Config) -> None:
             out.print(escape(earlier_demo_note(earlier)), soft_wrap=False)
     elif "://" not in config.located_root and is_demo_store(Path(config.located_root)):
         out.print(
-            f"[yellow]![/yellow] {escape(config.located_root)} holds the tables of the embedded demo. Those that this "
-            "configuration makes are replaced, the others stay. To begin with an empty store, remove the folder or "
-            "name another one in storage.root.",
+            f"[yellow]![/yellow] {escape(config.located_root)} contains the tables of the embedded demo. A run "
+            "replaces the tables that this configuration computes and keeps the others. For an empty store, remove "
+            "the folder or name another one in storage.root.",
             soft_wrap=False,
         )
 

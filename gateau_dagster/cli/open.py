@@ -28,7 +28,7 @@ def open_in_browser(config: Config, what: str, port: int) -> None:
     """
     address = _served(port) if what == UI else _page(State(config=config), what)
     shown = webbrowser.open(address)
-    console().print(f"{'Opened' if shown else 'No browser could be opened; it is at'} {as_line(address)}")
+    console().print(f"{'Opened' if shown else 'Cannot open a browser. Open this address:'} {as_line(address)}")
 
 
 def pages(state: State) -> dict[str, str]:

@@ -62,13 +62,13 @@ def _show(out: Console, planned: Sequence[PlannedJudging], settings: JudgeConfig
 def _grounds(planned: Sequence[PlannedJudging]) -> Iterator[str]:
     if any(each.cost != each.most for each in planned):
         yield (
-            "The first figure: what may come out as before does, and its judgments are kept. The second: none of it "
-            "does. Only answers that differ are judged again."
+            "The first figure assumes that recomputed answers are the same as before, so that their judgments are "
+            "kept. The second assumes that all differ. Only answers that differ are judged again."
         )
     if any(each.cost is not None and each.cost.usage.requests for each in planned):
         yield (
-            "Equal answers are judged once, so that it may be less; a reply without a score that is asked for again is "
-            "not counted here."
+            "Equal answers are judged once, so the number may be lower. Repeated requests for replies without a "
+            "score are not included."
         )
 
 
@@ -164,7 +164,7 @@ def print_plan(config: Config, until: str | None, *, as_json: bool = False, work
         out.print_json(json.dumps(plan_record(state, state.plan_until(until), workers)), ensure_ascii=True)
         return
     show_earlier_demo(out, config)
-    with out.status("Comparing what is stored with what is wanted"):
+    with out.status("Comparing the store with the configuration"):
         plan = state.plan_until(until)
     if not plan:
         out.print(f"[green]Everything is up to date.[/green] `{gateau_command('run')}` would do nothing.")
@@ -233,7 +233,7 @@ def show_plan(out: Console, state: State, plan: Plan) -> None:
         table.add_row(work.asset, _shards(work, total), Text(_why(work)))
     out.print(table)
     if any(work.conditional for work in plan.work):
-        out.print(f"[dim]{AFTER}…: runs only if that comes out different from before[/dim]")
+        out.print(f"[dim]{AFTER}…: runs only if the named table changes[/dim]")
     rejects = state.index.rejects
     if rejects.count:
         show_losses(out, [DataLoss(asset=RAW, sentence=rejects.sentence("record"), notable=rejects.notable)])
@@ -325,7 +325,7 @@ def grounds(estimator: Estimator) -> Iterator[str]:
     for asset, pace in estimator.paces.items():
         assets.setdefault(pace.grounds if pace else "not known before it has run on this device", []).append(asset)
         if estimator.tables[asset][1] is None:
-            yield f"{asset}: not estimated, since the method that brings this table does not say what a sample takes."
+            yield f"{asset}: not estimated, because its method does not declare the cost of a sample."
     yield from (f"Time of {', '.join(named)}: {why}." for why, named in assets.items())
     yield from _beside(estimator)
     yield "Loading the models, benchmarks that measure without answers, and the rest are not estimated."
@@ -337,16 +337,19 @@ def _beside(estimator: Estimator) -> Iterator[str]:
     count = len(workers.devices)
     if count == 1:
         return
-    alike = ", each with a device like this one" if workers.sharing == 1 else ""
-    yield f"Times are for {count:,} workers side by side{alike}, without what starting them takes."
+    alike = ", each with a device like this machine's" if workers.sharing == 1 else ""
+    yield f"Times are for {count:,} parallel workers{alike}. Starting them is not included."
     if workers.piece_seconds is None and count > shards:
-        yield f"A worker takes a whole shard at a time: of long_sft.shards {shards:,}, no more than so many have one."
+        yield f"A worker takes a whole shard at a time: with long_sft.shards {shards:,}, at most as many workers score."
 
 
 def _rates(model: ScoredModel) -> str:
     rates = model.rates
     if not rates.samples:
-        return f"Tokens: {rates.context:.0f} characters each, for models.{model.name} has no tokenizer here."
+        return (
+            f"Tokens: assumed {rates.context:.0f} characters each, because models.{model.name} has no tokenizer on "
+            "this machine."
+        )
     counted = f"from the lengths of all texts, by the model's tokenizer on {rates.samples} of them"
     return f"Tokens: {counted} ({rates.context:.2f} characters a token)."
 
@@ -368,5 +371,4 @@ def _shards(work: Work, total: int) -> str:
 
 
 def _why(work: Work) -> str:
-    """Return the reasons, each once."""
     return "; ".join(dict.fromkeys(work.reasons.values()))

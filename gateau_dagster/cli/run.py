@@ -51,7 +51,7 @@ def _run(config: Config, config_file: str, until: str | None) -> None:
             f"[bold]GATEAU[/bold] on {as_line(configuration_in_words())}; the store is {as_line(config.located_root)}"
         )
         show_earlier_demo(out, config)
-        with out.status("Comparing what is stored with what is wanted"):
+        with out.status("Comparing the store with the configuration"):
             state = State(config=config)
             plan = state.plan_until(until)
         if plan:

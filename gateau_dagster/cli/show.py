@@ -109,7 +109,7 @@ def print_top(config: Config, count: int, method: str | None) -> None:
     with out.status("Reading the tables"):
         ranking = _ranking(made_rankings(state), method)
     if ranking is None:
-        raise GateauError("storage.not_computed", f"nothing is scored yet. Run `{gateau_command('run')}` first.")
+        raise GateauError("storage.not_computed", f"there are no scores yet. Run `{gateau_command('run')}` first.")
     rows = ranking.table.sort("rank").head(count).select("rank", "sample_id", "score").rows()
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("rank", justify="right")
@@ -131,10 +131,10 @@ def _place(found: OneSample, method: str | None) -> Place | None:
 def _ranking(made: Sequence[Ranking], method: str | None) -> Ranking | None:
     by_name = {ranking.name: ranking for ranking in made if ranking.is_method}
     if method is not None and method not in by_name:
-        nothing = f"nothing is scored yet: run `{gateau_command('run')}`"
-        there = nearest_name(method, by_name, "there are scores of") if by_name else nothing
+        nothing = f"there are no scores yet: run `{gateau_command('run')}`"
+        there = nearest_name(method, by_name, "scores exist for") if by_name else nothing
         raise GateauError(
-            "show.method", f"--method: no scores of {method!r}; {there}. selection.compare adds a method."
+            "show.method", f"--method: there are no scores of {method!r}; {there}. Add the method to selection.compare."
         )
     return by_name[method] if method is not None else next(iter(by_name.values()), None)
 
@@ -152,7 +152,7 @@ def _show_head(out: Console, found: OneSample, place: Place | None) -> None:
         if place.ranking.summands is not None and place.rank is not None:
             out.print(f"Its score: {_sum(place, place.ranking.summands)}")
     for asset, reason in found.rejected:
-        out.print(f"[yellow]![/yellow] {as_line(asset)} turned it down: {as_line(reason)}")
+        out.print(f"[yellow]![/yellow] {as_line(asset)} rejected it: {as_line(reason)}")
 
 
 def _sum(place: Place, summands: Summands) -> str:
@@ -215,7 +215,7 @@ def _show_map(out: Console, evidence: Evidence) -> None:
     _show_tokens(out, evidence)
     if evidence.named:
         named = ", ".join(str(place + 1) for place in evidence.named)
-        out.print(f"\nFar segments that the response is known to come from: [bold]{named}[/bold]")
+        out.print(f"\nThe response is known to come from these far segments: [bold]{named}[/bold]")
     else:
         out.print("\nThe response is not known to come from any far segment.")
     _show_context(out, evidence.sample.context, evidence)

@@ -33,7 +33,7 @@ def print_status(config: Config, *, as_json: bool = False) -> None:
         if as_json:
             out.print_json(json.dumps(status_record(state, instance)), ensure_ascii=True)
             return
-        with out.status("Comparing what is stored with what is wanted"):
+        with out.status("Comparing the store with the configuration"):
             found = asset_statuses(state, instance)
         show_status(out, state, found)
         for line in at_work(config, instance):
@@ -46,13 +46,9 @@ def status_record(state: State, instance: Records | None) -> dict[str, Any]:
     return {
         "store": state.store.root,
         "up_to_date": all(each.standing == "current" for each in found if each.asked_for),
-        "assets": [_record(each) for each in found],
+        "assets": [{**asdict(each), "made": each.made and each.made.isoformat()} for each in found],
         "at_work": [] if instance is None else [run.run_id for run in runs_at_work(instance, state.config)],
     }
-
-
-def _record(found: AssetStatus) -> dict[str, Any]:
-    return {**asdict(found), "made": None if found.made is None else found.made.isoformat()}
 
 
 def show_status(out: Console, state: State, found: list[AssetStatus]) -> None:
@@ -77,7 +73,6 @@ def show_status(out: Console, state: State, found: list[AssetStatus]) -> None:
 
 
 def _cells(found: AssetStatus) -> list[str]:
-    """Return the columns after the first two."""
     behind = found.stale + found.missing
     parts = f"{found.parts}" if found.parts else ""
     return [

@@ -181,6 +181,10 @@ def _truncation_lines(state: State, models: list[str]) -> Iterator[str]:
         if not found.counted:
             missing = known_tokenizer(state.config, model) is None
             bare = state.index.contexts.share == 1
-            why = "its tokenizer is not here" if missing else "its tokenizer does not make prompts of these samples"
+            why = (
+                "its tokenizer is not on this machine"
+                if missing
+                else "its tokenizer cannot build prompts from these samples"
+            )
             why = "no sample has a context to count tokens of" if bare and not missing else why
-            yield f"models.{model}: {why}, so a usual number of characters a token is assumed"
+            yield f"models.{model}: {why}, so a typical number of characters per token is assumed"

@@ -15,8 +15,8 @@ _READABLE_KIND = re.compile(r"[a-z0-9+.-]+(::[a-z0-9+.-]+)*")
 _PASSWORD = re.compile(r"^[^/\s:]+:[^\s@]+@[^/\s]")
 _QUERY = re.compile(r"[?&;](?!versionId=)[\w.~%-]+=")
 _CREDENTIALS = (
-    "holds credentials, or what looks like them, and is not shown. They come from the environment, never from this "
-    "file: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE; HF_TOKEN"
+    "seems to contain credentials and is not shown. Remove them. Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, "
+    "AWS_PROFILE, or HF_TOKEN in the environment"
 )
 
 
@@ -75,6 +75,6 @@ def _local(slashes: str, rest: str) -> str:
     path = rest.removeprefix("localhost") if slashes == "://" else rest
     if not path.startswith("/"):
         raise GateauError(
-            "config.address", "a file: address names an absolute path: write file:///folder/file, or the path alone"
+            "config.address", "a file: address must name an absolute path: write file:///folder/file, or the path alone"
         )
     return unquote(path)

@@ -19,7 +19,7 @@ def _web_address(text: str) -> str:
     if not _WEB.match(text):
         raise GateauError(
             "config.server_address",
-            "is not an address of a server: give http://host:port/v1, without user, password or query. Name the "
+            "is not the address of a server: give http://host:port/v1, without user, password or query. Name the "
             "environment variable of a key in `key`",
         )
     return text
@@ -38,15 +38,22 @@ class EngineConfig(ServerConfig):
     """A server that answers instead of this process: any with OpenAI's interface, such as vLLM's."""
 
     base_url: Annotated[str, AfterValidator(_web_address)] = Field(
-        description=f"Its address, such as http://localhost:8000/v1; {VARIANT} stands for the variant's name."
+        description=f"Address of the server, such as http://localhost:8000/v1; {VARIANT} stands for the variant's name."
     )
-    model: str = Field(default=VARIANT, min_length=1, description=f"What it calls the model; {VARIANT} as above.")
+    model: str = Field(
+        default=VARIANT,
+        min_length=1,
+        description=f"The server's name of the model; {VARIANT} stands for the variant's name.",
+    )
     key: KeyVariable | None = Field(
         default=None,
-        description="Environment variable that holds its key; without, it asks for none.",
+        description="Environment variable that holds the server's key; null: the server needs no key.",
     )
     timeout: float = Field(
-        default=300.0, gt=0, le=86_400, description="Seconds of an answer from its first attempt, retries included."
+        default=300.0,
+        gt=0,
+        le=86_400,
+        description="Seconds from the first attempt of an answer to its end, retries included.",
     )
     top_p: Annotated[float, Field(gt=0, le=1)] | AsAsked | None = Field(
         default="benchmark",
@@ -63,9 +70,11 @@ class EngineConfig(ServerConfig):
 class Gate(Section):
     """The limit of an acceptable loss against the reference."""
 
-    benchmark: str = Field(description="One of evaluation.benchmarks that gives a value to each question.")
+    benchmark: str = Field(description="A benchmark of evaluation.benchmarks that gives each question a value.")
     margin: float = Field(ge=0, description="The largest loss that passes, in the benchmark's unit.")
-    variant: str | None = Field(default=None, description="Default: each that is set against the reference.")
+    variant: str | None = Field(
+        default=None, description="Variants to check; default: all that are compared with the reference."
+    )
 
 
 class EvaluationConfig(Section):
@@ -78,12 +87,12 @@ class EvaluationConfig(Section):
 
     enabled: bool = Field(default=True, description="Whether benchmarks run after the training.")
     benchmarks: Annotated[tuple[str, ...], Field(strict=False)] | None = Field(
-        default=None, description="Names; default: those that run by default."
+        default=None, description="Names of benchmarks; default: those that run by default."
     )
     engine: EngineConfig | None = Field(
         default=None,
         exclude_if=lambda value: value is None,
-        description="What answers questions; without, this process does.",
+        description="The server that answers questions; null: this process answers them.",
     )
     template: Annotated[str, AfterValidator(_template)] | None = Field(
         default=None,
@@ -102,20 +111,24 @@ class EvaluationConfig(Section):
     thoughts: Literal["drop", "keep"] = Field(
         default="drop",
         exclude_if=lambda value: value == "drop",
-        description="What becomes of thoughts, such as <think>…</think>, that an answer begins with. drop: neither "
-        "metric nor judge sees them, and thoughts that never end count as an empty answer. keep: answers are graded "
-        "whole, for a benchmark of the thoughts themselves. Stored answers are always whole.",
+        description="How thoughts at the start of an answer, such as <think>…</think>, are treated. drop: metric and "
+        "judge do not see them, and thoughts without an end count as an empty answer. keep: answers are "
+        "graded whole. Stored answers are always whole.",
     )
     reference: str | None = Field(
         default=None,
         exclude_if=lambda value: value is None,
-        description="The variant that others are set against; default: the model before training.",
+        description="The variant with which others are compared; default: the model before training.",
     )
     gate: Gate | None = Field(
-        default=None, exclude_if=lambda value: value is None, description="Default: no loss fails a check."
+        default=None,
+        exclude_if=lambda value: value is None,
+        description="The check of losses against the reference; default: no loss fails a check.",
     )
     judge: JudgeConfig | None = Field(
-        default=None, exclude_if=lambda judge: judge is None, description="Rates answers, for benchmarks that ask one."
+        default=None,
+        exclude_if=lambda judge: judge is None,
+        description="The judge that rates answers, for benchmarks that need one.",
     )
 
     @property

@@ -16,7 +16,7 @@ _ADDRESS = re.compile(r"[^@\s<>,]+@[^@\s<>,]+")
 
 def _address(text: str) -> str:
     if not _ADDRESS.fullmatch(text):
-        raise GateauError("execution.notify", "is not an e-mail address")
+        raise GateauError("execution.notify", "is not an e-mail address: write one such as ann@example.org")
     return text
 
 
@@ -27,11 +27,11 @@ class MailConfig(Section):
     """A mail server, and the recipients."""
 
     to: list[Address] = Field(min_length=1, description="E-mail addresses.")
-    sender: Address = Field(description="E-mail address that the mail comes from.")
+    sender: Address = Field(description="E-mail address of the sender.")
     server: str = Field(default="localhost", min_length=1, description="Host of the SMTP server.")
     port: int = Field(default=25, ge=1, le=65_535, description="Port of the SMTP server.")
-    security: Literal["none", "starttls", "tls"] = Field(default="none", description="How the connection is secured.")
-    user: str | None = Field(default=None, min_length=1, description="Name at the server, where it wants one.")
+    security: Literal["none", "starttls", "tls"] = Field(default="none", description="Encryption of the connection.")
+    user: str | None = Field(default=None, min_length=1, description="User name on the server, if it requires one.")
     key: PasswordVariable | None = Field(default=None, description="The environment variable that holds the password.")
 
     @model_validator(mode="after")
@@ -40,7 +40,7 @@ class MailConfig(Section):
             raise GateauError("execution.notify", "user and key belong together: give both or neither")
         if self.key is not None and self.security == "none":
             raise GateauError(
-                "execution.notify", "security: none would send the password unencrypted: use starttls or tls"
+                "execution.notify", "security: none would send the password unencrypted: set starttls or tls"
             )
         return self
 
@@ -75,17 +75,17 @@ class CatalogueConfig(Section):
     """
 
     owners: dict[str, list[str]] = Field(
-        default={}, description="By pattern of assets: e-mail addresses, or teams as team:name."
+        default={}, description="Owners by pattern of assets: e-mail addresses, or teams as team:name."
     )
-    tags: dict[str, str] = Field(default={}, description="Of every asset, to search by.")
+    tags: dict[str, str] = Field(default={}, description="Tags of every asset, for searches.")
     code: str | None = Field(
         default=None,
         pattern=r"^https?://\S+$",
-        description="Where the code can be read, such as https://github.com/a/b/blob/main; default: the local files.",
+        description="Address of the source code, such as https://github.com/a/b/blob/main; default: the local files.",
     )
     fresh_within_hours: dict[str, float] = Field(
         default={},
-        description="By pattern of assets: how long ago they may have been made; what nothing changed gets older, too.",
+        description="Greatest age in hours by pattern of assets; an asset without changes gets older, too.",
     )
 
     @field_validator("owners")
@@ -95,7 +95,7 @@ class CatalogueConfig(Section):
             if not _OWNER.fullmatch(name):
                 raise GateauError(
                     "execution.catalogue",
-                    f"{name!r} is neither an e-mail address nor a team: write ann@example.org or team:data",
+                    f"{name!r} is not an e-mail address or a team: write ann@example.org or team:data",
                 )
         return owners
 
@@ -105,7 +105,8 @@ class CatalogueConfig(Section):
         for key, value in tags.items():
             if not _TAG_KEY.fullmatch(key) or not _TAG_VALUE.fullmatch(value):
                 raise GateauError(
-                    "execution.catalogue", f"{key}: {value!r}: use at most 63 letters, digits, _, . and -"
+                    "execution.catalogue",
+                    f"{key}: {value!r} is not allowed: use at most 63 letters, digits, _, . and -",
                 )
         return tags
 
@@ -114,7 +115,9 @@ class CatalogueConfig(Section):
     def _possible_hours(cls, hours: dict[str, float]) -> dict[str, float]:
         for pattern, value in hours.items():
             if not 0.1 <= value <= 100_000:
-                raise GateauError("execution.catalogue", f"{pattern}: {value:g}: give hours from 0.1 to 100000")
+                raise GateauError(
+                    "execution.catalogue", f"{pattern}: {value:g} is out of range: give hours from 0.1 to 100000"
+                )
         return hours
 
     def owners_of(self, asset: str) -> list[str]:
@@ -138,20 +141,25 @@ class RayConfig(Section):
     address: str = Field(
         default="auto",
         min_length=1,
-        description="Of the cluster, host:port; auto: RAY_ADDRESS, or the one that this machine is a node of.",
+        description="Address of the cluster, host:port; auto: RAY_ADDRESS, or the cluster that contains this machine.",
     )
     workers: int = Field(
-        ge=1, le=4096, description="Actors that score side by side. What cannot be placed is the autoscaler's demand."
+        ge=1,
+        le=4096,
+        description="Number of actors that score in parallel. Actors without a place are demand for the autoscaler.",
     )
-    gpus: float = Field(default=1, ge=0, le=64, description="Of each worker; 0: it scores on the CPU.")
+    gpus: float = Field(default=1, ge=0, le=64, description="GPUs of each worker; 0: it scores on the CPU.")
     cpus: float = Field(
-        default=4, ge=_LEAST, le=1024, description="Of each worker, which also are its threads; may be a part of one."
+        default=4,
+        ge=_LEAST,
+        le=1024,
+        description="CPUs of each worker, and its number of threads; may be a part of one.",
     )
     piece_minutes: float = Field(
         default=2,
         gt=0,
         le=120,
-        description="About the work that a worker is given at a time, and what the loss of a worker costs at most.",
+        description="Approximate minutes of work that a worker receives at a time, the most that its loss costs.",
     )
     scratch: str = Field(
         default="",
@@ -164,8 +172,8 @@ class RayConfig(Section):
         if "://" in address:
             raise GateauError(
                 "execution.ray_address",
-                f"{address} is an address of Ray Client. Run on a node of the cluster (`ray start --address host:6379 "
-                "--num-cpus 0` adds this machine), and give auto or host:port",
+                f"{address} is an address of Ray Client, which is not supported. Run on a node of the cluster (`ray "
+                "start --address host:6379 --num-cpus 0` adds this machine), and give auto or host:port",
             )
         return address
 
@@ -175,7 +183,7 @@ class RayConfig(Section):
         if (gpus > 1 and gpus != int(gpus)) or 0 < gpus < _LEAST:
             raise GateauError(
                 "execution.ray",
-                f"{gpus:g} is neither a part of one GPU nor a whole number: give a multiple of {_LEAST}",
+                f"{gpus:g} is not a part of one GPU or a whole number: give a multiple of {_LEAST}",
             )
         return gpus
 
@@ -197,27 +205,33 @@ class ExecutionConfig(Section):
         default="in_process", description="Whether Dagster's steps run in one process, or each in its own."
     )
     max_concurrent: int = Field(
-        default=1, ge=1, le=1024, description="Steps at a time, with the multiprocess executor."
+        default=1, ge=1, le=1024, description="Number of parallel steps, with the multiprocess executor."
     )
     pool: str = Field(
-        default="", description="What runs the workers that score: processes of this machine, or ray where it is given."
+        default="",
+        description=(
+            "Pool that runs the scoring workers. Default: ray if that section is given, else processes of this machine."
+        ),
     )
-    ray: RayConfig | None = Field(default=None, description="Scoring on other machines; null: on this one.")
+    ray: RayConfig | None = Field(default=None, description="A Ray cluster that scores; null: this machine scores.")
     postgres: DatabaseVariable | None = Field(
         default=None,
-        description="The environment variable that holds the URL of the PostgreSQL database with Dagster's records; "
-        "null: as Dagster's home says, by default files in it.",
+        description="Environment variable that holds the URL of the PostgreSQL database with Dagster's records; "
+        "null: dagster.yaml in Dagster's home decides, by default SQLite files.",
     )
     shards_per_run: int = Field(
         default=64, ge=1, le=10_000, description="Shards of one backfill run, which loads a model once."
     )
     retries: int = Field(
-        default=2, ge=0, le=16, description="Of a step that fails transiently, with exponential back-off."
+        default=2,
+        ge=0,
+        le=16,
+        description="Number of retries of a step that fails transiently, with exponential back-off.",
     )
     schedule: str = Field(default="0 3 * * *", description="Cron line of the nightly refresh, which is off by default.")
-    timezone: TimeZone = Field(default="UTC", description="Of the schedule, such as Europe/Berlin.")
+    timezone: TimeZone = Field(default="UTC", description="Time zone of the schedule, such as Europe/Berlin.")
     catalogue: CatalogueConfig = Field(default=CatalogueConfig(), description="How the assets are shown in the UI.")
-    notify: NotifyConfig | None = Field(default=None, description="Who receives a message about failed runs.")
+    notify: NotifyConfig | None = Field(default=None, description="Recipients of messages about failed runs.")
 
     @property
     def pool_name(self) -> str:
@@ -228,10 +242,12 @@ class ExecutionConfig(Section):
     def _ray_where_it_is_named(self) -> "ExecutionConfig":
         if self.ray is None and self.pool == "ray":
             raise GateauError(
-                "execution.pool", "pool: ray needs a section ray with the number of workers: ray: {workers: 8}"
+                "execution.pool", "pool: ray needs a section ray with the number of workers: add ray: {workers: 8}"
             )
         if self.ray is not None and self.pool not in {"", "ray"}:
-            raise GateauError("execution.pool", f"pool: {self.pool}, but the section ray is given: remove one of them")
+            raise GateauError(
+                "execution.pool", f"pool: is {self.pool}, but the section ray is given: remove one of them"
+            )
         return self
 
 
@@ -247,18 +263,19 @@ def check_devices(execution: ExecutionConfig, scoring: ScoringConfig) -> None:
     if scoring.workers != "auto":
         raise GateauError(
             "execution.ray",
-            f"scoring.workers: {scoring.workers}, but execution.ray.workers is {ray.workers}: remove the first one",
+            f"scoring.workers: is {scoring.workers}, but execution.ray.workers is {ray.workers}: remove "
+            "scoring.workers",
         )
     kind = scoring.device.split(":")[0]
     if (kind != "auto" and (kind == "cpu") != (ray.gpus == 0)) or ":" in scoring.device:
         raise GateauError(
             "execution.ray",
-            f"scoring.device: {scoring.device}, but each worker of execution.ray has {ray.gpus:g} GPUs, and Ray "
-            "assigns them: remove scoring.device, or set execution.ray.gpus to 0 for workers on the CPU",
+            f"scoring.device: is {scoring.device}, but Ray assigns {ray.gpus:g} GPUs to each worker "
+            "(execution.ray.gpus). Remove scoring.device, or set execution.ray.gpus to 0 for workers on the CPU",
         )
     if ray.gpus > 1 and scoring.device_map is None:
         raise GateauError(
             "execution.ray",
-            f"execution.ray.gpus: {ray.gpus:g} for each worker, but a model uses one GPU: set it to 1, or "
+            f"execution.ray.gpus: gives each worker {ray.gpus:g} GPUs, but a model uses one: set it to 1, or "
             "scoring.device_map to auto",
         )

@@ -56,15 +56,15 @@ class LongSftConfig(Section):
 
     allow_empty_context: bool = Field(
         default=False,
-        description="Whether more than half of the samples may have no context. Without one nothing tells how far a "
-        "response needs it; mostly the input's form was misread, so that nothing runs by default.",
+        description="Whether more than half of the samples may lack a context. By default nothing runs then, because "
+        "the input's form was probably misread.",
     )
 
 
 class ShortChatConfig(Section):
     """Short conversations (ShareGPT, UltraChat) mixed into the training data."""
 
-    path: InputAddresses = Field(description="As for long_sft.path.")
+    path: InputAddresses = Field(description="Same forms as long_sft.path.")
     fraction: float = Field(
         default=1.0, gt=0, le=1, description="Taken from the start of the data; 0.1 is the papers' limited setting."
     )
@@ -75,9 +75,11 @@ class ShortChatConfig(Section):
 class DemoConfig(Section):
     """The data that the embedded demo builds before the pipeline starts."""
 
-    seed: int = Field(default=0, ge=0, lt=MOST_SEEDS, description="Of the pair's initialisation and of the samples.")
+    seed: int = Field(
+        default=0, ge=0, lt=MOST_SEEDS, description="Seed of the pair's initialisation and of the samples."
+    )
     samples: int = Field(
-        default=200, ge=10, le=1_000_000, description="Long samples of five kinds with known dependencies."
+        default=200, ge=10, le=1_000_000, description="Number of long samples, of five kinds with known dependencies."
     )
     conversations: int = Field(default=60, ge=1, le=1_000_000, description="Short conversations.")
 
@@ -107,6 +109,7 @@ def demo_path(address: str, work_folder: Path, demo: DemoConfig) -> str:
     name = address.removeprefix(DEMO_SCHEME)
     if name not in names:
         raise GateauError(
-            "demo.address", f"{address}: the demo has {', '.join(DEMO_SCHEME + known for known in names)}"
+            "demo.address",
+            f"{address}: the demo has no such part: write one of {', '.join(DEMO_SCHEME + known for known in names)}",
         )
     return str(demo_folder(work_folder, demo) / names[name])

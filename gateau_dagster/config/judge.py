@@ -28,7 +28,7 @@ def _server_address(text: str) -> str:
     if parts.username or parts.password or parts.query:
         raise GateauError(
             "config.credentials",
-            "contains what looks like credentials: remove them, and name the key's environment variable in `key`",
+            "seems to contain credentials: remove them, and name the key's environment variable in `key`",
         )
     return text.strip().rstrip("/")
 
@@ -52,7 +52,9 @@ AsAsked = Literal["benchmark"]
 def _extra_body(found: dict[str, JsonValue]) -> dict[str, JsonValue]:
     for name in found:
         if name in _OWN_SETTINGS:
-            raise GateauError("evaluation.extra_body", f"{name} has its own setting: use that")
+            raise GateauError(
+                "evaluation.extra_body", f"{name} has its own key in this section: use that, and remove it here"
+            )
         if name in _LIMITS:
             raise GateauError(
                 "evaluation.extra_body",
@@ -65,7 +67,7 @@ def _extra_body(found: dict[str, JsonValue]) -> dict[str, JsonValue]:
     except ValueError as error:
         raise GateauError(
             "evaluation.extra_body",
-            "contains a value that JSON does not have, such as .nan: give finite numbers and text",
+            "contains a value that JSON cannot represent, such as .nan: give finite numbers and text",
         ) from error
     return found
 
@@ -77,33 +79,36 @@ class ServerConfig(Section):
         default=None, description="Environment variable that holds the server's key; null: it asks for none."
     )
     concurrency: int = Field(
-        default=8, ge=1, le=1024, description="Requests at a time; `concurrent` is its earlier name."
+        default=8, ge=1, le=1024, description="Number of parallel requests; `concurrent` is its earlier name."
     )
     retries: int = Field(
         default=5,
         ge=0,
         le=100,
-        description="After 429, 5xx and lost connections, with the pause that the server asks for, within `timeout`; "
-        "`max_retries` is its earlier name.",
+        description="Number of retries after 429, 5xx and lost connections, within `timeout`, with the pause that "
+        "the server requests; `max_retries` is its earlier name.",
     )
     timeout: float = Field(
-        default=120.0, gt=0, le=86_400, description="Seconds of an answer from its first attempt, retries included."
+        default=120.0,
+        gt=0,
+        le=86_400,
+        description="Seconds from the first attempt of an answer to its end, retries included.",
     )
     token_limit: Literal["max_tokens", "max_completion_tokens"] | None = Field(
         default="max_tokens",
         exclude_if=lambda value: value == "max_tokens",
-        description="How this server calls the limit of an answer's length; null: it is not sent.",
+        description="The server's name for the limit of an answer's length; null: it is not sent.",
     )
     temperature: Annotated[float, Field(ge=0)] | AsAsked | None = Field(
         default=_AS_ASKED,
         exclude_if=lambda value: value == _AS_ASKED,
-        description="benchmark: as each request asks, mostly 0. A number replaces it; null leaves it out, for servers "
-        "that refuse it.",
+        description="benchmark: the value of each request, mostly 0. A number replaces it; null omits it, for "
+        "servers that reject it.",
     )
     extra_body: Annotated[dict[str, JsonValue], AfterValidator(_extra_body)] = Field(
         default={},
         exclude_if=lambda value: not value,
-        description="Further keys of each request, such as {reasoning_effort: low}; a key with null is left out.",
+        description="Further keys of each request, such as {reasoning_effort: low}; a key with null is omitted.",
     )
 
     @model_validator(mode="before")
@@ -142,15 +147,17 @@ class ServerConfig(Section):
 class PricesConfig(Section):
     """The price of a million tokens, in any currency."""
 
-    prompt: float = Field(ge=0, description="Of what it reads.")
-    reply: float = Field(ge=0, description="Of what it writes.")
+    prompt: float = Field(ge=0, description="Price of a million prompt tokens.")
+    reply: float = Field(ge=0, description="Price of a million reply tokens.")
 
 
 class BudgetConfig(Section):
     """The budget of judging, over everything that the store holds of this judge; nothing runs above it."""
 
-    requests: int | None = Field(default=None, ge=0, le=_MOST_REQUESTS, description="Requests in all.")
-    money: float | None = Field(default=None, ge=0, description="In the currency of `prices`, which it needs.")
+    requests: int | None = Field(default=None, ge=0, le=_MOST_REQUESTS, description="Greatest number of requests.")
+    money: float | None = Field(
+        default=None, ge=0, description="Greatest cost in the currency of `prices`, which it needs."
+    )
 
 
 class JudgeConfig(ServerConfig):
@@ -160,17 +167,19 @@ class JudgeConfig(ServerConfig):
     """
 
     base_url: Annotated[str, AfterValidator(_server_address)] = Field(
-        description="Of the server, such as https://api.openai.com/v1 or http://localhost:8000/v1."
+        description="Address of the server, such as https://api.openai.com/v1 or http://localhost:8000/v1."
     )
-    model: str = Field(min_length=1, description="As the server names it.")
+    model: str = Field(min_length=1, description="The server's name of the model.")
     key: KeyVariable | None = Field(
         default="OPENAI_API_KEY",
-        description="The environment variable that holds the key; null: the server wants none.",
+        description="Environment variable that holds the key; null: the server needs no key.",
     )
-    prices: PricesConfig | None = Field(default=None, description="Without them only requests and tokens are counted.")
-    currency: str = Field(default="USD", min_length=1, max_length=8, description="Of the prices.")
+    prices: PricesConfig | None = Field(
+        default=None, description="Prices of tokens; null: only requests and tokens are counted."
+    )
+    currency: str = Field(default="USD", min_length=1, max_length=8, description="Currency of the prices.")
     budget: BudgetConfig = BudgetConfig()
-    repeats: int = Field(default=1, ge=1, le=100, description="Judgments of each answer; their mean counts.")
+    repeats: int = Field(default=1, ge=1, le=100, description="Number of judgments of each answer; their mean counts.")
     top_p: float | None = Field(
         default=None, gt=0, le=1, exclude_if=lambda value: value is None, description="null: it is not sent."
     )
@@ -179,19 +188,19 @@ class JudgeConfig(ServerConfig):
         ge=0,
         lt=2**31,
         exclude_if=lambda value: value is None,
-        description="Each repeat and each new attempt adds 1; null: it is not sent.",
+        description="Seed of the first request; each repeat and each new attempt adds 1; null: it is not sent.",
     )
     pairs: list[Pair] = Field(
         default=[],
-        description="Variants whose answers are set against each other, in both orders, by benchmarks that can: "
+        description="Pairs of variants whose answers are compared, in both orders, by benchmarks that support it: "
         "[[robust-0.1, full]].",
     )
     characteristics: int | None = Field(
         default=None,
         ge=1,
         le=10_000,
-        description="Best and worst samples, so many of each by the score of selection.method, whose context, "
-        "instruction and response are rated; GATEAU rates 100.",
+        description="Number of best and of worst samples, by the score of selection.method, that the judge rates; "
+        "GATEAU rates 100.",
     )
 
     @model_validator(mode="after")
@@ -202,5 +211,7 @@ class JudgeConfig(ServerConfig):
                 f"pairs: [{same[0]}, {same[1]}] compares a variant with itself: name two variants",
             )
         if self.budget.money is not None and self.prices is None:
-            raise GateauError("evaluation.judge", "budget.money needs prices: {prompt, reply}, per million tokens")
+            raise GateauError(
+                "evaluation.judge", "budget.money needs prices: add prices: {prompt: …, reply: …}, per million tokens"
+            )
         return self

@@ -31,7 +31,7 @@ class YamlLoader(yaml.SafeLoader):
             return super().construct_object(node, deep=deep)
         except (ValueError, LookupError, AttributeError, ArithmeticError) as error:
             kind = node.tag.rpartition(":")[2]
-            raise ConstructorError(None, None, f"the value is no valid {kind}", node.start_mark) from error
+            raise ConstructorError(None, None, f"the value is not a valid {kind}", node.start_mark) from error
 
 
 YamlLoader.add_implicit_resolver(
@@ -66,7 +66,7 @@ def repeated_keys(node: yaml.Node | None, name: str, place: tuple[str, ...] = ()
         if key.value in first:
             yield GateauError(
                 "config.duplicate_key",
-                f"  {name}:{line}: {'.'.join(path)}: is given twice, first in line {first[key.value]}: keep one",
+                f"  {name}:{line}: {'.'.join(path)}: is given twice, first in line {first[key.value]}: remove one",
             )
         first.setdefault(key.value, line)
         if value.start_mark.index >= key.start_mark.index:  # an alias refers to its anchor, which was checked already
@@ -80,7 +80,7 @@ def values_of(node: yaml.Node | None, known: dict[int, int]) -> int:
         yaml.MarkedYAMLError: a section or list contains itself, so that its values have no end.
     """
     if node is not None and known.get(id(node)) == _UNCOUNTED:
-        problem = "the value holds itself by its alias: write out what the alias stands for"
+        problem = "the value contains itself through an alias: write out the value of the alias"
         raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
     if id(node) not in known:
         known[id(node)] = _UNCOUNTED
@@ -106,8 +106,8 @@ def misread_numbers(node: yaml.Node | None, name: str, place: tuple[str, ...] = 
     elif isinstance(node, yaml.ScalarNode) and node.tag in _NUMBER_TAGS and _MISREAD.fullmatch(node.value):
         yield GateauError(
             "config.misread_number",
-            f"  {name}:{node.start_mark.line + 1}: {'.'.join(place)}: {node.value} is read as another number by "
-            "YAML: write it without leading zeros and colons, or as text in quotes",
+            f"  {name}:{node.start_mark.line + 1}: {'.'.join(place)}: YAML reads {node.value} as another number: "
+            "write it without leading zeros and colons, or as text in quotes",
         )
 
 
@@ -192,12 +192,13 @@ def parse_config(text: str, *, folder: Path, name: str = "gateau.yaml", checks: 
     if not isinstance(data, dict):
         found = "an empty file" if data is None else type(data).__name__
         raise GateauError(
-            "config.no_sections", f"{name}:1: expected sections (long_sft:, models:, ...), found {found}."
+            "config.no_sections",
+            f"{name}:1: expected sections (long_sft:, models:, ...), found {found}. Write `key: value` lines.",
         )
     if values > _MOST_VALUES:
         raise GateauError(
             "config.too_many_values",
-            f"{name}:1: its aliases expand to more than {_MOST_VALUES:,} values: use fewer.",
+            f"{name}:1: its aliases expand to more than {_MOST_VALUES:,} values. Use fewer aliases.",
         )
     mistakes = [*repeated_keys(node, name), *misread_numbers(node, name), *_own_keys(data, node, name)]
     try:
@@ -267,7 +268,7 @@ def _own_keys(data: dict[str, Any], node: yaml.Node | None, name: str) -> list[G
     return [
         GateauError(
             "config.unknown_key",
-            f"  {name}:{line_of(node, [key])}: {key}: unknown key; it follows from the place of this file: remove it",
+            f"  {name}:{line_of(node, [key])}: {key}: unknown key; it follows from the path of this file: remove it",
         )
         for key in _OWN
         if key in data
@@ -286,15 +287,11 @@ def _mistakes(details: list[ErrorDetails], node: yaml.Node | None, name: str, fi
         for place, found in places.items()
         if place not in outer or not all(_in_union(detail) for detail in found)
     }
-    shown = sorted(islice(kept.items(), _MOST_SHOWN), key=_line_order(node))
+    shown = sorted(islice(kept.items(), _MOST_SHOWN), key=lambda item: line_of(node, list(item[0])))
     lines = [_mistake(list(place), found, node, name, file) for place, found in shown]
     if len(kept) > _MOST_SHOWN:
         lines[-1] = lines[-1].reworded(f"{lines[-1]}\n  {name}: and {len(kept) - _MOST_SHOWN:,} more")
     return lines
-
-
-def _line_order(node: yaml.Node | None) -> Callable[[tuple[tuple[int | str, ...], Any]], int]:
-    return lambda item: line_of(node, list(item[0]))
 
 
 def _mistake(

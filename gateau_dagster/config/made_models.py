@@ -52,7 +52,7 @@ def check_made_models(models: Mapping[str, ModelConfig], training: TrainingConfi
         _check_base(models, name, model)
         if model.task != "causal":
             raise GateauError(
-                "models.made_settings", f"{place}.task: {model.task}, but a made model must be causal: remove task"
+                "models.made_settings", f"{place}.task: is {model.task}, but a made model must be causal: remove task"
             )
         if model.revision is not None:
             raise GateauError(
@@ -70,12 +70,13 @@ def _check_sections(place: str, model: ModelConfig) -> None:
     if model.pre_experience is not None and (model.base is None or model.is_homologous):
         raise GateauError(
             "models.made_settings",
-            f"{place}.pre_experience: is for models with path {PRE_EXPERIENCED}<model>: remove it, or change the path",
+            f"{place}.pre_experience: applies only to models with path {PRE_EXPERIENCED}<model>: remove it, or "
+            "change the path",
         )
     if model.homologous is not None and not model.is_homologous:
         raise GateauError(
             "models.made_settings",
-            f"{place}.homologous: is for models with path {HOMOLOGOUS}<model>: remove it, or change the path",
+            f"{place}.homologous: applies only to models with path {HOMOLOGOUS}<model>: remove it, or change the path",
         )
 
 
@@ -98,7 +99,7 @@ def _check_role(name: str, model: ModelConfig, training: TrainingConfig) -> None
     if training.model == name:
         raise GateauError(
             "models.made_role",
-            f"training.model: {name} is made for scoring only: train {model.base}, from which it starts",
+            f"training.model: {name} is made for scoring only: set training.model to {model.base}, its base",
         )
 
 
@@ -111,12 +112,13 @@ def _check_base(models: Mapping[str, ModelConfig], name: str, model: ModelConfig
     if models[base].base is not None:
         raise GateauError(
             "models.made_base",
-            f"{place}: models.{base} is made by the pipeline, too: name the model from which it starts",
+            f"{place}: models.{base} is itself made by the pipeline: name the base of models.{base}",
         )
     if models[base].task != "causal":
         raise GateauError(
             "models.made_base",
-            f"{place}: models.{base} has task {models[base].task}, but only a causal model can be trained",
+            f"{place}: models.{base} has task {models[base].task}, but only a causal model can be trained: name "
+            "another model",
         )
 
 
@@ -125,8 +127,8 @@ def _check_batch(place: str, model: ModelConfig, training: TrainingConfig) -> No
     if batch % each:
         raise GateauError(
             "training.indivisible",
-            f"{place}.pre_experience.batch: {batch} is not a multiple of {each}, the sequences that all processes "
-            "take at a time (training.batch_size x training.processes, less by training.sequence_parallel)",
+            f"{place}.pre_experience.batch: {batch} is not a multiple of {each}, the sequences of one pass over all "
+            "processes (training.batch_size x training.processes / training.sequence_parallel). Choose a multiple",
         )
 
 
@@ -139,20 +141,20 @@ def _check_homologous(place: str, model: ModelConfig, training: TrainingConfig, 
     if model.rope_theta is not None:
         raise GateauError(
             "models.homologous",
-            f"{place}.rope_theta: would undo the extension of positions in its training: remove it, and set "
+            f"{place}.rope_theta: would undo the position extension of its training: remove it, and set "
             f"{place}.homologous.positions",
         )
     if options.length <= segment_length:
         raise GateauError(
             "models.homologous",
-            f"{place}.homologous.length: {options.length} tokens are not longer than scoring.segment_length = "
+            f"{place}.homologous.length: {options.length} tokens do not exceed scoring.segment_length = "
             f"{segment_length}: raise it",
         )
     if (options.tokens or 0) // options.length > MOST_ROWS:
         raise GateauError(
             "models.homologous",
-            f"{place}.homologous.tokens: {options.tokens} are more than the {MOST_ROWS:,} rows of length = "
-            f"{options.length} tokens that can be planned: lower it",
+            f"{place}.homologous.tokens: {options.tokens} tokens exceed {MOST_ROWS:,} rows of {options.length} tokens "
+            "(length), the most that can be planned: lower it",
         )
     try:
         assert stage_training(model, training).passes_per_step  # raises

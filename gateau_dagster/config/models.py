@@ -37,12 +37,13 @@ class PreExperienceOptions(Section):
     sequence_parallel, deepspeed, liger, gradient_checkpointing, save_steps; and report_to.
     """
 
-    clusters: int = Field(default=100, ge=1, le=1_000_000, description="Clusters of the prompts' embeddings.")
+    clusters: int = Field(default=100, ge=1, le=1_000_000, description="Number of clusters of the prompts' embeddings.")
     per_cluster: int = Field(default=10, ge=1, le=1_000_000, description="Samples of each cluster, at most.")
     pick: Literal["middle", "random", "nearest"] = Field(
         default="middle",
-        description="Which samples of a cluster are taken. middle: evenly spread ones whose perplexity is in the "
-        "middle half, as in the authors' program. random: a random draw. nearest: those nearest to the centre.",
+        description="How samples of a cluster are chosen. middle: evenly spread over the middle half of its "
+        "perplexities, as in the authors' program. random: a random draw. nearest: those nearest to the "
+        "centre.",
     )
     seed: int = Field(
         default=0, ge=0, lt=MOST_SEEDS, description="Seeds k-means, the draw of samples and the order of training."
@@ -60,7 +61,9 @@ class PreExperienceOptions(Section):
         default=128,
         ge=1,
         le=1_000_000,
-        description="Sequences of an optimiser step, in all: a multiple of training.batch_size x training.processes.",
+        description=(
+            "Sequences of an optimiser step over all processes: a multiple of training.batch_size x training.processes."
+        ),
     )
 
 
@@ -80,13 +83,19 @@ class HomologousOptions(Section):
         "folder the data files and *.txt are taken."
     )
     short_texts: InputAddresses | None = Field(
-        default=None, description="What the model should not forget, as for texts; without, long texts are all."
+        default=None,
+        description="Short texts that the model should not forget, in the forms of `texts`; null: only long texts.",
     )
     text_field: str = Field(
-        default="text", min_length=1, description="Of records; `meta.text` is the field `text` of the object `meta`."
+        default="text",
+        min_length=1,
+        description="Field of records with the text; `meta.text` is the field `text` of the object `meta`.",
     )
     long_share: float = Field(
-        default=0.6, gt=0, le=1, description="Of all tokens, where there are short texts (ProLong: 60 %)."
+        default=0.6,
+        gt=0,
+        le=1,
+        description="Share of long texts in all tokens, if there are short texts (ProLong: 60 %).",
     )
     length: int = Field(
         default=65_536,
@@ -98,14 +107,14 @@ class HomologousOptions(Section):
         default=0,
         ge=0,
         le=LONGEST,
-        description="Long texts of fewer tokens are left out; ProLong leaves out those below length.",
+        description="Long texts with fewer tokens are excluded; ProLong excludes those below `length`.",
     )
     tokens: int | None = Field(
         default=None,
         ge=16,
         le=MOST_TOKENS,
-        description="Trained on, in all; texts that hold more are drawn by lot, fewer are repeated. Default: as many "
-        "as the texts have in the shares asked for, none of them twice.",
+        description="Number of training tokens. More texts than this are sampled at random, fewer are repeated. "
+        "Default: all tokens that the texts have in these shares, without repetition.",
     )
     positions: PositionExtension | None = Field(
         default=None,
@@ -116,7 +125,7 @@ class HomologousOptions(Section):
         default=4_194_304,
         ge=16,
         le=MOST_TOKENS,
-        description="Room of all rows of an optimiser step: a multiple of length x training.batch_size x "
+        description="Capacity of all rows of an optimiser step: a multiple of length x training.batch_size x "
         "training.processes.",
     )
     learning_rate: float = Field(default=1e-5, gt=0, le=1, description="Peak of the learning rate.")
@@ -125,7 +134,7 @@ class HomologousOptions(Section):
         description="How the learning rate falls after the warm-up: to 0 in a line, as a cosine, or not at all.",
     )
     min_learning_rate_ratio: float = Field(
-        default=0.1, ge=0, lt=1, description="Of the learning rate: where the cosine schedule ends."
+        default=0.1, ge=0, lt=1, description="Final learning rate of the cosine schedule, as a part of the highest one."
     )
     warmup_ratio: float = Field(
         default=0.1, ge=0, lt=1, description="Share of the steps in which the learning rate rises from 0 to its peak."
@@ -165,16 +174,15 @@ class ModelConfig(Section):
     rope_theta: float | None = Field(default=None, gt=0, description="Replaces the base of the rotary embedding.")
     context: Context = Field(
         default="full",
-        description="'window' lets the model see no more tokens than its own window: of a longer prompt the context "
-        "loses its begin, while the prompt's frame, instruction and response stay.",
+        description="window: the model sees at most the tokens of its own window. The context of a longer prompt "
+        "loses its start; frame, instruction and response stay.",
     )
     window: int | None = Field(
         default=None, ge=8, le=LONGEST, description="Tokens; default: the model's max_position_embeddings."
     )
     verify: Verify = Field(
         default="signature",
-        description="As for long_sft.verify: of the folder's files, or of the texts that a homologous: model is made "
-        "with.",
+        description="Same as long_sft.verify, for the folder's files, or for the texts of a homologous: model.",
     )
     trust_remote_code: bool = Field(
         default=False, description="Whether Python code of the model's repository may run here."
@@ -185,7 +193,7 @@ class ModelConfig(Section):
     preamble: str = Field(default="", description="Text before the demonstrations.")
     demonstrations: list[Demonstration] = Field(
         default=[],
-        description="Shown before every scoring prompt, as URIAL aligns a base model in context (three of them).",
+        description="Demonstrations before every scoring prompt: URIAL aligns a base model with three of them.",
     )
     pre_experience: PreExperienceOptions | None = Field(
         default=None, description="How a pre_experienced: model is made; without the section, by its defaults."
@@ -227,7 +235,9 @@ class ScoringConfig(Section):
     max_length: int = Field(
         default=65_536, ge=16, le=LONGEST, description="Tokens of the prompt; the context loses its left end."
     )
-    segment_length: int = Field(default=128, ge=1, le=LONGEST, description="L of the paper's section 2.2, in tokens.")
+    segment_length: int = Field(
+        default=128, ge=1, le=LONGEST, description="Tokens of a segment: L of the paper's section 2.2."
+    )
     template: Template = Field(default="gateau", description="'chat' uses the tokenizer's chat template.")
     dtype: Dtype = Field(default="bfloat16", description="Precision of the weights; it changes scores.")
     device: str = Field(default="auto", description="auto, cpu, cuda, cuda:1, ...")
@@ -235,14 +245,17 @@ class ScoringConfig(Section):
         default=None, description="'auto' spreads one model over all GPUs, for a model larger than one of them."
     )
     workers: Annotated[int, Field(ge=1, le=1024)] | Literal["auto"] = Field(
-        default="auto", description="Processes that score side by side, each with its own model; auto: one a GPU."
+        default="auto", description="Number of parallel scoring processes, each with its own model; auto: one per GPU."
     )
-    compile: bool = Field(default=False, description="torch.compile the model: worth its minutes on a long GPU run.")
+    compile: bool = Field(
+        default=False,
+        description="Compile the model with torch.compile, which takes minutes and pays off in long GPU runs.",
+    )
     batch_tokens: int = Field(
         default=16_384,
         ge=1,
         le=LONGEST,
-        description="Tokens of a pass over several prompts; halved where they do not fit.",
+        description="Tokens of a pass over several prompts; halved if they do not fit into memory.",
     )
 
     @model_validator(mode="after")
@@ -250,11 +263,12 @@ class ScoringConfig(Section):
         if self.device_map is not None and self.device != "auto":
             raise GateauError(
                 "scoring.device_map",
-                f"device_map: auto uses all GPUs, but device is {self.device}: remove one of them",
+                f"device_map: auto uses all GPUs, but device is {self.device}: remove one of the two keys",
             )
         if self.device_map is not None and self.workers not in {1, "auto"}:
             raise GateauError(
                 "scoring.device_map",
-                f"device_map: auto gives all GPUs to one model, but workers is {self.workers}: remove one of them",
+                f"device_map: auto gives all GPUs to one model, but workers is {self.workers}: remove one of the "
+                "two keys",
             )
         return self

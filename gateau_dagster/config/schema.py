@@ -36,14 +36,18 @@ class Config(Section):
     storage: StorageConfig = StorageConfig()
     long_sft: LongSftConfig
     short_chat: ShortChatConfig | None = None
-    models: dict[str, ModelConfig] = Field(default={}, description="By name; GATEAU compares `short` and `long`.")
+    models: dict[str, ModelConfig] = Field(
+        default={}, description="Models by name; GATEAU compares `short` and `long`."
+    )
     scoring: ScoringConfig = ScoringConfig()
     selection: SelectionConfig = SelectionConfig()
     training: TrainingConfig = TrainingConfig()
-    variants: VariantsConfig | None = Field(default=None, description="Models to set side by side, in one experiment.")
+    variants: VariantsConfig | None = Field(default=None, description="Models to compare in one experiment.")
     evaluation: EvaluationConfig = EvaluationConfig()
     execution: ExecutionConfig = ExecutionConfig()
-    demo: DemoConfig | None = Field(default=None, description="Builds what paths that start with demo: name.")
+    demo: DemoConfig | None = Field(
+        default=None, description="Settings of the data and models behind paths that begin with demo:."
+    )
     folder: Path = Field(default=Path(), exclude=True)
     name: str = Field(default="", exclude=True, description="The file's name without its ending.")
 
@@ -111,12 +115,13 @@ class Config(Section):
             if not _MODEL_NAME.match(name):
                 raise GateauError(
                     "config.name",
-                    f"models.{name}: the name becomes a part of an asset key: use letters, digits and _, at most 100",
+                    f"models.{name}: the name is part of an asset key: use letters, digits and _, at most 100",
                 )
         if self.training.mix.without_long and self.short_chat is None:
             raise GateauError(
                 "training.no_conversations",
-                "training.mix.without_long: needs short_chat, since only its conversations remain to train on",
+                "training.mix.without_long: leaves only the conversations of short_chat, which is missing: add "
+                "it, or remove the key",
             )
         if self.training.enabled and self.training.loss == "longce" and not self.has_pair:
             raise GateauError(
@@ -129,9 +134,7 @@ class Config(Section):
         check_made_models(self.models, self.training, segment_length=self.scoring.segment_length)
         for name, path in self.addresses():
             if self.demo is None and path.startswith(DEMO_SCHEME):
-                raise GateauError(
-                    "demo.address", f"{name}: {path} needs the section demo, which sets what the demo builds"
-                )
+                raise GateauError("demo.address", f"{name}: {path} needs the section demo: add it, or change the path")
             try:
                 self.located(path)
             except GateauError as error:
@@ -143,13 +146,15 @@ class Config(Section):
         for name in dict.fromkeys(["short", "long", self.training.model]):
             if name in self.models and self.models[name].task != "causal":
                 raise GateauError(
-                    "models.task", f"models.{name}.task: {self.models[name].task}, but this model must be causal"
+                    "models.task",
+                    f"models.{name}.task: is {self.models[name].task}, but this model must be causal: remove task",
                 )
         for name, model in self.models.items():
             if model.opening and self.scoring.template == "chat":
                 raise GateauError(
                     "models.demonstrations",
-                    f"models.{name}.demonstrations: are for base models, but scoring.template is chat: set gateau",
+                    f"models.{name}.demonstrations: needs scoring.template: gateau, but it is chat: change it, or "
+                    "remove the demonstrations",
                 )
 
     @property

@@ -45,63 +45,67 @@ class RuleConfig(Section):
     )
     count: int | None = Field(default=None, ge=1, description="Number of samples to choose, instead of fraction.")
     budget: int | None = Field(
-        default=None, ge=1, description="Tokens of context and response that the chosen samples have together, at most."
+        default=None, ge=1, description="Greatest sum of the tokens of context and response of the chosen samples."
     )
     shares: dict[str, Share] | None = Field(
         default=None,
-        description="Parts of the count by source, in any unit; a source that is not named gets none. Default: as the "
-        "data.",
+        description="Parts of the count by source, in any unit; other sources get no samples. Default: the shares of "
+        "the data.",
     )
     short_source: Literal["error", "share"] = Field(
         default="error",
-        description="What a source does that has fewer scored samples than its share: stop the selection, or leave "
-        "the rest to the others.",
+        description="Action if a source has fewer scored samples than its share: stop the selection, or give the "
+        "rest to other sources.",
     )
     encoder: str | None = Field(default=None, description="The model of task `embedding` that makes the clusters.")
     clusters: int | None = Field(default=None, ge=1, description="k of k-means; default: sqrt(n/2), rounded down.")
-    per_cluster: int = Field(default=1, ge=0, description="n2: best samples of every cluster.")
+    per_cluster: int = Field(default=1, ge=0, description="n2: number of best samples of every cluster.")
     cluster_from: Literal["all", "rest"] = Field(
         default="all",
-        description="all: a cluster's best may be among the best of all already; rest: it is looked for below them, so "
-        "that every cluster adds its own.",
+        description="all: a cluster's best samples may already be among the best of all. rest: they are searched "
+        "below these, so that every cluster adds its own.",
     )
-    variance: float = Field(default=0.95, gt=0, le=1, description="What the principal components keep of the variance.")
-    seed: int = Field(default=0, ge=0, lt=MOST_SEEDS, description="Where k-means begins.")
+    variance: float = Field(
+        default=0.95, gt=0, le=1, description="Share of the variance that the principal components keep."
+    )
+    seed: int = Field(default=0, ge=0, lt=MOST_SEEDS, description="Seed of k-means.")
     per_document: int | None = Field(
         default=None,
         ge=1,
-        description="Of a document the so many samples that rank best can be chosen, whatever the rule; the others are "
-        "left out. Equal and nearly equal contexts are one document, by the `similarity` of the benchmark that keeps "
-        "documents from the selection, whether it runs or not. Default: no limit.",
+        description="Greatest number of chosen samples per document, under every rule; the best ones count. Equal "
+        "and nearly equal contexts are one document, by the `similarity` of the benchmark that reserves "
+        "documents. Default: no limit.",
         # Excluded by default, so that a configuration without it keeps its earlier dump.
         exclude_if=lambda value: value is None,
     )
 
     duplicates: Literal["one", "keep"] = Field(
         default="one",
-        description="What happens to samples with identical texts and different ids. one: only the best-ranked sample "
-        "of each text can be chosen, and others fill up the count. keep: they can be chosen together, as their equal "
-        "scores suggest. A fraction counts all of them under both.",
+        description="Treatment of samples with identical texts and different ids. one: only the best-ranked sample "
+        "of each text can be chosen. keep: all of them can be chosen. A fraction counts all of them in "
+        "both cases.",
     )
 
     @model_validator(mode="after")
     def _consistent(self) -> "RuleConfig":
         if self.fraction is not None and self.count is not None:
-            raise GateauError("selection.amount", "fraction and count are both given: keep one")
+            raise GateauError("selection.amount", "fraction and count are both given: remove one")
         needed = {"token_budget": "budget", "per_source_tokens": "budget", "diverse": "encoder"}.get(self.rule)
         if needed is not None and getattr(self, needed) is None:
             what = "a number of tokens" if needed == "budget" else "a model whose task is embedding"
             raise GateauError("selection.rule_settings", f"rule {self.rule} needs {needed}: {what}")
         if self.shares is not None and not self.shares:
             raise GateauError(
-                "selection.rule_settings", "shares: names no source: remove it to keep the shares of the data"
+                "selection.rule_settings",
+                "shares: names no source: add one, or remove the key to keep the shares of the data",
             )
         unread = [name for name in self._changed() if name not in _READS[self.rule]]
         if unread:
             rules = [rule for rule, read in _READS.items() if unread[0] in read]
             raise GateauError(
                 "selection.rule_settings",
-                f"{unread[0]} is not a setting of rule {self.rule}, but of {', '.join(rules)}",
+                f"{unread[0]} does not apply to rule {self.rule}, only to {', '.join(rules)}: remove it, or "
+                "change the rule",
             )
         return self
 
@@ -153,8 +157,8 @@ def alpha_of(preset: Preset, alpha: float | None) -> float:
 class SelectionConfig(RuleConfig):
     """The method that ranks the samples, and the rule that chooses among them."""
 
-    method: str = Field(default="gateau", description="What ranks the samples: gateau, or another of the methods.")
-    compare: list[str] = Field(default=[], description="Methods to score, too, and to compare in the report.")
+    method: str = Field(default="gateau", description="The method that ranks the samples.")
+    compare: list[str] = Field(default=[], description="Further methods to score and to compare in the report.")
     plugins: list[AnyPath] = Field(
         default=[],
         description="Python files with methods of your own; relative paths begin at this file's folder.",
@@ -172,8 +176,8 @@ class SelectionConfig(RuleConfig):
     )
     segment_lengths: list[Annotated[int, Field(ge=1, le=LONGEST)]] = Field(
         default=[],
-        description="Further segment lengths (tokens) to compute and to compare in the report; scoring.segment_length "
-        "is always compared, and naming it here changes nothing.",
+        description="Further segment lengths (tokens) to compute and to compare in the report; "
+        "scoring.segment_length is always included.",
     )
     ground_truth: list[str] = Field(
         default=[],

@@ -22,8 +22,8 @@ def check_store_apart(config: Config) -> None:
         if _takes_in(path, config):
             raise GateauError(
                 "storage.root_in_input",
-                f"storage.root: {config.storage.root} is inside {path!r} ({name}), which takes all files there, the "
-                "store's own too: move one of them to another folder",
+                f"storage.root: {config.storage.root} is inside {path!r} ({name}), whose files are all read as input. "
+                "Move one of the two to another folder",
             )
 
 

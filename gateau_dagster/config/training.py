@@ -97,9 +97,9 @@ class TrainingConfig(Section):
 
     enabled: bool = Field(default=True, description="Whether a checkpoint is trained; false: selection only.")
     preset: Recipe | None = Field(
-        default=None, description="A paper's hyper-parameters; keys beside it in the file count more."
+        default=None, description="A paper's hyper-parameters; other keys of this section override them."
     )
-    model: str = Field(default="long", description="Which of `models` is fine-tuned.")
+    model: str = Field(default="long", description="The model of `models` that is fine-tuned.")
     max_length: int = Field(
         default=65_536,
         ge=16,
@@ -108,9 +108,9 @@ class TrainingConfig(Section):
     )
     truncation: Literal["context", "right"] = Field(
         default="context",
-        description="What a long sample loses that is longer than max_length. context: the left end of its context, so "
-        "that its answer stays. right: its end, as in the papers; without any of its answer left it is rejected. "
-        "Conversations always lose their end.",
+        description="How a long sample above max_length is truncated. context: at the left end of its context, so "
+        "that its answer stays. right: at its end, as in the papers; a sample without any answer left is "
+        "rejected. Conversations always lose their end.",
     )
     mix: MixConfig = Field(default=MixConfig(), description="What the mix consists of.")
     epochs: float = Field(default=2.0, gt=0, le=MOST_EPOCHS, description="Passes over the mix.")
@@ -124,7 +124,7 @@ class TrainingConfig(Section):
         description="How the learning rate falls after the warm-up: to 0 in a line, as a cosine, or not at all.",
     )
     min_learning_rate_ratio: float = Field(
-        default=0.0, ge=0, lt=1, description="Of the learning rate: where the cosine schedule ends."
+        default=0.0, ge=0, lt=1, description="Final learning rate of the cosine schedule, as a part of the highest one."
     )
     warmup_ratio: float = Field(
         default=0.03,
@@ -142,18 +142,20 @@ class TrainingConfig(Section):
     batch_size: int = Field(
         default=1, ge=1, le=MOST_ROWS, description="Rows per process and pass: sequences, or packed rows."
     )
-    gradient_accumulation: int = Field(default=12, ge=1, le=MOST_ROWS, description="Passes per optimiser step.")
+    gradient_accumulation: int = Field(
+        default=12, ge=1, le=MOST_ROWS, description="Number of passes per optimiser step."
+    )
     sequences_per_step: int | None = Field(
         default=None,
         ge=1,
         le=MOST_ROWS,
-        description="Over all processes; decides gradient_accumulation. Not with packed rows.",
+        description="Sequences per optimiser step, over all ranks; decides gradient_accumulation. Not for packed rows.",
     )
     tokens_per_step: int | None = Field(
         default=None,
         ge=1,
         le=MOST_TOKENS,
-        description="Room of all packed rows of a step; decides gradient_accumulation.",
+        description="Capacity of all packed rows of a step; decides gradient_accumulation.",
     )
     pack_length: int | None = Field(
         default=None,
@@ -177,12 +179,12 @@ class TrainingConfig(Section):
         gt=0,
         le=1e6,
         allow_inf_nan=False,
-        description="With loss: longce, the most that a token counts: its weight is min(p_long / p_short, this).",
+        description="Greatest weight of a token with loss: longce; the weight is min(p_long / p_short, this).",
     )
     positions: PositionExtension | None = Field(
         default=None, description="Extends the rotary embedding before the training, beyond the model's window."
     )
-    skip: SkipConfig | None = Field(default=None, description="SkipAlign: positions that skip.")
+    skip: SkipConfig | None = Field(default=None, description="Skipped positions (SkipAlign).")
     chunked_loss: bool = Field(
         default=True,
         description="The loss without the logits of a whole row. False: the model's own loss, for one with logits of "
@@ -201,7 +203,7 @@ class TrainingConfig(Section):
         "liger-kernel is installed; the loss stays this product's own.",
     )
     report_to: list[Literal["wandb", "mlflow", "tensorboard"]] = Field(
-        default_factory=list, description="Where else the curves go; the package has to be installed."
+        default_factory=list, description="Further destinations of the curves; their packages must be installed."
     )
     dtype: Dtype = Field(default="bfloat16", description="Precision of the forward and backward passes.")
     gradient_checkpointing: bool = Field(
@@ -212,7 +214,7 @@ class TrainingConfig(Section):
         default=1,
         ge=1,
         le=100_000,
-        description="Ranks on all machines together; torchrun starts them on this one if more than one.",
+        description="Number of ranks on all machines; several on this machine are started by torchrun.",
     )
     launcher: list[str] | None = Field(
         default=None,
@@ -221,15 +223,15 @@ class TrainingConfig(Section):
         "examples/multi_node. The folder beside the configuration has to be on a disk that all machines see.",
     )
     hostfile: AnyPath | None = Field(
-        default=None, description="DeepSpeed's hostfile: machines and slots of each, which together are `processes`."
+        default=None, description="DeepSpeed's hostfile: machines and their slots, whose sum is `processes`."
     )
     deepspeed: ZeroPreset | AnyPath | dict[str, Any] | None = Field(
         default=None,
         description="zero1, zero2, zero3, zero2_offload, zero3_offload, a path to a DeepSpeed JSON file, or its "
-        "content. What `training` decides, such a file leaves out, calls auto, or says the same of; anything else "
-        "is refused. AdamW and the schedule are the Trainer's.",
+        "content. Settings that `training` decides must be absent, auto or equal in it. AdamW and the "
+        "schedule are the Trainer's.",
     )
-    save_steps: int = Field(default=50, ge=1, description="Steps between resumable checkpoints.")
+    save_steps: int = Field(default=50, ge=1, description="Number of steps between resumable checkpoints.")
 
     @model_validator(mode="before")
     @classmethod
@@ -241,14 +243,14 @@ class TrainingConfig(Section):
         if self.pack_length is not None and self.pack_length < self.max_length:
             raise GateauError(
                 "training.pack_length",
-                f"pack_length: {self.pack_length} is below max_length ({self.max_length}), so that the longest "
-                "sequences fit into no row: raise pack_length, or lower max_length",
+                f"pack_length: {self.pack_length} is below max_length ({self.max_length}), so the longest sequences "
+                "do not fit into a row: raise pack_length, or lower max_length",
             )
         if self.min_learning_rate_ratio > 0 and self.scheduler != "cosine":
             raise GateauError(
                 "training.conflict",
-                f"min_learning_rate_ratio: is for scheduler: cosine, not {self.scheduler}: remove it, or change the "
-                "scheduler",
+                f"min_learning_rate_ratio: applies to scheduler: cosine, not {self.scheduler}: remove it, or change "
+                "the scheduler",
             )
         if self.loss != "token" and not self.chunked_loss:
             raise GateauError(
@@ -258,16 +260,16 @@ class TrainingConfig(Section):
         if self.batching == "concatenated" and self.skip is not None:
             raise GateauError(
                 "training.conflict",
-                "skip: spreads the positions of one conversation, but with batching: concatenated a row has one run "
-                "of positions: set another batching, or skip: null",
+                "skip: spreads the positions of one conversation, but batching: concatenated numbers a row's "
+                "positions without gaps: set another batching, or skip: null",
             )
         if self.launcher is not None and self.hostfile is not None:
             raise GateauError("training.conflict", "launcher: a command and hostfile are both given: remove one")
         if self.processes % self.sequence_parallel:
             raise GateauError(
                 "training.sequence_parallel",
-                f"sequence_parallel: {self.sequence_parallel} does not divide processes ({self.processes}): choose a "
-                "divisor",
+                f"sequence_parallel: {self.sequence_parallel} is not a divisor of processes ({self.processes}): "
+                "choose one",
             )
         check_sequence_parallel(self)
         rows = (self.max_steps or 1) * self.passes_per_step * self.batch_size * self.data_processes
@@ -275,8 +277,8 @@ class TrainingConfig(Section):
             raise GateauError(
                 "training.too_many_rows",
                 f"{'batch_size' if self.max_steps is None else 'max_steps'}: {self.max_steps or 1:,} x "
-                f"{self.passes_per_step:,} x {self.batch_size:,} x {self.data_processes:,} rows (steps, passes of a "
-                f"step, batch_size, processes) are more than the {MOST_ROWS:,} that can be planned: lower one of them",
+                f"{self.passes_per_step:,} x {self.batch_size:,} x {self.data_processes:,} rows (steps, passes per "
+                f"step, batch_size, processes) exceed {MOST_ROWS:,}, the most that can be planned: lower one of them",
             )
         return self
 
@@ -311,13 +313,13 @@ class TrainingConfig(Section):
         packed = self.packs
         if packed and self.sequences_per_step is not None:
             raise GateauError(
-                "training.step_size", "sequences_per_step: is not for packed rows: give tokens_per_step instead"
+                "training.step_size", "sequences_per_step: does not apply to packed rows: give tokens_per_step instead"
             )
         if not packed and self.tokens_per_step is not None:
             raise GateauError(
                 "training.step_size",
-                "tokens_per_step: is for batching: packed or concatenated; "
-                f"with {self.batching} give sequences_per_step",
+                f"tokens_per_step: applies to batching: packed or concatenated. With {self.batching}, give "
+                "sequences_per_step",
             )
         wanted = self.tokens_per_step if packed else self.sequences_per_step
         if wanted is None:
@@ -326,8 +328,8 @@ class TrainingConfig(Section):
         if wanted % unit:
             raise GateauError(
                 "training.indivisible",
-                f"{'tokens' if packed else 'sequences'}_per_step: {wanted} is not a multiple of {unit}, which one "
-                f"pass of all processes takes (batch_size x processes{' x pack_length' if packed else ''})",
+                f"{'tokens' if packed else 'sequences'}_per_step: {wanted} is not a multiple of {unit}, one pass over "
+                f"all processes (batch_size x processes{' x pack_length' if packed else ''}): choose a multiple",
             )
         return wanted // unit
 
@@ -343,26 +345,25 @@ def check_sequence_parallel(training: TrainingConfig) -> None:
     if training.deepspeed is None:
         raise GateauError(
             "training.sequence_parallel",
-            "sequence_parallel: needs DeepSpeed, which exchanges the parts of a sequence: set deepspeed, for "
-            "example to zero3",
+            "sequence_parallel: needs DeepSpeed: set deepspeed, for example to zero3",
         )
     if training.batching == "packed":
         raise GateauError(
             "training.sequence_parallel",
-            "sequence_parallel: processes see a part of the heads and no mask, so documents packed into one row "
-            "would see each other: set batching to padded or sorted",
+            "sequence_parallel: works without a mask, so documents packed into one row would see each other: set "
+            "batching to padded or sorted",
         )
     if training.skip is not None:
         raise GateauError(
             "training.sequence_parallel",
-            "sequence_parallel: transformers' attention, which it uses, reads a skipped position as a document's "
-            "border: remove skip",
+            "sequence_parallel: uses transformers' attention, which treats a skipped position as the border of a "
+            "document: remove skip",
         )
     if not training.chunked_loss:
         raise GateauError(
             "training.sequence_parallel",
-            "sequence_parallel: the model's own loss shifts labels within each part of the sequence: set "
-            "chunked_loss: true",
+            "sequence_parallel: is wrong with the model's own loss, which shifts labels within each part of a "
+            "sequence: set chunked_loss: true",
         )
     if training.lora is not None or training.liger:
         raise GateauError(

@@ -22,8 +22,8 @@ class MixConfig(Section):
         default=1.0,
         gt=0,
         le=1,
-        description="Part of the selected samples to train on, those ranked best: a smaller training without another "
-        "selection. Half a sample counts as one.",
+        description="Part of the selected samples to train on, the best-ranked ones, for a smaller training with the "
+        "same selection. Half a sample counts as one.",
     )
     without_long: bool = Field(
         default=False, description="Short conversations alone: the papers' baseline without long samples."
@@ -40,12 +40,12 @@ class SkipConfig(Section):
 
     strategy: Literal["all", "inner", "outer"] = Field(
         default="outer",
-        description="Where a skip may stand: before every block but the first, before responses, before the "
+        description="Possible places of a skip: before every block but the first, before responses, or before the "
         "instructions of later turns.",
     )
-    length: int = Field(default=100_000, ge=2, le=LONGEST, description="L: every position stays below it.")
+    length: int = Field(default=100_000, ge=2, le=LONGEST, description="L: upper bound of every position.")
     probability: float = Field(
-        default=0.5, ge=0, le=1, description="p: of a skip at each place where one may stand; 0: none."
+        default=0.5, ge=0, le=1, description="p: probability of a skip at each possible place; 0: no skip."
     )
 
 
@@ -84,7 +84,8 @@ class PositionExtension(Section):
         if self.method == "theta" and self.theta is None:
             raise GateauError(
                 "training.positions",
-                "method: theta needs the key theta, the base of the rotary embedding, such as 8000000",
+                "method: theta needs the key theta, the base of the rotary embedding: add it, for example theta: "
+                "8000000",
             )
         if self.method != "theta" and self.theta is not None:
             raise GateauError(
@@ -93,6 +94,8 @@ class PositionExtension(Section):
             )
         if self.method != "theta" and self.target_length is None:
             raise GateauError(
-                "training.positions", f"method: {self.method} needs the key target_length, in tokens, such as 65536"
+                "training.positions",
+                f"method: {self.method} needs the key target_length, in tokens: add it, for example "
+                "target_length: 65536",
             )
         return self

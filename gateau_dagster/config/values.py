@@ -56,17 +56,19 @@ def possible_path(path: str) -> str:
         raise GateauError("config.path", "contains half of a character (a surrogate): correct it") from error
     if unfilled := _UNFILLED.search(path):
         raise GateauError(
-            "config.path", f"contains {unfilled.group()}, but variables are not replaced here: write the path out"
+            "config.path", f"contains {unfilled.group()}, but variables are not replaced here: write the full path"
         )
     scheme, found, address = path.partition("://")
     if found and not (scheme and address.strip("/ ")):
-        raise GateauError("config.path", f"is {path!r}, which is not an address: give one such as s3://bucket/folder")
+        raise GateauError(
+            "config.path", f"is {path!r}, which is not an address: give an address such as s3://bucket/folder"
+        )
     names = [] if found else encoded.split(b"/")
     if len(encoded) > _LONGEST_PATH or any(len(name) > _LONGEST_NAME for name in names):
         raise GateauError(
             "config.path",
-            f"begins with {path[:40]!r} and is {len(encoded):,} bytes long, but a path has at most "
-            f"{_LONGEST_PATH:,}, and a name in it {_LONGEST_NAME}: correct it",
+            f"begins with {path[:40]!r} and has {len(encoded):,} bytes. A path has at most {_LONGEST_PATH:,} bytes, "
+            f"and a name in it {_LONGEST_NAME}: shorten it",
         )
     if path.startswith("~"):
         try:
@@ -113,7 +115,7 @@ def secret_variable(text: str, *, what: str, example: str) -> str:
         raise GateauError(
             "config.secret_in_file",
             f"must be the name of an environment variable that contains {what}, such as {example}: set such a "
-            f"variable, and do not write {what} into the file",
+            f"variable, and remove {what} from the file",
         )
     secret_variable_named(text)
     return text

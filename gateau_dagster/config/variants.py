@@ -32,11 +32,11 @@ Seed = Annotated[int, Field(ge=0, lt=MOST_SEEDS)]
 class OtherModel(Section):
     """A model that is not trained here."""
 
-    name: str = Field(description="What the variant is called: letters, digits, _, . and -.")
+    name: str = Field(description="Name of the variant: letters, digits, _, . and -.")
     path: ModelAddress = Field(description="Hugging Face folder or hub name.")
     revision: str | None = Field(default=None, pattern=r"^[^\x00-\x1f]+$", description="Hub revision.")
     rope_theta: float | None = Field(default=None, gt=0, description="Replaces the base of the rotary embedding.")
-    verify: Verify = Field(default="signature", description="As for models.")
+    verify: Verify = Field(default="signature", description="Same as in `models`.")
     trust_remote_code: bool = Field(
         default=False, description="Whether Python code of the model's repository may run here."
     )
@@ -47,7 +47,7 @@ class OtherModel(Section):
         if not _NAME.fullmatch(name):
             raise GateauError(
                 "config.name",
-                "becomes a file's name: begin with a letter, and use letters, digits, _, . and -, at most 100",
+                "is used as a file's name: begin with a letter, and use letters, digits, _, . and -, at most 100",
             )
         return name
 
@@ -55,7 +55,9 @@ class OtherModel(Section):
     @classmethod
     def _is_there(cls, path: str) -> str:
         if path.startswith((PRE_EXPERIENCED, HOMOLOGOUS)):
-            raise GateauError("models.made_role", f"{path} is made by the pipeline: give a folder or a name on the hub")
+            raise GateauError(
+                "models.made_role", f"{path} is a model that the pipeline makes: give a folder or a name on the hub"
+            )
         return path
 
     @property
@@ -80,27 +82,29 @@ class VariantsConfig(Section):
         default=None, min_length=1, description="Presets of method gateau; default: selection.preset alone."
     )
     fractions: list[Fraction] | None = Field(
-        default=None, min_length=1, description="Shares of the samples to choose; default: as selection says."
+        default=None, min_length=1, description="Shares of the samples to choose; default: the amount of `selection`."
     )
     budgets: list[Budget] | None = Field(
-        default=None, min_length=1, description="Tokens that the chosen samples have at most, instead of fractions."
+        default=None,
+        min_length=1,
+        description="Greatest numbers of tokens of the chosen samples, instead of fractions.",
     )
     seeds: list[Seed] | None = Field(
         default=None,
         min_length=1,
-        description="Of the training, and of a method that draws lots; default: training.seed alone.",
+        description="Seeds of the training, and of a method that draws at random; default: training.seed alone.",
     )
     also: list[Beside] = Field(
         default=[],
-        description="full: all samples, of identical texts one unless selection.duplicates is keep. short_only: the "
-        "short conversations alone. base: the model before training, which is there anyway. A model that is not "
-        "trained here: {name: …, path: …}.",
+        description="full: all samples, only one of identical texts unless selection.duplicates is keep. short_only: "
+        "the short conversations alone. base: the model before training, which always exists. A model "
+        "that is not trained here: {name: …, path: …}.",
     )
     equal: Equal | None = Field(
         default=None,
-        description="What is the same for every method. samples: a fraction is one of all candidates, scored or not. "
-        "tokens: it is one of the candidates' tokens. steps: training.max_steps. Default: a fraction is one of the "
-        "samples that the method scores, and training.epochs decides.",
+        description="The amount that is equal for all methods. samples: a fraction of all candidates, scored or not. "
+        "tokens: a fraction of the candidates' tokens. steps: training.max_steps. Default: a fraction of "
+        "the samples that the method scores, with training.epochs.",
     )
 
     @field_validator("methods", "presets", "fractions", "budgets", "seeds")
@@ -108,13 +112,13 @@ class VariantsConfig(Section):
     def _each_once(cls, given: list[Any] | None) -> list[Any] | None:
         repeated = [value for place, value in enumerate(given or []) if value in (given or [])[:place]]
         if repeated:
-            raise GateauError("config.listed_twice", f"{repeated[0]} is listed twice: name each once")
+            raise GateauError("config.listed_twice", f"{repeated[0]} is listed twice: remove one")
         return given
 
     @model_validator(mode="after")
     def _consistent(self) -> "VariantsConfig":
         if self.fractions is not None and self.budgets is not None:
-            raise GateauError("selection.amount", "fractions and budgets are both given: keep one")
+            raise GateauError("selection.amount", "fractions and budgets are both given: remove one")
         if self.budgets is not None and self.equal == "samples":
             raise GateauError(
                 "variants.impossible",

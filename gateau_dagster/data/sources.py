@@ -8,7 +8,7 @@ import hashlib
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import dropwhile
@@ -310,7 +310,8 @@ def passed_over(key: str, path: str | Sequence[str], folder: Path, *, plain_text
         if is_remote(pattern) or not local.is_dir():
             continue
         with readable_input(pattern):
-            names = _foreign(map(str, files_below(local, is_foreign)), _wanted(plain_texts))
+            wanted = _wanted(plain_texts)
+            names = [name for name in map(str, files_below(local, is_foreign)) if not wanted(name)]
         if names:
             sentences.append(
                 f"{key}: {pattern} holds {plural(len(names), 'file')} that {'is' if len(names) == 1 else 'are'} passed "
@@ -322,10 +323,6 @@ def passed_over(key: str, path: str | Sequence[str], folder: Path, *, plain_text
 def is_foreign(name: str) -> bool:
     """Return whether a file's name indicates data of a type that is not read."""
     return _FOREIGN_FILE.search(f"/{name.rpartition('/')[2]}") is not None
-
-
-def _foreign(names: Iterable[str], wanted: Wanted) -> list[str]:
-    return [name for name in names if is_foreign(name) and not wanted(name)]
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -353,14 +350,10 @@ def _check_not_saved(names: Collection[str], pattern: str) -> None:
     rest = f" Or name the other files alone, {_listed(sorted(others))}." if others else ""
     raise GateauError(
         "data.saved_to_disk",
-        f"{pattern}: {_shortest(saved)} was written by datasets' save_to_disk, and its Arrow files are not read: load "
-        "it with datasets.load_from_disk, export each split with to_parquet or to_json, and give the exported file as "
-        f"the path.{rest}",
+        f"{pattern}: {min(saved, key=len)} was written by datasets' save_to_disk, whose Arrow files are not read. "
+        "Load it with datasets.load_from_disk, export each split with to_parquet or to_json, and give the exported "
+        f"file as the path.{rest}",
     )
-
-
-def _shortest(folders: Sequence[str]) -> str:
-    return min(folders, key=len)
 
 
 def input_signature(files: Sequence[SourceFile]) -> str:

@@ -30,8 +30,8 @@ Call = Callable[[], object]
 Handler = Callable[[int, FrameType | None], None]
 Listed = TypeVar("Listed")
 
-INTERRUPTED = "Interrupted. What was computed is kept; run again to go on."
-AT_ONCE = "Interrupted twice, and ended at once: the last seconds may be lost. Run again to go on."
+INTERRUPTED = "Interrupted. All computed results are kept. Run again to continue."
+AT_ONCE = "Interrupted twice and stopped at once. The work of the last seconds may be lost. Run again to continue."
 _NOT_KEPT = "the rows of the last seconds are not kept"
 
 # Seconds after the signal. The main thread ends its child processes itself; afterwards they are told to end, then
@@ -291,7 +291,7 @@ class _SignalWatch:
         try:
             self._end(number)
         except Exception as error:  # the main thread waits for an end
-            _leave(number, self.error_stream, f"Interrupted, but not in order ({type(error).__name__}: {error}).")
+            _leave(number, self.error_stream, f"Interrupted, but stopping failed ({type(error).__name__}: {error}).")
 
     def _end(self, number: int) -> None:
         self._started = time.monotonic()
@@ -310,7 +310,7 @@ class _SignalWatch:
         for call, if_not in [*reversed(ENDING.at_end)]:
             self._call(call, if_not, until=_LONGEST_END)
         but = "; ".join(dict.fromkeys(self._failures))
-        line = f"Interrupted, but {but}. Run again to go on." if but else INTERRUPTED
+        line = f"Interrupted, but {but}. Run again to continue." if but else INTERRUPTED
         _leave(number, self.error_stream, f"Error: {fence.loss()}" if fence.loss() else line)
 
     def _call(self, call: Call, if_not: str | None, *, until: float) -> None:
@@ -358,7 +358,6 @@ def _leave(number: int, error_stream: int | None, line: str) -> None:
 
 
 def _signal_children(number: int) -> None:
-    """Send a signal to all descendants of this process."""
     import psutil
 
     for child in psutil.Process().children(recursive=True):

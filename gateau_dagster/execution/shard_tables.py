@@ -126,11 +126,11 @@ def _finished(
     by_id = {reject.sample_id: reject for each in results for reject in each.rejects.get(asset, ())}
     lost = table.missing - by_id.keys()
     if lost:
-        why = " ".join(table.partial.damaged) or "All machines have to see the same store."
+        why = " ".join(table.partial.damaged) or "All machines must see the same store."
         raise GateauError(
             "execution.rows_lost",
-            f"{asset}, shard {shard}: {len(lost)} rows that workers saved cannot be read here, of {min(lost)} for "
-            f"one. {why} What can be read is kept: run again.",
+            f"{asset}, shard {shard}: {len(lost)} rows that workers saved cannot be read here, for example "
+            f"{min(lost)}. {why} All other rows are kept: run again.",
         )
     rejects = [by_id[sample_id] for sample_id in sorted(table.missing)]
     effort = _common_effort([each.effort[asset] for each in results if asset in each.effort])

@@ -75,7 +75,6 @@ def chosen_methods(config: Config) -> dict[str, Method]:
 
 
 def _bound(config: Config, known: Mapping[str, type[Method]], name: str, place: str) -> Method:
-    """Return a method with its options."""
     if name not in known:
         raise GateauError("methods.unknown", f"{place}: there is no method {name!r}; {nearest_name(name, known)}")
     given = config.selection.options.get(name, {})

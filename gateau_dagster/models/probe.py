@@ -30,7 +30,9 @@ def probing(model: PreTrainedModel) -> Iterator[None]:
 @contextmanager
 def _gathered(model: PreTrainedModel) -> Iterator[None]:
     """Gather partitioned parameters module by module: before DeepSpeed's engine exists, nothing else does it."""
-    spread = [module for module in model.modules() if any(_in_parts(p) for p in module.parameters(recurse=False))]
+    spread = [
+        module for module in model.modules() if any(hasattr(p, "ds_id") for p in module.parameters(recurse=False))
+    ]
     if not spread:
         yield
         return
@@ -54,10 +56,6 @@ def _gathered(model: PreTrainedModel) -> Iterator[None]:
             handle.remove()
         for stack in running.values():  # left by a pass that failed
             stack.close()
-
-
-def _in_parts(parameter: torch.nn.Parameter) -> bool:
-    return hasattr(parameter, "ds_id")
 
 
 def probe_ids(model: PreTrainedModel, count: int) -> Tensor:

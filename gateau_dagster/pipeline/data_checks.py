@@ -102,8 +102,8 @@ def _check_model(config: Config) -> None:
     if positions is not None and positions < training.max_length:
         raise GateauError(
             "models.positions",
-            f"training.max_length: {training.max_length:,} tokens are more than the {positions:,} learned positions of "
-            f"{name} (models.{training.model}): lower it to {positions:,}",
+            f"training.max_length: {training.max_length:,} tokens are more than the {positions:,} learned positions "
+            f"of {name} (models.{training.model}): set at most {positions:,}",
         )
     if training.sequence_parallel > 1:
         check_heads(known, training.sequence_parallel, name=name)
@@ -127,8 +127,8 @@ def _check_rows(config: Config, accepted: pl.DataFrame) -> None:
     if training.max_steps is None and rows > MOST_ROWS:
         raise GateauError(
             "training.too_many_rows",
-            f"training.epochs: {training.epochs:,g} passes over the selected samples are about {rows:,.0f} rows, more "
-            f"than the {MOST_ROWS:,} that can be planned: lower it",
+            f"training.epochs: {training.epochs:,g} passes over the selected samples are about {rows:,.0f} rows. At "
+            f"most {MOST_ROWS:,} can be planned: lower it",
         )
 
 
@@ -143,9 +143,9 @@ def _check_memory(config: Config, accepted: pl.DataFrame) -> None:
     if training.processes > 1 and wanted > there:
         raise GateauError(
             "machine.memory",
-            f"training.processes: {training.processes:,} on this machine take about {wanted / 2**30:,.0f} GiB without "
-            f"their models, since each holds the mix (about {tokens:,.0f} tokens of {each} bytes), and it has "
-            f"{there / 2**30:,.0f} GiB: lower it, or name other machines in training.hostfile",
+            f"training.processes: {training.processes:,} processes take about {wanted / 2**30:,.0f} GiB without their "
+            f"models, but this machine has {there / 2**30:,.0f} GiB. Each process holds the mix (about {tokens:,.0f} "
+            f"tokens of {each} bytes). Lower the number, or name other machines in training.hostfile",
         )
 
 
@@ -190,17 +190,17 @@ def _beyond_the_machine(config: Config) -> list[str]:
     places, noun = (gpus, "GPU") if gpus else (cores, "CPU core")
     if ranks > places:
         found.append(
-            f"training.processes is {ranks:,}, and this machine has {plural(places, noun)}: the ranks share them, "
-            f"which is slower and takes more memory. Set it to at most {places:,}, or give training.launcher or "
-            "training.hostfile for several machines."
+            f"training.processes is {ranks:,}, but this machine has {plural(places, noun)}. Ranks that share one are "
+            f"slower and take more memory. Set at most {places:,}, or give training.launcher or training.hostfile for "
+            "several machines."
         )
     # Workers on a named GPU share it, as configured.
     if not gpus or scoring.device == "cpu":
         places, noun = cores, "CPU core"
     if workers > places:
         found.append(
-            f"scoring.workers is {workers:,}, and this machine has {plural(places, noun)}: the workers share them, "
-            f"which is slower and takes more memory. Set it to at most {places:,}, or leave it out."
+            f"scoring.workers is {workers:,}, but this machine has {plural(places, noun)}. Workers that share one are "
+            f"slower and take more memory. Set at most {places:,}, or remove the key."
         )
     return found
 
@@ -211,7 +211,7 @@ def _beyond_the_samples(config: Config, accepted: pl.DataFrame) -> list[str]:
     if count is None or count <= left:
         return []
     different = " with different texts" if left < accepted.height else ""
-    return [f"selection.count asks for {count:,} samples, and there are {left:,}{different}: no more can be chosen."]
+    return [f"selection.count asks for {count:,} samples, but only {left:,}{different} can be chosen."]
 
 
 def _beyond_the_scored(config: Config, accepted: pl.DataFrame) -> list[str]:
@@ -221,8 +221,8 @@ def _beyond_the_scored(config: Config, accepted: pl.DataFrame) -> list[str]:
         return []
     return [
         f"training.max_length is {trained:,}, but samples are scored by their last {scored:,} tokens "
-        f"(scoring.max_length): what stands before them, in about {percent(longer)} of the samples, has no part in the "
-        "choice. Make the two alike, unless this is meant."
+        f"(scoring.max_length). In about {percent(longer)} of the samples, the text before these tokens does not "
+        "affect the choice. Set both to the same value, unless you intend this."
     ]
 
 
@@ -262,7 +262,11 @@ def too_few(candidates: pl.DataFrame, rule: RuleConfig) -> str:
     wanted, left = rule.chosen(candidates.height), most_of_all(texts, most)
     of_sources = candidates.unique(["source", "digest"]) if once else candidates
     check_data(sources, rule.taking(count=min(wanted, left)), left=most_by_source(of_sources, most))
-    return f"selection.per_document: {most} leaves {left} samples, and {wanted} are asked for" if left < wanted else ""
+    return (
+        f"selection.per_document: {most} leaves {left} samples, fewer than the {wanted} to choose"
+        if left < wanted
+        else ""
+    )
 
 
 _MOST = 8  # more characters per token than any language has on average
@@ -283,10 +287,9 @@ def without_far_text(config: Config, accepted: pl.DataFrame, samples: Callable[[
         return []
     share = accepted.filter(pl.col("characters") <= rate * window).height / accepted.height
     return [
-        f"models.short sees {window:,} tokens at a prompt's end, which about {percentage(round(share, 2))} of the "
-        "samples do not exceed, by their characters: nothing in them is far, and they come last. Set "
-        f"models.short.window to at most half of a usual sample: half of them have no more than about "
-        f"{middle / rate:,.0f} tokens"
+        f"models.short sees the last {window:,} tokens of a prompt. By their characters, about "
+        f"{percentage(round(share, 2))} of the samples are not longer: they have no far context and rank last. Set "
+        f"models.short.window to at most half of the median length, which is about {middle / rate:,.0f} tokens"
     ]
 
 

@@ -138,7 +138,7 @@ def _of_benchmark(config: Config, chosen: Benchmark, family: str, says: str, set
         partitions=VARIANT,
         group="experiment",
         description=f"{says} {chosen.description}",
-        inputs=_inputs(config, chosen),
+        inputs=(origin_key(config, config.training.model),) if chosen.by_base else (),
         observe=partial(settings, config, chosen),
         **{"code_version": chosen.version, **own},
     )
@@ -200,10 +200,6 @@ def _scores(config: Config, chosen: Benchmark, reads: Mapping[str, By]) -> Asset
         pool="gpu" if measures else "",
         means=memory_settings(config) if measures else "",
     )
-
-
-def _inputs(config: Config, chosen: Benchmark) -> tuple[str, ...]:
-    return (origin_key(config, config.training.model),) if chosen.by_base else ()
 
 
 def _benchmark_settings(config: Config, chosen: Benchmark, observed: Observed) -> dict[str, Any]:
@@ -310,7 +306,6 @@ def asking_benchmarks(config: Config) -> dict[str, QuestionBenchmark]:
 
 
 def _question_settings(config: Config, chosen: QuestionBenchmark, observed: Observed) -> dict[str, Any]:
-    """Return the settings that decide the questions."""
     model = config.origin(config.training.model)
     return {**chosen.stamped_settings(), f"models.{model} weights": observed.model_digests[model]}
 
@@ -330,7 +325,9 @@ def pairwise_assets(config: Config) -> Iterator[Asset]:
     unknown = sorted({name for pair in judge.pairs for name in pair} - {*config.variant_set})
     if unknown:
         meant = nearest_name(unknown[0], config.variant_set)
-        raise GateauError("evaluation.unknown_variant", f"evaluation.judge.pairs: no variant {unknown[0]}; {meant}")
+        raise GateauError(
+            "evaluation.unknown_variant", f"evaluation.judge.pairs: there is no variant {unknown[0]}; {meant}"
+        )
     for name, chosen in scored_benchmarks(config).items():
         if isinstance(chosen, RatedBenchmark) and chosen.paired:
             yield Asset(

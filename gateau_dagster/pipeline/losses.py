@@ -134,9 +134,9 @@ def unfilled(state: State) -> str:
         return ""
     found = state.read(CHOSEN, ["sample_id"]).height
     if rule.per_document is not None and found < (wanted := _wanted(state)):
-        return f"{found:,} samples are chosen of {wanted:,} asked for: selection.per_document leaves no more"
+        return f"{found:,} of {wanted:,} samples are chosen: selection.per_document allows no more"
     if rule.count is not None and found < rule.count:
-        return f"{found:,} samples are chosen of {rule.count:,} that selection.count asks for: no more can be chosen"
+        return f"{found:,} of the {rule.count:,} samples of selection.count are chosen: no more can be chosen"
     return ""
 
 
@@ -322,7 +322,7 @@ def check_some_scored(state: State, asset: str) -> None:
         found = rejects_of(state, upstream)
         if found.count == found.given > 0:
             raise GateauError(
-                "data.empty_table", f"nothing is left for {asset}, since {upstream.key} has no row: {found.sentence()}"
+                "data.empty_table", f"{asset} has no input: {upstream.key} has no row: {found.sentence()}"
             )
 
 
@@ -383,6 +383,5 @@ def _parts(state: State, asset: Asset, part: str | None) -> Sequence[str | None]
 
 
 def _made(state: State, asset: Asset) -> list[str]:
-    """Return the partitions that are in the store."""
     stamps = state.store.stamps((asset.key, part) for part in state.pipeline.partitions(asset.key))
     return [part for (_, part), stamp in stamps.items() if part is not None and stamp is not None]

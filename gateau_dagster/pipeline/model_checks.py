@@ -257,7 +257,7 @@ def require_end(ends: Sequence[object], config: Config, *, ending: str = "") -> 
         return
     name = config.origin(config.training.model)
     if config.scoring.template == "chat":
-        prints = f"{ending.strip()!r} after an answer, which is no token of its own" if ending.strip() else ""
+        prints = f"{ending.strip()!r} after an answer, which is not one token" if ending.strip() else ""
         what = f"the chat template of models.{name} prints {prints or 'nothing after an answer'}"
         wanted = "a token after it, such as {{ eos_token }}"
         cure = "add the token to the template in chat_template.jinja, and to the tokenizer if that does not know it"
@@ -267,7 +267,7 @@ def require_end(ends: Sequence[object], config: Config, *, ending: str = "") -> 
     raise GateauError(
         "models.no_end",
         f"training.model: {what}, so the trained model would never learn to stop. Expected {wanted}. To keep all "
-        f"scores, copy the model's folder, {cure}, add the copy to `models`, and name it as training.model.",
+        f"scores, copy the model's folder and {cure}. Then add the copy to `models` and name it as training.model.",
     )
 
 
@@ -304,14 +304,14 @@ def _sentences(trial: Trial, *, trained: bool) -> Iterator[str]:
         kinds = "scored, trained and evaluated" if trained else "scored"
         instead = f" in place of {asked!r}, which it prints to ask for one" if asked.strip() else ""
         yield (
-            f"its chat template puts {added!r} before a finished answer{instead}. Answers are {kinds} after it, "
-            "without loss on it"
+            f"its chat template puts {added!r} before a finished answer{instead}. Answers are {kinds} after this "
+            "text, which has no loss"
         )
     records = trial.records
     for reason, count in sorted(records.refused.items(), key=lambda each: -each[1])[:_MOST_REASONS]:
         yield (
             f"{_share(count, records.tried, 'conversation')} of short_chat will be rejected: {reason}. The others are "
-            "trained on; what is scored does not change"
+            "trained on; the scores do not change"
         )
     if records.unlearned:
         yield (
@@ -368,7 +368,7 @@ def _check_readable(folder: Path, place: str, code: bool) -> None:
             raise GateauError(
                 "models.file_damaged",
                 f"{place}: transformers cannot read the {what} in {folder}: {type(error).__name__}: {reason}. Copy it "
-                "again from where the weights are from.",
+                "again from the source of the weights.",
             ) from error
 
 
@@ -396,7 +396,6 @@ def _check_length(config: Config, name: str) -> bool:
 
 
 def _read_config(folder: Path, code: bool) -> PreTrainedConfig:
-    """Return the configuration in a folder that passed `_check_readable`."""
     from transformers import AutoConfig
 
     return AutoConfig.from_pretrained(folder, trust_remote_code=code, local_files_only=True)
@@ -409,9 +408,9 @@ def lost_first_tokens(config: Config) -> list[str]:
     """
     found = ((name, config.folder / Path(model.path).expanduser()) for name, model in config.models.items())
     return [
-        f"models.{name}.path: {folder} has no {_TOKENIZER_FILES[1]}, and without it texts begin without the <bos> "
-        "that config.json names: perplexities are then those of text that the model was not trained on. Copy the file "
-        "from where the weights are from, unless this is meant."
+        f"models.{name}.path: {folder} has no {_TOKENIZER_FILES[1]}. Without it, texts lack the <bos> that "
+        "config.json names, and the model was not trained on such texts. Copy the file from the source of the "
+        "weights, unless you intend this."
         for name, folder in found
         if folder.is_dir() and not (folder / _TOKENIZER_FILES[1]).is_file() and _lacks_bos(config, name)
     ]
@@ -425,10 +424,10 @@ def unknown_chat_templates(config: Config) -> list[str]:
     if config.scoring.template != "chat":
         return []
     return [
-        f"models.{name}.path: the tokenizer of {model.path} is not on this machine yet, so whether it has the chat "
-        "template that scoring.template: chat asks for is known when a run has fetched it. To know it now: `hf "
-        f"download {model.path}{'' if model.revision is None else f' --revision {model.revision}'} "
-        f"--include '*.json' --include 'tokenizer*' --include '*.jinja'`, then `{gateau_command('validate')}`"
+        f"models.{name}.path: the tokenizer of {model.path} is not on this machine yet. scoring.template: chat needs "
+        "its chat template, and only a run will find it missing. To check it now, run `hf download "
+        f"{model.path}{'' if model.revision is None else f' --revision {model.revision}'} --include '*.json' "
+        f"--include 'tokenizer*' --include '*.jinja'`, then `{gateau_command('validate')}`"
         for name, model in config.models.items()
         if model.task == "causal" and model.base is None and _is_to_be_fetched(config, name)
     ]
@@ -460,7 +459,7 @@ def check_attention(config: Config, name: str, digest: str) -> None:
     if reason is not None:
         raise GateauError(
             "models.no_attention",
-            f"models.{name}.path: {config.models[name].path} ({reason}) shows no attention weights, which the preset "
+            f"models.{name}.path: {config.models[name].path} ({reason}) gives no attention weights, which the preset "
             f"or a method reads. {ATTENTION_CURE}",
         )
 
@@ -471,9 +470,9 @@ def unseen_attention(config: Config, digest: str) -> list[str]:
     if reason is None:
         return []
     return [
-        f"models.long: {config.models['long'].path} ({reason}) shows no attention weights: `cam` has no segment "
-        "attention and no CAS, and the report's columns for presets paper and official go by HMP alone. "
-        f"Preset {config.selection.preset} and the methods that are asked for read none of it."
+        f"models.long: {config.models['long'].path} ({reason}) gives no attention weights. `cam` has no segment "
+        "attention and no CAS, and the report's presets paper and official use HMP alone. Preset "
+        f"{config.selection.preset} and the configured methods do not read them."
     ]
 
 
@@ -531,8 +530,7 @@ def _compare(config: Config, texts: Callable[[], Sequence[str]]) -> bool:
             raise GateauError(
                 "models.not_homologous",
                 f"models.short and models.long tokenise differently: the response {text[:40]!r} has {counts[0]} and "
-                f"{counts[1]} tokens. They are not homologous, and their perplexities per token cannot be compared: "
-                "take two models of one family.",
+                f"{counts[1]} tokens. Their perplexities per token cannot be compared. Name two models of one family.",
             )
     return True
 
@@ -550,8 +548,8 @@ def _compare_trained(config: Config, trained: str, texts: Callable[[], Sequence[
         if ids[0] != ids[1]:
             raise GateauError(
                 "training.longce",
-                f"training.loss: longce weighs the tokens of models.long, and models.{trained}, which is trained, "
-                f"makes others of the response {text[:40]!r}: train a model of the pair's family, or take loss: token.",
+                f"training.loss: longce weighs the tokens of models.long, but training.model ({trained}) tokenises "
+                f"the response {text[:40]!r} differently. Train a model of the pair's family, or set loss: token.",
             )
     return True
 

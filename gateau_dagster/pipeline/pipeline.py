@@ -131,5 +131,5 @@ def left_out_sentence(config: Config, left_out: Iterable[str]) -> str:
     verb = "does not need" if len(methods) == 1 else "do not need"
     return (
         f"Left out, since {listed(methods)} {verb} {'it' if len(names) == 1 else 'them'}: {', '.join(names)}. "
-        "Ask for one with --until, or name a method that reads it in selection.compare."
+        "Request one with --until, or name a method that reads it in selection.compare."
     )

@@ -13,10 +13,10 @@ from gateau_dagster.storage.stamp import Stamp, joint
 MISSING = "missing"
 CHANGED = "changed: "
 _MEANS_OF_ROWS = (
-    "scoring.device, device_map, workers or execution.ray changed, and some samples had not fitted into memory"
+    "scoring.device, device_map, workers or execution.ray changed, and some samples did not fit into memory"
 )
-_MEANS_OF_JUDGMENTS = "evaluation.judge changed, which had left some requests without a reply"
-_MEANS_OF_ANSWERS = "evaluation.engine changed, which had refused some questions"
+_MEANS_OF_JUDGMENTS = "evaluation.judge changed, and some requests had no reply"
+_MEANS_OF_ANSWERS = "evaluation.engine changed, and some questions had no answer"
 
 
 def staleness_of(stamp: Stamp | None, wanted: Mapping[str, Any]) -> str:
@@ -39,10 +39,11 @@ def _means_of(settings: Mapping[str, Any]) -> str:
 def changes_of(stamp: Stamp, wanted: Mapping[str, Any]) -> list[str]:
     """Return the parts that differ, settings with their old and new value."""
     found = stamp.inputs
+    before, after = found.get("upstream", {}), wanted.get("upstream", {})
     return [
         *(["code version"] if found.get("code") != wanted.get("code") else []),
         *_setting_changes(found.get("settings", {}), wanted.get("settings", {})),
-        *_upstream_changes(found.get("upstream", {}), wanted.get("upstream", {})),
+        *(name for name in sorted({*before, *after}) if before.get(name) != after.get(name)),
     ]
 
 
@@ -57,10 +58,6 @@ def _setting_changes(found: Mapping[str, Any], wanted: Mapping[str, Any], prefix
         else:
             changes.append(f"{prefix}{name} {_short(old)} → {_short(new)}")
     return changes
-
-
-def _upstream_changes(found: Mapping[str, str], wanted: Mapping[str, str]) -> list[str]:
-    return [name for name in sorted({*found, *wanted}) if found.get(name) != wanted.get(name)]
 
 
 def _short(value: object) -> str:
@@ -92,10 +89,10 @@ class Work:
 
 # Assets that exist only in some configurations, which a user may have read of.
 _WHEN = {
-    "comparison": "it sets methods side by side, and there is one alone. Name another in selection.compare, such as "
+    "comparison": "it compares methods, but only one is configured. Name another in selection.compare, such as "
     "random, or a further length in selection.segment_lengths",
-    "document_split": "nothing reads it. Limit the samples of a document by selection.per_document, or train, with a "
-    "benchmark that keeps documents from the selection",
+    "document_split": "no asset reads it. Set selection.per_document, or train with a benchmark that reserves "
+    "documents",
 }
 
 

@@ -45,22 +45,27 @@ def check_models(config: Config) -> None:
             if name == "gateau":
                 raise GateauError(
                     "models.missing",
-                    f"models: lacks {' and '.join(missing)}: GATEAU compares a short and a long model (another "
-                    "selection.method may need one of them, or none, as length does)",
+                    f"models: add {' and '.join(missing)}, since GATEAU compares a short and a long model. Or set "
+                    "another selection.method, which may need one of them or none",
                 )
-            raise GateauError("models.missing", f"models: lacks {' and '.join(missing)}: method {name} reads {asset}")
+            raise GateauError(
+                "models.missing",
+                f"models: add {' and '.join(missing)}, since method {name} reads {asset}, or remove the method",
+            )
     if further_lengths(config) and not config.has_pair:
         raise GateauError(
             "models.missing",
-            "selection.segment_lengths: compares GATEAU's rankings, which need models.short and models.long",
+            "selection.segment_lengths: compares GATEAU's rankings, which need models.short and models.long: add "
+            "them, or remove the key",
         )
     for asset, table in sample_tables(config).items():
         if table.model not in config.models:
-            raise GateauError("models.missing", f"models: lacks {table.model}, which {asset} is computed with")
+            raise GateauError("models.missing", f"models: add {table.model}, which computes {asset}")
     if config.selection.rule in COUNTING_RULES and "long" not in config.models:
         raise GateauError(
             "models.missing",
-            f"selection.rule: {config.selection.rule} counts the tokens of models.long, which is missing",
+            f"selection.rule: {config.selection.rule} counts the tokens of models.long, which is missing: add it, "
+            "or set another rule",
         )
 
 
@@ -136,16 +141,16 @@ def configuration_name(given: str | Path | None = None) -> str:
     if "://" in str(chosen):  # not shown, since it may hold credentials
         raise GateauError(
             "config.unreadable",
-            f"the configuration is a local file, not one at an address: download it and give its path with --config or "
-            f"{ENVIRONMENT_VARIABLE}.",
+            "the configuration must be a local file, not a remote address. Download it and give its path with "
+            f"--config or {ENVIRONMENT_VARIABLE}.",
         )
     try:
         file = Path(chosen).expanduser()
     except RuntimeError as error:
         raise GateauError(
             "config.unreadable",
-            f"the configuration {chosen} is in the home of nobody here: give another path with --config or "
-            f"{ENVIRONMENT_VARIABLE}.",
+            f"the configuration {chosen} begins with the home folder of an unknown user. Give another path with "
+            f"--config or {ENVIRONMENT_VARIABLE}.",
         ) from error
     return str(_as_text(file.absolute()))
 
@@ -175,8 +180,8 @@ def _no_configuration(folder: Path) -> str:
     earlier = folder / StorageConfig().root
     return "\n".join(
         [
-            f"there is no configuration: --config and {ENVIRONMENT_VARIABLE} name none, and no {USUAL_FILE} is in "
-            f"{folder}.",
+            f"there is no configuration: neither --config nor {ENVIRONMENT_VARIABLE} names one, and {folder} contains "
+            f"no {USUAL_FILE}.",
             *(["Did you mean this?", *candidates] if candidates else []),
             f"To see a whole run on built-in data: gateau demo (its store is in {DEMO_FOLDER}).",
             *([earlier_demo_note(earlier)] if is_demo_store(earlier) else []),
@@ -208,8 +213,8 @@ def _has_samples(file: Path) -> bool:
 def earlier_demo_note(store: Path) -> str:
     """Return a sentence about the store of a demo that an earlier version ran in the folder of the user's project."""
     return (
-        f"{store} holds the embedded demo as an earlier version ran it (its page: {store / 'report.html'}). Nothing "
-        "reads it any more: remove the folder when you like."
+        f"{store} contains the embedded demo of an earlier version (its page: {store / 'report.html'}). Nothing reads "
+        "it: you may remove the folder."
     )
 
 
@@ -220,8 +225,8 @@ def _as_text(path: Path) -> Path:
     except UnicodeEncodeError as error:
         raise GateauError(
             "data.path_encoding",
-            f"{ascii(str(path))[1:-1]} has letters that are not UTF-8 here. Rename it, or set LC_ALL=C.UTF-8 if it is "
-            "this process that reads them otherwise.",
+            f"{ascii(str(path))[1:-1]} contains characters that are not UTF-8. Rename it, or set LC_ALL=C.UTF-8 if "
+            "this process runs with another encoding.",
         ) from error
     return path
 
@@ -250,5 +255,6 @@ def _check_training(config: Config) -> None:
         name, meant = config.training.model, nearest_name(config.training.model, config.models)
         raise GateauError(
             "models.missing",
-            f"training.model: {name!r} is none of models: add it there, or set training.enabled: false; {meant}",
+            f"training.model: `models` does not contain {name!r}: add it there, or set training.enabled: false; "
+            f"{meant}",
         )

@@ -413,27 +413,29 @@ def check_variants(config: Config) -> None:
         return
     if not config.training.enabled:
         raise GateauError(
-            "variants.impossible", "variants: they are trained: set training.enabled: true, or remove variants"
+            "variants.impossible", "variants: needs training: set training.enabled: true, or remove variants"
         )
     _check_names(config, section)
     _check_lengths(config, section)
     if section.presets and GATEAU not in (section.methods or [config.selection.method]):
         raise GateauError(
-            "variants.impossible", "variants.presets: are those of method gateau: name it in variants.methods, too"
+            "variants.impossible", "variants.presets: applies to method gateau only: name it in variants.methods, too"
         )
     if "short_only" in section.also and config.short_chat is None:
         raise GateauError(
-            "variants.impossible", "variants.also: short_only trains on the short conversations, which short_chat names"
+            "variants.impossible",
+            "variants.also: short_only trains on short conversations: add short_chat, or remove short_only",
         )
     if section.equal == "steps" and config.training.max_steps is None:
         raise GateauError(
-            "variants.impossible", "variants.equal: steps needs training.max_steps, the steps of every training"
+            "variants.impossible",
+            "variants.equal: steps needs training.max_steps: set it, or set another variants.equal",
         )
     if config.training.mix.without_long:
         raise GateauError(
             "variants.impossible",
-            "variants: none of them would take a long sample: set training.mix.without_long: false, and "
-            "variants.also: [short_only] for the training without",
+            "variants: training.mix.without_long leaves every variant without long samples. Set it to false, and "
+            "name the baseline in variants.also: [short_only]",
         )
 
 
@@ -442,11 +444,14 @@ def _check_names(config: Config, section: VariantsConfig) -> None:
     repeated = [name for name, count in Counter(variant.name for variant in every).items() if count > 1]
     if repeated:
         raise GateauError(
-            "variants.impossible", f"variants.also: two variants are called {repeated[0]}: choose another name"
+            "variants.impossible", f"variants.also: two variants are named {repeated[0]}: choose another name"
         )
 
 
 def _check_lengths(config: Config, section: VariantsConfig) -> None:
     place = "budgets" if section.budgets is not None else "equal" if section.equal == "tokens" else ""
     if place and "long" not in config.models:
-        raise GateauError("models.missing", f"variants.{place}: counts the tokens of models.long, which is missing")
+        raise GateauError(
+            "models.missing",
+            f"variants.{place}: counts the tokens of models.long, which is missing: add it, or remove the key",
+        )

@@ -121,7 +121,7 @@ def read_document(store: Store, name: str) -> str:
             "storage.not_computed", f"{address} does not exist yet. Run `{gateau_command('run')}` to compute it."
         ) from error
     if stamp is not None and not _is_whole(stamp, data):
-        raise DamagedTableError("storage.damaged", f"{address} is damaged. Run again: only it is computed again.")
+        raise DamagedTableError("storage.damaged", f"{address} is damaged. Run again: only this file is recomputed.")
     return data.decode("utf-8")
 
 
@@ -216,8 +216,8 @@ def fetched_folder(store: Store, name: str, scratch: Path) -> Path:
     store.files.rename(f"{name}/{_FOLDER_STAMP}", aside)
     raise DamagedTableError(
         "storage.damaged",
-        f"{store.files.address(name)} is damaged: {which}. The next run computes it again. If you have a "
-        f"copy, put it back and rename {store.files.address(aside)} to {_FOLDER_STAMP} instead.",
+        f"{store.files.address(name)} is damaged: {which}. The next run recomputes it. If you have a copy, put it "
+        f"back and rename {store.files.address(aside)} to {_FOLDER_STAMP} instead.",
     )
 
 

@@ -12,10 +12,10 @@ from gateau_dagster.errors import GateauError, TransientError
 from gateau_dagster.storage.remote import HUB, S3
 
 _NO_MEMORY = (
-    "this machine, or a limit on this process, leaves too little memory for it or its threads. Raise the limit "
-    "(ulimit -v, ulimit -u, a container's), or end other programs; then run again."
+    "there is too little memory for this process or its threads. Raise its limits (ulimit -v, ulimit -u, the "
+    "container's), or end other programs. Then run again."
 )
-_FREE = "Free some space, then run again; what was already computed is kept."
+_FREE = "Free some space, then run again: all computed results are kept."
 _OS_CURES = {
     errno.ENOMEM: ("machine.memory", _NO_MEMORY),
     errno.ENOSPC: (
@@ -28,7 +28,7 @@ _OS_CURES = {
     ),
     errno.EFBIG: (
         "machine.file_size",
-        "the file is larger than allowed. Raise the limit (ulimit -f), or use more shards.",
+        "the file exceeds the size limit. Raise it (ulimit -f), or use more shards.",
     ),
     errno.EACCES: (
         "storage.permission",
@@ -40,8 +40,8 @@ _OS_CURES = {
         "a name is longer than 255 bytes or the path than 4,095. Choose a shorter one.",
     ),
     errno.ELOOP: ("storage.path", "its symbolic links form a circle. Remove one of them."),
-    errno.EEXIST: ("storage.path", "something else is there by this name. Move it away, or choose another folder."),
-    errno.EISDIR: ("storage.path", "there is a folder of this name, not a file. Remove it, or correct the path."),
+    errno.EEXIST: ("storage.path", "a file of this name already exists. Move it, or choose another folder."),
+    errno.EISDIR: ("storage.path", "it is a folder, not a file. Remove it, or correct the path."),
     errno.EMFILE: (
         "machine.open_files",
         "too many open files. Raise the limit (ulimit -n 1024), then run again.",
@@ -107,29 +107,29 @@ _UNREACHABLE = _Cause(
     ),
     kind=TransientError,
     code="storage.connection",
-    cure="the storage server does not answer ({text}). Check that it is running, the network, and "
-    "AWS_ENDPOINT_URL; then run again: what was already computed is kept.",
+    cure="the storage server does not answer ({text}). Check that it is running, the network, and AWS_ENDPOINT_URL. "
+    "Then run again: all computed results are kept.",
 )
 _CUT_SHORT = _Cause(
     classes=frozenset({"ClientPayloadError", "IncompleteReadError", "IncompleteRead", "FlexibleChecksumError"}),
     kind=TransientError,
     code="storage.connection",
-    cure="the storage server's answers break off or are damaged ({text}). Check the network and the server, then "
-    "run again: what was already computed is kept.",
+    cure="the storage server's answers are incomplete or damaged ({text}). Check the network and the server, then "
+    "run again: all computed results are kept.",
 )
 _OVERLOADED = _Cause(
     words=("SlowDown", "InternalError", "ServiceUnavailable", "RequestTimeout", "TooManyRequests"),
     statuses=frozenset({408, 429, 500, 502, 503, 504}),
     kind=TransientError,
     code="storage.server_failed",
-    cure="the storage server is overloaded or fails ({text}). Run again later: what was already computed is kept.",
+    cure="the storage server is overloaded or fails ({text}). Run again later: all computed results are kept.",
 )
 _LOST_DATABASE = _Cause(
     classes=frozenset({"psycopg2.OperationalError", "psycopg2.InterfaceError"}),
     kind=TransientError,
     code="dagster.no_postgres",
-    cure="Dagster's PostgreSQL does not answer. Check that it is running, and the network; then run again: what was "
-    "already computed is kept.",
+    cure="Dagster's PostgreSQL does not answer. Check that it is running, and the network. Then run again: all "
+    "computed results are kept.",
 )
 _SERVER_CAUSES = (
     _UNREACHABLE,
@@ -173,7 +173,7 @@ _MISSING = {
     S3: "there is no such file. Check the address and AWS_ENDPOINT_URL.",
     HUB: "the Hugging Face hub has no such data set, revision or file. Check the name, and set HF_TOKEN if it is "
     "private.",
-    "": "it does not exist (any more). Check the path.",
+    "": "it does not exist. Check the path.",
 }
 
 _ADDRESSES = {S3: "s3://bucket/folder/file", HUB: "hf://datasets/owner/name/file"}
@@ -305,7 +305,7 @@ def hub_model_failure(  # noqa: PLR0911  one answer after the other
             )
         if "DisabledRepoError" in kinds:
             return GateauError(
-                "hub.not_found", f"{place}.path: the Hugging Face hub has disabled {name}. Take another model."
+                "hub.not_found", f"{place}.path: the Hugging Face hub has disabled {name}. Name another model."
             )
         if "RevisionNotFoundError" in kinds:
             return GateauError(
@@ -321,7 +321,7 @@ def hub_model_failure(  # noqa: PLR0911  one answer after the other
         if "RemoteEntryNotFoundError" in kinds:
             return GateauError(
                 "hub.format",
-                f"{place}.path: {name} on the hub has no config.json, so transformers cannot load it. Take a model in "
+                f"{place}.path: {name} on the hub has no config.json, so transformers cannot load it. Name a model in "
                 "the format of transformers.",
             )
         if status in {401, 403}:
@@ -385,9 +385,8 @@ def check_address_space() -> None:
     if allowed < _ADDRESS_SPACE:
         raise GateauError(
             "machine.memory",
-            f"this process may use {allowed / 1e9:.1f} GB of address space, and its libraries map "
-            f"{_ADDRESS_SPACE / 1e9:.0f} GB before any data is read. Raise the limit (ulimit -v unlimited), then run "
-            "again.",
+            f"this process may use {allowed / 1e9:.1f} GB of address space, but its libraries alone need "
+            f"{_ADDRESS_SPACE / 1e9:.0f} GB. Raise the limit (ulimit -v unlimited), then run again.",
         )
 
 
@@ -411,7 +410,6 @@ def _of_client(link: BaseException, action: str) -> GateauError | None:
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield the error and its causes."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))

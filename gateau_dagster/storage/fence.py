@@ -131,8 +131,8 @@ def loss() -> str:
 def loss_message(root: str, taken_by: str = "another run") -> str:
     """Return the last line of a run that lost its lease."""
     return (
-        f"This run did not renew its lease of {root} in time (was the machine asleep, or the store out of reach?), and "
-        f"{taken_by} has taken over. What was computed before is kept. Run again when the other run has ended."
+        f"This run did not renew its lease of {root} in time: the machine was asleep, or the store was unreachable. "
+        f"{taken_by} has taken over. All results computed before are kept. Run again when the other run has ended."
     )
 
 

@@ -242,7 +242,7 @@ class Files:
                         self.filesystem.rm(self.address(name), recursive=True)
         raise TransientError(
             "storage.server_failed",
-            f"Cannot remove {self.address(name)}: the storage server did not remove it. Run again later.",
+            f"Cannot remove {self.address(name)}: the storage server kept it. Run again later.",
         )
 
     def _remove_fenced(self, name: str, fence: Fence) -> None:

@@ -22,11 +22,11 @@ _told: set[Path] = set()
 def keeping(file: Path) -> Iterator[None]:
     """Write a cache within the block; a failure is logged once per folder and process, and stops nothing."""
     try:
-        with readable_failures(f"keep in {file.parent} what was read and measured"):
+        with readable_failures(f"write the cache of measurements in {file.parent}"):
             yield
     except (GateauError, OSError) as error:
         if file.parent not in _told:
-            _log.warning(f"{error} Until then every command reads the input and the models again.")
+            _log.warning(f"{error} Until then, every command reads all input and all models again.")
         _told.add(file.parent)
 
 

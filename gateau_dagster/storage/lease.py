@@ -223,7 +223,7 @@ class Lease:
         except LeaseLostError as error:
             self._lose(str(error))
         except (GateauError, OSError) as error:  # the result of the work counts, and the lease ends with the process
-            self._say(f"The lease of {self._files.root} could not be given back, and runs out by itself: {error}")
+            self._say(f"The lease of {self._files.root} could not be released; it expires by itself: {error}")
 
     def _lose(self, message: str) -> None:
         """Record the loss for the process's last line; see `fence.loss`."""
@@ -260,7 +260,7 @@ class Lease:
         conflicts = self._holder.conflicts(holder)
         if conflicts or self._holder.exclusive:
             silent = abs(time.time() - holder.renewed_at)
-            seems = f"The lease of {holder.described()} seems to have run out"
+            seems = f"The lease of {holder.described()} seems to have expired"
             if state == "unknown" and silent > EXPIRES_SECONDS and not self._changes(number, data, seems):
                 return "silent"
         if conflicts:
@@ -300,7 +300,7 @@ class Lease:
             except Exception as error:
                 # Without this thread another run would take the store while this one works.
                 self._say(
-                    f"The lease of {self._files.root} was not renewed ({type(error).__name__}: {error}). Trying on."
+                    f"The lease of {self._files.root} was not renewed ({type(error).__name__}: {error}). Trying again."
                 )
 
     def _successor(self, known: set[int]) -> str:
@@ -331,12 +331,13 @@ class Lease:
 
 def _refusal(root: str, holder: Holder, elsewhere: bool) -> str:
     text = (
-        f"{root} is in use by {holder.described()}. One run works on a store at a time: wait for it to end, or end it."
+        f"{root} is in use by {holder.described()}. Only one run works on a store at a time. Wait until it ends, "
+        "or end it."
     )
     if elsewhere:
         silent = max(0.0, time.time() - holder.renewed_at)
         text += (
-            f" It last gave a sign of life {silent:.0f} s ago; if it is gone, its lease runs out "
-            f"{EXPIRES_SECONDS:.0f} s after that."
+            f" It last renewed its lease {silent:.0f} s ago. If it has died, its lease expires {EXPIRES_SECONDS:.0f} "
+            "s after that."
         )
     return text

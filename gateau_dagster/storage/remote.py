@@ -42,7 +42,7 @@ def filesystem(address: str) -> AbstractFileSystem:
 
         return HfFileSystem(skip_instance_cache=True, use_listings_cache=False)  # it caches missing files
     if protocol != "s3":
-        raise ValueError("it is neither a local path nor on S3 or the Hugging Face hub")
+        raise ValueError("it is not a local path, an s3:// address or an hf:// address")
     for name in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"):
         if "@" in os.environ.get(name, ""):  # messages contain the end point, and no request to it succeeds
             raise GateauError(

@@ -68,9 +68,8 @@ def _check_no_page(answer: dict[str, Any], s3: Any) -> None:
         client: Any = s3._s3
         raise GateauError(
             "storage.not_s3",
-            f"{client.meta.endpoint_url} answers with a web page (HTML) as a console, a login page or a proxy "
-            "does, not an S3 server. Set AWS_ENDPOINT_URL to the address of the S3 API, or NO_PROXY if a proxy "
-            "is in between.",
+            f"{client.meta.endpoint_url} answers with a web page (HTML), as a console, a login page or a proxy does. "
+            "Expected an S3 server. Set AWS_ENDPOINT_URL to the address of the S3 API, or NO_PROXY to avoid a proxy.",
         )
 
 

@@ -93,7 +93,7 @@ def read_footer(file: Any) -> Footer:
     start, footer = _footer(reader)
     body = _seal_body(reader, start)
     if body is not None and _digest(footer) != body[-_DIGEST_BYTES:]:
-        raise DamagedFileError("its footer is not the one that was written")
+        raise DamagedFileError("its footer has changed since it was written")
     metadata = _parsed(footer)
     if body is None:
         if SEALED in (metadata.metadata or {}):
@@ -130,7 +130,6 @@ def verified(file: Any, columns: Collection[str] | None = None) -> Iterator[pq.P
 def _chunks(
     metadata: pq.FileMetaData, digests: tuple[tuple[bytes, ...], ...], columns: Collection[str] | None
 ) -> list[_Chunk]:
-    """Return the chunks of these columns, in the file's order."""
     found = []
     for group in range(metadata.num_row_groups):
         for number in range(metadata.num_columns):
@@ -146,7 +145,7 @@ def _verify(file: pa.NativeFile, chunks: list[_Chunk]) -> None:
     for chunk in chunks:
         file.seek(chunk.start)
         if chunk.digest is not None and _digest(file.read(chunk.end - chunk.start)) != chunk.digest:
-            raise DamagedFileError(f"its bytes {chunk.start} to {chunk.end} are not those that were written")
+            raise DamagedFileError(f"its bytes {chunk.start} to {chunk.end} have changed since they were written")
 
 
 def _fetch(file: Any, footer: Footer, chunks: list[_Chunk], copy: Any) -> None:
@@ -183,7 +182,7 @@ def _footer(reader: _Reader) -> tuple[int, bytes]:
     end = reader.at(max(0, reader.size - _END_BYTES), reader.size)
     start = reader.size - _END_BYTES - int.from_bytes(end[:4], "little")
     if end[4:] != _PARQUET or start < len(_PARQUET):
-        raise DamagedFileError("it is no whole Parquet file")
+        raise DamagedFileError("it is not a complete Parquet file")
     return start, reader.at(start, reader.size)
 
 

@@ -289,8 +289,8 @@ class Store:
         try:
             self.files.rename(name, aside)
         except (GateauError, FileNotFoundError):
-            return "Remove it and run again: only it is recomputed."
-        return f"It is set aside as {self.files.address(aside)}: run again, and only it is recomputed."
+            return "Remove it and run again: only this table is recomputed."
+        return f"It was renamed to {self.files.address(aside)}. Run again: only this table is recomputed."
 
 
 def _stamp_in(address: str, file: Any) -> Stamp | None:

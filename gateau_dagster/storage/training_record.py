@@ -45,5 +45,5 @@ def _whole(data: bytes, address: str) -> dict[str, Any]:
     try:
         return unsealed(data)
     except ValueError:
-        _log.warning(f"{address} is damaged and counts as missing. If you have a copy of it, put that back.")
+        _log.warning(f"{address} is damaged and treated as missing. If you have a copy, put it back.")
         return {}

@@ -182,5 +182,4 @@ def _deepspeed(trainer: Trainer) -> Settings | None:
 
 
 def _engine(trainer: Trainer) -> Any:
-    """Return DeepSpeed's engine, or None."""
     return trainer.deepspeed if trainer.is_deepspeed_enabled else None

@@ -171,7 +171,7 @@ class Crew(ABC, Generic[M]):
                 self._most = size = len(self._members)
                 if not size:
                     raise GateauError(
-                        "execution.no_worker", f"{reason}. What was computed is kept: run again."
+                        "execution.no_worker", f"{reason}. All computed results are kept: run again."
                     ) from error
                 self._warn(f"{reason}; the others go on without it")
 
@@ -198,8 +198,8 @@ class Crew(ABC, Generic[M]):
         if self._lost_at_start >= MOST and not self._any_ready:
             raise GateauError(
                 "execution.workers_die",
-                f"{lost.how}: {self._lost_at_start} in a row were lost before they began, and none is at work; often "
-                "the system kills them for lack of memory. Their logs say more.",
+                f"{lost.how}: {self._lost_at_start} workers in a row died before they began, and none is left. The "
+                "system often kills them for lack of memory. Read their logs.",
             )
         if self._lost_at_start >= MOST:
             self._most = max(1, self._most - 1)

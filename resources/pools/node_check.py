@@ -66,8 +66,8 @@ def problems(expected: Expected) -> list[str]:
     found = [*_version_problems(expected.versions, installed_versions())]
     if expected.code != code_digest():
         found.append(
-            f"its gateau-dagster is not the one that began this run ({version('gateau-dagster')} there, with other "
-            "sources). Install the same on all machines"
+            f"its gateau-dagster differs from the one that began this run ({version('gateau-dagster')} there, with "
+            "other sources). Install the same on all machines"
         )
     if (seen := _marker_problem(expected)) is not None:
         found.append(seen)
@@ -97,9 +97,7 @@ def _gpu_problem() -> str | None:
     if torch.cuda.is_available():
         return None
     built = "this torch is built without CUDA" if torch.version.cuda is None else "no GPU answers"
-    return (
-        f"its worker was given a GPU, but torch finds none ({built}). Set execution.ray.gpus to 0 to score on the CPU"
-    )
+    return f"its worker has a GPU, but torch finds none ({built}). Set execution.ray.gpus to 0 to score on the CPU"
 
 
 def _version_problems(wanted: Mapping[str, str], found: Mapping[str, str]) -> Iterator[str]:
@@ -162,8 +160,8 @@ def node_scratch(config: Config) -> Path:
     except OSError as error:
         raise GateauError(
             "execution.ray",
-            f"{folder} on {socket.gethostname()} cannot be made ({error}). Name a folder for models that can be "
-            "written on all machines: execution.ray.scratch",
+            f"{folder} on {socket.gethostname()} cannot be created ({error}). Name a folder that is writable on all "
+            "machines in execution.ray.scratch",
         ) from error
     return folder
 
@@ -180,8 +178,8 @@ def _check_folder(config: Config, placed: Placed, wanted: str, scratch: Path) ->
     if folder_digest(folder, scratch / "model_digests.json", section.verify) != wanted:
         raise GateauError(
             "execution.ray_model",
-            f"{place}: {folder.absolute()} on {socket.gethostname()} holds other files than where the run began. Copy "
-            "them anew, or put the model on a disk that all machines see",
+            f"{place}: {folder.absolute()} on {socket.gethostname()} has other files than the machine where the run "
+            "began. Copy the folder again, or put the model on a disk that all machines see",
         )
 
 

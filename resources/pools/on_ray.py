@@ -45,7 +45,7 @@ _GRACE_SECONDS = 10.0
 _OUT_OF_MEMORY = re.compile(r"running low on memory", re.IGNORECASE)
 _ANSWER_SECONDS = 3.0
 _SETTINGS = "execution.ray.gpus, execution.ray.cpus or scoring.device_map"
-_CURE = "Ray's logs on the nodes say more."
+_CURE = "Read Ray's logs on the nodes."
 
 
 class _OnNode(Worker):
@@ -232,7 +232,7 @@ class AskedQueue(JobQueue):
     """
 
     def __init__(self, asked: Sequence[AskedTurn], missing: frozenset[str], *, pieces: int, warn: Warn) -> None:
-        given_up = "workers died over this question, often killed by the system for lack of memory"
+        given_up = "workers died while they answered this question. The system often kills them for lack of memory"
         super().__init__(warn, one="question", cure=_CURE, given_up=given_up)
         for some in _pieces(asked, pieces):
             wanted = missing & {each.question.question_id for each in some}
@@ -308,8 +308,8 @@ def connected(ray_config: RayConfig) -> Iterator[None]:
 def _without_cluster(named: str, place: str | None, error: Exception) -> str:
     if place is None and isinstance(error, ConnectionError):
         return (
-            "auto finds no Ray cluster that this machine is a node of. Make it one (`ray start --address host:6379`, "
-            "or `ray start --head` for a new cluster), or give the address"
+            "auto finds no Ray cluster that contains this machine. Add it (`ray start --address host:6379`, or `ray "
+            "start --head` for a new cluster), or give the address"
         )
     reason = " ".join(str(error).split())[:500]
     where = f"{place}, where auto finds the last one of this machine" if named == "auto" else named
@@ -343,7 +343,9 @@ def _check_answers(address: str) -> None:
     try:
         grpc.channel_ready_future(channel).result(timeout=_CONNECT_SECONDS)
     except grpc.FutureTimeoutError as error:
-        raise ConnectionError("what listens there is no head of a cluster, whose port is usually 6379") from error
+        raise ConnectionError(
+            "the server there is not the head of a Ray cluster, whose port is usually 6379"
+        ) from error
     finally:
         channel.close()
 

@@ -112,12 +112,12 @@ class JobQueue(ABC):
         if job.losses >= MOST and in_hand is not None and not in_hand:
             raise GateauError(
                 "execution.workers_die",
-                f"{lost}, the last of {MOST} workers that were lost over them before the first one; often the system "
-                f"kills them for lack of memory. {self._cure}",
+                f"{lost}. {MOST} workers died over them before the first one. The system often kills workers for lack "
+                f"of memory. {self._cure}",
             )
         if job.losses >= MOST and len(job.piece.ids) == 1:
             [name] = job.piece.ids
-            self._warn(f"{lost}; the last of {MOST} over {name}, which is rejected")
+            self._warn(f"{lost}; worker {MOST} of {MOST} that died over {name}, which is rejected")
             return self._reject(name)
         self._warn(f"{lost}; another worker takes them, loss {job.losses} of {MOST}")
         self._put_back(job.apart(in_hand))
@@ -145,8 +145,8 @@ class JobQueue(ABC):
         if self._rejected == MOST and not self._any_done:
             raise GateauError(
                 "execution.workers_die",
-                f"Workers die over each {self._one}, and none was ever done: {MOST} {self._one}s took {MOST} workers "
-                f"each. Often the system kills them for lack of memory. {self._cure}",
+                f"Workers die over each {self._one}, and none was completed: {MOST} {self._one}s ended {MOST} workers "
+                f"each. The system often kills workers for lack of memory. {self._cure}",
             )
         reason = f"{MOST} {self._given_up}"
         return Reject(sample_id=name, reason=reason, short_of_memory=True)

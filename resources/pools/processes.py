@@ -25,7 +25,7 @@ _SECONDS_BETWEEN_LOOKS = 1.0
 # Time for a stopped worker to save the rows of its piece.
 _GRACE_SECONDS = 20.0
 _SETTINGS = "scoring.device, scoring.device_map or scoring.workers"
-_CURE = "What was computed is kept: run again with fewer scoring.workers or a smaller scoring.batch_tokens."
+_CURE = "All computed results are kept: run again with fewer scoring.workers or a smaller scoring.batch_tokens."
 
 
 def run_worker(task: WorkerTask, connection: Connection) -> None:

@@ -243,12 +243,12 @@ def test_the_limit_alone_finds_the_documents_and_says_when_they_are_too_few(tmp_
         logs = [project.instance.all_logs(run.run_id) for run in project.runs()]
         said = {entry.user_message for log in logs for entry in log}
         assert "selection.per_document: 1 leaves 10 samples, and 15 are asked for" in said
-        assert "selection.per_document leaves too few samples: 5 fewer are chosen than asked for" in said
+        assert "selection.per_document leaves too few samples: 5 fewer are chosen than configured" in said
         event = project.instance.get_latest_materialization_event(dg.AssetKey("selected_subset"))
         assert event is not None and event.asset_materialization is not None
         assert event.asset_materialization.metadata["could_not_be_filled"].value == 5
         [loss] = losses(project.state(), {"selected_subset"})
-        assert loss.notable and loss.sentence.startswith("10 samples are chosen of 15 asked for: selection.per_docum")
+        assert loss.notable and loss.sentence.startswith("10 of 15 samples are chosen: selection.per_docum")
 
 
 def test_what_the_limit_leaves_may_be_too_little_for_the_rule() -> None:

@@ -119,7 +119,7 @@ def test_a_sample_that_it_was_not_trained_on_keeps_it(project: Pipeline) -> None
     write(project, context=untouched(project))
     events = refreshed(project)
     assert (content(project), chosen(project)) == (before, ids)
-    assert value_of(events["pre_experienced/cherry", None], "up_to_date") == "kept: nothing changed"
+    assert value_of(events["pre_experienced/cherry", None], "up_to_date") == "kept: no change"
     assert computed(events, "instruction_embedding/long") == computed(events, "perplexity/cherry") == 1
     assert project.refresh(UNTIL).run_ids == []
 

@@ -142,4 +142,4 @@ def test_an_estimate_that_fails_is_told_and_ends_nothing(fails: bool, monkeypatc
     state: Any = None
     [shard] = scored_shards._with_plan(context, state, [Piece(shard="0", works=[work], lacking={})])
     assert shard.works[0].planned == ({} if fails else dataclasses.asdict(found))
-    assert told == ([("What this takes cannot be estimated: no speed", True)] if fails else [])
+    assert told == ([("The cost of this step cannot be estimated: no speed", True)] if fails else [])

@@ -21,7 +21,7 @@ def test_robust_works_and_paper_is_refused_before_anything_runs(tmp_path: Path) 
     replace_model(tmp_path / "long", "qwen3_next", seed=2, window=512, **NEXT)
     with pipeline_on(file) as pipeline:
         (warning,) = pipeline.state().warnings
-        assert "Qwen3NextForCausalLM" in warning and "shows no attention weights" in warning
+        assert "Qwen3NextForCausalLM" in warning and "gives no attention weights" in warning
         pipeline.refresh()
         scores = pipeline.state().read("combined_scores")
         assert scores["cas_paper"].null_count() == scores.height == 12

@@ -65,7 +65,7 @@ def test_what_is_left_out_is_said_and_can_be_asked_for(by_length: Pipeline) -> N
     assert set(names(state, "combined_scores")) == OF_THE_PAIR
     assert names(state, "report") == []
     check = checked(state, state.asset("combined_scores"), "up_to_date")
-    assert check.passed and check.metadata["summary"].value == "not up to date, and nothing that is configured reads it"
+    assert check.passed and check.metadata["summary"].value == "out of date, but no configured asset reads it"
     assert {dg.AssetKey(asset.split("/")) for asset in OF_THE_PAIR} <= set(
         by_length.definitions().resolve_asset_graph().get_all_asset_keys()
     )

@@ -3,6 +3,7 @@
 import copy
 import gzip
 import json
+import os
 import re
 from collections import Counter
 from pathlib import Path
@@ -20,7 +21,8 @@ from tests import tiny_models
 from tests.benchmarks.questions import COUNT, answer, write_questions
 
 ROOM = {"tokens": 2600, "window": 1000}
-REAL = Path("/work/shared/data/natural_questions.jsonl.gz")
+REAL = os.environ.get("NQ", "")
+"""The file of Natural Questions, as for `make benchmark-real`."""
 BOTH = {"far_and_near", "far_summary", "near_repeated_far"}
 NOWHERE = {"absent", "closed_book", "chat", "noise"}
 
@@ -175,9 +177,9 @@ def test_the_script_writes_what_the_pipeline_reads(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.skipif(not REAL.exists(), reason="the questions are not here")
+@pytest.mark.skipif(not REAL, reason="the environment variable NQ names no file of Natural Questions")
 def test_real_questions() -> None:
-    questions = read_questions(REAL)
+    questions = read_questions(Path(REAL))
     tokenizer = tiny_models.tokenizer()
     for fold in FOLDS:
         records = made(questions, tokenizer, tokens=6000, window=2500, fold=fold)

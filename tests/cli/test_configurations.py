@@ -114,11 +114,11 @@ def test_an_earlier_demo_in_a_project_s_store_is_told_apart(command: Command, tm
     (tmp_path / "gateau_store" / "raw_long_sft").mkdir(parents=True)
     samples.write_parquet(tmp_path / "gateau_store" / "raw_long_sft" / "0.parquet")
     shutil.rmtree(tmp_path / "old")
-    said = f"{tmp_path / 'gateau_store'} holds the embedded demo as an earlier version ran it"
+    said = f"{tmp_path / 'gateau_store'} contains the embedded demo of an earlier version"
     assert said in " ".join(command("status")[2].split())
     assert said in " ".join(command("plan", "--until", "raw_long_sft", "--config", "demo")[1].split())
     write_length_project(tmp_path)
-    said = f"! {tmp_path / 'gateau_store'} holds the tables of the embedded demo."
+    said = f"! {tmp_path / 'gateau_store'} contains the tables of the embedded demo."
     assert said in " ".join(command("plan", "--until", "raw_long_sft")[1].split())
 
 

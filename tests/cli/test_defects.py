@@ -94,7 +94,7 @@ def test_a_folder_that_is_gone_is_one_line(
     (tmp_path / "gone").rmdir()
     status, _, err = command("plan", "--config", str(project))
     assert status == 1 and "Traceback" not in err
-    assert err.endswith("Error: the current folder was removed: change to another one (cd). [machine.folder_gone]\n")
+    assert "Error: " in err and err.endswith("[machine.folder_gone]\n")
 
 
 def test_closed_streams_are_nothing_to_fail_over(project: Path) -> None:
@@ -150,7 +150,7 @@ def test_a_process_with_limits_names_them_or_does_without(
 def test_a_path_of_other_bytes_is_named(command: Command, project: Path) -> None:
     other = project.rename(project.with_name("\udce9.yaml"))
     status, _, err = command("plan", "--config", str(other))
-    assert status == 1 and "\\udce9.yaml has letters that are not UTF-8 here" in err and "LC_ALL=C.UTF-8" in err
+    assert status == 1 and "\\udce9.yaml contains characters that are not UTF-8" in err and "LC_ALL=C.UTF-8" in err
 
 
 def test_a_defect_s_file_takes_other_bytes_too(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,4 +168,4 @@ def test_an_interrupt_ends_with_130(command: Command, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr("resources.project.checked_project", interrupted)
     status, _, err = command("plan")
-    assert status == 130 and "run again to go on" in err
+    assert status == 130 and "Run again to continue" in err

@@ -89,8 +89,8 @@ def test_validate_tells_a_tokenizer_without_chat_template_from_one_that_is_missi
     change_config(project, scoring={"max_length": 512, "template": "chat", "device": "cpu"})
     status, out, err = command("validate", "--config", str(project))
     said = " ".join(out.split())
-    assert status == 1 and "its tokenizer does not make prompts of these samples" in said
-    assert "tokenizer is not here" not in said and "chat template cannot be used" in " ".join(err.split())
+    assert status == 1 and "its tokenizer cannot build prompts from these samples" in said
+    assert "tokenizer is not on this machine" not in said and "chat template cannot be used" in " ".join(err.split())
     status, _, err = command("plan", "--config", str(project))
     assert status == 1 and "chat template cannot be used" in " ".join(err.split())
 

@@ -10,11 +10,11 @@ import pytest
 
 from gateau_dagster.cli.open import UI, open_in_browser
 from gateau_dagster.config import Config
-from gateau_dagster.errors import GateauError
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.storage import Stamp
 from gateau_dagster.storage.documents import write_document
+from tests.error_codes import refused
 from tests.local_server import QuietHandler, served
 from tests.project import make_project
 
@@ -50,7 +50,7 @@ def answering(text: bytes, greeting: bytes = b"") -> Iterator[int]:
 
 
 def test_the_report_is_opened_where_it_is(config: Config, opened: list[str], tmp_path: Path) -> None:
-    with pytest.raises(GateauError, match="gateau run"):
+    with refused("storage.not_computed", match="gateau run"):
         open_in_browser(config, "report", PORT)
     write_document(State(config=config).store, "report.html", "<p>page", Stamp(fingerprint="f"))
     open_in_browser(config, "report", PORT)
@@ -78,14 +78,14 @@ def test_the_ui_is_opened_where_it_answers(config: Config, opened: list[str]) ->
     with answering(b'{"dagster_webserver_version": "1"}') as port:
         open_in_browser(config, UI, port)
     assert opened == [f"http://127.0.0.1:{port}"]
-    with pytest.raises(GateauError, match="gateau dev"):
+    with refused("open.no_ui", match="gateau dev"):
         open_in_browser(config, UI, port)  # it has ended
-    with answering(b"something else") as port, pytest.raises(GateauError, match="--port"):
+    with answering(b"something else") as port, refused("open.no_ui", match="--port"):
         open_in_browser(config, UI, port)
-    with answering(b"", greeting=b"SSH-2.0-OpenSSH_9.2\r\n") as port, pytest.raises(GateauError, match="--port"):
+    with answering(b"", greeting=b"SSH-2.0-OpenSSH_9.2\r\n") as port, refused("open.no_ui", match="--port"):
         open_in_browser(config, UI, port)
 
 
 def test_what_there_is_to_open_is_named(config: Config) -> None:
-    with pytest.raises(GateauError, match="report, explore, ui"):
+    with refused("open.page", match="report, explore, ui"):
         open_in_browser(config, "nothing", PORT)

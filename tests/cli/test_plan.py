@@ -95,16 +95,14 @@ def test_workers_can_be_asked_for(state: State, monkeypatch: pytest.MonkeyPatch)
     for asset, found in both["estimates"].items():
         assert found["tokens"] == alone["estimates"][asset]["tokens"]
     assert not any("side by side" in line for line in alone["grounds"])
-    assert "Times are for 2 workers side by side, each with a device like this one, without" in " ".join(
-        both["grounds"]
-    )
+    assert "Times are for 2 parallel workers, each with a device like this machine's." in " ".join(both["grounds"])
     assert not any("whole shard" in line for line in both["grounds"])
     many = " ".join(plan_record(state, state.plan(), workers=1000)["grounds"])
-    assert "for 1,000 workers" in many and "of long_sft.shards 2, no more than so many have one" in many
+    assert "for 1,000 workers" in many and "with long_sft.shards 2, at most as many workers score" in many
     text = io.StringIO()
     monkeypatch.setattr(module, "console", lambda: Console(file=text, width=200))
     print_plan(state.config, None, workers=3)
-    assert "Times are for 3 workers side by side" in text.getvalue()
+    assert "Times are for 3 parallel workers" in text.getvalue()
 
 
 def test_no_workers_are_counted_where_nothing_is_scored(state: State) -> None:
@@ -119,7 +117,7 @@ def test_what_is_not_known_is_said_with_its_reason(state: State, tmp_path: Path)
     estimates = estimator.assets({"perplexity/short": ["0", "1"], "perplexity/long": ["0", "1"]})
     lines = list(grounds(estimator))
     assert any("models.short: FLOPs are not known: the config.json of short" in line for line in lines)
-    assert any("4 characters each, for models.short has no tokenizer here" in line for line in lines)
+    assert any("4 characters each, because models.short has no tokenizer" in line for line in lines)
     rows = shown(estimates)
     assert rows["perplexity/short"][-2:] == ["unknown", "unknown"]
     assert "unknown" not in rows["perplexity/long"] + rows["together (known part)"]
@@ -137,7 +135,7 @@ def test_a_table_whose_method_does_not_say_what_it_takes_is_named(tmp_path: Path
     assert rows["response_alone/long"] == ["6", *["unknown"] * 3]
     assert [*rows][-1] == "together (known part)"
     (said,) = [line for line in grounds(estimator) if line.startswith("response_alone/long: ")]
-    assert "not estimated, since the method that brings this table does not say" in said
+    assert "not estimated, because its method does not declare" in said
 
 
 def test_what_nothing_reads_is_one_line(state: State, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,6 +148,6 @@ def test_what_nothing_reads_is_one_line(state: State, tmp_path: Path, monkeypatc
     lines = [line for line in text.getvalue().splitlines() if line.startswith("Left out")]
     named = "perplexity/long, perplexity/short, cam, combined_scores"  # in the order of the file's models
     assert [line.strip() for line in lines] == [
-        f"Left out, since length does not need them: {named}. Ask for one with --until, or name a method that reads it "
+        f"Left out, since length does not need them: {named}. Request one with --until, or name a method that reads it "
         "in selection.compare."
     ]

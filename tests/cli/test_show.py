@@ -12,6 +12,7 @@ from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.readable import number
 from gateau_dagster.report.formula import with_terms
+from tests.error_codes import refused
 from tests.project import make_project
 
 Capture = pytest.CaptureFixture[str]
@@ -73,15 +74,15 @@ def test_the_best_samples(state: State, third: dict[str, Any], capfd: Capture) -
     lines = [line.split() for line in capfd.readouterr().out.splitlines()]
     assert lines[-1] == [str(RANK), third["sample_id"], number(third["score"])]
     assert [line[0] for line in lines[-RANK:]] == ["1", "2", "3"] and lines[-RANK - 1] == ["rank", "sample", "score"]
-    with pytest.raises(GateauError, match="no scores of 'nobody'"):
+    with refused("show.method", match="'nobody'"):
         print_top(state.config, RANK, "nobody")
 
 
 def test_before_the_first_run(tmp_path: Path) -> None:
     config = load_project(make_project(tmp_path, samples=2, shards=1))
-    with pytest.raises(GateauError, match="gateau run"):
+    with refused("storage.not_computed", match="gateau run"):
         print_sample(config, "s00000", None)
-    with pytest.raises(GateauError, match="gateau run"):
+    with refused("storage.not_computed", match="gateau run"):
         print_top(config, 10, None)
 
 

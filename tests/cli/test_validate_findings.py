@@ -92,7 +92,7 @@ def test_more_ranks_and_workers_than_cores_are_warned_of(command: Command, proje
     change_config(project, training={"enabled": True, "processes": many})
     said = " ".join(command("validate")[1].split())
     for key in ("training.processes", "scoring.workers"):
-        assert f"! {key} is {many}, and this machine has {many - 1} CPU core" in said
+        assert f"! {key} is {many}, but this machine has {many - 1} CPU core" in said
     change_config(project, training={"enabled": True, "processes": many, "launcher": ["srun", "python"]})
     assert "training.processes is" not in command("validate")[1], "the ranks are on other machines"
 

@@ -2,11 +2,10 @@
 
 from pathlib import Path
 
-import pytest
-
 from gateau_dagster.config import DemoConfig
 from gateau_dagster.config.inputs import demo_folder, demo_path
 from gateau_dagster.pipeline.project import parse_project
+from tests.error_codes import refused
 
 TEXT = """\
 demo: {seed: 3}
@@ -39,5 +38,5 @@ def test_without_a_demo_section_addresses_stay(tmp_path: Path) -> None:
 
 
 def test_an_unknown_name_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"demo:x: the demo has demo:short, demo:long"):
+    with refused("demo.address", match="demo:short, demo:long"):
         demo_path("demo:x", tmp_path, DemoConfig())

@@ -208,7 +208,7 @@ def test_a_sample_that_does_not_fit_into_memory_is_tried_again_when_memory_chang
     assert not plan(recorded, "small"), "the same settings would fail the same way"
     again = plan(recorded, "large")
     assert [each.asset for each in again.work] == [ASSET, "scores"]
-    assert "had not fitted into memory" in again.work[0].reasons[SHARD]
+    assert "did not fit into memory" in again.work[0].reasons[SHARD]
 
     lacking = recorded["scores", None]
     assert make(store, recorded, memory="large", fits=True) == 1, "the rows that fitted are kept"

@@ -34,12 +34,12 @@ CONSTANTS: dict[str, set[str]] = {
     "data.index.CODE_VERSION": {"raw_long_sft"},
     "data.short_chat.CODE_VERSION": {"short_chat_mix"},
     "evaluation.document_split.CODE_VERSION": {"document_split"},
-    # Where a benchmark asks questions, or a judge is there: see test_contamination_asset and test_pairwise_assets.
+    # Where a benchmark asks questions, or a judge is there: see test_evaluation_assets.
     "evaluation.contamination.CODE_VERSION": set(),
     "evaluation.contamination.TOUCHED_CODE_VERSION": set(),
     "evaluation.judging.characteristics.CODE_VERSION": {"sample_ratings"},  # and `characteristics`, if it is asked for
     "pipeline.evaluation_assets.PAIRS_CODE_VERSION": set(),
-    "evaluation.grading.CODE_VERSION": set(),  # see test_answers
+    "evaluation.grading.CODE_VERSION": set(),  # see test_evaluation_assets
     "evaluation.judged.CODE_VERSION": set(),  # of judgments, of which there are none here
     "training.text_mix.CODE_VERSION": {"homologous_mix"},
     "training.training_mix.CODE_VERSION": {"training_mix", "pre_experience_mix", "variant/training_mix"},
@@ -55,7 +55,7 @@ CONSTANTS: dict[str, set[str]] = {
     "pipeline.declarations.REPORT_CODE_VERSION": {"report"},
     "pipeline.declarations.EXPLORER_CODE_VERSION": {"report"},
 }
-OF_ANSWERS = "evaluation.generation.answering.CODE_VERSION"  # see test_answers
+OF_ANSWERS = "evaluation.generation.answering.CODE_VERSION"  # see test_evaluation_assets
 # Tables of methods and rules say their version where they are declared.
 OF_TABLES = ("quality/reward", "segment_pairs/long", "response_alone/cherry", "span_attention/long", "embedding/enc",
              "instruction_embedding/long", "long_attention/long")  # fmt: skip

@@ -306,7 +306,7 @@ def test_what_was_not_made_is_left_out(scored_state: State) -> None:
     assert made(scored_state, "cam") == []
 
 
-@pytest.mark.parametrize(("count", "said"), [(3, ""), (5000, "3 samples are chosen of 5,000 that selection.count")])
+@pytest.mark.parametrize(("count", "said"), [(3, ""), (5000, "3 of the 5,000 samples of selection.count")])
 def test_a_count_above_the_samples_is_said(count: int, said: str, tmp_path: Path) -> None:
     file = make_project(tmp_path, samples=8, shards=2, selection={"fraction": None, "count": count})
     state = State(config=load_project(file))
@@ -315,5 +315,5 @@ def test_a_count_above_the_samples_is_said(count: int, said: str, tmp_path: Path
     state.store.write(pl.concat([chosen, pl.DataFrame(rows)], how="diagonal"), CHOSEN, None, Stamp(fingerprint="x"))
     assert unfilled(state).startswith(said) and bool(unfilled(state)) == bool(said)
     assert [line for line in state.warnings if "selection.count" in line] == (
-        [f"selection.count asks for {count:,} samples, and there are 8: no more can be chosen."] if said else []
+        [f"selection.count asks for {count:,} samples, but only 8 can be chosen."] if said else []
     )

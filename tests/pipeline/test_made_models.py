@@ -8,11 +8,11 @@ import pytest
 
 from gateau_dagster.config import Config
 from gateau_dagster.config.models import PreExperienceOptions
-from gateau_dagster.errors import GateauError
 from gateau_dagster.models.known_model import own_window
 from gateau_dagster.models.model_digest import model_digest
 from gateau_dagster.pipeline.pipeline import pipeline_of
 from gateau_dagster.pipeline.scoring_assets import check_clusters
+from tests.error_codes import refused
 from tests.pipeline.configured import configured, resolved_assets, stale, versions
 from tests.pipeline.world import World, declared
 
@@ -117,7 +117,7 @@ def test_a_new_mix_trains_only_if_it_comes_out_different(tmp_path: Path) -> None
 def test_fewer_samples_than_clusters_are_an_error_at_planning(tmp_path: Path) -> None:
     config = made(tmp_path)
     check_clusters(config, 100)
-    with pytest.raises(GateauError, match=r"models\.cherry\.pre_experience\.clusters: 99 samples cannot form 100"):
+    with refused("selection.clusters", match=r"models\.cherry\.pre_experience\.clusters"):
         check_clusters(config, 99)
 
 

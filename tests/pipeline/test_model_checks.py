@@ -7,7 +7,6 @@ from unittest.mock import Mock
 
 import pytest
 
-from gateau_dagster.errors import GateauError
 from gateau_dagster.models.chat_template import Trial
 from gateau_dagster.models.known_model import known_tokenizer
 from gateau_dagster.pipeline import model_checks
@@ -15,6 +14,7 @@ from gateau_dagster.pipeline.loadable import loadable_model
 from gateau_dagster.pipeline.model_checks import unknown_chat_templates
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
+from tests.error_codes import refused
 from tests.project import change_config, make_project, try_here
 from tests.tiny_models import loaded_model, tokenizer
 
@@ -32,15 +32,17 @@ def state_of(project: Path) -> State:
 def test_damaged_files_are_named_with_their_place(project: Path) -> None:
     file = project.parent / "short" / "config.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), "num_attention_heads": 0}))
-    with pytest.raises(GateauError, match=r"^models\.short\.path: .* num_attention_heads: '0'"):
+    with refused("models.file_damaged", match=r"^models\.short\.path: .* num_attention_heads: '0'"):
         state_of(project).plan()
 
 
-@pytest.mark.parametrize(("files", "lacks"), [("tokenizer*", "no tokenizer"), ("*.safetensors", "no weights")])
-def test_a_folder_that_is_not_whole_is_told(project: Path, files: str, lacks: str) -> None:
+@pytest.mark.parametrize(
+    ("files", "code"), [("tokenizer*", "models.no_tokenizer"), ("*.safetensors", "models.incomplete")]
+)
+def test_a_folder_that_is_not_whole_is_told(project: Path, files: str, code: str) -> None:
     for file in (project.parent / "long").glob(files):
         file.unlink()
-    with pytest.raises(GateauError, match=rf"^models\.long\.path: .*/long has {lacks}: copy"):
+    with refused(code, match=r"^models\.long\.path: .*/long "):
         state_of(project).plan()
 
 
@@ -54,7 +56,7 @@ def test_a_folder_that_is_not_whole_is_told(project: Path, files: str, lacks: st
 )
 def test_what_transformers_cannot_read_is_told(project: Path, name: str, file: str, content: str) -> None:
     (project.parent / "long" / file).write_text(content)
-    with pytest.raises(GateauError, match=rf"^models\.long\.path: transformers cannot read the {name} in"):
+    with refused("models.file_damaged", match=rf"^models\.long\.path: .*{name} "):
         state_of(project).plan()
 
 
@@ -63,7 +65,7 @@ def test_a_tokenizer_class_that_is_none_is_told(project: Path, kind: str) -> Non
     for name in ("short", "long"):
         file = project.parent / name / "tokenizer_config.json"
         file.write_text(json.dumps({**json.loads(file.read_text()), "tokenizer_class": kind}))
-    with pytest.raises(GateauError, match=rf"^models\.\w+\.path: .* cannot read the tokenizer .* is {kind}, not a tok"):
+    with refused("models.file_damaged", match=rf"^models\.\w+\.path: .*tokenizer .*{kind}"):
         state_of(project).plan()
     assert known_tokenizer(load_project(project), "long") is None
 
@@ -77,7 +79,7 @@ def test_a_first_token_that_is_lost_with_its_file_is_told(project: Path) -> None
     state = state_of(project)
     state.plan()
     assert {line.partition(" ")[0] for line in state.warnings} == {"models.short.path:", "models.long.path:"}
-    assert "has no tokenizer_config.json, and without it texts begin without the <bos>" in state.warnings[0]
+    assert "has no tokenizer_config.json. Without it, texts lack the <bos>" in state.warnings[0]
 
 
 def test_a_model_without_a_first_token_loses_none(project: Path) -> None:
@@ -90,7 +92,7 @@ def test_a_model_without_a_first_token_loses_none(project: Path) -> None:
 
 def test_two_tokenizers_are_no_pair(project: Path) -> None:
     tokenizer().save_pretrained(project.parent / "short")
-    with pytest.raises(GateauError, match=r"models\.short and models\.long tokenise differently: the response '"):
+    with refused("models.not_homologous", match=r"models\.short"):
         state_of(project).plan()
     change_config(project, selection={"method": "ladm", "options": {"ladm": {"span_length": 4, "first_scored": 6}}})
     assert state_of(project).plan(), "nothing compares them"
@@ -163,15 +165,15 @@ def edit(file: Path, **keys: object) -> None:
 def test_weights_of_which_a_part_is_missing_are_told(project: Path) -> None:
     index = project.parent / "long" / "model.safetensors.index.json"
     index.write_text(json.dumps({"weight_map": {"a": "model.safetensors", "b": "model-2.safetensors"}}))
-    with pytest.raises(GateauError, match=r"^models\.long\.path: .* lacks 1 of the 2 files .* model-2\.safetensors"):
+    with refused("models.incomplete", match=r"^models\.long\.path: .* 1 of .* 2 .* model-2\.safetensors"):
         state_of(project).plan()
-    for damaged, said in (
-        ("{", "is not JSON"),
-        ("{}", "names no files"),
-        ('{"weight_map": {"a": 1}}', "names no files"),
+    for damaged, code in (
+        ("{", "models.file_damaged"),
+        ("{}", "models.incomplete"),
+        ('{"weight_map": {"a": 1}}', "models.incomplete"),
     ):
         index.write_text(damaged)
-        with pytest.raises(GateauError, match=said):
+        with refused(code):
             state_of(project).plan()
     index.write_text(json.dumps({"weight_map": {"a": "model.safetensors"}}))
     assert state_of(project).plan()
@@ -179,7 +181,7 @@ def test_weights_of_which_a_part_is_missing_are_told(project: Path) -> None:
 
 def test_bin_files_alone_want_trust(project: Path) -> None:
     (project.parent / "long" / "model.safetensors").rename(project.parent / "long" / "pytorch_model.bin")
-    with pytest.raises(GateauError, match=r"^models\.long\.path: .* \.bin files only"):
+    with refused("models.pickled", match=r"^models\.long\.path"):
         state_of(project).plan()
 
 
@@ -192,7 +194,7 @@ def test_what_generates_no_text_is_told(project: Path, kind: str, architecture: 
         also = {"methods": ["gateau"], "also": [{"name": "other", "path": "other"}]}
         change_config(project, training={"enabled": True}, variants=also)
     edit(folder / "config.json", model_type=kind, architectures=[architecture], is_encoder_decoder=kind == "t5")
-    with pytest.raises(GateauError, match=rf"^{of}\.path: .* is a {architecture}, not a causal language model"):
+    with refused("models.not_causal", match=rf"^{of}\.path: .* is a {architecture}, not a causal language model"):
         state_of(project).plan()
 
 
@@ -202,7 +204,7 @@ def learned(folder: Path, positions: int) -> None:
 
 def test_positions_that_a_model_has_not_learned_are_told(project: Path) -> None:
     learned(project.parent / "long", 64)
-    with pytest.raises(GateauError, match=r"^models\.long\.path: long has 64 learned .* scoring\.max_length = 512"):
+    with refused("models.positions", match=r"^models\.long\.path"):
         state_of(project).plan()
     for window, fits in ((100, False), (64, True)):
         models = {"short": {"path": "short"}, "long": {"path": "long", "context": "window", "window": window}}
@@ -210,18 +212,18 @@ def test_positions_that_a_model_has_not_learned_are_told(project: Path) -> None:
         if fits:
             assert state_of(project).plan()
         else:
-            with pytest.raises(GateauError, match="64 learned positions, fewer than a window of 100 tokens"):
+            with refused("models.positions", match="64 learned positions, fewer than a window of 100 tokens"):
                 state_of(project).plan()
     change_config(project, models={"long": {"path": "long"}}, selection={"method": "length"})
     assert state_of(project).plan(), "it scores nothing"
-    with pytest.raises(GateauError, match=r"^models\.long\.path: long has 64 learned positions"):
+    with refused("models.positions", match=r"^models\.long\.path"):
         model_checks.check_folder(load_project(project), "long", "hub:org/model:commit", scores=True)
 
 
 def test_a_rotary_base_of_a_model_without_rotary_embedding_is_told(project: Path) -> None:
     learned(project.parent / "long", 512)
     change_config(project, models={"long": {"path": "long", "rope_theta": 1e6}})
-    with pytest.raises(GateauError, match=r"^models\.long\.path: long: rope_theta is set, but gpt2 has no rotary"):
+    with refused("models.no_rotary", match=r"^models\.long\.path"):
         state_of(project).plan()
 
 
@@ -256,14 +258,14 @@ def use_template(project: Path, template: str) -> None:
 def test_an_answer_without_an_end_is_refused_before_anything_is_scored(chatting: Path) -> None:
     assert state_of(chatting).plan()
     use_template(chatting, CHATML.replace("</s>", " over."))
-    with pytest.raises(GateauError, match=r"^training\.model: the chat template of models\.long prints 'over\.' after"):
+    with refused("models.no_end", match=r"^training\.model"):
         state_of(chatting).plan()
     change_config(chatting, training={"enabled": False})
     assert state_of(chatting).plan(), "nothing is trained"
     change_config(chatting, training={"enabled": True}, scoring={"template": "gateau"})
     assert state_of(chatting).plan()
     edit(chatting.parent / "long" / "tokenizer_config.json", eos_token=None)
-    with pytest.raises(GateauError, match=r"^training\.model: the tokenizer of models\.long has no eos_token"):
+    with refused("models.no_end", match=r"^training\.model"):
         state_of(chatting).plan()
 
 

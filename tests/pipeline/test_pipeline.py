@@ -120,9 +120,9 @@ def test_a_model_that_is_made_is_required_where_its_scores_are() -> None:
 def test_a_line_names_what_is_left_out() -> None:
     config = by_method("length", "random")
     assert left_out_sentence(config, []) == ""
-    assert left_out_sentence(config, ["cam"]).startswith("Left out, since length and random do not need it: cam. Ask")
+    assert left_out_sentence(config, ["cam"]).startswith("Left out, since length and random do not need it: cam.")
     alone = left_out_sentence(by_method("length"), ["cam", "combined_scores"])
-    assert alone.startswith("Left out, since length does not need them: cam, combined_scores. Ask for one with --until")
+    assert alone.startswith("Left out, since length does not need them: cam, combined_scores. Request one with --until")
 
 
 def test_the_assets_stand_in_topological_order() -> None:

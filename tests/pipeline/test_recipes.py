@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from gateau_dagster.config import Config
-from gateau_dagster.errors import GateauError
 from gateau_dagster.pipeline.project import check_project
 from gateau_dagster.pipeline.recipes import Recipe, recipe_of, selections
+from tests.error_codes import refused
 from tests.pipeline.configured import configured
 
 MATRIX = {"methods": ["gateau", "random"], "presets": ["paper", "robust"], "fractions": [0.1, 0.5], "seeds": [1, 2]}
@@ -91,23 +91,26 @@ def test_every_selection_is_looked_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("changes", "code", "facts"),
     [
+        ({"variants": {"presets": ["paper"], "methods": ["random"]}}, "variants.impossible", r"^variants\.presets: "),
+        ({"variants": {"methods": ["nonsense"]}}, "methods.unknown", r"^variants\.methods: .*'nonsense'"),
+        ({"variants": {"also": [{"name": "base", "path": "a"}]}}, "variants.impossible", r"^variants\.also: .*base"),
+        ({"variants": {"also": ["full", "full"]}}, "variants.impossible", r"^variants\.also: .*full"),
+        ({"variants": {"equal": "steps"}}, "variants.impossible", r"^variants\.equal: .*training\.max_steps"),
+        ({"variants": {}, "training.enabled": False}, "variants.impossible", r"^variants: .*training\.enabled"),
+        ({"variants": {"also": ["short_only"]}, "short_chat": None}, "variants.impossible", r"^variants\.also: "),
+        ({"variants": {}, "training.mix.without_long": True}, "variants.impossible", r"^variants: .*without_long"),
         (
-            {"variants": {"presets": ["paper"], "methods": ["random"]}},
-            r"^variants\.presets: are those of",
+            {"variants": {"methods": ["random"], "budgets": [9]}, "models": {"m": {"path": "a"}}},
+            "models.missing",
+            r"^variants\.budget",
         ),
-        ({"variants": {"methods": ["nonsense"]}}, r"^variants\.methods: there is no method 'nonsense'"),
-        ({"variants": {"also": [{"name": "base", "path": "a"}]}}, r"^variants\.also: two variants are called base"),
-        ({"variants": {"also": ["full", "full"]}}, r"^variants\.also: two variants are called full"),
-        ({"variants": {"equal": "steps"}}, r"^variants\.equal: steps needs training\.max_steps"),
-        ({"variants": {}, "training.enabled": False}, r"^variants: they are trained"),
-        ({"variants": {"also": ["short_only"]}, "short_chat": None}, r"^variants\.also: short_only trains on"),
-        ({"variants": {}, "training.mix.without_long": True}, r"^variants: none of them would take a long sample"),
-        ({"variants": {"methods": ["random"], "budgets": [9]}, "models": {"m": {"path": "a"}}}, r"^variants\.budget"),
     ],
 )
-def test_what_is_missing_is_named_with_its_place(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
+def test_what_is_missing_is_named_with_its_place(
+    changes: dict[str, Any], code: str, facts: str, tmp_path: Path
+) -> None:
     if "models" in changes:
         changes = {**changes, "selection.method": "random", "training.model": "m"}
     if changes.get("short_chat", "") is None:
@@ -115,5 +118,5 @@ def test_what_is_missing_is_named_with_its_place(changes: dict[str, Any], messag
         config = Config.model_validate({**content, "folder": tmp_path})
     else:
         config = configured(tmp_path, **changes)
-    with pytest.raises(GateauError, match=message):
+    with refused(code, facts):
         check_project(config)

@@ -165,7 +165,7 @@ def test_the_first_reason_is_kept_and_a_dead_rank_is_called_that(
     assert main([str(tmp_path / "spec.json")]) == 1
     assert spec.failure.read_text() == "the loss is nan at step 3"
     assert main([str(tmp_path / "spec.json")]) == 1
-    assert spec.failure.read_text().startswith("another rank of the training ended without a word")
+    assert spec.failure.read_text().startswith("another rank of the training died or does not answer")
     assert "error: another rank" in capsys.readouterr().err
 
 

@@ -164,4 +164,4 @@ def test_a_full_disk(whole_run: Path, tmp_path: Path, everything: bool) -> None:
         check=False,
     )
     message = readable(done)
-    assert "the disk is full. Free some space, then run again; what was already computed is kept." in message
+    assert "the disk is full. Free some space, then run again: all computed results are kept." in message

@@ -80,7 +80,7 @@ def test_of_two_machines_one_works_and_the_other_takes_over_when_its_lease_has_r
         assert f"in use by process 1 on another-machine, with {file}, since 20" in done.stderr.replace(
             "process 2", "process 1"
         )
-        assert "sign of life" in done.stderr and "its lease runs out 60 s after that" in done.stderr
+        assert "last renewed its lease" in done.stderr and "its lease expires 60 s after that" in done.stderr
         assert "perplexity/long" in gateau("plan", "--config", str(file), folder=file.parent).stdout, (
             "reading needs none"
         )
@@ -89,7 +89,7 @@ def test_of_two_machines_one_works_and_the_other_takes_over_when_its_lease_has_r
     time.sleep(1)
     config, said = load_project(file), list[str]()
     with store_lease(config, str(file), exclusive=True, say=said.append):
-        assert len(said) == 1 and "another-machine" in said[0] and "seems to have run out" in said[0]
+        assert len(said) == 1 and "another-machine" in said[0] and "seems to have expired" in said[0]
 
 
 def test_a_killed_run_of_this_machine_is_succeeded_at_once(file: Path) -> None:

@@ -26,7 +26,6 @@ from gateau_dagster.storage.documents import (
     write_document,
 )
 from gateau_dagster.storage.files import Files
-from gateau_dagster.storage.store import DamagedTableError
 from tests.error_codes import refused
 from tests.project import ROOT
 from tests.storage.builders import flipped
@@ -56,7 +55,7 @@ def test_a_damaged_document_counts_as_missing_and_is_not_read(store: Store) -> N
     write_document(store, "c.json", '{"spearman": 0.25}', STAMP)
     store.files.write("c.json", b'{"spearman": 0.35}')
     assert document_stamp(store, "c.json") is None
-    with pytest.raises(DamagedTableError, match=r"c\.json is damaged"):
+    with refused("storage.damaged", match=r"c\.json"):
         read_document(store, "c.json")
     store.files.write("c.json.stamp.json", b'{"fingerprint": "f"}')  # of old: it does not say what the document holds
     assert read_document(store, "c.json") == '{"spearman": 0.35}'
@@ -95,7 +94,7 @@ def test_a_damaged_model_is_named_by_its_file_and_made_again(store: Store, tmp_p
     assert (fetched_folder(store, "checkpoint", scratch) / "model").read_text() == "weights"
     store.files.write("checkpoint/model", b"Weights")
     (scratch / "checkpoint.version").unlink(missing_ok=True)
-    with pytest.raises(DamagedTableError, match=r"checkpoint is damaged: model\. The next run computes it again"):
+    with refused("storage.damaged", match="damaged: model"):
         fetched_folder(store, "checkpoint", scratch)
     assert folder_stamp(store, "checkpoint") is None
     store.files.rename("checkpoint/gateau.json.damaged", "checkpoint/gateau.json")
@@ -104,7 +103,7 @@ def test_a_damaged_model_is_named_by_its_file_and_made_again(store: Store, tmp_p
     assert (found / "model").read_text() == "weights", "a user put the file back"
     store.files.remove("checkpoint/config")
     (scratch / "checkpoint.version").unlink(missing_ok=True)
-    with pytest.raises(DamagedTableError, match="damaged: config"):
+    with refused("storage.damaged", match="damaged: config"):
         fetched_folder(store, "checkpoint", scratch)
 
 
@@ -193,7 +192,7 @@ def test_an_interrupted_publication_to_s3_counts_as_missing(
         real(name, file)
 
     monkeypatch.setattr(store.files, "upload", breaking)
-    with pytest.raises(GateauError, match="lost"):
+    with refused("data.missing"):
         publish_folder(store, made(tmp_path, "two", a="1", b="2"), "checkpoint", STAMP)
     assert folder_stamp(store, "checkpoint") is None
 

@@ -142,7 +142,7 @@ def named(name: str, text: str) -> Exception:
     [
         (OSError(errno.ENOSPC, "x"), GateauError, "disk is full"),
         (OSError(errno.EDQUOT, "x"), GateauError, "quota"),
-        (OSError(errno.EFBIG, "x"), GateauError, "larger than allowed"),
+        (OSError(errno.EFBIG, "x"), GateauError, "exceeds the size limit"),
         (OSError(errno.EACCES, "x"), GateauError, "permission denied"),
         (OSError(errno.EROFS, "x"), GateauError, "read-only"),
         (OSError(errno.ENOTDIR, "x"), GateauError, "is a file, not a folder"),
@@ -167,8 +167,8 @@ def test_each_failure_is_told_apart_with_cause_and_cure(error: Exception, kind: 
     [
         (OSError(errno.EREMOTEIO, "Internal Server Error"), "the connection broke"),
         (OSError(errno.EHOSTUNREACH, "No route to host"), "the connection broke"),
-        (ClientPayloadError("Response payload is not completed"), "answers break off"),
-        (IncompleteReadError(actual_bytes=1, expected_bytes=2), "answers break off"),
+        (ClientPayloadError("Response payload is not completed"), "incomplete or damaged"),
+        (IncompleteReadError(actual_bytes=1, expected_bytes=2), "incomplete or damaged"),
         (ServerDisconnectedError(), "does not answer"),
         (ReadTimeoutError(endpoint_url="http://host"), "does not answer"),
         (answered(500, "500"), "is overloaded or fails"),
@@ -211,7 +211,7 @@ def test_more_open_files_than_allowed_are_told_with_the_cure(tmp_path: Path) -> 
     ("said", "kind", "number", "words"),
     [
         ("unable to open database file", resource.RLIMIT_NOFILE, 20, "too many open files. Raise the limit"),
-        ("disk I/O error", resource.RLIMIT_FSIZE, 8192, "larger than allowed. Raise the limit"),
+        ("disk I/O error", resource.RLIMIT_FSIZE, 8192, "exceeds the size limit. Raise it"),
     ],
 )
 def test_what_sqlite_says_of_a_limit_is_told_with_the_cure(
@@ -281,7 +281,7 @@ def test_what_is_not_known_stays_what_it_is() -> None:
         (
             "/d/AccessDenied",
             IsADirectoryError(errno.EISDIR, "a folder", "/d/AccessDenied"),
-            "there is a folder of this name",
+            "it is a folder, not a file",
         ),
         ("s3://b/x", PermissionError("Token has expired"), "access denied"),
         ("s3://b/x", FileNotFoundError("The specified bucket does not exist"), "the bucket does not exist"),
@@ -311,7 +311,7 @@ def test_a_server_s_failure_of_no_known_kind_may_pass() -> None:
 def test_a_defect_passes_through_an_access_to_input(address: str) -> None:
     with pytest.raises(ZeroDivisionError), readable_input(address):
         raise ZeroDivisionError
-    with pytest.raises(GateauError, match=r"^as it is$"), readable_input(address):
+    with refused("data.missing", match=r"^as it is$"), readable_input(address):
         raise GateauError("data.missing", "as it is")
 
 

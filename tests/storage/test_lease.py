@@ -285,6 +285,6 @@ def test_one_that_cannot_be_given_back_hides_no_failure_and_is_no_hindrance(
     with pytest.raises(KeyError, match="the work's own"), leased(files, say=said.append):
         monkeypatch.setattr(files, "write", fails)
         raise KeyError("the work's own")
-    assert len(said) == 1 and "could not be given back" in said[0]
+    assert len(said) == 1 and "could not be released" in said[0]
     with leased(files, "two"):
         assert latest(files).party == "two"

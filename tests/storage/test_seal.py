@@ -35,6 +35,7 @@ from gateau_dagster.storage.training_record import (
     read_training_record,
     record_bytes,
 )
+from tests.error_codes import refused
 from tests.storage.builders import REJECTED, flipped, flips
 
 STAMP = Stamp(fingerprint="f1", inputs={"upstream": {"raw": "d"}}, effort={"seconds": 0.25, "samples": 3})
@@ -121,7 +122,7 @@ def test_flips_in_documents_and_models(tmp_path: Path) -> None:
     for bad in flips(weights, 200):
         (target / "checkpoint/gateau.json").write_bytes(good)
         (target / "checkpoint/model.safetensors").write_bytes(bad)
-        with pytest.raises(DamagedTableError, match=r"model\.safetensors"):
+        with refused("storage.damaged", match=r"model\.safetensors"):
             fetched_folder(store, "checkpoint", target)
 
 
@@ -175,7 +176,7 @@ def test_columns_that_are_not_read_are_not_asked_about(tmp_path: Path) -> None:
     column = pq.read_metadata(path).row_group(0).column(4)
     path.write_bytes(flipped(data, 8 * (column.data_page_offset + 5)))
     assert store.read("raw", None, ["sample_id", "cas"]).equals(frame().select("sample_id", "cas"))
-    with pytest.raises(DamagedTableError, match=r"raw\.parquet is damaged \(its bytes \d+ to \d+"):
+    with refused("storage.damaged", match=r"raw\.parquet.* \d+ to \d+"):
         store.verify("raw")
     assert store.stamp("raw") is None and store.files.exists("raw.parquet.damaged")
 
@@ -225,7 +226,7 @@ def test_damaged_rejects_take_their_table_with_them(store: Store) -> None:
     store.write(frame(), "cam", "0", STAMP, REJECTED)
     data = store.files.read("cam/rejected/0.parquet")
     store.files.write("cam/rejected/0.parquet", flipped(data, 100))
-    with pytest.raises(DamagedTableError, match=r"It is set aside as .*cam/rejected/0\.parquet\.damaged: run again"):
+    with refused("storage.damaged", match=r"cam/rejected/0\.parquet\.damaged"):
         store.read_rejected("cam", ["0"])
     assert store.stamp("cam", "0") is None and store.files.exists("cam/0.parquet.damaged")
     assert store.read_rejected("cam", ["0"]).is_empty()
@@ -303,4 +304,4 @@ def test_a_torn_one_is_named_and_counts_as_missing(
     (tmp_path / "checkpoint" / RECORD_NAME).write_bytes(content)
     assert read_training_log(Store(str(tmp_path))) == []
     [said] = caplog.messages
-    assert f"checkpoint/{RECORD_NAME} is damaged and counts as missing" in said
+    assert f"checkpoint/{RECORD_NAME} is damaged and treated as missing" in said

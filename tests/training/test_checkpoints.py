@@ -234,7 +234,7 @@ def test_a_reason_that_cannot_be_written(
         assert training_process._fail(spec, "the loss is nan", None) == 1
         message = failure_message(spec, 1)
     assert "the training could not say why it ended: Cannot write " in message
-    assert "failure.txt: the file is larger than allowed" in message
+    assert "failure.txt: the file exceeds the size limit" in message
     assert capsys.readouterr().err.startswith("error: the loss is nan\n(the reason could not be written: Cannot write")
     assert list(spec.work.iterdir()) == []
 
@@ -248,7 +248,7 @@ def test_a_start_whose_writes_fail_loses_no_checkpoint(tmp_path: Path) -> None:
     (work / "metrics.jsonl").write_text('{"step": 5}\n')
     with no_writing():
         assert prepare_work(work, "key") == kept  # nothing is written where nothing changes
-        with pytest.raises(GateauError, match=r"metrics.jsonl: the file is larger than allowed"):
+        with pytest.raises(GateauError, match=r"metrics.jsonl: the file exceeds the size limit"):
             rewind_log(work / "metrics.jsonl", 5)
     assert prepare_work(work, "key") == kept
     assert (work / "metrics.jsonl").read_text() == '{"step": 5}\n'

@@ -169,6 +169,6 @@ def run_end(pipeline: Pipeline, run_id: str) -> float:
 def test_an_input_that_cannot_be_read_is_the_reason(current: Pipeline) -> None:
     (current.file.parent / "long.jsonl").rename(current.file.parent / "away")
     try:
-        assert skipped(current).startswith("cannot tell what is out of date: ")
+        assert skipped(current).startswith("cannot determine what is out of date: ")
     finally:
         Path(current.file.parent / "away").rename(current.file.parent / "long.jsonl")

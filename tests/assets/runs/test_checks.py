@@ -65,7 +65,7 @@ def test_checks_before_the_first_run_say_that_nothing_is_there(fresh: Pipeline) 
     assert set(found) == set(checks_of(fresh.state().asset("cam")))
     assert not any(result.passed for result in found.values())
     summary = value_of(found["unique_ids"], "summary")  # type: ignore[arg-type]
-    assert str(summary).startswith("cam has no shard in the store yet. Materialise it, or run `gateau run --config ")
+    assert str(summary).startswith("cam has no shard in the store yet.") and "`gateau run --config " in str(summary)
     assert value_of(found["up_to_date"], "changed_shards") == "0, 1, 2"  # type: ignore[arg-type]
 
 

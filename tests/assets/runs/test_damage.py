@@ -89,7 +89,7 @@ def test_a_flipped_bit_in_a_table_is_named_and_the_table_made_again(small: Pipel
     with pytest.raises(GateauError) as caught:
         small.refresh()
     assert str(caught.value).startswith("combined_scores: ")
-    assert f"{file} is damaged" in str(caught.value) and "run again, and only it is recomputed" in str(caught.value)
+    assert f"{file} is damaged" in str(caught.value) and "only this table is recomputed" in str(caught.value)
     plan = {work.asset: work.partitions for work in small.state().plan().work}
     assert plan["perplexity/long"] == ["1"] and "cam" not in plan
     result = small.refresh()

@@ -170,7 +170,7 @@ def test_it_tells_once_of_a_refresh_and_of_what_is_executed_again(instance: Dags
     tick = ticks(instance, config)
     asked_for = {ASKED_BY_TAG: "the run that asked"}
     first = ended(instance, everything, **asked_for)
-    assert "the run that asked for run" in tick() and TOLD == []
+    assert "sends the message" in tick() and TOLD == []
     again = instance.create_run_for_job(
         everything,
         parent_run_id=first.run_id,

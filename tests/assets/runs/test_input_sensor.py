@@ -44,7 +44,7 @@ def passing(pipeline: Pipeline) -> dict[str, bool]:
 
 def test_an_edit_shows_where_it_counts_and_a_run_mends_it(current: Pipeline) -> None:
     said, cursor = tick(current, None)
-    assert tick(current, cursor) == ("input, models and store are as they were", cursor)
+    assert tick(current, cursor) == ("input, models and store did not change", cursor)
     assert {*passing(current).values()} == {True}
     before = len(observed(current, "input/long_sft"))
 

@@ -11,8 +11,8 @@ import pytest
 from assets.runs.history import recorded_history
 from assets.runs.instance import open_instance, prepare_home
 from gateau_dagster.config import Config
-from gateau_dagster.errors import GateauError
 from gateau_dagster.pipeline.project import load_project
+from tests.error_codes import refused
 from tests.project import make_project
 
 
@@ -46,7 +46,7 @@ def test_a_name_that_would_lead_the_records_elsewhere_is_refused(
     config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "homes" / name))
-    with pytest.raises(GateauError, match=r"Dagster cannot keep its records in .*Name another folder in DAGSTER_HOME"):
+    with refused("dagster.home", match="DAGSTER_HOME"):
         open_instance(config)
     assert [folder.name for folder in (tmp_path / "homes").iterdir()] == [name]
 
@@ -60,15 +60,15 @@ def test_other_names_are_as_good_as_any(
         assert (tmp_path / name / "history" / "runs.db").is_file()
 
 
-@pytest.mark.parametrize(("length", "refused"), [(451, False), (452, True)])
+@pytest.mark.parametrize(("length", "fits"), [(451, True), (452, False)])
 def test_a_path_that_sqlite_does_not_take_is_refused(
-    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, length: int, refused: bool
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, length: int, fits: bool
 ) -> None:
     """451 bytes are the most with which Dagster could open the file of a run."""
     home = f"{tmp_path / '/'.join(['n' * 100] * 3)}/"
     home += "n" * (length - len(home))
     monkeypatch.setenv("DAGSTER_HOME", home)
-    outcome = pytest.raises(GateauError, match="Name a shorter folder in DAGSTER_HOME") if refused else nullcontext()
+    outcome = nullcontext() if fits else refused("dagster.home", match="shorter")
     with outcome, open_instance(config) as instance:
         assert list(instance.all_logs(str(uuid.uuid4()))) == []
 
@@ -78,7 +78,7 @@ def test_looking_says_that_a_file_is_in_the_place_of_the_home(
 ) -> None:
     (tmp_path / "home").write_text("a file")
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
-    with pytest.raises(GateauError, match=r"Dagster's home .* cannot be made: File exists"), recorded_history(config):
+    with refused("dagster.home", match="File exists"), recorded_history(config):
         pass
 
 
@@ -87,7 +87,7 @@ def test_a_pipe_in_its_place_is_not_waited_for(config: Config, tmp_path: Path, n
     home = tmp_path / ".gateau" / "dagster"
     home.mkdir(parents=True)
     os.mkfifo(home / name)
-    with pytest.raises(GateauError, match=r"cannot be made: File exists .*Move away what is in its place"):
+    with refused("dagster.home", match="File exists"):
         open_instance(config)
 
 
@@ -124,16 +124,16 @@ def test_a_damaged_home_is_one_message(config: Config, name: str, content: bytes
     home = prepare_home(config)
     (home / name).parent.mkdir(parents=True, exist_ok=True)
     (home / name).write_bytes(content)
-    with pytest.raises(GateauError, match=r"Dagster's home .* cannot be used: .*dagster.yaml.* history") as failure:
+    with refused("dagster.home_damaged", match=r"dagster\.yaml.* history") as failure:
         open_instance(config)
     assert str(home) in str(failure.value) and len(str(failure.value)) < 800
 
 
 def test_a_folder_in_the_place_of_a_file_and_a_file_in_that_of_the_home(config: Config, tmp_path: Path) -> None:
     (tmp_path / ".gateau" / "dagster" / "dagster.yaml").mkdir(parents=True)
-    with pytest.raises(GateauError, match="Is a directory"):
+    with refused("dagster.home", match="Is a directory"):
         open_instance(config)
     shutil.rmtree(tmp_path / ".gateau" / "dagster")
     (tmp_path / ".gateau" / "dagster").write_text("")
-    with pytest.raises(GateauError, match="cannot be made: File exists"):
+    with refused("dagster.home", match="File exists"):
         open_instance(config)

@@ -1,13 +1,16 @@
-"""A run that waits for another one needs a queue with a place for that."""
+"""Test how a run is launched, what is reported of one that failed, and what happens to one that is interrupted."""
 
 from pathlib import Path
 from typing import Any
 
+import dagster as dg
 import pytest
-from dagster import DagsterInstance
+from dagster import DagsterInstance, DagsterRunStatus
 
-from assets.runs.launching import require_queue
-from gateau_dagster.errors import GateauError
+from assets.runs.launching import canceled_when_interrupted, failure_of, require_queue
+from gateau_dagster.errors import UnforeseenError
+from gateau_dagster.execution.interruption import ENDING
+from tests.error_codes import refused
 
 ONE_BY_ONE = {"concurrency": {"runs": {"max_concurrent_runs": 1}}}
 WITHOUT_QUEUE = {"run_coordinator": {"module": "dagster._core.run_coordinator", "class": "DefaultRunCoordinator"}}
@@ -17,7 +20,7 @@ WITHOUT_QUEUE = {"run_coordinator": {"module": "dagster._core.run_coordinator", 
 def test_what_would_wait_for_ever_is_said(settings: dict[str, Any], names: str, tmp_path: Path) -> None:
     with (
         DagsterInstance.local_temp(str(tmp_path), overrides=settings) as instance,
-        pytest.raises(GateauError, match=rf"^dagster\.yaml: .*{names}"),
+        refused("dagster.queue", match=rf"^dagster\.yaml: .*{names}"),
     ):
         require_queue(instance)
 
@@ -26,3 +29,78 @@ def test_what_would_wait_for_ever_is_said(settings: dict[str, Any], names: str, 
 def test_a_queue_with_two_places(settings: dict[str, Any], tmp_path: Path) -> None:
     with DagsterInstance.local_temp(str(tmp_path), overrides=settings) as instance:
         require_queue(instance)
+
+
+def test_the_first_failure_is_the_message() -> None:
+    @dg.op
+    def fails() -> None:
+        raise dg.Failure(description="the cause and the cure")
+
+    @dg.op
+    def breaks() -> None:
+        try:
+            raise KeyError("inner")
+        except KeyError as error:
+            raise RuntimeError("outer") from error
+
+    def failure(op: dg.OpDefinition) -> Exception:
+        @dg.job(name=f"job_{op.name}")
+        def job() -> None:
+            op()
+
+        return failure_of(job.execute_in_process(raise_on_error=False).all_events)
+
+    told, defect = failure(fails), failure(breaks)
+    assert not isinstance(told, UnforeseenError) and str(told) == "fails: the cause and the cure"
+    assert isinstance(defect, UnforeseenError) and (defect.kind, str(defect)) == ("KeyError", "breaks: 'inner'")
+    assert "in breaks" in defect.trace and "outer" in defect.trace
+
+
+@dg.job
+def empty_job() -> None:
+    """Nothing."""
+
+
+@pytest.mark.parametrize(
+    ("status", "told", "ended"),
+    [
+        (DagsterRunStatus.STARTED, DagsterRunStatus.CANCELING, DagsterRunStatus.CANCELED),
+        (DagsterRunStatus.STARTING, DagsterRunStatus.CANCELING, DagsterRunStatus.CANCELED),
+        # Dagster calls it a failure where it hears of the interrupt before it is told that somebody wanted it.
+        (DagsterRunStatus.FAILURE, DagsterRunStatus.FAILURE, DagsterRunStatus.CANCELED),
+        (DagsterRunStatus.SUCCESS, DagsterRunStatus.SUCCESS, DagsterRunStatus.SUCCESS),
+        (DagsterRunStatus.CANCELED, DagsterRunStatus.CANCELED, DagsterRunStatus.CANCELED),
+    ],
+)
+def test_an_interrupted_run_is_canceled(
+    status: DagsterRunStatus, told: DagsterRunStatus, ended: DagsterRunStatus
+) -> None:
+    with DagsterInstance.ephemeral() as instance:
+        ours = instance.create_run_for_job(empty_job, status=status).run_id
+        other = instance.create_run_for_job(empty_job, status=DagsterRunStatus.STARTED).run_id
+
+        def now(run_id: str) -> DagsterRunStatus:
+            run = instance.get_run_by_id(run_id)
+            assert run is not None
+            return run.status
+
+        with canceled_when_interrupted(instance, ours):
+            ENDING.at_request[-1]()
+            assert now(ours) is told
+            ENDING.at_end[-1][0]()
+            assert now(ours) is ended
+        assert now(other) is DagsterRunStatus.STARTED
+        assert not ENDING.at_request and not ENDING.at_end
+
+
+@pytest.mark.parametrize("status", [DagsterRunStatus.STARTED, DagsterRunStatus.CANCELED])
+def test_its_pool_slots_are_free(status: DagsterRunStatus, tmp_path: Path) -> None:
+    """Whoever recorded that it is canceled: the next run would wait for them for ever."""
+    with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
+        run = instance.create_run_for_job(empty_job, status=status)
+        storage = instance.event_log_storage
+        storage.set_concurrency_slots("gpu", 1)
+        assert storage.claim_concurrency_slot("gpu", run.run_id, "cam").is_claimed
+        with canceled_when_interrupted(instance, run.run_id):
+            ENDING.at_end[-1][0]()
+        assert storage.get_concurrency_info("gpu").active_slot_count == 0

@@ -4,7 +4,6 @@ import io
 from pathlib import Path
 
 import dagster as dg
-import pytest
 from rich.console import Console
 
 from assets.runs.checked import checked
@@ -12,11 +11,11 @@ from assets.runs.launching import failure_of
 from assets.runs.refresh import Refreshed
 from assets.selection import scored
 from gateau_dagster.cli.run import _conclude
-from gateau_dagster.errors import GateauError
 from gateau_dagster.pipeline.losses import unseen_shares
 from gateau_dagster.progress import silent
 from tests.assets.harness import Pipeline, value_of
 from tests.assets.runs.tampering import cut_to, reject_first, tamper
+from tests.error_codes import refused
 from tests.project import change_config, sample, write_samples
 
 
@@ -38,8 +37,8 @@ def test_a_run_announces_what_it_was_asked_for(current: Pipeline) -> None:
     result = Refreshed(run_ids=["r"], recorded=2, ended_runs=1, failed_checks=["cam: check finite_values failed"])
     lines = concluded(current, result)
     assert lines[:2] == [
-        "Ended 1 earlier run(s) whose process was gone.",
-        "Recorded 2 output(s) of the store that Dagster did not know of.",
+        "Ended 1 earlier run(s) whose process had died.",
+        "Recorded 2 output(s) of the store that Dagster did not know.",
     ]
     assert "! cam: check finite_values failed" in lines and any(line.startswith("Report: ") for line in lines)
     assert not any(line.startswith("Report: ") for line in concluded(current, result, "perplexity/short"))
@@ -83,7 +82,7 @@ def test_where_nothing_could_be_scored_the_ranking_ends_with_the_reasons(current
     state = current.state()
     for shard in state.shards:
         reject_first(state, "cam", shard, 24)
-    with pytest.raises(GateauError, match=r"cam has no row: 24 of 24 samples rejected \(100 %\): 24 x out of memory"):
+    with refused("data.empty_table", match=r"cam has no row: 24 of 24 samples rejected \(100 %\): 24 x out of memory"):
         scored(state, silent)
 
 

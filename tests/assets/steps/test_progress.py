@@ -1,12 +1,19 @@
-"""Boards of progress are taken down when their run has ended."""
+"""Test the progress of a step: boards, lines in the log, rates and the time left."""
 
+import time
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
+import pytest
 from dagster import DagsterInstance, DagsterRunStatus
 
-from assets.steps.progress import board_of, remove_old_boards
+from assets.steps.progress import ScoringProgress, Voice, board_of, progress_line, remove_old_boards
+from gateau_dagster import tables
+from gateau_dagster.execution.shard_scorer import ShardReport
+from gateau_dagster.execution.shard_tables import Piece, TableWork
 from gateau_dagster.pipeline.project import load_project
+from gateau_dagster.storage import Stamp
 from tests.project import make_project
 
 
@@ -29,3 +36,113 @@ def test_only_boards_of_runs_that_ended_are_removed(tmp_path: Path) -> None:
         remove_old_boards(config, instance)
     assert [folder.name for folder in (tmp_path / ".gateau" / "progress").iterdir()] == [alive]
     assert [entry.step for entry in board_of(config, alive).entries()] == ["cam"]
+
+
+Seen = list[tuple[float, float | None, str, float | None]]
+
+
+def work(flops: float | None) -> TableWork:
+    return TableWork(asset="cam", columns=tables.CAM, stamp=Stamp(fingerprint="f"), memory="", planned={"flops": flops})
+
+
+def report(shard: str, scored: int, share: float, *, tokens: int, seconds: float) -> ShardReport:
+    return ShardReport(shard=shard, scored=scored, share=share, tokens=tokens, seconds=seconds)
+
+
+def followed(missing: dict[str, list[TableWork]], workers: int = 1, *, kept: int = 0) -> tuple[ScoringProgress, Seen]:
+    """Three shards of 10, 10 and 20 samples; the first one keeps all its rows, the second one some."""
+    seen: Seen = []
+
+    def progress(done: float, total: float | None, unit: str, note: str = "", *, left: float | None = None) -> None:
+        assert unit == "samples"
+        seen.append((done, total, note, left))
+
+    sizes = {"0": 10, "1": 10, "2": 20}
+    lacking = {"1": sizes["1"] - kept, "2": sizes["2"]}
+    pieces = [
+        Piece(shard=shard, works=works, lacking={str(number): frozenset("a") for number in range(lacking[shard])})
+        for shard, works in missing.items()
+    ]
+    return ScoringProgress(progress, sizes=sizes, missing=pieces, workers=workers), seen
+
+
+def test_the_time_left_follows_the_planned_work_not_the_count() -> None:
+    shown, seen = followed({"1": [work(1e9), work(2e9)], "2": [work(9e9)]}, kept=4)
+    shown.finish("0")
+    assert seen[-1] == (10, 40, "shard 0", None)
+    # Half of the text of shard 1, which is a quarter of the work; four of its samples were kept.
+    shown.report(report("1", 3, 0.5, tokens=600, seconds=2.0))
+    done, _, note, left = seen[-1]
+    assert (done, note) == (17, "1.5 samples/s, 300 tokens/s, shard 1")
+    assert left == pytest.approx(2.0 * (1 - 0.125) / 0.125)
+    shown.report(report("1", 6, 1.0, tokens=1200, seconds=4.0))
+    shown.finish("1")
+    assert seen[-1][0] == 20 and seen[-1][3] == pytest.approx(12.0)
+    shown.report(report("2", 20, 1.0, tokens=3600, seconds=12.0))
+    shown.finish("2")
+    assert seen[-1][0] == 40 and seen[-1][3] == 0.0
+
+
+def test_until_the_first_sample_is_done_it_may_be_loading_or_scoring() -> None:
+    shown, seen = followed({"1": [work(1e9)]})
+    shown.start()
+    assert seen == [(0, 40, "loading the model, then the first samples", None)]
+    shown.loaded()
+    assert seen[1:] == [(0, 40, "scoring the first samples", None)]
+    shown.report(report("1", 1, 0.1, tokens=10, seconds=1.0))
+    assert "loading" not in seen[-1][2] and "first" not in seen[-1][2]
+    shown.loaded()
+    assert len(seen) == 3, "the next shard asks for it again"
+
+
+def test_workers_add_up() -> None:
+    shown, seen = followed({"1": [work(1.0)], "2": [work(1.0)]}, workers=2)
+    shown.report(report("1", 5, 0.5, tokens=100, seconds=4.0))
+    shown.report(report("2", 10, 0.5, tokens=100, seconds=4.0))
+    assert seen[-1] == (15, 40, "3.8 samples/s, 50 tokens/s, shard 2", 4.0)
+
+
+@pytest.mark.parametrize("flops", [None, 0.0])
+def test_without_a_plan_the_samples_count(flops: Any) -> None:
+    shown, seen = followed({"1": [work(flops)], "2": [work(5.0)]})
+    shown.report(report("1", 10, 1.0, tokens=1, seconds=3.0))
+    assert seen[-1][3] == pytest.approx(6.0), "shard 2 has twice as many samples"
+
+
+def test_the_line() -> None:
+    assert progress_line(12, 63, "samples", "", 4.0) == "12/63 samples (19%), 3.0 samples/s, 17 s left"
+    assert progress_line(5, None, "files", "a.jsonl", 2.0) == "5 files, 2.5 files/s, a.jsonl"
+    known = progress_line(12, 63, "samples", "1.5 samples/s, shard 1", 4.0, left=30.0)
+    assert known == "12/63 samples (19%), 30 s left, 1.5 samples/s, shard 1"
+    assert progress_line(0, 10, "samples", "", 0.0) == "0/10 samples (0%), 0.0 samples/s"
+
+
+def test_a_silent_step_is_still_heard_of() -> None:
+    said: list[str] = []
+    with Voice(said.append, every=0.02, silence=0.05).speaking():
+        time.sleep(0.3)
+    assert 2 <= len(said) <= 6
+    assert all(line.startswith("at work for") for line in said)
+    count = len(said)
+    time.sleep(0.12)
+    assert len(said) == count, "it has ended"
+
+
+def test_old_news_are_said_again_as_such() -> None:
+    said: list[str] = []
+    voice = Voice(said.append, every=0.05, silence=0.1)
+    with voice.speaking():
+        voice.hear(3, 12, "samples", "shard 1", 9.0)
+        time.sleep(0.25)
+    assert said and all(line.startswith("3/12 samples (25%), 9 s left, shard 1; the last") for line in said)
+
+
+def test_reports_are_said_now_and_then() -> None:
+    said: list[str] = []
+    voice = Voice(said.append, every=0.1, silence=60)
+    end = time.monotonic() + 0.35
+    with voice.speaking():
+        while time.monotonic() < end:
+            voice.hear(1, 2, "steps", "", None)
+            time.sleep(0.005)
+    assert 1 <= len(said) <= 3

@@ -72,7 +72,7 @@ def test_who_asks_for_a_current_shard_gets_a_record(small: Pipeline) -> None:
     small.refresh()
     events = execute(small, ["cam"], tags=in_range("0", "3"))
     assert [key_of(event) for event in events] == [("cam", shard) for shard in ("0", "1", "2", "3")]
-    assert all(value_of(event, "up_to_date") == "kept: nothing changed" for event in events)
+    assert all(value_of(event, "up_to_date") == "kept: no change" for event in events)
     assert_own_versions(small, events)
 
 

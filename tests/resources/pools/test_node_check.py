@@ -50,7 +50,7 @@ def test_other_versions(expected: Expected) -> None:
 
 def test_other_sources(expected: Expected, monkeypatch: pytest.MonkeyPatch) -> None:
     [line] = problems(replace(expected, code="0" * 64))
-    assert "gateau-dagster is not the one that began this run" in line
+    assert "gateau-dagster differs from the one that began this run" in line
     here = code_digest()
     code_digest.cache_clear()
     monkeypatch.setattr(node_check, "_SOURCES", ("gateau_dagster",))

@@ -125,7 +125,7 @@ def test_samples_in_hand_are_scored_alone_and_one_that_three_died_over_is_reject
     assert [(ids(job), job.losses) for job in left if job is not None] == [(["a", "d"], 0), (["c"], 1)]
     assert found.take() is None
     assert warned[0] == "One died while it scored 4 samples of shard 0; another worker takes them, loss 1 of 3"
-    assert warned[2] == "Three died while it scored 1 samples of shard 0; the last of 3 over b, which is rejected"
+    assert warned[2].startswith("Three died while") and "worker 3 of 3 that died over b" in warned[2]
 
 
 def test_where_no_suspect_is_known_halves_lead_to_the_guilty() -> None:
@@ -147,7 +147,7 @@ def test_where_no_suspect_is_known_halves_lead_to_the_guilty() -> None:
 def test_three_deaths_before_the_first_sample_end_the_step(names: str) -> None:
     found = whole(names=names)
     assert lose(found, "") is None and lose(found, "") is None
-    with refused("execution.workers_die", match=r"before the first one; .* Buy memory\."):
+    with refused("execution.workers_die", match=r"before the first one\. .* Buy memory\."):
         lose(found, "")
 
 

@@ -8,6 +8,7 @@ from gateau_dagster.config import Config, ExecutionConfig
 from gateau_dagster.config.inputs import LongSftConfig
 from resources import pools
 from resources.pools.pool import chosen_pool
+from tests.error_codes import refused
 
 ADDED = """
 from resources.pools.pool import Pool
@@ -21,11 +22,11 @@ def configured(pool: str) -> Config:
 
 
 def test_a_pool_is_found_as_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ValueError, match=r"execution\.pool: .*'cloud'; there are processes, ray$"):
+    with refused("execution.pool", match=r"^execution\.pool: .*'cloud'; .*processes, ray$"):
         chosen_pool(configured("cloud"))
     (tmp_path / "cloud_of_a_test.py").write_text(ADDED)
     monkeypatch.setattr(pools, "__path__", [*pools.__path__, str(tmp_path)])
     assert chosen_pool(configured("cloud")).name == "cloud"
     assert chosen_pool(configured("processes")).name == "processes"
-    with pytest.raises(ValueError, match=r"'crowd'; did you mean cloud\?$"):
+    with refused("execution.pool", match=r"'crowd'; did you mean cloud\?$"):
         chosen_pool(configured("crowd"))

@@ -22,7 +22,7 @@ def test_another_service_listens(monkeypatch: pytest.MonkeyPatch) -> None:
     """The dashboard's port in the place of the head's, say."""
     monkeypatch.setattr(on_ray, "_CONNECT_SECONDS", 0.5)
     with socket.create_server(("", 0)) as server:
-        assert "no head of a cluster" in refused(f"127.0.0.1:{server.getsockname()[1]}")
+        assert "not the head of a Ray cluster" in refused(f"127.0.0.1:{server.getsockname()[1]}")
 
 
 @pytest.fixture
@@ -47,4 +47,4 @@ def test_auto_finds_a_cluster_that_has_ended(noted: Path) -> None:
 
 def test_auto_finds_none(noted: Path) -> None:
     assert not noted.exists()
-    assert "auto finds no Ray cluster that this machine is a node of" in refused("auto")
+    assert "auto finds no Ray cluster that contains this machine" in refused("auto")

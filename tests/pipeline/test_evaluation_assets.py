@@ -1,4 +1,4 @@
-"""What the contamination of a benchmark's questions is made from, and for which benchmarks there is one."""
+"""What answers, scores, judgments and contamination of a benchmark are made from, and what makes them stale."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,11 +17,67 @@ from tests.pipeline.code_versions import raise_version
 from tests.pipeline.configured import configured, stale, versions
 
 __all__ = ["quiz"]
+ENGINE = {"base_url": "http://one/v1", "model": "m"}
+ANSWERS = {"answers/quiz", "scores/quiz"}
 BOTH = {"contamination/quiz", "short_contamination/quiz"}
 
 
 def asking(folder: Path, **changes: Any) -> Config:
     return configured(folder, **{"evaluation.benchmarks": ["quiz"], **changes})
+
+
+def made_again(folder: Path, before: dict[str, Any], after: dict[str, Any]) -> set[str]:
+    found = stale(versions(asking(folder, **before)), versions(asking(folder, **after)))
+    return {each for each in found if each.split("/")[0] in {"answers", "scores", "evaluation"}}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"evaluation.template": "chat"},
+        {"evaluation.input_length": 100},
+        {"evaluation.engine": ENGINE},
+        {"evaluation.quiz": {"texts": ["what?"]}},
+        {"scoring.dtype": "float32"},
+        {"training.seed": 7},
+    ],
+)
+def test_what_changes_answers(changes: dict[str, Any], tmp_path: Path, quiz: str) -> None:
+    assert made_again(tmp_path, {}, changes) == ANSWERS
+
+
+def test_how_thoughts_are_graded_changes_the_scores_alone(
+    tmp_path: Path, quiz: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert made_again(tmp_path, {}, {"evaluation.thoughts": "keep"}) == {"scores/quiz"}
+    before = versions(asking(tmp_path))
+    raise_version(monkeypatch, "gateau_dagster.evaluation.grading.CODE_VERSION")
+    found = stale(before, versions(asking(tmp_path)))
+    assert "scores/quiz" in found and "answers/quiz" not in found
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("base_url", "http://two/v1"),
+        ("key", "KEY"),
+        ("concurrency", 2),
+        ("retries", 1),
+        ("timeout", 9.0),
+        ("token_limit", None),
+    ],
+)
+def test_where_a_server_is_and_how_it_is_asked_changes_none(name: str, value: Any, tmp_path: Path, quiz: str) -> None:
+    before, after = {"evaluation.engine": ENGINE}, {"evaluation.engine": {**ENGINE, name: value}}
+    assert stale(versions(asking(tmp_path, **before)), versions(asking(tmp_path, **after))) == set()
+    for change in ({"model": "n"}, {"temperature": None}, {"seed": 3}, {"extra_body": {"top_k": 1}}):
+        assert made_again(tmp_path, before, {"evaluation.engine": {**ENGINE, **change}}) == ANSWERS
+
+
+def test_other_code_answers_again(tmp_path: Path, quiz: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = versions(asking(tmp_path))
+    raise_version(monkeypatch, "gateau_dagster.evaluation.generation.answering.CODE_VERSION")
+    assert stale(before, versions(asking(tmp_path))) == {*ANSWERS, "experiment", "untouched_experiment", "report"}
 
 
 def register(monkeypatch: pytest.MonkeyPatch, *bases: type, **changes: Any) -> None:
@@ -106,3 +162,33 @@ def test_without_touched_questions_judging_costs_the_same(
     dearer = asking(tmp_path, **{"evaluation.judge": {**judge, "prices": {"prompt": 1, "reply": 3}}})
     tables = {"experiment", "untouched_experiment"}
     assert stale(versions(before), versions(dearer)) - {"report"} == tables
+
+
+FILES = {key: f"s3://bucket/{key}" for key in ("questions", "references", "prompts")}
+JUDGE = {
+    "base_url": "http://localhost:1/v1",
+    "model": "judge",
+    "pairs": [["base", "checkpoint"]],
+    "characteristics": 3,
+}
+
+
+def judged_versions(folder: Path) -> dict[str, str]:
+    asked = {"evaluation.benchmarks": ["mt_bench"], "evaluation.mt_bench": FILES, "evaluation.judge": JUDGE}
+    return {asset.key: asset.code_version for asset in pipeline_of(configured(folder, **asked)).assets}
+
+
+@pytest.mark.parametrize(
+    ("constant", "asset"),
+    [
+        ("pipeline.evaluation_assets.PAIRS_CODE_VERSION", "pairwise/mt_bench"),
+        ("evaluation.judging.characteristics.CODE_VERSION", "characteristics"),
+    ],
+)
+def test_each_is_made_again_by_other_code(
+    constant: str, asset: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = judged_versions(tmp_path)
+    raise_version(monkeypatch, f"gateau_dagster.{constant}")
+    after = judged_versions(tmp_path)
+    assert {key for key, version in after.items() if version != before[key]} == {asset}
