@@ -260,8 +260,8 @@ def own_tokens(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> tuple[
 def rendering_settings(template: str, change: tuple[str, str] = ("", "")) -> dict[str, Any]:
     """Return the settings that decide a prompt besides the template's text.
 
-    For 'chat' these are the fixed date (without it, a template may print today's), and the change that an answer's
-    frame makes to the generation prompt, if any. Other templates have neither.
+    For 'chat' these are the fixed date, since a template may print today's, and the change that an answer's frame makes
+    to the generation prompt. Other templates have neither.
 
     Args:
         template: of scoring or evaluation.

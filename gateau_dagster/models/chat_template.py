@@ -1,9 +1,8 @@
 """Try a chat template on conversations before any model runs.
 
-A template is a program that comes with a model, and may loop, or fill the memory. It is tried in a process of its own,
-`python -m gateau_dagster.models.chat_template FOLDER CODE SECONDS`, because nothing else can stop a template at any
-point and in any thread. The process reads the data's first records from its input as JSON, and writes a `Trial` as
-JSON.
+A template is a program that comes with a model, and may loop, or fill the memory. The trial is a separate process,
+`python -m gateau_dagster.models.chat_template FOLDER CODE SECONDS`. Nothing else can stop a template at any point and
+in any thread. The process reads the data's first records from its input as JSON, and writes a `Trial` as JSON.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Count the arithmetic of a decoder's pass from its shape and the lengths it reads; multiply-adds count as two.
 
 Layers are read from the configuration where it describes them. Otherwise they are read from the modules of a model that
-is built without weights. That holds for architectures whose layers differ (Gemma 4's head sizes, Qwen3-Next's and Mamba
-hybrids' layers without attention), and for configurations with names of their own.
+is built without weights. Such architectures have layers that differ (Gemma 4's head sizes, Qwen3-Next's layers without
+attention), or other names in their configurations.
 
 A layer's work for one token is its matrices; of the experts, only those that the token meets. Convolutions are matrices
 of their own width. A recurrent layer's state of n numbers counts as 3 n multiply-adds per token (decay, write, read).

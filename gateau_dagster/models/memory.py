@@ -29,9 +29,9 @@ _users = 0
 def retained_memory(device: torch.device) -> Iterator[None]:
     """Retain memory freed inside the context for later allocations inside it; return it to the system afterwards.
 
-    glibc returns blocks of 32 MB and more as soon as they are free, and the system fills every page with zeros when
-    the next pass requests them. On two cores that takes a fifth of the scoring time.
-    Does nothing for a model on another device than the CPU, or if the C library is not glibc.
+    glibc returns blocks of 32 MB and more as soon as they are free. The system fills every page with zeros when the
+    next pass requests them. On two cores that takes a fifth of the scoring time. Does nothing for a model on another
+    device than the CPU, or if the C library is not glibc.
     """
     libc = _glibc() if device.type == "cpu" else None
     if libc is None:

@@ -208,8 +208,9 @@ def comparison(config: Config) -> Iterator[Asset]:
         group="selection",
         kinds=("polars",),
         summary="the methods side by side",
-        description="How far the methods of selection.method and selection.compare agree, what each of them prefers, "
-        "and what alpha and further segment lengths change, among as many samples as are chosen. Loads no model.",
+        description="Compares the methods of selection.method and selection.compare: how far they agree, what each "
+        "prefers, and what alpha and further segment lengths change. Counts as many samples as are "
+        "chosen. Loads no model.",
         # The comparison reads only the number of chosen samples, whichever rule chose them.
         reads={**dict.fromkeys(comparison_reads(config), "fingerprint"), CHOSEN: "content"},
         settings={

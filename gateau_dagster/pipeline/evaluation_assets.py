@@ -77,8 +77,9 @@ def experiment_assets(config: Config) -> Iterator[Asset]:
         group="experiment",
         kinds=("polars",),
         summary="a row for each model and benchmark: value, interval, difference to the reference, what it took",
-        description="Every model under every benchmark, with intervals by paired bootstrap over the questions, what is "
-        "told apart from what, and what scoring, training and judging took.",
+        description="Values of every model under every benchmark, with intervals by paired bootstrap over the "
+        "questions. Shows which differences are significant, and the cost of scoring, training and "
+        "judging.",
         reads=dict.fromkeys(
             [CHECKPOINTS, *judged_tables(scored), *(f"{SCORES}/{name}" for name in scored)], "fingerprint"
         ),
@@ -374,8 +375,8 @@ def characteristics(config: Config) -> Iterator[Asset]:
         group="selection",
         kinds=("openai",),
         summary="five characteristics of the best and worst samples, rated by a judge",
-        description="Coherence, necessity, faithfulness, helpfulness and complexity of the samples with the highest "
-        "and the lowest scores, rated from 1 to 5 by a judge (the paper's figure 2).",
+        description="A judge's ratings from 1 to 5 of the best and worst samples: coherence, necessity, "
+        "faithfulness, helpfulness and complexity (the paper's figure 2).",
         reads=dict.fromkeys(("raw_long_sft", ranking_asset(config)), "fingerprint"),
         settings={
             "evaluation.judge.model": judge.model,

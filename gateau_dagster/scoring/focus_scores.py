@@ -23,7 +23,7 @@ class FocusPlan:
     """The pairs of spans that are measured; the defaults are the paper's (section 4.3).
 
     variant 'paper': Eqs. 2-5. 'program': the computation of the authors' released program. In a sample of T tokens it
-    scores the last span and every `later_stride`-th before it that has more than m + 4d spans before its first token. A
+    scores the last span and every `later_stride`-th before it. More than m + 4d spans must precede its first token. A
     sample's first T mod l tokens count here. Such a span j looks at j - d, j - 2d, .. down to m: neither n nor n_0 is
     read.
 

@@ -1,7 +1,7 @@
 """Compute Pairwise Focus Scores (LADM, Eq. 2): how much attention each span pays to the spans before it.
 
-While the model runs, the rows softmax(q Kᵀ) of the scored spans are recomputed in each layer in blocks of heads and
-rows, and added up by span. Memory is linear in the sample's length: no T x T matrix exists.
+While the model runs, each layer recomputes the rows softmax(q Kᵀ) of the scored spans in blocks of heads and rows. They
+are added up by span. Memory is linear in the sample's length: no T x T matrix exists.
 """
 
 from collections.abc import Iterator, Sequence

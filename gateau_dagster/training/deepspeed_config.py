@@ -138,8 +138,8 @@ def _gathering(config: dict[str, Any]) -> dict[str, Any]:
 def join_by_gloo() -> None:
     """Let DeepSpeed on CPU communicate by torch's gloo group, which must exist, without a kernel of its own.
 
-    DeepSpeed would compile its shared-memory kernel at the first start (90 s, and a C++ compiler is needed) and use it
-    for what gloo can do, too. Call in every rank, before the model is loaded.
+    Otherwise DeepSpeed would compile its shared-memory kernel at the first start. That takes 90 s and a C++ compiler,
+    and gloo does the same work. Call in every rank, before the model is loaded.
     """
     import deepspeed
     from deepspeed import ops

@@ -160,8 +160,8 @@ def chat_pieces(
     """Return the conversation as the chat template renders it, cut at the start and end of each assistant answer.
 
     The template's own end of a turn has loss; white space after it and text before an answer do not. An earlier answer
-    that the template rewrites, such as one that loses its thoughts, stays in the text without loss, because the model
-    never writes it in this form. Answers that are not `trained` have no loss, see encode_conversation.
+    that the template rewrites, for example without its thoughts, stays in the text without loss. The model never writes
+    it in this form. Answers that are not `trained` have no loss, see encode_conversation.
 
     Raises:
         GateauError: there is no template.

@@ -5,9 +5,9 @@
 n counts all trained tokens of a step. The weights are not normalised: a token of weight 1 counts as without weights.
 That follows the authors' program (PKU-ML/LongPPL, `finetune/finetune.py`), and so does its gamma of 5.
 
-In the program, p_B and p_A are those of the model in training, given the whole text and its last 4,096 tokens, measured
-in every step. Here they are theta_B's and theta_A's, from the stored tables, and do not change. Only long samples'
-responses have them. The token that ends a response, and all tokens of short conversations, weigh 1.
+In the program, p_B and p_A are measured in every step. They are the model's own in training, given the whole text and
+its last 4,096 tokens. Here they are theta_B's and theta_A's, from the stored tables, and do not change. Only long
+samples' responses have them. The token that ends a response, and all tokens of short conversations, weigh 1.
 """
 
 from __future__ import annotations

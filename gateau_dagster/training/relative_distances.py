@@ -1,8 +1,8 @@
 """Count each relative distance in a data set, before and after skipping (SkipAlign, section 3.2, Figure 2).
 
 A sample counts once for each distance between a response token and a token that it can attend to: the union over turns
-of the sets of such distances. Blocks are contiguous, so the distances between two blocks are an interval, and a sample
-of B blocks is a union of at most B² intervals. Nothing of the size of tokens times tokens is in memory.
+of the sets of such distances. Blocks are contiguous, so the distances between two blocks are an interval. A sample of B
+blocks is a union of at most B² intervals. Nothing of the size of tokens times tokens is in memory.
 
 The sets are exact. The paper writes a single turn of l tokens with a skip s as {s, ..., s + l - 1}. The exact set is
 {0, ..., |y| - 1}, the distances inside the response, together with {s + 1, ..., s + l - 1}, those across the skip. The

@@ -3,7 +3,7 @@
 DeepSpeed exchanges tokens against heads around the attention (Jacobs et al. 2023, arXiv 2309.14509), through
 accelerate's ParallelismConfig. Its own data loader distributes batches in another order, in which a training cannot be
 resumed. Here each rank reads the batch of its group and keeps its part. The loss is summed over the parts, and divided
-once by the count of the whole global batch, so it is exact with several passes per step, too.
+once by the count of the whole global batch. It is exact with several passes per step, too.
 """
 
 from dataclasses import dataclass

@@ -18,9 +18,9 @@ block, `c_1`, which is never shifted.
 within |m| of both ends. With several skips it is not flat, because each one divides what the earlier ones left over.
 For M much larger than the number of skips, the k-th skip is M times a product of k independent uniform numbers. It has
 the density `(-ln x)^(k-1) / (k-1)!` on x = s/M and the mean M / 2^k, so late skips are short. The room left after k
-skips has the same distribution, so the sum of k skips concentrates near M, and with it the distance between the first
-block and the last. A dialogue of many turns therefore holds mostly long distances to its first turns and short ones
-between neighbours. Only `probability` reduces that, because every block that may skip draws on its own.
+skips has the same distribution, so the sum of k skips concentrates near M. So does the distance between the first block
+and the last. A dialogue of many turns therefore holds mostly long distances to its first turns and short ones between
+neighbours. Only `probability` reduces that, because every block that may skip draws on its own.
 """
 
 import hashlib

@@ -32,9 +32,9 @@ class ResponseTrainer(Trainer):
     """Trainer with a loss over the response tokens of the whole global batch. Stops at a loss that is not finite,
     naming samples.
 
-    The Trainer passes the number of labelled tokens of a step, over all ranks and accumulated passes, to the model,
-    which divides its summed loss by it. If a batch has `weights`, their sum is used instead, except for the mix's own
-    weights of tokens (LongCE), which are not normalised.
+    The Trainer counts the labelled tokens of a step over all ranks and accumulated passes. The model divides its summed
+    loss by this number. If a batch has `weights`, their sum is used instead, except for the mix's own weights of tokens
+    (LongCE), which are not normalised.
     """
 
     def __init__(self, **arguments: Any) -> None:

@@ -94,11 +94,11 @@ def test_workers_can_be_asked_for(state: State, monkeypatch: pytest.MonkeyPatch)
     assert (alone["workers"], both["workers"]) == (1, 2)
     for asset, found in both["estimates"].items():
         assert found["tokens"] == alone["estimates"][asset]["tokens"]
-    assert not any("side by side" in line for line in alone["grounds"])
+    assert not any("parallel workers" in line for line in alone["grounds"])
     assert "Times are for 2 parallel workers, each with a device like this machine's." in " ".join(both["grounds"])
     assert not any("whole shard" in line for line in both["grounds"])
     many = " ".join(plan_record(state, state.plan(), workers=1000)["grounds"])
-    assert "for 1,000 workers" in many and "with long_sft.shards 2, at most as many workers score" in many
+    assert "for 1,000 parallel workers" in many and "with long_sft.shards 2, at most as many workers score" in many
     text = io.StringIO()
     monkeypatch.setattr(module, "console", lambda: Console(file=text, width=200))
     print_plan(state.config, None, workers=3)
