@@ -339,7 +339,7 @@ class Needle(MeasuredBenchmark):
             "the most likely one, the answer's earlier tokens given. Dark columns at the right show where the model "
             "loses sight of its context.",
         )
-        cells = PageTable(frame=table, columns=_COLUMNS, folded="All cells as a table")
+        cells = PageTable(frame=table, columns=_COLUMNS, shares=("depth", "accuracy"), folded="All cells as a table")
         return PageSection(
             sentences=[needle_sentence(table)], figures=[figure], tables=[cells], chart=needle_chart(table)
         )

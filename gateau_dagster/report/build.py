@@ -6,7 +6,7 @@ import base64
 import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from itertools import islice
 
@@ -21,7 +21,7 @@ from gateau_dagster.data.sample import Sample
 from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.plotting import DARK, INK, entitle, to_svg
 from gateau_dagster.readable import fixed, listed, number, percent, plural
-from gateau_dagster.report.comparison import PresetComparison, auroc_sentence, share
+from gateau_dagster.report.comparison import PresetComparison, share
 from gateau_dagster.report.drawings import Drawing, benchmark_outcomes, training_facts
 from gateau_dagster.report.effort import duration, effort_sentence, memory, quantity, table_efforts
 from gateau_dagster.report.evidence import NAMED_GAIN, Evidence
@@ -95,7 +95,6 @@ class Truth:
     auroc: float
     far_share: float | None
     far_selected: float | None
-    sentence: str
 
 
 def truth(inputs: ReportInputs, comparison: PresetComparison | None) -> Truth | None:
@@ -111,24 +110,16 @@ def truth(inputs: ReportInputs, comparison: PresetComparison | None) -> Truth | 
             auroc=comparison.auroc[inputs.preset],
             far_share=comparison.far_share,
             far_selected=comparison.far_selected,
-            sentence=comparison.sentence(inputs.preset),
         )
     far = inputs.far_ranked
     if far is None:
         return None
-    scored, selected = far.to_numpy(), inputs.ranked["selected"].to_numpy()
-    far_share, far_selected = float(scored.mean()), share(scored, selected)
-    value = _auroc(inputs)
-    sentence = auroc_sentence(f"method {inputs.config.selection.method}", value, far_selected, far_share)
-    return Truth(auroc=value, far_share=far_share, far_selected=far_selected, sentence=sentence)
-
-
-def _auroc(inputs: ReportInputs) -> float:
     assert inputs.method_scores is not None
     sources = inputs.raw.lazy().select("sample_id", "source").collect()
-    found = auroc_by_source(sources, inputs.method_scores, "score", inputs.config.selection.ground_truth)
-    assert found is not None, "the scored samples alone are told apart"
-    return found
+    auroc = auroc_by_source(sources, inputs.method_scores, "score", inputs.config.selection.ground_truth)
+    assert auroc is not None, "the scored samples alone are told apart"
+    scored, selected = far.to_numpy(), inputs.ranked["selected"].to_numpy()
+    return Truth(auroc=auroc, far_share=float(scored.mean()), far_selected=share(scored, selected))
 
 
 SHOWN = 10
@@ -188,51 +179,40 @@ def sample_cards(inputs: ReportInputs) -> SampleCards:
     ordered = inputs.ranked.sort("rank")
     top = ordered.head(min(SHOWN, (ordered.height + 1) // 2))
     bottom = ordered.tail(min(SHOWN, ordered.height - top.height))
-    samples = _samples(inputs, [*top["sample_id"], *bottom["sample_id"]])
-    unseen = dict(inputs.unseen.filter(pl.col("sample_id").is_in([*samples])).select("sample_id", "unseen").iter_rows())
-    found = inputs.evidence([*samples.values()])
+    wanted = [*top["sample_id"], *bottom["sample_id"]]
+    by_id = {sample.sample_id: sample for sample in _samples(inputs, pl.col("sample_id").is_in(wanted))}
+    unseen = dict(inputs.unseen.filter(pl.col("sample_id").is_in(wanted)).select("sample_id", "unseen").iter_rows())
+    found = inputs.evidence([by_id[name] for name in wanted])
     maps = {name: evidence_card(one, f"e{place}") for place, (name, one) in enumerate(found.maps.items(), start=1)}
 
-    def cards(part: pl.DataFrame) -> list[SampleCard]:
-        return [
-            replace(
-                _card(inputs, row, samples[name], unseen.get(name, 0.0)),
-                evidence=maps.get(name),
-                strips=found.strips.get(name, ()),
-            )
-            for name, row in zip(part["sample_id"], part.iter_rows(named=True), strict=True)
-        ]
+    def card(row: dict) -> SampleCard:
+        name = row["sample_id"]
+        sample, context = by_id[name], by_id[name].context
+        return SampleCard(
+            sample_id=printable(name),
+            source=printable(row["source"]),
+            rank=row["rank"],
+            selected=row["selected"],
+            far=row["far"],
+            score=row["score"],
+            facts=[(fact, row[column]) for column, fact in _FACTS.items() if column in row],
+            terms=terms(row, inputs.config.selection) if inputs.by_gateau else None,
+            ranks=[(preset, row[f"rank_{preset}"]) for preset in PRESETS if f"rank_{preset}" in row],
+            # Tokens are assumed to be equally long, so the cut is near its true position.
+            context=snippet(context, unseen=round(unseen.get(name, 0.0) * len(context))),
+            instruction=snippet(sample.instruction, each=500),
+            response=snippet(sample.response, each=500),
+            evidence=maps.get(name),
+            strips=found.strips.get(name, ()),
+        )
 
-    return SampleCards(top=cards(top), bottom=cards(bottom), no_evidence=found.missing)
+    first, last = ([card(row) for row in part.iter_rows(named=True)] for part in (top, bottom))
+    return SampleCards(top=first, bottom=last, no_evidence=found.missing)
 
 
-def _samples(inputs: ReportInputs, wanted: list[str]) -> dict[str, Sample]:
-    """Return the texts of these samples by id, in this order."""
-    texts = inputs.raw.lazy().filter(pl.col("sample_id").is_in(wanted))
-    columns = texts.select("sample_id", "source", "context", "instruction", "response").collect()
-    found = {row["sample_id"]: Sample(**row) for row in columns.iter_rows(named=True)}
-    return {name: found[name] for name in wanted}
-
-
-def _card(inputs: ReportInputs, row: dict, sample: Sample, unseen: float) -> SampleCard:
-    """Return a sample's card without maps."""
-    facts = [(name, row[column]) for column, name in _FACTS.items() if column in row]
-    context = sample.context
-    return SampleCard(
-        sample_id=printable(row["sample_id"]),
-        source=printable(row["source"]),
-        rank=row["rank"],
-        selected=row["selected"],
-        far=row["far"],
-        score=row["score"],
-        facts=facts,
-        terms=terms(row, inputs.config.selection) if inputs.by_gateau else None,
-        ranks=[(preset, row[f"rank_{preset}"]) for preset in PRESETS if f"rank_{preset}" in row],
-        # Tokens are assumed to be equally long, so the cut is near its true position.
-        context=snippet(context, unseen=round(unseen * len(context))),
-        instruction=snippet(sample.instruction, each=500),
-        response=snippet(sample.response, each=500),
-    )
+def _samples(inputs: ReportInputs, which: pl.Expr) -> Iterator[Sample]:
+    rows = inputs.raw.lazy().filter(which).select("sample_id", "source", "context", "instruction", "response").collect()
+    return (Sample(**row) for row in rows.iter_rows(named=True))
 
 
 _SOURCES = 20  # lines of the table; other sources share one line
@@ -297,7 +277,7 @@ def right_segments(inputs: ReportInputs) -> pl.DataFrame:
     the segments with planted facts.
     """
     found: list[tuple[str, bool, bool]] = []
-    samples = _all_samples(inputs)
+    samples = _samples(inputs, pl.lit(True))
     while batch := [*islice(samples, _BATCH)]:
         for name, one in inputs.evidence(batch).maps.items():
             holding = far_segments_with(one, planted_values(one.sample.context, one.sample.instruction))
@@ -309,11 +289,6 @@ def far_segments_with(found: Evidence, characters: list[int]) -> set[int]:
     """Return the far segments that contain these characters of the context."""
     far = [segment for segment in found.segments if not segment.near]
     return {one.index for one in far if any(one.start <= character < one.end for character in characters)}
-
-
-def _all_samples(inputs: ReportInputs) -> Iterator[Sample]:
-    rows = inputs.raw.lazy().select("sample_id", "source", "context", "instruction", "response").collect()
-    return (Sample(**row) for row in rows.iter_rows(named=True))
 
 
 def _share(source: str, row: Mapping[str, int]) -> NamedShare:
@@ -436,7 +411,7 @@ def build_report(inputs: ReportInputs, comparison: PresetComparison | None, draw
         comparison: of the presets, from report.comparison.compare.
         drawn: from `drawings`; a figure that is missing there is left out.
     """
-    cards = sample_cards(inputs)
+    cards, efforts = sample_cards(inputs), table_efforts(inputs.efforts)
     return _environment().get_template("report.html.j2").render(
         inputs=inputs,
         selection=inputs.config.selection,
@@ -454,7 +429,6 @@ def build_report(inputs: ReportInputs, comparison: PresetComparison | None, draw
         evidence=evidence_shares(inputs),
         named_gain=NAMED_GAIN,
         sources=source_table(inputs.ranked),
-        lengths=_length_sentence(inputs.ranked, inputs.length_unit),
         length_unit=inputs.length_unit,
         rejects=reject_groups(inputs.rejected),
         training=training_facts(inputs.training_log) if inputs.training_log else None,
@@ -462,7 +436,7 @@ def build_report(inputs: ReportInputs, comparison: PresetComparison | None, draw
         experiment=None if inputs.experiment is None else experiment_section(inputs.experiment),
         further=inputs.further,
         figure_name=figure_name,
-        effort=_effort(inputs),
+        efforts=efforts if any(table.measured for table in efforts) else (),
         far=inputs.far_ranked is not None,
         truth=truth(inputs, comparison),
         methods=methods_section(inputs),
@@ -511,21 +485,6 @@ def source_table(scores: pl.DataFrame) -> list[dict]:
     return [{**line, "share": line["selected"] / line["scored"]} for line in lines]
 
 
-def _length_sentence(scores: pl.DataFrame, unit: str) -> str:
-    everything = scores[f"context_{unit}"].median()
-    chosen = scores.filter("selected")[f"context_{unit}"].median()
-    if not isinstance(everything, float) or not isinstance(chosen, float):
-        return "Nothing was selected."
-    return f"Half of the selected contexts have {chosen:,.0f} {unit} or more; of all scored ones, {everything:,.0f}."
-
-
-def _effort(inputs: ReportInputs) -> dict | None:
-    tables = table_efforts(inputs.efforts)
-    if not any(table.measured for table in tables):
-        return None
-    return {"sentence": effort_sentence(tables), "tables": tables}
-
-
 @cache
 def _environment() -> Environment:
     # autoescape for every template, whatever its file extension.
@@ -539,4 +498,5 @@ def _environment() -> Environment:
     environment.filters.update(fixed=fixed, number=number, percent=percent, plural=plural)
     environment.filters.update(bucket_name=bucket_name, share_text=share_text, printable=printable, breakable=breakable)
     environment.filters.update(duration=duration, memory=memory, quantity=quantity, shown=shown, listed=listed)
+    environment.filters.update(effort_sentence=effort_sentence)
     return environment

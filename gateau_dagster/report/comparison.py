@@ -7,7 +7,6 @@ import polars as pl
 from numpy.typing import NDArray
 
 from gateau_dagster.config import PRESETS
-from gateau_dagster.readable import percent
 from gateau_dagster.report.inputs import ReportInputs
 from gateau_dagster.selection.degeneration import Degeneration, check_all
 from gateau_dagster.selection.statistics import auroc_by_source, precision_at, spearman
@@ -52,19 +51,6 @@ class PresetComparison:
     def auroc(self) -> dict[str, float]:
         """Return the AUROC by preset; empty without a ground truth."""
         return {facts.name: facts.auroc for facts in self.presets if facts.auroc is not None}
-
-    def sentence(self, preset: str) -> str:
-        """Return the AUROC of `preset` and the share that it selected, in words; requires a ground truth."""
-        return auroc_sentence(f"preset {preset}", self.auroc[preset], self.far_selected, self.far_share)
-
-
-def auroc_sentence(ranking: str, value: float, far_selected: float | None, far_share: float | None) -> str:
-    """Return a sentence on how often a ranking is right, and on the selected samples that need far context."""
-    return (
-        f"Of all pairs of one sample that needs far context and one that does not, {ranking} puts the right "
-        f"one first in {percent(value)} (AUROC {value:.3f}; guessing gives 50\u00a0%). Of the selected samples "
-        f"{percent(far_selected)} need far context; of all scored ones {percent(far_share)} do."
-    )
 
 
 def compare(inputs: ReportInputs) -> PresetComparison | None:

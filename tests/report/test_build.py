@@ -240,6 +240,10 @@ def test_what_is_lost_stands_among_the_rejects_and_much_of_it_on_top(plain: Page
     assert "lost on the way" not in plain.text()
 
 
+def test_shares_in_a_benchmark_s_table_are_percentages(plain: Page) -> None:
+    assert "base1,024100 %225 %0.7000" in plain.text("evaluation")
+
+
 @pytest.mark.parametrize(("count", "sizes"), [(1, (1, 0)), (2, (1, 1)), (5, (3, 2)), (20, (10, 10)), (50, (10, 10))])
 def test_no_sample_is_shown_twice(count: int, sizes: tuple[int, int]) -> None:
     found = sample_cards(inputs(count))
@@ -378,8 +382,8 @@ def test_how_often_the_method_is_right_by_counting_pairs() -> None:
     wanted = sum(1.0 if one > two else 0.5 if one == two else 0.0 for one, two in pairs) / len(pairs)
     measured = truth(given, None)
     assert measured is not None and measured.auroc == pytest.approx(wanted, abs=1e-12)
-    assert "method length puts the right one first in" in measured.sentence
-    assert f"{wanted:.3f}" in page_of(given).text("summary")
+    text = page_of(given).text("summary")
+    assert f"method length puts the right one first in {100 * wanted:.1f} % (AUROC {wanted:.3f}" in text
 
 
 def test_without_a_ground_truth_the_page_says_so() -> None:
