@@ -8,6 +8,7 @@ import os
 import shlex
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +21,7 @@ from gateau_dagster.cli.display import as_line, console
 from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError
 from gateau_dagster.estimate.scored_model import TokenRates, token_rates
+from gateau_dagster.evaluation.registry import all_benchmarks
 from gateau_dagster.models.known_model import known_model
 from gateau_dagster.models.positions import learned_positions, rotary_positions
 from gateau_dagster.pipeline.config_schema import configuration_schema
@@ -171,7 +173,20 @@ def configuration_text(folder: Path, answers: Answers) -> str:
         "selection: {fraction: 0.1}  # or count: 1000",
         *_training_lines(answers, int(length.value), str(looked.dtype.value)),
     ]
+    if answers.goal != "select":
+        fitting = ", ".join(_fitting_benchmarks(folder, "\n".join(lines)))
+        lines.append(f"evaluation: {{benchmarks: [{fitting}]}}  # those of the default that fit these lengths")
     return "\n".join(lines) + "\n"
+
+
+def _fitting_benchmarks(folder: Path, text: str) -> Iterator[str]:
+    """Yield the benchmarks that run by default and accept the configuration; some need longer prompts."""
+    for name, benchmark in all_benchmarks().items():
+        if not benchmark.default:
+            continue
+        with suppress(GateauError):
+            parse_project(f"{text}\nevaluation: {{benchmarks: [{name}]}}\n", folder=folder)
+            yield name
 
 
 def _training_lines(answers: Answers, length: int, dtype: str) -> Iterator[str]:
@@ -190,7 +205,6 @@ def _training_lines(answers: Answers, length: int, dtype: str) -> Iterator[str]:
         if (gpus := torch.cuda.device_count()) > 0:
             yield f"  processes: {gpus}  # the GPUs of this machine"
             yield "  deepspeed: zero3"
-    yield "evaluation: {benchmarks: [heldout]}  # perplexity on samples that no selection takes"
     if answers.goal == "compare":
         yield "variants:"
         yield "  methods: [gateau, random, length]"
