@@ -20,6 +20,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pydantic import TypeAdapter
+
 from gateau_dagster.errors import GateauError, UnscorableSampleError
 
 if TYPE_CHECKING:
@@ -81,15 +83,7 @@ class Trial:
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Trial:
         """Return the trial that `as_json` wrote."""
-        before, after = content["change"]
-        return cls(
-            **{
-                **content,
-                "change": (before, after),
-                "ends": tuple(content["ends"]),
-                "records": RecordTrial(**content["records"]),
-            }
-        )
+        return TypeAdapter(cls).validate_python(content)
 
 
 def try_chat_template(

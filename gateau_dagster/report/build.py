@@ -30,7 +30,7 @@ from gateau_dagster.report.experiment import shown
 from gateau_dagster.report.experiment_section import experiment_section, figure_name
 from gateau_dagster.report.formula import ScoreTerms, terms
 from gateau_dagster.report.inputs import ReportInputs
-from gateau_dagster.report.methods import methods_section, source_swatches
+from gateau_dagster.report.methods import methods_section
 from gateau_dagster.report.plots.agreement_plots import bucket_name, share_text
 from gateau_dagster.report.provenance import chosen_by, provenance, ranked_by, scored_by
 from gateau_dagster.report.text import Snippet, breakable, printable, snippet
@@ -440,7 +440,6 @@ def build_report(inputs: ReportInputs, comparison: PresetComparison | None, draw
         far=inputs.far_ranked is not None,
         truth=truth(inputs, comparison),
         methods=methods_section(inputs),
-        source_swatches=source_swatches(inputs),
         provenance=provenance(
             inputs.config,
             fingerprints=inputs.fingerprints,

@@ -164,12 +164,6 @@ class EvidenceMaps:
     missing: str = ""
 
 
-def no_evidence(samples: Sequence[Sample]) -> EvidenceMaps:
-    """Return the maps of a store without tables: none."""
-    del samples
-    return EvidenceMaps()
-
-
 def evidence_maps(
     state: State, samples: Sequence[Sample], is_made: Callable[[str], bool] | None = None
 ) -> EvidenceMaps:

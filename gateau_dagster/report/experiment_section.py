@@ -21,21 +21,19 @@ from gateau_dagster.report.experiment import (
 )
 from gateau_dagster.report.plots import experiment_plots as plots
 
-KINDS = ("values", "amounts", "outcomes", "groups", "grid")
-
 
 def figure_name(kind: str, benchmark: str) -> str:
-    """Return the name of a benchmark's figure of one of KINDS."""
+    """Return the name of a benchmark's figure: values, amounts, outcomes, groups or grid."""
     return f"experiment/{benchmark}: {kind}"
 
 
 def experiment_figures(inputs: ExperimentInputs) -> dict[str, tuple[Figure, str]]:
     """Return plots by name, each with its alternative text; plots without data are absent."""
-    found = {}
-    for result in inputs.results:
-        for kind, figure, alt in _of_benchmark(result):
-            found[figure_name(kind, result.name)] = figure, f"{result.chosen.title}: {alt}"
-    return found
+    return {
+        figure_name(kind, result.name): (figure, f"{result.chosen.title}: {alt}")
+        for result in inputs.results
+        for kind, figure, alt in _of_benchmark(result)
+    }
 
 
 def experiment_charts(inputs: ExperimentInputs) -> Iterator[PageChart]:

@@ -12,7 +12,7 @@ from gateau_dagster.comparison.result import MethodComparison
 from gateau_dagster.config import Config, Preset
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.pipeline.losses import UNSEEN, DataLoss, Totals
-from gateau_dagster.report.evidence_card import EvidenceMaps, no_evidence
+from gateau_dagster.report.evidence_card import EvidenceMaps
 from gateau_dagster.report.experiment import ExperimentInputs
 from gateau_dagster.report.formula import with_terms
 from gateau_dagster.report.further import FurtherSection
@@ -50,7 +50,7 @@ class ReportInputs:
     """Rows, rejects, tokens and time of each table, in the order of the data's flow."""
     unseen: pl.DataFrame = field(default_factory=UNSEEN.to_frame)
     """UNSEEN: per sample that every model saw cut, the share of its context that none saw."""
-    evidence: Callable[[Sequence[Sample]], EvidenceMaps] = no_evidence
+    evidence: Callable[[Sequence[Sample]], EvidenceMaps] = lambda _: EvidenceMaps()
     """Makes the evidence maps of samples."""
     named: pl.DataFrame | None = None
     """NAMED (evidence_card): for each row of `cam`, the segments that its map names."""

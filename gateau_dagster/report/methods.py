@@ -118,6 +118,17 @@ class MethodsSection:
         return found
 
     @property
+    def swatches(self) -> list[tuple[str, str]]:
+        """Return colour and name of each source in the picture of what methods prefer; one colour, one entry."""
+        places = source_colours(len(self.comparison.sources))
+        names = [printable(name if len(name) <= 60 else name[:60] + "…") for name in self.comparison.sources]
+        return [
+            (SOURCES[place], name if places.count(place) == 1 else "other sources")
+            for number, (place, name) in enumerate(zip(places, names, strict=True))
+            if places.index(place) == number
+        ]
+
+    @property
     def _others(self) -> list[str]:
         return [name for name in self.comparison.names if name != self.reference]
 
@@ -138,19 +149,6 @@ def methods_section(inputs: ReportInputs) -> MethodsSection | None:
     by_id = {row["sample_id"]: row for row in rows.iter_rows(named=True)}
     cards = [_card(one, by_id.get(one.sample_id, {}), comparison) for one in comparison.disputed]
     return MethodsSection(comparison=comparison, disputed=cards)
-
-
-def source_swatches(inputs: ReportInputs) -> list[tuple[str, str]]:
-    """Return colour and name of each source in the picture of what methods prefer; sources of one colour are merged."""
-    if inputs.methods is None:
-        return []
-    places = source_colours(len(inputs.methods.sources))
-    names = [printable(name if len(name) <= 60 else name[:60] + "…") for name in inputs.methods.sources]
-    return [
-        (SOURCES[place], name if places.count(place) == 1 else "other sources")
-        for number, (place, name) in enumerate(zip(places, names, strict=True))
-        if places.index(place) == number
-    ]
 
 
 def pair_of(pairs: tuple[Pair, ...], one: str, two: str) -> Pair:

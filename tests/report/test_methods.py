@@ -15,7 +15,7 @@ from gateau_dagster.config import PRESETS, Preset, SelectionConfig
 from gateau_dagster.report.drawings import method_drawings
 from gateau_dagster.report.formula import terms, with_terms
 from gateau_dagster.report.inputs import ReportInputs
-from gateau_dagster.report.methods import MethodsSection, methods_section, source_swatches
+from gateau_dagster.report.methods import MethodsSection, methods_section
 from tests.report.builders import NOT_A_NUMBER, Page, config, inputs, methods, page_of, raw, scores
 
 ALL = ("method_profiles", "method_correlations", "method_lengths", "disputed", "alpha", "segment_length")
@@ -131,10 +131,9 @@ def test_hostile_names_of_sources_are_shown_and_never_obeyed() -> None:
 
 def test_sources_without_a_colour_of_their_own_share_one() -> None:
     names = tuple(f"source {number}" for number in range(11))
-    swatches = source_swatches(_given(replace(methods(), sources=names)))
+    swatches = MethodsSection(comparison=replace(methods(), sources=names), disputed=[]).swatches
     assert [name for _, name in swatches] == [*names[:7], "other sources"]
     assert len({colour for colour, _ in swatches}) == 8
-    assert source_swatches(inputs(30)) == []
 
 
 def test_a_disputed_sample_that_is_gone_from_raw_is_still_listed() -> None:

@@ -54,7 +54,9 @@ def shares(amounts: Sequence[tuple[str, float]], *, name: str) -> str:
     ordered = sorted(amounts, key=lambda item: -item[1])
 
     def drawn(rows: int) -> str:
-        shown = ordered if rows == len(ordered) else [*ordered[: rows - 1], _others(ordered[rows - 1 :])]
+        rest = ordered[rows - 1 :]
+        others = f"{len(rest)} others", sum(amount for _, amount in rest)
+        shown = ordered if rows == len(ordered) else [*ordered[: rows - 1], others]
         places = [(0.0, amount / total) for _, amount in shown]
         parts = [f"<path fill='{SELECTED}' d='{_bars(enumerate(places))}'/>"]
         parts += _lines([f"{_short(each)} {percent(amount / total, 0)}" for each, amount in shown])
@@ -72,7 +74,9 @@ def bars(chart: PageChart) -> str:
     least, span = min(ends), (max(ends) - min(ends)) or 1.0
 
     def drawn(rows: int) -> str:
-        shown, lines = amounts[:rows], [_amount_line(each, chart) for each in amounts[:rows]]
+        shown = amounts[:rows]
+        values = [percent(each.value) if chart.share else number(each.value, 3) for each in shown]
+        lines = [f"{_short(each.name)} {value}" for each, value in zip(shown, values, strict=True)]
         if rows < len(amounts):
             shown, lines = shown[:-1], [*lines[:-1], f"and {len(amounts) - rows + 1} more"]
         parts = []
@@ -114,10 +118,6 @@ def _ends(low: float, high: float) -> list[str]:
     ]
 
 
-def _others(rest: Sequence[tuple[str, float]]) -> tuple[str, float]:
-    return f"{len(rest)} others", sum(amount for _, amount in rest)
-
-
 def _short(name: str) -> str:
     shown = printable(name)
     # Names of variants differ at their ends.
@@ -128,10 +128,6 @@ def _largest_that_fits(drawn: Callable[[int], str], rows: int) -> str:
     """Return the result of `drawn` for the largest number of rows that is shown inline."""
     found = (drawn(count) for count in range(min(_MOST_ROWS, rows), 0, -1))
     return next(each for each in found if len(each) < INLINE_LIMIT)
-
-
-def _amount_line(amount: PageAmount, chart: PageChart) -> str:
-    return f"{_short(amount.name)} {percent(amount.value) if chart.share else number(amount.value, 3)}"
 
 
 def _lines(texts: Sequence[str]) -> list[str]:
