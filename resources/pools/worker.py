@@ -161,12 +161,13 @@ class Worker:
         return self._loaded
 
     def _answered(self, work: Callable[[], T]) -> T | Failed:
-        """Return the result, or the error without its traceback, which goes into the worker's log."""
+        """Return the result, or the error; the traceback of an unforeseen one goes into the worker's log."""
         try:
             return work()
         except Exception as raised:
             error = redact_exception(raised)
-            traceback.print_exception(error)
+            if not isinstance(error, GateauError):  # whose message the step prints
+                traceback.print_exception(error)
             return Failed(error=_placed(portable(error)))
 
 

@@ -54,3 +54,18 @@ def test_neither_the_trace_of_a_worker_nor_what_the_step_hears_holds_a_secret(
     assert isinstance(failed, Failed) and str(failed.error) == "asked with ***"
     shown = capsys.readouterr().err
     assert "RuntimeError: asked with ***" in shown and "ValueError: ***" in shown and key not in shown
+
+
+def test_a_foreseen_failure_leaves_no_trace(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A lost lease is one line on the terminal, which worker processes share with the command."""
+
+    def fail(_: object) -> None:
+        raise GateauError("store.lease_lost", "another run has taken over")
+
+    monkeypatch.setattr(Worker, "_started", fail)
+    task: Any = SimpleNamespace(leases="")
+    failed = Worker(task).start()
+    assert isinstance(failed, Failed) and isinstance(failed.error, GateauError)
+    assert capsys.readouterr().err == ""
