@@ -35,8 +35,8 @@ class Reserving(Section):
         default=_SHARE,
         gt=0,
         lt=1,
-        description="Of the different contexts, drawn by a hash of each: these and their near-duplicates are reserved, "
-        "with all their samples, and no selection takes them.",
+        description="Share of the different contexts that is reserved, drawn by a hash of each. Their near-duplicates "
+        "and all their samples are reserved with them, and no selection takes them.",
         exclude_if=_SHARE.__eq__,
     )
     similarity: float = Field(

@@ -139,9 +139,11 @@ class GeneratedNeedleOptions(Section):
         description="Tokens, by the base model's tokenizer; 200 of them are for question and answer.",
     )
     depths: list[Annotated[int, Field(ge=0, le=100)]] = Field(
-        default=[10, 19, 28, 37, 46, 54, 63, 72, 81, 90], min_length=1, description="Per cent of the text before it."
+        default=[10, 19, 28, 37, 46, 54, 63, 72, 81, 90],
+        min_length=1,
+        description="Places of the needle, in per cent of the text before it.",
     )
-    answer_tokens: int = Field(default=1024, ge=1, description="At most, of an answer.")
+    answer_tokens: int = Field(default=1024, ge=1, description="Most tokens of an answer.")
 
     @property
     def reads_documents(self) -> bool:

@@ -388,7 +388,7 @@ class HelmetOptions(Section):
     lengths: list[int] = Field(
         default=[32_768, 65_536],
         min_length=1,
-        description="Of its prompts in tokens: 8192, 16384 ... 131072. Default: those that scoring.max_length leaves.",
+        description="Tokens of its prompts: 8192, 16384 ... 131072. Default: those within scoring.max_length.",
     )
     questions: int | None = Field(
         default=None,

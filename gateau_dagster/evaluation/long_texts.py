@@ -42,8 +42,10 @@ class LongTextsOptions(Section):
     texts: InputAddresses | None = Field(
         default=None, description="Text files, or records with a text: path, glob, folder, s3:// or hf:// address."
     )
-    field: str = Field(default="text", min_length=1, description="Of a record, with dots for inner ones.")
-    documents: int = Field(default=100, ge=1, le=1_000_000, description="The first that are long enough.")
+    field: str = Field(default="text", min_length=1, description="Field of a record, with dots for inner fields.")
+    documents: int = Field(
+        default=100, ge=1, le=1_000_000, description="Number of documents: the first that are long enough."
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

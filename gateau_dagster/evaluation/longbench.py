@@ -177,7 +177,7 @@ class LongBenchOptions(Section):
     """LongBench's data sets to run, and the location of their files."""
 
     data: InputAddresses | None = Field(
-        default=None, description="Its rows: folder, glob, s3:// or hf:// address; a file a data set, <set>.jsonl."
+        default=None, description="Rows: folder, glob, s3:// or hf:// address; one file per data set, <set>.jsonl."
     )
     prompts: InputAddress | None = Field(
         default=None, description="Folder of dataset2prompt.json and dataset2maxlen.json, as published."
@@ -187,7 +187,7 @@ class LongBenchOptions(Section):
         description="gateau: the twelve that GATEAU reports; english: sixteen, with those in code; all: 21; or names.",
     )
     extended: bool = Field(default=False, description="LongBench-E: files <set>_e.jsonl, even in length.")
-    rows: int | None = Field(default=None, ge=1, description="The first rows of each set; default: all.")
+    rows: int | None = Field(default=None, ge=1, description="Number of first rows of each set; default: all.")
 
     @field_validator("sets")
     @classmethod

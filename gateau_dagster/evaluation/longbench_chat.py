@@ -24,15 +24,15 @@ _CHINESE = re.compile(r"[\u4e00-\u9fff]")
 class LongBenchChatOptions(Section):
     """The section `evaluation.longbench_chat` of the configuration; the files are LongAlign's."""
 
-    cases: InputAddress | None = Field(default=None, description="test_cases.json.")
-    few_shots: InputAddress | None = Field(default=None, description="few_shots.json.")
-    prompt: InputAddress | None = Field(default=None, description="prompt_fs.txt.")
+    cases: InputAddress | None = Field(default=None, description="Path of test_cases.json.")
+    few_shots: InputAddress | None = Field(default=None, description="Path of few_shots.json.")
+    prompt: InputAddress | None = Field(default=None, description="Path of prompt_fs.txt.")
     form: Literal["longalign", "gateau"] = Field(
         default="longalign",
         description="How a question is asked. longalign: as its case has it. gateau: its last line is replaced by the "
         "query between the words of GATEAU's training prompt.",
     )
-    max_new_tokens: int = Field(default=1024, ge=1, description="Of an answer.")
+    max_new_tokens: int = Field(default=1024, ge=1, description="Most tokens of an answer.")
 
 
 def _shots(row: OfficialRow) -> list[str]:

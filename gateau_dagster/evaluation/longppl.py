@@ -38,12 +38,14 @@ class LongPplOptions(LongTextsOptions):
         default=1024,
         ge=1,
         le=LONGEST,
-        description="So many tokens share the beginning of their short context, and have that many more of it at most.",
+        description="Tokens that share the beginning of their short context; it grows by at most as many.",
     )
     gain: float = Field(
         default=GAIN, description="A token counts where the long context makes its log-probability higher by more."
     )
-    least: float = Field(default=LEAST, le=0, description="And where that is above this.")
+    least: float = Field(
+        default=LEAST, le=0, description="A token counts if its log-probability in the long context also exceeds this."
+    )
 
     @model_validator(mode="after")
     def _nested(self) -> LongPplOptions:

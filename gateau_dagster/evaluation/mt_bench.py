@@ -32,11 +32,11 @@ _ENDINGS = ("", "-multi-turn")
 class MtBenchOptions(Section):
     """The section `evaluation.mt_bench` of the configuration; the files are FastChat's."""
 
-    questions: InputAddress | None = Field(default=None, description="mt_bench/question.jsonl.")
-    references: InputAddress | None = Field(default=None, description="mt_bench/reference_answer/gpt-4.jsonl.")
-    prompts: InputAddress | None = Field(default=None, description="judge_prompts.jsonl.")
-    max_new_tokens: int = Field(default=1024, ge=1, description="Of an answer.")
-    seed: int = Field(default=0, ge=0, description="Of the answers in categories whose temperature is above 0.")
+    questions: InputAddress | None = Field(default=None, description="Path of mt_bench/question.jsonl.")
+    references: InputAddress | None = Field(default=None, description="Path of mt_bench/reference_answer/gpt-4.jsonl.")
+    prompts: InputAddress | None = Field(default=None, description="Path of judge_prompts.jsonl.")
+    max_new_tokens: int = Field(default=1024, ge=1, description="Most tokens of an answer.")
+    seed: int = Field(default=0, ge=0, description="Seeds the answers in categories whose temperature is above 0.")
 
 
 def _prompt(prompts: Mapping[str, OfficialRow], name: str) -> dict[str, str]:

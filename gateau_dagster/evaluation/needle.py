@@ -56,9 +56,11 @@ class NeedleOptions(Section):
         default=[0.0, 0.25, 0.5, 0.75, 1.0], min_length=1, description="Places of the needle: 0 is the prompt's start."
     )
     repeats: int = Field(default=3, ge=1, le=10_000, description="Needles per cell of the grid.")
-    fact: str = Field(default=" The secret number of {key} is {value}. ", description="With {key} and {value}.")
-    question: str = Field(default="What is the secret number of {key}?", description="With {key}.")
-    answer: str = Field(default="{value}", description="With {key} and {value}.")
+    fact: str = Field(
+        default=" The secret number of {key} is {value}. ", description="Text that contains {key} and {value}."
+    )
+    question: str = Field(default="What is the secret number of {key}?", description="Text that contains {key}.")
+    answer: str = Field(default="{value}", description="Text that contains {key} and {value}.")
     pairs: list[NeedlePair] | None = Field(default=None, description="Default: cities and seven-digit numbers.")
 
     @model_validator(mode="after")

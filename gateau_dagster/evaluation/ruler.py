@@ -402,14 +402,14 @@ class RulerOptions(Section):
     tasks: list[str] | None = Field(
         default=None,
         min_length=1,
-        description="Names of synthetic.yaml; default: all but those that need files that are not given.",
+        description="Names of tasks in synthetic.yaml; default: all whose files are given.",
     )
     lengths: list[Annotated[int, Field(ge=1, le=LONGEST)]] = Field(
         default=[4096, 8192, 16_384, 32_768],
         min_length=1,
         description="Tokens of question and answer, by the base model's tokenizer.",
     )
-    samples: int = Field(default=50, ge=1, le=100_000, description="Of each task and length; published: 500.")
+    samples: int = Field(default=50, ge=1, le=100_000, description="Samples of each task and length; published: 500.")
     seed: int = Field(default=42, ge=0, lt=MOST_SEEDS, description="Seeds the questions.")
 
     @property

@@ -30,7 +30,9 @@ Unit = Literal["token", "character"]
 class GateauOptions(Section):
     """The normalisation of the two terms."""
 
-    preset: Preset | None = Field(default=None, description="paper, official or robust; default: selection.preset.")
+    preset: Preset | None = Field(
+        default=None, description="Normalisation: paper, official or robust; default: selection.preset."
+    )
 
 
 class OtherModelsOptions(GateauOptions):

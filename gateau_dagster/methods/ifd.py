@@ -36,13 +36,13 @@ class IfdOptions(Section):
 
     model: str = Field(default="long", description="The causal model; a pre-experienced one, where there is one.")
     ratio: Literal["loss", "perplexity"] = Field(
-        default="loss", description="Of the mean losses, as the paper; or of their exponentials."
+        default="loss", description="Ratio of the mean losses, as in the paper, or of their exponentials."
     )
     above_one: Literal["exclude", "keep"] = Field(
-        default="exclude", description="What becomes of samples whose instruction makes the response less likely."
+        default="exclude", description="Treatment of samples whose instruction makes the response less likely."
     )
     truncated: Literal["exclude", "keep"] = Field(
-        default="exclude", description="What becomes of samples whose context does not fit the window."
+        default="exclude", description="Treatment of samples whose context does not fit into the window."
     )
 
 

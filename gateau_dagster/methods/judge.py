@@ -21,7 +21,8 @@ class JudgeOptions(Section):
     characteristics: list[Characteristic] = Field(
         default=[*CHARACTERISTIC_NAMES],
         min_length=1,
-        description="Whose mean is the score; a request a sample each. Necessity is how much the context is needed.",
+        description="Characteristics whose mean is the score; each is one request per sample. Necessity is how much "
+        "the context is needed.",
     )
 
 

@@ -38,13 +38,15 @@ class LadmOptions(PromptOptions):
 
     model: str = Field(default="long", description="Key of `models`: the paper's Long Attention Calculator.")
     variant: Variant = Field(default="paper", description="'program' computes what the authors' program does.")
-    span_length: int = Field(default=128, ge=1, description="l: tokens of a span.")
-    first_spans: int = Field(default=1, ge=0, description="m: spans at the begin that no score looks at.")
+    span_length: int = Field(default=128, ge=1, description="Tokens of a span (l in the paper).")
+    first_spans: int = Field(default=1, ge=0, description="Spans at the start that no score looks at (m in the paper).")
     local_spans: int = Field(
-        default=4, ge=0, description="n: spans just before a span that no score looks at; of variant paper."
+        default=4,
+        ge=0,
+        description="Spans just before a span that no score looks at (n in the paper); for variant paper.",
     )
-    earlier_stride: int = Field(default=4, ge=1, description="d of Eq. 4: of the spans looked at.")
-    later_stride: int = Field(default=4, ge=1, description="d of Eq. 5: of the spans that look.")
+    earlier_stride: int = Field(default=4, ge=1, description="Stride of the spans looked at (d of Eq. 4).")
+    later_stride: int = Field(default=4, ge=1, description="Stride of the spans that look (d of Eq. 5).")
     first_scored: int = Field(
         default=16,
         ge=1,
@@ -52,9 +54,13 @@ class LadmOptions(PromptOptions):
         "span_length tokens has no score: 2,176 with the defaults, 2,305 with variant program, whose spans look from "
         "first_spans + 4·earlier_stride on.",
     )
-    deviation_weight: bool = Field(default=True, description="σ_j of Eq. 4; false is the paper's 'w/o std'.")
-    interval_weight: bool = Field(default=True, description="j - i of Eq. 4; false, with the next, is 'w/o length'.")
-    position_weight: bool = Field(default=True, description="j/N of Eq. 5.")
+    deviation_weight: bool = Field(
+        default=True, description="Whether σ_j of Eq. 4 weighs; false is the paper's 'w/o std'."
+    )
+    interval_weight: bool = Field(
+        default=True, description="Whether j - i of Eq. 4 weighs; false, with the next key, is 'w/o length'."
+    )
+    position_weight: bool = Field(default=True, description="Whether j/N of Eq. 5 weighs.")
 
     @model_validator(mode="after")
     def _something_to_look_at(self) -> LadmOptions:

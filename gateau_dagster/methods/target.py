@@ -32,7 +32,7 @@ class TargetOptions(Section):
 
     encoder: str = Field(default="encoder", description="The model of task embedding.")
     sources: list[str] = Field(default=[], description="Values of `source`: the samples that others are to be like.")
-    nearest: int = Field(default=5, ge=1, description="k: how many of the nearest target samples count.")
+    nearest: int = Field(default=5, ge=1, description="Number of nearest target samples that count (k).")
 
 
 def closeness(vectors: Matrix, target: Matrix, *, nearest: int) -> Matrix:

@@ -33,8 +33,12 @@ Values: TypeAlias = npt.NDArray[np.float64]
 class KeyTokenOptions(Section):
     """The thresholds of a key token."""
 
-    gain: float = Field(default=GAIN, description="Its log-probability is higher by more under theta_B.")
-    least: float = Field(default=LEAST, le=0, description="And above this there.")
+    gain: float = Field(
+        default=GAIN, description="A token counts if theta_B's log-probability exceeds theta_A's by more than this."
+    )
+    least: float = Field(
+        default=LEAST, le=0, description="A token counts if theta_B's log-probability also exceeds this."
+    )
 
 
 class _Contrast(Method):
