@@ -62,7 +62,7 @@ def compared(state: State, progress: Progress) -> MethodComparison:
     chosen = state.read(CHOSEN, ["sample_id"]).height
     return compare_methods(
         candidates,
-        compared_methods(state.config),  # pyright: ignore[reportArgumentType]  # their class variables are read
+        compared_methods(state.config),
         chosen=chosen,
         selected_by=selection.method,
         ground_truth=selection.ground_truth,

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 import polars as pl
@@ -38,22 +38,11 @@ FIGURES = ("context_tokens", "response_tokens", "perplexity")
 
 
 class Described(Protocol):
-    """A method's name, title and source, as methods.method.Method has them."""
+    """A method's name, what a high score means, and its paper and equation, as methods.method.Method has them."""
 
-    @property
-    def name(self) -> str:
-        """Return the method's name."""
-        ...
-
-    @property
-    def title(self) -> str:
-        """Return what a high score means."""
-        ...
-
-    @property
-    def source(self) -> str:
-        """Return paper and equation."""
-        ...
+    name: ClassVar[str]
+    title: ClassVar[str]
+    source: ClassVar[str]
 
 
 @dataclass(frozen=True, kw_only=True)

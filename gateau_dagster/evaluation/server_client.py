@@ -244,29 +244,21 @@ class Client:
         status, found = response.status_code, _json(body)
         code = _field(found, "code")
         said = self._line(_message(found) or _start(body)) or "without a reason"
-        place = f"{self.place}: {self.address} answers {status} ({said})"
+        cure = ""
         if status in {401, 403}:
             variable = self._settings.key
             cure = f"set {variable} to a key that it accepts" if variable else "name the key's variable in `key`"
-            return UnusableServerError(
-                "evaluation.server_unusable", f"{place}: {cure}, and run again; earlier answers are kept."
-            )
-        if status == 404:
-            model = self._line(str(sent.get("model")))
-            return UnusableServerError(
-                "evaluation.server_unusable", f"{place}: correct base_url or model ({model}), and run again."
-            )
-        if status == 402 or code in _NO_CREDIT:
-            return UnusableServerError(
-                "evaluation.server_unusable", f"{place}: add credit, and run again; earlier answers are kept."
-            )
-        if 300 <= status < 400:
+            cure += ", and run again; earlier answers are kept."
+        elif status == 404:
+            cure = f"correct base_url or model ({self._line(str(sent.get('model')))}), and run again."
+        elif status == 402 or code in _NO_CREDIT:
+            cure = "add credit, and run again; earlier answers are kept."
+        elif 300 <= status < 400:
             target = self._line(response.headers.get("location", "nowhere"))
-            return UnusableServerError(
-                "evaluation.server_unusable",
-                f"{self.place}: {self.address} answers {status}: it redirects to {target}, but keys are never "
-                "sent to another address. Correct base_url, and run again.",
-            )
+            cure = f"it redirects to {target}, but keys go to no other address. Correct base_url, and run again."
+        if cure:
+            place = f"{self.place}: {self.address} answers {status} ({said})"
+            return UnusableServerError("evaluation.server_unusable", f"{place}: {cure}")
         if status in _PASSING or status >= 500:
             return _PassingError(f"{status}: {said}", pause=_asked_pause(response))
         hint = self._leaves_out(found, _start(body, _MOST_ERROR_BYTES), sent) if status in {400, 422} else ""

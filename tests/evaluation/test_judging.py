@@ -247,8 +247,8 @@ def test_it_says_what_is_to_be_judged_before_the_first_reply_and_what_is_spent(t
 # Costs are counted with a tokenizer, then with what the server counted, and refused above the budget.
 
 
-def a_call(count_words: int) -> JudgeCall:
-    return JudgeCall(judge="judge", messages=[{"role": "user", "content": "word " * count_words}], max_tokens=1000)
+def a_call(words: int) -> JudgeCall:
+    return JudgeCall(judge="judge", messages=[{"role": "user", "content": "word " * words}], max_tokens=1000)
 
 
 def count_words(text: str) -> int:

@@ -15,6 +15,7 @@ import polars as pl
 
 from gateau_dagster.config.judge import CHARACTERISTIC_NAMES, JudgeConfig
 from gateau_dagster.data.sample import Reject, Sample
+from gateau_dagster.evaluation.benchmark import JudgeRequest
 from gateau_dagster.evaluation.judged import quoted, rating
 from gateau_dagster.evaluation.judging.judge_answers import Judged, JudgmentRequest
 from gateau_dagster.evaluation.judging.replies import JudgeCall
@@ -91,23 +92,15 @@ def wanted_ratings(
     samples: Sequence[Sample], settings: JudgeConfig, named: Collection[str] = CHARACTERISTIC_NAMES
 ) -> list[JudgmentRequest]:
     """Return one request per sample, characteristic and repeat; `turn` is the characteristic's index among all five."""
-    return [
-        JudgmentRequest(
-            question_id=sample.sample_id,
-            turn=number,
-            part=name,
-            asked=JudgeCall.of(
-                settings,
-                [{"role": "user", "content": prompt(sample, name)}],
-                max_tokens=_TOKENS,
-                repeat=repeat,
-            ),
-        )
-        for sample in samples
-        for number, name in enumerate(_CHARACTERISTICS)
-        if name in named
-        for repeat in range(settings.repeats)
-    ]
+    found = []
+    for sample in samples:
+        for number, name in enumerate(_CHARACTERISTICS):
+            messages = [{"role": "user", "content": prompt(sample, name)}]
+            request = JudgeRequest(question_id=sample.sample_id, turn=number, messages=messages, max_tokens=_TOKENS)
+            for repeat in range(settings.repeats if name in named else 0):
+                asked = JudgeCall.of(settings, request, repeat)
+                found.append(JudgmentRequest(question_id=sample.sample_id, turn=number, part=name, asked=asked))
+    return found
 
 
 def prompt(sample: Sample, characteristic: str) -> str:

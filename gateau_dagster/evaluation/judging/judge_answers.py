@@ -78,23 +78,14 @@ def wanted_judgments(
     for question in questions:
         texts = given.get(question.question_id, {})
         if all(turn in texts for turn in range(len(question.turns))):
-            found += _of_question(question, [texts[turn] for turn in sorted(texts)], benchmark, settings)
-    return found
-
-
-def _of_question(
-    question: Question, texts: Sequence[str], benchmark: RatedBenchmark, settings: JudgeConfig
-) -> Iterator[JudgmentRequest]:
-    for request in benchmark.requests(question, texts):
-        for repeat in range(settings.repeats):
-            asked = JudgeCall.of(
-                settings,
-                request.messages,
-                max_tokens=request.max_tokens,
-                temperature=request.temperature,
-                repeat=repeat,
+            found += (
+                JudgmentRequest(
+                    question_id=each.question_id, turn=each.turn, asked=JudgeCall.of(settings, each, repeat)
+                )
+                for each in benchmark.requests(question, [texts[turn] for turn in sorted(texts)])
+                for repeat in range(settings.repeats)
             )
-            yield JudgmentRequest(question_id=request.question_id, turn=request.turn, asked=asked)
+    return found
 
 
 def answers_by_question(answers: pl.DataFrame) -> dict[str, dict[int, str]]:

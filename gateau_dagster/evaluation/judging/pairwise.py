@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from gateau_dagster.config.judge import JudgeConfig
-from gateau_dagster.evaluation.benchmark import JudgeRequest, Question
+from gateau_dagster.evaluation.benchmark import Question
 from gateau_dagster.evaluation.judged import RatedBenchmark
 from gateau_dagster.evaluation.judging.judge_answers import JudgmentRequest
 from gateau_dagster.evaluation.judging.replies import JudgeCall
@@ -71,16 +71,18 @@ def matches(
                 left, right = ([each[turn] for turn in sorted(each)] for each in (ours, theirs))
                 ahead = benchmark.pair_requests(question, left, right)
                 behind = benchmark.pair_requests(question, right, left)
-                found += [_match(one, other, *each, settings=settings) for each in zip(ahead, behind, strict=True)]
+                found += (
+                    Match(
+                        one=one,
+                        other=other,
+                        question_id=first.question_id,
+                        turn=first.turn,
+                        first=JudgeCall.of(settings, first),
+                        second=JudgeCall.of(settings, second),
+                    )
+                    for first, second in zip(ahead, behind, strict=True)
+                )
     return found
-
-
-def _match(one: str, other: str, first: JudgeRequest, second: JudgeRequest, *, settings: JudgeConfig) -> Match:
-    asked = [
-        JudgeCall.of(settings, each.messages, max_tokens=each.max_tokens, temperature=each.temperature)
-        for each in (first, second)
-    ]
-    return Match(one=one, other=other, question_id=first.question_id, turn=first.turn, first=asked[0], second=asked[1])
 
 
 def wanted_of(found: Sequence[Match]) -> list[JudgmentRequest]:

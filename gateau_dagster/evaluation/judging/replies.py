@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
 from gateau_dagster.config.judge import JudgeConfig
+from gateau_dagster.evaluation.benchmark import JudgeRequest
 from gateau_dagster.storage.files import Files
 from gateau_dagster.storage.stamp import fingerprint
 
@@ -35,22 +36,14 @@ class JudgeCall:
     more: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(
-        cls,
-        settings: JudgeConfig,
-        messages: Sequence[Mapping[str, str]],
-        *,
-        max_tokens: int,
-        temperature: float = 0.0,
-        repeat: int = 0,
-    ) -> JudgeCall:
-        """Return a request with the sampling settings that the configuration sends."""
-        sent = settings.sampling(temperature=temperature)
+    def of(cls, settings: JudgeConfig, request: JudgeRequest, repeat: int = 0) -> JudgeCall:
+        """Return a benchmark's request with the sampling settings that the configuration sends."""
+        sent = settings.sampling(temperature=request.temperature)
         more = {name: sent[name] for name in ("top_p", "seed") if name in sent}
         return cls(
             judge=settings.model,
-            messages=messages,
-            max_tokens=max_tokens,
+            messages=request.messages,
+            max_tokens=request.max_tokens,
             temperature=sent.get("temperature"),
             repeat=repeat,
             more=more | ({"extra_body": settings.extra_body} if settings.extra_body else {}),
