@@ -268,7 +268,5 @@ class Unreadable:
 def unreadable(judgments: pl.DataFrame, rejected: pl.DataFrame) -> Unreadable:
     """Count the rows of tables.JUDGMENTS without a score. `rejected`: the rejected questions, tables.REJECTED."""
     return Unreadable(
-        judgments=judgments.height,
-        without_score=judgments["score"].null_count(),
-        unanswered=rejected.height,
+        judgments=judgments.height, without_score=judgments["score"].null_count(), unanswered=rejected.height
     )

@@ -222,10 +222,7 @@ def needles(task: Task, material: Material, rng: random.Random, size: int) -> Ma
     kinds, given = (task.arguments["type_needle_k"], task.arguments["type_needle_v"]), task.arguments
     asked, each = given["num_needle_q"], given["num_needle_v"]
     pairs = [
-        (
-            _random(kinds[0], material.words, rng),
-            [_random(kinds[1], material.words, rng) for _ in range(each)],
-        )
+        (_random(kinds[0], material.words, rng), [_random(kinds[1], material.words, rng) for _ in range(each)])
         for _ in range(max(given["num_needle_k"], asked))
     ]
 

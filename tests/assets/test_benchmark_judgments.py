@@ -28,7 +28,8 @@ from gateau_dagster.storage import Stamp
 from resources.judge import JudgeResource
 from resources.models import ModelsResource
 from tests.assets.harness import Pipeline, in_place, pipeline_on
-from tests.evaluation.judges import Answer, JudgeServer, answers, error, judge_server
+from tests.evaluation.builders import answers
+from tests.evaluation.judges import Answer, JudgeServer, error, judge_server
 from tests.evaluation.mt_bench_files import write_files
 from tests.fake_server import fake_server, leaks, parts_in, refuse
 from tests.project import change_config, make_project

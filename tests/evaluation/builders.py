@@ -105,10 +105,13 @@ def write_jsonl(file: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     file.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
 
 
-def project(folder: Path, name: str, **options: Any) -> Config:
-    """A project in `folder` that asks for one benchmark with these options."""
-    config = configured(evaluation={"benchmarks": [name], name: options})
-    return config.model_copy(update={"folder": folder})
+JUDGE = {"base_url": "http://localhost/v1", "model": "judge", "key": None}
+
+
+def project(folder: Path, *names: str, judge: Any = None, **options: Any) -> Config:
+    """A project in `folder` that asks for these benchmarks, all with these options."""
+    sections = {"benchmarks": [*names], **dict.fromkeys(names, options), **({} if judge is None else {"judge": judge})}
+    return configured(evaluation=sections).model_copy(update={"folder": folder})
 
 
 def chosen(config: Config) -> Any:
@@ -135,9 +138,13 @@ def materials(
     return Materials(config=config, reads={*known}, shards=shards, samples=lambda _: (), model=model or none)
 
 
-def answers(said: Mapping[str, str]) -> pl.DataFrame:
-    """tables.ANSWERS: by question, what was answered to its first turn."""
-    rows = [(question, 0, "", "", answer, 1, 0, 1, "stop", 0.0) for question, answer in said.items()]
+def answers(said: Mapping[str, str | Sequence[str]]) -> pl.DataFrame:
+    """tables.ANSWERS: by question, what was answered to its first turn, or to each."""
+    rows = [
+        (question, turn, "", "", answer, 1, 0, 1, "stop", 0.0)
+        for question, given in said.items()
+        for turn, answer in enumerate([given] if isinstance(given, str) else given)
+    ]
     return pl.DataFrame(rows, schema=tables.schema(tables.ANSWERS), orient="row")
 
 

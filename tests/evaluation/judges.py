@@ -5,15 +5,12 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-import polars as pl
-
-from gateau_dagster import tables
 from gateau_dagster.config.base import Section
 from gateau_dagster.config.judge import JudgeConfig
 from gateau_dagster.evaluation.benchmark import Generation, JudgeRequest, Materials, Question
@@ -33,23 +30,6 @@ def question(name: str, *, turns: int = 1, group: str = "all") -> Question:
     return Question(question_id=name, group=group, turns=texts, generation=Generation(max_new_tokens=8))
 
 
-def answers(given: Mapping[str, Sequence[str]]) -> pl.DataFrame:
-    """tables.ANSWERS from the texts by turn of each question."""
-    rows = [
-        {
-            **dict.fromkeys(("digest", "prompt", "finish_reason"), ""),
-            **dict.fromkeys(("prompt_tokens", "cut_tokens", "answer_tokens"), 0),
-            "question_id": name,
-            "turn": turn,
-            "answer": text,
-            "seconds": 0.0,
-        }
-        for name, texts in given.items()
-        for turn, text in enumerate(texts)
-    ]
-    return pl.DataFrame(rows, schema=tables.schema(tables.ANSWERS))
-
-
 class Judged(RatedBenchmark):
     """A request for each turn: the question's turn and the answer to it."""
 
@@ -57,24 +37,14 @@ class Judged(RatedBenchmark):
         raise AssertionError("the tests bring questions along")
 
     def requests(self, question: Question, answers: Sequence[str]) -> list[JudgeRequest]:
+        asked = zip(question.turns, answers, strict=True)
         return [
-            JudgeRequest(
-                question_id=question.question_id,
-                turn=turn,
-                messages=[{"role": "system", "content": "judge"}, {"role": "user", "content": f"{asked} | {answer}"}],
-                max_tokens=16,
-            )
-            for turn, (asked, answer) in enumerate(zip(question.turns, answers, strict=True))
+            self.request(question, "judge", f"{text} | {answer}", turn) for turn, (text, answer) in enumerate(asked)
         ]
 
     def pair_requests(self, question: Question, first: Sequence[str], second: Sequence[str]) -> list[JudgeRequest]:
         return [
-            JudgeRequest(
-                question_id=question.question_id,
-                turn=turn,
-                messages=[{"role": "user", "content": f"{question.question_id} A={left} B={right}"}],
-                max_tokens=4,
-            )
+            self.request(question, "judge", f"{question.question_id} A={left} B={right}", turn)
             for turn, (left, right) in enumerate(zip(first, second, strict=True))
         ]
 

@@ -12,7 +12,8 @@ from gateau_dagster.evaluation.judging.judge_answers import (
 from gateau_dagster.evaluation.judging.replies import Replies
 from gateau_dagster.storage.files import Files
 from resources.judge import JudgeResource
-from tests.evaluation.judges import JUDGED, answers, question, settings
+from tests.evaluation.builders import answers
+from tests.evaluation.judges import JUDGED, question, settings
 
 QUESTIONS, CONCURRENT = 60, 3
 TABLE = "table.parquet"

@@ -9,7 +9,6 @@ from gateau_dagster.evaluation.mt_bench import MtBench, MtBenchOptions
 
 from .builders import configured
 
-JUDGE = {"base_url": "http://localhost/v1", "model": "judge", "key": None}
 PLAIN = {"system_prompt": "Be kind.", "prompt_template": "Q {question} A {answer}"}
 PAIR = {"system_prompt": "Which?", "prompt_template": "{question} {answer_a} {answer_b}"}
 PAIRS = {

@@ -571,12 +571,7 @@ def _told(models: list[Model]) -> tuple[bool, bool, bool]:
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("seed_sd", "chance_sd", "others"),
-    [
-        (0.2, 0.3, [0.2, 0.4, 0.1]),
-        (0.2, 0.3, []),
-        (0.0, 0.8, [0.2, 0.4, 0.1]),
-        (0.5, 0.0, [0.2, 0.4, 0.1]),
-    ],
+    [(0.2, 0.3, [0.2, 0.4, 0.1]), (0.2, 0.3, []), (0.0, 0.8, [0.2, 0.4, 0.1]), (0.5, 0.0, [0.2, 0.4, 0.1])],
     ids=["both", "both, two models", "questions alone", "seeds above all"],
 )
 def test_intervals_over_questions_and_seeds_hold_the_truth(

@@ -22,8 +22,7 @@ from gateau_dagster.evaluation.generated_needle_judged import GeneratedNeedleJud
 from gateau_dagster.evaluation.registry import scored_benchmarks
 from tests.error_codes import refused
 from tests.evaluation import official
-from tests.evaluation.builders import asked, chosen, configured, digests, loaded, materials, project, values
-from tests.evaluation.mt_bench_files import JUDGE
+from tests.evaluation.builders import JUDGE, asked, chosen, configured, digests, loaded, materials, project, values
 
 STOP = 30930
 
@@ -204,11 +203,9 @@ def judged_folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def _config(judged_folder: Path, judge: Any = JUDGE, **options: Any) -> Config:
+def _config(judged_folder: Path, *names: str, judge: Any = JUDGE, **options: Any) -> Config:
     given = {"official": "needle", "lengths": [300], "depths": [10, 50], "answer_tokens": 9, **options}
-    asked = {"benchmarks": ["generated_needle_judged"], "generated_needle_judged": given}
-    config = configured(evaluation=asked if judge is None else {**asked, "judge": judge})
-    return config.model_copy(update={"folder": judged_folder})
+    return project(judged_folder, *names or ("generated_needle_judged",), judge=judge, **given)
 
 
 def _judge(official: Path) -> GeneratedNeedleJudged:
@@ -229,10 +226,7 @@ def test_settings_that_are_not_the_published_ones_are_refused(judged_folder: Pat
 
 def test_it_asks_as_the_needle_without_a_judge(judged_folder: Path) -> None:
     """So that whatever that one has had answered is not asked again."""
-    sections = _config(judged_folder).evaluation.sections
-    both = {"generated_needle": sections["generated_needle_judged"], **sections, "judge": JUDGE}
-    config = configured(evaluation={"benchmarks": ["generated_needle", "generated_needle_judged"], **both})
-    config = config.model_copy(update={"folder": judged_folder})
+    config = _config(judged_folder, "generated_needle", "generated_needle_judged")
     given = materials(config, model=lambda _: loaded())
     assert GeneratedNeedleJudged.asks_as == "generated_needle"
     assert digests(config, "generated_needle", given) == digests(config, "generated_needle_judged", given) != {}

@@ -36,7 +36,8 @@ from gateau_dagster.evaluation.judging.pairwise import PAIRWISE, Tally, matches,
 from gateau_dagster.evaluation.judging.replies import JudgeCall, Replies, Reply, Usage
 from gateau_dagster.evaluation.server_client import UnansweredError, UnusableServerError
 from gateau_dagster.storage.files import Files
-from tests.evaluation.judges import JUDGED, Answer, FakeJudge, JudgeServer, answers, judge_server, question, settings
+from tests.evaluation.builders import answers
+from tests.evaluation.judges import JUDGED, Answer, FakeJudge, JudgeServer, judge_server, question, settings
 from tests.evaluation.judging_process import CONCURRENT, TABLE, wanted
 from tests.project import ROOT, command_environment
 
@@ -385,7 +386,7 @@ SAID = {
 
 def played(folder: Path, how: str, left: dict[str, list[str]], right: dict[str, list[str]]) -> tuple[Any, FakeJudge]:
     def reply(asked: Any) -> str:
-        _, one, other = asked.messages[0]["content"].split(" ")
+        _, one, other = asked.messages[-1]["content"].split(" ")
         return SAID[how](one, other)
 
     judge, config = FakeJudge(reply), settings()

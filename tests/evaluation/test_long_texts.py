@@ -225,18 +225,12 @@ def test_longppl_holds_one_model_at_a_time(folder: Path) -> None:
 
 @pytest.mark.parametrize("name", ["text_perplexity", "longppl"])
 def test_what_is_missing_is_named(name: str, folder: Path) -> None:
-    with refused(
-        "evaluation.benchmark_files",
-        rf"evaluation\.{name}\.texts: is required: give text files",
-    ):
+    with refused("evaluation.benchmark_files", rf"evaluation\.{name}\.texts: is required: give text files"):
         scored_benchmarks(project(folder, name))
     with refused("data.missing", rf"evaluation\.{name}\.texts: 'nowhere'"):
         scored_benchmarks(project(folder, name, texts="nowhere"))
     longest: dict[str, Any] = {"lengths": [4000]} if name == "text_perplexity" else {"length": 5000}
-    with refused(
-        "evaluation.no_text",
-        rf"evaluation\.{name}\.texts: no document has [45]000 tokens",
-    ):
+    with refused("evaluation.no_text", rf"evaluation\.{name}\.texts: no document has [45]000 tokens"):
         _measured(folder, name, **longest)
     with refused("evaluation.no_text", rf"evaluation\.{name}\.texts: texts\.jsonl:1: no text: the field 'x'"):
         _measured(folder, name, field="x")

@@ -20,6 +20,7 @@ from gateau_dagster.evaluation.registry import scored_benchmarks
 from tests.error_codes import refused
 from tests.evaluation import official
 from tests.evaluation.builders import (
+    JUDGE,
     answers,
     asked,
     chosen,
@@ -30,7 +31,6 @@ from tests.evaluation.builders import (
     values,
     write_jsonl,
 )
-from tests.evaluation.mt_bench_files import JUDGE
 
 WITH_JIEBA = importlib.util.find_spec("jieba") is not None
 
@@ -189,10 +189,7 @@ def test_sets_without_rows_or_prompts_are_named(files: Path) -> None:
     for name, value, what in ((PROMPTS, ["{context}"], "text"), (LENGTHS, "64", "whole number")):
         write_prompts(files / "config", ["musique"])
         (files / "config" / name).write_text(json.dumps({"musique": value}))
-        with refused(
-            "evaluation.benchmark_data",
-            rf"prompts: {name} has no {what} for musique; get",
-        ):
+        with refused("evaluation.benchmark_data", rf"prompts: {name} has no {what} for musique; get"):
             asked(project(files, "longbench", **_options(sets=["musique"])))
     (files / "config" / LENGTHS).unlink()
     with refused("evaluation.benchmark_data", r"dataset2maxlen\.json"):
@@ -234,9 +231,7 @@ def judged_folder(tmp_path: Path) -> Path:
 def _judged(judged_folder: Path, judge: Mapping[str, Any] | None = JUDGE, **options: Any) -> tuple[Any, Any]:
     given = {"data": "data", "prompts": ".", "sets": ["hotpotqa", "qmsum"]}
     given |= {"question_prompt": "qa.txt", "summary_prompt": "sum.txt", **options}
-    evaluation = {"benchmarks": ["longbench_judged"], "longbench_judged": given}
-    config = configured(evaluation=evaluation if judge is None else {**evaluation, "judge": judge})
-    config = config.model_copy(update={"folder": judged_folder})
+    config = project(judged_folder, "longbench_judged", judge=judge, **given)
     (found,) = scored_benchmarks(config).values()
     return found, config
 
@@ -326,10 +321,7 @@ def test_what_is_missing_is_named(options: dict[str, Any], words: str, judged_fo
 )
 def test_a_prompt_with_other_gaps_is_named(text: str, fault: str, judged_folder: Path) -> None:
     (judged_folder / "sum.txt").write_text(text)
-    with refused(
-        "evaluation.benchmark_data",
-        rf"summary_prompt: sum\.txt is not the published file \({fault}.*; get",
-    ):
+    with refused("evaluation.benchmark_data", rf"summary_prompt: sum\.txt is not the published file \({fault}.*; get"):
         _questions(judged_folder)
 
 

@@ -10,10 +10,11 @@ import pytest
 from gateau_dagster.evaluation.longbench_chat import SYSTEM, LongBenchChat, LongBenchChatOptions, asked
 from gateau_dagster.evaluation.registry import chosen_benchmarks
 from tests.error_codes import refused
+from tests.evaluation.builders import JUDGE, project
+from tests.evaluation.mt_bench_files import NO_MATERIALS
 
 from . import official
 from .builders import configured
-from .mt_bench_files import JUDGE, NO_MATERIALS
 
 TEMPLATE = "Q {}\nR {}\n1 {} [[{}]]\n2 {} [[{}]]\n3 {} [[{}]]\nNow {}\nRating: "
 CASES = [
@@ -87,16 +88,12 @@ def test_the_value_is_ten_times_the_rating(tmp_path: Path) -> None:
 )
 def test_a_file_that_is_another_one_is_named(changed: Any, place: str, tmp_path: Path) -> None:
     benchmark = write_files(tmp_path, **changed)
-    with refused(
-        "evaluation.benchmark_data",
-        rf"^evaluation\.longbench_chat\.{place}.*THUDM/LongAlign",
-    ):
+    with refused("evaluation.benchmark_data", rf"^evaluation\.longbench_chat\.{place}.*THUDM/LongAlign"):
         benchmark.questions(NO_MATERIALS)
 
 
 def test_what_is_missing_says_how_to_get_it(tmp_path: Path) -> None:
-    given = {"benchmarks": ["longbench_chat"], "judge": JUDGE}
-    config = configured(evaluation=given).model_copy(update={"folder": tmp_path})
+    config = project(tmp_path, "longbench_chat", judge=JUDGE)
     with refused("evaluation.benchmark_files", r"evaluation\.longbench_chat\.cases.*test_cases"):
         chosen_benchmarks(config)
 

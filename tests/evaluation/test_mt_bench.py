@@ -7,16 +7,16 @@ from typing import Any
 import polars as pl
 import pytest
 
-from gateau_dagster.config import Config
 from gateau_dagster.evaluation.benchmark import Question
 from gateau_dagster.evaluation.judged import verdict
 from gateau_dagster.evaluation.mt_bench import MtBench, MtBenchOptions
 from gateau_dagster.evaluation.registry import chosen_benchmarks
 from tests.error_codes import refused
+from tests.evaluation.builders import JUDGE, project
+from tests.evaluation.mt_bench_files import NAMES, NO_MATERIALS, PLAIN, write_files
 
 from . import official
 from .builders import configured
-from .mt_bench_files import JUDGE, NAMES, NO_MATERIALS, PLAIN, write_files
 
 
 def contents(question: Question, answers: list[str]) -> list[tuple[str, ...]]:
@@ -84,10 +84,7 @@ def test_the_value_is_ten_times_the_mean_of_the_turns_and_of_the_repeats(tmp_pat
 )
 def test_a_file_that_is_another_one_is_named(changed: dict[str, list[Any]], place: str, tmp_path: Path) -> None:
     benchmark = write_files(tmp_path, **changed)
-    with refused(
-        "evaluation.benchmark_data",
-        rf"^evaluation\.mt_bench\.{place}: .*lm-sys/FastChat",
-    ):
+    with refused("evaluation.benchmark_data", rf"^evaluation\.mt_bench\.{place}: .*lm-sys/FastChat"):
         benchmark.questions(NO_MATERIALS)
 
 
@@ -135,27 +132,19 @@ def _prompts(template: str) -> list[dict[str, Any]]:
 )
 def test_a_row_that_cannot_be_asked_is_named(changed: dict[str, list[Any]], fault: str, tmp_path: Path) -> None:
     benchmark = write_files(tmp_path, **changed)
-    with refused(
-        "evaluation.benchmark_data",
-        rf"^evaluation\.mt_bench\.\w+: .*{fault}.*download",
-    ):
+    with refused("evaluation.benchmark_data", rf"^evaluation\.mt_bench\.\w+: .*{fault}.*download"):
         benchmark.questions(NO_MATERIALS)
-
-
-def asking(folder: Path, **evaluation: Any) -> Config:
-    given = {"benchmarks": ["mt_bench"], **evaluation}
-    return configured(evaluation=given).model_copy(update={"folder": folder})
 
 
 def test_what_is_missing_says_how_to_get_it(tmp_path: Path) -> None:
     options = write_files(tmp_path).options.model_dump(include={"questions", "references", "prompts"})
     with refused("evaluation.needs_judge", r"evaluation\.judge.*mt_bench"):
-        chosen_benchmarks(asking(tmp_path, mt_bench=options))
+        chosen_benchmarks(project(tmp_path, "mt_bench", **options))
     with refused("evaluation.benchmark_files", r"evaluation\.mt_bench\.questions.*FastChat"):
-        chosen_benchmarks(asking(tmp_path, judge=JUDGE))
+        chosen_benchmarks(project(tmp_path, "mt_bench", judge=JUDGE))
     with refused("data.missing", r"evaluation\.mt_bench\.prompts.*'gone\.jsonl'"):
-        chosen_benchmarks(asking(tmp_path, judge=JUDGE, mt_bench={**options, "prompts": "gone.jsonl"}))
-    assert [*chosen_benchmarks(asking(tmp_path, judge=JUDGE, mt_bench=options))] == ["mt_bench"]
+        chosen_benchmarks(project(tmp_path, "mt_bench", judge=JUDGE, **{**options, "prompts": "gone.jsonl"}))
+    assert [*chosen_benchmarks(project(tmp_path, "mt_bench", judge=JUDGE, **options))] == ["mt_bench"]
 
 
 def test_another_content_of_a_file_is_another_setting(tmp_path: Path) -> None:

@@ -22,9 +22,10 @@ from gateau_dagster.storage.files import Files
 from resources.judge import JudgeResource
 from tests.error_codes import refused
 from tests.evaluation import engines
+from tests.evaluation.builders import answers
 from tests.evaluation.engines import Answering, answering, completion, prompts, refusal
 from tests.evaluation.engines import question as engine_question
-from tests.evaluation.judges import JUDGED, answers, question, settings
+from tests.evaluation.judges import JUDGED, question, settings
 from tests.fake_server import BEHAVIOURS, FakeServer, content, fake_server, parts_in, refuse, unless
 
 KEY = "sk-test-0123456789abcdefghij"
@@ -96,8 +97,7 @@ def test_each_question_is_answered_rejected_or_counted(
 def test_a_server_that_answers_nothing_ends_the_work_in_two_deadlines(name: str, asks: str, tmp_path: Path) -> None:
     with fake_server(BEHAVIOURS[name].act, bad="asks") as server:
         with refused(
-            "evaluation.server_silent",
-            rf"evaluation\.{asks}: http.* has answered nothing for .*timeout",
+            "evaluation.server_silent", rf"evaluation\.{asks}: http.* has answered nothing for .*timeout"
         ) as raised:
             ASK[asks](server, tmp_path, [f"q{number}" for number in range(50)], timeout=1.0)
         assert len(server.bodies) == 3, "the first one, and two at a time"
@@ -120,10 +120,7 @@ def test_a_server_that_leaves_most_requests_to_their_deadline_ends_the_work(asks
 def test_a_parameter_that_is_refused_can_be_left_out_or_replaced(status: int, asks: str, tmp_path: Path) -> None:
     refusing = unless("temperature", refuse(status, "temperature is not for this model"))
     with fake_server(refusing, bad="asks") as server:
-        with refused(
-            "evaluation.server_unusable",
-            rf"`evaluation\.{asks}\.temperature: null` leaves it out",
-        ):
+        with refused("evaluation.server_unusable", rf"`evaluation\.{asks}\.temperature: null` leaves it out"):
             ASK[asks](server, tmp_path)
         found = ASK[asks](server, tmp_path, temperature=None, token_limit="max_completion_tokens", seed=3, top_p=0.5)
         assert not any(found.values())

@@ -16,7 +16,8 @@ from gateau_dagster.evaluation.server_client import UnansweredError, UnusableSer
 from gateau_dagster.execution.shard_tables import rejected_frame
 from gateau_dagster.storage.files import Files
 from resources.judge import JudgeResource
-from tests.evaluation.judges import JUDGED, Answer, JudgeServer, Play, answers, error, judge_server, question, settings
+from tests.evaluation.builders import answers
+from tests.evaluation.judges import JUDGED, Answer, JudgeServer, Play, error, judge_server, question, settings
 
 KEY = "sk-test-0123456789abcdefghij"
 

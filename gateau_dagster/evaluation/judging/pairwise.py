@@ -25,12 +25,7 @@ PAIRWISE = (
         description="1: `one` is better, 0: `other` is, 0.5: a tie, where `one` is shown first; null: unreadable.",
         nullable=True,
     ),
-    Column(
-        name="shown_second",
-        dtype=pl.Float64(),
-        description="Likewise where `one` is shown second.",
-        nullable=True,
-    ),
+    Column(name="shown_second", dtype=pl.Float64(), description="Likewise where `one` is shown second.", nullable=True),
     Column(
         name="outcome",
         dtype=pl.String(),

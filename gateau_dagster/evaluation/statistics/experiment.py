@@ -159,11 +159,7 @@ def answered(
         name: table.join(common, on="question_id", how="semi")["value"].to_numpy() for name, table in found.items()
     }
     models = [
-        Model(
-            name=line.name,
-            values=np.stack([values[name] for name in line.variants]),
-            trained=line.trained,
-        )
+        Model(name=line.name, values=np.stack([values[name] for name in line.variants]), trained=line.trained)
         for line in present
     ]
     return AnsweredQuestions(questions=common.select("question_id", "group"), models=models)
