@@ -63,7 +63,7 @@ def _table(config: Config, length: int) -> SampleTable:
         of="length",
         model="long",
         columns=columns,
-        summary="what the ranking reads of `cam`, with segments of another length",
+        summary="the columns of `cam` that the ranking reads, for another segment length",
         description=f"What the ranking reads of `cam`, with segments of {length} tokens.",
         settings={"scoring.segment_length": length, "columns": [column.name for column in columns]},
         score=partial(_measure, length=length, columns=[column.name for column in columns]),

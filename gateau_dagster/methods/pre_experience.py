@@ -48,9 +48,9 @@ def instruction_embedding_table(model: str) -> SampleTable:
         model=model,
         columns=INSTRUCTION_EMBEDDING,
         code_version="2",
-        summary="what the samples of a pre-experienced model are chosen by",
-        description="Where each prompt lies among the others, and how likely the model finds it: by these the samples "
-        "are chosen that a model is trained on first.",
+        summary="embeddings by which the samples for a pre-experienced model are chosen",
+        description="The embedding of each prompt, and its likelihood under the model. By both, the samples for a "
+        "pre-experienced model are chosen.",
         score=score,
         prompt="none",
         effort=instruction_effort,

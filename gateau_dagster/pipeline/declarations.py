@@ -70,8 +70,8 @@ def raw_long_sft(config: Config) -> Iterator[Asset]:
         group="data",
         kinds=("parquet", "polars"),
         summary="validated long samples; a sample's shard is a hash of its id",
-        description="Long instruction samples (c, x; y), validated. What cannot be used is in the rejected table, "
-        "with the reason. A sample's shard is a hash of its id, so one edit touches one shard.",
+        description="Long instruction samples (c, x; y), validated. The rejected table contains unusable records "
+        "with the reason. A sample's shard is a hash of its id, so one edit affects one shard.",
         inputs=(LONG,),
         code_version=INPUT_CODE_VERSION,
         columns=tables.RAW_LONG_SFT,
@@ -94,10 +94,10 @@ def document_split(config: Config) -> Iterator[Asset]:
         group="data",
         kinds=("polars",),
         summary="each sample's document, and whether it is reserved for the held-out evaluation",
-        description="Each sample's document (equal and nearly equal contexts are one), and whether the document is "
-        "reserved for the held-out evaluation: no selection takes it, so that every selection is tested on the same "
-        "samples, and none on a text that was trained on. selection.per_document limits how many samples of a document "
-        "are chosen. Loads no model.",
+        description="Each sample's document (equal and nearly equal contexts are one), and whether it is reserved "
+        "for the held-out evaluation. No selection takes a reserved document. Every selection is "
+        "therefore tested on the same samples, and never on a training text. selection.per_document "
+        "limits how many samples of a document are chosen. Loads no model.",
         reads={"raw_long_sft": "fingerprint"},
         settings={**share, "similarity of near-duplicates": document_similarity(config)},
         code_version=SPLIT_CODE_VERSION,
@@ -185,7 +185,7 @@ def method_scores(config: Config) -> Iterator[Asset]:
             partitions=SHARD if method.per_sample else "",
             group="selection",
             kinds=("polars",),
-            summary="another method's scores, for those that are asked for",
+            summary="scores of another configured method",
             description=f"Scores of the method `{method.name}` ({method.source}). High: {method.title}" + whole,
             reads=dict.fromkeys(("raw_long_sft", *method.reads()), "fingerprint"),
             settings={"options": method.options.model_dump(mode="json")},
@@ -207,7 +207,7 @@ def comparison(config: Config) -> Iterator[Asset]:
         maker="comparison",
         group="selection",
         kinds=("polars",),
-        summary="the methods side by side",
+        summary="comparison of the configured methods",
         description="Compares the methods of selection.method and selection.compare: how far they agree, what each "
         "prefers, and what alpha and further segment lengths change. Counts as many samples as are "
         "chosen. Loads no model.",
@@ -233,7 +233,7 @@ def evaluations(config: Config) -> Iterator[Asset]:
             maker="evaluation",
             group="evaluation",
             kinds=("pytorch",),
-            summary="what a benchmark measures of the checkpoint and of its base model",
+            summary="results of the checkpoint and its base model on a benchmark",
             description=chosen.description,
             # By content: an equal checkpoint is not measured again.
             reads={**chosen.reads(), "checkpoint": "content"},
@@ -255,8 +255,8 @@ def report(config: Config, shown: Sequence[str]) -> Asset:
         group="evaluation",
         kinds=("html", "matplotlib"),
         summary="one self-contained page",
-        description="One self-contained page: score distributions, presets side by side, best and worst samples, "
-        "rejects, training curve, evaluation, provenance. Beside it explore.html, which shows every sample.",
+        description="One self-contained page with score distributions, presets, best and worst samples, rejects, "
+        "training curve, evaluation and provenance. Its companion explore.html shows every sample.",
         reads=dict.fromkeys(shown, "fingerprint"),
         settings={"configuration": _shown_configuration(config)},
         code_version=f"{REPORT_CODE_VERSION}.{EXPLORER_CODE_VERSION}",

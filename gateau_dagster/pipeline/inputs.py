@@ -59,7 +59,9 @@ def _files(config: Config) -> Iterator[Input]:
         options = config.models[name].homologous
         assert options is not None
         found = [_joined(paths) for paths in (options.texts, options.short_texts) if paths is not None]
-        yield Input(key=text_key(name), path=", ".join(found), summary=f"the texts that make `{name}`", kinds=("file",))
+        yield Input(
+            key=text_key(name), path=", ".join(found), summary=f"the texts that train `{name}`", kinds=("file",)
+        )
 
 
 def _models(config: Config) -> Iterator[Input]:

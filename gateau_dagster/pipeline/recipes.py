@@ -293,8 +293,8 @@ def selected_subset(config: Config) -> Iterator[Asset]:
         group="selection",
         kinds=("parquet", "polars"),
         summary="the chosen samples",
-        description="The samples with the highest scores, with their texts: what the model is trained on. None of them "
-        "is reserved for the held-out evaluation.",
+        description="The samples with the highest scores, with their texts, for the training. None of them is "
+        "reserved for the held-out evaluation.",
         code_version=SELECTION_CODE_VERSION,
         columns=tables.SELECTED_SUBSET,
         finite=("score",),
@@ -314,7 +314,7 @@ def variant_subsets(config: Config) -> Iterator[Asset]:
         kinds=("parquet", "polars"),
         summary="the samples that each variant is trained on",
         description="The chosen samples of every variant of the experiment, with their texts, as in selected_subset; "
-        "empty for what is not trained here. None of them is reserved for the held-out evaluation.",
+        "empty for models that are not trained here. No sample is reserved for the held-out evaluation.",
         code_version=f"1.{SELECTION_CODE_VERSION}",
         columns=tables.SELECTED_SUBSET,
         finite=("score",),
@@ -353,7 +353,7 @@ def variant_mixes(config: Config) -> Iterator[Asset]:
         maker="training_mix",
         kinds=("parquet", "huggingface"),
         summary="each variant's samples and the short conversations, tokenised, in training order",
-        description="What every variant is trained on, as in training_mix; empty for what is not trained here.",
+        description="The training mix of every variant, as in training_mix; empty for models from elsewhere.",
         inputs=(origin_key(config, config.training.model),),
         code_version=f"1.{MIX_CODE_VERSION}",
         columns=mix_columns(config),
@@ -376,8 +376,8 @@ def checkpoint(config: Config) -> Iterator[Asset]:
         group="training",
         kinds=("pytorch", "huggingface", "deepspeed"),
         summary="the fine-tuned model, a Hugging Face folder",
-        description="The fine-tuned model (Eq. 7), a Hugging Face folder with safetensors. Trained by a process of its "
-        "own; a training that was killed goes on from its last complete checkpoint.",
+        description="The fine-tuned model (Eq. 7), a Hugging Face folder with safetensors. A separate process trains "
+        "it. A killed training continues from its last complete checkpoint.",
         inputs=(origin_key(config, config.training.model),),
         code_version=TRAINING_CODE_VERSION,
         folder=True,
@@ -394,9 +394,9 @@ def variant_checkpoints(config: Config) -> Iterator[Asset]:
         key=CHECKPOINTS,
         maker="variant_checkpoint",
         kinds=("pytorch", "huggingface", "deepspeed"),
-        summary="which model each variant is; those that are trained, once for equal mixes and settings",
-        description="Which model every variant of the experiment is. Those that are trained lie in variant/models, a "
-        "folder for each mix and settings of training, whatever variants these belong to.",
+        summary="the model of each variant; equal mixes and settings are trained once",
+        description="The model of every variant of the experiment. Trained models are in variant/models, one folder "
+        "per mix and training settings. Variants may share one.",
         inputs=(origin_key(config, config.training.model), *map(other_key, config.other_models)),
         code_version=f"1.{TRAINING_CODE_VERSION}",
         columns=tables.VARIANT_CHECKPOINT,

@@ -167,9 +167,9 @@ def _pre_experience_mix(config: Config, name: str) -> Asset:
         maker="pre_experience_mix",
         group="scoring",
         kinds=("scikit-learn", "huggingface"),
-        summary="some samples of every cluster of instructions, tokenised: what a pre-experienced model is trained on",
-        description=f"Some samples of every cluster of instructions, tokenised: what `{name}` is trained on before it "
-        "scores (Cherry Selection). Over the whole data set: waits for all shards.",
+        summary="training mix of a pre-experienced model: samples of every cluster of instructions, tokenised",
+        description=f"The training mix of `{name}` before it scores (Cherry Selection): some samples of every cluster "
+        "of instructions, tokenised. It covers the whole data set and waits for all shards.",
         inputs=(origin_key(config, name),),
         reads=dict.fromkeys(("raw_long_sft", embedding_asset(config, name)), "fingerprint"),
         observe=settings,
@@ -196,7 +196,7 @@ def _homologous_mix(config: Config, name: str) -> Asset:
         maker="homologous_mix",
         group="scoring",
         kinds=("parquet", "huggingface"),
-        summary="long texts and short ones, tokenised: what a homologous model is trained on",
+        summary="training mix of a homologous model: long and short texts, tokenised",
         description="Long texts, and short ones by their share of tokens, tokenised and cut into sequences: what "
         f"`{config.origin(name)}` is trained on to become `{name}`.",
         inputs=(text_key(name), origin_key(config, name)),
@@ -253,8 +253,8 @@ def _made_model(config: Config, name: str, *, summary: str, how: str, observe: O
         group="scoring",
         kinds=("pytorch", "huggingface", "deepspeed"),
         summary=summary,
-        description=f"The model `{name}`: `{config.origin(name)}`, {how}; a Hugging Face folder. As with `checkpoint`, "
-        "a training that was killed goes on.",
+        description=f"The model `{name}`: `{config.origin(name)}`, {how}; a Hugging Face folder. As with "
+        "`checkpoint`, a killed training continues.",
         inputs=(origin_key(config, name),),
         reads={mix_asset(config, name): "content"},
         observe=observe,
