@@ -10,6 +10,7 @@ import pytest
 from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.selection.combine import combine
 from gateau_dagster.selection.presets import PRESET_FUNCTIONS, Measures
+from tests.error_codes import refused
 from tests.methods.configured import configured, scores_of
 from tests.selection.builders import cam_table, perplexity_table
 
@@ -41,7 +42,7 @@ def test_a_half_has_the_preset_of_the_selection_or_one_of_its_own() -> None:
 
 def test_gateau_that_chooses_has_the_preset_of_the_selection() -> None:
     reason = r"options.gateau.preset: paper, but selection.preset is robust.*: set selection.preset: paper"
-    with pytest.raises(ValueError, match=reason):
+    with refused("methods.options", match=reason):
         configured(options={"gateau": {"preset": "paper"}})
     configured(options={"gateau": {"preset": "paper"}}, preset="paper")
     compared = configured(method="hmg", compare=["gateau"], options={"gateau": {"preset": "paper"}})
@@ -141,23 +142,21 @@ def test_the_presets_on_these_models(name: str, preset: Any, per: str) -> None:
 
 @pytest.mark.parametrize(("model", "reason"), [("none", "no causal 'none'"), ("rated", "no causal 'rated'")])
 def test_a_model_that_is_missing_or_cannot_score_is_named(model: str, reason: str) -> None:
-    with pytest.raises(ValueError, match=reason):
+    with refused("models.missing", match=reason):
         configured(**OTHER, method="hmg_non_homologous", options={"hmg_non_homologous": {"short": model}})
 
 
 @pytest.mark.parametrize("name", ["gateau_unextended", "hmg_non_homologous", "gateau_in_context"])
 def test_theta_a_in_its_own_place_is_gateau_and_refused(name: str) -> None:
-    with pytest.raises(ValueError, match=rf"{name}.short: short is theta_A itself: add another entry to `models`"):
+    with refused("methods.options", match=rf"{name}\.short: short "):
         configured(**OTHER, compare=[name], options={name: {"short": "short"}})
-    with pytest.raises(ValueError, match=rf"{name}.short: long is the model that it would be compared with: add"):
+    with refused("methods.options", match=rf"{name}\.short: long "):
         configured(**OTHER, compare=[name], options={name: {"short": "long"}})
 
 
 @pytest.mark.parametrize(("model", "own"), [("short_shown", "short"), ("long_shown", "long")])
 def test_a_model_of_the_pair_is_of_no_other_family(model: str, own: str) -> None:
-    with pytest.raises(
-        ValueError, match=rf"models.{model} has the path of models.{own}, .* name one with another path"
-    ):
+    with refused("methods.options", match=rf"models\.{model} .* models\.{own}"):
         configured(**OTHER, compare=["hmg_non_homologous"], options={"hmg_non_homologous": {"short": model}})
 
 
@@ -170,5 +169,5 @@ def test_a_model_of_the_pair_is_of_no_other_family(model: str, own: str) -> None
     ],
 )
 def test_both_models_are_behind_demonstrations(options: dict[str, str], missing: str) -> None:
-    with pytest.raises(ValueError, match=rf"gateau_in_context.{missing} has no demonstrations, .* name that"):
+    with refused("models.demonstrations", match=rf"gateau_in_context\.{missing}.* demonstrations"):
         configured(**OTHER, compare=["gateau_in_context"], options={"gateau_in_context": options})

@@ -17,6 +17,7 @@ from gateau_dagster.methods.method import Method
 from gateau_dagster.methods.registry import all_methods, chosen_methods, sample_tables
 from gateau_dagster.pipeline.project import parse_project
 from tests.contributing import block
+from tests.error_codes import refused
 from tests.methods.configured import configured, method_of
 
 LETTERS = Path(__file__).with_name("letters.py")
@@ -115,14 +116,14 @@ def test_methods_share_a_table_unless_they_want_it_differently(added: dict[str, 
     assert len(sample_tables(configured(compare=["added_one", "added_two"], **added))) == 1
     two_models = {"added_one": {"model": "short"}}
     assert len(sample_tables(configured(compare=["added_one", "added_two"], options=two_models, **added))) == 2
-    with pytest.raises(ValueError, match="two methods need added/long with different settings"):
+    with refused("methods.same_table", match="added/long"):
         configured(compare=["added_one", "added_two"], options={"added_one": {"seed": 1}}, **added)
 
 
 def test_a_table_needs_its_model(added: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"options\.added_one\.model: `models` has no 'third'"):
+    with refused("models.missing", match=r"options\.added_one\.model"):
         configured(compare=["added_one"], options={"added_one": {"model": "third"}}, **added)
-    with pytest.raises(ValueError, match="models: lacks third, which added/third is computed with"):
+    with refused("models.missing", match="third, .*added/third"):
         configured(compare=["added_two"], options={"added_two": {"model": "third"}}, **added)
 
 

@@ -128,16 +128,16 @@ def test_every_field_of_the_configuration_has_a_line_here() -> None:
     assert {*FIELDS, *PAIR_ONLY, *of_rules, *of_training, *of_made_models, *of_variants, *of_engine} == known
 
 
-def test_who_is_told_changes_nothing(tmp_path: Path) -> None:
-    mail = {"to": ["ann@example.org"], "sender": "gateau@example.org", "security": "tls", "user": "ann", "key": "KEY"}
-    told = {"webhook": "SLACK_WEBHOOK", "ui": "http://host:3000", "mail": mail}
-    base, changed = configured(tmp_path), configured(tmp_path, **{"execution.notify": told})
-    assert changed != base and not stale(versions(base), versions(changed))
+MAIL = {"to": ["ann@example.org"], "sender": "gateau@example.org", "security": "tls", "user": "ann", "key": "KEY"}
+RAY = {"address": "head:6379", "workers": 3, "gpus": 0, "cpus": 2, "piece_minutes": 1, "scratch": "/scratch"}
 
 
-def test_where_models_score_changes_nothing(tmp_path: Path) -> None:
-    ray = {"address": "head:6379", "workers": 3, "gpus": 0, "cpus": 2, "piece_minutes": 1, "scratch": "/scratch"}
-    base, changed = configured(tmp_path), configured(tmp_path, **{"execution.ray": ray})
+@pytest.mark.parametrize(
+    ("key", "section"),
+    [("notify", {"webhook": "SLACK_WEBHOOK", "ui": "http://host:3000", "mail": MAIL}), ("ray", RAY)],
+)
+def test_who_is_told_and_where_models_score_changes_nothing(key: str, section: dict[str, Any], tmp_path: Path) -> None:
+    base, changed = configured(tmp_path), configured(tmp_path, **{f"execution.{key}": section})
     assert changed != base and not stale(versions(base), versions(changed))
 
 

@@ -28,16 +28,11 @@ def test_beside_the_configuration(config: Config, tmp_path: Path) -> None:
     assert "enabled: false" in text, "no telemetry"
 
 
-def test_where_the_environment_says(config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
-    assert prepare_home(config) == tmp_path / "home"
-
-
-def test_in_the_users_home_as_dagster_itself_understands_it(
-    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("home", ["~/home", "$HOME/home"])
+def test_where_the_environment_says(config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: str) -> None:
+    """`~` is the user's home, as for Dagster itself."""
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("DAGSTER_HOME", "~/home")
+    monkeypatch.setenv("DAGSTER_HOME", home.replace("$HOME", str(tmp_path)))
     assert prepare_home(config) == tmp_path / "home"
 
 
