@@ -11,7 +11,7 @@ import random
 import re
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
@@ -119,21 +119,6 @@ class TaskTexts:
     lead: str
     demo: str
     passages: tuple[str, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class HelmetQuestion:
-    """A question.
-
-    relevance: by id of a passage, where passages are ranked. whole: whether the answer must be exactly the label.
-    """
-
-    key: str
-    prompt: str
-    lead: str
-    answers: tuple[str, ...] = ()
-    relevance: Mapping[str, int] = field(default_factory=dict)
-    whole: bool = False
 
 
 def settings_of(described: Mapping[str, Any]) -> Iterator[Setting]:
@@ -244,7 +229,7 @@ def _of_split(files: Sequence[SourceFile], part: str, split: str) -> list[Source
     return [file for file in found if f"/{part}/" in file.address] if part else found
 
 
-def asked_labels(setting: Setting, words: TaskTexts, rows: Labelled, *, most: int) -> Iterator[HelmetQuestion]:
+def asked_labels(setting: Setting, words: TaskTexts, rows: Labelled, *, most: int) -> Iterator[Question]:
     """Yield `most` rows with balanced labels, or all; HELMET draws examples and label numbers for each."""
     asked = rows.asked
     if len(asked) > most:
@@ -258,9 +243,28 @@ def asked_labels(setting: Setting, words: TaskTexts, rows: Labelled, *, most: in
         shown = (rows.examples[place] for place in balanced(known, setting.shots, seed))
         context = "\n\n".join(words.demo.format(text=each, label=numbers[of]) for each, of in shown)
         prompt = words.user.format(context=context, question=text)
-        yield HelmetQuestion(
-            key=str(number), prompt=prompt, lead=words.lead, answers=(str(numbers[label]),), whole=True
-        )
+        yield _question(setting, words, number, prompt, references=(str(numbers[label]),))
+
+
+def _question(
+    setting: Setting,
+    words: TaskTexts,
+    key: object,
+    prompt: str,
+    *,
+    references: tuple[str, ...] = (),
+    relevance: Mapping[str, int] | None = None,
+) -> Question:
+    """Return a question. key: of its row. relevance: by id of a passage, where passages are ranked."""
+    return Question(
+        question_id=f"{setting.task}/{setting.length}/{key}",
+        group=f"{setting.task}/{setting.length}",
+        turns=(prompt,),
+        prefill=words.lead,
+        generation=Generation(max_new_tokens=setting.answer_tokens, stop=("\n",) if setting.one_line else ()),
+        references=references,
+        facts={"relevance": relevance or {}, "whole": setting.task in LABELLED, "lead": words.lead},
+    )
 
 
 def says(answer: str, lead: str, right: str) -> bool:
@@ -279,13 +283,13 @@ _LESS_POPULAR = 3  # of POPULAR: questions whose entity is looked up fewer than 
 
 def asked_of(
     setting: Setting, words: TaskTexts, rows: Sequence[Row], demos: Sequence[Row], *, most: int
-) -> Iterator[HelmetQuestion]:
+) -> Iterator[Question]:
     """Yield every row of `most` different questions, with the examples that HELMET draws for it.
 
     Raises ValueError where there are too few examples; KeyError, IndexError or TypeError for rows of another form.
     """
     if setting.task == RECALL:
-        yield from (_recalled(row, words, row["demos"][: setting.shots]) for row in shuffled(rows)[:most])
+        yield from (_recalled(setting, words, row, row["demos"][: setting.shots]) for row in shuffled(rows)[:most])
         return
     if setting.task == POPULAR:
         rows, demos = ([each for each in many if math.log10(each["s_pop"]) < _LESS_POPULAR] for many in (rows, demos))
@@ -296,7 +300,7 @@ def asked_of(
         found = examples(_others(setting.task, row, asked, demos, key), key, row[key], setting.shots)
         if len(found) < setting.shots:
             raise ValueError(f"{setting.demo_file} has fewer than {setting.shots} examples")
-        yield make(str(row[key]), row, words, found)
+        yield make(setting, words, row[key], row, found)
 
 
 def _key(task: str, rows: Sequence[Row]) -> str:
@@ -315,23 +319,23 @@ def _others(task: str, row: Row, asked: Sequence[Row], demos: Sequence[Row], key
     return demos
 
 
-def _recalled(row: Row, words: TaskTexts, demos: Sequence[Sequence[str]]) -> HelmetQuestion:
+def _recalled(setting: Setting, words: TaskTexts, row: Row, demos: Sequence[Sequence[str]]) -> Question:
     shown = "".join(words.demo.format(key=key, value=f" {value}") + "\n\n" for key, value in demos)
     prompt = words.user.format(context=row["context"], demos=shown, question=row["question"])
-    return HelmetQuestion(key=str(row["question"]), prompt=prompt, lead=words.lead, answers=_listed(row["answer"]))
+    return _question(setting, words, row["question"], prompt, references=_listed(row["answer"]))
 
 
-def _read(key: str, row: Row, words: TaskTexts, demos: Sequence[Row]) -> HelmetQuestion:
+def _read(setting: Setting, words: TaskTexts, key: object, row: Row, demos: Sequence[Row]) -> Question:
     shown = "".join(
         words.demo.format(documents=_passages(each, words), question=each["question"], answer=each["answers"][0])
         + "\n\n"
         for each in demos
     )
     prompt = words.user.format(context=_passages(row, words), demos=shown, question=row["question"])
-    return HelmetQuestion(key=key, prompt=prompt, lead=words.lead, answers=_listed(row["answers"]))
+    return _question(setting, words, key, prompt, references=_listed(row["answers"]))
 
 
-def _ranked(key: str, row: Row, words: TaskTexts, demos: Sequence[Row]) -> HelmetQuestion:
+def _ranked(setting: Setting, words: TaskTexts, key: object, row: Row, demos: Sequence[Row]) -> Question:
     shown = ""
     for each in demos:
         best_first = sorted(each["ctxs"], key=lambda passage: passage["label"], reverse=True)
@@ -339,7 +343,7 @@ def _ranked(key: str, row: Row, words: TaskTexts, demos: Sequence[Row]) -> Helme
         shown += f"{_passages(each, words, row)}\n\nQuery: {each['query']}\n{words.lead} {ranking}\n\n"
     prompt = words.user.format(context=_passages(row, words), demos=shown, question=row["query"])
     relevance = {str(each["id"]): int(each["label"]) for each in row["ctxs"]}
-    return HelmetQuestion(key=key, prompt=prompt, lead=words.lead, relevance=relevance)
+    return _question(setting, words, key, prompt, relevance=relevance)
 
 
 def _passages(row: Row, words: TaskTexts, like: Row | None = None) -> str:
@@ -418,20 +422,6 @@ class HelmetOptions(Section):
         return tuple(name for name in self.names if name in LABELLED)
 
 
-def _question(setting: Setting, asked: HelmetQuestion, number: int, *, chat: bool) -> Question:
-    """Return the question; where a prompt is continued, the answer's beginning is its last line."""
-    return Question(
-        question_id=f"{setting.task}/{setting.length}/{asked.key}/{number}",
-        group=f"{setting.task}/{setting.length}",
-        turns=(asked.prompt if chat else f"{asked.prompt}\n{asked.lead}",),
-        prefill=asked.lead if chat else "",
-        chat=chat,
-        generation=Generation(max_new_tokens=setting.answer_tokens, stop=("\n",) if setting.one_line else ()),
-        references=asked.answers,
-        facts={"relevance": dict(asked.relevance), "whole": asked.whole, "lead": asked.lead},
-    )
-
-
 def value_of(question: Question, answer: str) -> float:
     """Return the value in per cent: NDCG@10 of a ranking, exact match of a label, or inclusion of a right answer."""
     if question.facts["relevance"]:
@@ -462,8 +452,13 @@ class Helmet(QuestionBenchmark):
         for setting, asked in self._asked():
             seen = Counter[str]()
             for each in asked:
-                seen[each.key] += 1
-                found.append(_question(setting, each, seen[each.key], chat=self.options.chat))
+                seen[each.question_id] += 1
+                numbered = replace(
+                    each, question_id=f"{each.question_id}/{seen[each.question_id]}", chat=self.options.chat
+                )
+                # Where a prompt is continued, the answer's beginning is its last line.
+                last = {} if numbered.chat else {"turns": (f"{each.turns[0]}\n{each.prefill}",), "prefill": ""}
+                found.append(replace(numbered, **last))
             materials.progress(len(found), None, "questions", f"{setting.task} of {setting.length} tokens")
         return found
 
@@ -521,7 +516,7 @@ class Helmet(QuestionBenchmark):
                 )
         return found
 
-    def _asked(self) -> Iterator[tuple[Setting, list[HelmetQuestion]]]:
+    def _asked(self) -> Iterator[tuple[Setting, list[Question]]]:
         """Yield the questions of each task at each length; each file is read once."""
         settings, code = self._wanted(), self._official(_CODE)
         rows = {path: [row for _, _, row in self._data(path).objects()] for path in self._data_paths(settings)}

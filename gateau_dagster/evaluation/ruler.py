@@ -507,12 +507,6 @@ def _question(task: Task, length: int, index: int, made: Made) -> Question:
     )
 
 
-def value_of(question: Question, answer: str) -> float:
-    """Return the per cent of right answers that the answer contains; over documents, one of them gives 100."""
-    share = share_contained(answer, question.references)
-    return 100.0 * (share > 0) if question.facts["one_suffices"] else 100 * share
-
-
 class Ruler(QuestionBenchmark):
     """RULER's published tasks, on samples of our own."""
 
@@ -553,7 +547,9 @@ class Ruler(QuestionBenchmark):
         return found
 
     def value(self, question: Question, answer: str) -> float:
-        return value_of(question, answer)
+        """Return the per cent of right answers that the answer contains; over documents, one of them gives 100."""
+        share = share_contained(answer, question.references)
+        return 100.0 * (share > 0) if question.facts["one_suffices"] else 100 * share
 
     def tasks(self) -> tuple[list[Task], Material]:
         """Return the published tasks, and their needle, noise, words and passage format.
