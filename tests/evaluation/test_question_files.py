@@ -44,8 +44,10 @@ def test_rows_on_s3_are_those_on_the_disk(bucket: str, tmp_path: Path) -> None:
 def test_a_remote_address_is_not_asked_for_before_a_run(tmp_path: Path) -> None:
     remote = _files(tmp_path, ["s3://nowhere/x", "hf://datasets/nobody/nothing"])
     remote.check()
-    with refused("evaluation.benchmark_files"):
+    with refused("evaluation.benchmark_files", "place: is required: get it"):
         replace(remote, path=None).check()
+    with refused("data.missing", "place: .*; get it"):
+        replace(remote, path="nowhere.jsonl").check()
 
 
 @pytest.mark.parametrize(
