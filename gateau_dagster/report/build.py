@@ -22,7 +22,7 @@ from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.plotting import DARK, INK, entitle, to_svg
 from gateau_dagster.readable import fixed, listed, number, percent, plural
 from gateau_dagster.report.comparison import PresetComparison, share
-from gateau_dagster.report.drawings import Drawing, benchmark_outcomes, training_facts
+from gateau_dagster.report.drawings import benchmark_outcomes, training_facts
 from gateau_dagster.report.effort import duration, effort_sentence, memory, quantity, table_efforts
 from gateau_dagster.report.evidence import NAMED_GAIN, Evidence
 from gateau_dagster.report.evidence_card import EvidenceCard, SpanStrip, evidence_card
@@ -31,6 +31,7 @@ from gateau_dagster.report.experiment_section import experiment_section, figure_
 from gateau_dagster.report.formula import ScoreTerms, terms
 from gateau_dagster.report.inputs import ReportInputs
 from gateau_dagster.report.methods import methods_section
+from gateau_dagster.report.plots import Drawing
 from gateau_dagster.report.plots.agreement_plots import bucket_name, share_text
 from gateau_dagster.report.provenance import chosen_by, provenance, ranked_by, scored_by
 from gateau_dagster.report.text import Snippet, breakable, printable, snippet

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from matplotlib.figure import Figure
-
 from gateau_dagster.comparison.result import MethodComparison
 from gateau_dagster.evaluation.page import PageFigure, PageSection
 from gateau_dagster.evaluation.registry import asset_of, compares, configured_benchmarks, scored_benchmarks
@@ -17,8 +15,10 @@ from gateau_dagster.report.effort import table_efforts
 from gateau_dagster.report.experiment_section import experiment_figures
 from gateau_dagster.report.inputs import ReportInputs
 from gateau_dagster.report.methods import reference_of
-from gateau_dagster.report.plots import agreement_plots, score_plots, training_plots
+from gateau_dagster.report.plots import Drawing, agreement_plots, score_plots, training_plots
 from gateau_dagster.report.plots.training_plots import curve
+
+_SAME = "holds the same"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,53 +80,31 @@ def benchmark_outcomes(inputs: ReportInputs) -> list[BenchmarkOutcome]:
     return found
 
 
-@dataclass(frozen=True, kw_only=True)
-class Drawing:
-    """A plot and its alternative text."""
-
-    figure: Figure
-    alt: str
-
-
 def method_drawings(methods: MethodComparison) -> dict[str, Drawing]:
     """Return plots by name; plots that compare methods are absent if there is only one."""
-    count, reference = plural(len(methods.methods), "method"), reference_of(methods)
+    count, reference, several = plural(len(methods.methods), "method"), reference_of(methods), len(methods.methods) > 1
+    alt = f"Context length, response length, perplexity and sources of the best tenth of {count} beside all samples; "
     drawn = {
-        "method_profiles": Drawing(
-            figure=score_plots.method_profiles(methods),
-            alt=f"Context length, response length, perplexity and sources of the best tenth of {count} beside all "
-            "samples; the table of figures below it holds the same",
-        )
+        "method_profiles": Drawing(score_plots.method_profiles(methods), f"{alt}the table of figures below it {_SAME}")
     }
     if len(methods.methods) > 2:  # two methods have one correlation, which the page gives as text
-        drawn["method_correlations"] = Drawing(
-            figure=agreement_plots.method_correlations(methods),
-            alt=f"Matrix of the rank correlations of {count}; the table of all pairs below it holds the same",
+        alt = f"Matrix of the rank correlations of {count}; the table of all pairs below it {_SAME}"
+        drawn["method_correlations"] = Drawing(agreement_plots.method_correlations(methods), alt)
+    if several:
+        alt = (
+            f"Rank correlation of each method with {reference}, by range of context length; the table below it {_SAME}"
         )
-    if len(methods.methods) > 1:
-        drawn["method_lengths"] = Drawing(
-            figure=agreement_plots.agreement_by_length(methods, reference),
-            alt=f"Rank correlation of each method with {reference}, by range of context length; the table below it "
-            "holds the same",
-        )
+        drawn["method_lengths"] = Drawing(agreement_plots.agreement_by_length(methods, reference), alt)
     if methods.disputed:
-        drawn["disputed"] = Drawing(
-            figure=agreement_plots.disputed_ranks(methods),
-            alt=f"Matrix of where {count} rank the most disputed samples; the samples' own lists hold the same",
-        )
+        alt = f"Matrix of where {count} rank the most disputed samples; the samples' own lists hold the same"
+        drawn["disputed"] = Drawing(agreement_plots.disputed_ranks(methods), alt)
     if methods.alpha is not None:
-        drawn["alpha"] = Drawing(
-            figure=score_plots.alpha_curves(methods.alpha),
-            alt="Agreement of each preset's ranking with this run's, over alpha from 0 to 1; the table below holds the "
-            "same",
-        )
+        alt = f"Agreement of each preset's ranking with this run's, over alpha from 0 to 1; the table below {_SAME}"
+        drawn["alpha"] = Drawing(score_plots.alpha_curves(methods.alpha), alt)
     if methods.segment_length is not None and len(methods.segment_length.points) > 1:
         lengths = ", ".join(f"{point.value:g}" for point in methods.segment_length.points)
-        drawn["segment_length"] = Drawing(
-            figure=score_plots.segment_length_curves(methods.segment_length),
-            alt=f"Agreement of the rankings at segments of {lengths} tokens with this run's; the table below holds the "
-            "same",
-        )
+        alt = f"Agreement of the rankings at segments of {lengths} tokens with this run's; the table below {_SAME}"
+        drawn["segment_length"] = Drawing(score_plots.segment_length_curves(methods.segment_length), alt)
     return drawn
 
 
@@ -136,37 +114,29 @@ def drawings(inputs: ReportInputs, comparison: PresetComparison | None) -> dict[
     drawn = {} if comparison is None else _presets(inputs, comparison)
     if not inputs.by_gateau:
         figure = score_plots.method_scores(ranked, method=inputs.config.selection.method, far=inputs.far_ranked)
-        drawn["score"] = Drawing(figure=figure, alt="Histogram of the score")
-    drawn["lengths"] = Drawing(
-        figure=score_plots.context_lengths(ranked, selected=ranked["selected"], unit=unit),
-        alt="Context lengths of all and of selected samples",
-    )
+        drawn["score"] = Drawing(figure, "Histogram of the score")
+    figure = score_plots.context_lengths(ranked, selected=ranked["selected"], unit=unit)
+    drawn["lengths"] = Drawing(figure, "Context lengths of all and of selected samples")
     return drawn | _downstream(inputs)
 
 
 def _presets(inputs: ReportInputs, comparison: PresetComparison) -> dict[str, Drawing]:
     """Draw the scores under GATEAU's presets."""
-    scores = inputs.scores
+    scores, far = inputs.scores, inputs.far
+    agreement = agreement_plots.preset_agreement(
+        comparison.names,
+        spearman=comparison.spearman,
+        overlap=comparison.overlap,
+        chosen=min(comparison.count, scores.height),
+    )
+    terms = score_plots.terms_scatter(scores, preset=inputs.preset, far=far)
     drawn = {
-        "scores": Drawing(
-            figure=score_plots.score_distributions(scores, far=inputs.far), alt="Histograms of the score, by preset"
-        ),
-        "terms": Drawing(
-            figure=score_plots.terms_scatter(scores, preset=inputs.preset, far=inputs.far),
-            alt="Scatter plot of HMP against CAS",
-        ),
-        "agreement": Drawing(
-            figure=agreement_plots.preset_agreement(
-                comparison.names,
-                spearman=comparison.spearman,
-                overlap=comparison.overlap,
-                chosen=min(comparison.count, scores.height),
-            ),
-            alt="Matrices of rank correlation and of common samples between the presets",
-        ),
+        "scores": Drawing(score_plots.score_distributions(scores, far=far), "Histograms of the score, by preset"),
+        "terms": Drawing(terms, "Scatter plot of HMP against CAS"),
+        "agreement": Drawing(agreement, "Matrices of rank correlation and of common samples between the presets"),
     }
     if comparison.auroc:
-        drawn["auroc"] = Drawing(figure=agreement_plots.auroc_bars(comparison.auroc), alt="AUROC by preset")
+        drawn["auroc"] = Drawing(agreement_plots.auroc_bars(comparison.auroc), "AUROC by preset")
     return drawn
 
 
@@ -174,23 +144,17 @@ def _downstream(inputs: ReportInputs) -> dict[str, Drawing]:
     """Draw training, evaluation, the comparison of methods, and effort."""
     drawn: dict[str, Drawing] = {}
     if inputs.training_log:
-        drawn["training"] = Drawing(
-            figure=training_plots.training_curve(inputs.training_log), alt="Loss and learning rate by step"
-        )
-    for outcome in benchmark_outcomes(inputs):
-        for name, figure in outcome.figures.items():
-            drawn[name] = Drawing(figure=figure.draw(), alt=figure.alt)
-    for section in inputs.further:
-        for figure in section.figures:
-            drawn[figure.name] = Drawing(figure=figure.draw(), alt=figure.alt)
+        figure = training_plots.training_curve(inputs.training_log)
+        drawn["training"] = Drawing(figure, "Loss and learning rate by step")
+    named = [each for outcome in benchmark_outcomes(inputs) for each in outcome.figures.items()]
+    named += [(figure.name, figure) for section in inputs.further for figure in section.figures]
+    drawn |= {name: Drawing(figure.draw(), figure.alt) for name, figure in named}
     if inputs.experiment is not None:
-        for name, (figure, alt) in experiment_figures(inputs.experiment).items():
-            drawn[name] = Drawing(figure=figure, alt=alt)
+        drawn |= experiment_figures(inputs.experiment)
     if inputs.methods is not None:
         drawn |= method_drawings(inputs.methods)
     measured = [table for table in table_efforts(inputs.efforts) if table.compared]
     if measured:
-        drawn["effort"] = Drawing(
-            figure=training_plots.planned_and_actual(measured), alt="Planned and actual time of scoring, by table"
-        )
+        figure = training_plots.planned_and_actual(measured)
+        drawn["effort"] = Drawing(figure, "Planned and actual time of scoring, by table")
     return drawn

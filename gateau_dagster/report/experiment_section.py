@@ -19,6 +19,7 @@ from gateau_dagster.report.experiment import (
     shown,
     value_cell,
 )
+from gateau_dagster.report.plots import Drawing
 from gateau_dagster.report.plots import experiment_plots as plots
 
 
@@ -27,10 +28,10 @@ def figure_name(kind: str, benchmark: str) -> str:
     return f"experiment/{benchmark}: {kind}"
 
 
-def experiment_figures(inputs: ExperimentInputs) -> dict[str, tuple[Figure, str]]:
-    """Return plots by name, each with its alternative text; plots without data are absent."""
+def experiment_figures(inputs: ExperimentInputs) -> dict[str, Drawing]:
+    """Return plots by name; plots without data are absent."""
     return {
-        figure_name(kind, result.name): (figure, f"{result.chosen.title}: {alt}")
+        figure_name(kind, result.name): Drawing(figure, f"{result.chosen.title}: {alt}")
         for result in inputs.results
         for kind, figure, alt in _of_benchmark(result)
     }
