@@ -225,7 +225,7 @@ def test_a_limit_that_comes_when_the_documents_are_known_is_looked_at_before_any
     planned = project.state()
     assert [work.asset for work in planned.plan_until("selected_subset").work] == ["selected_subset"]
     (said,) = [warning for warning in planned.warnings if "per_document" in warning]
-    assert said.startswith("selection.per_document: 1 leaves ") and said.endswith("and 60 are asked for")
+    assert said.startswith("selection.per_document: 1 leaves ") and said.endswith("fewer than the 60 to choose")
     change_config(project.file, selection={"rule": "per_source", "shares": {"a": 1}, "count": 30})
     for target in (None, "selected_subset"):
         with pytest.raises(GateauError, match=r"source .a. has \d+ samples that can be .*per_document: 1 leaves"):
@@ -242,7 +242,7 @@ def test_the_limit_alone_finds_the_documents_and_says_when_they_are_too_few(tmp_
         assert len(chosen) == len(documents_of(chosen)) == 10 and not reserved
         logs = [project.instance.all_logs(run.run_id) for run in project.runs()]
         said = {entry.user_message for log in logs for entry in log}
-        assert "selection.per_document: 1 leaves 10 samples, and 15 are asked for" in said
+        assert "selection.per_document: 1 leaves 10 samples, fewer than the 15 to choose" in said
         assert "selection.per_document leaves too few samples: 5 fewer are chosen than configured" in said
         event = project.instance.get_latest_materialization_event(dg.AssetKey("selected_subset"))
         assert event is not None and event.asset_materialization is not None
@@ -257,7 +257,7 @@ def test_what_the_limit_leaves_may_be_too_little_for_the_rule() -> None:
     assert too_few(documents, SelectionConfig(count=6)) == too_few(documents, SelectionConfig(fraction=1)) == ""
     kept = SelectionConfig(fraction=1, per_document=4, duplicates="keep")  # document a holds one text twice
     assert too_few(documents, kept) == ""
-    leaves = "selection.per_document: {} leaves {} samples, and {} are asked for"
+    leaves = "selection.per_document: {} leaves {} samples, fewer than the {} to choose"
     assert too_few(documents, SelectionConfig(count=4, per_document=1)) == leaves.format(1, 3, 4)
     for most in (3, 4):
         rule = SelectionConfig(fraction=1, per_document=most)

@@ -151,7 +151,7 @@ def test_does_not_repeat_a_failure_every_minute(current: Pipeline, end: str, how
     digest = plan_digest(current.state().plan(), store_id(current.config))
     failed = launched(current, digest, DagsterRunStatus.STARTED)
     getattr(current.instance, end)(current.instance.get_run_by_id(failed))
-    assert skipped(current).startswith(f"refresh {how} in run {failed}, ")
+    assert skipped(current).startswith(f"refresh {how} in run {failed} ")
     with mock.patch("assets.runs.automation.time.time", return_value=run_end(current, failed) + 1801):
         assert isinstance(tick(current), dg.RunRequest)
     # Other work is tried at once.

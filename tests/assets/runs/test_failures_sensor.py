@@ -132,7 +132,7 @@ def ended(
 def test_it_tells_why_and_where_and_once(instance: DagsterInstance, config: Config) -> None:
     tick = ticks(instance, config)
     run = ended(instance, everything)
-    assert tick() == f"told of run {run.run_id}"
+    assert tick() == f"sent a message about run {run.run_id}"
     ((subject, text),) = TOLD
     assert run.run_id[:8] in subject and "everything" in subject
     assert text.splitlines()[0] == "perplexity/long + cam: no such folder: set HF_TOKEN [hub.gated]"
@@ -180,7 +180,7 @@ def test_it_tells_once_of_a_refresh_and_of_what_is_executed_again(instance: Dags
         remote_job_origin=location_origin().get_job_origin("everything"),
     )
     instance.report_run_failed(again, "The process of this run is gone.")
-    assert tick() == f"told of run {again.run_id}", "nobody waits for it"
+    assert tick() == f"sent a message about run {again.run_id}", "nobody waits for it"
     assert TOLD[0][1].splitlines()[0] == "The process of this run is gone.", "no step says why"
 
 
@@ -188,7 +188,7 @@ def test_it_is_silent_on_what_turned_out_to_be_an_interrupt(instance: DagsterIns
     tick = ticks(instance, config)
     run = ended(instance, everything)
     instance.report_run_canceled(run)
-    assert tick() == f"run {run.run_id} is CANCELED by now" and TOLD == []
+    assert tick() == f"run {run.run_id} is now CANCELED" and TOLD == []
 
 
 @pytest.mark.parametrize("tags", [{}, {ASKED_BY_TAG: "the run that asked"}])
@@ -199,7 +199,7 @@ def test_failed_checks_are_told_of_by_the_run_that_has_them(
     tick = ticks(instance, config, "failed_checks")
     run = ended(instance, CHECKED.resolve_job_def("checked"), **tags)
     assert run.status is DagsterRunStatus.SUCCESS
-    assert tick() == f"told of run {run.run_id}"
+    assert tick() == f"sent a message about run {run.run_id}"
     ((subject, text),) = TOLD
     assert subject.endswith("of checked ended with failed checks")
     assert text.splitlines()[0] == "cam: check finite_values failed (not_finite: 3)" and "check gate" not in text

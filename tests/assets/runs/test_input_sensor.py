@@ -80,7 +80,7 @@ def test_what_cannot_be_read_is_said_and_looked_at_again(current: Pipeline) -> N
     data = current.file.parent / "long.jsonl"
     data.rename(data.with_suffix(".away"))
     said, after = tick(current, cursor)
-    assert said.startswith("cannot look: ") and "long.jsonl" in said and after == cursor
+    assert said.startswith("cannot read the state: ") and "long.jsonl" in said and after == cursor
     data.with_suffix(".away").rename(data)
 
 
