@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from gateau_dagster.comparison.orders import KENDALL_SAMPLES, Level, Mask, Orders, compare_pairs, levels, read_orders
+from gateau_dagster.comparison.orders import KENDALL_SAMPLES, Mask, Orders, compare_pairs, levels, read_orders
 from gateau_dagster.comparison.result import (
     AlphaSweep,
     AttentionSweep,
@@ -126,7 +126,7 @@ def _check(frame: pl.DataFrame, names: Sequence[str], selected_by: str | None) -
 
 
 def _facts(method: Described, orders: Orders, row: int, traits: Traits, far: Mask, chosen: int) -> MethodFacts:
-    scored, wanted = orders.scored[row], levels(orders.samples, shares=(BEST,))[0].wanted
+    scored, wanted = orders.scored[row], levels(orders.samples, shares=(BEST,))[BEST]
     measured = scored > 0 and bool(far.any()) and not far.all()
     return MethodFacts(
         name=method.name,
@@ -144,7 +144,7 @@ def _buckets(orders: Orders, tokens: np.ndarray, bounds: Sequence[int]) -> list[
     for low, high in zip((0, *bounds), (*bounds, None), strict=True):
         rows = (tokens >= low) & (tokens < (np.inf if high is None else high))
         count = int(rows.sum())
-        wanted: list[Level] = levels(count, shares=(BEST,))
+        wanted = levels(count, shares=(BEST,))
         pairs = compare_pairs(orders.of(rows), wanted, with_kendall=False) if count else []
         found.append(Bucket(low=low, high=high, samples=count, pairs=tuple(pairs)))
     return found

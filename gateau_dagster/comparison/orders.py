@@ -1,6 +1,6 @@
 """Compute each method's order of the samples and the agreement of each pair: rank correlations and overlaps."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -94,21 +94,16 @@ def _places(values: Vector) -> NDArray[np.int32]:
     return places
 
 
-@dataclass(frozen=True, kw_only=True)
-class Level:
-    """A number of first samples of each method to compare; Overlap has the same fields."""
+def levels(samples: int, chosen: int | None = None, shares: Sequence[float] = SHARES) -> dict[float | None, int]:
+    """Return how many first samples of each method to compare, by share of all `samples` (rounded, at least one).
 
-    share: float | None
-    wanted: int
-
-
-def levels(samples: int, chosen: int | None = None, shares: Sequence[float] = SHARES) -> list[Level]:
-    """Return the levels of `shares` of all `samples` (rounded, at least one), then that of `chosen`, if given."""
-    found = [Level(share=share, wanted=min(samples, max(1, round(share * samples)))) for share in shares]
-    return found if chosen is None else [*found, Level(share=None, wanted=chosen)]
+    `chosen`, if given, comes last, under None.
+    """
+    found: dict[float | None, int] = {share: min(samples, max(1, round(share * samples))) for share in shares}
+    return found if chosen is None else {**found, None: chosen}
 
 
-def compare_pairs(orders: Orders, wanted: Sequence[Level], *, with_kendall: bool = True) -> list[Pair]:
+def compare_pairs(orders: Orders, wanted: Mapping[float | None, int], *, with_kendall: bool = True) -> list[Pair]:
     """Compare every pair of methods over the samples that both score."""
     known = orders.places > 0
     # Ranks over all samples that a method scores; they are reused for each pair whose common samples are all of these.
@@ -128,7 +123,7 @@ def compare_pairs(orders: Orders, wanted: Sequence[Level], *, with_kendall: bool
                 common=count,
                 spearman=pearson(ranks[0], ranks[1]),
                 kendall=kendall(ranks[0], ranks[1]) if with_kendall else None,
-                overlaps=tuple(overlap(orders, one, two, both, level) for level in wanted),
+                overlaps=tuple(overlap(orders, one, two, both, *level) for level in wanted.items()),
             )
         )
     return pairs
@@ -151,23 +146,23 @@ def kendall(first: Vector, second: Vector, *, most: int = KENDALL_SAMPLES) -> fl
     return float(found.statistic)
 
 
-def overlap(orders: Orders, one: int, two: int, both: Mask, level: Level) -> Overlap:
-    """Return the overlap of two methods' first `level.wanted` samples; `both`: the samples that both score, bool [n].
+def overlap(orders: Orders, one: int, two: int, both: Mask, share: float | None, wanted: int) -> Overlap:
+    """Return the overlap of two methods' first `wanted` samples; `both`: the samples that both score, bool [n].
 
     The methods score the samples S_A and S_B; A and B are their first ones. For random sets of the same sizes, the mean
     number of common samples is |S_A and S_B| · |A|/|S_A| · |B|/|S_B|. Each sample that both score is in A or B
     independently.
     """
-    sets = [orders.first(method, level.wanted) for method in (one, two)]
+    sets = [orders.first(method, wanted) for method in (one, two)]
     sizes = [int(members.sum()) for members in sets]
     scored = [int((orders.places[method] > 0).sum()) for method in (one, two)]
     common = int((sets[0] & sets[1]).sum())
     if not min(sizes):
-        return Overlap(share=level.share, wanted=level.wanted, common=0, overlap=None, expected=None)
+        return Overlap(share=share, wanted=wanted, common=0, overlap=None, expected=None)
     by_chance = int(both.sum()) * sizes[0] * sizes[1] / (scored[0] * scored[1])
     return Overlap(
-        share=level.share,
-        wanted=level.wanted,
+        share=share,
+        wanted=wanted,
         common=common,
         overlap=common / max(sizes),
         expected=by_chance / max(sizes),
