@@ -6,12 +6,12 @@ import logging
 import os
 import sys
 import traceback
+from importlib.metadata import version
 from pathlib import Path
 from typing import NoReturn
 
 import click
 
-from gateau_dagster import __version__
 from gateau_dagster.config import Config
 from gateau_dagster.errors import (
     DEMO,
@@ -32,7 +32,7 @@ _EPILOG = "Documentation: README.md. Exit status: 0 done, 1 failed (the reason i
 
 
 @click.group(epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="gateau")
+@click.version_option(package_name="gateau-dagster", prog_name="gateau")
 def cli() -> None:
     """Choose the long instruction samples that need their long context (GATEAU), as a Dagster pipeline.
 
@@ -301,7 +301,7 @@ def _defect(error: Exception) -> str:
         log.unlink(missing_ok=True)  # the old file may have been readable for others
         new = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(new, "w", encoding="utf-8", errors="backslashreplace") as file:
-            file.write(f"gateau {__version__}: {redacted(' '.join(sys.argv[1:]))}\n{trace}")
+            file.write(f"gateau {version('gateau-dagster')}: {redacted(' '.join(sys.argv[1:]))}\n{trace}")
         where = f"The details are in {log.absolute()}; please report them."
     except OSError as unwritable:
         where = f"The details, which could not be written to {log.absolute()} ({unwritable.strerror}):\n{trace}"

@@ -6,11 +6,11 @@ from pathlib import Path
 
 from gateau_dagster.cli.display import as_line, console
 from gateau_dagster.config import Config
-from gateau_dagster.data.trainer_records import RECORDS, trainer_records
+from gateau_dagster.data.trainer_records import check_form, trainer_records
 from gateau_dagster.errors import GateauError, gateau_command
 from gateau_dagster.pipeline.selection_reads import CHOSEN
 from gateau_dagster.pipeline.state import State
-from gateau_dagster.readable import nearest_name, plural
+from gateau_dagster.readable import plural
 from gateau_dagster.storage.failures import readable_failures
 from gateau_dagster.storage.local import replace_local
 
@@ -25,8 +25,7 @@ def export_selection(config: Config, form: str, file: Path) -> None:
     Raises:
         GateauError: there is no such form or ending, nothing is selected yet, or the file cannot be written.
     """
-    if form not in RECORDS:
-        raise GateauError("export.format", f"there is no format {form!r}; {nearest_name(form, RECORDS)}")
+    check_form(form)
     if file.suffix not in _ENDINGS:
         raise GateauError(
             "export.ending", f"{file} must end in {' or '.join(_ENDINGS)}, which decides how it is written."

@@ -2,6 +2,9 @@
 
 import polars as pl
 
+from gateau_dagster.errors import GateauError
+from gateau_dagster.readable import nearest_name
+
 _TURN = pl.Struct({"role": pl.String(), "content": pl.String()})
 _SHAREGPT_TURN = pl.Struct({"from": pl.String(), "value": pl.String()})
 # LongAlign's form: document, blank line, instruction, as models.prompt.chat_frame shows it to a chat template.
@@ -39,6 +42,12 @@ RECORDS: dict[str, tuple[pl.Expr, ...]] = {
 }
 """The columns of each form's records, from those of tables.RAW_LONG_SFT."""
 _ABOUT = ("sample_id", "source", "score", "rank")
+
+
+def check_form(form: str) -> None:
+    """Raise GateauError if there is no such form."""
+    if form not in RECORDS:
+        raise GateauError("export.format", f"there is no format {form!r}; {nearest_name(form, RECORDS)}")
 
 
 def trainer_records(selected: pl.DataFrame, form: str) -> pl.DataFrame:

@@ -485,6 +485,15 @@ def source_table(scores: pl.DataFrame) -> list[dict]:
     return [{**line, "share": line["selected"] / line["scored"]} for line in lines]
 
 
+def evidence_html(card: EvidenceCard) -> str:
+    """Return a page that shows one evidence map, with the report's style and without a script."""
+    source = (
+        '{% from "evidence.html.j2" import evidence_map %}<!doctype html><meta charset="utf-8"><style>'
+        '{% include "style.html.j2" %}{% include "evidence_style.html.j2" %}</style>{{ evidence_map(card) }}'
+    )
+    return _environment().from_string(source).render(card=card)
+
+
 @cache
 def _environment() -> Environment:
     # autoescape for every template, whatever its file extension.

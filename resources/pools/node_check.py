@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
+from importlib.resources import files
 from pathlib import Path
 
-import gateau_dagster
 from gateau_dagster.config import Config, ModelConfig
 from gateau_dagster.errors import GateauError
 from gateau_dagster.models.model_digest import folder_digest
@@ -120,7 +120,7 @@ def installed_versions() -> dict[str, str]:
 @cache
 def code_digest() -> str:
     """Return the SHA-256 (hex) over this project's sources that score."""
-    total, root = hashlib.sha256(), Path(gateau_dagster.__file__).parent.parent
+    total, root = hashlib.sha256(), Path(str(files("gateau_dagster"))).parent
     for folder in _SOURCES:
         for file in sorted((root / folder).rglob("*.py")):
             total.update(f"{file.relative_to(root).as_posix()}\0".encode() + file.read_bytes() + b"\0")

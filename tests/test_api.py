@@ -1,0 +1,84 @@
+"""The Python API: what the commands do and show, as frames and objects."""
+
+import html
+import json
+import shutil
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import gateau_dagster
+from tests.error_codes import refused
+from tests.project import change_config, make_project, sample, write_model
+
+
+@pytest.fixture
+def project(whole_run: Path, tmp_path: Path) -> gateau_dagster.Project:
+    shutil.copytree(whole_run.parent, tmp_path / "project")
+    return gateau_dagster.open(tmp_path / "project" / "gateau.yaml")
+
+
+def test_tables_of_a_finished_run(project: gateau_dagster.Project, tmp_path: Path) -> None:
+    store = tmp_path / "project" / "store"
+    assert project.plan().is_empty() and str(store) in repr(project)
+    chosen = project.selected()
+    assert chosen["rank"].to_list() == sorted(chosen["rank"]) and chosen.height == 8
+    scores = project.scores()
+    assert scores["rank"].to_list() == [*range(1, 37)]
+    assert scores.sort("sample_id").equals(pl.read_parquet(store / "combined_scores.parquet").sort("sample_id"))
+    assert project.table("cam").height == 36
+    found = project.show(chosen["sample_id"][0])
+    assert found.selected and found.sample.context == chosen["context"][0]
+    with refused("usage.asset", "camm"):
+        project.table("camm")
+
+
+def test_a_notebook_shows_evidence_as_the_report_does(project: gateau_dagster.Project) -> None:
+    name = project.selected()["sample_id"][0]
+    found = project.evidence(name[:4] if len(name) < 4 else name)
+    page = html.unescape(found._repr_html_().partition('srcdoc="')[2])
+    assert found.sample_id == name and found.evidence.segments
+    assert "<script" not in page and page.count('class="seg ') == len(found.evidence.segments)
+
+
+def test_what_would_run_after_an_edit(project: gateau_dagster.Project, tmp_path: Path) -> None:
+    change_config(tmp_path / "project" / "gateau.yaml", selection={"fraction": 0.5})
+    changed = gateau_dagster.open(tmp_path / "project" / "gateau.yaml")
+    plan = changed.plan(until="selected_subset")
+    assert plan["asset"].to_list() == ["selected_subset"] and "fraction" in plan["why"][0]
+    assert plan["partition"].to_list() == [None]
+
+
+def test_a_run_prints_its_progress_and_raises_its_reason(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    project = gateau_dagster.open(make_project(tmp_path, samples=6, shards=1))
+    project.run(until="raw_long_sft")
+    assert "Done" in capfd.readouterr().out and project.table("raw_long_sft").height == 6
+    with refused("api.run_failed", "raw_long_stf"):
+        project.run(until="raw_long_stf")
+
+
+def test_scores_without_a_project(tmp_path: Path) -> None:
+    write_model(tmp_path / "model", seed=2)
+    records = [sample(number, sentences=12) for number in range(5)]
+    found = gateau_dagster.score(tmp_path / "model", records, window=32, max_length=256, segment_length=16)
+    assert {*found["sample_id"]} == {record["id"] for record in records}
+    assert found["score"].to_list() == sorted(found["score"], reverse=True)
+    with refused("api.run_failed"):
+        gateau_dagster.score(tmp_path / "model", [{"id": "a"}], window=32)
+
+
+def test_frames_for_other_libraries(project: gateau_dagster.Project) -> None:
+    with refused("export.format", "mesages"):
+        project.to_dataset("mesages")
+    pytest.importorskip("datasets", reason="datasets is not installed")
+    made = project.to_dataset()
+    assert made.num_rows == 8 and json.loads(json.dumps(made[0]["messages"]))[0]["role"] == "user"
+    assert project.to_pandas()["rank"].tolist() == project.selected()["rank"].to_list()
+
+
+def test_only_what_is_named_is_there() -> None:
+    assert {"open", "score", "Project", "__version__"} == {*gateau_dagster.__all__}
+    assert gateau_dagster.__version__.count(".") == 2
+    with pytest.raises(AttributeError, match="opne"):
+        gateau_dagster.opne  # noqa: B018  # pyright: ignore[reportAttributeAccessIssue]
