@@ -25,11 +25,11 @@ OTHERS = [
     "README.md",
     "CONTRIBUTING.md",
     "benchmarks/README.md",
-    *map(str, sorted(Path("examples").rglob("README.md"))),
+    *(path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "examples").rglob("README.md"))),
 ]
 WRITTEN_BY_SCRIPTS = {"docs/evidence/real_text_methods.md", "docs/architectures.md", "docs/chat_templates.md"}
 MOST_WORDS = 30
-# What `/reviews` found most often; see CONTRIBUTING.md, "How we write".
+# Phrases that plain technical English replaces.
 HABITS = [
     r"(made|computed|built) anew",
     r"stands? (in|there) ",
@@ -77,10 +77,10 @@ BLOCKS = [*blocks(PAGES)]
 def prose(text: str) -> Iterator[tuple[str, str]]:
     """Yield each sentence outside of code, shortened to words, with the text it is from."""
     text = re.sub(r"^( *)```.*?^ *```$", "", text, flags=re.DOTALL | re.MULTILINE)
+    text = re.sub(r"`[^`\n]+`", "code", text)
     text = re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL)
     text = re.sub(r"^( {4}.*\n)+", "", text, flags=re.MULTILINE)
     text = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", text)
-    text = re.sub(r"`[^`]+`", "code", text)
     text = re.sub(r"\b(Eqs?|Fig|et al|vs|Sec)\.", r"\1", text)
     for part in re.split(r"\n\s*\n|\n *(?:[-*]|\d+\.) |\n#+ |\n?\|", text):
         for sentence in re.split(r"(?<=[.!?])[\"*)]*\s+", " ".join(part.split())):
@@ -91,7 +91,9 @@ def words(sentence: str) -> int:
     return len(re.findall(r"[^\s–—=+×<>/&]*\w[^\s–—=+×<>/&]*", sentence))
 
 
-@pytest.mark.parametrize("page", [*PAGES, "benchmarks/README.md"])
+@pytest.mark.parametrize(
+    "page", [*PAGES, *OTHERS[1:], pytest.param(OTHERS[0], marks=pytest.mark.xfail(reason="is not rewritten yet"))]
+)
 def test_sentences_are_short(page: str) -> None:
     text = (ROOT / page).read_text()
     if page in WRITTEN_BY_SCRIPTS:  # their tables quote messages
