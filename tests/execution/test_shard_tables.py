@@ -69,7 +69,7 @@ def test_rows_that_cannot_be_seen_end_the_step(store: Store) -> None:
     """A node that writes into a store of its own."""
     [first] = pieces(store, "123")
     results = [score(store, first), PieceResult(computed={ASSET: 3})]
-    with refused("execution.rows_lost", match=r"shard 1: 3 rows .* of s4 for one\. All machines .* same store"):
+    with refused("execution.rows_lost", match=r"shard 1: 3 rows .* s4\. All machines .* same store"):
         finish(store, results)
     assert store.stamp(ASSET, SHARD) is None
 
@@ -81,7 +81,7 @@ def test_a_damaged_file_of_saved_rows_is_named(store: Store) -> None:
     content = bytearray(file.read_bytes())
     content[60] ^= 1
     file.write_bytes(content)
-    with refused("execution.rows_lost", match=rf"6 rows .* of s1 for one\. .*{file.name} is damaged .* set aside"):
+    with refused("execution.rows_lost", match=rf"6 rows .* s1\. .*{file.name} is damaged"):
         finish(store, results)
     assert finish(store, [score(store, piece)]).table.height == 6
 

@@ -293,5 +293,5 @@ def test_what_a_server_keeps_is_removed_again(bucket: str, monkeypatch: pytest.M
     assert not store.files.exists("model")
     store.files.write("model/a", b"1")
     monkeypatch.setattr(server, "rm", lambda *arguments, **options: None)
-    with pytest.raises(TransientError, match=r"Cannot remove .*the storage server did not remove it\. Run again later"):
+    with pytest.raises(TransientError, match=r"Cannot remove .*the storage server kept it\. Run again later"):
         store.files.remove("model")

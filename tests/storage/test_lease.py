@@ -57,7 +57,7 @@ def latest(files: Files) -> Holder:
 def test_the_second_one_is_told_who_has_it_and_since_when(files: Files) -> None:
     with leased(files):
         process = ProcessIdentity.of()
-        told = rf"in use by process {process.pid} on {process.host}, with /one\.yaml, since 20\d\d-.* UTC\. One run"
+        told = rf"in use by process {process.pid} on {process.host}, with /one\.yaml, since 20\d\d-.* UTC\. Only"
         for party in ("one", "two"):
             with refused("storage.lease_held", told), leased(files, party):
                 pass
