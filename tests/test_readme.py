@@ -1,0 +1,50 @@
+"""A stranger's path: the README's commands, copied, lead from own samples to a file that a trainer reads."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.project import ROOT, command_environment, sample, write_model, write_samples
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+MODEL = "HuggingFaceTB/SmolLM2-360M-Instruct"
+
+
+def test_the_readme_is_short() -> None:
+    assert len(README.encode()) <= 8000
+
+
+@pytest.mark.long
+def test_five_steps_from_own_samples_to_the_chosen_ones(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    records = [sample(number, sentences=30) for number in range(60)]
+    write_samples(tmp_path / "data" / "long.jsonl", records)
+    write_model(tmp_path / "model", seed=1)
+    steps = README.split("## Your data in five steps")[1]
+    block = re.search(r"```bash\n(.*?)```", steps, re.DOTALL)
+    assert block is not None and block[1].count("\n") == 5 and MODEL in block[1]
+    environment = {
+        **command_environment(),
+        "GATEAU_CONFIG": "",
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+    }
+    script = block[1].replace(MODEL, "model")
+    done = subprocess.run(
+        ["bash", "-ec", script], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    chosen = [json.loads(line) for line in (tmp_path / "selected.jsonl").read_text().splitlines()]
+    assert [line["rank"] for line in chosen] == [1, 2, 3, 4, 5, 6]
+    texts = {record["id"]: record for record in records}
+    for line in chosen:
+        record = texts[line["sample_id"]]
+        user = f"{record['context']}\n\n{record['instruction']}"
+        assert line["messages"] == [
+            {"role": "user", "content": user},
+            {"role": "assistant", "content": record["response"]},
+        ]
