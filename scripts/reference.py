@@ -183,7 +183,7 @@ def configuration() -> str:
 def commands() -> str:
     """Return the page of all commands and their options."""
     lines = ["# Command line\n", "`gateau COMMAND --help` prints the same text.", BY]
-    context = click.Context(cli, info_name="gateau")
+    context = click.Context(cli, info_name="gateau", **cli.context_settings)  # commands keep its help options
     for name, command in sorted(cli.commands.items()):
         inner = click.Context(command, info_name=name, parent=context)
         lines += [f"## `gateau {name}`\n", "```text", command.get_usage(inner), "```\n"]

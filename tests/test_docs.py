@@ -190,7 +190,8 @@ def test_a_shell_block_calls_what_exists(block: Block) -> None:
     for line in commands(block):
         if line[0] == "gateau":
             command = cli.commands[line[1]]
-            command.make_context(line[1], [word.strip("'\"") for word in line[2:]])
+            parent = click.Context(cli, **cli.context_settings)  # the command keeps its help options
+            command.make_context(line[1], [word.strip("'\"") for word in line[2:]], parent=parent)
         elif line[0] == "make":
             assert line[1] in targets, line
         elif line[0] == "python" and line[1].endswith(".py"):

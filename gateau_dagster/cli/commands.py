@@ -28,7 +28,7 @@ _CONFIG_HELP = (
     "YAML file, or demo for the embedded demo. Default: the file that GATEAU_CONFIG names, else ./gateau.yaml."
 )
 _UNTIL_HELP = "Stop after this asset, for example selected_subset or perplexity/short."
-_EPILOG = "Documentation: README.md. Exit status: 0 done, 1 failed (the reason is printed), 2 wrong usage."
+_EPILOG = "Documentation: README.md and docs/. Exit status: 0 done, 1 failed (the reason is printed), 2 wrong usage."
 
 
 @click.group(epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})

@@ -48,7 +48,7 @@ def to_sample(
     ignore: Collection[str] = (),
     counts: FieldCounts | None = None,
 ) -> Sample | Reject:
-    """Return the long instruction sample of a record (README, 'Input forms'), or a Reject with the reason.
+    """Return the long instruction sample of a record (docs/how-to/data.md), or a Reject with the reason.
 
     The record has explicit parts (see `explicit_parts`), or one exchange of a user and an assistant in a chat form.
     `user_turns` splits the user turn: the instruction follows its last blank line, the context precedes it. A turn

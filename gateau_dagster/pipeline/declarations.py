@@ -1,6 +1,6 @@
 """Declare the whole pipeline, each asset once, in the order of the data's flow.
 
-Planner, Dagster's assets, their checks, the jobs and the README's list are made from these declarations. To add an
+Planner, Dagster's assets, their checks, the jobs and the page of assets are made from these declarations. To add an
 asset, declare it here and write the function in `assets/` that its `maker` names.
 """
 

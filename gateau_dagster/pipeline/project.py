@@ -185,11 +185,11 @@ def _no_configuration(folder: Path) -> str:
             *(["Did you mean this?", *candidates] if candidates else []),
             f"To see a whole run on built-in data: gateau demo (its store is in {DEMO_FOLDER}).",
             *([earlier_demo_note(earlier)] if is_demo_store(earlier) else []),
-            f"For your own data, write {USUAL_FILE} in this folder, such as:",
+            f"For your own data, run gateau init, or write {USUAL_FILE} in this folder, such as:",
             "",
             *(f"  {line}" for line in EXAMPLE.splitlines()),
             "",
-            "then run: gateau validate. README.md explains the keys.",
+            "then run: gateau validate. docs/reference/configuration.md explains the keys.",
         ]
     )
 
