@@ -1,6 +1,7 @@
 """Write the generated pages of docs/; with `--check`, only report whether they are current.
 
-Keys come from the pydantic models, commands from click, assets from their declarations, errors from error_codes.yaml.
+Keys come from the pydantic models, commands from click, assets from their declarations, the Python API from its
+docstrings, errors from error_codes.yaml.
 """
 
 import inspect
@@ -16,6 +17,7 @@ import polars as pl
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+import gateau_dagster
 from gateau_dagster.cli.commands import cli
 from gateau_dagster.cli.explain import error_codes
 from gateau_dagster.config import Config
@@ -238,6 +240,46 @@ def assets() -> str:
     return "\n".join(lines)
 
 
+def python() -> str:
+    """Return the page of the Python API, from signatures and docstrings."""
+    lines = [
+        "# Python API\n",
+        "`import gateau_dagster` gives a project to scripts and notebooks. All frames are Polars frames.",
+        BY,
+        "```python",
+        "import gateau_dagster",
+        "",
+        'project = gateau_dagster.open("gateau.yaml")',
+        "print(project.plan())",
+        "print(project.selected().head())",
+        "```\n",
+    ]
+    names = [name for name in gateau_dagster.__all__ if not name.startswith("_")]
+    for name in names:
+        found = getattr(gateau_dagster, name)
+        lines += _callable(f"gateau_dagster.{name}", found, "##")
+        if inspect.isclass(found):
+            for method, function in vars(found).items():
+                if inspect.isfunction(function) and not method.startswith("_"):
+                    lines += _callable(f"{name}.{method}", function, "###")
+    return "\n".join(lines)
+
+
+def _callable(name: str, found: Any, level: str) -> Iterator[str]:
+    signature = str(inspect.signature(found)).replace("'", "").replace("self, ", "").replace("(self)", "()")
+    yield f"{level} `{name}`\n"
+    yield f"```text\n{name}{signature}\n```\n"
+    for paragraph in inspect.cleandoc(found.__doc__ or "").split("\n\n"):
+        title, *rest = paragraph.split("\n")
+        if not title.endswith(":") or not rest:
+            yield f"{_plain(' '.join(paragraph.split()))}\n"
+            continue
+        yield f"**{title.removesuffix(':')}**\n"
+        entries = re.split(r"\n(?=\S)", inspect.cleandoc("\n".join(rest)))
+        yield from (f"- {_plain(' '.join(entry.split()))}" for entry in entries)
+        yield ""
+
+
 def errors() -> str:
     """Return the page of all error codes."""
     head = [
@@ -290,6 +332,7 @@ PAGES = {
     "reference/configuration.md": configuration,
     "reference/cli.md": commands,
     "reference/assets.md": assets,
+    "reference/python.md": python,
     "errors.md": errors,
 }
 
