@@ -30,6 +30,7 @@ OTHERS = [
 ]
 WRITTEN_BY_SCRIPTS = {"docs/evidence/real_text_methods.md", "docs/architectures.md", "docs/chat_templates.md"}
 MOST_WORDS = 30
+MOST_WORDS_OF_A_CELL = 25
 # Phrases that plain technical English replaces.
 HABITS = [
     r"(made|computed|built) anew",
@@ -100,6 +101,12 @@ def test_sentences_are_short(page: str) -> None:
         text = re.sub(r"^\|.*$", "", text, flags=re.MULTILINE)
     found = [sentence for sentence, _ in prose(text) if words(sentence) > MOST_WORDS]
     assert not found, f"{len(found)} of more than {MOST_WORDS} words: {found[:3]}"
+
+
+@pytest.mark.parametrize("page", [page for page in READ_FIRST if page not in WRITTEN_BY_SCRIPTS])
+def test_cells_of_tables_are_short(page: str) -> None:
+    rows = re.findall(r"^\|(.*)\|$", re.sub(r"`[^`\n]+`", "code", (ROOT / page).read_text()), re.MULTILINE)
+    assert [cell for row in rows for cell in row.split(" | ") if words(cell) > MOST_WORDS_OF_A_CELL] == []
 
 
 @pytest.mark.parametrize("page", [page for page in READ_FIRST if page not in WRITTEN_BY_SCRIPTS])
