@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from assets.steps.compared_models import asked_questions, located_variant, placed_variant
-from assets.steps.metadata import first_histogram
-from assets.steps.step import Output, Step, makes_asset
+from gateau_dagster.assets.steps.compared_models import asked_questions, located_variant, placed_variant
+from gateau_dagster.assets.steps.metadata import first_histogram
+from gateau_dagster.assets.steps.step import Output, Step, makes_asset
 from gateau_dagster.evaluation.benchmark import Question
 from gateau_dagster.evaluation.generation.answering import answer_scorer, template_of
 from gateau_dagster.execution.answer_rows import answer_questions
 from gateau_dagster.pipeline.evaluation_assets import shared_answers
 from gateau_dagster.pipeline.recipes import CHECKPOINTS
-from resources.models import ModelsResource
-from resources.pools.pool import chosen_pool
+from gateau_dagster.resources.models import ModelsResource
+from gateau_dagster.resources.pools.pool import chosen_pool
 
 if TYPE_CHECKING:
     from gateau_dagster.evaluation.generation.answering import Engine

@@ -4,10 +4,10 @@ from typing import Any
 
 import polars as pl
 
-from assets.steps.compared_models import materials
-from assets.steps.metadata import first_histogram, name_of
-from assets.steps.step import Step, makes_asset
 from gateau_dagster import tables
+from gateau_dagster.assets.steps.compared_models import materials
+from gateau_dagster.assets.steps.metadata import first_histogram, name_of
+from gateau_dagster.assets.steps.step import Step, makes_asset
 from gateau_dagster.config.judge import JudgeConfig
 from gateau_dagster.estimate.judging import PlannedBenchmark, token_counter
 from gateau_dagster.evaluation.judged import unreadable
@@ -15,8 +15,8 @@ from gateau_dagster.evaluation.judging.cost import check_affordable, money_of, p
 from gateau_dagster.evaluation.judging.judge_answers import Judged, judge_answers
 from gateau_dagster.evaluation.judging.replies import Replies
 from gateau_dagster.execution.shard_tables import rejected_frame
-from resources.judge import JudgeResource
-from resources.models import ModelsResource
+from gateau_dagster.resources.judge import JudgeResource
+from gateau_dagster.resources.models import ModelsResource
 
 
 @makes_asset

@@ -7,10 +7,10 @@ from typing import Any
 
 import polars as pl
 
-from assets.steps.compared_models import asked_questions, materials
-from assets.steps.metadata import amounts_chart
-from assets.steps.step import Output, Step, makes_asset
 from gateau_dagster import tables
+from gateau_dagster.assets.steps.compared_models import asked_questions, materials
+from gateau_dagster.assets.steps.metadata import amounts_chart
+from gateau_dagster.assets.steps.step import Output, Step, makes_asset
 from gateau_dagster.evaluation.benchmark import Benchmark, Measured, MeasuredBenchmark, Question, QuestionBenchmark
 from gateau_dagster.evaluation.grading import graded_answers, thoughts_sentence
 from gateau_dagster.evaluation.judged import RatedBenchmark
@@ -18,7 +18,7 @@ from gateau_dagster.evaluation.page import PageAmount, PageChart
 from gateau_dagster.evaluation.registry import scored_benchmarks
 from gateau_dagster.execution.shard_tables import rejected_frame
 from gateau_dagster.pipeline.evaluation_assets import ANSWERS, JUDGMENTS
-from resources.models import ModelsResource
+from gateau_dagster.resources.models import ModelsResource
 
 
 @makes_asset

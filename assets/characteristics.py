@@ -4,8 +4,8 @@ from functools import partial
 
 import polars as pl
 
-from assets.steps.metadata import amounts_chart
-from assets.steps.step import Output, Step, makes_asset
+from gateau_dagster.assets.steps.metadata import amounts_chart
+from gateau_dagster.assets.steps.step import Output, Step, makes_asset
 from gateau_dagster.estimate.judging import rated_samples, shards_cost, token_counter, wanted_of_shard
 from gateau_dagster.evaluation.judging.characteristics import (
     BEST,
@@ -22,7 +22,7 @@ from gateau_dagster.evaluation.page import PageAmount, PageChart
 from gateau_dagster.execution.shard_tables import rejected_frame
 from gateau_dagster.pipeline.evaluation_assets import rated_characteristics
 from gateau_dagster.progress import Progress
-from resources.judge import JudgeResource
+from gateau_dagster.resources.judge import JudgeResource
 
 
 @makes_asset

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 import dagster as dg
 import polars as pl
 
-from assets.steps.metadata import amounts_chart
-from assets.steps.step import Step, makes_asset
 from gateau_dagster import tables
+from gateau_dagster.assets.steps.metadata import amounts_chart
+from gateau_dagster.assets.steps.step import Step, makes_asset
 from gateau_dagster.comparison.compare import compare_methods
 from gateau_dagster.comparison.result import AlphaSweep, AttentionSweep, MethodComparison, SegmentLengthSweep
 from gateau_dagster.comparison.sweeps import alpha_sweep, attention_peaks, attention_sweep, segment_length_sweep

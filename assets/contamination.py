@@ -8,16 +8,16 @@ from typing import Any
 
 import polars as pl
 
-from assets.experiment import judged_costs, variant_cost
-from assets.further_sections import contamination_of
-from assets.steps.compared_models import asked_questions
-from assets.steps.metadata import first_histogram
-from assets.steps.step import Step, makes_asset
+from gateau_dagster.assets.experiment import judged_costs, variant_cost
+from gateau_dagster.assets.further_sections import contamination_of
+from gateau_dagster.assets.steps.compared_models import asked_questions
+from gateau_dagster.assets.steps.metadata import first_histogram
+from gateau_dagster.assets.steps.step import Step, makes_asset
 from gateau_dagster.evaluation.contamination import AskedTexts, overlaps, untouched_rows
 from gateau_dagster.evaluation.statistics.experiment import lines_of, reference_of
 from gateau_dagster.pipeline.evaluation_assets import SCORES, asking_benchmarks
 from gateau_dagster.progress import Progress
-from resources.models import ModelsResource
+from gateau_dagster.resources.models import ModelsResource
 
 RAW, CHAT = "raw_long_sft", "short_chat_mix"
 TEXTS = ("context", "instruction", "response")

@@ -4,8 +4,8 @@ from typing import Any
 
 import polars as pl
 
-from assets.steps.metadata import chart
-from assets.steps.step import Step, makes_asset
+from gateau_dagster.assets.steps.metadata import chart
+from gateau_dagster.assets.steps.step import Step, makes_asset
 from gateau_dagster.evaluation.document_split import TEXTS, Documents, group_sizes, split
 from gateau_dagster.evaluation.registry import document_similarity, reserving
 from gateau_dagster.pipeline.data_checks import too_few

@@ -2,13 +2,13 @@
 
 from dataclasses import replace
 
-from assets.steps.compared_models import materials
-from assets.steps.metadata import amounts_chart, figures_metadata
-from assets.steps.step import Step, makes_asset
+from gateau_dagster.assets.steps.compared_models import materials
+from gateau_dagster.assets.steps.metadata import amounts_chart, figures_metadata
+from gateau_dagster.assets.steps.step import Step, makes_asset
 from gateau_dagster.evaluation.benchmark import MODELS, Materials, Measured, MeasuredBenchmark
 from gateau_dagster.evaluation.registry import FAMILY, compared_benchmarks
 from gateau_dagster.execution.shard_tables import rejected_frame
-from resources.models import ModelsResource
+from gateau_dagster.resources.models import ModelsResource
 
 
 @makes_asset

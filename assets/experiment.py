@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import polars as pl
 
-from assets.steps.metadata import amounts_chart, figures_metadata
-from assets.steps.step import Output, Step, makes_asset
+from gateau_dagster.assets.steps.metadata import amounts_chart, figures_metadata
+from gateau_dagster.assets.steps.step import Output, Step, makes_asset
 from gateau_dagster.config.variants import Variant
 from gateau_dagster.evaluation.benchmark import Benchmark
 from gateau_dagster.evaluation.judged import RatedBenchmark, turn_scores

@@ -2,8 +2,8 @@
 
 import polars as pl
 
-from assets.steps.metadata import first_histogram
-from assets.steps.step import Step, makes_asset
+from gateau_dagster.assets.steps.metadata import first_histogram
+from gateau_dagster.assets.steps.step import Step, makes_asset
 from gateau_dagster.methods.method import Method
 from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.pipeline.state import State

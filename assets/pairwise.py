@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from assets.steps.compared_models import materials
-from assets.steps.metadata import amounts_chart, name_of
-from assets.steps.step import Output, Step, makes_asset
+from gateau_dagster.assets.steps.compared_models import materials
+from gateau_dagster.assets.steps.metadata import amounts_chart, name_of
+from gateau_dagster.assets.steps.step import Output, Step, makes_asset
 from gateau_dagster.estimate.judging import PlannedBenchmark, token_counter
 from gateau_dagster.evaluation.judged import verdict
 from gateau_dagster.evaluation.judging.cost import check_affordable, cost_sentence, planned_cost
@@ -15,8 +15,8 @@ from gateau_dagster.evaluation.page import PageAmount, PageChart
 from gateau_dagster.execution.shard_tables import rejected_frame
 from gateau_dagster.pipeline.evaluation_assets import PAIRS
 from gateau_dagster.readable import fixed, percent
-from resources.judge import JudgeResource
-from resources.models import ModelsResource
+from gateau_dagster.resources.judge import JudgeResource
+from gateau_dagster.resources.models import ModelsResource
 
 
 @makes_asset

@@ -1,7 +1,7 @@
 """Make the asset `raw_long_sft`: the validated long samples."""
 
-from assets.steps.metadata import fields_metadata, source_chart
-from assets.steps.step import Step, makes_asset
+from gateau_dagster.assets.steps.metadata import fields_metadata, source_chart
+from gateau_dagster.assets.steps.step import Step, makes_asset
 from gateau_dagster.data.ingest import read_shards
 from gateau_dagster.data.rejects import check_rejected
 

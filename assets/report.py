@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import dagster as dg
 import polars as pl
 
-from assets.experiment import experiment_inputs
-from assets.further_sections import further_sections
-from assets.steps.metadata import totals_metadata
-from assets.steps.step import Output, Step, makes_asset
+from gateau_dagster.assets.experiment import experiment_inputs
+from gateau_dagster.assets.further_sections import further_sections
+from gateau_dagster.assets.steps.metadata import totals_metadata
+from gateau_dagster.assets.steps.step import Output, Step, makes_asset
 from gateau_dagster.evaluation.document_split import SPLIT
 from gateau_dagster.evaluation.registry import asset_of, compared_benchmarks
 from gateau_dagster.pipeline.declarations import COMPARISON_FILE, EXPLORER_FILE, REPORT_FILE

@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, TypeVar
 import dagster as dg
 import polars as pl
 
-from assets.steps.metadata import effort_metadata, statistics, token_totals
-from assets.steps.progress import ScoringProgress
-from assets.steps.step import Step, makes_asset
+from gateau_dagster.assets.steps.metadata import effort_metadata, statistics, token_totals
+from gateau_dagster.assets.steps.progress import ScoringProgress
+from gateau_dagster.assets.steps.step import Step, makes_asset
 from gateau_dagster.config import ModelConfig
 from gateau_dagster.demo.prepare import ensure_demo_pair
 from gateau_dagster.execution.shard_scorer import ShardScorer
 from gateau_dagster.execution.shard_tables import Piece, ShardResult, TableWork
 from gateau_dagster.pipeline.loadable import loadable_model, model_version, placed_model
 from gateau_dagster.pipeline.state import State
-from resources.models import ModelsResource
-from resources.pools.pool import Costs, Pool, ScoringTask, Warn, chosen_pool
+from gateau_dagster.resources.models import ModelsResource
+from gateau_dagster.resources.pools.pool import Costs, Pool, ScoringTask, Warn, chosen_pool
 
 if TYPE_CHECKING:
     from gateau_dagster.models.loading import LoadedModel

@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 
 import polars as pl
 
-from assets.steps.metadata import chart, figures_metadata, first_histogram, preview, source_chart
-from assets.steps.step import Output, Step, makes_asset
 from gateau_dagster import tables
+from gateau_dagster.assets.steps.metadata import chart, figures_metadata, first_histogram, preview, source_chart
+from gateau_dagster.assets.steps.step import Output, Step, makes_asset
 from gateau_dagster.config import PRESETS, Config
 from gateau_dagster.config.selection import RuleConfig
 from gateau_dagster.evaluation.document_split import SPLIT

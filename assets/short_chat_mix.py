@@ -1,7 +1,7 @@
 """Make the asset `short_chat_mix`: the short conversations of the training data."""
 
-from assets.steps.metadata import fields_metadata
-from assets.steps.step import Step, makes_asset
+from gateau_dagster.assets.steps.metadata import fields_metadata
+from gateau_dagster.assets.steps.step import Step, makes_asset
 from gateau_dagster.data.record_fields import FieldCounts
 from gateau_dagster.data.short_chat import short_chat_mix as read_short_chat
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from assets.steps.step import Output, Step, heed_termination, makes_asset
-from assets.steps.training_metadata import provenance, trained_model_metadata
 from gateau_dagster import tables
+from gateau_dagster.assets.steps.step import Output, Step, heed_termination, makes_asset
+from gateau_dagster.assets.steps.training_metadata import provenance, trained_model_metadata
 from gateau_dagster.config import TrainingConfig
 from gateau_dagster.config.made_models import stage_training
 from gateau_dagster.config.variants import BASE, CHECKPOINT
@@ -21,14 +21,14 @@ from gateau_dagster.pipeline.project import remove_old_models
 from gateau_dagster.pipeline.recipes import CHECKPOINT_FOLDER, CHECKPOINTS, IN_STORE, MIX, MIXES, TRAINED, recipe_of
 from gateau_dagster.pipeline.scoring_assets import mix_asset
 from gateau_dagster.pipeline.state import State
+from gateau_dagster.resources.models import ModelsResource
+from gateau_dagster.resources.training import TrainingResource
 from gateau_dagster.storage import Stamp, fence
 from gateau_dagster.storage.content import file_digests, model_content
 from gateau_dagster.storage.documents import fetched_folder, finish_publishing, folder_stamp, publish_folder
 from gateau_dagster.storage.stamp import fingerprint
 from gateau_dagster.storage.training_record import read_training_log
 from gateau_dagster.training.spec import CODE_VERSION as TRAINING_CODE_VERSION
-from resources.models import ModelsResource
-from resources.training import TrainingResource
 
 if TYPE_CHECKING:
     from gateau_dagster.training.spec import TrainingSpec

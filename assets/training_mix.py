@@ -6,9 +6,9 @@ from typing import Any
 import dagster as dg
 import polars as pl
 
-from assets.steps.metadata import chart, figures_metadata
-from assets.steps.step import Output, Step, makes_asset
 from gateau_dagster import tables
+from gateau_dagster.assets.steps.metadata import chart, figures_metadata
+from gateau_dagster.assets.steps.step import Output, Step, makes_asset
 from gateau_dagster.config import Config
 from gateau_dagster.config.made_models import homologous_options, stage_training
 from gateau_dagster.demo.prepare import ensure_demo_pair

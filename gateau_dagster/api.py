@@ -27,8 +27,8 @@ from gateau_dagster.pipeline.state import State
 from gateau_dagster.report.build import evidence_html
 from gateau_dagster.report.evidence import Evidence
 from gateau_dagster.report.evidence_card import evidence_card
+from gateau_dagster.resources.project import checked_project
 from gateau_dagster.storage.content import frame_digest
-from resources.project import checked_project
 
 if TYPE_CHECKING:
     import datasets  # pyright: ignore[reportMissingImports]
@@ -162,7 +162,9 @@ class Project:
         try:
             from datasets import Dataset  # pyright: ignore[reportMissingImports]
         except ImportError as error:
-            raise GateauError("api.package", "to_dataset needs the package datasets: pip install datasets") from error
+            raise GateauError(
+                "api.package", "to_dataset needs the package datasets: pip install 'gateau-dagster[datasets]'"
+            ) from error
         records = trainer_records(self.selected(), form)
         return Dataset(records.to_arrow(), fingerprint=frame_digest(records))  # its own pickles types of pyarrow
 

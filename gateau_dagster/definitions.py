@@ -4,20 +4,20 @@ import os
 
 import dagster as dg
 
-from assets.runs.automation import dead_runs_sensor, nightly, out_of_date_sensor
-from assets.runs.checks import asset_checks
-from assets.runs.failures_sensor import failure_sensors
-from assets.runs.input_sensor import inputs_sensor
-from assets.runs.jobs import asset_jobs, refresh_job
-from assets.steps.definition import asset_definitions, input_definitions
+from gateau_dagster.assets.runs.automation import dead_runs_sensor, nightly, out_of_date_sensor
+from gateau_dagster.assets.runs.checks import asset_checks
+from gateau_dagster.assets.runs.failures_sensor import failure_sensors
+from gateau_dagster.assets.runs.input_sensor import inputs_sensor
+from gateau_dagster.assets.runs.jobs import asset_jobs, refresh_job
+from gateau_dagster.assets.steps.definition import asset_definitions, input_definitions
 from gateau_dagster.errors import DEMO, ENVIRONMENT_VARIABLE
 from gateau_dagster.pipeline.project import configuration_name
-from resources.configuration import ConfigurationResource
-from resources.judge import JudgeResource
-from resources.models import ModelsResource
-from resources.notification import NotificationResource
-from resources.project import checked_project
-from resources.training import TrainingResource
+from gateau_dagster.resources.configuration import ConfigurationResource
+from gateau_dagster.resources.judge import JudgeResource
+from gateau_dagster.resources.models import ModelsResource
+from gateau_dagster.resources.notification import NotificationResource
+from gateau_dagster.resources.project import checked_project
+from gateau_dagster.resources.training import TrainingResource
 
 __all__ = ["build_definitions", "defs"]
 

@@ -17,7 +17,7 @@ from typing import ClassVar, TypeVar, get_origin
 from gateau_dagster.errors import GateauError
 
 T = TypeVar("T")
-_OWN = {"gateau_dagster", "assets", "resources"}
+_OWN = {"gateau_dagster"}
 """The packages of the project, whose code has versions that are raised by hand."""
 _digests: dict[str, str] = {}
 """The digests of the files of plug-ins, by the names of their modules."""

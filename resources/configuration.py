@@ -6,7 +6,7 @@ from pydantic import Field, PrivateAttr
 from gateau_dagster.config import Config
 from gateau_dagster.errors import DEMO
 from gateau_dagster.pipeline.state import State
-from resources.project import checked_project
+from gateau_dagster.resources.project import checked_project
 
 
 class ConfigurationResource(dg.ConfigurableResource):

@@ -5,7 +5,7 @@ from pathlib import Path
 from gateau_dagster.config import Config, ExecutionConfig
 from gateau_dagster.errors import GateauError
 from gateau_dagster.pipeline.project import load_project
-from resources.pools.pool import chosen_pool
+from gateau_dagster.resources.pools.pool import chosen_pool
 
 _LONG_AGO = "2000-01-01"
 

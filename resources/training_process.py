@@ -1,4 +1,4 @@
-"""Run one rank of a training, `python -m resources.training_process SPEC.json`, from Dagster or by hand.
+"""Run one rank of a training, `python -m gateau_dagster.resources.training_process SPEC.json`, from Dagster or by hand.
 
 Rank 0 alone reports to Dagster (Pipes): progress lines in the log, and for every step the metrics as a custom message
 `{"training_step": {...}}`. Started by hand, it prints the lines. The status is 1 with one readable line for a user's
@@ -150,7 +150,7 @@ def _fail(spec: TrainingSpec | None, message: str, say: Callable[[str], None] | 
 def main(arguments: list[str]) -> int:
     """Run one rank, and return the exit status."""
     if len(arguments) != 1:
-        return _fail(None, "usage: python -m resources.training_process SPEC.json", None)
+        return _fail(None, "usage: python -m gateau_dagster.resources.training_process SPEC.json", None)
     redact_output()
     signal.signal(signal.SIGTERM, _stop)
     # DeepSpeed uses names that torch is renaming: hundreds of warnings that no user can act on.

@@ -1,6 +1,7 @@
 """Who imports whom, read from the files without running them; for the tests of the layers and of what is declared."""
 
 import ast
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -10,9 +11,10 @@ _FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
 
 def modules(root: Path, packages: Iterable[str]) -> dict[str, Path]:
-    """The file of each module of some packages below `root`; a package is its `__init__.py`."""
+    """The file of each module of some packages below `root`, links to packages included; a package is `__init__.py`."""
     found = {}
-    for file in sorted(file for package in packages for file in (root / package).rglob("*.py")):
+    folders = [Path(folder) for each in packages for folder, _, _ in os.walk(root / each, followlinks=True)]
+    for file in sorted(file for folder in folders for file in folder.glob("*.py")):
         parts = file.relative_to(root).with_suffix("").parts
         found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = file
     return found
@@ -83,7 +85,7 @@ def _reached(graph: Graph, start: str) -> set[str]:
 
 
 def layer_of(module: str, core: str) -> str:
-    """The layer of a module: a package of `core` or a module right in it, else a top-level package."""
+    """The layer of a module: a package of `core` or a module right in it."""
     first, *rest = module.split(".")
     return rest[0] if first == core and rest else first
 

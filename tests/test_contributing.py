@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-import assets
+from gateau_dagster import assets
 from gateau_dagster.pipeline import declarations
 from tests.assets.harness import Pipeline, key_of, pipeline_on, value_of
 from tests.contributing import block, section

@@ -34,7 +34,7 @@ def undeclared(files: Iterable[Path], declared: Iterable[Requirement]) -> dict[s
     """Imported packages that no requirement brings, with a file that imports them; siblings of a script are its own."""
     known = {canonicalize_name(requirement.name) for requirement in declared}
     own = {
-        *PRODUCT,
+        PRODUCT[0],  # the others are below it when installed
         *AROUND,
         *sys.stdlib_module_names,
         *(file.stem for file in python_files(["benchmarks", "scripts"])),

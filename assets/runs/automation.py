@@ -10,17 +10,17 @@ from typing import TypeAlias
 import dagster as dg
 from dagster import DagsterRunStatus, RunsFilter
 
-from assets.runs.jobs import REFRESH, SCORING, refresh_job
-from assets.runs.work_run import EVERYTHING, VARIANTS
-from assets.steps.dead_runs import LOCK_TAG, UNFINISHED, end_dead_runs
-from assets.steps.event_log import PLAN_TAG
-from assets.steps.failures import redacted_failure
+from gateau_dagster.assets.runs.jobs import REFRESH, SCORING, refresh_job
+from gateau_dagster.assets.runs.work_run import EVERYTHING, VARIANTS
+from gateau_dagster.assets.steps.dead_runs import LOCK_TAG, UNFINISHED, end_dead_runs
+from gateau_dagster.assets.steps.event_log import PLAN_TAG
+from gateau_dagster.assets.steps.failures import redacted_failure
 from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError
 from gateau_dagster.pipeline.plan import Plan
 from gateau_dagster.pipeline.state import State
-from resources.configuration import ConfigurationResource
-from resources.locks.lease import holder_of, store_id
+from gateau_dagster.resources.configuration import ConfigurationResource
+from gateau_dagster.resources.locks.lease import holder_of, store_id
 
 _MINUTES_AFTER_FAILURE = 30
 _ENDED_EARLY = {DagsterRunStatus.FAILURE: "failed", DagsterRunStatus.CANCELED: "was terminated"}

@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 import dagster as dg
 import polars as pl
 
-from assets.steps.partitions import asset_key, has_many
+from gateau_dagster.assets.steps.partitions import asset_key, has_many
 from gateau_dagster.errors import GateauError, TransientError, gateau_command
 from gateau_dagster.evaluation.document_split import SPLIT
 from gateau_dagster.evaluation.judged import NOTABLE_UNREADABLE, unreadable

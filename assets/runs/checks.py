@@ -11,16 +11,16 @@ from dagster import AssetCheckEvaluation, AssetRecordsFilter, DagsterInstance
 from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 
-from assets.runs.checked import DESCRIPTIONS, check_result, checked, is_by_partition, is_partitioned
-from assets.steps.dead_runs import tag_with_process
-from assets.steps.failures import readable_failure
-from assets.steps.partitions import asked_partitions, asset_key, partition_definitions
+from gateau_dagster.assets.runs.checked import DESCRIPTIONS, check_result, checked, is_by_partition, is_partitioned
+from gateau_dagster.assets.steps.dead_runs import tag_with_process
+from gateau_dagster.assets.steps.failures import readable_failure
+from gateau_dagster.assets.steps.partitions import asked_partitions, asset_key, partition_definitions
 from gateau_dagster.config import Config
 from gateau_dagster.pipeline.asset import UP_TO_DATE, Asset
 from gateau_dagster.pipeline.pipeline import Pipeline, pipeline_of
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.readable import plural
-from resources.configuration import ConfigurationResource
+from gateau_dagster.resources.configuration import ConfigurationResource
 
 _MOST_NAMED = 20
 Target: TypeAlias = Callable[[str | None], AssetCheckEvaluationTargetMaterializationData | None]

@@ -3,13 +3,13 @@
 import dagster as dg
 from dagster import DagsterEventType, DagsterInstance, DagsterRun, DagsterRunStatus
 
-from assets.runs.history import told
-from assets.runs.launching import ASKED_BY_TAG, failed_checks_of
-from assets.steps.failures import redacted_failure
+from gateau_dagster.assets.runs.history import told
+from gateau_dagster.assets.runs.launching import ASKED_BY_TAG, failed_checks_of
+from gateau_dagster.assets.steps.failures import redacted_failure
 from gateau_dagster.config import Config
 from gateau_dagster.errors import redacted
-from resources.configuration import ConfigurationResource
-from resources.notification import NotificationResource
+from gateau_dagster.resources.configuration import ConfigurationResource
+from gateau_dagster.resources.notification import NotificationResource
 
 _SHOWN = 8  # characters of a run's id
 _MOST_LINES = 10

@@ -8,13 +8,13 @@ from typing import TypeAlias
 
 from dagster import DagsterEventType, DagsterInstance, DagsterRun, DagsterRunStatus, EventLogEntry, RunsFilter
 
-from assets.runs.instance import home_of, open_instance
-from assets.steps.dead_runs import LOCK_TAG
-from assets.steps.failures import CODE, TITLE
-from assets.steps.partitions import asset_key
+from gateau_dagster.assets.runs.instance import home_of, open_instance
+from gateau_dagster.assets.steps.dead_runs import LOCK_TAG
+from gateau_dagster.assets.steps.failures import CODE, TITLE
+from gateau_dagster.assets.steps.partitions import asset_key
 from gateau_dagster.config import Config
 from gateau_dagster.pipeline.asset import Asset
-from resources.locks.lease import known_store_id
+from gateau_dagster.resources.locks.lease import known_store_id
 
 Records: TypeAlias = DagsterInstance
 _AT_WORK = [DagsterRunStatus.QUEUED, DagsterRunStatus.STARTING, DagsterRunStatus.STARTED, DagsterRunStatus.CANCELING]

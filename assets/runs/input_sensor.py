@@ -13,11 +13,11 @@ from dagster import AssetCheckEvaluation, DagsterInstance
 # Dagster returns this type from public methods of the instance's event log, but exports its name nowhere else.
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 
-from assets.runs.checked import staleness
-from assets.runs.checks import evaluation, latest_record
-from assets.steps.event_log import observe_inputs
-from assets.steps.failures import redacted_failure
-from assets.steps.partitions import asset_key
+from gateau_dagster.assets.runs.checked import staleness
+from gateau_dagster.assets.runs.checks import evaluation, latest_record
+from gateau_dagster.assets.steps.event_log import observe_inputs
+from gateau_dagster.assets.steps.failures import redacted_failure
+from gateau_dagster.assets.steps.partitions import asset_key
 from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError
 from gateau_dagster.pipeline.asset import UP_TO_DATE, Asset
@@ -25,8 +25,8 @@ from gateau_dagster.pipeline.input_versions import glance
 from gateau_dagster.pipeline.plan import Plan
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.readable import plural
+from gateau_dagster.resources.configuration import ConfigurationResource
 from gateau_dagster.storage.stamp import fingerprint
-from resources.configuration import ConfigurationResource
 
 
 class StoreComparison:

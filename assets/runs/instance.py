@@ -48,7 +48,7 @@ run_monitoring:             # a run that does not start is ended; of those that 
   start_timeout_seconds: 300
   free_slots_after_run_end_seconds: 30
 run_launcher:               # Dagster's own, which also terminates the runs of `gateau run`
-  module: assets.runs.run_launcher
+  module: gateau_dagster.assets.runs.run_launcher
   class: RunLauncher
 """
 
@@ -74,6 +74,7 @@ def prepare_home(config: Config) -> Path:
         for name in (file, home / _OPENING):
             check_regular(name)  # opening a pipe would block
         create_local(file, _DAGSTER_YAML.encode())
+        _rename_modules(file)
         if config.execution.postgres is not None:
             found = file.read_bytes()
             wanted = with_postgres(found, config.execution.postgres, file)
@@ -86,6 +87,14 @@ def prepare_home(config: Config) -> Path:
             "place, or name another folder in DAGSTER_HOME.",
         ) from error
     return home
+
+
+def _rename_modules(file: Path) -> None:
+    """Correct the names of this project's modules in a dagster.yaml that an earlier version wrote."""
+    found = file.read_bytes()
+    wanted = re.sub(rb"(?m)^(\s*module:\s*)(assets\.runs\.|resources\.postgres)", rb"\1gateau_dagster.\2", found)
+    if wanted != found:
+        replace_local(file, partial(fill_with, data=wanted))
 
 
 @contextmanager
@@ -241,7 +250,7 @@ def _reason(error: Exception) -> str:
 
 
 # The second is the name that earlier versions wrote into dagster.yaml.
-_POSTGRES = {("dagster_postgres", "DagsterPostgresStorage"), ("resources.postgres", "PostgresStorage")}
+_POSTGRES = {("dagster_postgres", "DagsterPostgresStorage"), ("gateau_dagster.resources.postgres", "PostgresStorage")}
 _STORAGES = {"storage", "run_storage", "event_log_storage", "schedule_storage"}
 _URL = ("postgres_url", "env")
 _STORAGE_YAML = """\
@@ -304,7 +313,7 @@ def _check_postgres(storage: Mapping[str, Any], place: str, config: Config, home
             what = "It holds the database's URL, which begins with postgresql://." if name == variable else "Set it."
             raise GateauError("config.variable_missing", f"{place}: the environment variable {name} is not set. {what}")
     try:
-        from resources.postgres import check_server
+        from gateau_dagster.resources.postgres import check_server
 
         check_server(_resolved(storage), place=place, source=variable or str(home / "dagster.yaml"))
     except ImportError as error:

@@ -8,17 +8,17 @@ from dagster import OpExecutionContext
 # The type that `dg.define_asset_job` returns; Dagster exports no name for it.
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
-from assets.runs.refresh import refresh
-from assets.runs.work_run import EVERYTHING, VARIANTS
-from assets.steps.dead_runs import tag_with_process
-from assets.steps.failures import readable_failure
-from assets.steps.partitions import asset_key
+from gateau_dagster.assets.runs.refresh import refresh
+from gateau_dagster.assets.runs.work_run import EVERYTHING, VARIANTS
+from gateau_dagster.assets.steps.dead_runs import tag_with_process
+from gateau_dagster.assets.steps.failures import readable_failure
+from gateau_dagster.assets.steps.partitions import asset_key
 from gateau_dagster.config import Config
 from gateau_dagster.pipeline.asset import UP_TO_DATE, VARIANT
 from gateau_dagster.pipeline.pipeline import pipeline_of
 from gateau_dagster.pipeline.selection_reads import PRESETS_TABLE
+from gateau_dagster.resources.configuration import ConfigurationResource
 from gateau_dagster.scoring.pair_tables import CAM, perplexity_asset
-from resources.configuration import ConfigurationResource
 
 SCORING = "scoring"
 REFRESH = "refresh"

@@ -34,13 +34,13 @@ from dagster._core.remote_origin import (
 from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
 from dagster_shared.error import SerializableErrorInfo
 
-from assets.runs.work_run import WorkRun
-from assets.steps.dead_runs import PROCESS_TAG, process_tag
-from assets.steps.failures import CODE, TITLE
-from assets.steps.step import is_to_end
+from gateau_dagster.assets.runs.work_run import WorkRun
+from gateau_dagster.assets.steps.dead_runs import PROCESS_TAG, process_tag
+from gateau_dagster.assets.steps.failures import CODE, TITLE
+from gateau_dagster.assets.steps.step import is_to_end
 from gateau_dagster.errors import ENVIRONMENT_VARIABLE, GateauError, UnforeseenError
 from gateau_dagster.execution.interruption import ENDING, at_end, at_request
-from resources.configuration import ConfigurationResource
+from gateau_dagster.resources.configuration import ConfigurationResource
 
 # The same in workspace.yaml, in the workspace.yaml of `gateau dev` and in pyproject.toml. Dagster stores by this name
 # which schedules and sensors are on.

@@ -6,18 +6,18 @@ from dataclasses import dataclass
 
 from dagster import DagsterInstance, DagsterRun, RunsFilter
 
-from assets.runs.instance import open_instance, open_log
-from assets.runs.launching import RunOutcome, require_queue, run_by_daemon, run_here
-from assets.runs.work_run import EVERYTHING, VARIANTS, WorkRun, work_run
-from assets.steps.dead_runs import (
+from gateau_dagster.assets.runs.instance import open_instance, open_log
+from gateau_dagster.assets.runs.launching import RunOutcome, require_queue, run_by_daemon, run_here
+from gateau_dagster.assets.runs.work_run import EVERYTHING, VARIANTS, WorkRun, work_run
+from gateau_dagster.assets.steps.dead_runs import (
     LOCK_TAG,
     UNFINISHED,
     end_dead_runs,
     process_of,
     process_state,
 )
-from assets.steps.event_log import record_what_the_store_holds
-from assets.steps.progress import remove_old_boards
+from gateau_dagster.assets.steps.event_log import record_what_the_store_holds
+from gateau_dagster.assets.steps.progress import remove_old_boards
 from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError, gateau_command
 from gateau_dagster.estimate.judging import check_servers, planned_judging
@@ -25,8 +25,8 @@ from gateau_dagster.estimate.questions import check_questions
 from gateau_dagster.execution.row_checkpoints import FOLDER
 from gateau_dagster.pipeline.plan import Plan
 from gateau_dagster.pipeline.state import State
-from resources.configuration import ConfigurationResource
-from resources.locks.lease import store_id, store_lease
+from gateau_dagster.resources.configuration import ConfigurationResource
+from gateau_dagster.resources.locks.lease import store_id, store_lease
 
 # A run can make work for another only if content decides (see stamp.By), and each asset does so at most once. Each
 # round may take two runs: of shards, and of variants.

@@ -2,7 +2,7 @@
 
 from dagster import DefaultRunLauncher
 
-from assets.steps.dead_runs import end_dead_runs, process_of
+from gateau_dagster.assets.steps.dead_runs import end_dead_runs, process_of
 
 _CODE_SERVER = ".dagster/grpc_info"  # Dagster's tag of a run that a code server started, which can end it
 

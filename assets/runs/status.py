@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 
 from dagster import DagsterInstance
 
-from assets.runs.history import LastRun, failed_since, last_failures, last_runs
+from gateau_dagster.assets.runs.history import LastRun, failed_since, last_failures, last_runs
 from gateau_dagster.pipeline.asset import Asset
 from gateau_dagster.pipeline.plan import Key, Work
 from gateau_dagster.pipeline.state import State

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 import dagster as dg
 
-from assets.steps.event_log import PLAN_TAG
-from assets.steps.partitions import asset_key, has_many
+from gateau_dagster.assets.steps.event_log import PLAN_TAG
+from gateau_dagster.assets.steps.partitions import asset_key, has_many
 from gateau_dagster.errors import gateau_command
 from gateau_dagster.pipeline.asset import VARIANT
 from gateau_dagster.pipeline.pipeline import partition_sets

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from assets.steps.step import Step
+from gateau_dagster.assets.steps.step import Step
 from gateau_dagster.config import ModelConfig
 from gateau_dagster.config.variants import BASE, CHECKPOINT
 from gateau_dagster.data.sample import Sample
@@ -18,7 +18,7 @@ from gateau_dagster.pipeline.loadable import Placed, downloads, fetched_model, l
 from gateau_dagster.pipeline.recipes import CHECKPOINT_FOLDER, CHECKPOINTS, IN_STORE
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.progress import Progress
-from resources.models import ModelsResource
+from gateau_dagster.resources.models import ModelsResource
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

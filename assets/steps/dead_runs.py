@@ -12,7 +12,7 @@ from gateau_dagster.storage.process_identity import ProcessIdentity, State
 # `refresh`.
 PROCESS_TAG = "gateau/process"
 # Tag of runs that `refresh` makes while it holds the store exclusively: the store, from
-# `resources.locks.lease.store_id`.
+# `gateau_dagster.resources.locks.lease.store_id`.
 LOCK_TAG = "gateau/lock"
 UNFINISHED = [
     DagsterRunStatus.QUEUED,

@@ -11,18 +11,18 @@ from typing import Any, TypeAlias
 
 import dagster as dg
 
-import assets
-from assets.steps.event_log import input_changes
-from assets.steps.failures import readable_failure
-from assets.steps.metadata import table_schema
-from assets.steps.partitions import asset_key, partition_definitions
-from assets.steps.step import MARK, asset_step
+from gateau_dagster import assets
+from gateau_dagster.assets.steps.event_log import input_changes
+from gateau_dagster.assets.steps.failures import readable_failure
+from gateau_dagster.assets.steps.metadata import table_schema
+from gateau_dagster.assets.steps.partitions import asset_key, partition_definitions
+from gateau_dagster.assets.steps.step import MARK, asset_step
 from gateau_dagster.config import Config
 from gateau_dagster.pipeline.asset import Asset
 from gateau_dagster.pipeline.inputs import Input, inputs_of
 from gateau_dagster.pipeline.pipeline import Pipeline, pipeline_of
 from gateau_dagster.readable import plural
-from resources.configuration import ConfigurationResource
+from gateau_dagster.resources.configuration import ConfigurationResource
 
 _ROOT = Path(__file__).parents[2]
 

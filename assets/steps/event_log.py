@@ -7,8 +7,8 @@ from typing import Any
 import dagster as dg
 from dagster import AssetRecordsFilter, DagsterEventType, DagsterInstance
 
-from assets.steps.metadata import DATA_VERSION_TAG, table_metadata
-from assets.steps.partitions import asset_key, figures_only, has_many
+from gateau_dagster.assets.steps.metadata import DATA_VERSION_TAG, table_metadata
+from gateau_dagster.assets.steps.partitions import asset_key, figures_only, has_many
 from gateau_dagster.pipeline.input_versions import InputVersion, input_versions
 from gateau_dagster.pipeline.inputs import Input, inputs_of
 from gateau_dagster.pipeline.plan import Key

@@ -12,12 +12,18 @@ import dagster as dg
 import polars as pl
 from dagster import DagsterExecutionInterruptedError, DagsterInstance, DagsterRunStatus
 
-from assets.steps.dead_runs import has_own_process, tag_with_process
-from assets.steps.event_log import PLAN_TAG, recorded_versions
-from assets.steps.failures import readable_failure
-from assets.steps.metadata import DATA_VERSION_TAG, first_histogram, preview, rows_last, table_metadata
-from assets.steps.partitions import asked_partitions, asset_key, figures_only, has_many, no_event_for_output
-from assets.steps.progress import selected_assets, shown_progress, step_title
+from gateau_dagster.assets.steps.dead_runs import has_own_process, tag_with_process
+from gateau_dagster.assets.steps.event_log import PLAN_TAG, recorded_versions
+from gateau_dagster.assets.steps.failures import readable_failure
+from gateau_dagster.assets.steps.metadata import DATA_VERSION_TAG, first_histogram, preview, rows_last, table_metadata
+from gateau_dagster.assets.steps.partitions import (
+    asked_partitions,
+    asset_key,
+    figures_only,
+    has_many,
+    no_event_for_output,
+)
+from gateau_dagster.assets.steps.progress import selected_assets, shown_progress, step_title
 from gateau_dagster.config.variants import Variant
 from gateau_dagster.errors import GateauError
 from gateau_dagster.execution.interruption import step_ends_in_order
@@ -27,9 +33,9 @@ from gateau_dagster.pipeline.asset import SHARD, VARIANT
 from gateau_dagster.pipeline.recipes import Recipe, recipe_of
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.progress import TimedProgress
+from gateau_dagster.resources.configuration import ConfigurationResource
+from gateau_dagster.resources.locks.lease import store_lease
 from gateau_dagster.storage import Stamp
-from resources.configuration import ConfigurationResource
-from resources.locks.lease import store_lease
 
 MARK = "makes_asset"
 Function = TypeVar("Function", bound=Callable[..., None])

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
-from assets.steps.metadata import chart, figures_metadata
+from gateau_dagster.assets.steps.metadata import chart, figures_metadata
 from gateau_dagster.config import TrainingConfig
 from gateau_dagster.pipeline.recipes import CHECKPOINT_FOLDER
 from gateau_dagster.pipeline.state import State

@@ -247,7 +247,7 @@ def _load(config_file: str | None) -> Config:
             "machine.folder_gone", "the current folder does not exist any more. Change to another one (cd)."
         ) from error
     from gateau_dagster.pipeline.project import configuration_name
-    from resources.project import checked_project
+    from gateau_dagster.resources.project import checked_project
 
     config = checked_project(config_file)
     # For messages, and for every process that this one starts.

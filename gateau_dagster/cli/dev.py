@@ -5,7 +5,7 @@ import sys
 from importlib.resources import files
 from pathlib import Path
 
-from assets.runs.instance import open_instance
+from gateau_dagster.assets.runs.instance import open_instance
 from gateau_dagster.cli.display import as_line, configuration_in_words, console
 from gateau_dagster.config import Config
 

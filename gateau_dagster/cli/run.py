@@ -5,7 +5,7 @@ from collections.abc import Container, Mapping
 
 from rich.console import Console
 
-from assets.runs.refresh import Refreshed, run_refresh
+from gateau_dagster.assets.runs.refresh import Refreshed, run_refresh
 from gateau_dagster.cli.display import (
     RunDisplay,
     as_line,
@@ -24,9 +24,9 @@ from gateau_dagster.pipeline.declarations import EXPLORER_FILE, REPORT_FILE
 from gateau_dagster.pipeline.losses import losses
 from gateau_dagster.pipeline.selection_reads import PRESETS_TABLE, ranking_asset, wants_presets
 from gateau_dagster.pipeline.state import State
+from gateau_dagster.resources.locks.lease import store_lease
 from gateau_dagster.selection.statistics import auroc_by_source
 from gateau_dagster.storage import fence
-from resources.locks.lease import store_lease
 
 
 def run_pipeline(config: Config, config_file: str, until: str | None) -> None:

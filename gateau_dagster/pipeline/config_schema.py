@@ -42,11 +42,11 @@ def configuration_schema() -> dict[str, Any]:
         compare=(_lists(method_name), SelectionConfig.model_fields["compare"]),
         options=(create_model("MethodOptions", __base__=Section, **options), SelectionConfig.model_fields["options"]),
     )
+    sections["benchmarks"] = (_lists(benchmark_name) | None, EvaluationConfig.model_fields["benchmarks"])
     evaluation = create_model(
         "EvaluationConfig",
         __base__=EvaluationConfig,
         __doc__=EvaluationConfig.__doc__,
-        benchmarks=(_lists(benchmark_name) | None, EvaluationConfig.model_fields["benchmarks"]),
         **sections,
     )
     whole = create_model(

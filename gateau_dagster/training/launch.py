@@ -13,7 +13,7 @@ from gateau_dagster.storage.files import replace_text
 from gateau_dagster.storage.training_record import local_training_record
 from gateau_dagster.training.spec import TrainingSpec
 
-MODULE = "resources.training_process"
+MODULE = "gateau_dagster.resources.training_process"
 LAUNCHER_VARIABLE = "GATEAU_LAUNCHER"
 """Names the host and process whose end ends the training: an orphan would write where the next run writes."""
 SHARE_VARIABLE = "GATEAU_SHARE_CORES"

@@ -10,10 +10,10 @@ from typing import Any, Generic, TypeVar
 from gateau_dagster.errors import GateauError
 from gateau_dagster.execution.shard_scorer import Report, ShardReport
 from gateau_dagster.execution.shard_tables import Piece, PieceResult, ShardResult, finish_shard
+from gateau_dagster.resources.pools.piece_queue import MOST, Job, JobQueue, PieceQueue
+from gateau_dagster.resources.pools.pool import Warn
+from gateau_dagster.resources.pools.worker import Refused, Started, WorkerStatus
 from gateau_dagster.storage import Store
-from resources.pools.piece_queue import MOST, Job, JobQueue, PieceQueue
-from resources.pools.pool import Warn
-from resources.pools.worker import Refused, Started, WorkerStatus
 
 # The longest wait for an event.
 SECONDS = 0.5

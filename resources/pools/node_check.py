@@ -25,7 +25,7 @@ from gateau_dagster.storage.files import Files
 _FOLDER = "_workers"
 # Packages that determine results; of torch the release counts, not the build for a CPU or a GPU.
 _PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "polars", "numpy")
-_SOURCES = ("gateau_dagster", "resources")
+_SOURCES = ("gateau_dagster", "gateau_dagster/resources")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,12 +22,11 @@ from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.generation.answering import AskedTurn, Engine, Note, Outcome, unwatched
 from gateau_dagster.pipeline.loadable import Placed
 from gateau_dagster.readable import plural
-from gateau_dagster.storage import Store, fence
-from resources.pools.crew import Crew, Done, Lost, Member, ScoringCrew
-from resources.pools.node_check import marked_store
-from resources.pools.piece_queue import Job, JobQueue, PieceQueue
-from resources.pools.pool import Pool, ScoringTask, Warn
-from resources.pools.worker import (
+from gateau_dagster.resources.pools.crew import Crew, Done, Lost, Member, ScoringCrew
+from gateau_dagster.resources.pools.node_check import marked_store
+from gateau_dagster.resources.pools.piece_queue import Job, JobQueue, PieceQueue
+from gateau_dagster.resources.pools.pool import Pool, ScoringTask, Warn
+from gateau_dagster.resources.pools.worker import (
     AnsweringWorker,
     AskedPiece,
     Failed,
@@ -37,6 +36,7 @@ from resources.pools.worker import (
     WorkerStatus,
     WorkerTask,
 )
+from gateau_dagster.storage import Store, fence
 
 _LOOK = "look"
 _SECONDS_BETWEEN_LOOKS = 0.5

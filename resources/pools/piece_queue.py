@@ -14,7 +14,8 @@ from typing import Any
 from gateau_dagster.data.sample import Reject
 from gateau_dagster.errors import GateauError
 from gateau_dagster.execution.shard_tables import Piece
-from resources.pools.pool import Costs, Warn
+from gateau_dagster.readable import plural
+from gateau_dagster.resources.pools.pool import Costs, Warn
 
 MOST = 3  # workers that may be lost over a sample
 _NODES = 3  # lost machines per piece that are not blamed on it
@@ -112,8 +113,8 @@ class JobQueue(ABC):
         if job.losses >= MOST and in_hand is not None and not in_hand:
             raise GateauError(
                 "execution.workers_die",
-                f"{lost}. {MOST} workers died over them before the first one. The system often kills workers for lack "
-                f"of memory. {self._cure}",
+                f"{lost}. {MOST} workers died before they finished a sample of it. The system often kills workers for "
+                f"lack of memory. {self._cure}",
             )
         if job.losses >= MOST and len(job.piece.ids) == 1:
             [name] = job.piece.ids
@@ -217,7 +218,7 @@ class PieceQueue(JobQueue):
         self._done_seconds += seconds
 
     def _doing(self, job: Job) -> str:
-        return f"scored {len(job.piece.ids)} samples of shard {job.piece.shard}"
+        return f"scored {plural(len(job.piece.ids), 'sample')} of shard {job.piece.shard}"
 
     def _open_block(self, seconds: float) -> None:
         """Open as many shards as keep all workers busy for some rounds."""

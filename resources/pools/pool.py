@@ -13,7 +13,7 @@ from gateau_dagster.execution.shard_tables import Piece, ShardResult
 from gateau_dagster.pipeline.loadable import Placed
 from gateau_dagster.readable import nearest_name
 from gateau_dagster.registry import registered
-from resources import pools
+from gateau_dagster.resources import pools
 
 Warn: TypeAlias = Callable[[str], None]
 # From a shard to its samples' estimated work by id, in any unit; unknown samples are absent.

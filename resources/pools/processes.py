@@ -14,11 +14,11 @@ from typing import Any
 
 from gateau_dagster.execution.interruption import worker_ends_in_order
 from gateau_dagster.execution.row_checkpoints import save_all_rows
+from gateau_dagster.resources.pools.crew import Crew, Lost, Member, ScoringCrew
+from gateau_dagster.resources.pools.piece_queue import Job, PieceQueue
+from gateau_dagster.resources.pools.pool import Pool, ScoringTask, Warn
+from gateau_dagster.resources.pools.worker import Failed, ScoringWorker, WorkerStatus, WorkerTask
 from gateau_dagster.storage import Store
-from resources.pools.crew import Crew, Lost, Member, ScoringCrew
-from resources.pools.piece_queue import Job, PieceQueue
-from resources.pools.pool import Pool, ScoringTask, Warn
-from resources.pools.worker import Failed, ScoringWorker, WorkerStatus, WorkerTask
 
 _SECONDS_BETWEEN_REPORTS = 0.2
 _SECONDS_BETWEEN_LOOKS = 1.0

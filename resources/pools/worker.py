@@ -21,8 +21,8 @@ from gateau_dagster.execution.row_checkpoints import save_all_rows
 from gateau_dagster.execution.shard_scorer import ShardReport, ShardScorer
 from gateau_dagster.execution.shard_tables import Piece, PieceResult
 from gateau_dagster.pipeline.loadable import Placed
+from gateau_dagster.resources.pools.node_check import Expected, node_model, problems
 from gateau_dagster.storage import Store, fence
-from resources.pools.node_check import Expected, node_model, problems
 
 if TYPE_CHECKING:
     from gateau_dagster.models.loading import LoadedModel

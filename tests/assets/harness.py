@@ -16,16 +16,16 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
-from assets.runs.instance import open_instance
-from assets.runs.refresh import Refreshed, refresh
-from assets.steps.definition import asset_definitions
-from assets.steps.metadata import DATA_VERSION_TAG
-from assets.steps.partitions import asset_key
+from gateau_dagster.assets.runs.instance import open_instance
+from gateau_dagster.assets.runs.refresh import Refreshed, refresh
+from gateau_dagster.assets.steps.definition import asset_definitions
+from gateau_dagster.assets.steps.metadata import DATA_VERSION_TAG
+from gateau_dagster.assets.steps.partitions import asset_key
 from gateau_dagster.config import Config
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.report.plots.small_charts import INLINE_LIMIT
-from resources.configuration import ConfigurationResource
+from gateau_dagster.resources.configuration import ConfigurationResource
 
 
 class Pipeline:

@@ -17,8 +17,8 @@ from gateau_dagster.evaluation.generation.in_process import InProcess
 from gateau_dagster.evaluation.generation.prompts import PromptBuilder
 from gateau_dagster.evaluation.registry import scored_benchmarks
 from gateau_dagster.models.loading import load_model
+from gateau_dagster.resources.models import ModelsResource
 from gateau_dagster.storage import Stamp
-from resources.models import ModelsResource
 from tests.assets.harness import Pipeline, key_of, pipeline_on, value_of
 from tests.evaluation.builders import answers as given
 from tests.evaluation.builders import write_jsonl

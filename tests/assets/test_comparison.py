@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from assets.comparison import compared as compared_now
+from gateau_dagster.assets.comparison import compared as compared_now
 from gateau_dagster.comparison.result import MethodComparison
 from gateau_dagster.config import Config
 from gateau_dagster.pipeline.selection_reads import comparison_reads

@@ -7,9 +7,9 @@ import dagster as dg
 import polars as pl
 import pytest
 
-from assets.steps import definition
-from assets.steps.step import Step
 from gateau_dagster import tables
+from gateau_dagster.assets.steps import definition
+from gateau_dagster.assets.steps.step import Step
 from gateau_dagster.data.sample import shard_of
 from gateau_dagster.evaluation.contamination import OVERLAPS
 from gateau_dagster.storage import Stamp

@@ -10,8 +10,8 @@ import dagster as dg
 import polars as pl
 import pytest
 
-from assets.comparison import compared
-from assets.selection import chosen_samples
+from gateau_dagster.assets.comparison import compared
+from gateau_dagster.assets.selection import chosen_samples
 from gateau_dagster.config import Config, SelectionConfig
 from gateau_dagster.data.sample import text_digest
 from gateau_dagster.errors import GateauError

@@ -7,13 +7,13 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from assets.evaluation import measured_models
 from gateau_dagster import evaluation
+from gateau_dagster.assets.evaluation import measured_models
 from gateau_dagster.config.base import Section
 from gateau_dagster.evaluation.benchmark import Materials, Measured
 from gateau_dagster.evaluation.registry import all_benchmarks
+from gateau_dagster.resources.models import ModelsResource
 from gateau_dagster.storage import Stamp
-from resources.models import ModelsResource
 from tests.assets.harness import in_place, pipeline_on
 from tests.evaluation.experiment_builders import Unmeasured
 from tests.evaluation.mt_bench_files import NO_MATERIALS

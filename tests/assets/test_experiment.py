@@ -8,9 +8,9 @@ import dagster as dg
 import polars as pl
 import pytest
 
-from assets.experiment import experiment_inputs, judged_costs, scores_by_turn, variant_cost
-from assets.runs.checked import checked
 from gateau_dagster import evaluation, tables
+from gateau_dagster.assets.experiment import experiment_inputs, judged_costs, scores_by_turn, variant_cost
+from gateau_dagster.assets.runs.checked import checked
 from gateau_dagster.config.base import Section
 from gateau_dagster.data.sample import Reject
 from gateau_dagster.evaluation.mt_bench import MtBench, MtBenchOptions

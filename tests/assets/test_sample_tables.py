@@ -8,17 +8,17 @@ from typing import Any, ClassVar
 
 import pytest
 
-from assets import sample_tables as scored_shards
-from assets.steps.partitions import asset_key
-from assets.steps.progress import ScoringProgress
 from gateau_dagster import tables
+from gateau_dagster.assets import sample_tables as scored_shards
+from gateau_dagster.assets.steps.partitions import asset_key
+from gateau_dagster.assets.steps.progress import ScoringProgress
 from gateau_dagster.errors import GateauError
 from gateau_dagster.estimate.estimator import Estimate, Estimator
 from gateau_dagster.execution.shard_scorer import Report, ShardScorer
 from gateau_dagster.execution.shard_tables import Piece, TableWork
+from gateau_dagster.resources.models import ModelsResource
+from gateau_dagster.resources.pools.pool import Pool, ScoringTask, Warn
 from gateau_dagster.storage import Stamp, Store
-from resources.models import ModelsResource
-from resources.pools.pool import Pool, ScoringTask, Warn
 from tests.assets.harness import Pipeline, key_of, value_of
 from tests.assets.steps.test_step import assert_own_versions, execute, in_range
 from tests.project import change_config

@@ -8,9 +8,9 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from assets.runs.refresh import Refreshed
-from assets.selection import chosen_samples, with_texts
-from assets.steps.compared_models import located_variant
+from gateau_dagster.assets.runs.refresh import Refreshed
+from gateau_dagster.assets.selection import chosen_samples, with_texts
+from gateau_dagster.assets.steps.compared_models import located_variant
 from gateau_dagster.data.ingest import read_shards
 from gateau_dagster.errors import GateauError
 from gateau_dagster.methods.registry import chosen_methods
@@ -19,9 +19,9 @@ from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.recipes import CHECKPOINTS, MIXES, SUBSETS, TRAINED, Recipe, recipe_of
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.progress import Progress, silent
+from gateau_dagster.resources.training import TrainingResource
 from gateau_dagster.storage import Stamp
 from gateau_dagster.training.spec import TrainingSpec
-from resources.training import TrainingResource
 from tests.assets.harness import Pipeline, key_of, pipeline_on, value_of
 from tests.project import change_config, make_project, sample, write_samples
 

@@ -12,8 +12,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from gateau_dagster.pipeline.recipes import CHECKPOINTS, TRAINED
 from gateau_dagster.progress import Progress
+from gateau_dagster.resources.training import TrainingResource
 from gateau_dagster.training.spec import TrainingSpec
-from resources.training import TrainingResource
 from tests.assets.harness import pipeline_on
 from tests.project import change_config, make_project
 

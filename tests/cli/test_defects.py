@@ -20,7 +20,7 @@ def test_a_defect_is_one_message_and_a_file(command: Command, monkeypatch: pytes
     def broken(path: object) -> None:
         raise KeyError("a defect of ours")
 
-    monkeypatch.setattr("resources.project.checked_project", broken)
+    monkeypatch.setattr("gateau_dagster.resources.project.checked_project", broken)
     status, _, err = command("plan")
     assert status == 1
     assert err.startswith("Error: unexpected KeyError: 'a defect of ours'\n") and "Traceback" not in err
@@ -64,7 +64,7 @@ def test_a_defect_s_file_is_its_user_s_alone_and_holds_no_secret(
     log.parent.mkdir()
     log.write_text("of an earlier version")
     log.chmod(0o644)
-    monkeypatch.setattr("resources.project.checked_project", broken)
+    monkeypatch.setattr("gateau_dagster.resources.project.checked_project", broken)
     status, _, err = command("plan", "--config", "s3://key:secret@bucket/gateau.yaml")
     assert status == 1 and "https://***@host:9000/bucket" in err
     assert stat.S_IMODE(log.stat().st_mode) == 0o600
@@ -81,7 +81,7 @@ def test_a_defect_where_nothing_can_be_written_shows_its_traceback(
     def broken(path: object) -> None:
         raise RuntimeError
 
-    monkeypatch.setattr("resources.project.checked_project", broken)
+    monkeypatch.setattr("gateau_dagster.resources.project.checked_project", broken)
     status, _, err = command("plan")
     assert status == 1 and "unexpected RuntimeError: no message" in err and "Traceback" in err
 
@@ -157,7 +157,7 @@ def test_a_defect_s_file_takes_other_bytes_too(command: Command, monkeypatch: py
     def broken(path: object) -> None:
         raise RuntimeError("\udce9")
 
-    monkeypatch.setattr("resources.project.checked_project", broken)
+    monkeypatch.setattr("gateau_dagster.resources.project.checked_project", broken)
     status, _, err = command("plan")
     assert status == 1 and "unexpected RuntimeError" in err and "Traceback" not in err
 
@@ -166,6 +166,6 @@ def test_an_interrupt_ends_with_130(command: Command, monkeypatch: pytest.Monkey
     def interrupted(path: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("resources.project.checked_project", interrupted)
+    monkeypatch.setattr("gateau_dagster.resources.project.checked_project", interrupted)
     status, _, err = command("plan")
     assert status == 130 and "Run again to continue" in err

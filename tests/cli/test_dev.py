@@ -5,7 +5,7 @@ from typing import Any
 
 import yaml
 
-from assets.runs.launching import ATTRIBUTE, LOCATION, MODULE, location_origin
+from gateau_dagster.assets.runs.launching import ATTRIBUTE, LOCATION, MODULE, location_origin
 from tests.project import ROOT
 
 

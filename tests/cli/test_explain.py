@@ -7,8 +7,8 @@ import pytest
 
 from gateau_dagster.cli.explain import error_codes
 from gateau_dagster.errors import SEVERAL, GateauError, TransientError, UnforeseenError, together
+from gateau_dagster.resources.pools.worker import portable
 from gateau_dagster.storage.fence import LeaseLostError
-from resources.pools.worker import portable
 from tests.cli.command import Command
 from tests.error_codes import CODE, raised_in, texts_in
 from tests.project import ROOT

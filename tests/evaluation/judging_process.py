@@ -10,8 +10,8 @@ from gateau_dagster.evaluation.judging.judge_answers import (
     wanted_judgments,
 )
 from gateau_dagster.evaluation.judging.replies import Replies
+from gateau_dagster.resources.judge import JudgeResource
 from gateau_dagster.storage.files import Files
-from resources.judge import JudgeResource
 from tests.evaluation.builders import answers
 from tests.evaluation.judges import JUDGED, question, settings
 

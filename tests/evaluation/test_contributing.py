@@ -8,10 +8,10 @@ from typing import Any
 import polars as pl
 import pytest
 
-from assets.runs.checks import checks_of
-from assets.steps.definition import asset_definitions
-from assets.steps.partitions import asset_key
 from gateau_dagster import evaluation
+from gateau_dagster.assets.runs.checks import checks_of
+from gateau_dagster.assets.steps.definition import asset_definitions
+from gateau_dagster.assets.steps.partitions import asset_key
 from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.benchmark import MODELS, Materials

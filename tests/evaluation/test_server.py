@@ -18,8 +18,8 @@ from gateau_dagster.evaluation.generation.answering import Answer, AskedTurn, Ou
 from gateau_dagster.evaluation.generation.server import Server
 from gateau_dagster.evaluation.judging.judge_answers import answers_by_question, judge_answers, wanted_judgments
 from gateau_dagster.evaluation.judging.replies import Replies
+from gateau_dagster.resources.judge import JudgeResource
 from gateau_dagster.storage.files import Files
-from resources.judge import JudgeResource
 from tests.error_codes import refused
 from tests.evaluation import engines
 from tests.evaluation.builders import answers

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from html.parser import HTMLParser
 from typing import Any
@@ -29,6 +29,7 @@ from gateau_dagster.report.plots import Drawing
 from gateau_dagster.scoring.contextual_awareness import CamFigures, cam_row
 from gateau_dagster.scoring.response_perplexity import perplexity_row
 from gateau_dagster.selection.combine import combine
+from tests.comparison.frames import described
 from tests.evaluation.builders import heldout_table, needle_table
 from tests.evaluation.experiment_builders import LINES, chosen, experiment_scores
 
@@ -174,15 +175,6 @@ def page_of(given: ReportInputs, *names: str) -> Page:
     return Page(build_report(given, compare(given), dict.fromkeys(names, Drawing(figure=Figure(), alt=""))))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Named:
-    """A method as the comparison sees it."""
-
-    name: str
-    title: str = "What a high score means."
-    source: str = "A paper, Eq. 1"
-
-
 def methods(
     count: int = 30, names: Sequence[str] = ("gateau", "ladm", "length", "nothing"), **options: Any
 ) -> MethodComparison:
@@ -198,7 +190,7 @@ def methods(
         values = pl.Series([None] * count, dtype=pl.Float64) if empty else pl.Series(rng.random(count))
         frame = frame.with_columns(values.alias(f"score:{name}"))
     chosen = {"chosen": max(1, count // 10), "selected_by": names[0], "ground_truth": ["far"]}
-    return compare_methods(frame, [Named(name=name) for name in names], **(chosen | options))
+    return compare_methods(frame, described(*names), **(chosen | options))
 
 
 LENGTH = 8  # tokens of a segment

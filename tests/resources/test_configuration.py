@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from gateau_dagster.errors import GateauError
-from resources.configuration import ConfigurationResource
+from gateau_dagster.resources.configuration import ConfigurationResource
 from tests.error_codes import refused
 from tests.project import change_config, make_project
 

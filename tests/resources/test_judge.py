@@ -14,8 +14,8 @@ from gateau_dagster.evaluation.judging.judge_answers import Judged, answers_by_q
 from gateau_dagster.evaluation.judging.replies import JudgeCall, Replies
 from gateau_dagster.evaluation.server_client import UnansweredError, UnusableServerError
 from gateau_dagster.execution.shard_tables import rejected_frame
+from gateau_dagster.resources.judge import JudgeResource
 from gateau_dagster.storage.files import Files
-from resources.judge import JudgeResource
 from tests.evaluation.builders import answers
 from tests.evaluation.judges import JUDGED, Answer, JudgeServer, Play, error, judge_server, question, settings
 

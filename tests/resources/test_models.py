@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gateau_dagster.pipeline.project import load_project
-from resources.models import ModelsResource
+from gateau_dagster.resources.models import ModelsResource
 from tests.error_codes import refused
 from tests.project import make_project
 

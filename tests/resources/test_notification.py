@@ -11,7 +11,7 @@ import pytest
 
 from gateau_dagster.config.execution import NotifyConfig
 from gateau_dagster.errors import GateauError, TransientError
-from resources.notification import NotificationResource
+from gateau_dagster.resources.notification import NotificationResource
 from tests.error_codes import refused
 from tests.local_server import QuietHandler, served
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateau_dagster.config import Config
-from resources.configuration import ConfigurationResource
-from resources.project import check_schedule, checked_project
+from gateau_dagster.resources.configuration import ConfigurationResource
+from gateau_dagster.resources.project import check_schedule, checked_project
 from tests.error_codes import refused
 
 

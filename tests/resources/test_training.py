@@ -16,8 +16,8 @@ from dagster import DagsterExecutionInterruptedError
 from gateau_dagster.config.training import TrainingConfig
 from gateau_dagster.errors import GateauError
 from gateau_dagster.progress import silent
+from gateau_dagster.resources.training import TrainingResource
 from gateau_dagster.training.spec import TrainingSpec
-from resources.training import TrainingResource
 
 
 def nothing() -> None:
@@ -95,7 +95,7 @@ def test_a_run_that_is_terminated_leaves_no_training_behind(tmp_path: Path) -> N
 
 def test_a_request_to_end_that_got_lost_is_heeded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Dagster raises it once, and an import just before may have swallowed it."""
-    monkeypatch.setattr("resources.training._SECONDS_BETWEEN_HEEDS", 0.1)
+    monkeypatch.setattr("gateau_dagster.resources.training._SECONDS_BETWEEN_HEEDS", 0.1)
 
     def heed() -> None:
         if (tmp_path / "spec.json.up").exists():

@@ -14,13 +14,13 @@ import pytest
 
 from gateau_dagster.config.training import TrainingConfig
 from gateau_dagster.errors import GateauError
+from gateau_dagster.resources import training_process
+from gateau_dagster.resources.training_process import Reporter, main, progress_line
 from gateau_dagster.storage import fence
 from gateau_dagster.storage.fence import Token, exported, holding
 from gateau_dagster.storage.files import Files
 from gateau_dagster.training.launch import LAUNCHER_VARIABLE
 from gateau_dagster.training.spec import TrainingSpec
-from resources import training_process
-from resources.training_process import Reporter, main, progress_line
 
 METRICS: dict[str, Any] = {
     "step": 3,
@@ -180,7 +180,8 @@ def test_wrong_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
 def test_a_training_ends_with_whoever_started_it() -> None:
     launcher = subprocess.Popen(["sleep", "60"])
     code = (
-        "import time, resources.training_process as p; p._end_with_launcher(); print('up', flush=True); time.sleep(60)"
+        "import time, gateau_dagster.resources.training_process as p\n"
+        "p._end_with_launcher(); print('up', flush=True); time.sleep(60)"
     )
     orphan = subprocess.Popen(
         [sys.executable, "-c", code],
@@ -200,7 +201,8 @@ def test_a_training_ends_with_whoever_started_it() -> None:
 def test_a_rank_ends_with_its_parent() -> None:
     """torchrun, say: killed alone, while whoever started it lives on."""
     rank = (
-        "import time, resources.training_process as p; p._end_with_launcher(); print('up', flush=True); time.sleep(60)"
+        "import time, gateau_dagster.resources.training_process as p\n"
+        "p._end_with_launcher(); print('up', flush=True); time.sleep(60)"
     )
     parent = subprocess.Popen(
         [sys.executable, "-c", f"import subprocess, sys; subprocess.run([sys.executable, '-c', {rank!r}])"],

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from assets.runs.launching import LOCATION
+from gateau_dagster.assets.runs.launching import LOCATION
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
 from tests.project import change_config, command_environment, make_project, sample, write_samples

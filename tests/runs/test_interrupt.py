@@ -98,7 +98,7 @@ def test_sigterm_while_training(whole_run: Path, tmp_path: Path) -> None:
 
 def trainings(process: subprocess.Popen[str]) -> list[int]:
     """Processes of it that train."""
-    return [child.pid for child in descendants(process.pid, "resources.training_process")]
+    return [child.pid for child in descendants(process.pid, "gateau_dagster.resources.training_process")]
 
 
 @pytest.mark.long

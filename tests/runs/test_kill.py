@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from dagster import DagsterEventType, DagsterInstance, DagsterRunStatus
 
-from assets.steps.dead_runs import PROCESS_TAG
+from gateau_dagster.assets.steps.dead_runs import PROCESS_TAG
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.training.checkpoints import complete_checkpoints

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from dagster import DagsterEventType, DagsterInstance
 
-from assets.steps.dead_runs import PROCESS_TAG
+from gateau_dagster.assets.steps.dead_runs import PROCESS_TAG
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
 from tests.project import gateau, make_project

@@ -19,8 +19,8 @@ import psutil
 import pytest
 from dagster import DagsterInstance, DagsterRunStatus
 
-from assets.runs.instance import open_instance
-from assets.steps.dead_runs import end_dead_runs
+from gateau_dagster.assets.runs.instance import open_instance
+from gateau_dagster.assets.steps.dead_runs import end_dead_runs
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
 from tests.project import change_config, command_environment, copied

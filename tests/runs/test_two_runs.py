@@ -13,9 +13,9 @@ import pytest
 
 from gateau_dagster.errors import GateauError
 from gateau_dagster.pipeline.project import load_project
+from gateau_dagster.resources.locks.lease import store_lease
 from gateau_dagster.storage import lease
 from gateau_dagster.storage.process_identity import ProcessIdentity
-from resources.locks.lease import store_lease
 from tests.project import command_environment, gateau, make_project
 from tests.runs.machine import NAMESPACES, WITHOUT, can_be_another_machine
 
@@ -24,7 +24,7 @@ HOLDER = """
 import socket, sys, time
 from pathlib import Path
 from gateau_dagster.pipeline.project import load_project
-from resources.locks.lease import store_lease
+from gateau_dagster.resources.locks.lease import store_lease
 socket.sethostname("another-machine")
 with store_lease(load_project(Path(sys.argv[1])), sys.argv[1], exclusive=True, say=print):
     print("held", flush=True)

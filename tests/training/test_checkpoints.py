@@ -17,6 +17,7 @@ from safetensors.torch import save_file
 from transformers import TrainerControl, TrainerState, TrainingArguments
 
 from gateau_dagster.errors import GateauError
+from gateau_dagster.resources import training_process
 from gateau_dagster.training.checkpoints import (
     complete_checkpoints,
     damaged_files,
@@ -31,7 +32,6 @@ from gateau_dagster.training.launch import failure_message, is_finished
 from gateau_dagster.training.metrics import rewind_log
 from gateau_dagster.training.spec import TrainingSpec
 from gateau_dagster.training.trainer import TrainingCallback
-from resources import training_process
 from tests.error_codes import refused
 from tests.storage.builders import flipped
 from tests.training.builders import log_of, make_spec

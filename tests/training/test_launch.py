@@ -76,7 +76,7 @@ def test_zero2_on_two_ranks_under_dagster_pipes(tmp_path: Path) -> None:
 
 def test_commands(tmp_path: Path) -> None:
     spec = tmp_path / "spec.json"
-    program = ["-m", "resources.training_process", str(spec)]
+    program = ["-m", "gateau_dagster.resources.training_process", str(spec)]
     assert training_command(spec, processes=1, deepspeed=False) == [sys.executable, *program]
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     assert training_command(spec, processes=2, deepspeed=False) == [*torchrun, "--nproc-per-node=2", *program]

@@ -14,8 +14,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from assets.runs.launching import LOCATION
-from assets.steps.dead_runs import PROCESS_TAG
+from gateau_dagster.assets.runs.launching import LOCATION
+from gateau_dagster.assets.steps.dead_runs import PROCESS_TAG
 from gateau_dagster.pipeline.asset import UP_TO_DATE
 from tests.project import command_environment
 

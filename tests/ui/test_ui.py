@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 from playwright.sync_api import Page, expect
 
-from assets.runs.launching import LOCATION
+from gateau_dagster.assets.runs.launching import LOCATION
 from gateau_dagster.data.sample import Sample, shard_of
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State

@@ -9,13 +9,13 @@ import dagster as dg
 import pytest
 from dagster import DagsterEvent, DagsterEventType, DagsterRunStatus
 
-from assets.runs.automation import nightly, out_of_date_sensor, plan_digest
-from assets.runs.history import runs_at_work
-from assets.runs.jobs import refresh_job
-from assets.steps.dead_runs import LOCK_TAG, PROCESS_TAG, process_tag
-from assets.steps.event_log import PLAN_TAG
+from gateau_dagster.assets.runs.automation import nightly, out_of_date_sensor, plan_digest
+from gateau_dagster.assets.runs.history import runs_at_work
+from gateau_dagster.assets.runs.jobs import refresh_job
+from gateau_dagster.assets.steps.dead_runs import LOCK_TAG, PROCESS_TAG, process_tag
+from gateau_dagster.assets.steps.event_log import PLAN_TAG
+from gateau_dagster.resources.locks.lease import store_id, store_lease
 from gateau_dagster.storage.process_identity import ProcessIdentity
-from resources.locks.lease import store_id, store_lease
 from tests.assets.harness import Pipeline
 from tests.project import change_config, sample, write_samples
 
@@ -152,7 +152,7 @@ def test_does_not_repeat_a_failure_every_minute(current: Pipeline, end: str, how
     failed = launched(current, digest, DagsterRunStatus.STARTED)
     getattr(current.instance, end)(current.instance.get_run_by_id(failed))
     assert skipped(current).startswith(f"refresh {how} in run {failed} ")
-    with mock.patch("assets.runs.automation.time.time", return_value=run_end(current, failed) + 1801):
+    with mock.patch("gateau_dagster.assets.runs.automation.time.time", return_value=run_end(current, failed) + 1801):
         assert isinstance(tick(current), dg.RunRequest)
     # Other work is tried at once.
     write_samples(current.file.parent / "long.jsonl", [sample(number) for number in range(22)])

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from assets.runs.checked import checked
-from assets.runs.checks import checks_of
+from gateau_dagster.assets.runs.checked import checked
+from gateau_dagster.assets.runs.checks import checks_of
 from gateau_dagster.data.sample import shard_of
 from tests.assets.harness import Pipeline, value_of
 from tests.assets.runs.tampering import (

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import dagster as dg
 
-from assets.runs.checks import checks_of
+from gateau_dagster.assets.runs.checks import checks_of
 from gateau_dagster.data.sample import shard_of
 from tests.assets.harness import Pipeline, value_of
 from tests.assets.runs.tampering import one_less, tamper

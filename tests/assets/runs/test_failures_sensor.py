@@ -9,13 +9,13 @@ from dagster import DagsterInstance, DagsterRun, DagsterRunStatus
 from dagster._core.definitions.job_base import InMemoryJob
 from dagster._core.execution.api import execute_run
 
-from assets.runs.failures_sensor import failure_sensors, message
-from assets.runs.launching import ASKED_BY_TAG, LOCATION, location_origin
+from gateau_dagster.assets.runs.failures_sensor import failure_sensors, message
+from gateau_dagster.assets.runs.launching import ASKED_BY_TAG, LOCATION, location_origin
 from gateau_dagster.config import Config
 from gateau_dagster.config.execution import NotifyConfig
 from gateau_dagster.errors import TransientError
-from resources.configuration import ConfigurationResource
-from resources.notification import NotificationResource
+from gateau_dagster.resources.configuration import ConfigurationResource
+from gateau_dagster.resources.notification import NotificationResource
 
 SECTIONS: dict[str, Any] = {"long_sft": {"path": "x"}, "selection": {"method": "length"}}
 NOTIFY = {"webhook": "GATEAU_TEST_WEBHOOK", "ui": "http://host:3000/"}

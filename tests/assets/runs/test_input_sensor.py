@@ -8,7 +8,7 @@ from dagster import AssetRecordsFilter
 from dagster._core.definitions.data_version import CachingStaleStatusResolver, StaleStatus
 from dagster._core.loader import LoadingContextForTest
 
-from assets.runs.input_sensor import inputs_sensor
+from gateau_dagster.assets.runs.input_sensor import inputs_sensor
 from gateau_dagster.data.sample import shard_of
 from tests.assets.harness import Pipeline
 from tests.project import change_config, sample, write_samples

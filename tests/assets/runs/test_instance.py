@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from assets.runs.history import recorded_history
-from assets.runs.instance import open_instance, prepare_home
+from gateau_dagster.assets.runs.history import recorded_history
+from gateau_dagster.assets.runs.instance import open_instance, prepare_home
 from gateau_dagster.config import Config
 from gateau_dagster.pipeline.project import load_project
 from tests.error_codes import refused

@@ -7,7 +7,7 @@ import dagster as dg
 import pytest
 from dagster import DagsterInstance, DagsterRunStatus
 
-from assets.runs.launching import canceled_when_interrupted, failure_of, require_queue
+from gateau_dagster.assets.runs.launching import canceled_when_interrupted, failure_of, require_queue
 from gateau_dagster.errors import UnforeseenError
 from gateau_dagster.execution.interruption import ENDING
 from tests.error_codes import refused

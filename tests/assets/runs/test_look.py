@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from assets.runs.input_sensor import Looks
+from gateau_dagster.assets.runs.input_sensor import Looks
 from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError
 from gateau_dagster.pipeline.plan import Plan

@@ -6,10 +6,10 @@ from pathlib import Path
 import dagster as dg
 from rich.console import Console
 
-from assets.runs.checked import checked
-from assets.runs.launching import failure_of
-from assets.runs.refresh import Refreshed
-from assets.selection import scored
+from gateau_dagster.assets.runs.checked import checked
+from gateau_dagster.assets.runs.launching import failure_of
+from gateau_dagster.assets.runs.refresh import Refreshed
+from gateau_dagster.assets.selection import scored
 from gateau_dagster.cli.run import _conclude
 from gateau_dagster.pipeline.losses import unseen_shares
 from gateau_dagster.progress import silent

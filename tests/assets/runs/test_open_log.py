@@ -8,7 +8,7 @@ import pytest
 from dagster._core.storage.event_log.sqlite.sqlite_event_log import SqliteEventLogStorage
 from sqlalchemy.exc import OperationalError
 
-from assets.runs.instance import open_instance, open_log
+from gateau_dagster.assets.runs.instance import open_instance, open_log
 from gateau_dagster.config import Config
 from gateau_dagster.pipeline.project import load_project
 from tests.project import make_project

@@ -8,8 +8,8 @@ import pytest
 import yaml
 from dagster import DagsterInstance
 
-from assets.runs.history import recorded_history
-from assets.runs.instance import open_instance, prepare_home, with_postgres
+from gateau_dagster.assets.runs.history import recorded_history
+from gateau_dagster.assets.runs.instance import open_instance, prepare_home, with_postgres
 from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError
 from gateau_dagster.pipeline.project import load_project
@@ -83,7 +83,7 @@ def test_a_storage_of_the_users_own_is_used_as_it_is(
         "its parts": {"postgres": {"postgres_db": {**parts, "password": {"env": "TEST_PASSWORD"}}}},
         "the name in homes of version 0.1": {
             "custom": {
-                "module": "resources.postgres",
+                "module": "gateau_dagster.resources.postgres",
                 "class": "PostgresStorage",
                 "config": {"postgres_url": {"env": VARIABLE}},
             }
@@ -138,7 +138,7 @@ def test_a_user_without_rights_is_one_line(
 
 def test_missing_packages_are_one_line(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "postgresql://u@127.0.0.1:1/d")
-    for name in ("resources.postgres", "dagster_postgres"):
+    for name in ("gateau_dagster.resources.postgres", "dagster_postgres"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setitem(sys.modules, "dagster_postgres", None)
     with refused("execution.postgres_package", match=r"pip install 'gateau-dagster\[postgres\]'") as failure:
@@ -166,7 +166,7 @@ def test_a_file_of_the_users_own_gets_the_storage_that_it_lacks(config: Config, 
         {"postgres": {"postgres_url": {"env": "ANOTHER"}}},
         {"postgres": {"postgres_url": "postgresql://u@h/d"}},
         {"postgres": {"postgres_db": {"username": "u"}}},
-        {"custom": {"module": "resources.postgres", "class": "PostgresStorage", "config": None}},
+        {"custom": {"module": "gateau_dagster.resources.postgres", "class": "PostgresStorage", "config": None}},
         "nonsense",
         None,
     ],

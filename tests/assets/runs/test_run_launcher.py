@@ -8,10 +8,10 @@ import dagster as dg
 import pytest
 from dagster import DagsterInstance, DagsterRunStatus
 
-from assets.runs.instance import open_instance
-from assets.runs.launching import location_origin
-from assets.runs.run_launcher import RunLauncher
-from assets.steps.dead_runs import PROCESS_TAG, process_tag
+from gateau_dagster.assets.runs.instance import open_instance
+from gateau_dagster.assets.runs.launching import location_origin
+from gateau_dagster.assets.runs.run_launcher import RunLauncher
+from gateau_dagster.assets.steps.dead_runs import PROCESS_TAG, process_tag
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.storage.process_identity import ProcessIdentity
 from tests.project import make_project

@@ -5,7 +5,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from assets.steps.definition import asset_definitions
+from gateau_dagster.assets.steps.definition import asset_definitions
 from gateau_dagster.pipeline.project import load_project
 from tests.project import ROOT, make_project
 

@@ -13,10 +13,10 @@ import psutil
 import pytest
 from dagster import DagsterInstance, DagsterRunStatus
 
-from assets.runs.instance import open_instance
-from assets.runs.launching import location_origin
-from assets.steps import dead_runs
-from assets.steps.dead_runs import LOCK_TAG, PROCESS_TAG, end_dead_runs, process_state, process_tag
+from gateau_dagster.assets.runs.instance import open_instance
+from gateau_dagster.assets.runs.launching import location_origin
+from gateau_dagster.assets.steps import dead_runs
+from gateau_dagster.assets.steps.dead_runs import LOCK_TAG, PROCESS_TAG, end_dead_runs, process_state, process_tag
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.storage.process_identity import ProcessIdentity
 from tests.project import make_project

@@ -2,9 +2,9 @@
 
 from dagster import DagsterInstance
 
-from assets.runs.instance import open_instance
-from assets.steps.event_log import record_what_the_store_holds, recorded_versions
-from assets.steps.partitions import asset_key
+from gateau_dagster.assets.runs.instance import open_instance
+from gateau_dagster.assets.steps.event_log import record_what_the_store_holds, recorded_versions
+from gateau_dagster.assets.steps.partitions import asset_key
 from tests.assets.harness import Pipeline
 
 

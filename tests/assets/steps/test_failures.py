@@ -9,8 +9,8 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from assets.steps import failures
-from assets.steps.failures import readable_failure
+from gateau_dagster.assets.steps import failures
+from gateau_dagster.assets.steps.failures import readable_failure
 from gateau_dagster.errors import GateauError, TransientError
 from tests.assets.harness import Pipeline
 
@@ -113,7 +113,7 @@ def test_nothing_before_the_failure_is_lost(fresh: Pipeline, monkeypatch: pytest
         raise RuntimeError("defect of ours")
 
     with monkeypatch.context() as patch:
-        patch.setattr("assets.selection.ranked", broken)
+        patch.setattr("gateau_dagster.assets.selection.ranked", broken)
         with pytest.raises(GateauError, match=r"combined_scores: .*defect of ours"):
             fresh.refresh()
     result = fresh.refresh()

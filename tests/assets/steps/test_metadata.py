@@ -7,7 +7,7 @@ import dagster as dg
 import polars as pl
 import pytest
 
-from assets.steps.metadata import (
+from gateau_dagster.assets.steps.metadata import (
     effort_metadata,
     figures_metadata,
     first_histogram,

@@ -5,9 +5,9 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from assets.steps import partitions, step
-from assets.steps.event_log import recorded_versions
-from assets.steps.partitions import figures_only, has_many
+from gateau_dagster.assets.steps import partitions, step
+from gateau_dagster.assets.steps.event_log import recorded_versions
+from gateau_dagster.assets.steps.partitions import figures_only, has_many
 from gateau_dagster.data.sample import shard_of
 from tests.assets.harness import Pipeline, forget_definitions
 from tests.project import sample, write_samples
@@ -78,7 +78,7 @@ def test_only_what_changed_is_computed_and_recorded_again(fresh: Pipeline) -> No
 
 @pytest.mark.usefixtures("few")
 def test_a_table_that_lacks_a_sample_fails_its_check(fresh: Pipeline, tmp_path: Path) -> None:
-    from assets.runs.checked import checked, is_partitioned
+    from gateau_dagster.assets.runs.checked import checked, is_partitioned
     from tests.assets.runs.tampering import one_less, tamper
 
     fresh.refresh()

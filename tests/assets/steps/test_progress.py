@@ -8,8 +8,8 @@ import dagster as dg
 import pytest
 from dagster import DagsterInstance, DagsterRunStatus
 
-from assets.steps.progress import ScoringProgress, Voice, board_of, progress_line, remove_old_boards
 from gateau_dagster import tables
+from gateau_dagster.assets.steps.progress import ScoringProgress, Voice, board_of, progress_line, remove_old_boards
 from gateau_dagster.execution.shard_scorer import ShardReport
 from gateau_dagster.execution.shard_tables import Piece, TableWork
 from gateau_dagster.pipeline.project import load_project

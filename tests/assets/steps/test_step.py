@@ -7,8 +7,8 @@ import dagster as dg
 import pytest
 from dagster._core.storage.tags import ASSET_PARTITION_RANGE_END_TAG, ASSET_PARTITION_RANGE_START_TAG
 
-from assets.steps.event_log import recorded_versions
-from assets.steps.partitions import asset_key, partition_definitions
+from gateau_dagster.assets.steps.event_log import recorded_versions
+from gateau_dagster.assets.steps.partitions import asset_key, partition_definitions
 from tests.assets.harness import Pipeline, key_of, value_of, version_of
 from tests.project import sample, write_samples
 

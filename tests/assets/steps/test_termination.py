@@ -11,8 +11,8 @@ from dagster import DagsterInstance, DagsterRunStatus
 from dagster._core.errors import DagsterExecutionInterruptedError
 from sqlalchemy.exc import OperationalError
 
-from assets.steps import step as termination
-from assets.steps.step import OfRun, heed_termination, heeding
+from gateau_dagster.assets.steps import step as termination
+from gateau_dagster.assets.steps.step import OfRun, heed_termination, heeding
 
 
 @dg.job

@@ -17,8 +17,8 @@ import pytest
 import yaml
 from dagster._core.instance.ref import InstanceRef
 
-from assets.runs.instance import prepare_home
-from assets.runs.launching import LOCATION
+from gateau_dagster.assets.runs.instance import prepare_home
+from gateau_dagster.assets.runs.launching import LOCATION
 from gateau_dagster.config import Config
 from gateau_dagster.config.load import read_config
 from tests.examples.deployment.builders import COMPOSE, DEPLOYMENT, services
@@ -226,19 +226,19 @@ def test_what_is_copied_is_there_and_not_left_out() -> None:
 
 
 def test_what_is_copied_makes_the_whole_package(tmp_path: Path) -> None:
-    """Every file of the three packages is in what `pip install /src` installs."""
+    """Every file is in what `pip install /src` installs, which works beside other packages `assets` and `resources`."""
     for source, target in COPIED:
         if target.startswith("/src"):
             into = tmp_path / "src" / (source if (ROOT / source).is_dir() else Path(source).name)
             into.parent.mkdir(exist_ok=True)
             if (ROOT / source).is_dir():
-                shutil.copytree(ROOT / source, into, ignore=shutil.ignore_patterns("__pycache__"))
+                shutil.copytree(ROOT / source, into, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
             else:
                 shutil.copy(ROOT / source, into)
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "./src"]
     subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
     (wheel,) = tmp_path.glob("*.whl")
-    packages = ("gateau_dagster", "assets", "resources")
+    packages = ("gateau_dagster", "gateau_dagster/assets", "gateau_dagster/resources")
     wanted = {
         path.relative_to(ROOT).as_posix()
         for package in packages
@@ -247,7 +247,26 @@ def test_what_is_copied_makes_the_whole_package(tmp_path: Path) -> None:
     }
     with zipfile.ZipFile(wheel) as archive:
         held = {name for name in archive.namelist() if name.startswith(packages) and ".dist-info/" not in name}
+        archive.extractall(tmp_path / "site")
     assert held == wanted
+    for name in ("assets", "resources"):
+        (tmp_path / "other" / name).mkdir(parents=True)
+        (tmp_path / "other" / name / "__init__.py").write_text("MINE = True\n")
+    code = (
+        "import sys, assets, resources, gateau_dagster.assets\n"
+        "assert assets.MINE and resources.MINE\n"
+        f"assert gateau_dagster.assets.__file__.startswith({str(tmp_path / 'site')!r})\n"
+        "from gateau_dagster.cli import main\n"
+        "sys.argv = ['gateau', 'demo', '--until', 'raw_long_sft']\n"
+        "main()"
+    )
+    path = os.pathsep.join(str(tmp_path / name) for name in ("site", "other"))
+    environment = command_environment(PYTHONPATH=path)
+    ran = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert [*(tmp_path / "gateau_demo" / "gateau_store" / "raw_long_sft").glob("*.parquet")]
 
 
 def test_ray_has_one_version() -> None:

@@ -15,8 +15,8 @@ import yaml
 from dagster import DagsterInstance
 from dagster._core.test_utils import create_run_for_test
 
-from assets.runs.launching import LOCATION
-from assets.runs.run_launcher import RunLauncher
+from gateau_dagster.assets.runs.launching import LOCATION
+from gateau_dagster.assets.runs.run_launcher import RunLauncher
 from tests.examples.deployment.builders import DEPLOYMENT, services
 from tests.postgres_server import PASSWORD, PostgresServer
 

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from gateau_dagster.config import Config
+from gateau_dagster.resources.locks.lease import holder_of, store_lease
 from gateau_dagster.storage.files import Files
 from gateau_dagster.storage.lease import EXPIRES_SECONDS, FOLDER, Holder
 from gateau_dagster.storage.process_identity import ProcessIdentity
-from resources.locks.lease import holder_of, store_lease
 
 
 @pytest.fixture

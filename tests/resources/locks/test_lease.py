@@ -7,7 +7,7 @@ import pytest
 
 from gateau_dagster.config import Config
 from gateau_dagster.pipeline.project import load_project
-from resources.locks.lease import known_store_id, party, store_id
+from gateau_dagster.resources.locks.lease import known_store_id, party, store_id
 from tests.error_codes import refused
 from tests.project import make_project
 

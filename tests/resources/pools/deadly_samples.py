@@ -10,8 +10,8 @@ from typing import Any
 
 from gateau_dagster.execution.shard_scorer import ShardScorer
 from gateau_dagster.execution.shard_tables import Effort
+from gateau_dagster.resources.pools.worker import Worker
 from gateau_dagster.scoring.sample_table import Outcomes, RequestedRow
-from resources.pools.worker import Worker
 
 BATCH = 4
 

@@ -10,7 +10,7 @@ from gateau_dagster.execution.shard_scorer import ShardReport, ShardScorer
 from gateau_dagster.execution.shard_tables import Piece, ShardResult, TableWork
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
-from resources.models import ModelsResource
+from gateau_dagster.resources.models import ModelsResource
 from tests.project import make_project
 
 ASSETS = ("perplexity/long", "cam")

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from typing import Any
 
-from resources.pools.crew import Crew, Lost, Member
-from resources.pools.piece_queue import MOST, Job
-from resources.pools.worker import Refused, Started
+from gateau_dagster.resources.pools.crew import Crew, Lost, Member
+from gateau_dagster.resources.pools.piece_queue import MOST, Job
+from gateau_dagster.resources.pools.worker import Refused, Started
 from tests.error_codes import refused
 
 LOST = "lost"

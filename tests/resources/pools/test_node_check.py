@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from resources.pools import node_check
-from resources.pools.node_check import Expected, code_digest, installed_versions, marked_store, problems
+from gateau_dagster.resources.pools import node_check
+from gateau_dagster.resources.pools.node_check import Expected, code_digest, installed_versions, marked_store, problems
 
 
 @pytest.fixture

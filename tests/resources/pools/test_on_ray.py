@@ -19,13 +19,13 @@ from gateau_dagster.execution.shard_scorer import ShardReport
 from gateau_dagster.execution.shard_tables import Piece, PieceResult, ShardResult
 from gateau_dagster.pipeline.loadable import placed_model
 from gateau_dagster.pipeline.state import State
+from gateau_dagster.resources.models import ModelsResource
+from gateau_dagster.resources.pools import on_ray
+from gateau_dagster.resources.pools.on_ray import POOL, ScoringActor
+from gateau_dagster.resources.pools.pool import ScoringTask, ScoringWorkers
+from gateau_dagster.resources.pools.worker import Failed
 from gateau_dagster.storage import fence
 from gateau_dagster.storage.fence import LeaseLostError, Token, holding
-from resources.models import ModelsResource
-from resources.pools import on_ray
-from resources.pools.on_ray import POOL, ScoringActor
-from resources.pools.pool import ScoringTask, ScoringWorkers
-from resources.pools.worker import Failed
 from tests.error_codes import refused
 from tests.ray_cluster import RayCluster, ray_cluster
 from tests.resources.pools.deadly_samples import Deadly

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from gateau_dagster.evaluation.generation.answering import AskedTurn
 from gateau_dagster.execution.shard_tables import Piece
-from resources.pools.on_ray import AskedQueue
-from resources.pools.piece_queue import MOST, Job, JobQueue, PieceQueue
+from gateau_dagster.resources.pools.on_ray import AskedQueue
+from gateau_dagster.resources.pools.piece_queue import MOST, Job, JobQueue, PieceQueue
 from tests.error_codes import refused
 from tests.resources.pools.questions import questions
 
@@ -147,7 +147,7 @@ def test_where_no_suspect_is_known_halves_lead_to_the_guilty() -> None:
 def test_three_deaths_before_the_first_sample_end_the_step(names: str) -> None:
     found = whole(names=names)
     assert lose(found, "") is None and lose(found, "") is None
-    with refused("execution.workers_die", match=r"before the first one\. .* Buy memory\."):
+    with refused("execution.workers_die", match=r"finished a sample .* Buy memory\."):
         lose(found, "")
 
 

@@ -6,12 +6,12 @@ import pytest
 
 from gateau_dagster.config import Config, ExecutionConfig
 from gateau_dagster.config.inputs import LongSftConfig
-from resources import pools
-from resources.pools.pool import chosen_pool
+from gateau_dagster.resources import pools
+from gateau_dagster.resources.pools.pool import chosen_pool
 from tests.error_codes import refused
 
 ADDED = """
-from resources.pools.pool import Pool
+from gateau_dagster.resources.pools.pool import Pool
 
 POOL = Pool(name="cloud", workers=lambda task, warn: None)
 """

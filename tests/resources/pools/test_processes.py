@@ -21,8 +21,8 @@ from gateau_dagster.execution.shard_scorer import ShardReport
 from gateau_dagster.execution.shard_tables import Piece
 from gateau_dagster.pipeline.loadable import placed_model
 from gateau_dagster.pipeline.state import State
-from resources.pools.pool import ScoringTask, ScoringWorkers
-from resources.pools.processes import POOL
+from gateau_dagster.resources.pools.pool import ScoringTask, ScoringWorkers
+from gateau_dagster.resources.pools.processes import POOL
 from tests.project import command_environment
 from tests.resources.pools.deadly_samples import Deadly
 from tests.resources.pools.killed_once import KilledOnce
@@ -107,7 +107,7 @@ class KillsAll:
 def test_a_shard_that_kills_three_workers_ends_the_step(tmp_path: Path) -> None:
     state = ingested(tmp_path, samples=4, shards=2)
     warned: list[str] = []
-    wanted = r"was killed \(SIGKILL\) while it scored .*shard 0, .* 3 workers .* memory.*fewer scoring.workers"
+    wanted = r"was killed \(SIGKILL\) while it scored .*shard 0. 3 workers .* memory.*fewer scoring.workers"
     section = Deadly(kills=[], log="")
     with pytest.raises(GateauError, match=wanted), workers(state, 1, warned, section) as one:
         list(one.results(pieces(state, planned=KillsAll()), ignore))

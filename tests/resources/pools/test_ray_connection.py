@@ -8,8 +8,8 @@ import pytest
 
 from gateau_dagster.config.execution import RayConfig
 from gateau_dagster.errors import GateauError
-from resources.pools import on_ray
-from resources.pools.on_ray import connected
+from gateau_dagster.resources.pools import on_ray
+from gateau_dagster.resources.pools.on_ray import connected
 
 
 def refused(address: str) -> str:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from gateau_dagster.errors import GateauError, TransientError
-from resources.pools import worker
-from resources.pools.worker import Failed, Worker, portable
+from gateau_dagster.resources.pools import worker
+from gateau_dagster.resources.pools.worker import Failed, Worker, portable
 
 
 class TwoPartsError(Exception):
