@@ -9,11 +9,12 @@ from dagster import DagsterInstance, DagsterRun, DagsterRunStatus, OpExecutionCo
 from gateau_dagster.storage.process_identity import ProcessIdentity, State
 
 # Tag: the process that executes a run. Before the first step of a run that `refresh` launched, it is the process of
-# `refresh`.
-PROCESS_TAG = "gateau/process"
+# `refresh`. Dagster's pages hide tags with this prefix.
+PROCESS_TAG = ".dagster/gateau_process"
 # Tag of runs that `refresh` makes while it holds the store exclusively: the store, from
 # `gateau_dagster.resources.locks.lease.store_id`.
-LOCK_TAG = "gateau/lock"
+LOCK_TAG = ".dagster/gateau_lock"
+_EARLIER = {PROCESS_TAG: "gateau/process", LOCK_TAG: "gateau/lock"}  # of runs that an earlier version began
 UNFINISHED = [
     DagsterRunStatus.QUEUED,
     DagsterRunStatus.STARTING,
@@ -59,9 +60,13 @@ def process_of(instance: DagsterInstance, run: DagsterRun) -> str | None:
 
     A re-executed run starts with the tags of its parent, including the process.
     """
-    tag = run.tags.get(PROCESS_TAG)
+    tag = _tag(run, PROCESS_TAG)
     before = None if run.parent_run_id is None else instance.get_run_by_id(run.parent_run_id)
-    return None if before is not None and before.tags.get(PROCESS_TAG) == tag else tag
+    return None if before is not None and _tag(before, PROCESS_TAG) == tag else tag
+
+
+def _tag(run: DagsterRun, name: str) -> str | None:
+    return run.tags.get(name, run.tags.get(_EARLIER[name]))
 
 
 def end_dead_runs(instance: DagsterInstance, *, holding: str | None = None) -> list[DagsterRun]:
@@ -80,7 +85,7 @@ def end_dead_runs(instance: DagsterInstance, *, holding: str | None = None) -> l
         if tag is None:
             continue
         state = process_state(tag)
-        left = holding is not None and run.tags.get(LOCK_TAG) == holding
+        left = holding is not None and _tag(run, LOCK_TAG) == holding
         if state == "alive" or (state == "unknown" and not left):
             continue
         found = instance.get_run_by_id(run.run_id)  # it may have ended by itself meanwhile

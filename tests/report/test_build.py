@@ -51,8 +51,18 @@ def plain() -> Page:
 
 def test_every_section_is_there_and_the_navigation_leads_to_it(plain: Page) -> None:
     links = [attributes["href"] for attributes in plain.attributes("a")]
-    assert links == [*(f"#{name}" for name in SECTIONS), "explore.html"]
+    assert links == [*(f"#{name}" for name in SECTIONS), "explore.html", "explore.html"]
     assert all(plain.text(name) for name in SECTIONS) and "totals" not in plain.text_of
+
+
+def test_the_first_screen_says_which_samples_were_chosen_and_what_to_do_with_them(plain: Page) -> None:
+    summary = plain.text("summary")
+    cards = sample_cards(inputs(30)).top
+    assert [card.selected for card in cards[:4]] == [True, True, True, False]
+    for card in cards[:3]:
+        assert all(text in summary for text in (f"#{card.rank}", card.sample_id, card.instruction.start))
+    assert cards[3].sample_id not in summary
+    assert "gateau export messages" in summary and "selected_subset.parquet" in summary
 
 
 def test_the_demo_says_how_to_see_the_same_of_real_text(plain: Page) -> None:
@@ -327,7 +337,7 @@ def test_the_page_is_whole_without_the_presets() -> None:
     sections = ("summary", "scores", "methods", "samples", "selected", "rejected", "training", "evaluation", "effort",
                 "equations", "provenance")  # fmt: skip
     links = [attributes["href"] for attributes in page.attributes("a")]
-    assert links == [*(f"#{name}" for name in sections), "explore.html"]
+    assert links == [*(f"#{name}" for name in sections), "explore.html", "explore.html"]
     assert all(page.text(name) for name in sections)
     everything = " ".join(page.text(name) for name in sections if name not in {"provenance", "methods", "equations"})
     for word in ("preset", "HMP", "CAS", "Eq. 6", "combined_scores", "θ", "α"):

@@ -146,6 +146,8 @@ def test_a_page_of_maps_is_linked_escaped_and_marks_what_no_model_saw() -> None:
     assert not found.attributes("script")
     shown = found.text("samples")
     assert "<b>" in shown and ">one</i> two &" in shown and "\u202e" not in shown
+    summary = found.text("summary")
+    assert "Far segments 1, 3 of " in summary and "explain the shaded words" in summary and ">one</i> two" in summary
     assert len(found.attributes("del")) == 4 and shown.count("No model saw the first") == 4
 
 

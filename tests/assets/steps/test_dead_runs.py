@@ -12,6 +12,7 @@ import dagster as dg
 import psutil
 import pytest
 from dagster import DagsterInstance, DagsterRunStatus
+from dagster._core.storage.tags import HIDDEN_TAG_PREFIX
 
 from gateau_dagster.assets.runs.instance import open_instance
 from gateau_dagster.assets.runs.launching import location_origin
@@ -80,6 +81,14 @@ def test_a_run_on_another_machine_is_left_alone(instance: DagsterInstance) -> No
     assert end_dead_runs(instance) == []
     assert end_dead_runs(instance, holding="another lock") == []
     assert {run.run_id for run in end_dead_runs(instance, holding="a lock")} == {*runs}, "whoever had it is gone"
+
+
+def test_the_tags_are_hidden_and_those_of_an_earlier_version_count(instance: DagsterInstance) -> None:
+    assert all(tag.startswith(HIDDEN_TAG_PREFIX) for tag in (PROCESS_TAG, LOCK_TAG))
+    dead = started(instance, {"gateau/process": dead_tag()})
+    far = started(instance, {"gateau/process": elsewhere(process_tag()), "gateau/lock": "a lock"})
+    started(instance, {"gateau/process": process_tag(), "gateau/lock": "a lock"})
+    assert {run.run_id for run in end_dead_runs(instance, holding="a lock")} == {dead, far}
 
 
 def test_a_live_run_is_not_ended_by_who_holds_its_lock(instance: DagsterInstance) -> None:
