@@ -1,6 +1,8 @@
 """Whatever is imported is declared, in versions that the installed ones lie in."""
 
+import os
 import re
+import subprocess
 import sys
 import tomllib
 from collections.abc import Iterable
@@ -10,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -80,3 +83,16 @@ def test_dagster_has_an_upper_bound() -> None:
     bounds = {requirement.name: str(requirement.specifier) for requirement in RUN if "dagster" in requirement.name}
     assert len(bounds) == 4
     assert all("<1.14" in bound for bound in bounds.values())
+
+
+@pytest.mark.parametrize(
+    ("tag", "section", "passes"), [("v1.2.3", "1.2.3", True), ("v1.2.4", "1.2.3", False), ("v1.2.3", "1.2.2", False)]
+)
+def test_a_release_is_made_of_the_tagged_version_only(tag: str, section: str, passes: bool, tmp_path: Path) -> None:
+    steps = yaml.safe_load((ROOT / ".github/workflows/release.yml").read_text())["jobs"]["build"]["steps"]
+    (script,) = [step["run"] for step in steps if "tag is the version" in step.get("name", "")]
+    (tmp_path / "pyproject.toml").write_text('[project]\nversion = "1.2.3"\n')
+    (tmp_path / "CHANGELOG.md").write_text(f"## [{section}] - 2026-11-25\n")
+    environment = {**os.environ, "GITHUB_REF_NAME": tag}
+    done = subprocess.run(["bash", "-eo", "pipefail", "-c", script], cwd=tmp_path, env=environment, check=False)
+    assert (done.returncode == 0) == passes
