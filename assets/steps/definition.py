@@ -24,7 +24,7 @@ from gateau_dagster.pipeline.pipeline import Pipeline, pipeline_of
 from gateau_dagster.readable import plural
 from gateau_dagster.resources.configuration import ConfigurationResource
 
-_ROOT = Path(__file__).parents[2]
+_ROOT = Path(__file__).resolve().parents[2]  # the checkout: gateau_dagster/assets is a link to assets
 
 
 def catalogued(config: Config, asset: Asset, function: Callable[..., Any]) -> dict[str, Any]:
@@ -43,7 +43,7 @@ def catalogued(config: Config, asset: Asset, function: Callable[..., Any]) -> di
 
 def _code(function: Callable[..., Any], url: str | None) -> dg.CodeReferencesMetadataValue:
     """Return the location of the function: a local file, or a URL in a repository."""
-    file, line = Path(inspect.getsourcefile(function) or "").absolute(), inspect.getsourcelines(function)[1]
+    file, line = Path(inspect.getsourcefile(function) or "").resolve(), inspect.getsourcelines(function)[1]
     place = file.relative_to(_ROOT).as_posix() if file.is_relative_to(_ROOT) else file.name
     if url is not None:
         return dg.CodeReferencesMetadataValue(

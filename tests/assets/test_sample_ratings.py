@@ -115,7 +115,7 @@ def test_a_sample_that_gets_no_reply_is_rejected_and_asked_again_with_more_patie
             work = pipeline.state().plan().of("sample_ratings")
             assert work is not None
             (reason,) = work.reasons.values()
-            assert "without a reply" in reason
+            assert "had no reply" in reason
             pipeline.refresh("selected_subset")
             assert len(server.requests) == asked + 1
             scores = pipeline.state().read("method_scores/judge")

@@ -183,7 +183,7 @@ def test_what_is_no_plan_is_named(tmp_path: Path) -> None:
     (tmp_path / "torn.parquet").write_bytes(b"PAR1 torn")
     pl.DataFrame({"a": [1]}).write_parquet(tmp_path / "other.parquet")
     for name, what in (
-        ("torn.parquet", "cannot be read .*no whole"),
+        ("torn.parquet", "cannot be read .*not a complete"),
         ("other.parquet", "is not a batch plan"),
     ):
         with refused("training.file_damaged", f"{name} {what}"):

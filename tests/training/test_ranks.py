@@ -1,5 +1,6 @@
 """Two ranks by the product's own command against one document at a time in one process (slow_loop.py)."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +59,9 @@ def test_zero3_on_packed_rows_with_skips_goes_on_after_the_death_of_a_rank(tmp_p
     output = process.communicate(timeout=300)[0]
     assert process.returncode != 0, output
     assert not spec.output.exists()
-    assert "killed, often by the system for lack of memory" in failure_message(spec, process.returncode)
+    assert re.search(
+        r"(system often kills|killed, often by the system).* lack of memory", failure_message(spec, process.returncode)
+    )
     output = finish(start(spec, tmp_path / "spec.json"))
     assert "step 5/12" in output
     assert "step 4/12" not in output

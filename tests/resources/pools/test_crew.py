@@ -49,7 +49,7 @@ def test_workers_that_die_before_they_begin_end_the_step() -> None:
     crew._members.clear()
     for _ in range(MOST - 1):
         crew.hear(LOST)
-    with refused("execution.workers_die", match="The worker died: 3 in a row"):
+    with refused("execution.workers_die", match="The worker died: 3 workers in a row"):
         crew.hear(LOST)
     assert [line[-15:] for line in warned] == ["1 of 3 in a row", "2 of 3 in a row"] * 2 + ["3 of 3 in a row"]
 
@@ -63,7 +63,7 @@ def test_one_that_had_begun_only_puts_off_the_end() -> None:
         crew.hear(LOST)
     crew.hear(LOST)
     assert warned[-1] == "The worker died while it waited"
-    with refused("execution.workers_die", match="4 in a row"):
+    with refused("execution.workers_die", match="4 workers in a row"):
         crew.hear(LOST)
 
 
