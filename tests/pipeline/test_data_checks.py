@@ -81,7 +81,7 @@ def test_what_the_training_would_say_first_is_said_first(
     (tmp_path / "hosts").write_text("a slots=8\n")
     (tmp_path / "long").mkdir()
     LlamaConfig(max_position_embeddings=128, hidden_size=16, num_attention_heads=2).save_pretrained(tmp_path / "long")
-    with refused(code, facts):
+    with refused(code, facts or None):
         check_training(configured(training, folder=tmp_path), samples(3, 10))
 
 
