@@ -83,7 +83,8 @@ def assert_as_alone(
     assert not state.store.files.exists("_partial/cam/0")
 
 
-@pytest.mark.parametrize("cut", ["small", pytest.param("whole", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("cut", ["small", "whole"])
 def test_scores_are_those_of_one_process(cut: str, cluster: RayCluster, tmp_path: Path) -> None:
     minutes = 0.0001 if cut == "small" else 60
     # A whole shard is scored in the passes of one process; a part of it is where prompts share none.
