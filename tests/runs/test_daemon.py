@@ -88,7 +88,7 @@ def test_a_killed_run_ends_and_the_next_goes_on(current: None, server: Server, f
     change_config(file, scoring={"segment_length": 8})
     refresh = server.launch("refresh")
     work = server.at_work(refresh)
-    os.kill(process_of(work), signal.SIGKILL)
+    os.kill(process_of(server, work), signal.SIGKILL)
     assert server.ended(work["runId"])["status"] == server.ended(refresh)["status"] == "FAILURE"
     assert server.ended(server.launch("refresh"))["status"] == "SUCCESS"
     assert server.not_fresh() == {}
@@ -98,7 +98,7 @@ def test_work_goes_on_where_its_refresh_is_killed(current: None, server: Server,
     change_config(file, scoring={"segment_length": 12})
     refresh = server.launch("refresh")
     work = server.at_work(refresh)
-    os.kill(process_of(server.run(refresh)), signal.SIGKILL)
+    os.kill(process_of(server, server.run(refresh)), signal.SIGKILL)
     assert server.ended(refresh)["status"] == "FAILURE"
     assert server.ended(work["runId"])["status"] == "SUCCESS"
     assert not State(config=load_project(file)).plan()

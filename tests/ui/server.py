@@ -14,6 +14,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
+from dagster import DagsterInstance
+
 from gateau_dagster.assets.runs.launching import LOCATION
 from gateau_dagster.assets.steps.dead_runs import PROCESS_TAG
 from gateau_dagster.pipeline.asset import UP_TO_DATE
@@ -94,9 +96,8 @@ class Server:
         """Waits until a step of the run that a run of `refresh` made has begun."""
 
         def working() -> dict[str, Any] | None:
-            waits = self.run(run_id)["tags"].get(PROCESS_TAG)
             found = [run for run in self.children(run_id) if run["status"] == "STARTED"]
-            return next((run for run in found if run["tags"].get(PROCESS_TAG) != waits), None)
+            return next((run for run in found if "Started execution of step" in self.events(run["runId"])[0]), None)
 
         return self.wait(working, f"a step of what run {run_id} made")
 
@@ -140,9 +141,12 @@ class Server:
         raise AssertionError(f"waited for {what}; the server's last lines:\n" + "\n".join(lines))
 
 
-def process_of(run: dict[str, Any]) -> int:
-    """The process that works on a run."""
-    return int(run["tags"][PROCESS_TAG].split("|")[1])
+def process_of(server: Server, run: dict[str, Any]) -> int:
+    """The process that works on a run, by a tag that Dagster's pages hide."""
+    with DagsterInstance.from_config(str(server.log.parent / ".gateau" / "dagster")) as instance:
+        found = instance.get_run_by_id(run["runId"])
+        assert found is not None
+        return int(found.tags[PROCESS_TAG].split("|")[1])
 
 
 @contextmanager
