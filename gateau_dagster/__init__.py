@@ -12,6 +12,11 @@ if TYPE_CHECKING:
 __all__ = ["Project", "__version__", "open", "score"]
 
 
+def __dir__() -> list[str]:
+    """List the Python API, which is not loaded yet."""
+    return __all__
+
+
 def __getattr__(name: str) -> Any:
     """Load what is used of the Python API: the commands and the workers do without it."""
     if name == "__version__":

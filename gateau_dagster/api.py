@@ -94,7 +94,11 @@ class Project:
         command = [sys.executable, "-m", "gateau_dagster.cli", "run", "--config", self._name]
         command += ["--until", until] if until else []
         last = ""
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        # In a session of its own: a terminal's or a notebook's interrupt would reach it, too, and a second one ends a
+        # run at once.
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+        ) as process:
             assert process.stdout is not None
             try:
                 for line in process.stdout:
@@ -102,7 +106,7 @@ class Project:
                     last = line.strip() or last
             except KeyboardInterrupt:
                 process.send_signal(signal.SIGINT)
-                process.wait()
+                sys.stdout.write(process.communicate()[0])
                 raise
         if process.returncode:
             raise GateauError("api.run_failed", last.removeprefix("Error: ") or "the run failed without a message")

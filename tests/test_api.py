@@ -2,7 +2,11 @@
 
 import html
 import json
+import os
 import shutil
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import polars as pl
@@ -10,7 +14,8 @@ import pytest
 
 import gateau_dagster
 from tests.error_codes import refused
-from tests.project import change_config, make_project, sample, write_model
+from tests.project import change_config, command_environment, make_project, sample, write_model
+from tests.runs.test_kill import instance_of
 
 
 @pytest.fixture
@@ -56,6 +61,29 @@ def test_a_run_prints_its_progress_and_raises_its_reason(tmp_path: Path, capfd: 
     assert "Done" in capfd.readouterr().out and project.table("raw_long_sft").height == 6
     with refused("api.run_failed", "raw_long_stf"):
         project.run(until="raw_long_stf")
+
+
+def test_one_interrupt_ends_a_run_in_order(tmp_path: Path) -> None:
+    """A terminal's interrupt reaches a whole group of processes; a run that hears two ends at once."""
+    file = make_project(tmp_path, samples=24, shards=4)
+    code = f"import gateau_dagster; gateau_dagster.open({str(file)!r}).run()"
+    with subprocess.Popen(
+        [sys.executable, "-c", code],
+        env=command_environment(),
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if "raw_long_sft" in line and "✓" in line:
+                break
+        os.killpg(process.pid, signal.SIGINT)
+        rest = process.stdout.read()
+    assert process.returncode != 0 and "at once" not in rest
+    with instance_of(file) as instance:
+        assert [run.status.value for run in instance.get_runs()] == ["CANCELED"]
+    assert gateau_dagster.open(file).table("raw_long_sft").height == 24
 
 
 def test_scores_without_a_project(tmp_path: Path) -> None:

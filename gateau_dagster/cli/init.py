@@ -47,7 +47,7 @@ _IGNORED = ("/.gateau/", "/gateau_store/")
 
 @dataclass(frozen=True, kw_only=True)
 class Answers:
-    """What the user wants: the four questions of `gateau init`.
+    """The answers to the four questions of `gateau init`.
 
     data: path, glob or data-set name. model: the model with the long window. short: a second model of its family with
     a short window; None uses the first one twice. device: as scoring.device. goal: a key of GOALS.
@@ -109,7 +109,7 @@ def write_project(folder: Path, answers: Answers, *, force: bool) -> None:
     if file.exists() and not force:
         raise GateauError("init.exists", f"{file} exists. Give --force to replace it, or another folder.")
     folder.mkdir(parents=True, exist_ok=True)
-    text = configuration_text(folder, answers)
+    text = proposed_text(folder, answers)
     parse_project(text, folder=folder)
     replace_text(file, text)
     (folder / SCHEMA_FILE).parent.mkdir(exist_ok=True)
@@ -129,8 +129,10 @@ def write_project(folder: Path, answers: Answers, *, force: bool) -> None:
         out.print(f"  {command:<46}{meaning}", markup=False, soft_wrap=True)
 
 
-def configuration_text(folder: Path, answers: Answers) -> str:
+def proposed_text(folder: Path, answers: Answers) -> str:
     """Return the content of gateau.yaml; relative paths in `answers` start at the current folder.
+
+    Prints how many records are rejected, and how many samples have no context.
 
     Raises:
         GateauError: the data cannot be read, or none of it can be used.
@@ -148,6 +150,12 @@ def configuration_text(folder: Path, answers: Answers) -> str:
     state = State(config=parse_project(yaml.safe_dump(sections), folder=folder))
     with console().status("Reading the samples"):
         index = state.index
+    for share, sentence in (
+        (index.rejects.share, index.rejects.sentence("record")),
+        (index.contexts.share, index.contexts.amount),
+    ):
+        if share:
+            console().print(f"[yellow]![/yellow] {as_line(sentence)}")
     looked = _Look.at(state, short="short" if short else "long")
     length, window, segment = looked.max_length, looked.window, looked.segment_length
     paths = {"data": data, "model": model, "short": short or model}
@@ -214,7 +222,7 @@ def _training_lines(answers: Answers, length: int, dtype: str) -> Iterator[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class _Look:
-    """What data, model and machine suggest."""
+    """The values that data, model and machine suggest."""
 
     max_length: Proposal
     window: Proposal
@@ -281,6 +289,8 @@ def _dtype(config: Config, model: PreTrainedConfig | None) -> Proposal:
 
     from gateau_dagster.models.devices import resolve_device
 
+    if config.scoring.device.startswith("cuda") and not torch.cuda.is_available():
+        return Proposal(value="bfloat16", reason="GPUs compute in it; this machine, which has none, was not asked")
     place = resolve_device(config.scoring.device)
     if place.type == "cuda":
         good = torch.cuda.is_bf16_supported()

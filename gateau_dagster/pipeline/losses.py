@@ -212,7 +212,7 @@ UNSEEN = pl.Schema({"sample_id": pl.String(), "unseen": pl.Float64()})
 
 @dataclass(frozen=True, kw_only=True)
 class PromptLimit:
-    """How many tokens of a prompt a causal model is shown, why, and whether only its window is configured."""
+    """The number of tokens of a prompt that a causal model is shown, why, and whether only its window is configured."""
 
     tokens: int
     why: str

@@ -56,7 +56,7 @@ _OF_THE_MIX = {"mix", "truncation", "longce_gamma"}
 
 @dataclass(frozen=True)
 class Recipe:
-    """How the samples of one model are chosen, mixed and trained on. `project`: the configuration as it is written."""
+    """The choice, the mix and the training of one model. `project`: the configuration as it is written."""
 
     project: Config
     variant: Variant = MAIN

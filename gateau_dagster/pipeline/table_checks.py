@@ -7,7 +7,7 @@ import polars as pl
 
 @dataclass(frozen=True, kw_only=True)
 class Coverage:
-    """How the samples of the data set are covered by a table and its rejects."""
+    """The coverage of the data set's samples by a table and its rejects."""
 
     samples: int
     in_table: int

@@ -390,7 +390,7 @@ RAW = "raw_long_sft"
 
 @dataclass(frozen=True, kw_only=True)
 class Counts:
-    """How many samples were read, and what became of them; `given` = `invalid` + `unscorable` + `scored`.
+    """The numbers of samples that were read, and what became of them; `given` = `invalid` + `unscorable` + `scored`.
 
     `reserved`: scored samples that cannot be selected.
     """

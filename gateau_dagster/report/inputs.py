@@ -70,7 +70,7 @@ class ReportInputs:
     """Data version by asset key (or asset key and partition)."""
     generated_at: datetime
     command: str | None = None
-    """What the user typed, when known."""
+    """The text that the user typed, if known."""
 
     @property
     def by_gateau(self) -> bool:

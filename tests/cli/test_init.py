@@ -94,6 +94,24 @@ def test_wrong_answers_write_nothing(command: Command, tmp_path: Path, sources: 
     assert not (tmp_path / "gateau.yaml").exists()
 
 
+def test_it_says_what_of_the_data_is_rejected_or_has_no_context(
+    command: Command, tmp_path: Path, sources: Path
+) -> None:
+    good = [sample(number, sentences=40) for number in range(6)]
+    bad = [{"id": f"b{number}", "context": "a b", "instruction": "c", "response": ""} for number in range(6)]
+    write_samples(sources / "long.jsonl", [*good[:4], *(one | {"context": ""} for one in good[4:]), *bad])
+    out = command(*options(sources))[1]
+    assert "6 of 12 records rejected (50 %): 6 x " in out and "2 of 6 samples have no context" in out
+
+
+def test_a_configuration_for_a_gpu_is_written_without_one(command: Command, tmp_path: Path, sources: Path) -> None:
+    status, _, err = command(*options(sources, "--device", "cuda"))
+    config = load_project(tmp_path / "gateau.yaml")
+    assert status == 0, err
+    assert (config.scoring.device, config.scoring.dtype) == ("cuda", "bfloat16")
+    assert "[scoring.device]" in command(*options(sources, "--force", "--device", "tpux"))[2]
+
+
 def test_it_asks_for_what_no_option_gives(monkeypatch: pytest.MonkeyPatch) -> None:
     answers = iter(["d.jsonl", "m", "", "cuda", "train"])
     monkeypatch.setattr("sys.stdin.isatty", lambda: True)

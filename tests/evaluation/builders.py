@@ -149,7 +149,7 @@ def answers(said: Mapping[str, str | Sequence[str]]) -> pl.DataFrame:
 
 
 def values(config: Config, questions: Sequence[Question], said: Mapping[str, str]) -> dict[str, float]:
-    """What the answers are worth, by question."""
+    """Return the values of the answers, by question."""
     graded = chosen(config).grade(questions, answers(said), None)
     assert graded.table.schema == tables.schema(tables.SCORES)
     return dict(graded.table.select("question_id", "value").iter_rows())
@@ -163,6 +163,6 @@ def asked(config: Config, given: Materials | None = None) -> list[Question]:
 
 
 def digests(config: Config, name: str, given: Materials | None = None) -> dict[str, str]:
-    """What a benchmark asks, by the questions' ids: answers to equal ones are shared."""
+    """Return the digests of a benchmark's questions by their ids: answers to equal ones are shared."""
     benchmark: Any = scored_benchmarks(config)[name]
     return {each.question_id: each.digest for each in benchmark.questions(given or materials(config))}

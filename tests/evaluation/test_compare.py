@@ -45,7 +45,7 @@ def slow_total(values: Sequence[float], groups: Sequence[str], by_group: bool) -
 
 
 def slow_variance(values: Sequence[float], groups: Sequence[str], by_group: bool) -> float:
-    """Of `slow_total`, each group with two questions or more and its own draw: s² / n, over the number of groups²."""
+    """Return the variance of `slow_total`; a group of two or more has its own draw: s² / n, over groups²."""
     if not by_group:
         return statistics.variance(values) / len(values)
     found = 0.0
@@ -74,7 +74,7 @@ def slow_holm(p: Sequence[float]) -> list[float]:
 
 
 def slow_seed_variance(trained: Sequence[Sequence[Sequence[float]]]) -> float:
-    """Of totals over equally weighted questions, by two-way tables of seeds and questions, pooled; not below 0.
+    """Return the variance of totals over equal questions, by pooled two-way tables of seeds and questions; not below 0.
 
     What a seed adds to all questions alike is the variance of the rows' means less that of the table's residuals.
     """
@@ -560,7 +560,7 @@ def _experiment(rng: np.random.Generator, *, seed_sd: float, chance_sd: float, e
 
 
 def _told(models: list[Model]) -> tuple[bool, bool, bool]:
-    """Whether the value's and the difference's interval hold the truth (0.5, 0.5), and whether all may be the best."""
+    """Return whether both intervals (value, difference) hold the truth (0.5, 0.5), and whether all may be the best."""
     found = compare(models, total_of(["a"] * 40, by_group=False), reference="0", draws=300)
     total, difference = found[1].total, found[1].difference
     assert difference is not None and total.low is not None and difference.low is not None

@@ -70,7 +70,7 @@ def slow_ngrams(parts: Sequence[str], length: int) -> set[tuple[str, ...]]:
 
 
 def slow_questions_ngrams(parts: Sequence[str]) -> set[tuple[str, ...]]:
-    """Of 13 words, or of all of a part with 8 to 12."""
+    """Return the n-grams of 13 words, or of all words of a part with 8 to 12."""
     found = set()
     for part in parts:
         length = min(13, len(slow_words(part)))
