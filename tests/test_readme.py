@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from gateau_dagster.methods.registry import all_methods
 from tests.project import ROOT, command_environment, sample, write_model, write_samples
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -17,6 +18,14 @@ MODEL = "HuggingFaceTB/SmolLM2-360M-Instruct"
 
 def test_the_readme_is_short() -> None:
     assert len(README.encode()) <= 8000
+
+
+def test_its_figures_are_those_of_the_pages() -> None:
+    """The pages name the command that measures each."""
+    measured = (ROOT / "docs/explanation/presets.md").read_text(encoding="utf-8")
+    shown = re.findall(r"\d\.\d{3} \(\d\.\d{3}–\d\.\d{3}\)", README)
+    assert len(shown) == 9 and [each for each in shown if each.replace("–", "-") not in measured] == []
+    assert f"[{len(all_methods())} selection methods]" in README
 
 
 @pytest.mark.long

@@ -280,8 +280,10 @@ def _window(usual: int, own: int | None, counted: str) -> Proposal:
     """Propose theta_A's window: its own, or a quarter of a usual prompt (a power of two) where its own is larger."""
     quarter = max(32, 2 ** int(math.log2(max(32, usual / 4))))
     if own is not None and own <= usual / 2:
-        return Proposal(value=own, reason=f"its own window, of usual prompts of {usual:,} tokens{counted}")
-    return Proposal(value=quarter, reason=f"about a quarter of a usual prompt of {usual:,} tokens{counted}")
+        return Proposal(value=own, reason=f"its own window; theta_B reads {usual:,} tokens of a usual prompt{counted}")
+    return Proposal(
+        value=quarter, reason=f"about a quarter of the {usual:,} tokens that theta_B reads of a usual prompt{counted}"
+    )
 
 
 def _dtype(config: Config, model: PreTrainedConfig | None) -> Proposal:

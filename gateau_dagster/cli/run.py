@@ -22,7 +22,7 @@ from gateau_dagster.execution.row_checkpoints import save_all_rows
 from gateau_dagster.methods.registry import GATEAU
 from gateau_dagster.pipeline.declarations import EXPLORER_FILE, REPORT_FILE
 from gateau_dagster.pipeline.losses import losses
-from gateau_dagster.pipeline.selection_reads import PRESETS_TABLE, ranking_asset, wants_presets
+from gateau_dagster.pipeline.selection_reads import CHOSEN, PRESETS_TABLE, ranking_asset, wants_presets
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.resources.locks.lease import store_lease
 from gateau_dagster.selection.statistics import auroc_by_source
@@ -77,6 +77,9 @@ def _conclude(out: Console, state: State, until: str | None, worked: bool, resul
     show_losses(out, (loss for loss in lost if not loss.intended))
     if worked:
         _show_ground_truth(out, state, asked)
+    if worked and CHOSEN in asked:
+        export = gateau_command("export messages --out selected.jsonl")
+        out.print(f"Chosen samples: {as_line(state.store.address(CHOSEN))}; for a trainer: {as_line(export)}")
     if "report" in asked:
         out.print(f"Report: [bold]{as_line(state.store.files.address(REPORT_FILE))}[/bold]")
         out.print(f"Every sample: {as_line(state.store.files.address(EXPLORER_FILE))}")

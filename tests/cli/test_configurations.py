@@ -94,10 +94,12 @@ def test_a_run_names_its_configuration_and_what_follows_it(command: Command, tmp
     """In the shell's words, from the current folder, whether there is something to do or not."""
     file = write_length_project(tmp_path / "my data", "second try.yaml")
     for worked in (True, False):
-        out = gateau("run", "--config", str(file), "--until", "raw_long_sft", folder=tmp_path).stdout
+        out = gateau("run", "--config", str(file), "--until", "selected_subset", folder=tmp_path).stdout
         first = out.splitlines()[0]
         assert first == f"GATEAU on my data/second try.yaml; the store is {file.parent / 'gateau_store'}"
         assert ("gateau dev --config 'my data/second try.yaml'\n" in out) == worked
+        chosen = f"Chosen samples: {file.parent}/gateau_store/selected_subset.parquet; for a trainer: gateau export"
+        assert (f"{chosen} messages --out selected.jsonl --config 'my data/second try.yaml'\n" in out) == worked
     assert (
         "`gateau run --config 'my data/second try.yaml'`"
         in command("plan", "--config", str(file), "--until", "raw_long_sft")[1]
