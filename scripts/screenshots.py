@@ -20,7 +20,7 @@ from typing import Literal
 from playwright.sync_api import Browser, FloatRect, Page, sync_playwright
 
 IMAGES = Path(__file__).resolve().parents[1] / "docs" / "images"
-GROUPS = ("input", "model", "data", "perplexity", "scoring", "selection", "training", "evaluation")
+GROUPS = ("input", "data", "perplexity", "scoring", "selection", "training", "evaluation")
 REPORT = {"report": (1400, 1000), "report_narrow": (400, 1000)}
 THEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 ARGUMENTS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-background-networking"]

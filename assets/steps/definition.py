@@ -148,8 +148,8 @@ def input_definitions(config: Config) -> list[dg.AssetsDefinition]:
 def _definition(config: Config, given: Input) -> dg.AssetsDefinition:
     spec = dg.AssetSpec(
         asset_key(given.key),
-        description=f"`{given.key}`: {given.summary} ({given.path}). The sensor `inputs` and every run check it.",
-        group_name=given.key.split("/", maxsplit=1)[0],
+        description=f"{given.summary} ({given.path}). The sensor `inputs` and every run check it.",
+        group_name="input",
         kinds=set(given.kinds),
         owners=config.execution.catalogue.owners_of(given.key),
         tags=dict(config.execution.catalogue.tags),

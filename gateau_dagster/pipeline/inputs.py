@@ -26,8 +26,10 @@ def text_key(model: str) -> str:
 
 
 def model_key(name: str) -> str:
-    """Return the key of a model that exists already."""
-    return f"model/{name}"
+    """Return the key of a model that exists already. The graph shows only the part behind the slash, so it says what it
+    is.
+    """
+    return f"input/{name}_model"
 
 
 def origin_key(config: Config, model: str) -> str:
@@ -37,7 +39,7 @@ def origin_key(config: Config, model: str) -> str:
 
 def other_key(variant: str) -> str:
     """Return the key of a model of `variants.also`."""
-    return f"model/variant_{variant}"
+    return f"input/variant_{variant}_model"
 
 
 def inputs_of(config: Config) -> list[Input]:
@@ -49,27 +51,29 @@ def _files(config: Config) -> Iterator[Input]:
     yield Input(
         key=LONG,
         path=_joined(config.long_sft.path),
-        summary="the long instruction samples, by the shard into which each one falls",
+        summary="The long instruction samples, by the shard into which each one falls",
         kinds=("file",),
         partitions=SHARD,
     )
     if config.short_chat is not None:
-        yield Input(key=CHAT, path=_joined(config.short_chat.path), summary="the short conversations", kinds=("file",))
+        yield Input(key=CHAT, path=_joined(config.short_chat.path), summary="The short conversations", kinds=("file",))
     for name in config.homologous_models:
         options = config.models[name].homologous
         assert options is not None
         found = [_joined(paths) for paths in (options.texts, options.short_texts) if paths is not None]
         yield Input(
-            key=text_key(name), path=", ".join(found), summary=f"the texts that train `{name}`", kinds=("file",)
+            key=text_key(name), path=", ".join(found), summary=f"The texts that train `models.{name}`", kinds=("file",)
         )
 
 
 def _models(config: Config) -> Iterator[Input]:
     for name, section in config.models.items():
         if section.base is None:
-            yield Input(key=model_key(name), path=section.path, summary=f"models.{name}", kinds=("huggingface",))
+            yield Input(
+                key=model_key(name), path=section.path, summary=f"The model `models.{name}`", kinds=("huggingface",)
+            )
     for name, other in config.other_models.items():
-        summary = f"the model of the variant `{name}`"
+        summary = f"The model of the variant `{name}`"
         yield Input(key=other_key(name), path=other.model.path, summary=summary, kinds=("huggingface",))
 
 

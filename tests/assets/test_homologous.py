@@ -122,11 +122,11 @@ def test_the_assets_and_what_cannot_be_met_are_known_before_a_run(tmp_path: Path
             key.to_user_string(): {parent.to_user_string() for parent in graph.get(key).parent_keys}
             for key in graph.get_all_asset_keys()
         }
-        assert parents["homologous_mix/long"] == {"input/long_texts", "model/short"}
-        assert parents["homologous_model/long"] == {"homologous_mix/long", "model/short"}
+        assert parents["homologous_mix/long"] == {"input/long_texts", "input/short_model"}
+        assert parents["homologous_model/long"] == {"homologous_mix/long", "input/short_model"}
         for asset in ("perplexity/long", "cam"):
             assert parents[asset] == {"raw_long_sft", "homologous_model/long"}
-        assert parents["checkpoint"] == {"training_mix", "homologous_model/long", "model/short"}
+        assert parents["checkpoint"] == {"training_mix", "homologous_model/long", "input/short_model"}
         checks = {(each.asset_key.to_user_string(), each.name) for each in graph.asset_check_keys}
         assert {name for asset, name in checks if "homologous" in asset} == {"up_to_date", "rejected_share"}
         state = pipeline.state()

@@ -149,8 +149,12 @@ def test_the_assets_and_what_cannot_be_met_are_known_before_a_run(tmp_path: Path
             key.to_user_string(): {parent.to_user_string() for parent in graph.get(key).parent_keys}
             for key in graph.get_all_asset_keys()
         }
-        assert parents["pre_experience_mix/cherry"] == {"raw_long_sft", "instruction_embedding/long", "model/long"}
-        assert parents["pre_experienced/cherry"] == {"pre_experience_mix/cherry", "model/long"}
+        assert parents["pre_experience_mix/cherry"] == {
+            "raw_long_sft",
+            "instruction_embedding/long",
+            "input/long_model",
+        }
+        assert parents["pre_experienced/cherry"] == {"pre_experience_mix/cherry", "input/long_model"}
         for asset in ("perplexity/cherry", "response_alone/cherry"):
             assert parents[asset] == {"raw_long_sft", "pre_experienced/cherry"}
         checks = {(each.asset_key.to_user_string(), each.name) for each in graph.asset_check_keys}

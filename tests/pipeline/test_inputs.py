@@ -89,10 +89,10 @@ def test_an_asset_s_inputs_are_those_of_its_fingerprint(pipeline: Pipeline) -> N
     assert inputs["raw_long_sft"] == {"input/long_sft"}, "by the content of each shard, see Asset.reads_input"
     del inputs["raw_long_sft"]
     assert inputs == {asset.key: asked_for(asset, pipeline.config) for asset in pipeline.assets if asset.key in inputs}
-    assert inputs["perplexity/short"] == {"model/short"}
-    assert inputs["perplexity/long"] == set(), "made here, from model/short"
-    assert inputs["homologous_mix/long"] == {"input/long_texts", "model/short"}
-    assert inputs["variant/checkpoint"] == {"model/short", "model/variant_released"}
+    assert inputs["perplexity/short"] == {"input/short_model"}
+    assert inputs["perplexity/long"] == set(), "made here, from input/short_model"
+    assert inputs["homologous_mix/long"] == {"input/long_texts", "input/short_model"}
+    assert inputs["variant/checkpoint"] == {"input/short_model", "input/variant_released_model"}
 
 
 def test_every_input_is_read_and_every_one_that_is_read_is_known(pipeline: Pipeline) -> None:
@@ -102,9 +102,9 @@ def test_every_input_is_read_and_every_one_that_is_read_is_known(pipeline: Pipel
         "input/long_sft": "long.jsonl",
         "input/short_chat": "a.json, b.json",
         "input/long_texts": "books/*.txt",
-        "model/short": "a/short",
-        "model/reward": "a/reward",
-        "model/variant_released": "a/other",
+        "input/short_model": "a/short",
+        "input/reward_model": "a/reward",
+        "input/variant_released_model": "a/other",
     }
 
 
@@ -123,8 +123,10 @@ def test_members_of_a_family_stand_in_a_group_of_their_own(pipeline: Pipeline) -
         "scoring",
         "variant",
     )
-    names = [(group, key.rsplit("/", 1)[-1]) for key, group in groups.items()]
+    inputs = {each.key: "input" for each in inputs_of(pipeline.config)}
+    names = [(group, key.rsplit("/", 1)[-1]) for key, group in {**groups, **inputs}.items()]
     assert len({*names}) == len(names), "group and node name an asset"
+    assert "long" not in {key.rsplit("/", 1)[-1] for key in inputs}, "a node shows only this part of its key"
 
 
 def test_a_time_beyond_all_years_is_left_out() -> None:

@@ -27,8 +27,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow]
 SAMPLES, SHARDS = 16, 4
 SHARDED = ("raw_long_sft", "perplexity/short", "perplexity/long", "cam")
 GROUPS = {
-    "input": ["long_sft", "short_chat"],
-    "model": ["long", "short"],
+    "input": ["long_sft", "short_chat", "long_model", "short_model"],
     "data": ["raw_long_sft", "document_split"],
     "perplexity": ["long", "short"],
     "scoring": ["cam"],

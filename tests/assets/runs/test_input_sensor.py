@@ -87,7 +87,7 @@ def test_what_cannot_be_read_is_said_and_looked_at_again(current: Pipeline) -> N
 def test_every_input_is_observed_once_a_version_and_dagster_knows_which_it_is(current: Pipeline) -> None:
     tick(current, None)
     graph = current.definitions().resolve_asset_graph()
-    inputs = {"input/long_sft", "model/short", "model/long"}
+    inputs = {"input/long_sft", "input/short_model", "input/long_model"}
     assert {key.to_user_string() for key in graph.observable_asset_keys} == inputs
     for key in inputs:
         versions: dict[str | None, list[str]] = {}
@@ -95,7 +95,7 @@ def test_every_input_is_observed_once_a_version_and_dagster_knows_which_it_is(cu
             versions.setdefault(each.partition, []).append((each.tags or {})["dagster/data_version"])
         assert versions and all(one != other for found in versions.values() for one, other in pairwise(found))
     resolver = CachingStaleStatusResolver(current.instance, graph, LoadingContextForTest(current.instance))
-    version = resolver.get_current_data_version(dg.AssetKey(["model", "short"])).value
+    version = resolver.get_current_data_version(dg.AssetKey(["input", "short_model"])).value
     assert version == current.state().model_digests["short"]
     labels = {key.to_user_string(): resolver.get_status(key) for key in graph.get_all_asset_keys()}
     assert {*labels.values()} == {StaleStatus.FRESH}, labels
