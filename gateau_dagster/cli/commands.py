@@ -97,7 +97,12 @@ def schema() -> None:
 @_config_option
 @click.argument("kind", metavar="FORMAT")
 @click.option("--out", "file", type=click.Path(dir_okay=False, path_type=Path), help="Default: selected.jsonl.")
-def export(config_file: str | None, kind: str, file: Path | None) -> None:
+@click.option(
+    "--max-tokens",
+    type=click.IntRange(min=1),
+    help="Cut longer samples at the start of the context, as scoring does. Trainers cut the end, or drop the sample.",
+)
+def export(config_file: str | None, kind: str, file: Path | None, max_tokens: int | None) -> None:
     """Write the chosen samples as a file that a trainer reads, best first.
 
     \b
@@ -111,7 +116,7 @@ def export(config_file: str | None, kind: str, file: Path | None) -> None:
     """
     from gateau_dagster.cli.export import export_selection
 
-    export_selection(_load(config_file), kind, file or Path("selected.jsonl"))
+    export_selection(_load(config_file), kind, file or Path("selected.jsonl"), max_tokens=max_tokens)
 
 
 @cli.command()

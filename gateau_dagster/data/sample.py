@@ -35,6 +35,11 @@ class Sample:
         return text_digest((self.context, self.instruction, self.response))
 
     @property
+    def user_turn(self) -> str:
+        """Return document, blank line and instruction: LongAlign's form, which models.prompt.chat_frame scores."""
+        return f"{self.context}\n\n{self.instruction}" if self.context else self.instruction
+
+    @property
     def lengths(self) -> tuple[int, int]:
         """Return the characters of all texts, and of those outside the context."""
         tail = len(self.instruction) + len(self.response)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from gateau_dagster.config.models import Template
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.errors import GateauError, UnscorableSampleError
-from gateau_dagster.models.chat_rendering import answer_ending, answer_frame, own_tokens
+from gateau_dagster.models.chat_rendering import answer_ending, answer_frame, own_tokens, render_chat
 from gateau_dagster.models.tokenizer import ids_and_offsets, token_offsets
 
 if TYPE_CHECKING:
@@ -89,6 +89,32 @@ def build_prompt(
     context = encode(tokenizer, sample.context)
     dropped = max(0, len(context) - room)
     return Prompt(prefix=prefix, context=context[dropped:], suffix=suffix, response=response, truncated_tokens=dropped)
+
+
+def fitted_context(tokenizer: PreTrainedTokenizerBase, sample: Sample, *, max_tokens: int) -> str:
+    """Return the end of the context with which a sample has at most `max_tokens` tokens, with the answer's ending.
+
+    A trainer renders the sample with the tokenizer's chat template. A tokenizer without one counts the scoring prompt.
+
+    Raises the errors of `build_prompt` and `token_offsets`.
+    """
+    template: Template = "chat" if tokenizer.chat_template else "gateau"
+    fitted, room = sample, max_tokens - len(ending_ids(tokenizer, template))
+    while True:
+        prompt = build_prompt(tokenizer, fitted, max_length=room, template=template)
+        if prompt.truncated_tokens:
+            # The last place is the context's end, where nothing is kept.
+            places = [*(begin for begin, _ in token_offsets(tokenizer, fitted.context)), len(fitted.context)]
+            fitted = replace(fitted, context=fitted.context[places[prompt.truncated_tokens] :])
+        if template == "gateau":
+            return fitted.context
+        # A trainer tokenises the conversation as one text, which can differ at the borders of the parts.
+        turns = [{"role": "user", "content": fitted.user_turn}, {"role": "assistant", "content": fitted.response}]
+        text = str(render_chat(tokenizer, turns, add_generation_prompt=False))
+        excess = len(encode(tokenizer, text)) - max_tokens
+        if excess <= 0:
+            return fitted.context
+        room -= excess
 
 
 def _frame(tokenizer: PreTrainedTokenizerBase, sample: Sample, template: Template) -> tuple[str, str]:

@@ -83,3 +83,30 @@ def test_what_cannot_be_written_is_refused(command: Command, finished: Path, wor
 def test_nothing_is_selected_yet(command: Command, project: Path) -> None:
     status, _, err = command("export", "messages")
     assert status == 1 and "[storage.not_computed]" in err
+
+
+def test_long_samples_are_cut_at_the_start_of_the_context(command: Command, finished: Path, tmp_path: Path) -> None:
+    chosen = pl.read_parquet(tmp_path / "store" / "selected_subset.parquet").sort("rank")
+    long = chosen.row(0, named=True)
+    impossible = {"response": "coin-6 " * 100}
+    chosen = pl.concat(
+        [chosen[:1], chosen[1:2].with_columns(**{name: pl.lit(text) for name, text in impossible.items()})]
+    )
+    chosen.write_parquet(tmp_path / "store" / "selected_subset.parquet")
+    status, out, err = command("export", "fields", "--max-tokens", "64")
+    (record,) = map(json.loads, Path("selected.jsonl").read_text().splitlines())
+    assert (status, err) == (0, "") and "1 sample " in out and f"Left out {chosen['sample_id'][1]}" in out
+    assert long["context"].endswith(record["context"]) and 40 < len(record["context"].split()) < 64
+    assert record | {"context": long["context"]} == expected(long, "fields")
+
+
+def test_counting_tokens_needs_a_model(command: Command, finished: Path) -> None:
+    lines = (
+        "storage: {root: store}",
+        "long_sft: {path: long/*}",
+        "selection: {method: length}",
+        "training: {enabled: false}",
+    )
+    finished.write_text("\n".join(lines))
+    status, _, err = command("export", "fields", "--max-tokens", "64")
+    assert status == 1 and "[export.model" in err and not Path("selected.jsonl").exists()

@@ -9,7 +9,7 @@ from transformers import PreTrainedTokenizerFast
 from gateau_dagster.config.models import Template
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.errors import UnscorableSampleError
-from gateau_dagster.models.prompt import Prompt, build_prompt, divided, encode, response_offsets
+from gateau_dagster.models.prompt import Prompt, build_prompt, divided, encode, fitted_context, response_offsets
 from tests.error_codes import refused
 from tests.scoring.builders import reference_parts, slowly_divided
 from tests.tiny_models import samples, tokenizer
@@ -168,3 +168,31 @@ def test_demonstrations_stand_before_everything_and_are_kept() -> None:
     assert cut.prefix == shown.prefix and cut.truncated_tokens == len(more)
     with pytest.raises(UnscorableSampleError, match="demonstrations, instruction and response alone take"):
         build_prompt(tokenizer(), sample, max_length=len(more), opening=opening)
+
+
+@pytest.mark.parametrize("template", [True, False])
+def test_a_fitted_context_is_the_longest_end_that_fits(template: bool) -> None:
+    used = tokenizer()
+    if not template:
+        used.chat_template = None
+
+    def tokens(sample: Sample) -> int:
+        """Count a conversation as a trainer does."""
+        if not template:
+            return build_prompt(used, sample, max_length=10_000).length + 1  # and eos
+        turns = [{"role": "user", "content": sample.user_turn}, {"role": "assistant", "content": sample.response}]
+        return len(used.encode(str(used.apply_chat_template(turns, tokenize=False)), add_special_tokens=False))
+
+    cut = 0
+    for sample in samples():
+        shortest = tokens(dataclasses.replace(sample, context=""))
+        for limit in range(shortest + 6, tokens(sample) + 2, 7):
+            context = fitted_context(used, sample, max_tokens=limit)
+            assert sample.context.endswith(context)
+            assert (
+                limit - 3 <= tokens(dataclasses.replace(sample, context=context)) <= limit or context == sample.context
+            )
+            cut += context != sample.context
+        with pytest.raises(UnscorableSampleError, match="alone take"):
+            fitted_context(used, sample, max_tokens=shortest - 3)
+    assert cut > 20
