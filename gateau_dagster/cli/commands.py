@@ -219,12 +219,18 @@ def open_page(config_file: str | None, port: int, what: str) -> None:
 
 @cli.command(context_settings={"ignore_unknown_options": True})
 @_config_option
+@click.option("--port", type=click.IntRange(1, 65_535), help="Default: 3000, or a free one if that is taken.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at; 0.0.0.0: from everywhere.")
 @click.argument("dagster_options", nargs=-1, type=click.UNPROCESSED)
-def dev(config_file: str | None, dagster_options: tuple[str, ...]) -> None:
-    """Start the Dagster UI and its daemon on this configuration; further options go to `dagster dev`."""
+def dev(config_file: str | None, port: int | None, host: str, dagster_options: tuple[str, ...]) -> None:
+    """Serve the Dagster UI and its daemon on this configuration until Ctrl-C; further options go to `dagster dev`.
+
+    Prints one line with the address once the UI answers. The log is the file dev.log in .gateau, beside the
+    configuration.
+    """
     from gateau_dagster.cli.dev import start_ui
 
-    start_ui(_load(config_file), list(dagster_options))
+    start_ui(_load(config_file), host, port, list(dagster_options))
 
 
 @cli.command()

@@ -1,31 +1,165 @@
-"""`gateau dev`: the Dagster UI on a configuration."""
+"""`gateau dev`: the Dagster UI on a configuration, as child processes whose log is a file."""
 
+import json
 import os
+import signal
+import socket
+import subprocess
 import sys
+import time
+import urllib.request
+from contextlib import suppress
+from http.client import HTTPException
 from importlib.resources import files
 from pathlib import Path
+from urllib.parse import quote
 
 from gateau_dagster.assets.runs.instance import open_instance
 from gateau_dagster.cli.display import as_line, configuration_in_words, console
 from gateau_dagster.config import Config
+from gateau_dagster.errors import GateauError, gateau_command
+from gateau_dagster.execution.interruption import end_tree, noted_signals
+
+PORT = 3000
 
 # Time for one evaluation of the schedule or the sensor: the first one reads the whole input, or a model's weights.
-_LOOK_SECONDS = "300"
+_EVALUATION_SECONDS = "300"
+_PATIENCE = 20.0  # seconds that Dagster's processes get to end after a signal
+_BETWEEN_LOOKS = 0.3  # seconds
+_REPLY_SECONDS = 3.0
+_TAIL = 15  # lines of the log in a message
+_LOADED = (
+    "{workspaceOrError {... on Workspace {locationEntries "
+    "{locationOrLoadError {__typename ... on PythonError {message}}}}}}"
+)
 
 
-def start_ui(config: Config, options: list[str]) -> None:
-    """Replace this process by `dagster dev`, on the Dagster home that `gateau run` uses.
+def start_ui(config: Config, host: str, port: int | None, options: list[str]) -> None:
+    """Serve the Dagster UI, on the Dagster home that `gateau run` uses, until a signal ends it.
 
     GATEAU_CONFIG names the configuration. A workspace file gives the code location a fixed name, which would otherwise
     depend on the module.
+
+    Args:
+        config: the configuration.
+        host: address to listen at.
+        port: its port; None: the usual one, or a free one if that is taken.
+        options: further options of `dagster dev`.
+
+    Raises:
+        GateauError: the port is taken, the UI does not start or ends by itself, or the assets cannot be loaded.
     """
     with open_instance(config):  # it reports errors of its home, with the place
-        home, dagster = os.environ["DAGSTER_HOME"], str(Path(sys.executable).with_name("dagster"))
-    out = console()
-    out.print(f"Dagster UI on [bold]{as_line(configuration_in_words())}[/bold]; Dagster's home is {as_line(home)}")
-    out.print("A line below shows its address in about half a minute: Serving dagster-webserver on http://…")
-    out.file.flush()  # because the process is replaced below
-    for kind in ("SENSOR", "SCHEDULE"):
-        os.environ.setdefault(f"DAGSTER_{kind}_GRPC_TIMEOUT_SECONDS", _LOOK_SECONDS)
+        pass
+    port = _usable_port(host, port)
+    log = config.work_folder / "dev.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    log.unlink(missing_ok=True)  # a server that still runs keeps its own
+    new = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     workspace = str(files("gateau_dagster").joinpath("workspace.yaml"))
-    os.execv(dagster, [dagster, "dev", "--workspace", workspace, *options])
+    address = ["--host", host, "--port", str(port)]
+    command = [str(Path(sys.executable).with_name("dagster")), "dev", "--workspace", workspace, *address, *options]
+    for kind in ("SENSOR", "SCHEDULE"):
+        os.environ.setdefault(f"DAGSTER_{kind}_GRPC_TIMEOUT_SECONDS", _EVALUATION_SECONDS)
+    with noted_signals() as signals, os.fdopen(new, "wb") as output:
+        # In a session of its own: a terminal's Ctrl-C reaches this process only, which ends the others once.
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+        )
+        try:
+            _serve(process, host, port, log, signals)
+        finally:
+            _end(process)
+
+
+def ui_answer(address: str, question: str) -> bytes:
+    """Return what a server answers to a GET request.
+
+    Raises:
+        OSError, HTTPException: there is no answer, or not in HTTP.
+    """
+    with urllib.request.urlopen(f"{address}/{question}", timeout=_REPLY_SECONDS) as reply:
+        return reply.read()
+
+
+def _usable_port(host: str, port: int | None) -> int:
+    """Return the port after a look whether it is free.
+
+    Raises:
+        GateauError: it cannot be used.
+    """
+    try:
+        return _bound(host, PORT if port is None else port)
+    except OSError as error:
+        if port is None:
+            return _bound(host, 0)
+        raise GateauError(
+            "dev.port",
+            f"port {port} of {host} cannot be used: {error.strerror}. End the server that uses it, or choose another "
+            f"port with --port: {gateau_command('dev --port ' + str(port + 1))}",
+        ) from error
+
+
+def _bound(host: str, port: int) -> int:
+    family, kind, _, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    with socket.socket(family, kind) as found:
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the server does
+        found.bind(place)
+        return found.getsockname()[1]
+
+
+def _serve(process: subprocess.Popen[bytes], host: str, port: int, log: Path, signals: list[int]) -> None:
+    """Print one line as soon as the UI shows the assets, and return after a signal.
+
+    Raises:
+        GateauError: the process ends by itself, or the code location cannot be loaded.
+    """
+    out = console()
+    shown = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    address = f"http://[{shown}]:{port}" if ":" in shown else f"http://{shown}:{port}"
+    place = f"{configuration_in_words()} · logs in {os.path.relpath(log)}"
+    greeted = False
+    with out.status("Starting the Dagster UI …") as status:
+        while not signals:
+            if process.poll() is not None:
+                raise _failed(f"the Dagster UI {'has ended by itself' if greeted else 'does not start'}", log)
+            if not greeted and _loads(address, log):
+                greeted = True
+                status.stop()
+                out.print(f"gateau: [bold]{address}[/bold] · {as_line(place)} · Ctrl-C ends")
+                out.file.flush()
+            time.sleep(_BETWEEN_LOOKS)
+
+
+def _loads(address: str, log: Path) -> bool:
+    """Return whether the UI answers, and shows the assets.
+
+    Raises:
+        GateauError: it answers, and cannot load the code location.
+    """
+    try:
+        data = json.loads(ui_answer(address, f"graphql?query={quote(_LOADED)}"))["data"]
+    except (OSError, HTTPException):
+        return False
+    for entry in data["workspaceOrError"]["locationEntries"]:
+        if entry["locationOrLoadError"]:
+            if message := entry["locationOrLoadError"].get("message"):
+                raise _failed(f"Dagster cannot load the assets: {message.strip()}", log)
+            return True
+    return False
+
+
+def _failed(what: str, log: Path) -> GateauError:
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()[-_TAIL:]
+    tail = "\n".join(lines) or "(empty)"
+    return GateauError("dev.ended", f"{what}. Correct what its log says, and start it again. The end of {log}:\n{tail}")
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End Dagster's processes; kill them after some time, or at a second Ctrl-C."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    with suppress(KeyboardInterrupt), console().status("Ending the Dagster UI …"):
+        end_tree(process, patience=_PATIENCE)
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()

@@ -1,10 +1,10 @@
 """`gateau open`: the report, another page of the store, or the Dagster UI, in the browser."""
 
-import urllib.request
 import webbrowser
 from http.client import HTTPException
 from pathlib import Path
 
+from gateau_dagster.cli.dev import ui_answer
 from gateau_dagster.cli.display import as_line, console
 from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError, gateau_command
@@ -17,7 +17,6 @@ from gateau_dagster.storage.files import local_copy, replace_text
 
 EXPLORE, UI = "explore", "ui"
 _PAGE = ".html"
-_SECONDS = 3.0
 
 
 def open_in_browser(config: Config, what: str, port: int) -> None:
@@ -56,8 +55,7 @@ def _served(port: int) -> str:
     """Return the UI's address if a UI answers there."""
     address = f"http://127.0.0.1:{port}"
     try:
-        with urllib.request.urlopen(f"{address}/server_info", timeout=_SECONDS) as reply:
-            answer = reply.read()
+        answer = ui_answer(address, "server_info")
     except (OSError, HTTPException) as error:  # no answer, or not HTTP
         raise GateauError(
             "open.no_ui",

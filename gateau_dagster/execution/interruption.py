@@ -126,6 +126,18 @@ def ends_at_once() -> Iterator[None]:
 
 
 @contextmanager
+def noted_signals() -> Iterator[list[int]]:
+    """Yield a list that receives the signals within the block, for work that looks at it and ends in its own way."""
+    received: list[int] = []
+
+    def note(number: int, _: FrameType | None) -> None:
+        received.append(number)
+
+    with _handlers(_signals(), note):
+        yield received
+
+
+@contextmanager
 def ends_in_order(save: Call) -> Iterator[None]:
     """End the work of the block in order after a signal, then the process with one line; after a second one, at once.
 

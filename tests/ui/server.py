@@ -137,7 +137,8 @@ class Server:
             if self.process.poll() is not None:
                 break
             time.sleep(0.3)
-        lines = self.log.read_text(errors="replace").splitlines()[-40:]
+        logs = (self.log, self.log.parent / ".gateau" / "dev.log")
+        lines = [line for log in logs if log.exists() for line in log.read_text(errors="replace").splitlines()[-40:]]
         raise AssertionError(f"waited for {what}; the server's last lines:\n" + "\n".join(lines))
 
 
@@ -182,10 +183,10 @@ def _serves(server: Server) -> bool:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """The whole group: `dagster dev` first, in its own way; what it leaves, by force."""
+    """In its own way, which ends Dagster's processes, too; by force if it takes long."""
     process.send_signal(signal.SIGTERM)
     with suppress(subprocess.TimeoutExpired):
-        process.wait(timeout=20)
+        process.wait(timeout=30)
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
