@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import dagster as dg
 from dagster import DagsterInstance
@@ -76,7 +76,7 @@ def progress_line(
     """Return `12/63 samples (19 %), 3.1 samples/s, 16 s left`; with `left`, the note must contain the rates."""
     rate = done / seconds if seconds > 0 else 0.0
     share = f"/{total:,.0f} {unit} ({done / total:.0%})" if total else f" {unit}"
-    rates = f", {rate:,.1f} {unit}/s" if left is None else ""
+    rates = f", {rate:,.1f} {unit}/s" if left is None and total != 0 else ""
     if left is None and total and rate:
         left = (total - done) / rate
     rest = f", {left:,.0f} s left" if left is not None else ""
@@ -84,13 +84,13 @@ def progress_line(
 
 
 class ScoringProgress:
-    """Samples/s, tokens/s and time left of a scoring step.
+    """New samples, kept ones, samples/s, tokens/s and time left of a scoring step.
 
     Sample lengths vary widely, so the time left comes from the FLOPs planned for each shard. Within a shard it comes
     from the text scored so far. The rates count only the time spent on scoring: no loading, no writing.
 
     Args:
-        sizes: samples of every shard of the step, kept ones included.
+        sizes: samples of every shard of the step, including those whose rows are kept.
         missing: the shards that have something to score.
         workers: processes that score side by side.
     """
@@ -103,13 +103,12 @@ class ScoringProgress:
         missing: Sequence[Piece],
         workers: int,
     ) -> None:
-        self._progress, self._sizes, self._workers = progress, sizes, workers
-        self._kept = {each.shard: sizes.get(each.shard, 0) - len(each.lacking) for each in missing}
+        self._progress, self._workers = progress, workers
+        self._total = sum(len(each.lacking) for each in missing)
+        self._kept = sum(sizes.values()) - self._total
         self._weights = _weights(missing, sizes)
-        self._total = sum(sizes.values())
         self._counted: dict[str, _Counted] = {}  # by shard, its part of the sum
         self._sum = _Counted()
-        self._finished: set[str] = set()
 
     def start(self) -> None:
         """Report the start before the first model is loaded; workers elsewhere report nothing until a first sample."""
@@ -122,30 +121,20 @@ class ScoringProgress:
 
     def report(self, shard: ShardReport) -> None:
         """Report one more finished sample of a shard."""
-        kept = self._kept.get(shard.shard, 0)
-        self._count(
-            shard.shard,
-            _Counted(
-                done=self._sizes.get(shard.shard, 0) if shard.shard in self._finished else kept + shard.scored,
-                scored=shard.scored,
-                tokens=shard.tokens,
-                seconds=shard.seconds,
-                share=self._weights.get(shard.shard, 0.0) * shard.share,
-            ),
+        now = _Counted(
+            scored=shard.scored,
+            tokens=shard.tokens,
+            seconds=shard.seconds,
+            share=self._weights.get(shard.shard, 0.0) * shard.share,
         )
+        # By the difference: summing over all shards per sample would take longer than scoring it.
+        self._sum = self._sum.plus(now, self._counted.get(shard.shard, _Counted()))
+        self._counted[shard.shard] = now
         self._show(f"shard {shard.shard}")
 
     def finish(self, shard: str) -> None:
         """Report that the shard's tables are written."""
-        self._finished.add(shard)
-        found = self._counted.get(shard, _Counted())
-        self._count(shard, replace(found, done=self._sizes.get(shard, 0)))
         self._show(f"shard {shard}")
-
-    def _count(self, shard: str, now: "_Counted") -> None:
-        """Update the sum by the difference: summing over all shards per sample would take longer than scoring it."""
-        self._sum = self._sum.plus(now, self._counted.get(shard, _Counted()))
-        self._counted[shard] = now
 
     def _show(self, note: str) -> None:
         found = self._sum
@@ -153,14 +142,15 @@ class ScoringProgress:
         left = max(0.0, seconds * (1 - found.share) / found.share) if found.share and seconds else None
         if seconds:
             note = f"{found.scored / seconds:,.1f} samples/s, {found.tokens / seconds:,.0f} tokens/s, {note}"
-        self._progress(found.done, self._total, "samples", note, left=left)
+        if self._kept:
+            note = f"{self._kept:,} kept, {note}".removesuffix(", ")
+        self._progress(found.scored, self._total, "new samples" if self._kept else "samples", note, left=left)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Counted:
-    """Finished samples, scored ones among them, tokens, seconds of scoring, and the share of all work."""
+    """Scored samples, tokens, seconds of scoring, and the share of all work."""
 
-    done: int = 0
     scored: int = 0
     tokens: int = 0
     seconds: float = 0.0
@@ -169,7 +159,6 @@ class _Counted:
     def plus(self, now: "_Counted", before: "_Counted") -> "_Counted":
         """Return the sum with `now` instead of `before`."""
         return _Counted(
-            done=self.done + now.done - before.done,
             scored=self.scored + now.scored - before.scored,
             tokens=self.tokens + now.tokens - before.tokens,
             seconds=self.seconds + now.seconds - before.seconds,

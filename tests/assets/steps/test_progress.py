@@ -54,7 +54,6 @@ def followed(missing: dict[str, list[TableWork]], workers: int = 1, *, kept: int
     seen: Seen = []
 
     def progress(done: float, total: float | None, unit: str, note: str = "", *, left: float | None = None) -> None:
-        assert unit == "samples"
         seen.append((done, total, note, left))
 
     sizes = {"0": 10, "1": 10, "2": 20}
@@ -69,26 +68,40 @@ def followed(missing: dict[str, list[TableWork]], workers: int = 1, *, kept: int
 def test_the_time_left_follows_the_planned_work_not_the_count() -> None:
     shown, seen = followed({"1": [work(1e9), work(2e9)], "2": [work(9e9)]}, kept=4)
     shown.finish("0")
-    assert seen[-1] == (10, 40, "shard 0", None)
+    assert seen[-1] == (0, 26, "14 kept, shard 0", None)
     # Half of the text of shard 1, which is a quarter of the work; four of its samples were kept.
     shown.report(report("1", 3, 0.5, tokens=600, seconds=2.0))
     done, _, note, left = seen[-1]
-    assert (done, note) == (17, "1.5 samples/s, 300 tokens/s, shard 1")
+    assert (done, note) == (3, "14 kept, 1.5 samples/s, 300 tokens/s, shard 1")
     assert left == pytest.approx(2.0 * (1 - 0.125) / 0.125)
     shown.report(report("1", 6, 1.0, tokens=1200, seconds=4.0))
     shown.finish("1")
-    assert seen[-1][0] == 20 and seen[-1][3] == pytest.approx(12.0)
+    assert seen[-1][0] == 6 and seen[-1][3] == pytest.approx(12.0)
     shown.report(report("2", 20, 1.0, tokens=3600, seconds=12.0))
     shown.finish("2")
-    assert seen[-1][0] == 40 and seen[-1][3] == 0.0
+    assert seen[-1][0] == 26 and seen[-1][3] == 0.0
+
+
+def test_of_an_edited_sample_the_line_counts_new_and_kept_rows() -> None:
+    said: list[str] = []
+
+    def progress(done: float, total: float | None, unit: str, note: str = "", *, left: float | None = None) -> None:
+        said.append(progress_line(done, total, unit, note, 2.0, left))
+
+    piece = Piece(shard="1", works=[work(1.0)], lacking={"s1": frozenset({"cam"})})
+    shown = ScoringProgress(progress, sizes={"0": 8, "1": 7}, missing=[piece], workers=1)
+    shown.report(report("1", 1, 1.0, tokens=600, seconds=2.0))
+    assert said == ["1/1 new samples (100%), 0 s left, 14 kept, 0.5 samples/s, 300 tokens/s, shard 1"]
+    ScoringProgress(progress, sizes={"0": 8}, missing=[], workers=1).start()
+    assert said[1:] == ["0 new samples, 8 kept"], "only its stamps are new"
 
 
 def test_until_the_first_sample_is_done_it_may_be_loading_or_scoring() -> None:
     shown, seen = followed({"1": [work(1e9)]})
     shown.start()
-    assert seen == [(0, 40, "loading the model, then the first samples", None)]
+    assert seen == [(0, 10, "30 kept, loading the model, then the first samples", None)]
     shown.loaded()
-    assert seen[1:] == [(0, 40, "scoring the first samples", None)]
+    assert seen[1:] == [(0, 10, "30 kept, scoring the first samples", None)]
     shown.report(report("1", 1, 0.1, tokens=10, seconds=1.0))
     assert "loading" not in seen[-1][2] and "first" not in seen[-1][2]
     shown.loaded()
@@ -99,7 +112,7 @@ def test_workers_add_up() -> None:
     shown, seen = followed({"1": [work(1.0)], "2": [work(1.0)]}, workers=2)
     shown.report(report("1", 5, 0.5, tokens=100, seconds=4.0))
     shown.report(report("2", 10, 0.5, tokens=100, seconds=4.0))
-    assert seen[-1] == (15, 40, "3.8 samples/s, 50 tokens/s, shard 2", 4.0)
+    assert seen[-1] == (15, 30, "10 kept, 3.8 samples/s, 50 tokens/s, shard 2", 4.0)
 
 
 @pytest.mark.parametrize("flops", [None, 0.0])
