@@ -42,12 +42,12 @@ def build_definitions(config_file: str = DEMO) -> dg.Definitions:
     return dg.Definitions(
         assets=[*input_definitions(config), *asset_definitions(config)],
         asset_checks=asset_checks(config),
-        jobs=[*asset_jobs(config), refresh_job],
+        jobs=[*asset_jobs(config), refresh_job(config)],
         schedules=[nightly(config)],
         sensors=[
-            out_of_date_sensor,
-            dead_runs_sensor,
-            inputs_sensor,
+            out_of_date_sensor(config),
+            dead_runs_sensor(config),
+            inputs_sensor(config),
             *failure_sensors(config),
         ],
         executor=executor,

@@ -3,7 +3,7 @@
 import dagster as dg
 from pydantic import Field, PrivateAttr
 
-from gateau_dagster.config import Config
+from gateau_dagster.config import Config, Prefixes
 from gateau_dagster.errors import DEMO
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.resources.project import checked_project
@@ -13,6 +13,7 @@ class ConfigurationResource(dg.ConfigurableResource):
     """Reads the configuration again for every run, so that an edit counts without restarting Dagster."""
 
     config_file: str = Field(default=DEMO, description="Path of the YAML file; demo: the embedded demo.")
+    key_prefix: list[str] = Field(default=[], description="The beginning of the asset keys, from the component.")
     _config: Config | None = PrivateAttr(default=None)
 
     @property
@@ -23,7 +24,8 @@ class ConfigurationResource(dg.ConfigurableResource):
             GateauError: the file is missing or wrong.
         """
         if self._config is None:
-            self._config = checked_project(self.config_file)
+            prefixes = Prefixes(keys=tuple(self.key_prefix))
+            self._config = checked_project(self.config_file).prefixed(prefixes)
         return self._config
 
     def state(self) -> State:

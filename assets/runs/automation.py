@@ -10,11 +10,12 @@ from typing import TypeAlias
 import dagster as dg
 from dagster import DagsterRunStatus, RunsFilter
 
-from gateau_dagster.assets.runs.jobs import REFRESH, SCORING, refresh_job
+from gateau_dagster.assets.runs.jobs import REFRESH, SCORING
 from gateau_dagster.assets.runs.work_run import EVERYTHING, VARIANTS
 from gateau_dagster.assets.steps.dead_runs import LOCK_TAG, UNFINISHED, end_dead_runs
 from gateau_dagster.assets.steps.event_log import PLAN_TAG
 from gateau_dagster.assets.steps.failures import redacted_failure
+from gateau_dagster.assets.steps.partitions import own_name, own_resource
 from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError
 from gateau_dagster.pipeline.plan import Plan
@@ -31,32 +32,39 @@ def nightly(config: Config) -> dg.ScheduleDefinition:
     """Return the schedule that launches `refresh` if something is out of date."""
 
     @dg.schedule(
-        name="nightly_refresh",
-        job=refresh_job,
+        name=own_name(config, "nightly_refresh"),
+        job_name=own_name(config, REFRESH),
         cron_schedule=config.execution.schedule,
         execution_timezone=config.execution.timezone,
         default_status=dg.DefaultScheduleStatus.STOPPED,
         description="Refreshes all outdated assets every night (execution.schedule, execution.timezone). Skips if "
         "all are up to date, or while a run is at work.",
+        required_resource_keys={own_name(config, "configuration")},
     )
     @redacted_failure()
-    def nightly_refresh(context: dg.ScheduleEvaluationContext, configuration: ConfigurationResource) -> Due:
-        return due(context.instance, configuration)
+    def nightly_refresh(context: dg.ScheduleEvaluationContext) -> Due:
+        return due(context.instance, own_resource(context, config, "configuration"))
 
     return nightly_refresh
 
 
-@dg.sensor(
-    name="out_of_date",
-    job=refresh_job,
-    minimum_interval_seconds=60,
-    default_status=dg.DefaultSensorStatus.STOPPED,
-    description="Compares the store with the configuration (level-triggered) and launches `refresh` if they differ.",
-)
-@redacted_failure()
-def out_of_date_sensor(context: dg.SensorEvaluationContext, configuration: ConfigurationResource) -> Due:
-    """Compare state, not events: the next tick sees a failed shard, a removed sample or a missed tick again."""
-    return due(context.instance, configuration)
+def out_of_date_sensor(config: Config) -> dg.SensorDefinition:
+    """Return the sensor that compares state, not events: it sees a failed shard or a removed sample at every tick."""
+
+    @dg.sensor(
+        name=own_name(config, "out_of_date"),
+        job_name=own_name(config, REFRESH),
+        minimum_interval_seconds=60,
+        default_status=dg.DefaultSensorStatus.STOPPED,
+        description="Compares the store with the configuration (level-triggered) and launches `refresh` if they "
+        "differ.",
+        required_resource_keys={own_name(config, "configuration")},
+    )
+    @redacted_failure()
+    def out_of_date(context: dg.SensorEvaluationContext) -> Due:
+        return due(context.instance, own_resource(context, config, "configuration"))
+
+    return out_of_date
 
 
 def due(instance: dg.DagsterInstance, configuration: ConfigurationResource) -> Due:
@@ -65,7 +73,7 @@ def due(instance: dg.DagsterInstance, configuration: ConfigurationResource) -> D
     try:
         config = configuration.config
         store = store_id(config)
-        at_work = _at_work(instance, store) or holder_of(config)
+        at_work = _at_work(instance, config, store) or holder_of(config)
         if at_work is not None:
             return dg.SkipReason(f"at work: {at_work}")
         plan = State(config=config).plan()
@@ -74,7 +82,7 @@ def due(instance: dg.DagsterInstance, configuration: ConfigurationResource) -> D
     if not plan:
         return dg.SkipReason("everything is up to date")
     digest = plan_digest(plan, store)
-    early = _ended_early(instance, digest)
+    early = _ended_early(instance, config, digest)
     if early is not None:
         return dg.SkipReason(
             f"refresh {early} with exactly this work; the next attempt is {_MINUTES_AFTER_FAILURE} minutes after it, "
@@ -83,23 +91,25 @@ def due(instance: dg.DagsterInstance, configuration: ConfigurationResource) -> D
     return dg.RunRequest(tags={PLAN_TAG: digest})
 
 
-def _at_work(instance: dg.DagsterInstance, store: str) -> str | None:
+def _at_work(instance: dg.DagsterInstance, config: Config, store: str) -> str | None:
     """Describe an unfinished run that makes assets on this store, `gateau run` included; None without one.
 
-    A run on another store does not count: two projects may share a database.
+    A run on another store does not count: two projects may share a database. Only runs of `refresh` name their store.
     """
+    jobs = {own_name(config, job) for job in (REFRESH, EVERYTHING, VARIANTS, SCORING)}
     for run in instance.get_runs(RunsFilter(statuses=UNFINISHED)):
-        if run.job_name in {REFRESH, EVERYTHING, VARIANTS, SCORING} and run.tags.get(LOCK_TAG, store) == store:
+        if run.tags.get(LOCK_TAG, store if run.job_name in jobs else None) == store:
             return f"{run.job_name}, in run {run.run_id}"
     return None
 
 
-def _ended_early(instance: dg.DagsterInstance, digest: str) -> str | None:
+def _ended_early(instance: dg.DagsterInstance, config: Config, digest: str) -> str | None:
     """Describe how the last `refresh` of the same work failed or was terminated a short while ago, else return None.
 
     Most failures persist, and a terminated run should not restart after a minute.
     """
-    records = instance.get_run_records(RunsFilter(job_name=REFRESH, tags={PLAN_TAG: digest}), limit=1)
+    wanted = RunsFilter(job_name=own_name(config, REFRESH), tags={PLAN_TAG: digest})
+    records = instance.get_run_records(wanted, limit=1)
     how = _ENDED_EARLY.get(records[0].dagster_run.status) if records else None
     if how is None:
         return None
@@ -108,18 +118,22 @@ def _ended_early(instance: dg.DagsterInstance, digest: str) -> str | None:
     return f"{how} in run {records[0].dagster_run.run_id}" if lately else None
 
 
-@dg.sensor(
-    name="dead_runs",
-    minimum_interval_seconds=30,
-    default_status=dg.DefaultSensorStatus.RUNNING,
-    description="Ends runs whose process has died (killed, or the machine restarted) and frees their pool slots. "
-    "Launches nothing.",
-)
-@redacted_failure()
-def dead_runs_sensor(context: dg.SensorEvaluationContext) -> dg.SkipReason:
-    """End runs whose process is gone, since Dagster's run monitoring cannot see a process on this machine."""
-    ended = [run.run_id for run in end_dead_runs(context.instance)]
-    return dg.SkipReason(f"ended {', '.join(ended)}" if ended else "no run has lost its process")
+def dead_runs_sensor(config: Config) -> dg.SensorDefinition:
+    """Return the sensor that ends runs whose process is gone, which Dagster's run monitoring cannot see."""
+
+    @dg.sensor(
+        name=own_name(config, "dead_runs"),
+        minimum_interval_seconds=30,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description="Ends runs whose process has died (killed, or the machine restarted) and frees their pool slots. "
+        "Launches nothing.",
+    )
+    @redacted_failure()
+    def dead_runs(context: dg.SensorEvaluationContext) -> dg.SkipReason:
+        ended = [run.run_id for run in end_dead_runs(context.instance)]
+        return dg.SkipReason(f"ended {', '.join(ended)}" if ended else "no run has lost its process")
+
+    return dead_runs
 
 
 def plan_digest(plan: Plan, store: str) -> str:

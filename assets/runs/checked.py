@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 import dagster as dg
 import polars as pl
 
-from gateau_dagster.assets.steps.partitions import asset_key, has_many
+from gateau_dagster.assets.steps.partitions import has_many
 from gateau_dagster.errors import GateauError, TransientError, gateau_command
 from gateau_dagster.evaluation.document_split import SPLIT
 from gateau_dagster.evaluation.judged import NOTABLE_UNREADABLE, unreadable
@@ -56,14 +56,13 @@ Parts: TypeAlias = Sequence[str | None]
 
 
 def check_result(
-    asset: Asset, name: str, passed: bool, *, error: bool = False, facts: Mapping[str, Any] | None = None, **more: Any
+    name: str, passed: bool, *, error: bool = False, facts: Mapping[str, Any] | None = None, **more: Any
 ) -> dg.AssetCheckResult:
     """Return a check result with metadata; a failed check leaves the table readable.
 
     `error`: whether a check that normally warns fails as an error.
     """
     return dg.AssetCheckResult(
-        asset_key=asset_key(asset.key),
         check_name=name,
         passed=passed,
         severity=dg.AssetCheckSeverity.WARN if name in _WARNS and not error else dg.AssetCheckSeverity.ERROR,
@@ -78,16 +77,15 @@ def _up_to_date(state: State, asset: Asset) -> dg.AssetCheckResult:
 def staleness(state: State, asset: Asset, work: Work | None) -> dg.AssetCheckResult:
     """Check that an asset is up to date; name the stale shards with reasons. `work`: its part of the whole plan."""
     if work is None:
-        return check_result(asset, UP_TO_DATE, True, summary="up to date")
+        return check_result(UP_TO_DATE, True, summary="up to date")
     if asset.key not in state.pipeline.required:
-        return check_result(asset, UP_TO_DATE, True, summary="out of date, but no configured asset reads it")
+        return check_result(UP_TO_DATE, True, summary="out of date, but no configured asset reads it")
     if not asset.partitions:
-        return check_result(asset, UP_TO_DATE, False, summary=work.reasons[None])
+        return check_result(UP_TO_DATE, False, summary=work.reasons[None])
     reasons = "\n".join(f"- `{shard}`: {work.reasons[shard]}" for shard in work.partitions)
     share = f"{len(work.partitions)} of {len(state.pipeline.partitions(asset.key))} {asset.partitions}s"
     changed: dict[str, Any] = {f"changed_{asset.partitions}s": ", ".join(work.partitions)}
     return check_result(
-        asset,
         UP_TO_DATE,
         False,
         summary=f"{share} are out of date; run the job `refresh` to rebuild exactly these",
@@ -98,7 +96,7 @@ def staleness(state: State, asset: Asset, work: Work | None) -> dg.AssetCheckRes
 
 def _unique_ids(state: State, asset: Asset, parts: Parts) -> dg.AssetCheckResult:
     repeated = duplicate_ids(_rows(state, asset, parts, _ID))
-    return check_result(asset, UNIQUE_IDS, not repeated, repeated_ids=", ".join(repeated[:20]) or "none")
+    return check_result(UNIQUE_IDS, not repeated, repeated_ids=", ".join(repeated[:20]) or "none")
 
 
 def _finite_values(state: State, asset: Asset, parts: Parts) -> dg.AssetCheckResult:
@@ -107,7 +105,7 @@ def _finite_values(state: State, asset: Asset, parts: Parts) -> dg.AssetCheckRes
         if column.name in asset.finite:
             values = _rows(state, asset, parts, [column.name])[column.name]
             counts[f"not_finite_{column.name}"] = non_finite(values.drop_nulls() if column.nullable else values)
-    return check_result(asset, FINITE_VALUES, not any(counts.values()), **counts)
+    return check_result(FINITE_VALUES, not any(counts.values()), **counts)
 
 
 def _full_coverage(state: State, asset: Asset, parts: Parts) -> dg.AssetCheckResult:
@@ -117,7 +115,7 @@ def _full_coverage(state: State, asset: Asset, parts: Parts) -> dg.AssetCheckRes
         _rows(state, asset, parts, _ID),
         state.store.read_rejected(asset.key, parts),
     )
-    return check_result(asset, FULL_COVERAGE, found.complete, **_coverage_metadata(found))
+    return check_result(FULL_COVERAGE, found.complete, **_coverage_metadata(found))
 
 
 def _coverage_metadata(found: Coverage) -> dict[str, Any]:
@@ -135,9 +133,7 @@ def _normalisation(state: State, asset: Asset) -> dg.AssetCheckResult:
 
     selection = state.config.selection
     found = check(_table(state, asset, None), preset=selection.preset, alpha=selection.alphas[selection.preset])
-    return check_result(
-        asset, NORMALISATION, not found.degenerate, summary=found.sentence, distinct=found.distinct_score
-    )
+    return check_result(NORMALISATION, not found.degenerate, summary=found.sentence, distinct=found.distinct_score)
 
 
 def _rejected_share(state: State, asset: Asset) -> dg.AssetCheckResult:
@@ -147,7 +143,6 @@ def _rejected_share(state: State, asset: Asset) -> dg.AssetCheckResult:
     )
     most = state.config.long_sft.max_rejected if asset.key == RAW else None
     return check_result(
-        asset,
         REJECTED_SHARE,
         not found.notable if most is None else found.share <= most and not found.unread,
         error=most is not None,
@@ -170,7 +165,6 @@ def _truncated_share(state: State, asset: Asset) -> dg.AssetCheckResult:
         key=lambda each: each[1].share,
     )
     return check_result(
-        asset,
         TRUNCATED_SHARE,
         not found.notable,
         summary=_of_part(part, found.sentence()),
@@ -186,7 +180,6 @@ def _gate(state: State, asset: Asset) -> dg.AssetCheckResult:
     found = configured_gate(state.config, _table(state, asset, None))
     assert found is not None
     return check_result(
-        asset,
         GATE,
         found.verdict == "passed",
         error=found.verdict == "lost",
@@ -204,7 +197,6 @@ def _readable_replies(state: State, asset: Asset) -> dg.AssetCheckResult:
     lost = {name: each for name, each in found.items() if each.notable}
     shown = ", ".join(f"{name} {percent(each.share)}" for name, each in lost.items())
     return check_result(
-        asset,
         READABLE_REPLIES,
         not lost,
         summary=f"more than {percent(NOTABLE_UNREADABLE)} without a score: {shown}" if lost else "few without a score",
@@ -216,7 +208,7 @@ def _readable_replies(state: State, asset: Asset) -> dg.AssetCheckResult:
 
 def _nothing_reserved(state: State, asset: Asset) -> dg.AssetCheckResult:
     found = reserved_among(_table(state, asset, ["sample_id", "origin"]), state.read(SPLIT))
-    return check_result(asset, NOTHING_RESERVED, not found, trained_on=", ".join(found[:20]) or "none")
+    return check_result(NOTHING_RESERVED, not found, trained_on=", ".join(found[:20]) or "none")
 
 
 def _rows(state: State, asset: Asset, parts: Parts, columns: list[str]) -> pl.DataFrame:
@@ -288,4 +280,4 @@ def checked(state: State, asset: Asset, name: str, part: str | None = None) -> d
     except TransientError:
         raise
     except GateauError as error:
-        return check_result(asset, name, False, summary=str(error))
+        return check_result(name, False, summary=str(error))

@@ -14,13 +14,19 @@ from dagster._core.storage.asset_check_execution_record import AssetCheckExecuti
 from gateau_dagster.assets.runs.checked import DESCRIPTIONS, check_result, checked, is_by_partition, is_partitioned
 from gateau_dagster.assets.steps.dead_runs import tag_with_process
 from gateau_dagster.assets.steps.failures import readable_failure
-from gateau_dagster.assets.steps.partitions import asked_partitions, asset_key, partition_definitions
+from gateau_dagster.assets.steps.partitions import (
+    asked_partitions,
+    asset_key,
+    declared_name,
+    own_name,
+    own_resource,
+    partition_definitions,
+)
 from gateau_dagster.config import Config
 from gateau_dagster.pipeline.asset import UP_TO_DATE, Asset
 from gateau_dagster.pipeline.pipeline import Pipeline, pipeline_of
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.readable import plural
-from gateau_dagster.resources.configuration import ConfigurationResource
 
 _MOST_NAMED = 20
 Target: TypeAlias = Callable[[str | None], AssetCheckEvaluationTargetMaterializationData | None]
@@ -42,25 +48,29 @@ def _checks(pipeline: Pipeline, asset: Asset) -> dg.AssetChecksDefinition:
     specs = [
         dg.AssetCheckSpec(
             name,
-            asset=asset_key(asset.key),
+            asset=asset_key(pipeline.config, asset.key),
             description=DESCRIPTIONS[name],
             partitions_def=partitions[asset.partitions] if is_partitioned(pipeline, asset, name) else None,
         )
         for name in names
     ]
 
-    @dg.multi_asset_check(name=f"check_{asset.key.replace('/', '_')}", specs=specs, can_subset=True)
-    def checks(
-        context: dg.AssetCheckExecutionContext, configuration: ConfigurationResource
-    ) -> Iterator[AssetCheckEvaluation | dg.Output[None]]:
+    @dg.multi_asset_check(
+        name=own_name(pipeline.config, f"check_{asset.key.replace('/', '_')}"),
+        specs=specs,
+        can_subset=True,
+        required_resource_keys={own_name(pipeline.config, "configuration")},
+    )
+    def checks(context: dg.AssetCheckExecutionContext) -> Iterator[AssetCheckEvaluation | dg.Output[None]]:
         tag_with_process(context)
+        configuration = own_resource(context, pipeline.config, "configuration")
         asked = {check.name for check in context.selected_asset_check_keys}
         with readable_failure(context):
             retries = configuration.config.execution.retries
         with readable_failure(context, retries):
             state = configuration.state()
             # Everything is computed before the first yield: a retried step must not yield a result twice.
-            target = cache(partial(latest_record, context.instance, asset.key))
+            target = cache(partial(latest_record, context.instance, specs[0].asset_key))
             results = [(spec, _found(context, state, spec, target)) for spec in specs if spec.name in asked]
         for spec, found in results:
             yield dg.Output(None, spec.get_python_identifier())
@@ -76,9 +86,9 @@ def _found(
 
     Return evaluations, since Dagster makes one from an AssetCheckResult for a single partition only.
     """
-    asset, name = state.asset(spec.asset_key.to_user_string()), spec.name
+    asset, name = state.asset(declared_name(spec.asset_key, state.config.prefixes.keys)), spec.name
     if not is_by_partition(asset, name):
-        return [evaluation(checked(state, asset, name), target(None))]
+        return [evaluation(spec.key, checked(state, asset, name), target(None))]
     known = [part for part in state.pipeline.partitions(asset.key) if part is not None]
     parts = known if spec.partitions_def is None else asked_partitions(context, known)
     if len(parts) == len(known):
@@ -86,12 +96,12 @@ def _found(
         parts = [part for part in parts if stamps[asset.key, part] is not None]
     results = {part: checked(state, asset, name, part) for part in parts}
     if not results:
-        return [evaluation(checked(state, asset, name), target(None))]
+        return [evaluation(spec.key, checked(state, asset, name), target(None))]
     if spec.partitions_def is None:
-        return [evaluation(_whole(asset, name, results, []), target(None))]
-    each = [evaluation(result, target(part), part) for part, result in results.items()]
+        return [evaluation(spec.key, _whole(asset, name, results, []), target(None))]
+    each = [evaluation(spec.key, result, target(part), part) for part, result in results.items()]
     before = [part for part in _failing(context.instance, spec.key) if part in known and part not in results]
-    return [*each, evaluation(_whole(asset, name, results, before), target(None))]
+    return [*each, evaluation(spec.key, _whole(asset, name, results, before), target(None))]
 
 
 def _whole(
@@ -106,7 +116,7 @@ def _whole(
     reasons = {f"{asset.partitions}_{part}": facts for part, facts in [*failing.items()][:_MOST_NAMED]}
     noun = plural(len(failing), asset.partitions)
     facts = {"summary": f"fails in {noun}", **reasons} if failing else _together([*results.values()])
-    return check_result(asset, name, not failing, facts=facts, looked_at=plural(len(results), asset.partitions))
+    return check_result(name, not failing, facts=facts, looked_at=plural(len(results), asset.partitions))
 
 
 def _facts(result: dg.AssetCheckResult) -> str:
@@ -128,10 +138,10 @@ def _together(results: Sequence[dg.AssetCheckResult]) -> dict[str, Any]:
 
 
 def latest_record(
-    instance: DagsterInstance, asset: str, part: str | None
+    instance: DagsterInstance, asset: dg.AssetKey, part: str | None
 ) -> AssetCheckEvaluationTargetMaterializationData | None:
     """Return the latest record of a table or of one of its partitions, which the evaluation refers to."""
-    wanted = AssetRecordsFilter(asset_key=asset_key(asset), asset_partitions=None if part is None else [part])
+    wanted = AssetRecordsFilter(asset_key=asset, asset_partitions=None if part is None else [part])
     for record in instance.fetch_materializations(wanted, limit=1).records:
         return AssetCheckEvaluationTargetMaterializationData(
             storage_id=record.storage_id, run_id=record.run_id, timestamp=record.timestamp
@@ -140,13 +150,15 @@ def latest_record(
 
 
 def evaluation(
-    result: dg.AssetCheckResult, target: AssetCheckEvaluationTargetMaterializationData | None, part: str | None = None
+    check: dg.AssetCheckKey,
+    result: dg.AssetCheckResult,
+    target: AssetCheckEvaluationTargetMaterializationData | None,
+    part: str | None = None,
 ) -> AssetCheckEvaluation:
     """Return Dagster's record of a check on one partition, or on the whole."""
-    assert result.asset_key is not None and result.check_name is not None
     return AssetCheckEvaluation(
-        asset_key=result.asset_key,
-        check_name=result.check_name,
+        asset_key=check.asset_key,
+        check_name=check.name,
         passed=result.passed,
         metadata=result.metadata,
         severity=result.severity,

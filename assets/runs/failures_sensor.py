@@ -6,10 +6,9 @@ from dagster import DagsterEventType, DagsterInstance, DagsterRun, DagsterRunSta
 from gateau_dagster.assets.runs.history import told
 from gateau_dagster.assets.runs.launching import ASKED_BY_TAG, failed_checks_of
 from gateau_dagster.assets.steps.failures import redacted_failure
+from gateau_dagster.assets.steps.partitions import own_name, own_resource
 from gateau_dagster.config import Config
 from gateau_dagster.errors import redacted
-from gateau_dagster.resources.configuration import ConfigurationResource
-from gateau_dagster.resources.notification import NotificationResource
 
 _SHOWN = 8  # characters of a run's id
 _MOST_LINES = 10
@@ -21,8 +20,9 @@ def failure_sensors(config: Config) -> list[dg.SensorDefinition]:
         return []
     failed, ended = DagsterRunStatus.FAILURE, DagsterRunStatus.SUCCESS
     return [
-        _sensor("failures", failed, "Sends a message about every failed run (execution.notify)."),
+        _sensor(config, "failures", failed, "Sends a message about every failed run (execution.notify)."),
         _sensor(
+            config,
             "failed_checks",
             ended,
             "Sends a message about runs that succeeded but whose checks failed (execution.notify).",
@@ -30,20 +30,15 @@ def failure_sensors(config: Config) -> list[dg.SensorDefinition]:
     ]
 
 
-def _sensor(name: str, status: DagsterRunStatus, description: str) -> dg.SensorDefinition:
-    @dg.run_status_sensor(
-        name=name,
-        run_status=status,
-        default_status=dg.DefaultSensorStatus.RUNNING,
-        description=description,
-    )
+def _sensor(config: Config, name: str, status: DagsterRunStatus, description: str) -> dg.SensorDefinition:
     @redacted_failure()
-    def tell(
-        context: dg.RunStatusSensorContext, configuration: ConfigurationResource, notification: NotificationResource
-    ) -> dg.SkipReason:
+    def tell(context: dg.RunStatusSensorContext) -> dg.SkipReason:
+        configuration = own_resource(context, config, "configuration")
         run, settings = context.dagster_run, configuration.config.execution.notify
         if settings is None:
             return dg.SkipReason("execution.notify names no recipient any more")
+        if not _is_own(config, run):
+            return dg.SkipReason(f"run {run.run_id} makes no asset below {'/'.join(config.prefixes.keys)}")
         if run.status is not status:  # Dagster records some interrupts as failures at first
             return dg.SkipReason(f"run {run.run_id} is now {run.status.value}")
         if status is DagsterRunStatus.FAILURE and _is_told_of_by_another(run):
@@ -56,10 +51,26 @@ def _sensor(name: str, status: DagsterRunStatus, description: str) -> dg.SensorD
         if status is DagsterRunStatus.SUCCESS and not found:
             return dg.SkipReason(f"no check of run {run.run_id} failed as an error")
         subject, text = message(run, found, configuration.config.located_root, settings.ui)
-        notification.send(settings, subject, text)
+        own_resource(context, config, "notification").send(settings, subject, text)
         return dg.SkipReason(f"sent a message about run {run.run_id}")
 
-    return tell
+    # Its decorator takes resources only as arguments, whose names are fixed.
+    return dg.RunStatusSensorDefinition(
+        name=own_name(config, name),
+        run_status=status,
+        run_status_sensor_fn=tell,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description=description,
+        required_resource_keys={own_name(config, each) for each in ("configuration", "notification")},
+    )
+
+
+def _is_own(config: Config, run: DagsterRun) -> bool:
+    """Return whether a run is one of this pipeline; without a prefix, the whole code location is the pipeline's."""
+    prefix = [*config.prefixes.keys]
+    checks = (check.asset_key for check in run.asset_check_selection or ())
+    chosen = any([*key.path[: len(prefix)]] == prefix for key in (*(run.asset_selection or ()), *checks))
+    return chosen or run.job_name.startswith(own_name(config, ""))
 
 
 def _is_told_of_by_another(run: DagsterRun) -> bool:

@@ -11,7 +11,7 @@ from dagster import DagsterEventType, DagsterInstance, DagsterRun, DagsterRunSta
 from gateau_dagster.assets.runs.instance import home_of, open_instance
 from gateau_dagster.assets.steps.dead_runs import LOCK_TAG
 from gateau_dagster.assets.steps.failures import CODE, TITLE
-from gateau_dagster.assets.steps.partitions import asset_key
+from gateau_dagster.assets.steps.partitions import asset_key, own_name
 from gateau_dagster.config import Config
 from gateau_dagster.pipeline.asset import Asset
 from gateau_dagster.resources.locks.lease import known_store_id
@@ -56,9 +56,9 @@ def runs_at_work(instance: DagsterInstance, config: Config) -> Sequence[DagsterR
     return [run for run in instance.get_runs(RunsFilter(statuses=_AT_WORK)) if run.tags.get(LOCK_TAG, store) == store]
 
 
-def last_runs(instance: DagsterInstance, assets: Sequence[Asset]) -> dict[str, LastRun]:
+def last_runs(instance: DagsterInstance, config: Config, assets: Sequence[Asset]) -> dict[str, LastRun]:
     """Return the run that made the latest record of each asset."""
-    keys = {asset_key(asset.key): asset.key for asset in assets}
+    keys = {asset_key(config, asset.key): asset.key for asset in assets}
     found = {}
     for record in instance.get_asset_records([*keys]):
         last = record.asset_entry.last_materialization_record
@@ -67,9 +67,11 @@ def last_runs(instance: DagsterInstance, assets: Sequence[Asset]) -> dict[str, L
     return found
 
 
-def last_failures(instance: DagsterInstance, assets: Sequence[Asset]) -> dict[str, LastRun]:
+def last_failures(instance: DagsterInstance, config: Config, assets: Sequence[Asset]) -> dict[str, LastRun]:
     """Return the latest failure of each asset's step, among the latest failed runs."""
-    steps = {_step(asset): [each.key for each in assets if _step(each) == _step(asset)] for asset in assets}
+    steps: dict[str, list[str]] = {}
+    for asset in assets:
+        steps.setdefault(_step(config, asset), []).append(asset.key)
     found: dict[str, LastRun] = {}
     for run in instance.get_runs(RunsFilter(statuses=[DagsterRunStatus.FAILURE]), limit=_MOST_FAILURES):
         for entry in instance.all_logs(run.run_id, of_type=DagsterEventType.STEP_FAILURE):
@@ -80,9 +82,9 @@ def last_failures(instance: DagsterInstance, assets: Sequence[Asset]) -> dict[st
     return found
 
 
-def _step(asset: Asset) -> str:
+def _step(config: Config, asset: Asset) -> str:
     """Return Dagster's name of the step that makes an asset."""
-    return asset.step or asset_key(asset.key).to_python_identifier()
+    return own_name(config, asset.step) if asset.step else asset_key(config, asset.key).to_python_identifier()
 
 
 def told(entry: EventLogEntry) -> tuple[list[str], str, str]:

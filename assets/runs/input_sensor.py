@@ -6,6 +6,7 @@ version of each input, and the result of the check `up_to_date` for every asset.
 
 import threading
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import dagster as dg
 from dagster import AssetCheckEvaluation, DagsterInstance
@@ -17,15 +18,14 @@ from gateau_dagster.assets.runs.checked import staleness
 from gateau_dagster.assets.runs.checks import evaluation, latest_record
 from gateau_dagster.assets.steps.event_log import observe_inputs
 from gateau_dagster.assets.steps.failures import redacted_failure
-from gateau_dagster.assets.steps.partitions import asset_key
+from gateau_dagster.assets.steps.partitions import asset_key, own_name, own_resource
 from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError
-from gateau_dagster.pipeline.asset import UP_TO_DATE, Asset
+from gateau_dagster.pipeline.asset import UP_TO_DATE
 from gateau_dagster.pipeline.input_versions import glance
 from gateau_dagster.pipeline.plan import Plan
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.readable import plural
-from gateau_dagster.resources.configuration import ConfigurationResource
 from gateau_dagster.storage.stamp import fingerprint
 
 
@@ -75,7 +75,7 @@ class Looks:
     """One comparison at a time per configuration, kept across ticks."""
 
     def __init__(self) -> None:
-        self._at_work: dict[str, StoreComparison] = {}
+        self._at_work: dict[tuple[Path, tuple[str, ...]], StoreComparison] = {}
 
     def plan(self, config: Config, sign: str, seconds: float) -> tuple[State, Plan] | None:
         """Return the plan for this signature, or None while a comparison is running or was of another signature.
@@ -83,7 +83,7 @@ class Looks:
         Raises:
             GateauError: for the reasons of `State.whole_plan`.
         """
-        name = str(config.work_folder)
+        name = (config.work_folder, config.prefixes.keys)
         look = self._at_work.get(name)
         if look is None:
             look = self._at_work[name] = StoreComparison(config, sign)
@@ -97,32 +97,37 @@ _SECONDS = 20.0  # a tick has a minute
 _looks = Looks()
 
 
-@dg.sensor(
-    name="inputs",
-    minimum_interval_seconds=30,
-    default_status=dg.DefaultSensorStatus.RUNNING,
-    description="Shows on the graph whether input or models changed: the inputs' versions, and the check "
-    "`up_to_date` of every asset. Launches nothing.",
-)
-@redacted_failure()
-def inputs_sensor(context: dg.SensorEvaluationContext, configuration: ConfigurationResource) -> dg.SkipReason:
-    """Compare sizes and times only, until one of them changes."""
-    instance = context.instance
-    try:
-        sign = sign_of(configuration.config, _last_run(instance))
-        if sign == context.cursor:
-            return dg.SkipReason("input, models and store did not change")
-        found = _looks.plan(configuration.config, sign, _SECONDS)
-        if found is None:
-            return dg.SkipReason("reads the changes; a later tick reports what is out of date")
-        changed = observe_inputs(instance, found[0])
-    except GateauError as error:
-        return dg.SkipReason(f"cannot read the state: {error}")
-    new = [*new_findings(instance, *found)]
-    for each in new:
-        instance.report_runless_asset_event(each)
-    context.update_cursor(sign)
-    return dg.SkipReason(f"{plural(changed, 'new version')} of inputs, {plural(len(new), 'new finding')}")
+def inputs_sensor(config: Config) -> dg.SensorDefinition:
+    """Return the sensor `inputs`, which compares sizes and times only, until one of them changes."""
+
+    @dg.sensor(
+        name=own_name(config, "inputs"),
+        minimum_interval_seconds=30,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description="Shows on the graph whether input or models changed: the inputs' versions, and the check "
+        "`up_to_date` of every asset. Launches nothing.",
+        required_resource_keys={own_name(config, "configuration")},
+    )
+    @redacted_failure()
+    def inputs(context: dg.SensorEvaluationContext) -> dg.SkipReason:
+        instance, configuration = context.instance, own_resource(context, config, "configuration")
+        try:
+            sign = sign_of(configuration.config, _last_run(instance))
+            if sign == context.cursor:
+                return dg.SkipReason("input, models and store did not change")
+            found = _looks.plan(configuration.config, sign, _SECONDS)
+            if found is None:
+                return dg.SkipReason("reads the changes; a later tick reports what is out of date")
+            changed = observe_inputs(instance, found[0])
+        except GateauError as error:
+            return dg.SkipReason(f"cannot read the state: {error}")
+        new = [*new_findings(instance, *found)]
+        for each in new:
+            instance.report_runless_asset_event(each)
+        context.update_cursor(sign)
+        return dg.SkipReason(f"{plural(changed, 'new version')} of inputs, {plural(len(new), 'new finding')}")
+
+    return inputs
 
 
 def _last_run(instance: DagsterInstance) -> str:
@@ -132,25 +137,28 @@ def _last_run(instance: DagsterInstance) -> str:
 
 def new_findings(instance: DagsterInstance, state: State, plan: Plan) -> Iterator[AssetCheckEvaluation]:
     """Yield the results of `up_to_date` that are not on record yet; assets that were never made are skipped."""
-    assets = state.pipeline.assets
-    known = _on_record(instance, assets)
-    for asset in assets:
+    checks = {
+        dg.AssetCheckKey(asset_key(state.config, asset.key), UP_TO_DATE): asset for asset in state.pipeline.assets
+    }
+    known = _on_record(instance, [*checks])
+    for check, asset in checks.items():
         result = staleness(state, asset, plan.of(asset.key))
-        target = latest_record(instance, asset.key, None)
+        target = latest_record(instance, check.asset_key, None)
         if target is None or asset.key not in state.pipeline.required:
             continue
-        before = known.get(asset.key)
+        before = known.get(check)
         if before is None or (before.passed, before.metadata) != (result.passed, dict(result.metadata)):
-            yield evaluation(result, target)
+            yield evaluation(check, result, target)
 
 
-def _on_record(instance: DagsterInstance, assets: Sequence[Asset]) -> dict[str, AssetCheckEvaluation]:
-    """Return the latest evaluation by asset; none if a run has planned the check since."""
-    checks = {dg.AssetCheckKey(asset_key(asset.key), UP_TO_DATE): asset.key for asset in assets}
-    records = instance.event_log_storage.get_latest_asset_check_execution_by_key([*checks])
+def _on_record(
+    instance: DagsterInstance, checks: Sequence[dg.AssetCheckKey]
+) -> dict[dg.AssetCheckKey, AssetCheckEvaluation]:
+    """Return the latest evaluation of each check; none if a run has planned it since."""
+    records = instance.event_log_storage.get_latest_asset_check_execution_by_key(checks)
     ended = {AssetCheckExecutionRecordStatus.SUCCEEDED, AssetCheckExecutionRecordStatus.FAILED}
     return {
-        checks[key]: record.evaluation
+        key: record.evaluation
         for key, record in records.items()
         if record.status in ended and record.evaluation is not None
     }

@@ -12,12 +12,11 @@ from gateau_dagster.assets.runs.refresh import refresh
 from gateau_dagster.assets.runs.work_run import EVERYTHING, VARIANTS
 from gateau_dagster.assets.steps.dead_runs import tag_with_process
 from gateau_dagster.assets.steps.failures import readable_failure
-from gateau_dagster.assets.steps.partitions import asset_key
+from gateau_dagster.assets.steps.partitions import asset_key, own_name, own_resource
 from gateau_dagster.config import Config
 from gateau_dagster.pipeline.asset import UP_TO_DATE, VARIANT
 from gateau_dagster.pipeline.pipeline import pipeline_of
 from gateau_dagster.pipeline.selection_reads import PRESETS_TABLE
-from gateau_dagster.resources.configuration import ConfigurationResource
 from gateau_dagster.scoring.pair_tables import CAM, perplexity_asset
 
 SCORING = "scoring"
@@ -33,34 +32,34 @@ def asset_jobs(config: Config) -> list[UnresolvedAssetJobDefinition]:
     of_variants = pipeline.descendants(asset.key for asset in pipeline.assets if asset.partitions == VARIANT)
     scores = [key for key in assets if key in {PRESETS_TABLE, CAM} or key.startswith(perplexity_asset(""))]
     scored = pipeline.ancestors([RAW, *scores])
-    looked_at = [dg.AssetCheckKey(asset_key(asset), UP_TO_DATE) for asset in assets]
+    looked_at = [dg.AssetCheckKey(asset_key(config, asset), UP_TO_DATE) for asset in assets]
     return [
         dg.define_asset_job(
-            CHECK_UP_TO_DATE,
+            own_name(config, CHECK_UP_TO_DATE),
             selection=dg.AssetSelection.checks(*looked_at),
             description="Checks which tables are out of date and names their changed shards. Computes nothing.",
         ),
         dg.define_asset_job(
-            SCORING,
-            selection=dg.AssetSelection.assets(*(asset_key(key) for key in assets if key in scored)),
+            own_name(config, SCORING),
+            selection=dg.AssetSelection.assets(*(asset_key(config, key) for key in assets if key in scored)),
             description="Computes raw samples, perplexities, CAM and combined scores of the chosen shards, and the "
             "models made for them.",
         ),
         dg.define_asset_job(
-            EVERYTHING,
-            selection=dg.AssetSelection.assets(*(asset_key(key) for key in assets if key not in of_variants)),
+            own_name(config, EVERYTHING),
+            selection=dg.AssetSelection.assets(*(asset_key(config, key) for key in assets if key not in of_variants)),
             description="Computes all assets for the chosen shards, including those that the configuration does not "
             "need and `refresh` skips. The job `variants` compares the variants.",
         ),
-        *([_variants(key for key in assets if key in of_variants)] if of_variants else []),
+        *([_variants(config, [asset_key(config, key) for key in assets if key in of_variants])] if of_variants else []),
     ]
 
 
-def _variants(assets: Iterable[str]) -> UnresolvedAssetJobDefinition:
+def _variants(config: Config, assets: Iterable[dg.AssetKey]) -> UnresolvedAssetJobDefinition:
     """Define a job of its own for variants: a run has partitions of one set only, and shards come first."""
     return dg.define_asset_job(
-        VARIANTS,
-        selection=dg.AssetSelection.assets(*map(asset_key, assets)),
+        own_name(config, VARIANTS),
+        selection=dg.AssetSelection.assets(*assets),
         description="Computes the samples, models, answers and scores of the chosen variants, and their comparison.",
     )
 
@@ -72,25 +71,32 @@ class RefreshConfig(dg.Config):
     """Asset to stop at, such as selected_subset; empty for all."""
 
 
-@dg.op(description="Compares the store with the configuration, launches a run of the outdated assets and follows it.")
-def bring_up_to_date(context: OpExecutionContext, config: RefreshConfig, configuration: ConfigurationResource) -> None:
-    """Run what is out of date; finish within seconds if nothing is."""
-    tag_with_process(context)
-    context.log.info("Compares the store with the configuration.")
-    with readable_failure(context):
-        retries = configuration.config.execution.retries
-    with readable_failure(context, retries):
-        until = config.until or None
-        result = refresh(context.instance, configuration, until=until, asking=context.run, say=context.log.info)
-    context.log.info(result.summary)
+def refresh_job(project: Config) -> dg.JobDefinition:
+    """Return the job `refresh`: one op in the run's own process, since it mostly waits."""
 
+    @dg.op(
+        name=own_name(project, "bring_up_to_date"),
+        description="Compares the store with the configuration, launches a run of the outdated assets and follows it.",
+        required_resource_keys={own_name(project, "configuration")},
+    )
+    def bring_up_to_date(context: OpExecutionContext, config: RefreshConfig) -> None:
+        tag_with_process(context)
+        context.log.info("Compares the store with the configuration.")
+        configuration = own_resource(context, project, "configuration")
+        with readable_failure(context):
+            retries = configuration.config.execution.retries
+        with readable_failure(context, retries):
+            until = config.until or None
+            result = refresh(context.instance, configuration, until=until, asking=context.run, say=context.log.info)
+        context.log.info(result.summary)
 
-@dg.job(
-    name=REFRESH,
-    description="Refreshes exactly the outdated assets with one click and no choice of partitions. It launches and "
-    "follows one or more runs of `everything`. If it is terminated, it ends them.",
-    executor_def=dg.in_process_executor,
-)
-def refresh_job() -> None:
-    """Run one op in this process, since it mostly waits."""
-    bring_up_to_date()
+    @dg.job(
+        name=own_name(project, REFRESH),
+        description="Refreshes exactly the outdated assets with one click and no choice of partitions. It launches and "
+        "follows one or more runs of `everything`. If it is terminated, it ends them.",
+        executor_def=dg.in_process_executor,
+    )
+    def job() -> None:
+        bring_up_to_date()
+
+    return job

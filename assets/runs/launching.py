@@ -32,6 +32,7 @@ from dagster._core.remote_origin import (
     RemoteRepositoryOrigin,
 )
 from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
+from dagster._utils.hosted_user_process import recon_repository_from_origin
 from dagster_shared.error import SerializableErrorInfo
 
 from gateau_dagster.assets.runs.work_run import WorkRun
@@ -48,12 +49,6 @@ LOCATION = "gateau_dagster"
 MODULE, ATTRIBUTE = "gateau_dagster.definitions", "defs"
 
 
-def job_of_location(name: str) -> ReconstructableJob:
-    """Return the job by name, in a form that other processes, such as those of its steps, can load."""
-    repository = ReconstructableRepository.for_module(MODULE, ATTRIBUTE)
-    return repository.get_reconstructable_job(name)
-
-
 def location_origin() -> RemoteRepositoryOrigin:
     """Return the origin that assigns a terminal run to this code location, for the timeline and re-execution."""
     target = LoadableTargetOrigin(executable_path=sys.executable, module_name=MODULE, attribute=ATTRIBUTE)
@@ -61,6 +56,20 @@ def location_origin() -> RemoteRepositoryOrigin:
         code_location_origin=ManagedGrpcPythonEnvCodeLocationOrigin(target, location_name=LOCATION),
         repository_name="__repository__",  # Dagster's name of a module's only one
     )
+
+
+def location_of(asking: DagsterRun | None) -> tuple[ReconstructableRepository, RemoteRepositoryOrigin | None]:
+    """Return the code location of the run that asks for another one, in a form that other processes can load.
+
+    It is this project's own, or one with a component. The origin is None for a run of Dagster's command line there.
+    """
+    code = None if asking is None else asking.job_code_origin
+    remote = None if asking is None else asking.remote_job_origin
+    if code is None or getattr(code.repository_origin.code_pointer, "module", None) == MODULE:
+        repository, origin = ReconstructableRepository.for_module(MODULE, ATTRIBUTE), location_origin()
+    else:
+        repository, origin = recon_repository_from_origin(code.repository_origin), None
+    return repository, origin if remote is None else remote.repository_origin
 
 
 # The events that the functions below read.
@@ -173,7 +182,12 @@ _SECONDS_BETWEEN_STATUS = 2.0
 
 
 def run_here(
-    instance: DagsterInstance, configuration: ConfigurationResource, work: WorkRun, tags: Mapping[str, str], level: str
+    instance: DagsterInstance,
+    configuration: ConfigurationResource,
+    asking: DagsterRun | None,
+    work: WorkRun,
+    tags: Mapping[str, str],
+    level: str,
 ) -> RunOutcome:
     """Make the run and execute it in this process. `level`: of printed lines; the UI has every line anyway.
 
@@ -183,8 +197,9 @@ def run_here(
     """
     run_id = str(uuid.uuid4())
     with _configured_environment(configuration), canceled_when_interrupted(instance, run_id):
-        job = job_of_location(work.job)
-        run = _made(instance, job, work, tags, run_id=run_id, level=level, origin=location_origin())
+        repository, origin = location_of(asking)
+        job = repository.get_reconstructable_job(work.job)
+        run = _made(instance, job, work, tags, run_id=run_id, level=level, origin=origin)
         with _ended_on_request(instance, run_id), execute_run(job, run, instance) as result:
             if not result.success and interrupted(result.all_events):
                 record_canceled(instance, result.dagster_run)
@@ -250,11 +265,10 @@ def run_by_daemon(
         GateauError: it failed, nothing would launch it, or it was terminated, which cancels the asking run, too.
     """
     require_queue(instance)
-    assert asking.remote_job_origin is not None
-    origin, run_id = asking.remote_job_origin.repository_origin, str(uuid.uuid4())
+    (repository, origin), run_id = location_of(asking), str(uuid.uuid4())
     try:
-        asked_by = {**tags, ASKED_BY_TAG: asking.run_id}
-        run = _made(instance, job_of_location(work.job), work, asked_by, run_id=run_id, level="INFO", origin=origin)
+        job, asked_by = repository.get_reconstructable_job(work.job), {**tags, ASKED_BY_TAG: asking.run_id}
+        run = _made(instance, job, work, asked_by, run_id=run_id, level="INFO", origin=origin)
         _tell(instance, asking, work, f"Launches a run of {work.job}, which computes them.", run_id)
         _tell(instance, run, work, "Launched by a run of refresh, which follows this one.", asking.run_id)
         instance.report_dagster_event(DagsterEvent.job_enqueue(run), run_id=run_id)
@@ -298,7 +312,7 @@ def _made(
     *,
     run_id: str,
     level: str,
-    origin: RemoteRepositoryOrigin,
+    origin: RemoteRepositoryOrigin | None,
 ) -> DagsterRun:
     """Create the run, not started and not queued, with the process that made it. `level`: of printed lines."""
     run = instance.create_run_for_job(
@@ -308,7 +322,7 @@ def _made(
         status=DagsterRunStatus.NOT_STARTED,
         tags={**work.tags, **tags, PROCESS_TAG: process_tag()},
         asset_selection=frozenset(work.assets),
-        remote_job_origin=origin.get_job_origin(work.job),
+        remote_job_origin=None if origin is None else origin.get_job_origin(work.job),
         job_code_origin=job.get_python_origin(),
     )
     if not work.later_tags:

@@ -159,7 +159,7 @@ class _Refresh:
         if self._asking is not None and self._asking.remote_job_origin is not None:
             return run_by_daemon(self._instance, self._asking, work, tags, self._say)
         level = "CRITICAL" if self._asking is None else "INFO"  # `gateau run` has a progress bar
-        return run_here(self._instance, self._configuration, work, tags, level)
+        return run_here(self._instance, self._configuration, self._asking, work, tags, level)
 
     def _after_earlier_runs(self) -> int:
         """End the runs whose process is gone, and return their number.
@@ -169,7 +169,8 @@ class _Refresh:
         """
         ended = end_dead_runs(self._instance, holding=self._lock)
         for run in self._instance.get_runs(RunsFilter(statuses=UNFINISHED, tags={LOCK_TAG: self._lock})):
-            process = process_of(self._instance, run) if run.job_name in {EVERYTHING, VARIANTS} else None
+            job = run.job_name.split("__")[-1]  # of any pipeline of a code location
+            process = process_of(self._instance, run) if job in {EVERYTHING, VARIANTS} else None
             if process is not None and process_state(process) == "alive":
                 raise GateauError(
                     "storage.lease_held",

@@ -49,8 +49,8 @@ def asset_statuses(state: State, instance: DagsterInstance | None) -> list[Asset
     """
     assets, recorded = state.pipeline.assets, state.recorded()
     plan, sizes = state.whole_plan(recorded), state.store.files.sizes()
-    last = {} if instance is None else last_runs(instance, assets)
-    failed = {} if instance is None else failed_since(last, last_failures(instance, assets))
+    last = {} if instance is None else last_runs(instance, state.config, assets)
+    failed = {} if instance is None else failed_since(last, last_failures(instance, state.config, assets))
     return [
         _status(state, asset, plan.of(asset.key), _Stored(asset, recorded, sizes), last, failed) for asset in assets
     ]

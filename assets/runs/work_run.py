@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import dagster as dg
 
 from gateau_dagster.assets.steps.event_log import PLAN_TAG
-from gateau_dagster.assets.steps.partitions import asset_key, has_many
+from gateau_dagster.assets.steps.partitions import asset_key, has_many, own_name
 from gateau_dagster.errors import gateau_command
 from gateau_dagster.pipeline.asset import VARIANT
 from gateau_dagster.pipeline.pipeline import partition_sets
@@ -50,8 +50,8 @@ def work_run(state: State, whole: Plan) -> WorkRun:
     ends = {_RANGE_START: found[0], _RANGE_END: found[-1]} if found else {}
     many = any(has_many(state.pipeline, work.asset) for work in plan.work)
     return WorkRun(
-        job=VARIANTS if plan.work[0].asset in of_variants else EVERYTHING,
-        assets=[asset_key(work.asset) for work in plan.work],
+        job=own_name(state.config, VARIANTS if plan.work[0].asset in of_variants else EVERYTHING),
+        assets=[asset_key(state.config, work.asset) for work in plan.work],
         why="\n".join(_lines(state, plan)),
         tags=tags if many else tags | ends,
         later_tags=ends if many else {},

@@ -15,14 +15,13 @@ from gateau_dagster import assets
 from gateau_dagster.assets.steps.event_log import input_changes
 from gateau_dagster.assets.steps.failures import readable_failure
 from gateau_dagster.assets.steps.metadata import table_schema
-from gateau_dagster.assets.steps.partitions import asset_key, partition_definitions
+from gateau_dagster.assets.steps.partitions import asset_key, group_name, own_name, own_resource, partition_definitions
 from gateau_dagster.assets.steps.step import MARK, asset_step
 from gateau_dagster.config import Config
 from gateau_dagster.pipeline.asset import Asset
 from gateau_dagster.pipeline.inputs import Input, inputs_of
 from gateau_dagster.pipeline.pipeline import Pipeline, pipeline_of
 from gateau_dagster.readable import plural
-from gateau_dagster.resources.configuration import ConfigurationResource
 
 _ROOT = Path(__file__).resolve().parents[2]  # the checkout: gateau_dagster/assets is a link to assets
 
@@ -84,17 +83,16 @@ def _steps(declared: Sequence[Asset]) -> Iterator[list[Asset]]:
         yield [each for each in declared if asset.step and each.step == asset.step] or [asset]
 
 
-def computing(function: Callable[..., None]) -> tuple[Callable[..., Any], set[str]]:
+def computing(config: Config, function: Callable[..., None]) -> tuple[Callable[..., Any], set[str]]:
     """Return what Dagster calls to run a step with a marked function, and the resources that it needs."""
     _, *names = inspect.signature(function).parameters
 
     def compute(context: dg.AssetExecutionContext) -> Any:
-        resources = context.resources
-        with asset_step(context, resources.configuration) as step:
-            function(step, **{name: getattr(resources, name) for name in names})
+        with asset_step(context, own_resource(context, config, "configuration")) as step:
+            function(step, **{name: own_resource(context, config, name) for name in names})
             yield from step.results()
 
-    return compute, {"configuration", *names}
+    return compute, {own_name(config, name) for name in ["configuration", *names]}
 
 
 @dataclass(frozen=True)
@@ -109,30 +107,33 @@ class _Making:
     def definition(self, made: Sequence[Asset]) -> dg.AssetsDefinition:
         """Define the assets that one step makes."""
         first = made[0]
-        compute, resources = computing(self.functions[first.maker])
+        compute, resources = computing(self.config, self.functions[first.maker])
         options: dict[str, Any] = {"pool": first.pool or None, "required_resource_keys": resources}
         if first.partitions:
             options["partitions_def"] = self.partitions[first.partitions]
             options["backfill_policy"] = dg.BackfillPolicy.multi_run(self.config.execution.shards_per_run)
         if len(made) == 1 and not first.step:
-            options |= {"key": asset_key(first.key), "deps": self._deps(first), "dagster_type": dg.Nothing}
+            options |= {"key": asset_key(self.config, first.key), "deps": self._deps(first), "dagster_type": dg.Nothing}
             return dg.asset(**options, **self._common(first))(compute)
-        specs = [dg.AssetSpec(asset_key(each.key), deps=self._deps(each), **self._common(each)) for each in made]
-        return dg.multi_asset(name=first.step, specs=specs, can_subset=True, **options)(compute)
+        keys = [asset_key(self.config, each.key) for each in made]
+        specs = [
+            dg.AssetSpec(key, deps=self._deps(each), **self._common(each)) for key, each in zip(keys, made, strict=True)
+        ]
+        return dg.multi_asset(name=own_name(self.config, first.step), specs=specs, can_subset=True, **options)(compute)
 
     def _deps(self, asset: Asset) -> list[dg.AssetDep]:
         """Return the dependencies; an asset with other partitions than its upstream waits for all of those."""
-        found = [dg.AssetDep(asset_key(key)) for key in asset.inputs]
+        found = [dg.AssetDep(asset_key(self.config, key)) for key in asset.inputs]
         for key in self.pipeline.shown_reads(asset.key):
             partitions = self.pipeline.by_key[key].partitions
             mapping = dg.AllPartitionMapping() if partitions and partitions != asset.partitions else None
-            found.append(dg.AssetDep(asset_key(key), partition_mapping=mapping))
+            found.append(dg.AssetDep(asset_key(self.config, key), partition_mapping=mapping))
         return found
 
     def _common(self, asset: Asset) -> dict[str, Any]:
         description = asset.description or asset.summary
         return {
-            "group_name": asset.shown_group,
+            "group_name": group_name(self.config, asset.shown_group),
             "kinds": set(asset.kinds),
             "description": description if asset.shown_group == asset.group else f"`{asset.key}`: {description}",
             "code_version": asset.code_version,
@@ -147,9 +148,9 @@ def input_definitions(config: Config) -> list[dg.AssetsDefinition]:
 
 def _definition(config: Config, given: Input) -> dg.AssetsDefinition:
     spec = dg.AssetSpec(
-        asset_key(given.key),
+        asset_key(config, given.key),
         description=f"{given.summary} ({given.path}). The sensor `inputs` and every run check it.",
-        group_name="input",
+        group_name=group_name(config, "input"),
         kinds=set(given.kinds),
         owners=config.execution.catalogue.owners_of(given.key),
         tags=dict(config.execution.catalogue.tags),
@@ -157,12 +158,15 @@ def _definition(config: Config, given: Input) -> dg.AssetsDefinition:
         partitions_def=partition_definitions(config)[given.partitions] if given.partitions else None,
     )
 
-    @dg.multi_observable_source_asset(name=f"look_at_{given.key.replace('/', '_')}", specs=[spec], can_subset=True)
-    def look(
-        context: dg.AssetExecutionContext, configuration: ConfigurationResource
-    ) -> Iterator[dg.AssetObservation | dg.Output[None]]:
+    @dg.multi_observable_source_asset(
+        name=own_name(config, f"look_at_{given.key.replace('/', '_')}"),
+        specs=[spec],
+        can_subset=True,
+        required_resource_keys={own_name(config, "configuration")},
+    )
+    def look(context: dg.AssetExecutionContext) -> Iterator[dg.AssetObservation | dg.Output[None]]:
         with readable_failure(context):
-            state = configuration.state()
+            state = own_resource(context, config, "configuration").state()
             found = [*input_changes(context.instance, state, given)]
         context.log.info(f"{given.key}: {plural(len(found), 'new version')}")
         yield from found

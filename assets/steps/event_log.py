@@ -9,6 +9,7 @@ from dagster import AssetRecordsFilter, DagsterEventType, DagsterInstance
 
 from gateau_dagster.assets.steps.metadata import DATA_VERSION_TAG, table_metadata
 from gateau_dagster.assets.steps.partitions import asset_key, figures_only, has_many
+from gateau_dagster.config import Config
 from gateau_dagster.pipeline.input_versions import InputVersion, input_versions
 from gateau_dagster.pipeline.inputs import Input, inputs_of
 from gateau_dagster.pipeline.plan import Key
@@ -19,9 +20,11 @@ from gateau_dagster.storage import Stamp
 PLAN_TAG = "gateau/plan"
 
 
-def recorded_versions(instance: DagsterInstance, asset: str, shards: Sequence[str]) -> dict[str | None, str]:
+def recorded_versions(
+    instance: DagsterInstance, config: Config, asset: str, shards: Sequence[str]
+) -> dict[str | None, str]:
     """Return the data version of the latest materialisation of each shard (None: of the global asset), if any."""
-    key = asset_key(asset)
+    key = asset_key(config, asset)
     tags = instance.event_log_storage.get_latest_tags_by_partition(
         key, DagsterEventType.ASSET_MATERIALIZATION, [DATA_VERSION_TAG], asset_partitions=list(shards)
     )
@@ -46,7 +49,8 @@ def record_what_the_store_holds(instance: DagsterInstance, state: State) -> int:
     count = 0
     for asset in state.pipeline.assets:
         partitions = state.pipeline.partitions(asset.key)
-        versions = recorded_versions(instance, asset.key, [each for each in partitions if each is not None])
+        parts = [each for each in partitions if each is not None]
+        versions = recorded_versions(instance, state.config, asset.key, parts)
         for partition in partitions:
             stamp = recorded[asset.key, partition]
             if stamp is None or (asset.key, partition) in stale or versions.get(partition) == stamp.fingerprint:
@@ -60,7 +64,7 @@ def _materialisation(state: State, asset: str, partition: str | None, stamp: Sta
     address = state.store.address(asset, partition)
     metadata = {} if stamp.rows is None else table_metadata(address, stamp, whole=partition is None)
     return dg.AssetMaterialization(
-        asset_key(asset),
+        asset_key(state.config, asset),
         partition=partition,
         description="Found in the store; Dagster has no record of the run that made it.",
         metadata=figures_only(metadata) if has_many(state.pipeline, asset) else metadata,
@@ -85,12 +89,12 @@ def input_changes(instance: DagsterInstance, state: State, given: Input) -> Iter
     known = _known_versions(instance, given, state)
     for partition, found in input_versions(state, given).items():
         if known.get(partition) != found.version:
-            yield _observation(given.key, partition, found)
+            yield _observation(asset_key(state.config, given.key), partition, found)
 
 
 def _known_versions(instance: DagsterInstance, given: Input, state: State) -> Mapping[str | None, str]:
     """Return the versions in the latest observations, by partition."""
-    key = asset_key(given.key)
+    key = asset_key(state.config, given.key)
     if given.partitions:
         shards: list[str] = list(state.shards)
         tags = instance.event_log_storage.get_latest_tags_by_partition(
@@ -102,13 +106,11 @@ def _known_versions(instance: DagsterInstance, given: Input, state: State) -> Ma
     return {} if event is None else {None: (event.tags or {}).get(DATA_VERSION_TAG, "")}
 
 
-def _observation(key: str, partition: str | None, found: InputVersion) -> dg.AssetObservation:
+def _observation(key: dg.AssetKey, partition: str | None, found: InputVersion) -> dg.AssetObservation:
     metadata: dict[str, Any] = {
         name: dg.MetadataValue.timestamp(value) if isinstance(value, datetime) else value
         for name, value in found.facts.items()
     }
     if found.rows is not None:
         metadata["dagster/partition_row_count"] = found.rows
-    return dg.AssetObservation(
-        asset_key(key), partition=partition, metadata=metadata, tags={DATA_VERSION_TAG: found.version}
-    )
+    return dg.AssetObservation(key, partition=partition, metadata=metadata, tags={DATA_VERSION_TAG: found.version})

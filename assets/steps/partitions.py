@@ -1,4 +1,4 @@
-"""Convert keys and partitions to Dagster's, and find the partitions that a step is asked for."""
+"""Convert keys, names and partitions to Dagster's, and find the partitions that a step is asked for."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,9 +11,29 @@ from gateau_dagster.config import Config
 from gateau_dagster.pipeline.pipeline import Pipeline, partition_sets
 
 
-def asset_key(asset: str) -> dg.AssetKey:
-    """Return a name such as `perplexity/short` as a Dagster key."""
-    return dg.AssetKey(asset.split("/"))
+def asset_key(config: Config, asset: str) -> dg.AssetKey:
+    """Return a name such as `perplexity/short` as a Dagster key, below the prefix of its pipeline."""
+    return dg.AssetKey([*config.prefixes.keys, *asset.split("/")])
+
+
+def declared_name(key: dg.AssetKey, prefix: Sequence[str]) -> str:
+    """Return the declared name of an asset, such as `perplexity/short`, without the prefix of its pipeline."""
+    return "/".join(key.path[len(prefix) :])
+
+
+def own_name(config: Config, name: str) -> str:
+    """Return the name of a job, step, sensor or resource, which is no other pipeline's in the code location."""
+    return dg.AssetKey([*config.prefixes.keys, name]).to_python_identifier()
+
+
+def own_resource(context: Any, config: Config, name: str) -> Any:
+    """Return a resource of the pipeline from the context of a step, sensor or schedule."""
+    return getattr(context.resources, own_name(config, name))
+
+
+def group_name(config: Config, group: str) -> str:
+    """Return the name of a group of assets on the graph."""
+    return "_".join(filter(None, [config.prefixes.groups, group]))
 
 
 def partition_definitions(config: Config) -> Mapping[str, dg.StaticPartitionsDefinition]:

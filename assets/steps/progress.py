@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import dagster as dg
 from dagster import DagsterInstance
 
+from gateau_dagster.assets.steps.partitions import declared_name
 from gateau_dagster.config import Config
 from gateau_dagster.execution.shard_scorer import ShardReport
 from gateau_dagster.execution.shard_tables import Piece
@@ -191,22 +192,17 @@ def remove_old_boards(config: Config, instance: DagsterInstance) -> None:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def step_title(context: dg.AssetExecutionContext) -> str:
-    """Return the assets that a step makes as a title: `perplexity/long + cam`."""
-    return " + ".join(selected_assets(context))
-
-
-def selected_assets(context: dg.AssetExecutionContext) -> list[str]:
-    """Return the assets that the step is asked for, in the order in which they are defined."""
+def selected_assets(context: dg.AssetExecutionContext, prefix: Sequence[str]) -> list[str]:
+    """Return the declared names of the assets that the step is asked for, in the order in which they are defined."""
     defined = context.assets_def.node_keys_by_output_name.values()
-    return [key.to_user_string() for key in defined if key in context.selected_asset_keys]
+    return [declared_name(key, prefix) for key in defined if key in context.selected_asset_keys]
 
 
 @contextmanager
-def shown_progress(context: dg.AssetExecutionContext, config: Config) -> Iterator[TimedProgress]:
+def shown_progress(context: dg.AssetExecutionContext, config: Config, title: str) -> Iterator[TimedProgress]:
     """Yield the progress callback for a method; the run's log gets a line at least every 15 seconds."""
     voice = Voice(context.log.info)
-    with board_of(config, context.run_id).step(step_title(context)) as write, voice.speaking():
+    with board_of(config, context.run_id).step(title) as write, voice.speaking():
 
         def report(done: float, total: float | None, unit: str, note: str = "", *, left: float | None = None) -> None:
             write(done, total, unit, note, left=left)

@@ -23,7 +23,7 @@ from gateau_dagster.assets.steps.partitions import (
     has_many,
     no_event_for_output,
 )
-from gateau_dagster.assets.steps.progress import selected_assets, shown_progress, step_title
+from gateau_dagster.assets.steps.progress import selected_assets, shown_progress
 from gateau_dagster.config.variants import Variant
 from gateau_dagster.errors import GateauError
 from gateau_dagster.execution.interruption import step_ends_in_order
@@ -153,7 +153,7 @@ class Step:
     ) -> None:
         self.context, self.log, self.progress = context, context.log, progress
         self.state = State(config=configuration.config, progress=progress)
-        self.assets = selected_assets(context)
+        self.assets = selected_assets(context, configuration.key_prefix)
         self._kept: Stamp | None = None
         self._at: Output | None = None
         self._recorded: Counter[str] = Counter()
@@ -192,7 +192,7 @@ class Step:
         if any(self.state.asset(asset).partitions for asset in self.assets):
             with no_event_for_output(self.context):
                 for asset in self.assets:
-                    yield dg.Output(None, self.context.output_for_asset_key(asset_key(asset)))
+                    yield dg.Output(None, self.context.output_for_asset_key(asset_key(self.state.config, asset)))
             return
         made = next(iter(self.stale), None)
         stamp, metadata = (self._kept, _KEPT) if made is None else (made.made, made.metadata)
@@ -234,7 +234,7 @@ class Step:
             names = [str(part) for part in current]
             what = f"{len(names)} {declared.partitions}s"
             self.log.info(f"{what} are up to date and are kept: {', '.join(names[:20])}")
-            versions = recorded_versions(self.context.instance, asset, names)
+            versions = recorded_versions(self.context.instance, state.config, asset, names)
             for part, stamp in current.items():
                 if versions.get(part) != stamp.fingerprint or PLAN_TAG not in self.context.run.tags:
                     self._log_materialisation(asset, str(part), stamp, _KEPT)
@@ -248,7 +248,7 @@ class Step:
         address = self.state.store.address(asset, partition)
         whole = rows_last(metadata | table_metadata(address, stamp, whole=False))
         event = dg.AssetMaterialization(
-            asset_key(asset),
+            asset_key(self.state.config, asset),
             partition=partition,
             metadata=figures_only(whole) if has_many(self.state.pipeline, asset) else whole,
             tags={DATA_VERSION_TAG: stamp.fingerprint},
@@ -284,7 +284,7 @@ def asset_step(context: dg.AssetExecutionContext, configuration: ConfigurationRe
             record.
     """
     tag_with_process(context)
-    title = step_title(context)
+    title = " + ".join(selected_assets(context, configuration.key_prefix))  # perplexity/long + cam
     with ExitStack() as around:
         if has_own_process(context):  # keep what it has computed when it is told to end
             around.enter_context(step_ends_in_order(save_all_rows))
@@ -293,7 +293,7 @@ def asset_step(context: dg.AssetExecutionContext, configuration: ConfigurationRe
         around.enter_context(readable_failure(context, config.execution.retries, title=title))
         lease = store_lease(config, configuration.config_file, exclusive=False, say=context.log.info)
         around.enter_context(lease)
-        progress = around.enter_context(shown_progress(context, config))
+        progress = around.enter_context(shown_progress(context, config, title))
         heed_termination(context)
         step = Step(context, configuration, heeding(context, progress))
         around.enter_context(step.naming_the_variant())

@@ -3,7 +3,7 @@
 from gateau_dagster.config.evaluation import EvaluationConfig
 from gateau_dagster.config.inputs import DemoConfig, LongSftConfig, ShortChatConfig, StorageConfig
 from gateau_dagster.config.models import ModelConfig, ScoringConfig
-from gateau_dagster.config.schema import Config, ExecutionConfig
+from gateau_dagster.config.schema import Config, ExecutionConfig, Prefixes
 from gateau_dagster.config.selection import PRESETS, Preset, SelectionConfig
 from gateau_dagster.config.training import TrainingConfig
 
@@ -15,6 +15,7 @@ __all__ = [
     "ExecutionConfig",
     "LongSftConfig",
     "ModelConfig",
+    "Prefixes",
     "Preset",
     "ScoringConfig",
     "SelectionConfig",

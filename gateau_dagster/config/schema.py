@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from pydantic import Field, model_validator
+from pydantic import Field, PrivateAttr, model_validator
 
 from gateau_dagster.config.base import Section
 from gateau_dagster.config.evaluation import EvaluationConfig
@@ -30,6 +30,13 @@ from gateau_dagster.registry import PluginFile
 _MODEL_NAME = re.compile(r"^[A-Za-z0-9_]{1,100}\Z")
 
 
+class Prefixes(NamedTuple):
+    """The beginnings of a pipeline's names in Dagster, where one code location may hold several pipelines."""
+
+    keys: tuple[str, ...] = ()
+    groups: str = ""
+
+
 class Config(Section):
     """A validated configuration. `folder`: the file's folder, the base of relative paths."""
 
@@ -50,6 +57,18 @@ class Config(Section):
     )
     folder: Path = Field(default=Path(), exclude=True)
     name: str = Field(default="", exclude=True, description="The file's name without its ending.")
+    _prefixes: Prefixes = PrivateAttr(default=Prefixes())
+
+    @property
+    def prefixes(self) -> Prefixes:
+        """Return the beginnings of the names in Dagster, which the code location decides, not the file."""
+        return self._prefixes
+
+    def prefixed(self, prefixes: Prefixes) -> "Config":
+        """Return this configuration with other beginnings of the names in Dagster."""
+        found = self.model_copy()
+        found._prefixes = prefixes
+        return found
 
     @property
     def work_folder(self) -> Path:

@@ -20,7 +20,6 @@ from gateau_dagster.assets.runs.instance import open_instance
 from gateau_dagster.assets.runs.refresh import Refreshed, refresh
 from gateau_dagster.assets.steps.definition import asset_definitions
 from gateau_dagster.assets.steps.metadata import DATA_VERSION_TAG
-from gateau_dagster.assets.steps.partitions import asset_key
 from gateau_dagster.config import Config
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
@@ -110,6 +109,11 @@ def pipeline_on(file: Path) -> Iterator[Pipeline]:
         with open_instance(load_project(file)) as instance:
             yield Pipeline(file, instance)
         forget_definitions()
+
+
+def asset_key(asset: str) -> dg.AssetKey:
+    """Dagster's key of an asset, in a code location with one pipeline."""
+    return dg.AssetKey(asset.split("/"))
 
 
 def key_of(event: dg.AssetMaterialization) -> tuple[str, str | None]:

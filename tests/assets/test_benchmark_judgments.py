@@ -17,7 +17,6 @@ from rich.console import Console
 
 from gateau_dagster import tables
 from gateau_dagster.assets.runs.checks import asset_checks
-from gateau_dagster.assets.steps.partitions import asset_key
 from gateau_dagster.cli.commands import command_line
 from gateau_dagster.cli.plan import judging_record, show_judging
 from gateau_dagster.errors import GateauError
@@ -27,7 +26,7 @@ from gateau_dagster.evaluation.server_client import Client
 from gateau_dagster.resources.judge import JudgeResource
 from gateau_dagster.resources.models import ModelsResource
 from gateau_dagster.storage import Stamp
-from tests.assets.harness import Pipeline, in_place, pipeline_on
+from tests.assets.harness import Pipeline, asset_key, in_place, pipeline_on
 from tests.evaluation.builders import answers
 from tests.evaluation.judges import Answer, JudgeServer, error, judge_server
 from tests.evaluation.mt_bench_files import write_files

@@ -10,7 +10,6 @@ import pytest
 
 from gateau_dagster import tables
 from gateau_dagster.assets import sample_tables as scored_shards
-from gateau_dagster.assets.steps.partitions import asset_key
 from gateau_dagster.assets.steps.progress import ScoringProgress
 from gateau_dagster.errors import GateauError
 from gateau_dagster.estimate.estimator import Estimate, Estimator
@@ -19,7 +18,7 @@ from gateau_dagster.execution.shard_tables import Piece, TableWork
 from gateau_dagster.resources.models import ModelsResource
 from gateau_dagster.resources.pools.pool import Pool, ScoringTask, Warn
 from gateau_dagster.storage import Stamp, Store
-from tests.assets.harness import Pipeline, key_of, value_of
+from tests.assets.harness import Pipeline, asset_key, key_of, value_of
 from tests.assets.steps.test_step import assert_own_versions, execute, in_range
 from tests.project import change_config
 

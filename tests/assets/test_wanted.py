@@ -10,14 +10,13 @@ import pytest
 
 from gateau_dagster.assets.runs.checked import checked
 from gateau_dagster.assets.steps.definition import asset_definitions
-from gateau_dagster.assets.steps.partitions import asset_key
 from gateau_dagster.cli.plan import plan_record
 from gateau_dagster.config import Config
 from gateau_dagster.pipeline.pipeline import pipeline_of
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.resources import models
-from tests.assets.harness import Pipeline, key_of, pipeline_on
+from tests.assets.harness import Pipeline, asset_key, key_of, pipeline_on
 from tests.pipeline.by_method import by_method
 from tests.pipeline.test_pipeline import OF_THE_PAIR
 from tests.project import change_config, make_project, sample, write_samples

@@ -11,7 +11,6 @@ import pytest
 from gateau_dagster import evaluation
 from gateau_dagster.assets.runs.checks import checks_of
 from gateau_dagster.assets.steps.definition import asset_definitions
-from gateau_dagster.assets.steps.partitions import asset_key
 from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.benchmark import MODELS, Materials
@@ -19,6 +18,7 @@ from gateau_dagster.evaluation.registry import all_benchmarks, chosen_benchmarks
 from gateau_dagster.pipeline.asset import FINITE_VALUES, Observed
 from gateau_dagster.pipeline.pipeline import pipeline_of
 from gateau_dagster.pipeline.project import parse_project
+from tests.assets.harness import asset_key
 from tests.contributing import block
 from tests.evaluation.builders import configured, loaded, sample, slow_nll
 from tests.report.builders import inputs, page_of

@@ -21,10 +21,9 @@ from tests.project import change_config, sample, write_samples
 
 
 def tick(pipeline: Pipeline) -> dg.RunRequest | dg.SkipReason:
-    context = dg.build_sensor_context(instance=pipeline.instance, resources={"configuration": pipeline.resource})
-    found = out_of_date_sensor(context)
-    assert isinstance(found, dg.RunRequest | dg.SkipReason)
-    return found
+    with dg.build_sensor_context(pipeline.instance, resources={"configuration": pipeline.resource}) as context:
+        found = out_of_date_sensor(pipeline.config).evaluate_tick(context)
+    return found.run_requests[0] if found.run_requests else dg.SkipReason(found.skip_message)
 
 
 def skipped(pipeline: Pipeline) -> str:
@@ -40,7 +39,9 @@ def change_a_sample(pipeline: Pipeline, text: str = "new .") -> None:
 
 
 def launched(pipeline: Pipeline, digest: str, status: DagsterRunStatus, **tags: str) -> str:
-    run = pipeline.instance.create_run_for_job(refresh_job, tags={PLAN_TAG: digest, **tags}, status=status)
+    run = pipeline.instance.create_run_for_job(
+        refresh_job(pipeline.config), tags={PLAN_TAG: digest, **tags}, status=status
+    )
     return run.run_id
 
 
@@ -108,7 +109,9 @@ def test_a_removed_sample_is_seen(current: Pipeline) -> None:
 @pytest.mark.parametrize("job", ["refresh", "everything"])
 def test_waits_for_work_that_is_under_way(current: Pipeline, job: str) -> None:
     change_a_sample(current)
-    definition = refresh_job if job == "refresh" else current.definitions().resolve_job_def("everything")
+    definition = (
+        refresh_job(current.config) if job == "refresh" else current.definitions().resolve_job_def("everything")
+    )
     run = current.instance.create_run_for_job(
         definition, tags={PROCESS_TAG: process_tag()}, status=DagsterRunStatus.STARTED
     )

@@ -17,10 +17,9 @@ from tests.project import change_config, sample, write_samples
 def tick(pipeline: Pipeline, cursor: str | None) -> tuple[str, str | None]:
     """What it says, and the cursor for the next tick."""
     resources = {"configuration": pipeline.resource}
-    context = dg.build_sensor_context(instance=pipeline.instance, resources=resources, cursor=cursor)
-    found = inputs_sensor(context)
-    assert isinstance(found, dg.SkipReason)
-    return found.skip_message or "", context.cursor
+    with dg.build_sensor_context(pipeline.instance, cursor, resources=resources) as context:
+        found = inputs_sensor(pipeline.config).evaluate_tick(context)
+    return found.skip_message or "", found.cursor
 
 
 def observed(pipeline: Pipeline, key: str) -> list[dg.AssetObservation]:

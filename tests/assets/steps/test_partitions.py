@@ -37,7 +37,7 @@ def assert_all_on_record(pipeline: Pipeline) -> None:
     for asset in PARTITIONED:
         stamps = {shard: stamp.fingerprint for (_, shard), stamp in state.recorded().items() if _ == asset and stamp}
         assert len(stamps) == 3
-        assert recorded_versions(pipeline.instance, asset, state.shards) == stamps, asset
+        assert recorded_versions(pipeline.instance, state.config, asset, state.shards) == stamps, asset
 
 
 @pytest.mark.usefixtures("few")
