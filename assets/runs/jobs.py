@@ -64,29 +64,32 @@ def _variants(config: Config, assets: Iterable[dg.AssetKey]) -> UnresolvedAssetJ
     )
 
 
-class RefreshConfig(dg.Config):
-    """Options of `refresh`."""
-
-    until: str = ""
-    """Asset to stop at, such as selected_subset; empty for all."""
+_ALL = "all"
 
 
 def refresh_job(project: Config) -> dg.JobDefinition:
-    """Return the job `refresh`: one op in the run's own process, since it mostly waits."""
+    """Return the job `refresh`: one op in the run's own process, since it mostly waits.
+
+    Its launchpad offers `until` alone. Dagster's own options for resources, loggers and executors change nothing here.
+    """
+    assets = [dg.EnumValue(asset.key, description=asset.summary) for asset in pipeline_of(project).assets]
+    choices = dg.Enum("Until", [dg.EnumValue(_ALL, description="Every asset that the configuration needs."), *assets])
+    until = dg.Field(choices, default_value=_ALL, description="The last asset to bring up to date, with its upstreams.")
 
     @dg.op(
         name=own_name(project, "bring_up_to_date"),
         description="Compares the store with the configuration, launches a run of the outdated assets and follows it.",
+        config_schema=str,
         required_resource_keys={own_name(project, "configuration")},
     )
-    def bring_up_to_date(context: OpExecutionContext, config: RefreshConfig) -> None:
+    def bring_up_to_date(context: OpExecutionContext) -> None:
         tag_with_process(context)
         context.log.info("Compares the store with the configuration.")
         configuration = own_resource(context, project, "configuration")
         with readable_failure(context):
             retries = configuration.config.execution.retries
         with readable_failure(context, retries):
-            until = config.until or None
+            until = None if context.op_config == _ALL else context.op_config
             result = refresh(context.instance, configuration, until=until, asking=context.run, say=context.log.info)
         context.log.info(result.summary)
 
@@ -95,6 +98,10 @@ def refresh_job(project: Config) -> dg.JobDefinition:
         description="Refreshes exactly the outdated assets with one click and no choice of partitions. It launches and "
         "follows one or more runs of `everything`. If it is terminated, it ends them.",
         executor_def=dg.in_process_executor,
+        config=dg.ConfigMapping(
+            config_fn=lambda given: {"ops": {bring_up_to_date.name: {"config": given["until"]}}},
+            config_schema={"until": until},
+        ),
     )
     def job() -> None:
         bring_up_to_date()

@@ -177,6 +177,19 @@ def test_until_stops_at_an_asset(fresh: Pipeline) -> None:
         fresh.refresh(until="nonsense")
 
 
+def test_the_launchpad_offers_the_assets_to_stop_at_and_nothing_else(fresh: Pipeline) -> None:
+    job = fresh.definitions().resolve_job_def("refresh")
+    [(name, until)] = job.run_config_schema.config_type.fields.items()  # type: ignore[attr-defined]
+    assert (name, until.default_value) == ("until", "all")
+    offered = {each.config_value for each in until.config_type.enum_values}
+    assert offered == {"all", *fresh.state().pipeline.by_key}
+    with pytest.raises(dg.DagsterInvalidConfigError):
+        job.execute_in_process(instance=fresh.instance, run_config={"until": "nonsense"})
+    assert job.execute_in_process(instance=fresh.instance, run_config={"until": "raw_long_sft"}).success
+    plan = fresh.state().plan()
+    assert plan.of("raw_long_sft") is None and plan.of("combined_scores") is not None
+
+
 def test_dagster_tries_none_of_its_runs_again(fresh: Pipeline) -> None:
     """With `run_retries` in dagster.yaml, a retry would work on while whoever asked is told of a failure."""
     fresh.refresh(until="raw_long_sft")
