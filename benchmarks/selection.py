@@ -232,7 +232,7 @@ def parse(given: list[str] | None) -> argparse.Namespace:
     add("--segment-length", type=int, default=128)
     add("--folder", type=Path, default=Path("build/benchmarks/selection"), help="for pairs and tables")
     add("--tiny", action="store_true", help="untrained pairs: tests the benchmark, measures nothing")
-    add("--alpha", type=float, help="weight of HMP in `gateau`; default: each preset's own")
+    add("--alpha", type=float, help="weight of the first term in `gateau`; default: each preset's own")
     add("--methods", nargs="+", help="only these methods or labels, such as ladm or gateau[paper]")
     add("--columns", nargs="+", default=[REFERENCE, "gateau[paper]", "hmg[official]", "perplexity"])
     add("--reference", default=REFERENCE, help="the label that others are compared with, pair by pair")

@@ -73,7 +73,7 @@ CAM = (
     _column("segments", pl.Int32, "N, segments of the (truncated) context."),
     _column("segment_perplexity", pl.List(pl.Float64()), "Raw PPL of the response given each segment alone (Eq. 3)."),
     _column("segment_attention", pl.List(pl.Float64()), "Raw mean attention to each segment's tokens (Eq. 4)."),
-    _column("cas", pl.Float64, "Contextual Awareness Score (Eq. 5); null below two segments.", nullable=True),
+    _column("cas", pl.Float64, "CAS, the contextual awareness score (Eq. 5); null below two segments.", nullable=True),
     _column("near_segments", pl.Int32, "How many of the last segments are near: theta_A saw of them."),
     _column("no_context_probability", pl.List(pl.Float32()), "p of each response token given the instruction alone."),
     _column(
@@ -93,7 +93,7 @@ CAM = (
     _column(
         "far_gain",
         pl.Float64,
-        "FG: mean of the largest gains, far less near probability; null below two segments.",
+        "Far-segment gain: mean of the largest gains, far less near probability; null below two segments.",
         nullable=True,
     ),
 )
@@ -101,8 +101,10 @@ COMBINED_SCORES = (
     SAMPLE_ID,
     _column("perplexity_short", pl.Float64, "PPL under theta_A."),
     _column("perplexity_long", pl.Float64, "PPL under theta_B."),
-    _column("hmp", pl.Float64, "Homologous models' perplexity score (Eq. 2), under the chosen preset."),
-    _column("cas", pl.Float64, "Contextual Awareness Score as the preset uses it.", nullable=True),
+    _column("hmp", pl.Float64, "First term of the chosen preset: the long-model gain, or HMP (Eq. 2)."),
+    _column(
+        "cas", pl.Float64, "Second term of the chosen preset: the far-segment gain, or CAS (Eq. 5).", nullable=True
+    ),
     SCORE,
     RANK,
 )

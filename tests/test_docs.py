@@ -45,6 +45,7 @@ HABITS = [
     r"\b(method|benchmark|length|table|sample) more\b",
     r"what (is cut off|is asked|it lacks)",
     r"one (file|row|worker|process|table|key|run|partition) a \w",
+    r"\b(HMPp|FG|far gain)\b",  # the long-model gain, the far-segment gain
 ]
 # Says why the block below it is not run.
 NOT_RUN = re.compile(r"<!-- not run: .{8,} -->\n+$")

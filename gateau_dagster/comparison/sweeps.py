@@ -1,11 +1,11 @@
 """Repeat the papers' studies of alpha and of the segment length from stored tables; no model is loaded.
 
-Alpha weighs the two terms of Eq. 6, which a preset computes from its HMP and its CAS. `combined_scores` holds these for
+Alpha weighs the two terms of Eq. 6, which a preset computes from `hmp` and `cas`. `combined_scores` holds these for
 every preset, so every alpha is exact.
 
 The mean attention to a segment of m·L tokens is the weighted mean over its m segments of L tokens. Attention at every
 multiple of the stored length is therefore exact (`attention_sweep`). The perplexity of the response given a longer
-segment alone needs another pass of the model; so do CAS (Eq. 5) and the far gain. Rankings are therefore compared
+segment alone needs another pass of the model; so do CAS (Eq. 5) and the far-segment gain. Rankings are compared
 between tables that were computed at each length: `cam`, and `cam_at/<length>` for each of `selection.segment_lengths`
 (`segment_length_sweep`).
 """

@@ -150,7 +150,7 @@ class RuleConfig(Section):
 
 
 def alpha_of(preset: Preset, alpha: float | None) -> float:
-    """Return the weight of HMP under a preset: `alpha`, or the preset's own if that is None."""
+    """Return the weight of the first term under a preset: `alpha`, or the preset's own if that is None."""
     return ALPHA[preset] if alpha is None else alpha
 
 
@@ -172,7 +172,8 @@ class SelectionConfig(RuleConfig):
         default=None,
         ge=0,
         le=1,
-        description="Weight of HMP against CAS (Eq. 6); default: 0.5 for robust, 0.8 for paper and official.",
+        description="Weight of the score's first term; the rest is the second's (Eq. 6). Default: 0.5 for robust, 0.8 "
+        "for paper and official.",
     )
     segment_lengths: list[Annotated[int, Field(ge=1, le=LONGEST)]] = Field(
         default=[],
@@ -197,5 +198,5 @@ class SelectionConfig(RuleConfig):
 
     @property
     def alphas(self) -> dict[Preset, float]:
-        """Return the weight of HMP under every preset."""
+        """Return the weight of the first term under every preset."""
         return {preset: alpha_of(preset, self.alpha) for preset in PRESETS}

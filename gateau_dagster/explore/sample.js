@@ -41,7 +41,7 @@ function tagsOf(row) {
   ].filter(([mark]) => marks[row] & mark).map(([, text, kind]) => tag(text, kind));
 }
 
-/** `0.5 · HMPp 0.421 + 0.5 · FG 0.2`, where the ranking's score is such a sum. */
+/** `0.5 · long-model gain 0.421 + 0.5 · far-segment gain 0.2`, where the ranking's score is such a sum. */
 function sumOf(row, { names, weights, instead }, { first, second }) {
   const term = (place, value) => `${shown(weights[place])} · ${names[place]} ${shown(value)}`;
   return `${term(0, first[row])} + ${second[row] === null ? shown(instead) : term(1, second[row])}`;

@@ -35,7 +35,7 @@ def cam_at_asset(length: int) -> str:
 def cam_at_columns(config: Config) -> tuple[tables.Column, ...]:
     """Return the columns of `cam` that the ranking by `selection.preset` reads.
 
-    CAS (Eq. 5) takes a pass over the whole prompt that observes attention; preset robust reads FG instead.
+    CAS (Eq. 5) takes a pass over the whole prompt that observes attention; robust reads the far-segment gain instead.
     """
     wanted = {*_FIGURES, *(() if config.selection.preset == "robust" else ("cas",))}
     return tuple(column for column in tables.CAM if column.name in wanted)

@@ -1,16 +1,18 @@
 """Far gain: score how much likelier each response token is given far context than given near text, as a probability.
 
 The method reads per-token columns of the tables: p_A and p_B (`token_probability` of theta_A and theta_B given the
-whole prompt), and near_t and the largest far p_t of `cam`. FG follows from the latter as in scoring.segments.far_gain:
+whole prompt), and near_t and the largest far p_t of `cam`. The far-segment gain follows from the latter as in
+scoring.segments.far_gain:
 
-    HMPp = mean_t [p_B(y_t|c,x) - p_A(y_t|c within W,x)],  score = alpha·HMPp + (1 - alpha)·FG
+    long-model gain = mean_t [p_B(y_t|c,x) - p_A(y_t|c within W,x)]
+    score = alpha · long-model gain + (1 - alpha) · far-segment gain
 
 Both are probabilities, so nothing is normalised and a sample's score depends only on that sample.
-scoring.segments.near_and_far defines what is near. FG is 0 if nothing is far: without context, or if the only segment
-is near. A single segment of which theta_A sees no token is far, and counts.
+scoring.segments.near_and_far defines what is near. The far-segment gain is 0 if nothing is far: without context, or if
+the only segment is near. A single segment of which theta_A sees no token is far, and counts.
 
 With the default `top` and equal alpha, preset `robust` of `gateau` ranks alike, with one exception. It gives samples
-with fewer than two segments no FG, even if the single segment is far, and ranks them after all others.
+with fewer than two segments no far-segment gain, even if the single segment is far, and ranks them after all others.
 """
 
 from typing import ClassVar
@@ -37,12 +39,14 @@ class FarGainOptions(Section):
 class BothOptions(FarGainOptions):
     """The share of tokens that count, and the weight of the two parts."""
 
-    alpha: float = Field(default=0.5, ge=0, le=1, description="Weight of HMPp; the rest is FG's.")
+    alpha: float = Field(
+        default=0.5, ge=0, le=1, description="Weight of the long-model gain; the rest is the far-segment gain's."
+    )
 
 
 def far_gain(cam: pl.DataFrame, *, top: float) -> pl.DataFrame:
-    """Return FG of each row of `cam` (`sample_id`, `near_probability`, `far_probability`): `sample_id`, `fg` f64 in [0,
-    1].
+    """Return `sample_id`, `fg` f64 in [0, 1]: the far-segment gain of each row of `cam` (`sample_id`,
+    `near_probability`, `far_probability`).
 
     It is 0 if nothing is far, that is, if `far_probability` is zero; the number of segments does not matter.
     """
@@ -62,7 +66,8 @@ def _far_gain(cam: pl.DataFrame, top: float) -> pl.DataFrame:
 
 
 def probability_guidance(short: pl.DataFrame, long: pl.DataFrame) -> pl.DataFrame:
-    """Return HMPp of the samples of both tables (`sample_id`, `token_probability`): `sample_id`, `hmp` f64 in [-1, 1].
+    """Return `sample_id`, `hmp` f64 in [-1, 1]: the long-model gain of the samples of both tables (`sample_id`,
+    `token_probability`).
 
     Raises GateauError as `token_pairs` does.
     """
@@ -84,11 +89,11 @@ class _Gain(Method):
 
 
 class FarGain(_Gain):
-    """Score by the weighted sum of HMPp and FG."""
+    """Score by the weighted sum of both gains."""
 
     name = "far_gain"
     title = "Far segments make tokens of the response likelier than near text does, and the long model uses them."
-    source = "Ours: FG and HMPp, weighted"
+    source = "Ours: long-model and far-segment gain, weighted"
     assets = (SHORT, LONG, CAM)
     options: BothOptions
 
@@ -101,11 +106,11 @@ class FarGain(_Gain):
 
 
 class FarGainAlone(_Gain):
-    """Score by FG."""
+    """Score by the far-segment gain."""
 
     name = "far_gain_fg"
     title = "Some far segment alone makes tokens of the response likelier than any near text does; 0 if none is far."
-    source = "Ours: FG alone"
+    source = "Ours: far-segment gain alone"
     assets = (CAM,)
     options: FarGainOptions
 
@@ -114,11 +119,11 @@ class FarGainAlone(_Gain):
 
 
 class ProbabilityGuidance(_Gain):
-    """Score by HMPp."""
+    """Score by the long-model gain."""
 
     name = "far_gain_hmp"
     title = "The long model gives the response's tokens a higher probability than the short one does."
-    source = "Ours: HMPp alone"
+    source = "Ours: long-model gain alone"
     assets = (SHORT, LONG)
 
     def score(self, tables: Tables) -> pl.DataFrame:

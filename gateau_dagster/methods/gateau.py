@@ -73,7 +73,7 @@ class _Column(_Preset):
     def span_map(self) -> SpanMap | None:
         """Return the span map of the presets that read CAS.
 
-        FG is not a sum over segments; the map of the report's samples shows it.
+        The far-segment gain is not a sum over segments; the map of the report's samples shows it.
         """
         if self.preset == "robust" or self.kind == "hmp":
             return None
@@ -159,7 +159,7 @@ class _OtherModels(_Preset):
 
     @property
     def _far(self) -> str:
-        """Return the column of FG for preset robust, of CAS for the others."""
+        """Return the column of the far-segment gain for preset robust, of CAS for the others."""
         return "cas_robust" if self.preset == "robust" else "cas_paper"
 
     @property

@@ -161,8 +161,8 @@ def combined_scores(config: Config) -> Iterator[Asset]:
         maker="combined_scores",
         group="selection",
         kinds=("polars",),
-        summary="HMP, CAS, score and rank over the whole data set, under all three presets",
-        description="HMP, CAS, final score and rank of every sample (Eq. 2 and 6) over the whole data set. Waits for "
+        summary="the two terms, score and rank over the whole data set, under all three presets",
+        description="Both terms, final score and rank of every sample (Eq. 2 and 6) over the whole data set. Waits for "
         "all shards; loads no model.",
         reads=dict.fromkeys(("raw_long_sft", *COLUMNS), "fingerprint"),
         settings={"selection.preset": selection.preset, "selection.alpha": alpha},

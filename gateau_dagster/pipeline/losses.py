@@ -37,7 +37,7 @@ class DataLoss:
 
 @dataclass(frozen=True, kw_only=True)
 class Truncation:
-    """The truncation of `samples` by a length limit: `cut` of them lose `cut_tokens` of their `tokens`.
+    """The truncation of `samples` by a length limit: `cut` of them lack `cut_tokens` of their `tokens`.
 
     limit: the reason.
     intended: whether the configuration limits the model to its own window.
@@ -54,7 +54,7 @@ class Truncation:
 
     @property
     def share(self) -> float:
-        """Return the share of tokens that are lost."""
+        """Return the share of tokens that are cut."""
         return self.cut_tokens / self.tokens if self.tokens else 0.0
 
     @property
@@ -63,11 +63,14 @@ class Truncation:
         return not self.intended and self.share > NOTABLE_CUT
 
     def sentence(self, about: str = "") -> str:
-        """Return `190 of 200 samples cut, 9,000 of 10,000 context tokens (90 %) lost: …`. `about`: precedes counts."""
+        """Return `190 of 200 samples cut, 9,000 of 10,000 context tokens (90 %) lost: …`; nothing that is intended is
+        called lost. `about`: precedes counts.
+        """
         one, tokens = self.nouns
+        cut, lost = ("shortened as configured", "not shown") if self.intended else ("cut", "lost")
         return (
-            f"{about}{self.cut:,} of {plural(self.samples, one)} cut, {about}{self.cut_tokens:,} of {self.tokens:,} "
-            f"{tokens} ({percentage(self.share)}) lost: {self.limit}"
+            f"{about}{self.cut:,} of {plural(self.samples, one)} {cut}, {about}{self.cut_tokens:,} of {self.tokens:,} "
+            f"{tokens} ({percentage(self.share)}) {lost}: {self.limit}"
         )
 
 

@@ -125,11 +125,9 @@ def truth(inputs: ReportInputs, comparison: PresetComparison | None) -> Truth | 
 
 SHOWN = 10
 _FACTS = {
-    "perplexity_short": "PPL θ_A",
-    "perplexity_long": "PPL θ_B",
-    "perplexity": "PPL θ_B",
-    "hmp": "HMP",
-    "cas": "CAS",
+    "perplexity_short": "perplexity, short model",
+    "perplexity_long": "perplexity, long model",
+    "perplexity": "perplexity, long model",
     "context_tokens": "context tokens",
     "response_tokens": "response tokens",
     "context_bytes": "context bytes",

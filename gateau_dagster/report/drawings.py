@@ -90,7 +90,8 @@ def method_drawings(methods: MethodComparison) -> dict[str, Drawing]:
     if len(methods.methods) > 2:  # two methods have one correlation, which the page gives as text
         alt = f"Matrix of the rank correlations of {count}; the table of all pairs below it {_SAME}"
         drawn["method_correlations"] = Drawing(agreement_plots.method_correlations(methods), alt)
-    if several:
+    # With one length the page has said everything.
+    if several and sum(1 for bucket in methods.buckets if bucket.samples) > 1:
         alt = (
             f"Rank correlation of each method with {reference}, by range of context length; the table below it {_SAME}"
         )
@@ -132,7 +133,7 @@ def _presets(inputs: ReportInputs, comparison: PresetComparison) -> dict[str, Dr
     terms = score_plots.terms_scatter(scores, preset=inputs.preset, far=far)
     drawn = {
         "scores": Drawing(score_plots.score_distributions(scores, far=far), "Histograms of the score, by preset"),
-        "terms": Drawing(terms, "Scatter plot of HMP against CAS"),
+        "terms": Drawing(terms, "Scatter plot of the two terms of the score"),
         "agreement": Drawing(agreement, "Matrices of rank correlation and of common samples between the presets"),
     }
     if comparison.auroc:

@@ -9,13 +9,16 @@ import polars as pl
 
 from gateau_dagster.config import Preset, SelectionConfig
 from gateau_dagster.readable import number
-from gateau_dagster.selection.presets import PRESET_TERMS
+from gateau_dagster.selection.presets import PRESET_TERMS, TERM_NAMES
 from gateau_dagster.selection.statistics import Vector
 
 Named = tuple[str, float | None]
 
-_PERPLEXITIES = (("perplexity_short", "PPL θ_A"), ("perplexity_long", "PPL θ_B"))
-_PROBABILITIES = (("probability_long", "mean p under θ_B"), ("probability_short", "mean p under θ_A"))
+_PERPLEXITIES = (("perplexity_short", "perplexity, short model"), ("perplexity_long", "perplexity, long model"))
+_PROBABILITIES = (
+    ("probability_long", "mean probability, long model"),
+    ("probability_short", "mean probability, short model"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +35,7 @@ class TermForm:
     made_of: tuple[tuple[str, str], ...] = ()
 
 
-# HMP's term and CAS's term of each preset (selection.presets).
+# The two terms of each preset (selection.presets).
 FORMS: dict[Preset, tuple[TermForm, TermForm]] = {
     "paper": (
         TermForm(name="softmax(HMP)", measure="HMP", made_of=_PERPLEXITIES),
@@ -43,8 +46,8 @@ FORMS: dict[Preset, tuple[TermForm, TermForm]] = {
         TermForm(name="CAS"),
     ),
     "robust": (
-        TermForm(name="HMPp", made_of=_PROBABILITIES),
-        TermForm(name="FG"),
+        TermForm(name=TERM_NAMES["robust"][0], made_of=_PROBABILITIES),
+        TermForm(name=TERM_NAMES["robust"][1]),
     ),
 }
 
@@ -53,7 +56,7 @@ FORMS: dict[Preset, tuple[TermForm, TermForm]] = {
 class Term:
     """One summand of a sample's score: `weight` · `value`.
 
-    value: as it enters the score; None if the sample has none (CAS and FG below two segments).
+    value: as it enters the score; None if the sample has none (the second term, below two segments).
     made_of: by name, the measure before normalisation, and the columns that it is computed from.
     """
 

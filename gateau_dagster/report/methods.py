@@ -9,7 +9,6 @@ import polars as pl
 from gateau_dagster.comparison.result import Disputed, MethodComparison, Overlap, Pair
 from gateau_dagster.readable import percent
 from gateau_dagster.report.inputs import ReportInputs
-from gateau_dagster.report.plots.agreement_plots import bucket_name
 from gateau_dagster.report.plots.score_plots import SOURCES, source_colours
 from gateau_dagster.report.text import Snippet, printable, snippet
 
@@ -58,11 +57,6 @@ class MethodsSection:
     def measured(self) -> bool:
         """Return whether a ground truth is known."""
         return any(facts.auroc is not None for facts in self.comparison.methods)
-
-    @property
-    def empty(self) -> str:
-        """Return the length buckets without samples."""
-        return " or ".join(bucket_name(bucket) for bucket in self.comparison.buckets if not bucket.samples)
 
     @property
     def overlaps(self) -> list[tuple[str, Pair]]:

@@ -120,13 +120,14 @@ def counted_tokens(tokens: npt.ArrayLike, *, top: float) -> npt.NDArray[np.int64
 
 
 def far_gain(near: _Probabilities, far: _Probabilities, *, segments: int, top: float = TOP_SHARE) -> float | None:
-    """Return FG of one sample: how much more a far segment alone raises the best response tokens than near text does.
+    """Return the far-segment gain of one sample: how much more its best response tokens gain from one far segment than
+    from near text.
 
     For each response token, take near_t and the largest far p_t (`near_and_far`), [|y|] each:
 
-        f_t = max(0, far p_t - near_t),  FG = mean of the k largest f_t,  k = max(2, ceil(top·|y|))
+        f_t = max(0, far p_t - near_t),  gain = mean of the k largest f_t,  k = max(2, ceil(top·|y|))
 
-    FG is in [0, 1]; a response shorter than k counts as a whole. A few tokens of a response may hold all that it takes
+    It is in [0, 1]; a response shorter than k counts as a whole. A few tokens of a response may hold all that it takes
     from far away; a mean over all tokens would hide them. Return None with fewer than two segments, because then
     nothing can be both far and near (as for CAS of Eq. 5). methods.far_gain computes the same for whole tables.
     """

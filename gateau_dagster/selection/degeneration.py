@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 
 from gateau_dagster.config.selection import PRESETS, Preset, alpha_of
+from gateau_dagster.selection.presets import TERM_NAMES
 from gateau_dagster.selection.statistics import Vector, softmax, spearman
 
 RESOLUTION = 1e-6  # share of the range: closer values count as one
@@ -23,7 +24,7 @@ class Degeneration:
     distinct_hmp: int  # values that differ by more than RESOLUTION of the range
     distinct_score: int
     largest_softmax_share: float | None  # in softmax_D(PPL), the larger of the two models; `paper` only
-    alpha: float  # weight of HMP in the score; the rest is CAS's
+    alpha: float  # weight of the first term; the rest is the second's
     spearman_hmp: float | None  # of the score with HMP; None if one is constant
     spearman_cas: float | None
     problems: tuple[str, ...]
@@ -43,12 +44,14 @@ class Degeneration:
     def shares(self) -> str:
         """Return which term decides the rank: both, one, or neither by itself."""
         hmp, cas = (abs(rho or 0.0) for rho in (self.spearman_hmp, self.spearman_cas))
+        first, second = TERM_NAMES[self.preset]
         if min(hmp, cas) >= IGNORED:
             return "both terms count"
         if max(hmp, cas) < IGNORED:
             # Two unrelated terms of similar spread have about 0.7 each.
-            return f"neither term decides the rank alone (|Spearman| with the score: HMP {hmp:.2f}, CAS {cas:.2f})"
-        most, other, weight = ("HMP", "CAS", self.alpha) if hmp > cas else ("CAS", "HMP", 1 - self.alpha)
+            correlations = f"{first} {hmp:.2f}, {second} {cas:.2f}"
+            return f"neither term decides the rank alone (|Spearman| with the score: {correlations})"
+        most, other, weight = (first, second, self.alpha) if hmp > cas else (second, first, 1 - self.alpha)
         verb = "decides" if max(hmp, cas) >= DECIDES else "leads"
         weights = "at equal weights" if weight == 0.5 else f"with the weight {weight:g}"
         follows = f"|Spearman| with the score {max(hmp, cas):.2f}; {other} {min(hmp, cas):.2f}"
@@ -95,14 +98,12 @@ def _problems(found: Degeneration) -> list[str]:
     if found.samples < 2:
         return ["fewer than two samples have both terms"]
     problems = []
+    values = f"{found.distinct_hmp} distinct values of {TERM_NAMES[found.preset][0]} in {found.samples} samples"
     share = found.largest_softmax_share
     if share is not None and share > ONE_HOT and found.samples > 2:
-        problems.append(
-            f"softmax over raw perplexities is one-hot, with {share:.0%} on one sample: "
-            f"{found.distinct_hmp} distinct HMP in {found.samples} samples"
-        )
+        problems.append(f"softmax over raw perplexities is one-hot, with {share:.0%} on one sample: {values}")
     elif found.alpha > 0 and found.distinct_hmp < LEAST_DISTINCT * found.samples:
-        problems.append(f"{found.distinct_hmp} distinct HMP in {found.samples} samples")
+        problems.append(values)
     if found.distinct_score < LEAST_DISTINCT * found.samples:
         problems.append(f"{found.distinct_score} distinct scores in {found.samples} samples")
     problems += _one_sided(found)
@@ -115,9 +116,13 @@ def _one_sided(found: Degeneration) -> list[str]:
     With equal weights that is not a fault: of two terms in one unit, the one that spreads more decides; `shares` names
     it.
     """
-    terms = {"HMP": (found.alpha, found.spearman_hmp), "CAS": (1 - found.alpha, found.spearman_cas)}
-    for name, other in (("HMP", "CAS"), ("CAS", "HMP")):
-        (weight, own), (_, theirs) = terms[name], terms[other]
+    first, second = zip(
+        TERM_NAMES[found.preset],
+        (found.alpha, 1 - found.alpha),
+        (found.spearman_hmp, found.spearman_cas),
+        strict=True,
+    )
+    for (name, weight, own), (other, _, theirs) in ((first, second), (second, first)):
         if weight > 0.5 and abs(own or 0.0) < IGNORED and abs(theirs or 0.0) >= DECIDES:
             return [
                 f"{other} decides the rank (Spearman {theirs or 0.0:.2f} with the score) although {name} "

@@ -27,7 +27,7 @@ class Measures:
 
 @dataclass(frozen=True, kw_only=True)
 class PresetScores:
-    """HMP and CAS by the preset's definition, and their terms in the score: float64 [|D|] each.
+    """HMP and CAS by the preset's definition (TERM_NAMES), and their terms in the score: float64 [|D|] each.
 
     `cas` and `cas_term` are NaN if the sample has fewer than two segments. `cas_term` is in [0, 1].
 
@@ -69,11 +69,12 @@ def official(measures: Measures) -> PresetScores:
 def robust(measures: Measures) -> PresetScores:
     """Compute our own preset, like method `far_gain`.
 
-    HMP is HMPp = mean_t [p_B(y_t|c,x) - p_A(y_t|c within W,x)]: how much likelier theta_B finds a response token than
-    theta_A does. CAS is FG: how much likelier the best tokens are given one far segment than given near text
-    (scoring.segments). Both are probabilities and are not normalised by rank or softmax, so a sample's score depends
-    only on that sample. Alpha is 0.5 by default: if theta_A is shown the whole context, HMPp is uninformative, and the
-    paper's 0.8 would let it outweigh FG.
+    The long-model gain, mean_t [p_B(y_t|c,x) - p_A(y_t|c within W,x)], takes the place of HMP: how much likelier
+    theta_B finds a response token than theta_A does. The far-segment gain takes that of CAS: how much likelier the best
+    tokens are given one far segment than given near text (scoring.segments). Both are probabilities and are not
+    normalised by rank or softmax, so a sample's score depends only on that sample. Alpha is 0.5 by default: if theta_A
+    is shown the whole context, the long-model gain is uninformative, and the paper's 0.8 would let it outweigh the
+    far-segment gain.
 
     It uses probabilities, not their logarithms. A noisy response has no probability to lose, while chance changes its
     log-perplexity as much as a real dependency does. Attention is not used: its agreement with importance (Eq. 5) did
@@ -115,6 +116,12 @@ PRESET_FUNCTIONS: dict[Preset, Callable[[Measures], PresetScores]] = {
     "paper": paper,
     "official": official,
     "robust": robust,
+}
+# What a person reads for the columns `hmp` and `cas` of a preset; docs/explanation/glossary.md defines them.
+TERM_NAMES: dict[Preset, tuple[str, str]] = {
+    "paper": ("HMP", "CAS"),
+    "official": ("HMP", "CAS"),
+    "robust": ("long-model gain", "far-segment gain"),
 }
 # The same scores from HMP and CAS as stored in `combined_scores`.
 PRESET_TERMS: dict[Preset, Callable[[Vector, Vector], PresetScores]] = {

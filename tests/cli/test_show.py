@@ -43,7 +43,8 @@ def test_ranks_scores_and_texts(state: State, third: dict[str, Any], capfd: Capt
     assert found.startswith(f"{third['sample_id']} source {third['source']}")
     assert f"rank {RANK} of 36 by gateau, score {number(third['score'])}" in found
     table = with_terms(state.read("combined_scores"), "robust").row(RANK - 1, named=True)
-    assert f"0.5 · HMPp {number(table['hmp_term'])} + 0.5 · FG {number(table['cas_term'])} = " in found
+    first, second = number(table["hmp_term"]), number(table["cas_term"])
+    assert f"0.5 · long-model gain {first} + 0.5 · far-segment gain {second} = " in found
     for preset in ("paper", "official"):
         assert f"gateau, preset {preset} {third[f'rank_{preset}']} of 36 {number(third[f'score_{preset}'])}" in found
     for column in ("perplexity_short", "perplexity_long", "hmp"):

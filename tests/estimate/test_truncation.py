@@ -47,6 +47,7 @@ def test_a_model_that_is_to_see_its_window_only_is_no_reason_for_a_warning(tmp_p
     found = expected_truncation(state_on(tmp_path, 512), "short")
     assert found.truncation.intended and found.truncation.share > 0.4 and not found.truncation.notable
     assert "models.short sees its window of 64 tokens only (context: window)" in found.sentences[0]
+    assert "shortened as configured" in found.sentences[0] and "lost" not in found.sentences[0]
     longer = expected_truncation(state_on(tmp_path / "other", 48), "short")
     assert not longer.truncation.intended, "scoring.max_length is less than the window"
 

@@ -164,7 +164,7 @@ def test_a_sample_with_its_ranks(page: Page, given: ReportInputs) -> None:
     expect(shown.locator("h2")).to_have_text(name)
     expect(shown.get_by_role("row", name=re.compile("^gateau 5 of 130"))).to_be_visible()
     [terms] = given.scores.filter(sample_id=name).select("hmp_term", "cas_term").rows()
-    sums = re.findall(r"· (?:HMPp|FG) ([−\d.e]+)", shown.locator("dl").first.inner_text())
+    sums = re.findall(r"· (?:long-model|far-segment) gain ([−\d.e]+)", shown.locator("dl").first.inner_text())
     assert [float(value.replace("−", "-")) for value in sums] == pytest.approx(terms, rel=1e-3)
     row = raw(COUNT).filter(sample_id=name).row(0, named=True)
     expect(shown).to_contain_text(row["instruction"])

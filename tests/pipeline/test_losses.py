@@ -236,11 +236,12 @@ def test_what_each_model_lost_of_a_benchmark_is_said(tmp_path: Path, input_lengt
     with with_quiz():
         found = [*losses(state, {f"answers/{key}", f"scores/{key}"})]
     limit = "scoring.max_length is 65,536" if input_length is None else "evaluation.input_length is 90"
+    cut, lost = ("cut", "lost") if input_length is None else ("shortened as configured", "not shown")
     assert [(each.asset, each.sentence, each.notable, each.intended) for each in found] == [
         ("answers/quiz[checkpoint]", "2 of 8 questions rejected (25 %): 2 x refused: … tokens", True, False),
         (
             "answers/quiz[checkpoint]",
-            f"1 of 6 prompts cut, 300 of 600 tokens (50 %) lost: {limit}",
+            f"1 of 6 prompts {cut}, 300 of 600 tokens (50 %) {lost}: {limit}",
             input_length is None,
             input_length is not None,
         ),

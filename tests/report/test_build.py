@@ -34,7 +34,7 @@ from tests.report.builders import (
 )
 
 SECTIONS = (
-    "summary", "scores", "presets", "methods", "samples", "selected", "rejected", "training", "evaluation", "effort",
+    "summary", "scores", "presets", "samples", "selected", "rejected", "training", "evaluation", "effort",
     "equations", "provenance",
 )  # fmt: skip
 
@@ -139,22 +139,36 @@ def test_a_degenerate_preset_is_named_and_the_chosen_one_in_the_summary_too() ->
 
 
 @pytest.mark.parametrize(
-    ("sections", "section", "sentence"),
+    ("sections", "sentences"),
     [
-        ({}, "training", "There is no training log for this run"),
-        ({}, "evaluation", "The benchmark heldout was not run."),
-        ({}, "evaluation", "The benchmark needle was not run."),
-        ({}, "rejected", "No sample was rejected."),
-        ({}, "provenance", "No fingerprints were given."),
-        ({"training": {"enabled": False}}, "training", "Training is switched off"),
-        ({"training": {"enabled": False}}, "evaluation", "Without training there is no checkpoint"),
-        ({"evaluation": {"enabled": False}}, "evaluation", "Evaluation is switched off"),
-        ({"evaluation": {"benchmarks": ["heldout"]}}, "evaluation", "needle was not run: it is not in"),
+        (
+            {},
+            [
+                "Training, because the checkpoint has not been made yet.",
+                "Held-out samples, because it has not run yet.",
+                "Needle in a haystack, because it has not run yet.",
+                "Rejected samples, because there are none.",
+                "Planned and actual, because all rows were kept, or nothing measured them.",
+                "Methods side by side, because gateau alone ranked these samples: selection.compare names others.",
+            ],
+        ),
+        (
+            {"training": {"enabled": False}},
+            ["Training, because training.enabled is false.", "Evaluation, because there is no checkpoint."],
+        ),
+        ({"evaluation": {"enabled": False}}, ["Evaluation, because evaluation.enabled is false."]),
+        ({"evaluation": {"benchmarks": ["heldout"]}}, ["because needle is not in evaluation.benchmarks."]),
     ],
 )
-def test_what_is_missing_or_switched_off_is_said(sections: dict[str, Any], section: str, sentence: str) -> None:
-    absent = {"training_log": None, "evaluations": {}, "rejected": {}, "fingerprints": {}}
-    assert sentence in _page(config=config(**sections), **absent).text(section)
+def test_what_is_missing_or_switched_off_is_one_line_at_the_end(sections: dict[str, Any], sentences: list[str]) -> None:
+    absent = {"training_log": None, "evaluations": {}, "rejected": {}, "fingerprints": {}, "efforts": {}}
+    page = _page(config=config(**sections), **absent, methods=None)
+    assert page.text("absent").startswith("Not in this report:")
+    assert all(sentence in page.text("absent") for sentence in sentences)
+    empty = {"methods", "rejected", "training", "evaluation", "effort"}
+    assert not empty & {*page.text_of} and not {f"#{name}" for name in empty} & {
+        attributes["href"] for attributes in page.attributes("a")
+    }
 
 
 def test_training_that_diverged_is_said() -> None:
@@ -243,7 +257,9 @@ def test_no_sample_is_lost_among_many_kinds() -> None:
 def test_what_is_lost_stands_among_the_rejects_and_much_of_it_on_top(plain: Page) -> None:
     much = DataLoss(asset="raw_long_sft", sentence="53 of 56 records rejected", notable=True)
     little = DataLoss(asset="perplexity/long", sentence="1 of 9 samples cut", notable=False)
-    page = page_of(inputs(5, losses=[much, little]))
+    window = DataLoss(asset="perplexity/short", sentence="9 of 9 shortened", notable=False, intended=True)
+    page = page_of(inputs(5, losses=[much, little, window]))
+    assert window.sentence not in page.text("summary") + page.text("rejected")
     assert much.sentence in page.text("summary") and little.sentence not in page.text("summary")
     assert f"{much.asset}: {much.sentence}" in page.text("rejected")
     assert f"{little.asset}: {little.sentence}" in page.text("rejected")
@@ -276,16 +292,13 @@ def test_a_card_holds_the_sample_s_own_texts_and_scores() -> None:
         assert text["context"].endswith(card.context.end)
         assert card.context.left_out == len(text["context"]) - 1400
         assert (card.instruction.start, card.response.start) == (text["instruction"], text["response"])
-        assert (card.score, dict(card.facts)["HMP"]) == (row["score"], row["hmp"])
+        assert card.score == row["score"]
         assert dict(card.ranks) == {preset: row[f"rank_{preset}"] for preset in ("paper", "official", "robust")}
         assert card.terms is not None and card.terms.score == row["score"]
+        assert (card.terms.first.name, card.terms.first.value) == ("long-model gain", row["hmp"])
+        assert (card.terms.second.name, card.terms.second.value) == ("far-segment gain", row["cas"])
         assert card.far == (text["source"] == "far")
         assert card.selected == (row["rank"] <= 3)
-
-
-def test_a_null_cas_stays_none() -> None:
-    top = sample_cards(inputs(5, combined_scores=scores(5, segments=1))).top
-    assert dict(top[0].facts)["CAS"] is None
 
 
 def test_the_part_of_a_context_that_no_model_saw_is_struck_out(plain: Page) -> None:
@@ -334,17 +347,17 @@ def by(method: str = "length", count: int = 30, *, lengths: bool = False, **chan
 
 def test_the_page_is_whole_without_the_presets() -> None:
     page = page_of(by())
-    sections = ("summary", "scores", "methods", "samples", "selected", "rejected", "training", "evaluation", "effort",
-                "equations", "provenance")  # fmt: skip
+    sections = ("summary", "scores", "samples", "selected", "rejected", "training", "evaluation", "equations",
+                "provenance")  # fmt: skip
     links = [attributes["href"] for attributes in page.attributes("a")]
     assert links == [*(f"#{name}" for name in sections), "explore.html", "explore.html"]
     assert all(page.text(name) for name in sections)
     everything = " ".join(page.text(name) for name in sections if name not in {"provenance", "methods", "equations"})
-    for word in ("preset", "HMP", "CAS", "Eq. 6", "combined_scores", "θ", "α"):
+    for word in ("preset", "HMP", "CAS", "gain", "Eq. 6", "combined_scores", "θ", "α"):
         assert word not in everything, word
     assert "3 of 26 samples selected" in page.text("summary") and "No model scored them." in page.text("summary")
     assert "Ranked by method length." in page.text("samples")
-    assert "No model scored these samples." in page.text("effort")
+    assert "Planned and actual, because no model scored these samples." in page.text("absent")
     assert "Eq. 1" in page.text("equations") and "Eq. 2" not in page.text("equations")
 
 
@@ -379,7 +392,9 @@ def test_lengths_are_tokens_where_theta_b_has_counted_them() -> None:
     given = by("perplexity", lengths=True)
     page = page_of(given)
     assert "Scored with models.long" in page.text("summary") and "tokens or more" in page.text("selected")
-    assert [name for name, _ in sample_cards(given).top[0].facts] == ["PPL θ_B", "context tokens", "response tokens"]
+    assert [name for name, _ in sample_cards(given).top[0].facts] == [
+        *("perplexity, long model", "context tokens", "response tokens")
+    ]
     assert "bytes or more" in page_of(by()).text("selected")
 
 
@@ -422,10 +437,12 @@ def test_the_pictures_are_those_of_the_method() -> None:
 def test_a_comparison_without_lengths_says_what_is_missing() -> None:
     found = methods(names=("length", "random"))
     unknown = replace(found.everything, context_tokens=None, response_tokens=None, perplexity=None)
-    text = page_of(by(methods=replace(found, everything=unknown))).text("methods")
-    assert "Lengths in tokens and perplexities are in perplexity/long" in text
+    page = page_of(by(methods=replace(found, everything=unknown)))
+    assert "Agreement by context length, because no method of this run reads perplexity/long" in page.text("absent")
+    text = page.text("methods")
     assert "Does the length of the context" not in text
-    assert "Does the length of the context" in page_of(by(methods=found)).text("methods")
+    several = methods(names=("length", "random"), bounds=(4000, 8000))
+    assert "Does the length of the context" in page_of(by(methods=several)).text("methods")
 
 
 def test_training_facts() -> None:

@@ -410,7 +410,7 @@ def test_the_papers_softmax_over_raw_perplexities_is_called_one_hot(forty: pl.Da
     assert found.largest_softmax_share is not None and found.largest_softmax_share > 0.9
     assert found.distinct_hmp <= 5
     assert "paper: softmax over raw perplexities is one-hot" in found.sentence
-    assert f"{found.distinct_hmp} distinct HMP in 40 samples" in found.sentence
+    assert f"{found.distinct_hmp} distinct values of HMP in 40 samples" in found.sentence
 
 
 def test_the_official_scripts_score_is_called_one_sided(forty: pl.DataFrame) -> None:
@@ -447,13 +447,33 @@ FOLLOWS = r"\(.Spearman. with the score {}; {} 0\.\d\d\)"
 @pytest.mark.parametrize(
     ("hmp", "cas", "alpha", "wanted"),
     [
-        (1.0, 0.05, 0.5, "HMP decides the rank " + FOLLOWS.format(r"1\.00", "CAS") + " at equal weights"),
-        (0.05, 1.0, 0.5, "CAS decides the rank " + FOLLOWS.format(r"1\.00", "HMP") + " at equal weights"),
-        (1.0, 0.05, 0.8, r"HMP decides the rank \(.*\) with the weight 0\.8"),
-        (0.05, 1.0, 0.25, r"CAS decides the rank \(.*\) with the weight 0\.75"),
-        (1.0, 0.6, 0.5, "HMP leads the rank " + FOLLOWS.format(r"0\.[89]\d", "CAS") + " at equal weights"),
-        (1.0, 0.6, 0.3, r"HMP leads the rank \(.*\) with the weight 0\.3"),
-        (1.0, 1.0, 0.5, r"neither term decides the rank alone \(.*: HMP 0\.[67]\d, CAS 0\.[67]\d\)"),
+        (
+            1.0,
+            0.05,
+            0.5,
+            "long-model gain decides the rank " + FOLLOWS.format(r"1\.00", "far-segment gain") + " at equal weights",
+        ),
+        (
+            0.05,
+            1.0,
+            0.5,
+            "far-segment gain decides the rank " + FOLLOWS.format(r"1\.00", "long-model gain") + " at equal weights",
+        ),
+        (1.0, 0.05, 0.8, r"long-model gain decides the rank \(.*\) with the weight 0\.8"),
+        (0.05, 1.0, 0.25, r"far-segment gain decides the rank \(.*\) with the weight 0\.75"),
+        (
+            1.0,
+            0.6,
+            0.5,
+            "long-model gain leads the rank " + FOLLOWS.format(r"0\.[89]\d", "far-segment gain") + " at equal weights",
+        ),
+        (1.0, 0.6, 0.3, r"long-model gain leads the rank \(.*\) with the weight 0\.3"),
+        (
+            1.0,
+            1.0,
+            0.5,
+            r"neither term decides the rank alone \(.*: long-model gain 0\.[67]\d, far-segment gain 0\.[67]\d\)",
+        ),
     ],
 )
 def test_the_sentence_names_the_term_that_makes_the_rank(
@@ -470,7 +490,9 @@ def test_one_of_two_terms_of_equal_weight_may_decide(forty: pl.DataFrame) -> Non
     rescored = forty.with_columns(score_robust="hmp_robust")
     assert not check(rescored, preset="robust", alpha=0.5).problems
     (problem,) = check(rescored, preset="robust", alpha=0.49).problems
-    assert problem.startswith("HMP decides the rank (Spearman 1.00 with the score) although CAS")
+    assert problem.startswith(
+        "long-model gain decides the rank (Spearman 1.00 with the score) although far-segment gain"
+    )
     assert problem.endswith("has the weight 0.51")
 
 
@@ -484,7 +506,10 @@ def test_equal_scores_are_called_degenerate(forty: pl.DataFrame) -> None:
     flat = forty.with_columns(hmp_robust=pl.lit(0.5), score_robust=pl.lit(0.5))
     found = check(flat, preset="robust", alpha=0.8)
     assert found.spearman_hmp is None
-    assert found.problems[:2] == ("1 distinct HMP in 40 samples", "1 distinct scores in 40 samples")
+    assert found.problems[:2] == (
+        "1 distinct values of long-model gain in 40 samples",
+        "1 distinct scores in 40 samples",
+    )
 
 
 def test_too_few_samples_are_no_basis_and_every_preset_is_checked(forty: pl.DataFrame) -> None:

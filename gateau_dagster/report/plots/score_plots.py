@@ -16,7 +16,7 @@ from gateau_dagster.comparison.result import (
     Profile,
     SegmentLengthSweep,
 )
-from gateau_dagster.config import PRESETS
+from gateau_dagster.config import PRESETS, Preset
 from gateau_dagster.plotting import (
     ALL,
     CHECKPOINT,
@@ -38,6 +38,7 @@ from gateau_dagster.plotting import (
     say,
     shortened,
 )
+from gateau_dagster.selection.presets import TERM_NAMES
 
 # Presets whose curves often coincide: the later one is dashed.
 _LINES = {"official": (0, (3, 2))}
@@ -54,7 +55,7 @@ def alpha_curves(sweep: AlphaSweep) -> Figure:
                 *_known(curve.points, name), marker="o", markersize=3.5, linewidth=1.8,
                 linestyle=_LINES.get(curve.preset, "-"), color=PRESET_COLOURS[curve.preset], label=curve.preset,
             )  # fmt: skip
-        label(axis, x="α, weight of HMP against CAS", y=unit, title=title)
+        label(axis, x="α, weight of the first term", y=unit, title=title)
         _frame(axis, sweep.alpha)
         axis.set_xlim(-0.03, 1.03)
     _level(axes[1], sweep.chosen / max(1, sweep.samples))
@@ -219,7 +220,7 @@ def score_distributions(scores: pl.DataFrame, *, far: pl.Series | None = None) -
     """
     figure, axes = new_figure("Final score of every sample, under each preset", columns=len(PRESETS), height=3.0)
     for axis, preset in zip(axes, PRESETS, strict=True):
-        # A sample without CAS ranks below all others; its position on the axis is meaningless.
+        # A sample without a second term ranks below all others; its position on the axis is meaningless.
         known = scores[f"cas_{preset}"].is_not_null()
         part = None if far is None else far.filter(known)
         _histogram(axis, scores.filter(known), f"score_{preset}", colour=PRESET_COLOURS[preset], far=part)
@@ -269,8 +270,8 @@ def _histogram(
     axis.ticklabel_format(axis="x", style="sci", scilimits=(-2, 4))
 
 
-def terms_scatter(scores: pl.DataFrame, *, preset: str, far: pl.Series | None = None) -> Figure:
-    """Draw HMP (Eq. 2) against CAS (Eq. 5) as `preset` uses them: one mark per sample.
+def terms_scatter(scores: pl.DataFrame, *, preset: Preset, far: pl.Series | None = None) -> Figure:
+    """Draw the first term of `preset` against its second (selection.presets.TERM_NAMES): one mark per sample.
 
     The selected samples are ringed (bool column `selected`, if there is one). With more than `MARKS` samples, that many
     are drawn, evenly spaced by rank, and the title reports it.
@@ -305,7 +306,7 @@ def terms_scatter(scores: pl.DataFrame, *, preset: str, far: pl.Series | None = 
             first[x], first[y], s=44, facecolors="none", edgecolors=SELECTED, linewidths=1.1, label="selected",
             rasterized=first.height > PIXELS_ABOVE,
         )  # fmt: skip
-    label(axis, x="HMP as the preset uses it: how much the long model helps", y="CAS as the preset uses it")
+    label(axis, x=TERM_NAMES[preset][0], y=TERM_NAMES[preset][1])
     axis.ticklabel_format(style="sci", scilimits=(-2, 4))
     if axis.get_legend_handles_labels()[0]:
         legend(axis, loc="best")
