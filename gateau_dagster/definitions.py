@@ -39,13 +39,14 @@ def build_definitions(config_file: str = DEMO) -> dg.Definitions:
         if execution.executor == "in_process"
         else dg.multiprocess_executor.configured({"max_concurrent": execution.max_concurrent})
     )
+    jobs = [*asset_jobs(config), refresh_job(config)]
     return dg.Definitions(
         assets=[*input_definitions(config), *asset_definitions(config)],
         asset_checks=asset_checks(config),
-        jobs=[*asset_jobs(config), refresh_job(config)],
+        jobs=jobs,
         schedules=[nightly(config)],
         sensors=[
-            out_of_date_sensor(config),
+            out_of_date_sensor(config, jobs),
             dead_runs_sensor(config),
             inputs_sensor(config),
             *failure_sensors(config),

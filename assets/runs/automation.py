@@ -5,12 +5,13 @@ A second sensor is on by default: it launches nothing, and ends runs whose proce
 
 import hashlib
 import time
+from collections.abc import Iterable
 from typing import TypeAlias
 
 import dagster as dg
 from dagster import DagsterRunStatus, RunsFilter
 
-from gateau_dagster.assets.runs.jobs import REFRESH, SCORING
+from gateau_dagster.assets.runs.jobs import REFRESH, SCORING, Job
 from gateau_dagster.assets.runs.work_run import EVERYTHING, VARIANTS
 from gateau_dagster.assets.steps.dead_runs import LOCK_TAG, UNFINISHED, end_dead_runs
 from gateau_dagster.assets.steps.event_log import PLAN_TAG
@@ -48,12 +49,17 @@ def nightly(config: Config) -> dg.ScheduleDefinition:
     return nightly_refresh
 
 
-def out_of_date_sensor(config: Config) -> dg.SensorDefinition:
-    """Return the sensor that compares state, not events: it sees a failed shard or a removed sample at every tick."""
+def out_of_date_sensor(config: Config, jobs: Iterable[Job]) -> dg.SensorDefinition:
+    """Return the sensor that compares state, not events: it sees a failed shard or a removed sample at every tick.
+
+    `jobs`: of the pipeline. The sensor requests `refresh` alone. It names the jobs that this launches, since Dagster
+    shows a sensor on the page of an asset if one of its jobs makes the asset.
+    """
+    launched = {own_name(config, name) for name in (REFRESH, EVERYTHING, VARIANTS)}
 
     @dg.sensor(
         name=own_name(config, "out_of_date"),
-        job_name=own_name(config, REFRESH),
+        jobs=[job for job in jobs if job.name in launched],
         minimum_interval_seconds=60,
         default_status=dg.DefaultSensorStatus.STOPPED,
         description="Compares the store with the configuration (level-triggered) and launches `refresh` if they "
@@ -88,7 +94,7 @@ def due(instance: dg.DagsterInstance, configuration: ConfigurationResource) -> D
             f"refresh {early} with exactly this work; the next attempt is {_MINUTES_AFTER_FAILURE} minutes after it, "
             "or at once if anything changes. A launch by hand is possible at any time"
         )
-    return dg.RunRequest(tags={PLAN_TAG: digest})
+    return dg.RunRequest(job_name=own_name(config, REFRESH), tags={PLAN_TAG: digest})
 
 
 def _at_work(instance: dg.DagsterInstance, config: Config, store: str) -> str | None:

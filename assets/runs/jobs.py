@@ -1,6 +1,7 @@
 """Define the jobs: scoring, everything, and `refresh`, which rebuilds exactly what is out of date."""
 
 from collections.abc import Iterable
+from typing import TypeAlias
 
 import dagster as dg
 from dagster import OpExecutionContext
@@ -19,6 +20,7 @@ from gateau_dagster.pipeline.pipeline import pipeline_of
 from gateau_dagster.pipeline.selection_reads import PRESETS_TABLE
 from gateau_dagster.scoring.pair_tables import CAM, perplexity_asset
 
+Job: TypeAlias = dg.JobDefinition | UnresolvedAssetJobDefinition
 SCORING = "scoring"
 REFRESH = "refresh"
 CHECK_UP_TO_DATE = "check_up_to_date"

@@ -11,7 +11,7 @@ from dagster import DagsterEvent, DagsterEventType, DagsterRunStatus
 
 from gateau_dagster.assets.runs.automation import nightly, out_of_date_sensor, plan_digest
 from gateau_dagster.assets.runs.history import runs_at_work
-from gateau_dagster.assets.runs.jobs import refresh_job
+from gateau_dagster.assets.runs.jobs import asset_jobs, refresh_job
 from gateau_dagster.assets.steps.dead_runs import LOCK_TAG, PROCESS_TAG, process_tag
 from gateau_dagster.assets.steps.event_log import PLAN_TAG
 from gateau_dagster.resources.locks.lease import store_id, store_lease
@@ -21,8 +21,9 @@ from tests.project import change_config, sample, write_samples
 
 
 def tick(pipeline: Pipeline) -> dg.RunRequest | dg.SkipReason:
+    jobs = [*asset_jobs(pipeline.config), refresh_job(pipeline.config)]
     with dg.build_sensor_context(pipeline.instance, resources={"configuration": pipeline.resource}) as context:
-        found = out_of_date_sensor(pipeline.config).evaluate_tick(context)
+        found = out_of_date_sensor(pipeline.config, jobs).evaluate_tick(context)
     return found.run_requests[0] if found.run_requests else dg.SkipReason(found.skip_message)
 
 
@@ -51,6 +52,17 @@ def test_both_are_off_until_turned_on(small: Pipeline) -> None:
     assert statuses["out_of_date"] == dg.DefaultSensorStatus.STOPPED
     assert statuses["dead_runs"] == dg.DefaultSensorStatus.RUNNING, "it launches nothing"
     assert [schedule.default_status for schedule in repository.schedule_defs] == [dg.DefaultScheduleStatus.STOPPED]
+
+
+def test_the_page_of_each_asset_that_the_sensor_drives_shows_it(current: Pipeline) -> None:
+    repository = current.definitions().get_repository_def()
+    targets = {target.job_name for target in repository.get_sensor_def("out_of_date").targets}
+    jobs = {name: repository.get_job(name) for name in targets}
+    made = {key.to_user_string() for job in jobs.values() for key in job.asset_layer.executable_asset_keys}
+    assert made >= current.state().pipeline.required
+    change_a_sample(current)
+    request = tick(current)
+    assert isinstance(request, dg.RunRequest) and request.job_name == "refresh", "it launches no other"
 
 
 def test_the_schedule_follows_the_configuration(current: Pipeline) -> None:
