@@ -155,7 +155,12 @@ def _copy_of_checkpoint(output: Output, folder: str) -> Stamp | None:
 
 def scratch_of(state: State, wanted: TrainingRequest) -> Path:
     """Return the folder of a training's unfinished work, which is separate for each store."""
-    return state.config.work_folder / "training" / text_digest([state.store.root])[:12] / wanted.scratch
+    return scratch_of_store(state) / wanted.scratch
+
+
+def scratch_of_store(state: State) -> Path:
+    """Return the folder that holds `scratch_of` of all trainings for the state's store."""
+    return state.config.work_folder / "training" / text_digest([state.store.root])[:12]
 
 
 def _spec(state: State, stamp: Stamp, wanted: TrainingRequest, scratch: Path) -> "TrainingSpec":

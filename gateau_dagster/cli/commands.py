@@ -47,6 +47,7 @@ def cli() -> None:
     gateau status     how each asset stands, and what is at work
     gateau open       the report, or the Dagster UI, in the browser
     gateau dev        the Dagster UI on this configuration
+    gateau clean      remove what nothing needs: old scratch, remains of kills
     gateau explain    what an error's code means, and what to do
     gateau schema     the JSON schema of the configuration, for editors
     """
@@ -231,6 +232,22 @@ def dev(config_file: str | None, port: int | None, host: str, dagster_options: t
     from gateau_dagster.cli.dev import start_ui
 
     start_ui(_load(config_file), host, port, list(dagster_options))
+
+
+@cli.command()
+@_config_option
+@click.option("--yes", is_flag=True, help="Remove without asking.")
+@click.option("--json", "as_json", is_flag=True, help="Print the list as one JSON object, and do not ask.")
+def clean(config_file: str | None, yes: bool, as_json: bool) -> None:
+    """List what nothing needs in the store and in .gateau, with sizes, and remove it after asking.
+
+    These are remains of broken writes and downloads, scratch of trainings, models of variants that are gone, and rows
+    that no run continues. No table is removed. Refused while a run is at work, also on another machine. Without a
+    terminal it only lists, unless --yes is given.
+    """
+    from gateau_dagster.cli.clean import clean_up
+
+    clean_up(_load(config_file), yes=yes, as_json=as_json)
 
 
 @cli.command()

@@ -18,7 +18,7 @@ from gateau_dagster.storage.failures import readable_failures, readable_input
 from gateau_dagster.storage.files import replace_text
 from gateau_dagster.storage.remote import HUB, S3, filesystem
 
-_PART = "part-"
+PART = "part-"
 _UNUSED_SECONDS = 24 * 3600.0
 _Found = Mapping[str, Mapping[str, Any]]
 
@@ -51,7 +51,7 @@ def folder_copy(address: str, below: Path) -> Path:
         _clear(below, root)
         if target.is_dir():
             shutil.rmtree(target)
-        part = below / f"{_PART}{secrets.token_hex(8)}"
+        part = below / f"{PART}{secrets.token_hex(8)}"
         part.mkdir()
     try:
         with readable_input(address):
@@ -103,7 +103,7 @@ def _clear(below: Path, root: str) -> None:
     """Remove what was long unused: partial copies, and whole copies of `root`. Other processes may do so as well."""
     for folder in below.iterdir():
         note = _note(folder)
-        if not folder.name.startswith(_PART) and not (isinstance(note, dict) and note.get("address") == root):
+        if not folder.name.startswith(PART) and not (isinstance(note, dict) and note.get("address") == root):
             continue
         try:
             used = folder.stat().st_mtime

@@ -166,7 +166,7 @@ def cached_index(config: LongSftConfig, folder: Path, cache_dir: Path, progress:
     files = resolve_files(config.path, folder)
     content = content_signature(files, cache_dir / FILE_DIGESTS, "content") if config.verify == "content" else ""
     signature = index_signature(files, config, content)
-    path = cache_dir / f"input-index-{text_digest([str(folder.absolute()), str(config.path)])[:16]}.parquet"
+    path = index_file(config, folder, cache_dir)
     saved = load_index(path)
     if saved is not None and saved.signature == signature:
         return saved
@@ -174,6 +174,11 @@ def cached_index(config: LongSftConfig, folder: Path, cache_dir: Path, progress:
     with keeping(path):
         save_index(index, path)
     return index
+
+
+def index_file(config: LongSftConfig, folder: Path, cache_dir: Path) -> Path:
+    """Return the file in which `cached_index` keeps the index of these data."""
+    return cache_dir / f"input-index-{text_digest([str(folder.absolute()), str(config.path)])[:16]}.parquet"
 
 
 def _build(config: LongSftConfig, files: list[SourceFile], signature: str, progress: Progress) -> InputIndex:

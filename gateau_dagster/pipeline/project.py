@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 import os
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from gateau_dagster.config import Config
@@ -81,26 +82,39 @@ _FINGERPRINT = re.compile(r"[0-9a-f]{16,}")
 
 
 def remove_old_models(state: State) -> list[str]:
-    """Remove outdated models of variants and return their names. Models that a variant's table refers to, or will refer
-    to, are kept.
+    """Remove `old_models` and return their names.
 
     A replaced model is kept until other models are trained: if the edit is undone, the model is found again.
 
     Raises:
         GateauError, TransientError: a folder cannot be removed.
     """
-    stamps = state.store.stamps((CHECKPOINTS, name) for name in state.config.variant_set)
-    kept = {stamp.fingerprint for stamp in stamps.values() if stamp is not None}
-    for name in state.config.variant_set:
-        try:
-            kept.add(state.wanted_stamp(CHECKPOINTS, name).fingerprint)
-        except MissingUpstreamError:  # its fingerprint is unknown until its mix is made
-            continue
-    names = (name for name in state.store.files.names(TRAINED) if _FINGERPRINT.fullmatch(name))
-    removed = [name for name in names if name not in kept]
+    removed = old_models(state)
     for name in removed:
         remove_folder(state.store, f"{TRAINED}/{name}")
     return removed
+
+
+def old_models(state: State) -> list[str]:
+    """Return the folders of `variant/models` that no variant's table refers to, or will refer to.
+
+    Raises:
+        GateauError, TransientError: the store cannot be read.
+    """
+    variants = state.pipeline.partitions(CHECKPOINTS) if CHECKPOINTS in state.pipeline.by_key else []
+    stamps = state.store.stamps((CHECKPOINTS, name) for name in variants)
+    kept = {stamp.fingerprint for stamp in stamps.values() if stamp is not None} | wanted_models(state, variants)
+    names = state.store.files.names(TRAINED)
+    return [name for name in names if _FINGERPRINT.fullmatch(name) and name not in kept]
+
+
+def wanted_models(state: State, variants: Iterable[str | None]) -> set[str]:
+    """Return the fingerprints of variants' models; that of a variant whose mix is still to be made is unknown."""
+    found = set()
+    for name in variants:
+        with suppress(MissingUpstreamError):
+            found.add(state.wanted_stamp(CHECKPOINTS, name).fingerprint)
+    return found
 
 
 USUAL_FILE = "gateau.yaml"

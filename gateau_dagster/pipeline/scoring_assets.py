@@ -119,9 +119,12 @@ _OF_THE_TEXT_MIX = {"text_field", "long_share", "length", "least_tokens", "token
 _ONLY_OF_THE_TEXT_MIX = (_OF_THE_TEXT_MIX | {"texts", "short_texts"}) - {"length", "seed"}
 
 
+HOMOLOGOUS, PRE_EXPERIENCED = "homologous_model", "pre_experienced"
+
+
 def made_asset(config: Config, model: str) -> str:
     """Return the asset, a folder in the store, that holds this model."""
-    return f"{'homologous_model' if config.models[model].is_homologous else 'pre_experienced'}/{model}"
+    return f"{HOMOLOGOUS if config.models[model].is_homologous else PRE_EXPERIENCED}/{model}"
 
 
 def made_upstream(config: Config, model: str) -> dict[str, By]:

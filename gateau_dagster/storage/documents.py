@@ -19,7 +19,8 @@ from gateau_dagster.storage.local import copy_folder, flush_folder, moves_into
 from gateau_dagster.storage.stamp import Stamp
 from gateau_dagster.storage.store import DamagedTableError, Store, local_version
 
-_FOLDER_STAMP = "gateau.json"
+STAMP_FILE = "gateau.json"
+NOTE_ENDING = ".version"
 _READERS = 8
 # Folders that this process has read, with their content and their files' sizes and times.
 _as_written: set[tuple[Any, ...]] = set()
@@ -147,7 +148,7 @@ def publish_folder(store: Store, folder: Path, name: str, stamp: Stamp) -> None:
     remove_folder(store, name)
     for file in sorted(path for path in folder.rglob("*") if path.is_file()):
         store.files.upload(f"{name}/{file.relative_to(folder).as_posix()}", file)
-    store.files.write(f"{name}/{_FOLDER_STAMP}", stamp.to_json().encode())
+    store.files.write(f"{name}/{STAMP_FILE}", stamp.to_json().encode())
     _discard(folder)
 
 
@@ -157,7 +158,7 @@ def finish_publishing(store: Store, name: str) -> None:
         return
     target = Path(store.files.address(name))
     with readable_failures(f"write {target}"), store.files.fence.committing():
-        if (_staged(target) / _FOLDER_STAMP).exists():
+        if (_staged(target) / STAMP_FILE).exists():
             _swap(target)
         elif _aside(target).exists() and not target.exists():
             _aside(target).rename(target)
@@ -165,13 +166,13 @@ def finish_publishing(store: Store, name: str) -> None:
 
 def remove_folder(store: Store, name: str) -> None:
     """Remove a published folder; after a kill, the rest has no stamp and counts as missing."""
-    store.files.remove(f"{name}/{_FOLDER_STAMP}")
+    store.files.remove(f"{name}/{STAMP_FILE}")
     store.files.remove(name)
 
 
 def folder_stamp(store: Store, name: str) -> Stamp | None:
     """Return the stamp of a published folder; None if it is missing or incomplete."""
-    return _read_stamp(store, f"{name}/{_FOLDER_STAMP}")
+    return _read_stamp(store, f"{name}/{STAMP_FILE}")
 
 
 def changed_records(store: Store, name: str) -> list[str]:
@@ -212,12 +213,12 @@ def fetched_folder(store: Store, name: str, scratch: Path) -> Path:
     found = file_digests(folder)
     others = sorted(file for file in {*stamp.files, *found} - RECORDS if stamp.files.get(file) != found.get(file))
     which = ", ".join(others) if stamp.files else "one of its files"
-    aside = f"{name}/{_FOLDER_STAMP}.damaged"
-    store.files.rename(f"{name}/{_FOLDER_STAMP}", aside)
+    aside = f"{name}/{STAMP_FILE}.damaged"
+    store.files.rename(f"{name}/{STAMP_FILE}", aside)
     raise DamagedTableError(
         "storage.damaged",
         f"{store.files.address(name)} is damaged: {which}. The next run recomputes it. If you have a copy, put it "
-        f"back and rename {store.files.address(aside)} to {_FOLDER_STAMP} instead.",
+        f"back and rename {store.files.address(aside)} to {STAMP_FILE} instead.",
     )
 
 
@@ -235,7 +236,7 @@ def _kept_copy(store: Store, name: str, scratch: Path, content: str) -> Path:
 
 
 def _note(scratch: Path, name: str) -> Path:
-    return scratch / f"{name}.version"
+    return scratch / f"{name}{NOTE_ENDING}"
 
 
 def _is_as_written(folder: Path, stamp: Stamp) -> bool:
@@ -301,9 +302,9 @@ def _bring(new: Path, target: Path, stamp: Stamp, staged: Path) -> None:
 
 
 def _write_stamp(folder: Path, stamp: Stamp) -> None:
-    temporary = folder / f".{_FOLDER_STAMP}.tmp"
+    temporary = folder / f".{STAMP_FILE}.tmp"
     temporary.write_text(stamp.to_json())
-    temporary.replace(folder / _FOLDER_STAMP)
+    temporary.replace(folder / STAMP_FILE)
 
 
 def _swap(target: Path) -> None:

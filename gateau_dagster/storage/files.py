@@ -6,8 +6,10 @@ import os
 import shutil
 import tempfile
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property, partial
 from pathlib import Path
 from typing import IO, Any
@@ -18,13 +20,33 @@ from gateau_dagster.errors import GateauError, TransientError
 from gateau_dagster.storage.failures import readable_failures
 from gateau_dagster.storage.fence import Fence, LeaseLostError, roots_to_prove
 from gateau_dagster.storage.local import check_regular, create_local, fill_with, replace_local, sweep_local
-from gateau_dagster.storage.objects import create_object, replace_object, sweep_objects
+from gateau_dagster.storage.objects import (
+    abort_upload,
+    create_object,
+    replace_object,
+    sweep_objects,
+    unfinished_uploads,
+)
 from gateau_dagster.storage.remote import filesystem
 
 _CHUNK_BYTES = 32 * 2**20
 _REMOVALS = 5  # S3 may report success and keep some of the objects
 # Also for large objects: s3fs resumes a truncated body, but not one of several ranges.
 _WHOLE: dict[str, Any] = {"max_concurrency": 1}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """A listed file: its bytes, and when it was written, in seconds since 1970."""
+
+    size: int
+    changed: float
+
+    @classmethod
+    def of(cls, details: Mapping[str, Any]) -> "Found":
+        """Return the file that fsspec describes."""
+        when = details.get("mtime") or details.get("LastModified") or 0.0
+        return cls(size=int(details["size"] or 0), changed=when.timestamp() if isinstance(when, datetime) else when)
 
 
 class Files:
@@ -200,7 +222,32 @@ class Files:
 
     def sizes(self) -> dict[str, int]:
         """Return the bytes of each file by its name, from one listing; empty if the store does not exist yet."""
-        return {name: int(found["size"] or 0) for name, found in self._found("").items()}
+        return {name: found.size for name, found in self.listing().items()}
+
+    def listing(self) -> dict[str, Found]:
+        """Return each file by its name, from one listing; empty if the store does not exist yet."""
+        return {name: Found.of(details) for name, details in self._found("").items()}
+
+    def unfinished_uploads(self) -> list[tuple[str, str, int]]:
+        """Return name, id and bytes of the uploads to S3 below the root that were begun and not completed.
+
+        Raises:
+            GateauError, TransientError: for the reasons of `write`.
+        """
+        if self.is_local:
+            return []
+        with readable_failures(f"list {self.root}"):
+            return unfinished_uploads(self.filesystem, self.root)
+
+    def abort_upload(self, name: str, upload: str) -> None:
+        """Remove the parts of an unfinished upload; do nothing if it is gone.
+
+        Raises:
+            GateauError, TransientError: for the reasons of `write`.
+        """
+        with readable_failures(f"remove the upload of {self.address(name)}"):
+            self.fence.prove()
+            abort_upload(self.filesystem, self.address(name), upload)
 
     def _found(self, folder: str) -> dict[str, Any]:
         address = self.address(folder) if folder else self.root

@@ -100,11 +100,34 @@ def _abort(filesystem: Any, note: bytes) -> None:
     """Abort the upload that a note names; ignore the content of a small object."""
     try:
         told = json.loads(note)
-        upload = {"Bucket": told["bucket"], "Key": told["key"], "UploadId": told["upload"]}
+        address, upload = f"{told['bucket']}/{told['key']}", told["upload"]
     except (ValueError, TypeError, KeyError, RecursionError):
         return
-    with suppress(FileNotFoundError):  # it is completed or aborted already
-        sync(filesystem.loop, filesystem._call_s3, "abort_multipart_upload", **upload)
+    abort_upload(filesystem, address, upload)
+
+
+def unfinished_uploads(filesystem: Any, root: str) -> list[tuple[str, str, int]]:
+    """Return name below the root, id and bytes of each upload in parts that was begun and not completed."""
+    bucket, prefix, _ = filesystem.split_path(f"{root}/")
+    place, more, found = {"Bucket": bucket, "Prefix": prefix}, dict[str, Any](), list[tuple[str, str, int]]()
+    while True:
+        page: Any = sync(filesystem.loop, filesystem._call_s3, "list_multipart_uploads", **place, **more)
+        for each in page.get("Uploads", []):
+            upload = {"Bucket": bucket, "Key": each["Key"], "UploadId": each["UploadId"]}
+            with suppress(FileNotFoundError):  # it is completed or aborted now
+                parts: Any = sync(filesystem.loop, filesystem._call_s3, "list_parts", **upload)
+                size = sum(part["Size"] for part in parts.get("Parts", []))
+                found.append((each["Key"].removeprefix(prefix), each["UploadId"], size))
+        if not page.get("IsTruncated"):
+            return found
+        more = {"KeyMarker": page["NextKeyMarker"], "UploadIdMarker": page["NextUploadIdMarker"]}
+
+
+def abort_upload(filesystem: Any, address: str, upload: str) -> None:
+    """Abort an upload in parts; ignore one that is completed or aborted already."""
+    bucket, key, _ = filesystem.split_path(address)
+    with suppress(FileNotFoundError):
+        sync(filesystem.loop, filesystem._call_s3, "abort_multipart_upload", Bucket=bucket, Key=key, UploadId=upload)
 
 
 def _commit(file: Any, filesystem: Any, address: str, mark: str) -> None:

@@ -72,7 +72,7 @@ _MOST_READS = 4
 
 # Exceptions of readers for a file whose content differs from what was written.
 _DAMAGE = (DamagedFileError, pa.ArrowException, pl.exceptions.PanicException, UnicodeDecodeError, OSError)
-_ASIDE = ".damaged"
+ASIDE = ".damaged"
 
 
 class DamagedTableError(GateauError):
@@ -285,7 +285,7 @@ class Store:
 
     def _set_aside(self, name: str) -> str:
         """Rename a damaged file, so that it counts as missing; return what the user should do."""
-        aside = f"{name}{_ASIDE}"
+        aside = f"{name}{ASIDE}"
         try:
             self.files.rename(name, aside)
         except (GateauError, FileNotFoundError):

@@ -100,6 +100,28 @@ def _read_id(files: Files, name: str) -> str:
 
 
 @contextmanager
+def whole_store_lease(config: Config, work: str, say: Callable[[str], None]) -> Iterator[None]:
+    """Hold the store within the block against every run, those of this configuration included.
+
+    Args:
+        config: the configuration.
+        work: what is done, for the message to a run that has to wait.
+        say: receives messages about waiting.
+
+    Raises:
+        GateauError: a run has the store; the message names it.
+        TransientError: the server does not answer.
+    """
+    files = Files(config.located_root)
+    with (
+        Lease(files, party=f"{work} {uuid.uuid4().hex}", exclusive=True, configuration=work, say=say) as lease,
+        at_end(lease.release, "the lease of the store runs out by itself"),
+        fence.holding(lease.token, alone=True),
+    ):
+        yield
+
+
+@contextmanager
 def store_lease(config: Config, config_file: str, *, exclusive: bool, say: Callable[[str], None]) -> Iterator[None]:
     """Hold the store within the block; each commit of this process and its children proves the lease.
 
