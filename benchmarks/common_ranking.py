@@ -160,7 +160,7 @@ def tasks_of(
     Args:
         sources: each sample's kind, one sequence per data set.
         labels: each kind's label.
-        groups: kinds by group. Groups of one label are left out.
+        groups: kinds by group. A task is left out where a data set has samples of one label only.
     """
     wanted = [(name, set(kinds), False) for name, kinds in groups.items()]
     wanted += [
@@ -175,5 +175,7 @@ def tasks_of(
         positive = [
             np.array([labels[source[int(row)]] for row in rows]) for rows, source in zip(members, sources, strict=True)
         ]
+        if any(each.all() or not each.any() for each in positive):
+            continue
         made.append(Task(name=name, members=members, positive=positive, balanced=balanced))
     return made

@@ -2,14 +2,16 @@
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 from common import say
+from common_ranking import Vector
 from pydantic import ValidationError
 
 from gateau_dagster import tables
@@ -19,6 +21,7 @@ from gateau_dagster.config.selection import PRESETS
 from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.methods.method import Method
 from gateau_dagster.methods.registry import all_methods, chosen_methods, sample_tables
+from gateau_dagster.methods.token_pairs import token_pairs
 from gateau_dagster.models.flops import ForwardWork
 from gateau_dagster.models.known_model import visible_tokens
 from gateau_dagster.models.loading import LoadedModel, effective_max_length, load_model
@@ -182,6 +185,60 @@ def method_scores(known: Tables, method: Method) -> np.ndarray:
     return np.array([-np.inf if score is None else score for score in scores], dtype=np.float64)
 
 
+Trial = Callable[[Vector, Vector, Vector, Vector], float]
+"""A score of one sample, from probabilities of its response tokens, float64 [tokens] each: theta_A's within its window,
+theta_B's given everything, the best of near text's, the best of a far segment's."""
+
+
+def _all_tokens(short: Vector, long: Vector, near: Vector, far: Vector) -> float:
+    return float((np.maximum(long - short, 0) + np.maximum(far - near, 0)).mean() / 2)
+
+
+def _signed(short: Vector, long: Vector, near: Vector, far: Vector) -> float:
+    return float((long - short + np.maximum(far - near, 0)).mean() / 2)
+
+
+def _open_tokens(short: Vector, long: Vector, near: Vector, far: Vector, *, known: float) -> float:
+    """Return the mean over the tokens that near text leaves open: the others are mostly those of the answer's form."""
+    open_ = np.minimum(short, near) < known
+    return _all_tokens(*(each[open_] for each in (short, long, near, far))) if open_.any() else 0.0
+
+
+def _not_seen(short: Vector, long: Vector, near: Vector, far: Vector) -> float:
+    """Return the mean gains over what either theta_A or near text predicts: what theta_A saw counts as near, too."""
+    near = np.maximum(near, short)
+    return float((np.maximum(long - near, 0) + np.maximum(far - near, 0)).mean() / 2)
+
+
+def _information(short: Vector, long: Vector, near: Vector, far: Vector) -> float:
+    """Return information gain with a far segment's added, as the preset adds probabilities."""
+    least = 2.0**-149
+    short, long, near, far = (np.maximum(each, least) for each in (short, long, near, far))
+    best = np.maximum(far, near)
+    return float((long * np.log(long / short) + best * np.log(best / near)).mean() / 2)
+
+
+TRIALS: dict[str, Trial] = {
+    "trial[all_tokens]": _all_tokens,
+    "trial[signed]": _signed,
+    "trial[open_tokens_0.5]": partial(_open_tokens, known=0.5),
+    "trial[open_tokens_0.9]": partial(_open_tokens, known=0.9),
+    "trial[not_seen]": _not_seen,
+    "trial[information]": _information,
+}
+"""Scores that are candidates for the default, by the label that the option --methods takes."""
+
+
+def trial_scores(known: Tables, trial: Trial) -> Vector:
+    """Return the trial's score of each sample, in the order of `known.records`; -inf where a table lacks it."""
+    short, long, cam = known["perplexity/short"], known["perplexity/long"], known["cam"]
+    joined = token_pairs(short, long).join(
+        cam.select("sample_id", "near_probability", "far_probability"), on="sample_id"
+    )
+    by_id = {name: trial(*(np.array(each, dtype=np.float64) for each in lists)) for name, *lists in joined.iter_rows()}
+    return np.array([by_id.get(record["id"], -np.inf) for record in known.records])
+
+
 def scores_of(known: list[Tables], wanted: Sequence[str] | None) -> tuple[dict[str, list[np.ndarray]], dict[str, str]]:
     """Return scores by label, a vector per data set, and why some methods did not run."""
     found: dict[str, list[np.ndarray]] = {}
@@ -198,6 +255,8 @@ def scores_of(known: list[Tables], wanted: Sequence[str] | None) -> tuple[dict[s
             say(f"  not run: {missing[label]}")
         else:
             found[label] = [method_scores(each, what) for each, what in zip(known, ready, strict=True)]
+    for label in [label for label in TRIALS if wanted and label in wanted]:
+        found[label] = [trial_scores(each, TRIALS[label]) for each in known]
     return found, missing
 
 

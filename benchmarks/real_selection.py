@@ -14,25 +14,30 @@ import argparse
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import product
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from common import benchmark_parser, machine, say, settings_of, show, table, write_json
 from common_ranking import SHARES, ByTask, estimates, evaluated, named_estimates, tasks_of
-from common_selection import REFERENCE, LabelledCase, Record, Tables, answers_known, scores_of
+from common_selection import REFERENCE, TRIALS, LabelledCase, Record, Tables, answers_known, scores_of
 from real_text import make_samples
 from real_text_kinds import KINDS
 from real_text_passages import FOLDS, Fold, Room, read_questions
 
 from gateau_dagster.config.models import Template
+from gateau_dagster.models.prompt import response_offsets
 from gateau_dagster.models.tokenizer import load_tokenizer
 
 METHODS = (
     *("gateau", "far_gain", "hmg", "cam", "information_gain", "key_tokens", "longattn"),
     *("perplexity", "ifd", "random", "length", "response_length"),
+    *TRIALS,
 )
 ALL = "all kinds"
+KNOWN = 0.1  # least probability of an answer that theta_B can give, from anything it is shown
 _FRAME = 512  # tokens that instruction, response and the template's words may take beside the context
 LABELS = {name: kind.needs_far for name, kind in KINDS.items()}
 
@@ -55,6 +60,7 @@ class RealCase(LabelledCase):
     template: Template = "gateau"
     context: str = "window"
     kinds: tuple[str, ...] = tuple(KINDS)
+    dtype: str = "float32"
 
     @property
     def name(self) -> str:
@@ -69,13 +75,8 @@ class RealCase(LabelledCase):
 
     def records(self) -> list[Record]:
         """Return the data set as samples of the product."""
-        room = Room(
-            tokenizer=load_tokenizer(self.model), tokens=self.tokens, window=self.window, template=self.template
-        )
-        more = {"per_kind": self.per_kind, "seed": self.seed, "kinds": self.kinds}
-        made = make_samples(read_questions(Path(self.nq)), room, fold=self.fold, **more)
         texts = ("source", "context", "instruction", "response")
-        return [{"id": each["sample_id"], **{name: each[name] for name in texts}} for each in made]
+        return [{"id": each["sample_id"], **{name: each[name] for name in texts}} for each in _labelled(self)]
 
     def models(self) -> dict[str, Any]:
         """Return the model as theta_B, and as theta_A with its limited sight."""
@@ -83,7 +84,7 @@ class RealCase(LabelledCase):
 
     def scoring(self) -> dict[str, Any]:
         """Return the longest prompt and its template."""
-        return {"max_length": self.tokens + _FRAME, "template": self.template}
+        return {"max_length": self.tokens + _FRAME, "template": self.template, "dtype": self.dtype}
 
     def _sight(self) -> dict[str, Any]:
         if self.context == "full":
@@ -93,16 +94,60 @@ class RealCase(LabelledCase):
         return {"context": "window", "window": self.window if self.context == "window" else int(self.context)}
 
 
+@lru_cache(maxsize=2)
+def _labelled(case: RealCase) -> list[dict[str, Any]]:
+    """Return the records of real_text.make_samples."""
+    tokenizer = load_tokenizer(case.model)
+    room = Room(tokenizer=tokenizer, tokens=case.tokens, window=case.window, template=case.template)
+    more = {"per_kind": case.per_kind, "seed": case.seed, "kinds": case.kinds}
+    return make_samples(read_questions(Path(case.nq)), room, fold=case.fold, **more)
+
+
+def answer_probabilities(known: Tables, case: RealCase) -> list[float]:
+    """Return theta_B's mean probability of the answers' tokens in each response, in the order of `known.records`.
+
+    Each token counts by the context that makes it likeliest. Without a known answer all tokens count.
+    """
+    tokenizer = load_tokenizer(case.model)
+    answer = {each.text: each.answer for each in read_questions(Path(case.nq))}
+    columns = known["perplexity/long"].join(known["cam"], on="sample_id")
+    columns = columns.select("sample_id", "token_probability", "near_probability", "far_probability")
+    best = {name: np.max(lists, axis=0) for name, *lists in columns.iter_rows()}
+    found = []
+    for sample, record in zip(known.samples, _labelled(case), strict=True):
+        answers = [answer[asked] for asked in record["questions"]]
+        starts = [(text, place) for text in answers if (place := sample.response.find(text)) >= 0]
+        spans = [(place, place + len(text)) for text, place in starts] or [(0, len(sample.response))]
+        counts = [
+            any(begin < stop and end > start for start, stop in spans)
+            for begin, end in response_offsets(tokenizer, sample, case.template)
+        ]
+        found.append(float(best[sample.sample_id][counts].mean()))
+    return found
+
+
 def measured(cases: Sequence[RealCase], methods: Sequence[str], draws: int) -> dict[str, Any]:
-    """Return `figures` by method and task, of cases that differ in their seed, and what was not run or scored."""
+    """Return `figures` by method and task, of cases that differ in their seed, and what was not run or scored.
+
+    `answerable`: the same without the far samples whose answer has a probability below KNOWN in every context.
+    """
     known = [Tables(case) for case in cases]
     scores, missing = scores_of(known, methods)
-    sources = [[record["source"] for record in each.records] for each in known]
     labels = {name: LABELS[name] for name in cases[0].kinds}
-    tasks = tasks_of(sources, labels, {ALL: list(labels)}, set(labels))
+    sources, answerable = [], []
+    for each, case in zip(known, cases, strict=True):
+        sources.append([record["source"] for record in each.records])
+        pairs = zip(sources[-1], answer_probabilities(each, case), strict=True)
+        answerable.append([source if not labels[source] or p >= KNOWN else "" for source, p in pairs])
+    groups = {ALL: list(labels)}
+    tasks, some = (tasks_of(of, labels, groups, set(labels)) for of in (sources, answerable))
     answers = [answers_known(each) for each in known]
     return {
         "figures": evaluated(tasks, scores, draws),
+        "answerable": {
+            "samples": sum(source != "" for of in answerable for source in of),
+            "figures": evaluated(some, scores, draws),
+        },
         "samples": sum(len(each.records) for each in known),
         "probability_of_response": {name: sum(each[name] for each in answers) / len(answers) for name in labels},
         "unscored": {label: sum(int((each == -float("inf")).sum()) for each in of) for label, of in scores.items()},
@@ -118,20 +163,25 @@ def printed(found: Mapping[str, dict[str, Any]], kinds: Sequence[str], reference
     for number, name in enumerate(["AUROC", *(f"Precision in the best {share:.0%}" for share in SHARES)]):
         rows = [[label, *(_shown(found[each], label, ALL, number) for each in settings)] for label in order]
         show(f"\n{name} (95 %)\n" + table(["method", *settings], rows))
+    some = {each: found[each]["answerable"] for each in settings}
+    rows = [[label, *(_shown(some[each], label, ALL, 0) for each in settings)] for label in order]
+    show(f"\nAUROC without far samples whose answer has a probability below {KNOWN} in every context (95 %)\n")
+    show(table(["method", *(f"{each}: {some[each]['samples']} samples" for each in settings)], rows))
     shown = reference if reference in first else order[0]
-    rows = [
-        [kind, "far" if LABELS[kind] else "-", *(_shown(found[each], shown, kind, 0) for each in settings)]
-        for kind in kinds
-    ]
-    show(f"\nAUROC of {shown} by kind, against the kinds of the other label (95 %)\n")
-    show(table(["kind", "needs", *settings], rows))
+    for of, what in ((found, "all samples"), (some, "samples that theta_B can answer")):
+        rows = [
+            [kind, "far" if LABELS[kind] else "-", *(_shown(of[each], shown, kind, 0) for each in settings)]
+            for kind in kinds
+        ]
+        show(f"\nAUROC of {shown} by kind, against the kinds of the other label, {what} (95 %)\n")
+        show(table(["kind", "needs", *settings], rows))
     rows = [[kind, *(f"{found[each]['probability_of_response'][kind]:.2f}" for each in settings)] for kind in kinds]
     show("\ntheta_B's probability of a response token, given everything\n" + table(["kind", *settings], rows))
 
 
 def _shown(found: Mapping[str, Any], label: str, task: str, number: int) -> str:
     by_task = found["figures"].get(label)
-    return "" if by_task is None else estimates(by_task[task])[number].show()
+    return "" if by_task is None or task not in by_task else estimates(by_task[task])[number].show()
 
 
 def _size(text: str) -> tuple[int, int]:
@@ -154,6 +204,7 @@ def parse(given: list[str] | None) -> argparse.Namespace:
     add("--fold", choices=FOLDS, default="report", help="half of the questions")
     add("--template", choices=["gateau", "chat"], default="gateau", help="as scoring.template")
     add("--segment-length", type=int, default=128)
+    add("--dtype", choices=["float32", "bfloat16"], default="float32", help="bfloat16 where the processor has it")
     add("--draws", type=int, default=400, help="of the bootstrap")
     add("--folder", type=Path, default=Path("build/benchmarks/real_selection"), help="for the tables")
     add("--methods", nargs="+", default=list(METHODS), help="names, or labels as gateau[paper]")
@@ -163,7 +214,7 @@ def parse(given: list[str] | None) -> argparse.Namespace:
 
 def cases_by_setting(arguments: argparse.Namespace) -> dict[str, list[RealCase]]:
     """Return the cases of each setting, one per seed."""
-    same = {name: getattr(arguments, name) for name in ("folder", "nq", "per_kind", "fold", "template")}
+    same = {name: getattr(arguments, name) for name in ("folder", "nq", "per_kind", "fold", "template", "dtype")}
     same |= {"segment_length": arguments.segment_length, "kinds": tuple(arguments.kinds)}
     found: dict[str, list[RealCase]] = {}
     for model, (tokens, window), context in product(arguments.models, arguments.sizes, arguments.contexts):
@@ -171,6 +222,12 @@ def cases_by_setting(arguments: argparse.Namespace) -> dict[str, list[RealCase]]
         cases = [RealCase(seed=seed, **each, **same) for seed in arguments.seeds]
         found[cases[0].setting] = cases
     return found
+
+
+def _written(found: Mapping[str, Any]) -> dict[str, Any]:
+    some = found["answerable"]
+    whole = {"figures": named_estimates(found["figures"])}
+    return {**found, **whole, "answerable": {**some, "figures": named_estimates(some["figures"])}}
 
 
 def main(given: list[str] | None = None) -> int:
@@ -188,7 +245,7 @@ def main(given: list[str] | None = None) -> int:
         "machine": machine(),
         "seconds": time.perf_counter() - started,
         "kinds": {name: {"needs_far": KINDS[name].needs_far, "why": KINDS[name].why} for name in arguments.kinds},
-        "results": {name: each | {"figures": named_estimates(each["figures"])} for name, each in found.items()},
+        "results": {name: _written(each) for name, each in found.items()},
     })  # fmt: skip
     return 0
 

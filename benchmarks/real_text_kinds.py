@@ -16,6 +16,7 @@ SHORT_TOKENS = 3  # most tokens of a short answer
 DISTRACTORS = 4  # at most, and as many passages as there is room for beyond the window
 SUBJECTS = 6  # of a summary, likewise
 _PASSAGE = 200  # tokens, a long one's
+_EXCERPT = 24  # words
 _SENTENCES = (
     "The answer is {answer}.",
     "It is {answer}.",
@@ -148,6 +149,15 @@ def _evidence(question: Question) -> Paragraph:
     return Paragraph(text=question.shown, evidence=True)
 
 
+def _excerpt(question: Question) -> Paragraph:
+    """Return title and the passage's words around the answer, which the passage must contain."""
+    words = question.passage.split()
+    before = len(question.passage[: question.passage.lower().index(question.answer.lower())].split())
+    middle = before + len(question.answer.split()) // 2
+    begin = max(0, min(middle - _EXCERPT // 2, len(words) - _EXCERPT))
+    return Paragraph(text=f"{question.title}\n{' '.join(words[begin : begin + _EXCERPT])}", evidence=True)
+
+
 def _sentence(desk: Desk, question: Question) -> str:
     """Return the answer in a sentence of one of four forms."""
     return desk.rng.choice(_SENTENCES).format(question=question.asked, answer=question.answer)
@@ -170,15 +180,20 @@ def _one(desk: Desk, *, far: bool = False, near: bool = False, short: bool = Fal
     return _asked([question], response, far=passage if far else (), near=passage if near else ())
 
 
-def _two(desk: Desk, *, second_far: bool) -> Draft | None:
-    """Ask two questions: the first one's passage far, the second one's far or near, asked in either order."""
+def _two(desk: Desk, *, far: int) -> Draft | None:
+    """Ask two questions, in either order: the passages of the first `far` are far, the others near.
+
+    Near passages of two questions are excerpts, since the window also shows both questions and answers.
+    """
     first, second = desk.rng.sample(desk.passages.askable, 2)
     if stands_in(first.aliases, second.words) or stands_in(second.aliases, first.words):
         return None
-    asked, passages = [first, second], [_evidence(first), _evidence(second)]
+    if not far and any(each.answer.lower() not in each.passage.lower() for each in (first, second)):
+        return None
+    asked, passages = [first, second], [_evidence(each) if far else _excerpt(each) for each in (first, second)]
     desk.rng.shuffle(asked)
     response = " ".join(_sentence(desk, each) for each in asked)
-    return _asked(asked, response, far=passages if second_far else passages[:1], near=passages[1:][second_far:])
+    return _asked(asked, response, far=passages[:far], near=passages[far:])
 
 
 def _hard(desk: Desk, *, far: bool) -> Draft | None:
@@ -217,14 +232,25 @@ def _two_hop(desk: Desk) -> Draft | None:
     return _asked([second], f"The answer is {second.answer}.", instruction, far=passages)  # not a form that names X
 
 
-def _summary(desk: Desk) -> Draft | None:
-    """Ask for a sentence on each of two to six passages, in their order; the last of them is near."""
+def _summary(desk: Desk, *, far: bool) -> Draft | None:
+    """Ask for a sentence on each of two to six passages, in their order.
+
+    Far: the last passage is near, all others are far. Near: the window shows the first sentence of each.
+    """
     count = max(2, desk.beyond_window(SUBJECTS - 1) + 1)
     chosen = desk.rng.sample([each for each in desk.passages.all if each.passage[0].isupper()], count)
-    parts = [f"On {each.title}: {first_sentence(each.passage, 20)}" for each in chosen]
-    *far, near = [_evidence(each) for each in chosen]
+    words = min(20, desk.room.window // (7 * count))  # so that the window shows as many sentences twice
+    sentences = [first_sentence(each.passage, words) for each in chosen]
+    parts = [f"On {each.title}: {sentence}" for each, sentence in zip(chosen, sentences, strict=True)]
+    pairs = zip(chosen, sentences, strict=True)
+    passages = [
+        _evidence(each) if far else Paragraph(text=f"{each.title}\n{begun}", evidence=True) for each, begun in pairs
+    ]
     instruction = f"Summarise the text from begin to end in {count} sentences, one for each of {count} subjects."
-    return _asked([], " ".join(parts), instruction, far=far, near=[near])
+    if not far:
+        instruction = f"Summarise the last {count} paragraphs of the text in {count} sentences, one for each subject."
+    border = count - 1 if far else 0
+    return _asked([], " ".join(parts), instruction, far=passages[:border], near=passages[border:])
 
 
 def _absent(desk: Desk) -> Draft | None:
@@ -260,13 +286,13 @@ def _continuation(desk: Desk) -> Draft | None:
 
 _ALL: tuple[tuple[str, bool, str, Maker], ...] = (
     ("far_one", True, "one far passage answers", partial(_one, far=True)),
-    ("far_two", True, "two far passages answer a question each", partial(_two, second_far=True)),
+    ("far_two", True, "two far passages answer a question each", partial(_two, far=2)),
     ("far_hard", True, "a far passage answers, beside far ones that look alike", partial(_hard, far=True)),
     ("far_paraphrase", True, "a far passage answers a question in other words", _paraphrase),
     ("far_two_hop", True, "a far passage names what another far passage is asked about", _two_hop),
-    ("far_summary", True, "passages from all of the text are summed up", _summary),
+    ("far_summary", True, "passages from all of the text are summed up", partial(_summary, far=True)),
     ("far_short", True, "a far passage answers in one to three tokens", partial(_one, far=True, short=True)),
-    ("far_and_near", True, "one question is answered far, another one near", partial(_two, second_far=False)),
+    ("far_and_near", True, "one question is answered far, another one near", partial(_two, far=1)),
     ("near", False, "a near passage answers", partial(_one, near=True)),
     ("near_short", False, "a near passage answers in one to three tokens", partial(_one, near=True, short=True)),
     (
@@ -276,6 +302,8 @@ _ALL: tuple[tuple[str, bool, str, Maker], ...] = (
         partial(_one, far=True, near=True),
     ),
     ("near_hard", False, "a near passage answers, and far ones look alike", partial(_hard, far=False)),
+    ("near_two", False, "two near passages answer a question each", partial(_two, far=0)),
+    ("near_summary", False, "near passages are summed up", partial(_summary, far=False)),
     ("absent", False, "no passage answers, and the response says so", _absent),
     ("closed_book", False, "no passage answers, and the response is right all the same", _one),
     ("chat", False, "the question has nothing to do with the text", _chat),

@@ -229,7 +229,7 @@ class Paragraph:
 
 @dataclass(frozen=True, kw_only=True)
 class Places:
-    """The passages that must be far and near. Far evidence keeps its order; `last` ends the context."""
+    """The passages that must be far and near. Evidence keeps its order; `last` ends the context."""
 
     far: Sequence[Paragraph] = ()
     near: Sequence[Paragraph] = ()
@@ -297,6 +297,8 @@ def _near_block(
             border.append(paragraph)
         used += size
     rng.shuffle(near)
+    order = iter(places.near)
+    near = [next(order) if each.evidence else each for each in near]
     return near + places.ending, border
 
 

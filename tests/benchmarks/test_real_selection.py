@@ -11,6 +11,7 @@ import real_selection_page
 import torch
 from transformers import AutoModelForCausalLM
 
+from gateau_dagster.models.prompt import response_offsets
 from tests import tiny_models
 from tests.benchmarks.questions import write_questions
 
@@ -44,6 +45,7 @@ def test_every_method_is_measured_by_kind(given: list[str], tmp_path: Path, caps
     assert list(measured["results"]) == ["tiny 1500/600"]
     assert not found["not_run"] and found["samples"] == 2 * len(KINDS)
     assert {"gateau[robust]", "hmg[paper]", "cam[official]", "perplexity", "ifd", "random"} <= set(found["figures"])
+    assert found["answerable"]["samples"] == 2 * 2 and "trial[all_tokens]" in found["figures"]  # it knows no answer
     for by_task in found["figures"].values():
         assert set(by_task) == {"all kinds", *KINDS}
         for figures in by_task.values():
@@ -93,3 +95,25 @@ def test_what_theta_a_sees_may_differ_from_the_window_of_the_labels(given: list[
     ]  # fmt: skip
     assert list(sights)[1:] == [f"tiny 1500/600, theta_A {seen}" for seen in contexts[2:]]
     assert all(cases[0].records() == found["tiny 1500/600"][0].records() for cases in found.values())
+
+
+def test_an_answer_s_probability_is_that_of_its_tokens_in_the_best_context(given: list[str]) -> None:
+    (cases,) = real_selection.cases_by_setting(real_selection.parse(given)).values()
+    known = common_selection.Tables(cases[0])
+    found = real_selection.answer_probabilities(known, cases[0])
+    tokenizer = tiny_models.tokenizer()
+    tables = {row["sample_id"]: row for row in known["cam"].join(known["perplexity/long"], on="sample_id").to_dicts()}
+    for record, sample, value in zip(real_selection._labelled(cases[0]), known.samples, found, strict=True):
+        row = tables[sample.sample_id]
+        best = [
+            max(each)
+            for each in zip(row["token_probability"], row["near_probability"], row["far_probability"], strict=True)
+        ]
+        marks = ["." for _ in sample.response]
+        for begin, end in record["answers"][:1] or [(0, 0)]:
+            answer = record["context"][begin:end] or sample.response
+            place = sample.response.index(answer)
+            marks[place : place + len(answer)] = "x" * len(answer)
+        offsets = response_offsets(tokenizer, sample, "gateau")
+        counted = [p for (begin, end), p in zip(offsets, best, strict=True) if "x" in marks[begin:end]]
+        assert value == pytest.approx(sum(counted) / len(counted))
