@@ -1,10 +1,14 @@
 """Provide the configuration file as a Dagster resource: what is stored, what is wanted, what is out of date."""
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import dagster as dg
 from pydantic import Field, PrivateAttr
 
 from gateau_dagster.config import Config, Prefixes
-from gateau_dagster.errors import DEMO
+from gateau_dagster.errors import DEMO, ENVIRONMENT_VARIABLE
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.resources.project import checked_project
 
@@ -27,6 +31,18 @@ class ConfigurationResource(dg.ConfigurableResource):
             prefixes = Prefixes(keys=tuple(self.key_prefix))
             self._config = checked_project(self.config_file).prefixed(prefixes)
         return self._config
+
+    @contextmanager
+    def in_environment(self) -> Iterator[None]:
+        """Set the configuration file in the environment: messages name it, and `definitions.py` reads it."""
+        before = os.environ.get(ENVIRONMENT_VARIABLE)
+        os.environ[ENVIRONMENT_VARIABLE] = self.config_file
+        try:
+            yield
+        finally:
+            os.environ.pop(ENVIRONMENT_VARIABLE)
+            if before is not None:
+                os.environ[ENVIRONMENT_VARIABLE] = before
 
     def state(self) -> State:
         """Return the store and the input as they are now."""

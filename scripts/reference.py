@@ -245,6 +245,7 @@ def python() -> str:
     lines = [
         "# Python API\n",
         "`import gateau_dagster` gives a project to scripts and notebooks. All frames are Polars frames.",
+        "`GateauPipeline` is its [component for Dagster](../how-to/dagster.md#into-an-existing-dagster-deployment).",
         BY,
         "```python",
         "import gateau_dagster",
@@ -258,7 +259,12 @@ def python() -> str:
     for name in names:
         found = getattr(gateau_dagster, name)
         lines += _callable(f"gateau_dagster.{name}", found, "##")
-        if inspect.isclass(found):
+        if hasattr(found, "model_fields"):  # the component's attributes in defs.yaml
+            fields = found.model_fields.items()
+            lines += ["| attribute | meaning |", "|---|---|"]
+            lines += [f"| `{field}` | {_plain(info.description)} |" for field, info in fields]
+            lines.append("")
+        elif inspect.isclass(found):
             for method, function in vars(found).items():
                 if inspect.isfunction(function) and not method.startswith("_"):
                     lines += _callable(f"{name}.{method}", function, "###")

@@ -27,9 +27,16 @@ CHECK_UP_TO_DATE = "check_up_to_date"
 RAW = "raw_long_sft"
 
 
+def executor_of(config: Config) -> dg.ExecutorDefinition:
+    """Return the configured executor."""
+    if config.execution.executor == "in_process":
+        return dg.in_process_executor
+    return dg.multiprocess_executor.configured({"max_concurrent": config.execution.max_concurrent})
+
+
 def asset_jobs(config: Config) -> list[UnresolvedAssetJobDefinition]:
     """Return the asset jobs, for launching chosen shards by hand."""
-    pipeline = pipeline_of(config)
+    pipeline, executor = pipeline_of(config), executor_of(config)
     assets = list(pipeline.by_key)
     of_variants = pipeline.descendants(asset.key for asset in pipeline.assets if asset.partitions == VARIANT)
     scores = [key for key in assets if key in {PRESETS_TABLE, CAM} or key.startswith(perplexity_asset(""))]
@@ -39,17 +46,20 @@ def asset_jobs(config: Config) -> list[UnresolvedAssetJobDefinition]:
         dg.define_asset_job(
             own_name(config, CHECK_UP_TO_DATE),
             selection=dg.AssetSelection.checks(*looked_at),
+            executor_def=executor,
             description="Checks which tables are out of date and names their changed shards. Computes nothing.",
         ),
         dg.define_asset_job(
             own_name(config, SCORING),
             selection=dg.AssetSelection.assets(*(asset_key(config, key) for key in assets if key in scored)),
+            executor_def=executor,
             description="Computes raw samples, perplexities, CAM and combined scores of the chosen shards, and the "
             "models made for them.",
         ),
         dg.define_asset_job(
             own_name(config, EVERYTHING),
             selection=dg.AssetSelection.assets(*(asset_key(config, key) for key in assets if key not in of_variants)),
+            executor_def=executor,
             description="Computes all assets for the chosen shards, including those that the configuration does not "
             "need and `refresh` skips. The job `variants` compares the variants.",
         ),
@@ -62,6 +72,7 @@ def _variants(config: Config, assets: Iterable[dg.AssetKey]) -> UnresolvedAssetJ
     return dg.define_asset_job(
         own_name(config, VARIANTS),
         selection=dg.AssetSelection.assets(*assets),
+        executor_def=executor_of(config),
         description="Computes the samples, models, answers and scores of the chosen variants, and their comparison.",
     )
 

@@ -39,7 +39,7 @@ from gateau_dagster.assets.runs.work_run import WorkRun
 from gateau_dagster.assets.steps.dead_runs import PROCESS_TAG, process_tag
 from gateau_dagster.assets.steps.failures import CODE, TITLE
 from gateau_dagster.assets.steps.step import is_to_end
-from gateau_dagster.errors import ENVIRONMENT_VARIABLE, GateauError, UnforeseenError
+from gateau_dagster.errors import GateauError, UnforeseenError
 from gateau_dagster.execution.interruption import ENDING, at_end, at_request
 from gateau_dagster.resources.configuration import ConfigurationResource
 
@@ -196,7 +196,7 @@ def run_here(
         GateauError: it failed; an UnforeseenError by a defect.
     """
     run_id = str(uuid.uuid4())
-    with _configured_environment(configuration), canceled_when_interrupted(instance, run_id):
+    with configuration.in_environment(), canceled_when_interrupted(instance, run_id):
         repository, origin = location_of(asking)
         job = repository.get_reconstructable_job(work.job)
         run = _made(instance, job, work, tags, run_id=run_id, level=level, origin=origin)
@@ -229,19 +229,6 @@ def _ended_on_request(instance: DagsterInstance, run_id: str) -> Iterator[None]:
     finally:
         over.set()
         thread.join()
-
-
-@contextmanager
-def _configured_environment(configuration: ConfigurationResource) -> Iterator[None]:
-    """Set the configuration file in the environment, where the definitions read it when loaded by name."""
-    before = os.environ.get(ENVIRONMENT_VARIABLE)
-    os.environ[ENVIRONMENT_VARIABLE] = configuration.config_file
-    try:
-        yield
-    finally:
-        os.environ.pop(ENVIRONMENT_VARIABLE)
-        if before is not None:
-            os.environ[ENVIRONMENT_VARIABLE] = before
 
 
 # Tag of a launched run: the run that asked for it.

@@ -15,13 +15,7 @@ from dagster import DagsterExecutionInterruptedError, DagsterInstance, DagsterRu
 from gateau_dagster.assets.steps.dead_runs import has_own_process, tag_with_process
 from gateau_dagster.assets.steps.event_log import PLAN_TAG, recorded_versions
 from gateau_dagster.assets.steps.failures import readable_failure
-from gateau_dagster.assets.steps.metadata import (
-    DATA_VERSION_TAG,
-    first_histogram,
-    page_metadata,
-    preview,
-    table_metadata,
-)
+from gateau_dagster.assets.steps.metadata import DATA_VERSION_TAG, first_histogram, preview, rows_last, table_metadata
 from gateau_dagster.assets.steps.partitions import (
     asked_partitions,
     asset_key,
@@ -203,7 +197,7 @@ class Step:
         made = next(iter(self.stale), None)
         stamp, metadata = (self._kept, _KEPT) if made is None else (made.made, made.metadata)
         assert stamp is not None, f"{self.assets} was not made"
-        metadata = page_metadata({"fingerprint": stamp.fingerprint, **metadata})
+        metadata = rows_last({"fingerprint": stamp.fingerprint, **metadata})
         yield dg.MaterializeResult(metadata=metadata, data_version=dg.DataVersion(stamp.fingerprint))
 
     @contextmanager
@@ -252,7 +246,7 @@ class Step:
 
     def _log_materialisation(self, asset: str, partition: str, stamp: Stamp, metadata: dict[str, Any]) -> None:
         address = self.state.store.address(asset, partition)
-        whole = page_metadata(metadata | table_metadata(address, stamp, whole=False))
+        whole = rows_last(metadata | table_metadata(address, stamp, whole=False))
         event = dg.AssetMaterialization(
             asset_key(self.state.config, asset),
             partition=partition,
@@ -292,6 +286,7 @@ def asset_step(context: dg.AssetExecutionContext, configuration: ConfigurationRe
     tag_with_process(context)
     title = " + ".join(selected_assets(context, configuration.key_prefix))  # perplexity/long + cam
     with ExitStack() as around:
+        around.enter_context(configuration.in_environment())
         if has_own_process(context):  # keep what it has computed when it is told to end
             around.enter_context(step_ends_in_order(save_all_rows))
         with readable_failure(context, title=title):

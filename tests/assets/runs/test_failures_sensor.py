@@ -11,7 +11,8 @@ from dagster._core.execution.api import execute_run
 
 from gateau_dagster.assets.runs.failures_sensor import failure_sensors, message
 from gateau_dagster.assets.runs.launching import ASKED_BY_TAG, LOCATION, location_origin
-from gateau_dagster.config import Config
+from gateau_dagster.assets.steps.partitions import own_name
+from gateau_dagster.config import Config, Prefixes
 from gateau_dagster.config.execution import NotifyConfig
 from gateau_dagster.errors import TransientError
 from gateau_dagster.resources.configuration import ConfigurationResource
@@ -87,8 +88,9 @@ def config(monkeypatch: pytest.MonkeyPatch) -> Config:
 
 def ticks(instance: DagsterInstance, config: Config, name: str = "failures") -> Callable[[], str]:
     """A function that evaluates the sensor as the daemon does, and says why it did nothing more, or what ended it."""
-    sensor = next(each for each in failure_sensors(config) if each.name == name)
+    sensor = next(each for each in failure_sensors(config) if each.name == own_name(config, name))
     resources = {"configuration": ConfigurationResource(), "notification": Told()}
+    resources = {own_name(config, key): resource for key, resource in resources.items()}
     cursor: str | None = None
 
     def tick() -> str:
@@ -121,12 +123,33 @@ def ended(
         place = ours.code_location_origin._replace(location_name=location)  # type: ignore[attr-defined]
         origin = ours._replace(code_location_origin=place).get_job_origin(job.name)
     run = instance.create_run_for_job(
-        job, status=DagsterRunStatus.NOT_STARTED, tags=tags, remote_job_origin=origin, job_code_origin=None
+        job,
+        status=DagsterRunStatus.NOT_STARTED,
+        tags=tags,
+        remote_job_origin=origin,
+        job_code_origin=None,
+        asset_selection=job.asset_selection,
     )
     execute_run(InMemoryJob(job), run, instance)
     found = instance.get_run_by_id(run.run_id)
     assert found is not None
     return found
+
+
+def test_with_a_prefix_it_tells_of_the_runs_of_its_own_pipeline(instance: DagsterInstance, config: Config) -> None:
+    tick = ticks(instance, config.prefixed(Prefixes(keys=("a", "b"))))
+    skipped = ended(instance, everything)
+    assert tick() == f"run {skipped.run_id} makes no asset below a/b"
+    of_a_job = ended(instance, everything.graph.to_job("a__b__everything"))
+    assert tick() == f"sent a message about run {of_a_job.run_id}"
+
+    @dg.asset(key_prefix=["a", "b"])
+    def cam() -> None:
+        raise dg.Failure
+
+    mine = dg.Definitions([cam], jobs=[dg.define_asset_job("mine")]).resolve_job_def("mine")
+    of_an_asset = ended(instance, mine.get_subset(asset_selection={cam.key}))
+    assert tick() == f"sent a message about run {of_an_asset.run_id}"
 
 
 def test_it_tells_why_and_where_and_once(instance: DagsterInstance, config: Config) -> None:
