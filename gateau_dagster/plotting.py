@@ -1,18 +1,20 @@
-"""Draw figures: the common style, values on axes, and export to PNG, SVG and Markdown."""
+"""Draw figures: the common style, values on axes, and export to SVG and Markdown."""
 
 import base64
+import logging
 import math
 import re
 from collections.abc import Sequence
 from io import BytesIO
+from unicodedata import east_asian_width
 
 import matplotlib as mpl
 import numpy as np
 import polars as pl
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 from numpy.typing import NDArray
 
 INK, MUTED, GRID, FRAME, FAINT = "#1b2733", "#5b6b7a", "#e6ebf0", "#b9c4ce", "#eef1f4"
@@ -81,9 +83,11 @@ _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\ufffe\uffff]")
 
 
 def shortened(name: str, *, most: int = 26) -> str:
-    """Return a name that fits next to an axis: at most `most` characters of its two ends. No `$` starts a formula, and
-    no control character breaks an SVG.
+    """Return a name that fits next to an axis: at most `most` characters of its two ends, or half as many if they are
+    wide like Chinese ones. No `$` starts a formula, and no control character breaks an SVG.
     """
+    if any(east_asian_width(character) in "WF" for character in name):
+        most //= 2
     short = name if len(name) <= most else f"{name[: most - 9]}…{name[-8:]}"
     return _CONTROL.sub("\ufffd", short).replace("$", r"\$")
 
@@ -129,56 +133,38 @@ def log_edges(values: Array, *, most: int = 40) -> Array:
     return bins
 
 
-PNG_LIMIT = 150_000
+SVG_LIMIT = 200_000
 """In bytes: Dagster keeps metadata in its event log, where large values make every page slow."""
 
 
 _FAMILIES = ["DejaVu Sans", "Verdana", "sans-serif"]
 """The layout is computed with the first font, which is among the widest, so that the text fits in the others too."""
+_LAST_RESORT = "Last Resort High-Efficiency"
+"""Part of Matplotlib; it gives letters that the first font lacks, such as Chinese ones, a square of room."""
+# It has no bold letters, and Matplotlib would print so.
+logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)
 
 
 def to_svg(figure: Figure) -> bytes:
     """Return the figure as an SVG document (UTF-8). Equal figures give equal bytes: no date, no random ids.
 
-    Words are text, which the reader's machine draws. As outlines they took more than half of the report.
+    Words are text, which the reader's machine draws in any script. As outlines they took more than half of the report.
     """
     buffer = BytesIO()
+    for text in figure.findobj(Text):
+        text.set_fontfamily(["sans-serif", _LAST_RESORT])  # pyright: ignore[reportAttributeAccessIssue]
     with mpl.rc_context({"svg.hashsalt": "gateau", "svg.fonttype": "none", "font.sans-serif": _FAMILIES}):
         FigureCanvasSVG(figure).print_svg(buffer, metadata={"Date": None, "Creator": None})
-    _keep_layout(figure)
+    # Keep the layout, which takes half of the drawing time, for the next time that the figure is drawn.
+    figure.set_layout_engine("none")
     return buffer.getvalue()
 
 
-def _keep_layout(figure: Figure) -> None:
-    """Keep the layout, which takes half of the drawing time, for the next time that the figure is drawn."""
-    figure.set_layout_engine("none")
-
-
-def to_png(figure: Figure, *, limit: int = PNG_LIMIT) -> bytes:
-    """Return the figure as a PNG of at most `limit` bytes, as sharp as that allows.
-
-    Raises ValueError if even 40 dots per inch do not fit.
+def as_markdown_image(svg: bytes, *, alt: str = "plot") -> str:
+    """Return Markdown that shows the SVG document from a data URI, for Dagster's metadata; above `SVG_LIMIT`, a
+    sentence.
     """
-    size = 0
-    for dpi in (110, 90, 72, 56, 40):
-        buffer = BytesIO()
-        figure.set_dpi(dpi)
-        FigureCanvasAgg(figure).print_png(buffer, metadata={"Software": None})
-        _keep_layout(figure)
-        size = buffer.tell()
-        if size <= limit:
-            return buffer.getvalue()
-    raise ValueError(f"the plot takes {size} bytes at 40 dots per inch, more than the limit of {limit}")
-
-
-def as_markdown_image(png: bytes, *, alt: str = "plot") -> str:
-    """Return Markdown that shows the PNG from a data URI, for Dagster's metadata.
-
-    Raises ValueError if `png` is not a PNG or is above `PNG_LIMIT`.
-    """
-    if not png.startswith(b"\x89PNG\r\n\x1a\n"):
-        raise ValueError("as_markdown_image wants PNG bytes, as to_png gives")
-    if len(png) > PNG_LIMIT:
-        raise ValueError(f"a picture of {len(png)} bytes is too large for metadata (limit {PNG_LIMIT})")
     safe = "".join(character for character in alt if character not in "[]()\n")
-    return f"![{safe}](data:image/png;base64,{base64.b64encode(png).decode('ascii')})"
+    if len(svg) > SVG_LIMIT:
+        return f"{safe}: the figure has {len(svg):,} bytes, more than {SVG_LIMIT:,}, and is in the report only."
+    return f"![{safe}](data:image/svg+xml;base64,{base64.b64encode(svg).decode('ascii')})"

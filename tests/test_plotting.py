@@ -3,7 +3,6 @@
 import base64
 import itertools
 import math
-from io import BytesIO
 from xml.etree import ElementTree
 
 import numpy as np
@@ -13,11 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
-from PIL import Image
 
 from gateau_dagster import plotting as style
 from gateau_dagster.plotting import (
-    PNG_LIMIT,
+    SVG_LIMIT,
     as_markdown_image,
     edges,
     finite,
@@ -25,7 +23,6 @@ from gateau_dagster.plotting import (
     log_edges,
     new_figure,
     shortened,
-    to_png,
     to_svg,
 )
 
@@ -105,25 +102,10 @@ def test_log_edges_are_equally_wide_in_ratio_and_start_at_one() -> None:
     np.testing.assert_allclose(np.diff(np.log(bins)), np.log(1024) / (len(bins) - 1))
 
 
-def _figure(*, noise: bool = False) -> Figure:
+def _figure() -> Figure:
     figure = Figure(figsize=(6, 4))
-    axis = figure.subplots()
-    if noise:
-        axis.imshow(np.random.default_rng(0).random((900, 900)), interpolation="nearest")
-    axis.set_title("title")
+    figure.subplots().set_title("title")
     return figure
-
-
-def test_png_is_a_picture_and_keeps_the_limit() -> None:
-    plain, noisy = to_png(_figure()), to_png(_figure(noise=True))
-    assert Image.open(BytesIO(plain)).size == (660, 440)
-    assert len(noisy) <= PNG_LIMIT
-    assert Image.open(BytesIO(noisy)).size[0] < 660
-
-
-def test_png_that_cannot_be_small_is_an_error() -> None:
-    with pytest.raises(ValueError, match="more than the limit of 1000"):
-        to_png(_figure(noise=True), limit=1000)
 
 
 def test_svg_is_the_same_every_time_and_bears_no_date() -> None:
@@ -142,14 +124,19 @@ def test_words_of_an_svg_are_text_whatever_stands_in_them() -> None:
     assert "title" in words and "a<b>&\ufffd\ufffd\ufffd\ufffd语$x" in words
 
 
-def test_markdown_image_gives_the_png_back_and_its_text_cannot_break_out() -> None:
-    png = to_png(_figure())
-    text = as_markdown_image(png, alt="a](http://x)\n[b")
-    assert text.startswith("![ahttp://xb](data:image/png;base64,")
-    assert base64.b64decode(text.split(",")[1][:-1]) == png
+@pytest.mark.filterwarnings("error")
+def test_chinese_and_japanese_names_are_text_with_room_and_without_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    figure, (axis,) = new_figure("长文本")
+    axis.set_yticks([0, 1], ["日本語" * 4, "a" * 12])
+    text = to_svg(figure).decode()
+    assert "长文本" in text and "日本語" * 4 in text and len(shortened("日本語" * 9)) == 13
+    wide, narrow = (label.get_window_extent().width for label in axis.get_yticklabels())
+    assert wide > 1.5 * narrow and not caplog.records
 
 
-@pytest.mark.parametrize("data", [b"<svg/>", b"\x89PNG\r\n\x1a\n" + bytes(PNG_LIMIT)])
-def test_markdown_image_refuses_what_does_not_belong_into_metadata(data: bytes) -> None:
-    with pytest.raises(ValueError, match=r"PNG bytes|too large"):
-        as_markdown_image(data)
+def test_markdown_image_gives_the_svg_back_and_its_text_cannot_break_out() -> None:
+    svg = to_svg(_figure())
+    text = as_markdown_image(svg, alt="a](http://x)\n[b")
+    assert text.startswith("![ahttp://xb](data:image/svg+xml;base64,")
+    assert base64.b64decode(text.split(",")[1][:-1]) == svg
+    assert as_markdown_image(bytes(SVG_LIMIT + 1), alt="a").startswith("a: the figure has 200,001 bytes, more than")

@@ -160,10 +160,10 @@ def source_chart(sources: pl.Series, what: str) -> dg.MarkdownMetadataValue:
 
 def figures_metadata(figures: "Mapping[str, Figure]") -> dict[str, Any]:
     """Return plots as Markdown metadata by name; the asset's page opens them with a click, since they are large."""
-    from gateau_dagster.plotting import as_markdown_image, to_png
+    from gateau_dagster.plotting import as_markdown_image, to_svg
 
     return {
-        name_of(title): dg.MarkdownMetadataValue(as_markdown_image(to_png(figure), alt=title))
+        name_of(title): dg.MarkdownMetadataValue(as_markdown_image(to_svg(figure), alt=title))
         for title, figure in figures.items()
     }
 

@@ -206,9 +206,9 @@ def _short(value: float, _: object) -> str:
     return f"{value:,.0f}" if value >= 10 or value == int(value) else f"{value:.2g}"
 
 
-MARKS = 3000
+MARKS = 1500
 """The most samples in a scatter plot: more would cover each other."""
-PIXELS_ABOVE = 1000
+PIXELS_ABOVE = 500
 """More marks than this are drawn as pixels, not as shapes, to keep the page small."""
 
 
