@@ -21,7 +21,7 @@ from gateau_dagster.errors import GateauError, ShortOfMemoryError, UnscorableSam
 from gateau_dagster.evaluation.benchmark import MODELS, Materials, Measured, MeasuredBenchmark
 from gateau_dagster.evaluation.haystack import Haystack, build_haystack, insert_needle
 from gateau_dagster.evaluation.page import PageAmount, PageChart, PageFigure, PageSection, PageTable
-from gateau_dagster.readable import percent, plural
+from gateau_dagster.readable import percent
 from gateau_dagster.storage.stamp import By
 from gateau_dagster.tables import Column
 
@@ -111,20 +111,20 @@ def needle_chart(needle: pl.DataFrame) -> PageChart:
     return PageChart(name="share found", amounts=amounts, share=True)
 
 
-def needle_sentence(needle: pl.DataFrame) -> str:
-    """Describe each model's mean accuracy over the grid and mean NLL of the answer.
+def needle_sentences(needle: pl.DataFrame) -> tuple[str, str]:
+    """Return a sentence on each model's mean accuracy over the grid, and one on the mean NLL of the answer.
 
     The NLL distinguishes models that find nothing, or everything.
     """
     columns = pl.col("accuracy").mean(), pl.col("answer_nll").mean()
     means = {name: rest for name, *rest in needle.group_by("model").agg(*columns).iter_rows()}
     shown = [name for name in MODELS if name in means]
-    cells = needle.select("length", "depth").n_unique()
-    found = ", ".join(f"{name} {percent(means[name][0])}" for name in shown)
+    lengths = " to ".join(f"{length:,}" for length in dict.fromkeys([needle["length"].min(), needle["length"].max()]))
+    found = ", ".join(f"{name} finds {percent(means[name][0])}" for name in shown)
     nll = ", ".join(f"{name} {means[name][1]:.2f}" for name in shown)
     return (
-        f"Share of the hidden facts found, mean over {plural(cells, 'cell')} of the grid: {found}. "
-        f"Mean NLL of the answer, in nats per token: {nll}; lower is better."
+        f"Of the facts hidden in prompts of {lengths} tokens, {found}.",
+        f"Mean NLL of the answer, in nats per token: {nll}; lower is better.",
     )
 
 
@@ -342,8 +342,9 @@ class Needle(MeasuredBenchmark):
             "loses sight of its context.",
         )
         cells = PageTable(frame=table, columns=_COLUMNS, shares=("depth", "accuracy"), folded="All cells as a table")
+        found = needle_sentences(table)
         return PageSection(
-            sentences=[needle_sentence(table)], figures=[figure], tables=[cells], chart=needle_chart(table)
+            sentences=found, figures=[figure], tables=[cells], headline=found[0], chart=needle_chart(table)
         )
 
 

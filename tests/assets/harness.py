@@ -12,7 +12,6 @@ import dagster as dg
 import pytest
 from dagster import DagsterInstance, DagsterRun
 from dagster._core.definitions.reconstruct import ReconstructableJob
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
@@ -83,13 +82,12 @@ def in_place(value: Any) -> bool:
 def blank_plots() -> Iterator[None]:
     """Plots without anything on them: drawing is most of the time of a small run, and is tested in tests/report."""
     with pytest.MonkeyPatch.context() as patch:
-        for canvas, name in ((FigureCanvasSVG, "print_svg"), (FigureCanvasAgg, "print_png")):
-            patch.setattr(canvas, name, partial(_print_blank, canvas, getattr(canvas, name)))
+        patch.setattr(FigureCanvasSVG, "print_svg", partial(_print_blank, FigureCanvasSVG.print_svg))
         yield
 
 
-def _print_blank(canvas: Any, draw: Any, target: Any, **options: Any) -> None:
-    draw(canvas(Figure(figsize=(1, 1))), target, **options)
+def _print_blank(draw: Any, target: Any, **options: Any) -> None:
+    draw(FigureCanvasSVG(Figure(figsize=(1, 1))), target, **options)
 
 
 def forget_definitions() -> None:

@@ -24,7 +24,7 @@ from gateau_dagster.evaluation.needle import (
     default_pairs,
     needle_chart,
     needle_heatmaps,
-    needle_sentence,
+    needle_sentences,
     score_answer,
 )
 from gateau_dagster.evaluation.registry import chosen_benchmarks
@@ -45,14 +45,14 @@ TABLE = pl.DataFrame(
 )
 
 
-def test_needle_sentence() -> None:
+def test_needle_sentences() -> None:
     nll = pl.when(pl.col("model") == "base").then(2.5).otherwise(1.25)
     table = needle_table().with_columns(answer_nll=nll)
-    sentence = needle_sentence(table)
-    assert "4 cells of the grid: base 25.0\u00a0%, checkpoint 75.0\u00a0%. " in sentence
-    assert "in nats per token: base 2.50, checkpoint 1.25;" in sentence
-    alone = needle_sentence(table.filter(model="base"))
-    assert "base 25.0\u00a0%. " in alone and "base 2.50;" in alone and "checkpoint" not in alone
+    found, sure = needle_sentences(table)
+    assert "prompts of 512 to 1,024 tokens, base finds 25.0\u00a0%, checkpoint finds 75.0\u00a0%." in found
+    assert "in nats per token: base 2.50, checkpoint 1.25;" in sure
+    alone, _ = needle_sentences(table.filter((pl.col("model") == "base") & (pl.col("length") == 512)))
+    assert "prompts of 512 tokens, base finds" in alone and "checkpoint" not in alone
 
 
 def test_heatmap_has_depth_down_and_length_across_and_gaps_stay_blank() -> None:

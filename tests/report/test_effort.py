@@ -54,7 +54,7 @@ def test_the_page_says_what_was_not_measured() -> None:
     text = page_of(inputs(9, efforts=shards)).text("effort")
     missing = ("cam: 1 shard of 3 without a measurement", "cam: 1 shard of 2 without a planned time", "not measured")
     assert all(said in text for said in ("2.00 times the plan", *missing))
-    assert "No shard of this run" in page_of(inputs(9, efforts={})).text("effort")
+    assert "all rows were kept, or nothing measured them" in page_of(inputs(9, efforts={})).text("absent")
 
 
 @pytest.mark.parametrize(
