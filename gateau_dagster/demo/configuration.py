@@ -8,6 +8,7 @@ from gateau_dagster.config.models import ModelConfig, ScoringConfig
 from gateau_dagster.config.schema import Config
 from gateau_dagster.config.selection import SelectionConfig
 from gateau_dagster.config.training import TrainingConfig
+from gateau_dagster.config.training_sections import PositionExtension
 
 
 def embedded_demo(folder: Path, demo: DemoConfig | None = None) -> Config:
@@ -29,8 +30,16 @@ def embedded_demo(folder: Path, demo: DemoConfig | None = None) -> Config:
         selection=SelectionConfig(
             fraction=0.3, compare=["hmg", "cam", "perplexity", "length", "random"], ground_truth=list(FAR_KINDS)
         ),
+        # theta_A, since theta_B finds every fact already: nothing could be seen to improve.
         training=TrainingConfig(
-            max_length=2048, epochs=2, learning_rate=5e-5, batch_size=2, gradient_accumulation=2, dtype="float32"
+            model="short",
+            positions=PositionExtension(method="theta", theta=1e6, target_length=2048),
+            max_length=2048,
+            epochs=3,
+            learning_rate=1e-3,
+            batch_size=2,
+            gradient_accumulation=2,
+            dtype="float32",
         ),
         evaluation=EvaluationConfig.model_validate(
             {

@@ -1,5 +1,6 @@
 """The embedded demo with its real pair: what the pair can see, how well the presets find it, and the whole command."""
 
+import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +24,7 @@ from gateau_dagster.report.evidence import EvidenceRows, evidence
 from gateau_dagster.scoring.scorer import Request, score_samples
 from gateau_dagster.selection.combine import combine
 from gateau_dagster.selection.statistics import auroc
-from tests.project import gateau
+from tests.project import ROOT, gateau
 
 pytestmark = pytest.mark.slow
 
@@ -151,6 +152,27 @@ def test_the_whole_demo_runs_by_one_command_and_a_second_run_does_nothing(traine
     assert chosen.join(candidates, on="sample_id", how="anti").is_empty()
     assert chosen.filter(pl.col("source").is_in(list(FAR_KINDS))).height >= 0.95 * chosen.height
     AutoModelForCausalLM.from_pretrained(store / "checkpoint")
+    _as_the_tutorial_says(first.stdout, page, chosen, config.demo.samples)
     second = gateau("demo", folder=tmp_path)
     assert "up to date" in second.stdout
     assert "✓" not in second.stdout
+
+
+def _as_the_tutorial_says(printed: str, page: str, chosen: pl.DataFrame, samples: int) -> None:
+    """Its figures are those of this run, but for what another processor changes in the pair's training."""
+    said = (ROOT / "docs/tutorials/demo.md").read_text(encoding="utf-8")
+    assert f"makes {samples} samples" in said
+    presets = r"paper ([\d.]+\d), official ([\d.]+\d), robust ([\d.]+\d)"
+    assert _numbers(presets, said) == pytest.approx(_numbers(presets, " ".join(printed.split())), abs=0.05)
+    found = r"base finds ([\d.]+)\s%, checkpoint finds ([\d.]+)\s%"
+    base, checkpoint = _numbers(found, page)
+    assert _numbers(found, said) == pytest.approx([base, checkpoint], abs=15) and checkpoint > base + 25
+    scores = dict(chosen.select("sample_id", "score").iter_rows())
+    for name, score in re.findall(r"^ +\d+  (demo-\S+)  ([\d.]+)$", said, re.MULTILINE):
+        assert scores[name] == pytest.approx(float(score), abs=0.05)
+
+
+def _numbers(pattern: str, text: str) -> list[float]:
+    found = re.search(pattern, text)
+    assert found is not None, pattern
+    return [float(each) for each in found.groups()]
