@@ -248,17 +248,13 @@ def test_the_commands_of_a_page_run(page: str, finished: Path, tmp_path: Path) -
 
 @pytest.mark.long
 def test_scores_from_a_file_choose_the_samples(tmp_path: Path) -> None:
-    """The page's method and its configuration, on a file of scores."""
+    """The page's configuration, on a file of scores."""
     make_project(tmp_path, samples=6, shards=1)
-    page = [each for each in BLOCKS if each.page == "docs/how-to/own-method.md"]
-    method, config = (
-        next(each.text for each in page if text in each.text) for text in ("class MyScores", "method: my_s")
-    )
-    (tmp_path / "own").mkdir()
-    (tmp_path / "own" / "my_scores.py").write_text(method)
-    (tmp_path / "gateau.yaml").write_text(config.replace("data/long*.jsonl", "long.jsonl") + "  count: 2\n")
+    page = (each.text for each in BLOCKS if each.page == "docs/how-to/own-method.md")
+    config = next(text for text in page if "method: {scores" in text).replace("data/long*.jsonl", "long.jsonl")
+    (tmp_path / "gateau.yaml").write_text(config.replace("scores.parquet}", "scores.parquet}, count: 2"))
     scores = {"sample_id": ["s00004", "s00001", "s00002"], "score": [1, 3, 2]}
-    pl.DataFrame(scores).write_parquet(tmp_path / "scores.parquet")
+    pl.DataFrame(scores).write_parquet(tmp_path / "my_scores.parquet")
     run_in(tmp_path, "gateau run --until selected_subset")
     chosen = pl.read_parquet(tmp_path / "gateau_store" / "selected_subset.parquet").sort("rank")
     assert chosen["sample_id"].to_list() == ["s00001", "s00002"]

@@ -49,13 +49,14 @@ def configuration(settings: Path, *, long: str, short_chat: str | None) -> dict[
 def with_all_methods(content: dict[str, Any]) -> dict[str, Any]:
     """The configuration with every method of the project in `selection.compare`.
 
-    Two need what only you have: `judge` a server, in the settings' `evaluation.judge`, and `target` the sources that
-    samples are to be like, in their `selection.options.target.sources`. Without it they are left out.
+    Three need what only you have: `judge` a server, in the settings' `evaluation.judge`, `target` the sources that
+    samples are to be like, in their `selection.options.target.sources`, and `scores` a file of another program.
+    Without it they are left out.
     """
     more: dict[str, Any] = yaml.safe_load(ALL_METHODS.read_text(encoding="utf-8"))
     selection: dict[str, Any] = content["selection"]
     options = {name: {**given, **selection.get("options", {}).get(name, {})} for name, given in more["options"].items()}
-    left_out = {selection.get("method", GATEAU)}
+    left_out = {selection.get("method", GATEAU)} | ({"scores"} - options.keys())
     left_out |= set() if "judge" in content["evaluation"] else {"judge"}
     left_out |= set() if options["target"].get("sources") else {"target"}
     names = [name for name in all_methods() if name not in left_out]

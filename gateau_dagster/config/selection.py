@@ -154,10 +154,18 @@ def alpha_of(preset: Preset, alpha: float | None) -> float:
     return ALPHA[preset] if alpha is None else alpha
 
 
+SCORES = "scores"
+"""The method that reads the scores from a file."""
+
+
 class SelectionConfig(RuleConfig):
     """The method that ranks the samples, and the rule that chooses among them."""
 
-    method: str = Field(default="gateau", description="The method that ranks the samples.")
+    method: str = Field(
+        default="gateau",
+        description="The method that ranks the samples. `{scores: FILE}` ranks by a file with the columns sample_id "
+        "and score.",
+    )
     compare: list[str] = Field(default=[], description="Further methods to score and to compare in the report.")
     plugins: list[AnyPath] = Field(
         default=[],
@@ -184,6 +192,25 @@ class SelectionConfig(RuleConfig):
         default=[],
         description="Values of `source` known to need far context; with them the report shows each preset's AUROC.",
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _scores_of_a_file(cls, given: Any) -> Any:
+        """Read `method: {scores: FILE}` as the method `scores` with its option `path`."""
+        if not isinstance(given, dict) or not isinstance(method := given.get("method"), dict):
+            return given
+        options = given.get("options") or {}
+        if [*method] != [SCORES]:
+            raise GateauError(
+                "methods.unknown",
+                f"method: expected a name or {{{SCORES}: FILE}}, not the keys {', '.join(map(str, method))}",
+            )
+        if SCORES in options:
+            raise GateauError(
+                "methods.scores_file",
+                f"options.{SCORES}: method: {{{SCORES}: FILE}} names the file already: remove one",
+            )
+        return {**given, "method": SCORES, "options": {**options, SCORES: {"path": method[SCORES]}}}
 
     @field_validator("segment_lengths")
     @classmethod

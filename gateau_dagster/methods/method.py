@@ -12,6 +12,7 @@ from gateau_dagster import tables
 from gateau_dagster.config import Config
 from gateau_dagster.config.base import Section
 from gateau_dagster.config.models import Task
+from gateau_dagster.data.sources import SourceFile, resolve_files
 from gateau_dagster.errors import GateauError
 from gateau_dagster.readable import nearest_name
 from gateau_dagster.registry import full_version
@@ -117,6 +118,24 @@ class Method(ABC):
 
         A higher score is chosen first; null if the method cannot score the sample.
         """
+
+    def paths(self) -> Sequence[str]:
+        """Return the paths of files that it reads besides tables, as the configuration names them.
+
+        The content of the files is part of the fingerprint, and the lineage shows them.
+        """
+        return ()
+
+    def files(self) -> list[SourceFile]:
+        """Return the files of `paths`.
+
+        Raises:
+            GateauError: as `sources.resolve_files`.
+        """
+        try:
+            return resolve_files(self.paths(), self.config.folder)
+        except GateauError as error:
+            raise error.reworded(f"{self.place}: {error}") from error
 
     def tables(self) -> Sequence[SampleTable]:
         """Return the tables that a model must compute for it, besides `perplexity/<model>` and `cam`."""

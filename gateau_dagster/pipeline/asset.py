@@ -34,6 +34,7 @@ class Observed:
     short_chat: changes with the short conversations' files; None without any.
     texts: by homologous model, changes with its texts.
     others: digests of the models of `variants.also`, by the variants' names.
+    files: by method that reads files, changes with their content.
     frames: by configured model, `chat_rendering.frame_change` of its chat template; only templates that make a change.
     """
 
@@ -41,6 +42,7 @@ class Observed:
     short_chat: str | None = None
     texts: Mapping[str, str] = field(default_factory=dict)
     others: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
     frames: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
     def frame(self, model: str) -> tuple[str, str]:

@@ -5,6 +5,7 @@ asset, declare it here and write the function in `assets/` that its `maker` name
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TypeAlias
 
 from gateau_dagster import tables
@@ -31,6 +32,7 @@ from gateau_dagster.pipeline.asset import (
     SHARD,
     UNIQUE_IDS,
     Asset,
+    Observed,
 )
 from gateau_dagster.pipeline.evaluation_assets import (
     characteristics,
@@ -41,7 +43,7 @@ from gateau_dagster.pipeline.evaluation_assets import (
     untouched_experiment,
     variant_assets,
 )
-from gateau_dagster.pipeline.inputs import CHAT, LONG
+from gateau_dagster.pipeline.inputs import CHAT, LONG, method_key
 from gateau_dagster.pipeline.recipes import OPERATIONAL_TRAINING, checkpoint, selected_subset, training_mix
 from gateau_dagster.pipeline.scoring_assets import OPERATIONAL_SCORING, embedding_asset, made_models, sample_table_asset
 from gateau_dagster.pipeline.selection_reads import (
@@ -188,13 +190,19 @@ def method_scores(config: Config) -> Iterator[Asset]:
             summary="scores of another configured method",
             description=f"Scores of the method `{method.name}` ({method.source}). High: {method.title}" + whole,
             reads=dict.fromkeys(("raw_long_sft", *method.reads()), "fingerprint"),
+            inputs=(method_key(method.name),) if method.paths() else (),
             settings={"options": method.options.model_dump(mode="json")},
+            observe=partial(_file_settings, method.name) if method.paths() else None,
             code_version=f"{METHODS_CODE_VERSION}.{method.version}",
             columns=tables.METHOD_SCORES,
             finite=("score",),
             checks=(UNIQUE_IDS, FINITE_VALUES, FULL_COVERAGE),
             own_rejects=False,
         )
+
+
+def _file_settings(method: str, observed: Observed) -> dict[str, str]:
+    return {"content of its file": observed.files[method]}
 
 
 def comparison(config: Config) -> Iterator[Asset]:

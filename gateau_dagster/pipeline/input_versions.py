@@ -9,8 +9,9 @@ from typing import TypeAlias
 from gateau_dagster.config import Config, ModelConfig
 from gateau_dagster.data.sources import SourceFile, input_signature, resolve_files
 from gateau_dagster.demo.prepare import ensure_demo_data
+from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.models.model_digest import model_files
-from gateau_dagster.pipeline.inputs import CHAT, LONG, Input, inputs_of, model_key, other_key, text_key
+from gateau_dagster.pipeline.inputs import CHAT, LONG, Input, inputs_of, method_key, model_key, other_key, text_key
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.training.homologous_texts import text_files
 
@@ -45,6 +46,7 @@ def input_versions(state: State, given: Input) -> dict[str | None, InputVersion]
     observed, config = state.observed, state.config
     versions = {CHAT: observed.short_chat or ""}
     versions |= {text_key(name): digest for name, digest in observed.texts.items()}
+    versions |= {method_key(name): digest for name, digest in observed.files.items()}
     versions |= {model_key(name): observed.model_digests[name] for name in config.models}
     versions |= {other_key(name): digest for name, digest in observed.others.items()}
     return {None: InputVersion(version=versions[given.key], facts=facts)}
@@ -73,6 +75,9 @@ def _files(config: Config, key: str) -> list[SourceFile]:
     for name in config.homologous_models:
         if key == text_key(name):
             return [file for found in text_files(config, name).values() for file in found]
+    for name, method in chosen_methods(config).items():
+        if key == method_key(name):
+            return method.files()
     models = {model_key(name): config.located_model(name) for name in config.models}
     return _model_files(
         config, {**models, **{other_key(name): each.model for name, each in config.other_models.items()}}[key]

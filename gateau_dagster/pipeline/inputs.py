@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from gateau_dagster.config import Config
+from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.pipeline.asset import SHARD
 
 LONG, CHAT = "input/long_sft", "input/short_chat"
@@ -23,6 +24,11 @@ class Input:
 def text_key(model: str) -> str:
     """Return the key of the texts that a homologous model is trained on."""
     return f"input/{model}_texts"
+
+
+def method_key(name: str) -> str:
+    """Return the key of the files that a method reads."""
+    return f"input/{name}_file"
 
 
 def model_key(name: str) -> str:
@@ -64,6 +70,15 @@ def _files(config: Config) -> Iterator[Input]:
         yield Input(
             key=text_key(name), path=", ".join(found), summary=f"The texts that train `models.{name}`", kinds=("file",)
         )
+
+    for name, method in chosen_methods(config).items():
+        if method.paths():
+            yield Input(
+                key=method_key(name),
+                path=_joined(method.paths()),
+                summary=f"What the method `{name}` reads",
+                kinds=("file",),
+            )
 
 
 def _models(config: Config) -> Iterator[Input]:

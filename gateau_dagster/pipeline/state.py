@@ -14,7 +14,7 @@ from gateau_dagster.data.ingest import read_samples
 from gateau_dagster.data.rejects import check_contexts, check_rejected
 from gateau_dagster.data.sample import Sample, shard_keys
 from gateau_dagster.data.short_chat import first_conversations, short_chat_signature
-from gateau_dagster.data.sources import FILE_DIGESTS, passed_over
+from gateau_dagster.data.sources import FILE_DIGESTS, content_signature, passed_over
 from gateau_dagster.demo.prepare import ensure_demo_data
 from gateau_dagster.errors import GateauError, MissingUpstreamError
 from gateau_dagster.evaluation.server_client import server_key
@@ -130,6 +130,11 @@ class State:
             model_digests=self.model_digests,
             short_chat=short_chat_signature(chat, config.folder, cache) if chat else None,
             texts=text_signatures(config, cache / FILE_DIGESTS),
+            files={
+                name: content_signature(method.files(), cache / FILE_DIGESTS)
+                for name, method in chosen_methods(config).items()
+                if method.paths()
+            },
             others=self.other_digests,
             frames=answer_frames(config, self.model_digests, self.other_digests),
         )

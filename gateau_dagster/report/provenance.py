@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from gateau_dagster.config import Config, SelectionConfig
-from gateau_dagster.config.selection import DEFAULT_FRACTION
+from gateau_dagster.config.selection import DEFAULT_FRACTION, SCORES
 from gateau_dagster.evaluation.registry import with_benchmarks
 from gateau_dagster.methods.registry import sample_tables
 from gateau_dagster.pipeline.selection_reads import tables_read
@@ -19,7 +19,9 @@ from gateau_dagster.readable import number
 
 
 def ranked_by(selection: SelectionConfig) -> str:
-    """Return the method, for GATEAU with preset and alpha, which other methods do not have."""
+    """Return the method: for GATEAU with preset and alpha, for a file of scores with its path."""
+    if selection.method == SCORES:
+        return f"Method {SCORES}: {selection.options[SCORES]['path']}"
     if selection.method != "gateau":
         return f"Method {selection.method}"
     return f"Method gateau, preset {selection.preset}, α = {selection.alphas[selection.preset]}"

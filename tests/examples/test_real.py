@@ -179,9 +179,9 @@ def example(monkeypatch: pytest.MonkeyPatch) -> Any:
 @pytest.mark.parametrize(
     ("given", "left_out"),
     [
-        ({}, {"judge", "target"}),
-        ({"evaluation": {"judge": {"base_url": "http://judge/v1", "model": "m"}}}, {"target"}),
-        ({"selection": {"options": {"target": {"sources": ["wanted"]}}}}, {"judge"}),
+        ({}, {"judge", "target", "scores"}),
+        ({"evaluation": {"judge": {"base_url": "http://judge/v1", "model": "m"}}}, {"target", "scores"}),
+        ({"selection": {"options": {"target": {"sources": ["wanted"]}}}}, {"judge", "scores"}),
     ],
 )
 def test_all_methods_are_those_that_can_be(

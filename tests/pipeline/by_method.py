@@ -37,12 +37,13 @@ def by_method(
     names = [name for name in (method, *compare) if name in NEEDS]
     further = {name: model for each in names for name, model in NEEDS[each][1].items()}
     options = {each: NEEDS[each][0] for each in names} | selection.pop("options", {})
+    of_scores = {"scores": {"path": "scores.csv"}} if "scores" in (method, *compare) else {}
     config = Config.model_validate(
         {
             "long_sft": {"path": "long.jsonl", "shards": 2},
             "short_chat": {"path": "short.json"} if training else None,
             "models": (PAIR if models is None else models) | further,
-            "selection": {"method": method, "compare": list(compare), "options": options, **selection},
+            "selection": {"method": method, "compare": list(compare), "options": {**of_scores, **options}, **selection},
             "training": {"enabled": training},
             "variants": variants,
             "evaluation": {"benchmarks": BENCHMARKS, "judge": JUDGE if "judge" in (method, *compare) else None},

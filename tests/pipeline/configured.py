@@ -53,7 +53,9 @@ def resolved_assets(
     models = digests or {name: f"{model.path}@{model.revision}" for name, model in config.models.items()}
     of_texts = dict.fromkeys(config.homologous_models, texts)
     of_others = {name: each.other.path for name, each in config.variant_set.items() if each.other is not None}
-    observed = Observed(model_digests=models, short_chat=signature, texts=of_texts, others=of_others)
+    observed = Observed(
+        model_digests=models, short_chat=signature, texts=of_texts, others=of_others, files={"scores": "s"}
+    )
     return {asset.key: asset for asset in pipeline_of(config).resolved(observed)}
 
 

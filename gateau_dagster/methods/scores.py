@@ -1,0 +1,149 @@
+"""Scores of another program: a file with the columns `sample_id` and `score`."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import polars as pl
+from pydantic import Field
+
+from gateau_dagster.config.base import Section
+from gateau_dagster.config.values import AnyPath
+from gateau_dagster.data.sources import SourceFile
+from gateau_dagster.data.streams import DAMAGE, open_stream, unheard
+from gateau_dagster.errors import GateauError
+from gateau_dagster.methods.method import Method
+from gateau_dagster.readable import plural
+
+if TYPE_CHECKING:
+    from gateau_dagster.methods.method import Reads, Tables
+
+_READERS = {".parquet": pl.read_parquet, ".csv": pl.read_csv, ".jsonl": pl.read_ndjson, ".ndjson": pl.read_ndjson}
+_COLUMNS = {"sample_id": pl.String, "score": pl.Float64}
+_NAMED = 3
+
+
+class ScoresOptions(Section):
+    """The file of the scores."""
+
+    path: AnyPath = Field(
+        default="",
+        description="Parquet, CSV or JSON Lines file with the columns sample_id and score, also .gz or .zst; a "
+        "relative path begins at this file's folder; or an s3:// address. `method: {scores: FILE}` means the same. "
+        "Higher is better; null: no score.",
+        examples=["my_scores.parquet"],
+    )
+
+
+class Scores(Method):
+    """Score as another program did; the content of its file is part of the fingerprint."""
+
+    name = "scores"
+    title = "Another program gave a high score, in a file."
+    source = "another program's"
+    per_sample = False
+    options: ScoresOptions
+
+    def paths(self) -> Sequence[str]:
+        return [self.options.path]
+
+    def reads(self) -> Reads:
+        return {"raw_long_sft": ["sample_id"]}
+
+    def score(self, tables: Tables) -> pl.DataFrame:
+        return tables["raw_long_sft"].select("sample_id").join(self._file(), on="sample_id", how="left")
+
+    def check(self) -> None:
+        if not self.options.path:
+            raise GateauError(
+                "methods.scores_file",
+                f"{self.place}.path: is required: name the file of scores, or write method: {{scores: FILE}}",
+            )
+
+    def check_data(self, accepted: pl.DataFrame) -> None:
+        if self._file().join(accepted, on="sample_id", how="semi").is_empty():
+            raise self._wrong(
+                f"has none of the samples: its first sample_id is {_named(self._file()['sample_id'].head(1))}, and "
+                f"that of the data is {_named(accepted['sample_id'].sort().head(1))}. Use the ids of raw_long_sft"
+            )
+
+    def warnings(self, accepted: pl.DataFrame) -> list[str]:
+        """Name the ids that only the file or only the data has; a sample without a score is never chosen."""
+        file = self._file()
+        unknown = file.join(accepted, on="sample_id", how="anti")["sample_id"].sort()
+        scored = file.filter(pl.col("score").is_not_null())
+        absent = accepted.join(scored, on="sample_id", how="anti")["sample_id"].sort()
+        found = []
+        if len(absent):
+            found.append(
+                f"{self.place}.path: {self.options.path} has no score for {plural(len(absent), 'sample')}, which will "
+                f"not be chosen: {_named(absent)}"
+            )
+        if len(unknown):
+            found.append(
+                f"{self.place}.path: {plural(len(unknown), 'sample')} of {self.options.path} are not in the data: "
+                f"{_named(unknown)}"
+            )
+        return found
+
+    def _file(self) -> pl.DataFrame:
+        """Return the scores as they are in the file.
+
+        Raises:
+            GateauError: there is no such file, or not just one; it cannot be read, or what is in it cannot be used.
+        """
+        files = self.files()
+        if len(files) != 1:
+            raise self._wrong(f"names {len(files)} files: name one")
+        try:
+            return _read(files[0])
+        except GateauError:
+            raise
+        except ValueError as error:
+            raise self._wrong(str(error)) from error
+
+    def _wrong(self, what: str) -> GateauError:
+        return GateauError("methods.scores_file", f"{self.place}.path: {self.options.path} {what}")
+
+
+@lru_cache(maxsize=4)
+def _read(file: SourceFile) -> pl.DataFrame:
+    """Return the columns of a file of scores.
+
+    Raises:
+        ValueError: it cannot be read, or has no valid scores.
+        GateauError: it cannot be reached.
+    """
+    plain = file.name.lower().removesuffix(f".{file.compression}")
+    ending = next((ending for ending in _READERS if plain.endswith(ending)), None)
+    if ending is None:
+        raise ValueError(f"is not one of {', '.join(_READERS)}: write it as one of these, or correct its name")
+    numbers = {"infer_schema_length": None} if ending != ".parquet" else {}
+    try:
+        with open_stream(file, unheard) as stream:
+            table = _READERS[ending](io.BytesIO(stream.read()), **numbers)
+        lacking = [name for name in _COLUMNS if name not in table.columns]
+        if lacking:
+            has = f"it has {', '.join(table.columns)}"
+            raise ValueError(f"has no column {' and no column '.join(lacking)}: {has}. Rename them")
+        table = table.select(pl.col(name).cast(kind) for name, kind in _COLUMNS.items())
+    except (pl.exceptions.PolarsError, *DAMAGE) as error:
+        raise ValueError(f"cannot be read: {str(error).splitlines()[0]}. Write it again") from error
+    if table["sample_id"].null_count():
+        raise ValueError("has rows without a sample_id: remove them")
+    odd = table.filter(pl.col("score").is_nan() | pl.col("score").is_infinite())["sample_id"].sort()
+    if len(odd):
+        raise ValueError(f"has scores that are not finite, of {_named(odd)}: leave them empty, which means no score")
+    twice = table.filter(pl.col("sample_id").is_duplicated())["sample_id"].unique().sort()
+    if len(twice):
+        raise ValueError(f"lists samples more than once: {_named(twice)}. Keep one row of each")
+    return table
+
+
+def _named(ids: pl.Series) -> str:
+    """Return the first ids, and how many there are if there are more."""
+    shown = ", ".join(ids.head(_NAMED))
+    return shown if len(ids) <= _NAMED else f"{shown} and {len(ids) - _NAMED:,} more"
