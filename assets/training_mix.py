@@ -139,7 +139,7 @@ def homologous_mix(step: Step) -> None:
         # The digest covers what training reads: renamed files must not retrain.
         content = frame_digest(made.mix.select("position", "input_ids", "labels"))
         output.write(made.mix, made.rejected, content=content, given=made.given)
-        epochs = {f"epochs_of_{origin}_texts": round(times, 3) for origin, times in made.epochs.items()}
+        epochs = {f"epochs_of_{origin}_texts": times for origin, times in made.epochs.items()}
         output.metadata |= mix_statistics(made.mix) | epochs
 
 

@@ -6,6 +6,7 @@ from typing import Any, TypeAlias
 import dagster as dg
 import polars as pl
 
+from gateau_dagster.assets.steps.metadata import rounded
 from gateau_dagster.assets.steps.partitions import has_many
 from gateau_dagster.errors import GateauError, TransientError, gateau_command
 from gateau_dagster.evaluation.document_split import SPLIT
@@ -66,7 +67,7 @@ def check_result(
         check_name=name,
         passed=passed,
         severity=dg.AssetCheckSeverity.WARN if name in _WARNS and not error else dg.AssetCheckSeverity.ERROR,
-        metadata={**(facts or {}), **more},
+        metadata={fact: rounded(value) for fact, value in {**(facts or {}), **more}.items()},
     )
 
 

@@ -79,9 +79,18 @@ def _rows(frame: pl.DataFrame, *, letters: int) -> dg.TableMetadataValue:
     return dg.MetadataValue.table(records, schema=schema)
 
 
-def rows_last(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the entries with the first rows last: the page keeps their order, and rows fill a screen."""
-    return dict(sorted(metadata.items(), key=lambda entry: entry[0] == FIRST_ROWS))
+def page_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the entries as an asset's page shows them: measured values rounded, and the first rows last.
+
+    The page keeps the order of the entries, and rows fill a screen.
+    """
+    ordered = sorted(metadata.items(), key=lambda entry: entry[0] == FIRST_ROWS)
+    return {name: rounded(value) for name, value in ordered}
+
+
+def rounded(value: Any) -> Any:
+    """Return a measured value with three significant digits; counts and everything else unchanged."""
+    return float(f"{value:.3g}") if isinstance(value, float) else value
 
 
 def _cell(value: Any, letters: int) -> str | int | float | bool | None:
@@ -89,7 +98,7 @@ def _cell(value: Any, letters: int) -> str | int | float | bool | None:
         text = " ".join(value[: letters + 1].split())
         return text if len(value) <= letters else f"{text[:letters]} …"
     if isinstance(value, float):
-        return float(f"{value:.6g}") if isfinite(value) else str(value)  # JSON has no infinity or NaN
+        return rounded(value) if isfinite(value) else str(value)  # JSON has no infinity or NaN
     if value is None or isinstance(value, int):
         return value
     return f"[{len(value)} values]" if isinstance(value, list) else str(value)[:letters]
@@ -117,7 +126,7 @@ def totals_metadata(found: Sequence[Totals]) -> dg.TableMetadataValue:
                 "reasons": each.reasons,
                 "tokens": each.tokens,
                 "truncated_tokens": each.truncation.cut_tokens if each.truncation else None,
-                "hours": None if each.seconds is None else round(each.seconds / 3600, 4),
+                "hours": None if each.seconds is None else rounded(each.seconds / 3600),
             }
         )
         for each in found

@@ -15,7 +15,13 @@ from dagster import DagsterExecutionInterruptedError, DagsterInstance, DagsterRu
 from gateau_dagster.assets.steps.dead_runs import has_own_process, tag_with_process
 from gateau_dagster.assets.steps.event_log import PLAN_TAG, recorded_versions
 from gateau_dagster.assets.steps.failures import readable_failure
-from gateau_dagster.assets.steps.metadata import DATA_VERSION_TAG, first_histogram, preview, rows_last, table_metadata
+from gateau_dagster.assets.steps.metadata import (
+    DATA_VERSION_TAG,
+    first_histogram,
+    page_metadata,
+    preview,
+    table_metadata,
+)
 from gateau_dagster.assets.steps.partitions import (
     asked_partitions,
     asset_key,
@@ -197,7 +203,7 @@ class Step:
         made = next(iter(self.stale), None)
         stamp, metadata = (self._kept, _KEPT) if made is None else (made.made, made.metadata)
         assert stamp is not None, f"{self.assets} was not made"
-        metadata = rows_last({"fingerprint": stamp.fingerprint, **metadata})
+        metadata = page_metadata({"fingerprint": stamp.fingerprint, **metadata})
         yield dg.MaterializeResult(metadata=metadata, data_version=dg.DataVersion(stamp.fingerprint))
 
     @contextmanager
@@ -246,7 +252,7 @@ class Step:
 
     def _log_materialisation(self, asset: str, partition: str, stamp: Stamp, metadata: dict[str, Any]) -> None:
         address = self.state.store.address(asset, partition)
-        whole = rows_last(metadata | table_metadata(address, stamp, whole=False))
+        whole = page_metadata(metadata | table_metadata(address, stamp, whole=False))
         event = dg.AssetMaterialization(
             asset_key(self.state.config, asset),
             partition=partition,

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
-from gateau_dagster.assets.steps.metadata import chart, figures_metadata
+from gateau_dagster.assets.steps.metadata import chart, figures_metadata, rounded
 from gateau_dagster.config import TrainingConfig
 from gateau_dagster.pipeline.recipes import CHECKPOINT_FOLDER
 from gateau_dagster.pipeline.state import State
@@ -54,14 +54,10 @@ def trained_model_metadata(state: State, folder: str, mix: str, training: Traini
 
 
 def _some(log: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return at most `_SHOWN_STEPS` evenly spaced steps, including the first and the last; six digits per figure."""
+    """Return at most `_SHOWN_STEPS` evenly spaced steps, including the first and the last."""
     last = len(log) - 1
     places = sorted({round(last * part / (_SHOWN_STEPS - 1)) for part in range(_SHOWN_STEPS)})
-    return [{name: _rounded(log[place].get(name)) for name in _COLUMNS} for place in places]
-
-
-def _rounded(value: Any) -> Any:
-    return float(f"{value:.6g}") if isinstance(value, float) else value
+    return [{name: rounded(log[place].get(name)) for name in _COLUMNS} for place in places]
 
 
 def _distances(state: State, mix: str, training: TrainingConfig) -> "Figure":

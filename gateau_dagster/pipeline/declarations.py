@@ -54,6 +54,7 @@ from gateau_dagster.pipeline.selection_reads import (
     has_comparison,
 )
 from gateau_dagster.selection.combine import CODE_VERSION as SCORES_CODE_VERSION
+from gateau_dagster.selection.combine import COLUMNS as SCORES_COLUMNS
 from gateau_dagster.selection.joining import COLUMNS
 from gateau_dagster.storage.stamp import fingerprint
 
@@ -169,7 +170,7 @@ def combined_scores(config: Config) -> Iterator[Asset]:
         reads=dict.fromkeys(("raw_long_sft", *COLUMNS), "fingerprint"),
         settings={"selection.preset": selection.preset, "selection.alpha": alpha},
         code_version=SCORES_CODE_VERSION,
-        columns=tables.COMBINED_SCORES,
+        columns=SCORES_COLUMNS,
         finite=("perplexity_short", "perplexity_long", "hmp", "score"),
         checks=(UNIQUE_IDS, FINITE_VALUES, FULL_COVERAGE, NORMALISATION),
         own_rejects=False,

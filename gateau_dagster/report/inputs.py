@@ -27,7 +27,7 @@ class ReportInputs:
     raw: pl.LazyFrame | pl.DataFrame
     """RAW_LONG_SFT over all shards. Prefer a lazy frame: only two columns, and the texts of 20 samples, are read."""
     combined_scores: pl.DataFrame | None = None
-    """COMBINED_SCORES, with `hmp_`, `cas_`, `score_`, `rank_` of every preset and `selection.combine.FURTHER`.
+    """The table of `selection.combine.COLUMNS`.
 
     Needed if GATEAU decides the selection; without it the page leaves out the presets.
     """

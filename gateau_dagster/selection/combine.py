@@ -2,8 +2,8 @@
 texts.
 """
 
-from collections.abc import Sequence
-from dataclasses import fields
+from collections.abc import Iterator, Sequence
+from dataclasses import fields, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -12,15 +12,34 @@ import polars as pl
 from gateau_dagster import tables
 from gateau_dagster.config.selection import PRESETS, Preset, alpha_of
 from gateau_dagster.errors import GateauError, gateau_command
-from gateau_dagster.selection.joining import join_all, join_shard
+from gateau_dagster.selection.joining import MEASURES, join_all, join_shard
 from gateau_dagster.selection.presets import PRESET_FUNCTIONS, Measures, PresetScores
 from gateau_dagster.selection.statistics import Vector
 
 # Raise it when the same tables give other scores.
 CODE_VERSION = "3"
 
-# Measures besides the columns of the schema: the inputs of the presets' terms, and lengths.
-FURTHER = ("probability_short", "probability_long", "context_tokens", "response_tokens", "segments")
+_FURTHER = {
+    "probability_short": "Mean probability of the response tokens under theta_A.",
+    "probability_long": "Mean probability of the response tokens under theta_B.",
+    "context_tokens": "Context tokens that theta_B saw.",
+    "response_tokens": "Response tokens.",
+    "segments": "N, segments of the (truncated) context.",
+}
+_OF_PRESET = {"hmp": "First term", "cas": "Second term", "score": "Final score", "rank": "Rank"}
+
+
+def _further_columns() -> Iterator[tables.Column]:
+    """Yield the columns of every preset, and the inputs of their terms."""
+    promised = {column.name: column for column in tables.COMBINED_SCORES}
+    for preset in PRESETS:
+        for kind, name in _OF_PRESET.items():
+            yield replace(promised[kind], name=f"{kind}_{preset}", description=f"{name} of the preset {preset}.")
+    for name, description in _FURTHER.items():
+        yield tables.Column(name=name, dtype=MEASURES[name], description=description)
+
+
+COLUMNS = (*tables.COMBINED_SCORES, *_further_columns())
 
 Frame = pl.DataFrame | pl.LazyFrame
 Order = npt.NDArray[np.int64]
@@ -37,10 +56,9 @@ def combine(short: Frame, long: Frame, cam: Frame, *, preset: Preset, alpha: flo
 
 
 def ranked(measures: pl.DataFrame, *, preset: Preset, alpha: float | None) -> pl.DataFrame:
-    """Return tables.COMBINED_SCORES under `preset`, sorted by rank; one row per sample of `measures` (`join_all`).
+    """Return the table of COLUMNS under `preset`, sorted by rank; one row per sample of `measures` (`join_all`).
 
-    Further columns are `hmp_p`, `cas_p`, `score_p`, `rank_p` for every preset p, and FURTHER. A null CAS ranks last, by
-    HMP; ties break by sample_id. `alpha`: for every preset; None: each uses its own.
+    A null CAS ranks last, by HMP; ties break by sample_id. `alpha`: for every preset; None: each uses its own.
     """
     found = {name: _preset_columns(measures, name, alpha_of(name, alpha)) for name in PRESETS}
     # The row of each rank. Columns are gathered one by one, so that the table is not in memory twice.
@@ -50,10 +68,9 @@ def ranked(measures: pl.DataFrame, *, preset: Preset, alpha: float | None) -> pl
     each = {name: _taken(found.pop(name), order) for name in PRESETS}
     columns = [*taken.values(), *each[preset].values()]
     columns += [column.alias(f"{kind}_{name}") for name in PRESETS for kind, column in each[name].items()]
-    columns += [measures[name].gather(order) for name in FURTHER]
+    columns += [measures[name].gather(order) for name in _FURTHER]
     frame = pl.DataFrame(columns)
-    promised = tables.schema(tables.COMBINED_SCORES)
-    assert dict(list(frame.schema.items())[: len(promised)]) == dict(promised)
+    assert frame.schema == tables.schema(COLUMNS)
     return frame
 
 

@@ -12,8 +12,9 @@ from gateau_dagster.assets.steps.metadata import (
     figures_metadata,
     first_histogram,
     name_of,
+    page_metadata,
     preview,
-    rows_last,
+    rounded,
     statistics,
     table_metadata,
 )
@@ -49,6 +50,19 @@ def test_rows_are_those_of_the_whole_only_where_they_are(
     assert "dagster/partition_row_count" in latest["cam"].metadata
 
 
+def test_every_column_of_every_table_is_described(small: Pipeline) -> None:
+    state, specs = (
+        small.state(),
+        {spec.key.to_user_string(): spec for spec in small.definitions().resolve_all_asset_specs()},
+    )
+    for asset in state.pipeline.assets:
+        if asset.columns:
+            shown = specs[asset.key].metadata["dagster/column_schema"].columns
+            stored = state.store.read(asset.key, state.pipeline.partitions(asset.key)[0]).columns
+            assert [column.name for column in shown] == stored, asset.key
+            assert all(column.description for column in shown), asset.key
+
+
 def test_the_selection_shows_rows_path_scores_with_the_cut_and_sources(
     small: Pipeline, latest: dict[str, dg.AssetMaterialization]
 ) -> None:
@@ -57,7 +71,7 @@ def test_the_selection_shows_rows_path_scores_with_the_cut_and_sources(
     assert [record.data["rank"] for record in records] == subset["rank"].head(10).to_list()
     assert [record.data["sample_id"] for record in records] == subset["sample_id"].head(10).to_list()
     assert str(metadata["path"].value).endswith("store/selected_subset.parquet")
-    assert metadata["lowest_selected_score"].value == subset["score"].min()
+    assert metadata["lowest_selected_score"].value == rounded(subset["score"].min())
     assert in_place(metadata["scores"]) and "lowest selected" in metadata["scores"].value  # type: ignore[operator]
     assert in_place(metadata["sources"])
 
@@ -85,7 +99,7 @@ def test_a_preview_cuts_long_texts_and_counts_lists() -> None:
     shown = preview(table, rows=1)["first_rows"]
     (record,) = shown.records
     assert set(record.data) == {"text", "list", "none", "f"}
-    assert record.data["list"] == "[2 values]" and record.data["none"] is None and record.data["f"] == 0.333333
+    assert record.data["list"] == "[2 values]" and record.data["none"] is None and record.data["f"] == 0.333
     assert record.data["text"].endswith(" …") and "\n" not in record.data["text"] and len(record.data["text"]) < 70
     assert preview(table.clear()) == {}
     odd = preview(pl.DataFrame({"f": [float("nan"), float("inf")]}))["first_rows"]
@@ -121,9 +135,10 @@ def test_rejects_are_rows_whose_texts_are_no_markup() -> None:
     assert "rejected_samples" not in table_metadata("/store/cam/0.parquet", STAMP, rejected.clear())
 
 
-def test_rows_come_last() -> None:
-    assert list(rows_last({"first_rows": 1, "b": 2})) == ["b", "first_rows"]
-    assert rows_last({"b": 2}) == {"b": 2}
+def test_rows_come_last_and_measured_values_have_three_digits() -> None:
+    assert list(page_metadata({"first_rows": 1, "b": 2})) == ["b", "first_rows"]
+    shown = page_metadata({"tokens": 123_456, "loss": 1.23456, "seconds": 4321.5, "name": "a"})
+    assert shown == {"tokens": 123_456, "loss": 1.23, "seconds": 4320.0, "name": "a"}
 
 
 def test_the_report_sums_up_all_tables(small: Pipeline, latest: dict[str, dg.AssetMaterialization]) -> None:

@@ -13,4 +13,4 @@ def test_some_steps_are_spread_over_the_training_and_hold_both_ends() -> None:
     assert (shown[0]["step"], shown[-1]["step"]) == (1, 100)
     assert {later["step"] - step["step"] for step, later in pairwise(shown)} == {5, 6}
     assert all(set(row) == set(trained_model._COLUMNS) for row in shown)
-    assert [(row["step"], row["loss"]) for row in trained_model._some(log[:3])] == [(1, 1.0), (2, 0.5), (3, 0.333333)]
+    assert [(row["step"], row["loss"]) for row in trained_model._some(log[:3])] == [(1, 1.0), (2, 0.5), (3, 0.333)]
