@@ -9,11 +9,13 @@ import re
 import sys
 import types
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import click
 import polars as pl
+import yaml
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
@@ -21,9 +23,10 @@ import gateau_dagster
 from gateau_dagster.cli.commands import cli
 from gateau_dagster.cli.explain import error_codes
 from gateau_dagster.config import Config
+from gateau_dagster.config.selection import OwnScores
 from gateau_dagster.evaluation.registry import all_benchmarks
-from gateau_dagster.methods.registry import all_methods
 from gateau_dagster.pipeline.asset import Asset
+from gateau_dagster.pipeline.config_schema import configuration_model
 from gateau_dagster.pipeline.pipeline import pipeline_of
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -61,24 +64,38 @@ _TYPES: dict[Any, str] = {
     Any: "any value",
 }
 MOST_READS = 12
+MOST_VALUES = 12
+BENCHMARKS = [[name] for name in all_benchmarks()]
 _BOUNDS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below", "min_length": "length at least"}
 
 
-def all_keys() -> Iterator[tuple[str, FieldInfo, list[type[BaseModel]]]]:
-    """Yield every key of the configuration: its place, its field, and the sections that its value can be."""
-    yield from _keys_of(Config, "")
-    for name, method in all_methods().items():
-        yield from _keys_of(method.options_class, f"selection.options.{name}.")
-    for name, benchmark in all_benchmarks().items():
-        yield from _keys_of(benchmark.options_class(), f"evaluation.{name}.")
+@dataclass(frozen=True, kw_only=True)
+class Key:
+    """A key of the configuration: its place, its field, the section that has it, and the sections that it can hold."""
+
+    place: str
+    field: FieldInfo
+    section: type[BaseModel]
+    inner: list[type[BaseModel]]
+
+    @property
+    def name(self) -> str:
+        """Return the last part of its place."""
+        return self.place.rpartition(".")[2]
 
 
-def _keys_of(section: type[BaseModel], place: str) -> Iterator[tuple[str, FieldInfo, list[type[BaseModel]]]]:
+def all_keys() -> Iterator[Key]:
+    """Yield every key of the configuration that `gateau schema` describes."""
+    yield from _keys_of(configuration_model(), "")
+
+
+def _keys_of(section: type[BaseModel], place: str) -> Iterator[Key]:
     for name, field in section.model_fields.items():
         if field.exclude:  # not written in a file
             continue
-        inner = [*_sections(field.annotation)]
-        yield f"{place}{name}", field, inner
+        # The short form of the method `scores` is a value with a key, and no section.
+        inner = [each for each in _sections(field.annotation) if each is not OwnScores]
+        yield Key(place=f"{place}{name}", field=field, section=section, inner=inner)
         part = {dict: "<name>.", list: "<n>."}.get(_container(field.annotation), "")
         for each in inner:
             yield from _keys_of(each, f"{place}{name}.{part}")
@@ -103,7 +120,9 @@ def shown_type(annotation: Any) -> str:
     """Return a type in words."""
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Literal:
-        return " or ".join(f"`{value}`" for value in arguments)
+        shown = arguments if len(arguments) <= MOST_VALUES else arguments[:3]
+        more = [f"{len(arguments) - 3} other names"] if len(arguments) > MOST_VALUES else []
+        return " or ".join([*(f"`{value}`" for value in shown), *more])
     if origin in {Union, types.UnionType}:
         return " or ".join(dict.fromkeys(shown_type(each) for each in arguments))
     words = {Annotated: "", list: "list of ", tuple: "list of ", dict: "map from names to "}
@@ -149,37 +168,87 @@ def default(field: FieldInfo) -> str:
     return f"default `{value}`"
 
 
-def described(field: FieldInfo, inner: list[type[BaseModel]]) -> str:
+def described(key: Key) -> str:
     """Return the meaning of a key: its description, else what its section says of itself."""
-    if field.description:
-        return field.description
-    return " ".join(str(inspect.getdoc(inner[0])).split("\n\n", maxsplit=1)[0].split()) if inner else ""
+    if key.field.description:
+        return key.field.description
+    return " ".join(str(inspect.getdoc(key.inner[0])).split("\n\n", maxsplit=1)[0].split()) if key.inner else ""
+
+
+def example(key: Key) -> Any:
+    """Return a value that shows the form of a key: its `examples`, else another value than the default, else that.
+
+    Raises:
+        LookupError: neither type nor default show the form, so that the field needs `examples`.
+    """
+    if key.field.examples:
+        return key.field.examples[0]
+    usual = None if key.field.is_required() else key.field.get_default(call_default_factory=True)
+    if isinstance(usual, bool):
+        return not usual
+    others = [each for each in _choices(key.field.annotation) if each != usual]
+    if others:
+        return others[-1]
+    if items := _choices_of_items(key.field.annotation):
+        return items[-1:]
+    if usual in (None, "", [], {}, ()):
+        raise LookupError(f"{key.section.__name__}.{key.name}: add examples=[…] to its Field")
+    return [*usual] if isinstance(usual, tuple) else usual
+
+
+def _choices(annotation: Any) -> list[Any]:
+    """Return the values of a type that lists them; empty for another."""
+    if get_origin(annotation) is Literal:
+        return [*get_args(annotation)]
+    if isinstance(annotation, types.UnionType) or get_origin(annotation) in {Union, Annotated}:
+        return [value for each in get_args(annotation) for value in _choices(each)]
+    return []
+
+
+def _choices_of_items(annotation: Any) -> list[Any]:
+    """Return the values that the items of a list can have."""
+    if get_origin(annotation) is list:
+        return _choices(get_args(annotation)[0])
+    return [value for each in get_args(annotation) for value in _choices_of_items(each)]
+
+
+def example_line(key: Key) -> str:
+    """Return the example as a line of YAML."""
+    shown = {"default_flow_style": True, "sort_keys": False, "width": 10_000, "allow_unicode": True}
+    return yaml.safe_dump({key.name: example(key)}, **shown).strip().removeprefix("{").removesuffix("}")
 
 
 def configuration() -> str:
     """Return the page of all keys: a heading per section, another per key."""
     lines = [
         "# Configuration keys\n",
-        "Every key of `gateau.yaml`, with its type, its bounds, its default and its meaning. Unknown keys are errors.",
+        "Every key of `gateau.yaml`: its type, bounds, default, meaning and an example. Unknown keys are errors.",
         "Placeholders are `<name>`, a name that you choose, and `<n>`, an entry of a list. `gateau schema` prints the",
         "JSON schema, which editors read; `gateau init` writes it into `.gateau/` beside `gateau.yaml`.",
         BY,
     ]
-    section = ""
-    for place, field, inner in all_keys():
-        top = ".".join(place.split(".")[: 3 if place.startswith("selection.options.") else 1])
-        if place.startswith("evaluation.") and place.split(".")[1] in all_benchmarks():
-            top = ".".join(place.split(".")[:2])
-        if top != section:
-            lines.append(f"## `{top}`\n")
-            section = top
-        text = _plain(described(field, inner))
-        if place == top:
-            lines.append(f"{text}\n")
+    found: dict[str, list[str]] = {}
+    for key in all_keys():
+        parts = key.place.split(".")
+        nested = {"selection": 3, "evaluation": 2}.get(parts[0], 1) if _has_a_heading(parts) else 1
+        section = found.setdefault(".".join(parts[:nested]), [])
+        text = _plain(described(key))
+        if len(parts) == nested:
+            section.append(f"{text}\n")
             continue
-        facts = [shown_type(field.annotation), bounds(field), default(field)]
-        lines += [f"### `{place}`\n", f"*{'; '.join(each for each in facts if each)}*\n", f"{text}\n"]
+        facts = [shown_type(key.field.annotation), bounds(key.field), default(key.field)]
+        section += [f"### `{key.place}`\n", f"*{'; '.join(each for each in facts if each)}*\n", f"{text}\n"]
+        if not key.inner:
+            section.append(f"Example: `{example_line(key)}`\n")
+    for name, section in found.items():
+        lines += [f"## `{name}`\n", *section]
     return "\n".join(lines)
+
+
+def _has_a_heading(parts: list[str]) -> bool:
+    """Return whether a key is an option of a method or of a benchmark, which have headings of their own."""
+    of_a_method = parts[:2] == ["selection", "options"] and len(parts) > 2
+    return of_a_method or (parts[0] == "evaluation" and parts[1:2] in BENCHMARKS)
 
 
 def commands() -> str:

@@ -8,14 +8,17 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, Any
 
 import click
 import polars as pl
 import pytest
 import reference
 import yaml
+from pydantic import TypeAdapter
 
 from gateau_dagster.cli.commands import cli
+from gateau_dagster.pipeline.config_schema import configuration_schema
 from gateau_dagster.pipeline.project import check_project, parse_project
 from tests.project import ROOT, command_environment, make_project
 
@@ -127,7 +130,23 @@ def test_the_generated_pages_are_current(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_every_key_is_described() -> None:
-    assert [place for place, field, inner in reference.all_keys() if not reference.described(field, inner)] == []
+    assert [key.place for key in reference.all_keys() if not reference.described(key)] == []
+
+
+@pytest.mark.parametrize("key", [key for key in reference.all_keys() if not key.inner], ids=lambda key: key.place)
+def test_the_example_of_a_key_has_its_type(key: reference.Key) -> None:
+    (value,) = yaml.safe_load(reference.example_line(key)).values()
+    kind: Any = Annotated[key.field.annotation, *key.field.metadata] if key.field.metadata else key.field.annotation
+    found: Any = TypeAdapter(kind, config=key.section.model_config).validate_python(value)
+    assert found == value or [*found] == value
+
+
+def test_the_schema_has_the_options_of_methods_and_benchmarks() -> None:
+    schema = configuration_schema()
+    assert "lengths" in schema["$defs"]["NeedleOptions"]["properties"]
+    assert "span_length" in schema["$defs"]["LadmOptions"]["properties"]
+    places = [key.place for key in reference.all_keys()]
+    assert len(places) == len({*places}) and "evaluation.needle.lengths" in places
 
 
 def test_every_command_option_and_column_is_described() -> None:

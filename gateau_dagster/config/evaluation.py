@@ -38,7 +38,8 @@ class EngineConfig(ServerConfig):
     """A server that answers instead of this process: any with OpenAI's interface, such as vLLM's."""
 
     base_url: Annotated[str, AfterValidator(_web_address)] = Field(
-        description=f"Address of the server, such as http://localhost:8000/v1; {VARIANT} stands for the variant's name."
+        description=f"Address of the server; {VARIANT} stands for the variant's name.",
+        examples=["http://localhost:8000/v1"],
     )
     model: str = Field(
         default=VARIANT,
@@ -48,6 +49,7 @@ class EngineConfig(ServerConfig):
     key: KeyVariable | None = Field(
         default=None,
         description="Environment variable that holds the server's key; null: the server needs no key.",
+        examples=["VLLM_API_KEY"],
     )
     timeout: float = Field(
         default=300.0,
@@ -70,10 +72,14 @@ class EngineConfig(ServerConfig):
 class Gate(Section):
     """The limit of an acceptable loss against the reference."""
 
-    benchmark: str = Field(description="A benchmark of evaluation.benchmarks that gives each question a value.")
-    margin: float = Field(ge=0, description="The largest loss that passes, in the benchmark's unit.")
+    benchmark: str = Field(
+        description="A benchmark of evaluation.benchmarks that gives each question a value.", examples=["my_benchmark"]
+    )
+    margin: float = Field(ge=0, description="The largest loss that passes, in the benchmark's unit.", examples=[0.01])
     variant: str | None = Field(
-        default=None, description="Variants to check; default: all that are compared with the reference."
+        default=None,
+        description="Variants to check; default: all that are compared with the reference.",
+        examples=["robust-0.1"],
     )
 
 
@@ -99,6 +105,7 @@ class EvaluationConfig(Section):
         exclude_if=lambda value: value is None,
         description=f"The form in which questions are asked: chat, the tokenizer's own where it has one; gateau, as "
         f"conversations are trained on; or a text with {PROMPT}. Default: scoring.template.",
+        examples=["[INST]{prompt}[/INST]"],
     )
     input_length: int | None = Field(
         default=None,
@@ -107,6 +114,7 @@ class EvaluationConfig(Section):
         exclude_if=lambda value: value is None,
         description="Tokens of a turn, before the template, above which its middle is cut out. Default: "
         "scoring.max_length, less what the longest answer may take. GATEAU's is 64000.",
+        examples=[32768],
     )
     thoughts: Literal["drop", "keep"] = Field(
         default="drop",
@@ -119,6 +127,7 @@ class EvaluationConfig(Section):
         default=None,
         exclude_if=lambda value: value is None,
         description="The variant with which others are compared; default: the model before training.",
+        examples=["full"],
     )
     gate: Gate | None = Field(
         default=None,

@@ -26,13 +26,17 @@ Address = Annotated[str, AfterValidator(_address)]
 class MailConfig(Section):
     """A mail server, and the recipients."""
 
-    to: list[Address] = Field(min_length=1, description="E-mail addresses.")
-    sender: Address = Field(description="E-mail address of the sender.")
+    to: list[Address] = Field(min_length=1, description="E-mail addresses.", examples=[["team@example.org"]])
+    sender: Address = Field(description="E-mail address of the sender.", examples=["gateau@example.org"])
     server: str = Field(default="localhost", min_length=1, description="Host of the SMTP server.")
     port: int = Field(default=25, ge=1, le=65_535, description="Port of the SMTP server.")
     security: Literal["none", "starttls", "tls"] = Field(default="none", description="Encryption of the connection.")
-    user: str | None = Field(default=None, min_length=1, description="User name on the server, if it requires one.")
-    key: PasswordVariable | None = Field(default=None, description="The environment variable that holds the password.")
+    user: str | None = Field(
+        default=None, min_length=1, description="User name on the server, if it requires one.", examples=["gateau"]
+    )
+    key: PasswordVariable | None = Field(
+        default=None, description="The environment variable that holds the password.", examples=["GATEAU_MAIL_PASSWORD"]
+    )
 
     @model_validator(mode="after")
     def _both(self) -> "MailConfig":
@@ -51,10 +55,14 @@ class NotifyConfig(Section):
     webhook: HookVariable | None = Field(
         default=None,
         description='The environment variable that holds an address that takes {"text": …}: Slack, Mattermost, Chat.',
+        examples=["GATEAU_WEBHOOK"],
     )
     mail: MailConfig | None = Field(default=None, description="Recipients by e-mail; null: nobody.")
     ui: str | None = Field(
-        default=None, pattern=r"^https?://[^\s@]+$", description="Address of the Dagster UI, for links to the run."
+        default=None,
+        pattern=r"^https?://[^\s@]+$",
+        description="Address of the Dagster UI, for links to the run.",
+        examples=["https://dagster.example.org"],
     )
 
     @model_validator(mode="after")
@@ -75,17 +83,23 @@ class CatalogueConfig(Section):
     """
 
     owners: dict[str, list[str]] = Field(
-        default={}, description="Owners by pattern of assets: e-mail addresses, or teams as team:name."
+        default={},
+        description="Owners by pattern of assets: e-mail addresses, or teams as team:name.",
+        examples=[{"selected_subset": ["team:data"]}],
     )
-    tags: dict[str, str] = Field(default={}, description="Tags of every asset, for searches.")
+    tags: dict[str, str] = Field(
+        default={}, description="Tags of every asset, for searches.", examples=[{"domain": "alignment"}]
+    )
     code: str | None = Field(
         default=None,
         pattern=r"^https?://\S+$",
         description="Address of the source code, such as https://github.com/a/b/blob/main; default: the local files.",
+        examples=["https://github.com/example/project/blob/main"],
     )
     fresh_within_hours: dict[str, float] = Field(
         default={},
         description="Greatest age in hours by pattern of assets; an asset without changes gets older, too.",
+        examples=[{"report": 24}],
     )
 
     @field_validator("owners")
@@ -147,6 +161,7 @@ class RayConfig(Section):
         ge=1,
         le=4096,
         description="Number of actors that score in parallel. Actors without a place are demand for the autoscaler.",
+        examples=[8],
     )
     gpus: float = Field(default=1, ge=0, le=64, description="GPUs of each worker; 0: it scores on the CPU.")
     cpus: float = Field(
@@ -164,6 +179,7 @@ class RayConfig(Section):
     scratch: str = Field(
         default="",
         description="Folder on each node for copies of models that the pipeline makes; empty: below its temporary one.",
+        examples=["/scratch/gateau"],
     )
 
     @field_validator("address")
@@ -212,12 +228,14 @@ class ExecutionConfig(Section):
         description=(
             "Pool that runs the scoring workers. Default: ray if that section is given, else processes of this machine."
         ),
+        examples=["ray"],
     )
     ray: RayConfig | None = Field(default=None, description="A Ray cluster that scores; null: this machine scores.")
     postgres: DatabaseVariable | None = Field(
         default=None,
         description="Environment variable that holds the URL of the PostgreSQL database with Dagster's records; "
         "null: dagster.yaml in Dagster's home decides, by default SQLite files.",
+        examples=["DAGSTER_POSTGRES_URL"],
     )
     shards_per_run: int = Field(
         default=64, ge=1, le=10_000, description="Shards of one backfill run, which loads a model once."

@@ -33,7 +33,8 @@ class LongSftConfig(Section):
 
     path: InputAddresses = Field(
         description="Path, glob, s3:// or hf:// address, or Hugging Face data-set name; jsonl, json or parquet, also "
-        ".gz/.zst."
+        ".gz/.zst.",
+        examples=["data/long*.jsonl"],
     )
     verify: Verify = Field(
         default="signature",
@@ -46,12 +47,14 @@ class LongSftConfig(Section):
         ge=0,
         le=1,
         description="Share of the records that may be rejected; above it nothing runs. Unset, a check warns above 0.1.",
+        examples=[0.05],
     )
     ignore: tuple[str, ...] = Field(
         default=(),
         strict=False,
         description="Fields of records and turns that are left out and counted, where they would reject their record, "
         "such as tools or turn.reasoning_content; none by default.",
+        examples=[["reward", "notes"]],
     )
 
     allow_empty_context: bool = Field(
@@ -64,12 +67,14 @@ class LongSftConfig(Section):
 class ShortChatConfig(Section):
     """Short conversations (ShareGPT, UltraChat) mixed into the training data."""
 
-    path: InputAddresses = Field(description="Same forms as long_sft.path.")
+    path: InputAddresses = Field(description="Same forms as long_sft.path.", examples=["data/sharegpt.json"])
     fraction: float = Field(
         default=1.0, gt=0, le=1, description="Taken from the start of the data; 0.1 is the papers' limited setting."
     )
     verify: Verify = Field(default="signature", description="As for long_sft.verify.")
-    ignore: tuple[str, ...] = Field(default=(), strict=False, description="As for long_sft.ignore.")
+    ignore: tuple[str, ...] = Field(
+        default=(), strict=False, description="As for long_sft.ignore.", examples=[["reward", "notes"]]
+    )
 
 
 class DemoConfig(Section):

@@ -109,6 +109,7 @@ class ServerConfig(Section):
         default={},
         exclude_if=lambda value: not value,
         description="Further keys of each request, such as {reasoning_effort: low}; a key with null is omitted.",
+        examples=[{"top_k": 1}],
     )
 
     @model_validator(mode="before")
@@ -147,16 +148,18 @@ class ServerConfig(Section):
 class PricesConfig(Section):
     """The price of a million tokens, in any currency."""
 
-    prompt: float = Field(ge=0, description="Price of a million prompt tokens.")
-    reply: float = Field(ge=0, description="Price of a million reply tokens.")
+    prompt: float = Field(ge=0, description="Price of a million prompt tokens.", examples=[2.5])
+    reply: float = Field(ge=0, description="Price of a million reply tokens.", examples=[10.0])
 
 
 class BudgetConfig(Section):
     """The budget of judging, over everything that the store holds of this judge; nothing runs above it."""
 
-    requests: int | None = Field(default=None, ge=0, le=_MOST_REQUESTS, description="Greatest number of requests.")
+    requests: int | None = Field(
+        default=None, ge=0, le=_MOST_REQUESTS, description="Greatest number of requests.", examples=[1000]
+    )
     money: float | None = Field(
-        default=None, ge=0, description="Greatest cost in the currency of `prices`, which it needs."
+        default=None, ge=0, description="Greatest cost in the currency of `prices`, which it needs.", examples=[20.0]
     )
 
 
@@ -167,9 +170,10 @@ class JudgeConfig(ServerConfig):
     """
 
     base_url: Annotated[str, AfterValidator(_server_address)] = Field(
-        description="Address of the server, such as https://api.openai.com/v1 or http://localhost:8000/v1."
+        description="Address of the server, such as https://api.openai.com/v1 or http://localhost:8000/v1.",
+        examples=["https://api.openai.com/v1"],
     )
-    model: str = Field(min_length=1, description="The server's name of the model.")
+    model: str = Field(min_length=1, description="The server's name of the model.", examples=["gpt-4o"])
     key: KeyVariable | None = Field(
         default="OPENAI_API_KEY",
         description="Environment variable that holds the key; null: the server needs no key.",
@@ -181,7 +185,12 @@ class JudgeConfig(ServerConfig):
     budget: BudgetConfig = BudgetConfig()
     repeats: int = Field(default=1, ge=1, le=100, description="Number of judgments of each answer; their mean counts.")
     top_p: float | None = Field(
-        default=None, gt=0, le=1, exclude_if=lambda value: value is None, description="null: it is not sent."
+        default=None,
+        gt=0,
+        le=1,
+        exclude_if=lambda value: value is None,
+        description="null: it is not sent.",
+        examples=[0.9],
     )
     seed: int | None = Field(
         default=None,
@@ -189,11 +198,13 @@ class JudgeConfig(ServerConfig):
         lt=2**31,
         exclude_if=lambda value: value is None,
         description="Seed of the first request; each repeat and each new attempt adds 1; null: it is not sent.",
+        examples=[1],
     )
     pairs: list[Pair] = Field(
         default=[],
         description="Pairs of variants whose answers are compared, in both orders, by benchmarks that support it: "
         "[[robust-0.1, full]].",
+        examples=[[["robust-0.1", "full"]]],
     )
     characteristics: int | None = Field(
         default=None,
@@ -201,6 +212,7 @@ class JudgeConfig(ServerConfig):
         le=10_000,
         description="Number of best and of worst samples, by the score of selection.method, that the judge rates; "
         "GATEAU rates 100.",
+        examples=[50],
     )
 
     @model_validator(mode="after")

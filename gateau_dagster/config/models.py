@@ -80,11 +80,13 @@ class HomologousOptions(Section):
     texts: InputAddresses = Field(
         description="Long texts (books, code): path, folder, glob, s3:// or hf:// address, or Hugging Face data-set "
         "name. jsonl, json and parquet have a text field; anything else is plain text; .gz and .zst are unpacked. Of a "
-        "folder the data files and *.txt are taken."
+        "folder the data files and *.txt are taken.",
+        examples=["books/*.txt"],
     )
     short_texts: InputAddresses | None = Field(
         default=None,
         description="Short texts that the model should not forget, in the forms of `texts`; null: only long texts.",
+        examples=["short/*.jsonl"],
     )
     text_field: str = Field(
         default="text",
@@ -115,6 +117,7 @@ class HomologousOptions(Section):
         le=MOST_TOKENS,
         description="Number of training tokens. More texts than this are sampled at random, fewer are repeated. "
         "Default: all tokens that the texts have in these shares, without repetition.",
+        examples=[1000000000],
     )
     positions: PositionExtension | None = Field(
         default=None,
@@ -157,8 +160,8 @@ class HomologousOptions(Section):
 class Demonstration(Section):
     """An instruction and the answer of an aligned assistant."""
 
-    instruction: str = Field(description="What the demonstration asks.")
-    response: str = Field(description="The answer that it shows.")
+    instruction: str = Field(description="What the demonstration asks.", examples=["Name the capital of France."])
+    response: str = Field(description="The answer that it shows.", examples=["Paris."])
 
 
 class ModelConfig(Section):
@@ -166,19 +169,26 @@ class ModelConfig(Section):
 
     path: ModelAddress = Field(
         description="Hugging Face folder or hub name; or pre_experienced:<model> or homologous:<model>, models that "
-        "the pipeline makes."
+        "the pipeline makes.",
+        examples=["HuggingFaceTB/SmolLM2-360M"],
     )
     revision: str | None = Field(
-        default=None, pattern=r"^[^\x00-\x1f]+$", description="Hub revision; enters the fingerprint."
+        default=None, pattern=r"^[^\x00-\x1f]+$", description="Hub revision; enters the fingerprint.", examples=["main"]
     )
-    rope_theta: float | None = Field(default=None, gt=0, description="Replaces the base of the rotary embedding.")
+    rope_theta: float | None = Field(
+        default=None, gt=0, description="Replaces the base of the rotary embedding.", examples=[2000000.0]
+    )
     context: Context = Field(
         default="full",
         description="window: the model sees at most the tokens of its own window. The context of a longer prompt "
         "loses its start; frame, instruction and response stay.",
     )
     window: int | None = Field(
-        default=None, ge=8, le=LONGEST, description="Tokens; default: the model's max_position_embeddings."
+        default=None,
+        ge=8,
+        le=LONGEST,
+        description="Tokens; default: the model's max_position_embeddings.",
+        examples=[1024],
     )
     verify: Verify = Field(
         default="signature",
@@ -190,7 +200,9 @@ class ModelConfig(Section):
     task: Task = Field(
         default="causal", description="reward: a sequence classification head; embedding: an encoder, mean-pooled."
     )
-    preamble: str = Field(default="", description="Text before the demonstrations.")
+    preamble: str = Field(
+        default="", description="Text before the demonstrations.", examples=["You are a helpful assistant."]
+    )
     demonstrations: list[Demonstration] = Field(
         default=[],
         description="Demonstrations before every scoring prompt: URIAL aligns a base model with three of them.",
@@ -242,7 +254,9 @@ class ScoringConfig(Section):
     dtype: Dtype = Field(default="bfloat16", description="Precision of the weights; it changes scores.")
     device: str = Field(default="auto", description="auto, cpu, cuda, cuda:1, ...")
     device_map: Literal["auto"] | None = Field(
-        default=None, description="'auto' spreads one model over all GPUs, for a model larger than one of them."
+        default=None,
+        description="'auto' spreads one model over all GPUs, for a model larger than one of them.",
+        examples=["auto"],
     )
     workers: Annotated[int, Field(ge=1, le=1024)] | Literal["auto"] = Field(
         default="auto", description="Number of parallel scoring processes, each with its own model; auto: one per GPU."

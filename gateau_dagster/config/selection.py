@@ -42,23 +42,34 @@ class RuleConfig(Section):
         le=1,
         description="Share to choose of the scored samples that are not reserved for the held-out evaluation. Half a "
         "sample counts as one (0.5 of 5 are 3). At least one is chosen.",
+        examples=[0.1],
     )
-    count: int | None = Field(default=None, ge=1, description="Number of samples to choose, instead of fraction.")
+    count: int | None = Field(
+        default=None, ge=1, description="Number of samples to choose, instead of fraction.", examples=[1000]
+    )
     budget: int | None = Field(
-        default=None, ge=1, description="Greatest sum of the tokens of context and response of the chosen samples."
+        default=None,
+        ge=1,
+        description="Greatest sum of the tokens of context and response of the chosen samples.",
+        examples=[50000000],
     )
     shares: dict[str, Share] | None = Field(
         default=None,
         description="Parts of the count by source, in any unit; other sources get no samples. Default: the shares of "
         "the data.",
+        examples=[{"books": 2, "papers": 1}],
     )
     short_source: Literal["error", "share"] = Field(
         default="error",
         description="Action if a source has fewer scored samples than its share: stop the selection, or give the "
         "rest to other sources.",
     )
-    encoder: str | None = Field(default=None, description="The model of task `embedding` that makes the clusters.")
-    clusters: int | None = Field(default=None, ge=1, description="k of k-means; default: sqrt(n/2), rounded down.")
+    encoder: str | None = Field(
+        default=None, description="The model of task `embedding` that makes the clusters.", examples=["encoder"]
+    )
+    clusters: int | None = Field(
+        default=None, ge=1, description="k of k-means; default: sqrt(n/2), rounded down.", examples=[100]
+    )
     per_cluster: int = Field(default=1, ge=0, description="n2: number of best samples of every cluster.")
     cluster_from: Literal["all", "rest"] = Field(
         default="all",
@@ -77,6 +88,7 @@ class RuleConfig(Section):
         "documents. Default: no limit.",
         # Excluded by default, so that a configuration without it keeps its earlier dump.
         exclude_if=lambda value: value is None,
+        examples=[1],
     )
 
     duplicates: Literal["one", "keep"] = Field(
@@ -158,6 +170,12 @@ SCORES = "scores"
 """The method that reads the scores from a file."""
 
 
+class OwnScores(Section):
+    """The short form of the method `scores`."""
+
+    scores: AnyPath = Field(description="File with the columns sample_id and score.", examples=["my_scores.parquet"])
+
+
 class SelectionConfig(RuleConfig):
     """The method that ranks the samples, and the rule that chooses among them."""
 
@@ -165,15 +183,23 @@ class SelectionConfig(RuleConfig):
         default="gateau",
         description="The method that ranks the samples. `{scores: FILE}` ranks by a file with the columns sample_id "
         "and score.",
+        examples=["ladm"],
     )
-    compare: list[str] = Field(default=[], description="Further methods to score and to compare in the report.")
+    compare: list[str] = Field(
+        default=[],
+        description="Further methods to score and to compare in the report.",
+        examples=[["ladm", "perplexity", "random"]],
+    )
     plugins: list[AnyPath] = Field(
         default=[],
         description="Python files with methods of your own; relative paths begin at this file's folder.",
         exclude_if=lambda value: not value,  # a configuration without it keeps its earlier dump
+        examples=[["own/copying.py"]],
     )
     options: dict[str, dict[str, Any]] = Field(
-        default={}, description="Options of methods by their names, for example ladm: {span_length: 64}."
+        default={},
+        description="Options of methods by their names, for example ladm: {span_length: 64}.",
+        examples=[{"ladm": {"span_length": 64}}],
     )
     preset: Preset = Field(default="robust", description="Normalisation of the two terms; the report shows all three.")
     alpha: float | None = Field(
@@ -182,15 +208,18 @@ class SelectionConfig(RuleConfig):
         le=1,
         description="Weight of the score's first term; the rest is the second's (Eq. 6). Default: 0.5 for robust, 0.8 "
         "for paper and official.",
+        examples=[0.8],
     )
     segment_lengths: list[Annotated[int, Field(ge=1, le=LONGEST)]] = Field(
         default=[],
         description="Further segment lengths (tokens) to compute and to compare in the report; "
         "scoring.segment_length is always included.",
+        examples=[[64, 256]],
     )
     ground_truth: list[str] = Field(
         default=[],
         description="Values of `source` known to need far context; with them the report shows each preset's AUROC.",
+        examples=[["far_fact"]],
     )
 
     @model_validator(mode="before")

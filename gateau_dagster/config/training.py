@@ -97,7 +97,9 @@ class TrainingConfig(Section):
 
     enabled: bool = Field(default=True, description="Whether a checkpoint is trained; false: selection only.")
     preset: Recipe | None = Field(
-        default=None, description="A paper's hyper-parameters; other keys of this section override them."
+        default=None,
+        description="A paper's hyper-parameters; other keys of this section override them.",
+        examples=["gateau-7b"],
     )
     model: str = Field(default="long", description="The model of `models` that is fine-tuned.")
     max_length: int = Field(
@@ -114,7 +116,9 @@ class TrainingConfig(Section):
     )
     mix: MixConfig = Field(default=MixConfig(), description="What the mix consists of.")
     epochs: float = Field(default=2.0, gt=0, le=MOST_EPOCHS, description="Passes over the mix.")
-    max_steps: int | None = Field(default=None, ge=1, le=MOST_ROWS, description="Optimiser steps; overrides epochs.")
+    max_steps: int | None = Field(
+        default=None, ge=1, le=MOST_ROWS, description="Optimiser steps; overrides epochs.", examples=[1000]
+    )
     learning_rate: float = Field(default=2e-5, gt=0, le=1, description="Peak of the learning rate.")
     adam_betas: AdamBetas = Field(default=(0.9, 0.95), description="Both decay rates of AdamW.")
     weight_decay: float = Field(default=0.0, ge=0, description="Weight decay of AdamW.")
@@ -150,18 +154,21 @@ class TrainingConfig(Section):
         ge=1,
         le=MOST_ROWS,
         description="Sequences per optimiser step, over all ranks; decides gradient_accumulation. Not for packed rows.",
+        examples=[64],
     )
     tokens_per_step: int | None = Field(
         default=None,
         ge=1,
         le=MOST_TOKENS,
         description="Capacity of all packed rows of a step; decides gradient_accumulation.",
+        examples=[4194304],
     )
     pack_length: int | None = Field(
         default=None,
         ge=16,
         le=LONGEST,
         description="Tokens of a packed row; max_length unless given, and not below it.",
+        examples=[65536],
     )
     balanced: bool = Field(
         default=True,
@@ -203,7 +210,9 @@ class TrainingConfig(Section):
         "liger-kernel is installed; the loss stays this product's own.",
     )
     report_to: list[Literal["wandb", "mlflow", "tensorboard"]] = Field(
-        default_factory=list, description="Further destinations of the curves; their packages must be installed."
+        default_factory=list,
+        description="Further destinations of the curves; their packages must be installed.",
+        examples=[["wandb"]],
     )
     dtype: Dtype = Field(default="bfloat16", description="Precision of the forward and backward passes.")
     gradient_checkpointing: bool = Field(
@@ -221,15 +230,19 @@ class TrainingConfig(Section):
         description="Command that starts the ranks, on several machines or by another launcher (torchrun, accelerate, "
         "srun). It is followed by -m, module and specification, or has {module} and {spec} where it wants them; see "
         "examples/multi_node. The folder beside the configuration has to be on a disk that all machines see.",
+        examples=[["srun", "torchrun", "--nproc-per-node", "8"]],
     )
     hostfile: AnyPath | None = Field(
-        default=None, description="DeepSpeed's hostfile: machines and their slots, whose sum is `processes`."
+        default=None,
+        description="DeepSpeed's hostfile: machines and their slots, whose sum is `processes`.",
+        examples=["hostfile"],
     )
     deepspeed: ZeroPreset | AnyPath | dict[str, Any] | None = Field(
         default=None,
         description="zero1, zero2, zero3, zero2_offload, zero3_offload, a path to a DeepSpeed JSON file, or its "
         "content. Settings that `training` decides must be absent, auto or equal in it. AdamW and the "
         "schedule are the Trainer's.",
+        examples=["zero3"],
     )
     save_steps: int = Field(default=50, ge=1, description="Number of steps between resumable checkpoints.")
 

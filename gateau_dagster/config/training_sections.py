@@ -32,6 +32,7 @@ class MixConfig(Section):
         default={},
         description="How often a source's samples occur in an epoch: 0.5 takes half of them, 2 each twice, 0 none. "
         "Names are `source` of the long samples and file names of the short ones. Default: 1.",
+        examples=[{"sharegpt": 2.0, "ultrachat": 1.0}],
     )
 
 
@@ -70,13 +71,14 @@ class PositionExtension(Section):
         description="theta: another base; ntk: a base scaled for target_length (NTK-aware); yarn; linear: position "
         "interpolation."
     )
-    theta: float | None = Field(default=None, gt=0, description="The base, for method theta.")
+    theta: float | None = Field(default=None, gt=0, description="The base, for method theta.", examples=[10000000.0])
     target_length: int | None = Field(
         default=None,
         ge=2,
         le=LONGEST,
         description="Positions to reach, for ntk, yarn and linear, which compare it with the model's window; with "
         "theta optional, the window to declare.",
+        examples=[65536],
     )
 
     @model_validator(mode="after")

@@ -32,10 +32,14 @@ Seed = Annotated[int, Field(ge=0, lt=MOST_SEEDS)]
 class OtherModel(Section):
     """A model that is not trained here."""
 
-    name: str = Field(description="Name of the variant: letters, digits, _, . and -.")
-    path: ModelAddress = Field(description="Hugging Face folder or hub name.")
-    revision: str | None = Field(default=None, pattern=r"^[^\x00-\x1f]+$", description="Hub revision.")
-    rope_theta: float | None = Field(default=None, gt=0, description="Replaces the base of the rotary embedding.")
+    name: str = Field(description="Name of the variant: letters, digits, _, . and -.", examples=["published"])
+    path: ModelAddress = Field(description="Hugging Face folder or hub name.", examples=["models/longalign-7b"])
+    revision: str | None = Field(
+        default=None, pattern=r"^[^\x00-\x1f]+$", description="Hub revision.", examples=["main"]
+    )
+    rope_theta: float | None = Field(
+        default=None, gt=0, description="Replaces the base of the rotary embedding.", examples=[2000000.0]
+    )
     verify: Verify = Field(default="signature", description="Same as in `models`.")
     trust_remote_code: bool = Field(
         default=False, description="Whether Python code of the model's repository may run here."
@@ -76,23 +80,34 @@ class VariantsConfig(Section):
     """The experiment: a model per method, preset, amount and seed, and further ones."""
 
     methods: list[Method] | None = Field(
-        default=None, min_length=1, description="Methods of selection; default: selection.method alone."
+        default=None,
+        min_length=1,
+        description="Methods of selection; default: selection.method alone.",
+        examples=[["gateau", "random"]],
     )
     presets: list[Preset] | None = Field(
-        default=None, min_length=1, description="Presets of method gateau; default: selection.preset alone."
+        default=None,
+        min_length=1,
+        description="Presets of method gateau; default: selection.preset alone.",
+        examples=[["robust", "paper"]],
     )
     fractions: list[Fraction] | None = Field(
-        default=None, min_length=1, description="Shares of the samples to choose; default: the amount of `selection`."
+        default=None,
+        min_length=1,
+        description="Shares of the samples to choose; default: the amount of `selection`.",
+        examples=[[0.1, 0.3]],
     )
     budgets: list[Budget] | None = Field(
         default=None,
         min_length=1,
         description="Greatest numbers of tokens of the chosen samples, instead of fractions.",
+        examples=[[10000000, 50000000]],
     )
     seeds: list[Seed] | None = Field(
         default=None,
         min_length=1,
         description="Seeds of the training, and of a method that draws at random; default: training.seed alone.",
+        examples=[[0, 1, 2]],
     )
     also: list[Beside] = Field(
         default=[],

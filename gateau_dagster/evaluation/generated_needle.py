@@ -128,10 +128,14 @@ class GeneratedNeedleOptions(Section):
     """A sentence hidden at a depth of a text of some length, after the end of a sentence, and asked for at the end."""
 
     official: InputAddress | None = Field(
-        default=None, description="LongAlign's folder Needle_test: its needle, its question and its essays."
+        default=None,
+        description="LongAlign's folder Needle_test: its needle, its question and its essays.",
+        examples=["LongAlign"],
     )
     haystack: InputAddresses | None = Field(
-        default=None, description="Text files to hide it in; default: LongAlign's essays, else the project's documents."
+        default=None,
+        description="Text files to hide it in; default: LongAlign's essays, else the project's documents.",
+        examples=["essays/*.txt"],
     )
     lengths: list[Annotated[int, Field(ge=1, le=LONGEST)]] = Field(
         default=[1000, 7556, 14111, 20667, 27222, 33778, 40333, 46889, 53444, 60000],

@@ -376,18 +376,24 @@ _CODE = "data.py"
 class HelmetOptions(Section):
     """HELMET's tasks to run, their lengths, and the folders of their files."""
 
-    official: InputAddress | None = Field(default=None, description="The folder of HELMET's repository.")
+    official: InputAddress | None = Field(
+        default=None, description="The folder of HELMET's repository.", examples=["HELMET"]
+    )
     data: InputAddress | None = Field(
-        default=None, description="The folder that holds HELMET's unpacked folder data; default: the repository."
+        default=None,
+        description="The folder that holds HELMET's unpacked folder data; default: the repository.",
+        examples=["HELMET/data"],
     )
     data_sets: InputAddress | None = Field(
         default=None,
         description="The folder with the data sets of in-context learning, by their names on the hub, as parquet.",
+        examples=["data_sets"],
     )
     tasks: list[str] | None = Field(
         default=None,
         min_length=1,
         description=f"Some of {', '.join(TASKS)}, and {', '.join(LABELLED)}. Default: all, the latter with data_sets.",
+        examples=[["recall"]],
     )
     lengths: list[int] = Field(
         default=[32_768, 65_536],
@@ -399,6 +405,7 @@ class HelmetOptions(Section):
         ge=1,
         description="Different ones a task and length; rows may share one. Default: HELMET's 100, 500 where labels are "
         "asked.",
+        examples=[100],
     )
     chat: bool = Field(default=False, description="Whether prompts go through the model's chat template.")
 

@@ -40,7 +40,9 @@ class LongTextsOptions(Section):
     """The documents to read."""
 
     texts: InputAddresses | None = Field(
-        default=None, description="Text files, or records with a text: path, glob, folder, s3:// or hf:// address."
+        default=None,
+        description="Text files, or records with a text: path, glob, folder, s3:// or hf:// address.",
+        examples=["books/*.txt"],
     )
     field: str = Field(default="text", min_length=1, description="Field of a record, with dots for inner fields.")
     documents: int = Field(

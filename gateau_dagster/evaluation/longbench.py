@@ -177,17 +177,23 @@ class LongBenchOptions(Section):
     """LongBench's data sets to run, and the location of their files."""
 
     data: InputAddresses | None = Field(
-        default=None, description="Rows: folder, glob, s3:// or hf:// address; one file per data set, <set>.jsonl."
+        default=None,
+        description="Rows: folder, glob, s3:// or hf:// address; one file per data set, <set>.jsonl.",
+        examples=["LongBench/data/*.jsonl"],
     )
     prompts: InputAddress | None = Field(
-        default=None, description="Folder of dataset2prompt.json and dataset2maxlen.json, as published."
+        default=None,
+        description="Folder of dataset2prompt.json and dataset2maxlen.json, as published.",
+        examples=["LongBench/config/dataset2prompt.json"],
     )
     sets: Literal["gateau", "english", "all"] | list[str] = Field(
         default="gateau",
         description="gateau: the twelve that GATEAU reports; english: sixteen, with those in code; all: 21; or names.",
     )
     extended: bool = Field(default=False, description="LongBench-E: files <set>_e.jsonl, even in length.")
-    rows: int | None = Field(default=None, ge=1, description="Number of first rows of each set; default: all.")
+    rows: int | None = Field(
+        default=None, ge=1, description="Number of first rows of each set; default: all.", examples=[50]
+    )
 
     @field_validator("sets")
     @classmethod

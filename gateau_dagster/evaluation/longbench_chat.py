@@ -24,9 +24,15 @@ _CHINESE = re.compile(r"[\u4e00-\u9fff]")
 class LongBenchChatOptions(Section):
     """The section `evaluation.longbench_chat` of the configuration; the files are LongAlign's."""
 
-    cases: InputAddress | None = Field(default=None, description="Path of test_cases.json.")
-    few_shots: InputAddress | None = Field(default=None, description="Path of few_shots.json.")
-    prompt: InputAddress | None = Field(default=None, description="Path of prompt_fs.txt.")
+    cases: InputAddress | None = Field(
+        default=None, description="Path of test_cases.json.", examples=["LongAlign/test_cases.json"]
+    )
+    few_shots: InputAddress | None = Field(
+        default=None, description="Path of few_shots.json.", examples=["LongAlign/few_shots.json"]
+    )
+    prompt: InputAddress | None = Field(
+        default=None, description="Path of prompt_fs.txt.", examples=["LongAlign/prompt_fs.txt"]
+    )
     form: Literal["longalign", "gateau"] = Field(
         default="longalign",
         description="How a question is asked. longalign: as its case has it. gateau: its last line is replaced by the "

@@ -28,8 +28,12 @@ HIGHEST = {name: 5 if name in SUMMARIES else 3 for name in SUITES["gateau"]}
 class LongBenchJudgedOptions(LongBenchOptions):
     """The data sets to run, the location of their files, and the judge's prompts."""
 
-    question_prompt: InputAddress | None = Field(default=None, description="Path of GATEAU's prompt_for_qa.txt.")
-    summary_prompt: InputAddress | None = Field(default=None, description="Path of GATEAU's prompt_for_sum.txt.")
+    question_prompt: InputAddress | None = Field(
+        default=None, description="Path of GATEAU's prompt_for_qa.txt.", examples=["prompts/question.txt"]
+    )
+    summary_prompt: InputAddress | None = Field(
+        default=None, description="Path of GATEAU's prompt_for_sum.txt.", examples=["prompts/summary.txt"]
+    )
 
 
 class LongBenchJudged(LongBenchQuestions, RatedBenchmark):

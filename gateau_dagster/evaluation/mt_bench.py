@@ -32,9 +32,15 @@ _ENDINGS = ("", "-multi-turn")
 class MtBenchOptions(Section):
     """The section `evaluation.mt_bench` of the configuration; the files are FastChat's."""
 
-    questions: InputAddress | None = Field(default=None, description="Path of mt_bench/question.jsonl.")
-    references: InputAddress | None = Field(default=None, description="Path of mt_bench/reference_answer/gpt-4.jsonl.")
-    prompts: InputAddress | None = Field(default=None, description="Path of judge_prompts.jsonl.")
+    questions: InputAddress | None = Field(
+        default=None, description="Path of mt_bench/question.jsonl.", examples=["mt_bench/question.jsonl"]
+    )
+    references: InputAddress | None = Field(
+        default=None, description="Path of mt_bench/reference_answer/gpt-4.jsonl.", examples=["mt_bench/gpt-4.jsonl"]
+    )
+    prompts: InputAddress | None = Field(
+        default=None, description="Path of judge_prompts.jsonl.", examples=["mt_bench/judge_prompts.jsonl"]
+    )
     max_new_tokens: int = Field(default=1024, ge=1, description="Most tokens of an answer.")
     seed: int = Field(default=0, ge=0, description="Seeds the answers in categories whose temperature is above 0.")
 

@@ -42,8 +42,8 @@ _CITIES = ("Lisbon", "Nairobi", "Toronto", "Osaka", "Cusco", "Tallinn", "Hanoi",
 class NeedlePair(Section):
     """A key that is asked for, and its possible values."""
 
-    key: str = Field(description="What the question asks for.")
-    values: list[str] = Field(min_length=2, description="What the answer may be.")
+    key: str = Field(description="What the question asks for.", examples=["passport"])
+    values: list[str] = Field(min_length=2, description="What the answer may be.", examples=[["blue", "green"]])
 
 
 class NeedleOptions(Section):

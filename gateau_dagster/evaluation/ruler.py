@@ -388,18 +388,27 @@ IN_ESSAYS = ("niah_single_2", "niah_single_3", "niah_multikey_1", "niah_multival
 class RulerOptions(Section):
     """RULER's tasks to run, their lengths, and the number of samples."""
 
-    official: InputAddress | None = Field(default=None, description="The folder of RULER's repository.")
-    haystack: InputAddresses | None = Field(
-        default=None, description=f"Text files, such as Paul Graham's essays, for the tasks {', '.join(IN_ESSAYS)}."
+    official: InputAddress | None = Field(
+        default=None, description="The folder of RULER's repository.", examples=["RULER"]
     )
-    squad: InputAddress | None = Field(default=None, description="SQuAD's dev-v2.0.json, for the task qa_1.")
+    haystack: InputAddresses | None = Field(
+        default=None,
+        description=f"Text files, such as Paul Graham's essays, for the tasks {', '.join(IN_ESSAYS)}.",
+        examples=["essays/*.txt"],
+    )
+    squad: InputAddress | None = Field(
+        default=None, description="SQuAD's dev-v2.0.json, for the task qa_1.", examples=["squad/dev-v2.0.json"]
+    )
     hotpotqa: InputAddress | None = Field(
-        default=None, description="HotpotQA's hotpot_dev_distractor_v1.json, for the task qa_2."
+        default=None,
+        description="HotpotQA's hotpot_dev_distractor_v1.json, for the task qa_2.",
+        examples=["hotpotqa/dev.json"],
     )
     tasks: list[str] | None = Field(
         default=None,
         min_length=1,
         description="Names of tasks in synthetic.yaml; default: all whose files are given.",
+        examples=[["niah_single_1", "vt"]],
     )
     lengths: list[Annotated[int, Field(ge=1, le=LONGEST)]] = Field(
         default=[4096, 8192, 16_384, 32_768],

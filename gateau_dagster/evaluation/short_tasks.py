@@ -33,11 +33,15 @@ DATA, INCLUDE = "evaluation.short_tasks.data", "evaluation.short_tasks.include"
 class ShortTask(Section):
     """One of lm-eval's tasks, and the metric that counts."""
 
-    task: str = Field(min_length=1, description="Name of the task or group in lm-eval.")
+    task: str = Field(min_length=1, description="Name of the task or group in lm-eval.", examples=["hellaswag"])
     metric: str = Field(default="acc", description="Metric of a question, from 0 to 1; more is better.")
     filter: str = Field(default="none", description="Filter that reads the answer; gsm8k has strict-match.")
-    shots: int | None = Field(default=None, ge=0, description="Examples in the prompt; default: the task's own.")
-    data: str | None = Field(default=None, description="Its data set's name on the Hugging Face hub.")
+    shots: int | None = Field(
+        default=None, ge=0, description="Examples in the prompt; default: the task's own.", examples=[10]
+    )
+    data: str | None = Field(
+        default=None, description="Its data set's name on the Hugging Face hub.", examples=["Rowan/hellaswag"]
+    )
 
 
 PUBLISHED = (
@@ -54,14 +58,19 @@ class ShortTasksOptions(Section):
     """The tasks, the number of questions, and the location of their data."""
 
     tasks: list[ShortTask] = Field(default=[*PUBLISHED], min_length=1, description="Tasks of lm-eval to run.")
-    rows: int | None = Field(default=None, ge=1, description="Number of first questions of each task; default: all.")
+    rows: int | None = Field(
+        default=None, ge=1, description="Number of first questions of each task; default: all.", examples=[200]
+    )
     batch_size: int = Field(default=1, ge=1, le=4096, description="Requests a pass; changes no result but by rounding.")
     data: InputAddress | None = Field(
         default=None,
         description="Folder of copies of the data sets, by their names on the hub, here or on S3; default: the hub "
         "itself.",
+        examples=["data_sets"],
     )
-    include: AnyPath | None = Field(default=None, description="Folder of lm-eval task files of your own.")
+    include: AnyPath | None = Field(
+        default=None, description="Folder of lm-eval task files of your own.", examples=["own_tasks"]
+    )
 
 
 def cure(task: ShortTask) -> str:

@@ -60,6 +60,7 @@ class CarOptions(Section):
         default=None,
         description="Which output is the quality, by name or number, of a model with several: the logarithm of its "
         "probability counts then.",
+        examples=["LABEL_1"],
     )
     as_pair: bool = Field(
         default=False,

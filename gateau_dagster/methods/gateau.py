@@ -31,14 +31,18 @@ class GateauOptions(Section):
     """The normalisation of the two terms."""
 
     preset: Preset | None = Field(
-        default=None, description="Normalisation: paper, official or robust; default: selection.preset."
+        default=None,
+        description="Normalisation: paper, official or robust; default: selection.preset.",
+        examples=["paper"],
     )
 
 
 class OtherModelsOptions(GateauOptions):
     """The entries of `models` that replace the pair."""
 
-    short: str | None = Field(default=None, description="Key of models in the place of theta_A: another than short.")
+    short: str | None = Field(
+        default=None, description="Key of models in the place of theta_A: another than short.", examples=["other"]
+    )
     long: str = Field(default="long", description="Key of models in the place of theta_B.")
     per: Unit = Field(default="token", description="'character' compares models whose tokenizers differ.")
 

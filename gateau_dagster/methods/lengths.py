@@ -21,6 +21,7 @@ class LengthOptions(Section):
     model: str | None = Field(
         default=None,
         description="The causal model whose tokens are counted, in `perplexity/<model>`; none: bytes of UTF-8.",
+        examples=["long"],
     )
 
 

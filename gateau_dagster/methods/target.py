@@ -31,7 +31,9 @@ class TargetOptions(Section):
     """The target samples, and the model that compares others with them."""
 
     encoder: str = Field(default="encoder", description="The model of task embedding.")
-    sources: list[str] = Field(default=[], description="Values of `source`: the samples that others are to be like.")
+    sources: list[str] = Field(
+        default=[], description="Values of `source`: the samples that others are to be like.", examples=[["my_target"]]
+    )
     nearest: int = Field(default=5, ge=1, description="Number of nearest target samples that count (k).")
 
 

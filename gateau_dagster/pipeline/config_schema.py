@@ -8,37 +8,48 @@ from pydantic.json_schema import GenerateJsonSchema
 from gateau_dagster.config.base import Section
 from gateau_dagster.config.evaluation import EvaluationConfig
 from gateau_dagster.config.schema import Config
-from gateau_dagster.config.selection import SelectionConfig
+from gateau_dagster.config.selection import OwnScores, SelectionConfig
 from gateau_dagster.evaluation.registry import all_benchmarks
 from gateau_dagster.methods.registry import all_methods
-
-_DERIVED = ("folder", "name")
-"""Fields of Config that follow from the file's place."""
 
 
 def configuration_schema() -> dict[str, Any]:
     """Return the JSON schema (draft 2020-12) of gateau.yaml: types, defaults, limits and descriptions of all keys.
 
-    Methods and benchmarks of installed packages are included; those of `selection.plugins` are not. The schema is
-    narrower than a program can be: checks across sections stay with `gateau validate`.
+    The schema is narrower than a program can be: checks across sections stay with `gateau validate`.
+    """
+    whole = configuration_model()
+    schema = whole.model_json_schema()
+    for name, field in whole.model_fields.items():
+        if field.exclude:  # it follows from the file's place
+            schema["properties"].pop(name)
+    described = {"title": "gateau-dagster", "description": "The configuration file of gateau-dagster."}
+    return {"$schema": GenerateJsonSchema.schema_dialect, **schema, **described}
+
+
+def configuration_model() -> type[Config]:
+    """Return the configuration with a field for the options of every method and benchmark.
+
+    Methods and benchmarks of installed packages are included; those of `selection.plugins` are not.
     """
     methods, benchmarks = all_methods(), all_benchmarks()
     options: dict[str, Any] = {
-        name: (method.options_class, Field(default=None, description=f"Options of {name}: {method.title}."))
+        name: (method.options_class, Field(default=None, description=f"Options of {name}. {method.title}"))
         for name, method in methods.items()
     }
     # A name may also come from selection.plugins.
     method_name: Any = Literal[tuple(methods)] | str  # pyright: ignore[reportInvalidTypeForm]
+    method_or_file: Any = method_name | OwnScores
     benchmark_name: Any = Literal[tuple(benchmarks)] | str  # pyright: ignore[reportInvalidTypeForm]
     sections: dict[str, Any] = {
-        each: (benchmark.options_class, Field(default=None, description=f"Benchmark {each}: {benchmark.title}."))
+        each: (benchmark.options_class(), Field(default=None, description=f"Benchmark {each}: {benchmark.title}."))
         for each, benchmark in benchmarks.items()
     }
     selection = create_model(
         "SelectionConfig",
         __base__=SelectionConfig,
         __doc__=SelectionConfig.__doc__,
-        method=(method_name, SelectionConfig.model_fields["method"]),
+        method=(method_or_file, SelectionConfig.model_fields["method"]),
         compare=(_lists(method_name), SelectionConfig.model_fields["compare"]),
         options=(create_model("MethodOptions", __base__=Section, **options), SelectionConfig.model_fields["options"]),
     )
@@ -49,17 +60,12 @@ def configuration_schema() -> dict[str, Any]:
         __doc__=EvaluationConfig.__doc__,
         **sections,
     )
-    whole = create_model(
+    return create_model(
         "Configuration",
         __base__=Config,
         selection=(selection, Config.model_fields["selection"]),
         evaluation=(evaluation, Config.model_fields["evaluation"]),
     )
-    schema = whole.model_json_schema()
-    for field in _DERIVED:
-        schema["properties"].pop(field)
-    described = {"title": "gateau-dagster", "description": "The configuration file of gateau-dagster."}
-    return {"$schema": GenerateJsonSchema.schema_dialect, **schema, **described}
 
 
 def _lists(item: Any) -> Any:
