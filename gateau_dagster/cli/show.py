@@ -62,8 +62,8 @@ _LEAST_GAIN = 0.01
 _VALUES = 8
 _INDENT, _NARROWEST = "  ", 20
 _LEGEND = (
-    "Probability of the token: by θ_A; by θ_B without context, given the best near text, the best far segment, and "
-    "everything. Gain: far less near."
+    "Probability of the token: by the short model; by the long model without context, given the best near text, the "
+    "best far segment, and everything. Gain: far less near."
 )
 
 
@@ -226,7 +226,7 @@ def _show_tokens(out: Console, evidence: Evidence) -> None:
     shown = sorted(gaining, key=lambda token: -token.gain)[:TOKENS]
     if not shown:
         return
-    table = _table("token", "θ_A", "none", "near", "far", "full", "gain", "segment")
+    table = _table("token", "short model", "none", "near", "far", "full", "gain", "segment")
     for token in (each for each in evidence.tokens if each in shown):
         table.add_row(Text(printable(token.text).strip() or repr(token.text)), *_probabilities(token))
     out.print()

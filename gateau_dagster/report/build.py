@@ -299,7 +299,7 @@ def _sentence(known: pl.DataFrame) -> str:
     """Return how often the maps are right; empty if the truth is not known."""
     parts = []
     for planted, of, named in (
-        (True, "with a planted fact that θ_A does not see", "just the segments that hold such facts"),
+        (True, "with a planted fact that the short model does not see", "just the segments that hold such facts"),
         (False, "without one", "no segment"),
     ):
         right = known.filter(pl.col("planted") == planted)["right"]
