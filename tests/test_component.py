@@ -1,6 +1,7 @@
 """The component of Dagster: several pipelines in one code location, beside a user's own assets."""
 
 import os
+import runpy
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,6 +11,8 @@ from typing import Any
 import dagster as dg
 import pytest
 from dagster import DagsterInstance
+from dagster.components.component_scaffolding import scaffold_object
+from dagster.components.core.component_tree import ComponentTree
 from dagster.components.testing import create_defs_folder_sandbox
 
 from gateau_dagster import GateauPipeline
@@ -19,6 +22,7 @@ from gateau_dagster.pipeline.pipeline import pipeline_of
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.resources.configuration import ConfigurationResource
+from tests.error_codes import refused
 from tests.project import ROOT, command_environment, gateau, make_demo, make_project
 from tests.test_docs import blocks
 
@@ -132,7 +136,21 @@ def test_a_prefix_that_names_cannot_begin_with_is_refused(prefix: str | list[str
         GateauPipeline(key_prefix=prefix)
 
 
+def test_a_scaffolded_python_file_returns_the_component(tmp_path: Path) -> None:
+    scaffold_object(tmp_path / "1-a", "gateau_dagster.GateauPipeline", None, "python", None)
+    load = runpy.run_path(str(tmp_path / "1-a" / "component.py"))["load"]
+    assert load(None) == GateauPipeline(config="demo", key_prefix="gateau_1_a")
+
+
+def test_a_configuration_that_cannot_be_read_is_named_with_its_component(tmp_path: Path) -> None:
+    context = ComponentTree.for_test().load_context
+    with refused("config.unreadable") as error:
+        GateauPipeline(config="missing.yaml").build_defs(context)
+    assert str(error.value).startswith(f"{context.path}: ") and error.value.__suppress_context__
+
+
 @pytest.mark.long
+@pytest.mark.timeout(1800)  # a dozen processes of Dagster
 def test_in_a_project_of_create_dagster(tmp_path: Path) -> None:
     """The commands of docs/how-to/dagster.md; the project's modules are found as if it was installed."""
     folder = tmp_path / "my-project"
