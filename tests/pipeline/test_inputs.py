@@ -3,17 +3,20 @@
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
 from gateau_dagster.config import Config
 from gateau_dagster.data.sources import SourceFile
+from gateau_dagster.demo.configuration import embedded_demo
 from gateau_dagster.errors import GateauError
 from gateau_dagster.pipeline.asset import Asset, Observed
-from gateau_dagster.pipeline.input_versions import _facts
+from gateau_dagster.pipeline.input_versions import _facts, input_versions
 from gateau_dagster.pipeline.inputs import CHAT, inputs_of, origin_key, other_key, text_key
 from gateau_dagster.pipeline.pipeline import Pipeline, pipeline_of
+from gateau_dagster.pipeline.state import State
 
 CONTENT: dict[str, Any] = {
     "long_sft": {"path": "long.jsonl", "shards": 2},
@@ -135,3 +138,9 @@ def test_a_time_beyond_all_years_is_left_out() -> None:
     sizes = {"files": 3, "size_bytes": 11}
     assert _facts([whole, *damaged]) == {**sizes, "last_change": datetime.fromtimestamp(2e9, UTC)}
     assert _facts(damaged) == {"files": 2, "size_bytes": 8}
+
+
+def test_a_new_demo_has_inputs_before_anything_else_reads_its_data(tmp_path: Path) -> None:
+    """As in a run of `refresh` in a new project, which records the inputs first."""
+    state = State(config=embedded_demo(tmp_path))
+    assert len(input_versions(state, inputs_of(state.config)[0])) == state.config.long_sft.shards
