@@ -139,6 +139,8 @@ class _Refresh:
             current = plan if plan is not None else state.plan_until(self._until)
             plan = None
             if not current:
+                if run_ids:  # what a changed setting has made no different is not out of date
+                    record_what_the_store_holds(self._instance, state)
                 return Refreshed(run_ids=run_ids, recorded=recorded, ended_runs=ended, failed_checks=failed_checks)
             if not run_ids:
                 check_questions(state, current)

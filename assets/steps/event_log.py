@@ -1,16 +1,21 @@
 """Read Dagster's records of our inputs and outputs, and add what is missing there."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
 import dagster as dg
 from dagster import AssetRecordsFilter, DagsterEventType, DagsterInstance
 
-from gateau_dagster.assets.steps.metadata import DATA_VERSION_TAG, table_metadata
+from gateau_dagster.assets.steps.metadata import (
+    CODE_VERSION_TAG,
+    DATA_VERSION_TAG,
+    INPUT_EVENT_TAGS,
+    INPUT_VERSION_TAGS,
+    table_metadata,
+)
 from gateau_dagster.assets.steps.partitions import asset_key, figures_only, has_many
-from gateau_dagster.config import Config
-from gateau_dagster.pipeline.input_versions import InputVersion, input_versions
+from gateau_dagster.pipeline.input_versions import InputVersion, input_versions, upstream_versions
 from gateau_dagster.pipeline.inputs import Input, inputs_of
 from gateau_dagster.pipeline.plan import Key
 from gateau_dagster.pipeline.state import State
@@ -20,55 +25,99 @@ from gateau_dagster.storage import Stamp
 PLAN_TAG = "gateau/plan"
 
 
-def recorded_versions(
-    instance: DagsterInstance, config: Config, asset: str, shards: Sequence[str]
-) -> dict[str | None, str]:
-    """Return the data version of the latest materialisation of each shard (None: of the global asset), if any."""
-    key = asset_key(config, asset)
-    tags = instance.event_log_storage.get_latest_tags_by_partition(
-        key, DagsterEventType.ASSET_MATERIALIZATION, [DATA_VERSION_TAG], asset_partitions=list(shards)
-    )
-    versions: dict[str | None, str] = {shard: found[DATA_VERSION_TAG] for shard, found in tags.items()}
-    event = instance.get_latest_materialization_event(key)
-    materialisation = event.asset_materialization if event else None
-    if materialisation is not None and materialisation.partition is None:
-        versions[None] = (materialisation.tags or {}).get(DATA_VERSION_TAG, "")
-    return versions
+def version_tags(
+    instance: DagsterInstance,
+    state: State,
+    asset: str,
+    partition: str | None,
+    stamp: Stamp,
+    stamps: Mapping[Key, Stamp | None] | None = None,
+) -> dict[str, str]:
+    """Return the tags of an output's record: its data version, and the versions of what it was made from.
+
+    By these Dagster shows an output as stale. It writes them only for outputs that it records itself. Of a table with
+    very many partitions only the data version is recorded: Dagster compares at most 100 upstream partitions.
+
+    Args:
+        instance: of Dagster.
+        state: of the project.
+        asset, partition: the output, which is up to date.
+        stamp: of the output.
+        stamps: of all outputs, if the caller has read them.
+    """
+    tags = {DATA_VERSION_TAG: stamp.fingerprint}
+    if has_many(state.pipeline, asset):
+        return tags
+    tags[CODE_VERSION_TAG] = state.pipeline.code_version(asset)
+    seen = str(instance.event_log_storage.get_maximum_record_id() or "NULL")
+    for name, version in upstream_versions(state, asset, partition, stamp, stamps).items():
+        key = asset_key(state.config, name).to_user_string()
+        tags |= {INPUT_VERSION_TAGS + key: version, INPUT_EVENT_TAGS + key: seen}
+    return tags
+
+
+def recorded_tags(instance: DagsterInstance, state: State, asset: str) -> dict[str | None, Mapping[str, str]]:
+    """Return `version_tags` of the latest record of each partition (None: of an asset without any), if it has one."""
+    key, kind = asset_key(state.config, asset), DagsterEventType.ASSET_MATERIALIZATION
+    parts = {part for part in state.pipeline.partitions(asset) if part is not None}
+    log = instance.event_log_storage
+    if has_many(state.pipeline, asset):
+        return {**log.get_latest_tags_by_partition(key, kind, [DATA_VERSION_TAG], asset_partitions=[*parts])}
+    ids = [*log.get_latest_storage_id_by_partition(key, kind, parts).values()] if parts else None
+    if ids == []:
+        return {}
+    wanted = AssetRecordsFilter(asset_key=key, storage_ids=ids)
+    records = instance.fetch_materializations(wanted, limit=len(parts) or 1).records
+    made = [record.asset_materialization for record in records]
+    return {each.partition: each.tags or {} for each in made if each is not None}
+
+
+def says(record: Mapping[str, str] | None, wanted: Mapping[str, str]) -> bool:
+    """Return whether a record has these `version_tags`; what it was made from may have been recorded again since."""
+    return _versions(record or {}) == _versions(wanted)
+
+
+def _versions(tags: Mapping[str, str]) -> dict[str, str]:
+    own = {DATA_VERSION_TAG, CODE_VERSION_TAG}
+    return {name: tag for name, tag in tags.items() if name in own or name.startswith(INPUT_VERSION_TAGS)}
 
 
 def record_what_the_store_holds(instance: DagsterInstance, state: State) -> int:
     """Record outputs that are in the store and up to date, but unknown to Dagster; return their number.
 
     A run killed between a write and its event leaves such an output; so does another Dagster instance on the same
-    store. Inputs are recorded first, since Dagster compares outputs with the known versions of their inputs.
+    store. So does a changed setting that makes no difference to an output, since Dagster shows it as stale. Inputs are
+    recorded first, since Dagster compares outputs with the known versions of their inputs.
     """
     observe_inputs(instance, state)
-    recorded = state.recorded()
-    plan = state.whole_plan(recorded)
+    stamps = state.recorded()
+    plan = state.whole_plan(stamps)
     stale: set[Key] = {(work.asset, partition) for work in plan.work for partition in work.reasons}
     count = 0
     for asset in state.pipeline.assets:
-        partitions = state.pipeline.partitions(asset.key)
-        parts = [each for each in partitions if each is not None]
-        versions = recorded_versions(instance, state.config, asset.key, parts)
-        for partition in partitions:
-            stamp = recorded[asset.key, partition]
-            if stamp is None or (asset.key, partition) in stale or versions.get(partition) == stamp.fingerprint:
+        known = recorded_tags(instance, state, asset.key)
+        for partition in state.pipeline.partitions(asset.key):
+            stamp = stamps[asset.key, partition]
+            if stamp is None or (asset.key, partition) in stale:
                 continue
-            instance.report_runless_asset_event(_materialisation(state, asset.key, partition, stamp))
-            count += 1
+            tags = version_tags(instance, state, asset.key, partition, stamp, stamps)
+            if not says(known.get(partition), tags):
+                instance.report_runless_asset_event(_materialisation(state, asset.key, partition, stamp, tags))
+                count += 1
     return count
 
 
-def _materialisation(state: State, asset: str, partition: str | None, stamp: Stamp) -> dg.AssetMaterialization:
+def _materialisation(
+    state: State, asset: str, partition: str | None, stamp: Stamp, tags: Mapping[str, str]
+) -> dg.AssetMaterialization:
     address = state.store.address(asset, partition)
     metadata = {} if stamp.rows is None else table_metadata(address, stamp, whole=partition is None)
     return dg.AssetMaterialization(
         asset_key(state.config, asset),
         partition=partition,
-        description="Found in the store; Dagster has no record of the run that made it.",
+        description="Found up to date in the store; Dagster had no record of it as it is.",
         metadata=figures_only(metadata) if has_many(state.pipeline, asset) else metadata,
-        tags={DATA_VERSION_TAG: stamp.fingerprint},
+        tags=tags,
     )
 
 

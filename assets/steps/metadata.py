@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 FIRST_ROWS = "first_rows"
 DATA_VERSION_TAG = "dagster/data_version"
+# The tags of Dagster's own records of what an output was made from.
+CODE_VERSION_TAG = "dagster/code_version"
+INPUT_VERSION_TAGS, INPUT_EVENT_TAGS = "dagster/input_data_version/", "dagster/input_event_pointer/"
 _MOST_COLUMNS, _MOST_LETTERS = 9, 60  # limits of a preview: columns, and letters of a text
 _MOST_REJECTED, _LETTERS_OF_A_REASON = 20, 300
 _MOST_FIELDS = 40

@@ -13,7 +13,7 @@ import polars as pl
 from dagster import DagsterExecutionInterruptedError, DagsterInstance, DagsterRunStatus
 
 from gateau_dagster.assets.steps.dead_runs import has_own_process, tag_with_process
-from gateau_dagster.assets.steps.event_log import PLAN_TAG, recorded_versions
+from gateau_dagster.assets.steps.event_log import PLAN_TAG, recorded_tags, version_tags
 from gateau_dagster.assets.steps.failures import readable_failure
 from gateau_dagster.assets.steps.metadata import (
     DATA_VERSION_TAG,
@@ -204,7 +204,8 @@ class Step:
         stamp, metadata = (self._kept, _KEPT) if made is None else (made.made, made.metadata)
         assert stamp is not None, f"{self.assets} was not made"
         metadata = page_metadata({"fingerprint": stamp.fingerprint, **metadata})
-        yield dg.MaterializeResult(metadata=metadata, data_version=dg.DataVersion(stamp.fingerprint))
+        tags = version_tags(self.context.instance, self.state, self.assets[0], None, stamp)
+        yield dg.MaterializeResult(metadata=metadata, data_version=dg.DataVersion(stamp.fingerprint), tags=tags)
 
     @contextmanager
     def naming_the_variant(self) -> Iterator[None]:
@@ -240,9 +241,9 @@ class Step:
             names = [str(part) for part in current]
             what = f"{len(names)} {declared.partitions}s"
             self.log.info(f"{what} are up to date and are kept: {', '.join(names[:20])}")
-            versions = recorded_versions(self.context.instance, state.config, asset, names)
+            known = recorded_tags(self.context.instance, state, asset) if PLAN_TAG in self.context.run.tags else {}
             for part, stamp in current.items():
-                if versions.get(part) != stamp.fingerprint or PLAN_TAG not in self.context.run.tags:
+                if known.get(part, {}).get(DATA_VERSION_TAG) != stamp.fingerprint:
                     self._log_materialisation(asset, str(part), stamp, _KEPT)
         for part, stamp in wanted.items():
             if part not in current:
@@ -257,7 +258,7 @@ class Step:
             asset_key(self.state.config, asset),
             partition=partition,
             metadata=figures_only(whole) if has_many(self.state.pipeline, asset) else whole,
-            tags={DATA_VERSION_TAG: stamp.fingerprint},
+            tags=version_tags(self.context.instance, self.state, asset, partition, stamp),
         )
         self.context.log_event(event)
 

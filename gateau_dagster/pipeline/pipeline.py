@@ -3,15 +3,27 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from gateau_dagster.config import Config
 from gateau_dagster.data.sample import shard_keys
 from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.pipeline import declarations
 from gateau_dagster.pipeline.asset import SHARD, VARIANT, Asset, Observed
+from gateau_dagster.pipeline.recipes import OPERATIONAL_TRAINING
+from gateau_dagster.pipeline.scoring_assets import OPERATIONAL_SCORING
 from gateau_dagster.pipeline.selection_reads import wants_presets
 from gateau_dagster.readable import listed
 from gateau_dagster.scoring.pair_tables import perplexity_asset
+from gateau_dagster.storage.stamp import fingerprint
+
+# By the group of an asset, the sections of the configuration that its `observe` may read.
+_SECTIONS = {
+    "scoring": ("models", "scoring"),
+    "training": ("models", "scoring", "short_chat", "training"),
+    "evaluation": ("models", "scoring", "training", "evaluation"),
+    "experiment": ("models", "scoring", "short_chat", "training", "evaluation", "variants"),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +89,33 @@ class Pipeline:
             if found & set(asset.reads):
                 found.add(asset.key)
         return found
+
+    def code_version(self, key: str) -> str:
+        """Return the version of code and settings that Dagster shows for an asset, and compares with its records.
+
+        It covers everything upstream, too: a changed setting shows at once wherever it may make something out of date.
+        Models and files are left out: they are inputs, which have versions of their own. No fingerprint contains this
+        version, which is the same on every machine.
+        """
+        before = {name: self._own_version(self.by_key[name]) for name in self.ancestors([key])}
+        return f"{self.by_key[key].code_version}-{fingerprint(before)[:12]}"
+
+    def _own_version(self, asset: Asset) -> list[Any]:
+        """Return the asset's code version and settings. If only models and files tell what counts of the configuration,
+        the sections that it is taken from count as a whole.
+        """
+        parts = [asset, *asset.parts.values()]
+        observes = any(each.observe is not None for each in parts)
+        sections = [self._sections[name] for name in _SECTIONS.get(asset.group, ())] if observes else []
+        return [asset.code_version, [each.settings for each in parts], sections]
+
+    @cached_property
+    def _sections(self) -> Mapping[str, Any]:
+        """Return the sections of _SECTIONS without places, and without settings that change no result."""
+        names = {name for found in _SECTIONS.values() for name in found}
+        places, operational = {"path", "revision"}, {"scoring": OPERATIONAL_SCORING, "training": OPERATIONAL_TRAINING}
+        without = {**operational, "short_chat": places, "models": dict.fromkeys(self.config.models, places)}
+        return self.config.model_dump(mode="json", include=names, exclude=without)
 
     def shown_reads(self, key: str) -> list[str]:
         """Return the upstreams that the graph shows. A page reads nearly every asset, so the graph shows only those

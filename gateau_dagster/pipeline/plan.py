@@ -235,7 +235,7 @@ def _upstream_versions(
     for name, by in asset.reads.items():
         each = {read[1] or "": _version(read, by, wanted, recorded) for read in partitions.read(name, *key)}
         known = {part: version for part, version in each.items() if version is not None}
-        versions[name] = None if len(known) < len(each) else _one(known)
+        versions[name] = None if len(known) < len(each) else one_version(known)
     return versions
 
 
@@ -247,7 +247,8 @@ def _version(key: Key, by: str, wanted: Mapping[Key, str | None], recorded: Mapp
     return stamp.content if stamp is not None and want is not None and stamp.fingerprint == want else None
 
 
-def _one(versions: Mapping[str, str]) -> str:
+def one_version(versions: Mapping[str, str]) -> str:
+    """Return the version of an upstream from those of its partitions."""
     return next(iter(versions.values())) if len(versions) == 1 else joint(versions)
 
 
@@ -262,5 +263,5 @@ def recorded_versions(
     for name, by in asset.reads.items():
         keys = partitions.read(name, asset.key, partition)
         each = {key[1] or "": stamps[key].content if by == "content" else stamps[key].fingerprint for key in keys}
-        versions[name] = _one(each)
+        versions[name] = one_version(each)
     return versions

@@ -443,6 +443,10 @@ class State:
         stamps = {key: stamp for key, stamp in found.items() if stamp is not None}
         return recorded_versions(part, partition, self._partitions, stamps)
 
+    def outputs_read(self, upstream: str, asset: str, partition: str | None) -> list[Key]:
+        """Return the outputs of an upstream that an output of `asset` reads."""
+        return self._partitions.read(upstream, asset, partition)
+
     def wanted_stamp(self, asset: str, partition: str | None) -> Stamp:
         """Return the stamp of an output computed now, still without rows and content."""
         part, versions = self.resolved(asset).of_partition(partition), self.versions_now(asset, partition)

@@ -18,12 +18,18 @@ from matplotlib.figure import Figure
 from gateau_dagster.assets.runs.instance import open_instance
 from gateau_dagster.assets.runs.refresh import Refreshed, refresh
 from gateau_dagster.assets.steps.definition import asset_definitions
+from gateau_dagster.assets.steps.event_log import recorded_tags
 from gateau_dagster.assets.steps.metadata import DATA_VERSION_TAG
 from gateau_dagster.config import Config
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.report.plots.small_charts import INLINE_LIMIT
 from gateau_dagster.resources.configuration import ConfigurationResource
+
+
+def versions_on_record(instance: DagsterInstance, state: State, asset: str) -> dict[str | None, str]:
+    """The data version of the latest record of each partition, or of an asset without any."""
+    return {part: tags[DATA_VERSION_TAG] for part, tags in recorded_tags(instance, state, asset).items()}
 
 
 class Pipeline:

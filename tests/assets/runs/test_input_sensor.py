@@ -10,7 +10,7 @@ from dagster._core.loader import LoadingContextForTest
 
 from gateau_dagster.assets.runs.input_sensor import inputs_sensor
 from gateau_dagster.data.sample import shard_of
-from tests.assets.harness import Pipeline
+from tests.assets.harness import Pipeline, key_of
 from tests.project import change_config, sample, write_samples
 
 
@@ -72,6 +72,44 @@ def test_a_changed_setting_shows_though_no_input_changed(current: Pipeline) -> N
     said, _ = tick(current, cursor)
     assert said.startswith("0 new versions of inputs")
     assert not passing(current)["selected_subset"] and passing(current)["combined_scores"]
+
+
+def stale(pipeline: Pipeline) -> dict[tuple[str, str | None], set[str]]:
+    """The outputs that Dagster shows as stale, and why."""
+    graph = pipeline.definitions().resolve_asset_graph()
+    resolver = CachingStaleStatusResolver(pipeline.instance, graph, LoadingContextForTest(pipeline.instance))
+    outputs = [(asset.key, part) for asset in pipeline.state().pipeline.assets
+               for part in pipeline.state().pipeline.partitions(asset.key)]  # fmt: skip
+    causes = {(key, part): resolver.get_stale_causes(dg.AssetKey(key.split("/")), part) for key, part in outputs}
+    return {output: {cause.reason for cause in found} for output, found in causes.items() if found}
+
+
+def test_a_changed_setting_is_stale_on_the_graph_until_it_is_run(current: Pipeline) -> None:
+    tick(current, None)
+    assert stale(current) == {}
+    change_config(current.file, selection={"fraction": 0.5})
+    assert stale(current) == {(key, None): {"has a new code version"} for key in ("selected_subset", "report")}
+    change_config(current.file, scoring={"segment_length": 5})
+    shards = {("cam", shard) for shard in current.state().shards}
+    assert {*stale(current)} >= shards | {(key, None) for key in ("combined_scores", "selected_subset", "report")}
+    assert ("raw_long_sft", "0") not in stale(current)
+    assert ("perplexity/short", "0") in stale(current), "a setting of scoring, as far as Dagster knows"
+    [run] = current.refresh().run_ids
+    assert "perplexity/short" not in {key_of(event)[0] for event in current.materialised(run)}
+    assert stale(current) == {}, "the perplexities are recorded anew"
+
+
+def test_a_record_of_an_earlier_version_is_stale_until_the_next_refresh(current: Pipeline) -> None:
+    state = current.state()
+    for key, part, code in (("selected_subset", None, {"dagster/code_version": "1"}), ("cam", "0", {})):
+        made = state.stamp(key, part)
+        assert made is not None
+        tags = {"dagster/data_version": made.fingerprint, **code}
+        event = dg.AssetMaterialization(dg.AssetKey(key), partition=part, tags=tags)
+        current.instance.report_runless_asset_event(event)
+    assert "has a new code version" in stale(current)["selected_subset", None]
+    result = current.refresh()
+    assert (result.run_ids, result.recorded) == ([], 2) and stale(current) == {}
 
 
 def test_what_cannot_be_read_is_said_and_looked_at_again(current: Pipeline) -> None:

@@ -3,8 +3,8 @@
 from dagster import DagsterInstance
 
 from gateau_dagster.assets.runs.instance import open_instance
-from gateau_dagster.assets.steps.event_log import record_what_the_store_holds, recorded_versions
-from tests.assets.harness import Pipeline, asset_key
+from gateau_dagster.assets.steps.event_log import record_what_the_store_holds
+from tests.assets.harness import Pipeline, asset_key, versions_on_record
 
 
 def test_another_instance_on_the_same_store_learns_everything(small: Pipeline) -> None:
@@ -16,7 +16,7 @@ def test_another_instance_on_the_same_store_learns_everything(small: Pipeline) -
         stamps = state.recorded()
         for asset in state.pipeline.by_key:
             partitions = state.pipeline.partitions(asset)
-            versions = recorded_versions(other, state.config, asset, [each for each in partitions if each is not None])
+            versions = versions_on_record(other, state, asset)
             for shard in partitions:
                 stamp = stamps[asset, shard]
                 assert stamp is not None
@@ -30,10 +30,8 @@ def test_what_is_out_of_date_is_not_recorded(small: Pipeline) -> None:
     try:
         with DagsterInstance.ephemeral() as other:
             record_what_the_store_holds(other, state)
-            assert set(recorded_versions(other, state.config, "cam", state.shards)) == {"0", "2", "3"}
-            assert recorded_versions(other, state.config, "combined_scores", []) != {}, (
-                "made from fingerprints that still hold"
-            )
+            assert set(versions_on_record(other, state, "cam")) == {"0", "2", "3"}
+            assert versions_on_record(other, state, "combined_scores") != {}, "made from fingerprints that still hold"
     finally:
         small.refresh()
 

@@ -6,10 +6,9 @@ import dagster as dg
 import pytest
 
 from gateau_dagster.assets.steps import partitions, step
-from gateau_dagster.assets.steps.event_log import recorded_versions
 from gateau_dagster.assets.steps.partitions import figures_only, has_many
 from gateau_dagster.data.sample import shard_of
-from tests.assets.harness import Pipeline, forget_definitions
+from tests.assets.harness import Pipeline, forget_definitions, versions_on_record
 from tests.project import sample, write_samples
 
 PLANNED = dg.DagsterEventType.ASSET_MATERIALIZATION_PLANNED
@@ -37,7 +36,7 @@ def assert_all_on_record(pipeline: Pipeline) -> None:
     for asset in PARTITIONED:
         stamps = {shard: stamp.fingerprint for (_, shard), stamp in state.recorded().items() if _ == asset and stamp}
         assert len(stamps) == 3
-        assert recorded_versions(pipeline.instance, state.config, asset, state.shards) == stamps, asset
+        assert versions_on_record(pipeline.instance, state, asset) == stamps, asset
 
 
 @pytest.mark.usefixtures("few")
