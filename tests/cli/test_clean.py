@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from gateau_dagster.storage import Stamp
 from gateau_dagster.storage.documents import publish_folder
 from tests.cli.command import Command
 from tests.error_codes import refused
-from tests.project import change_config, make_project
+from tests.project import change_config, gateau, make_project
 
 OLD = time.time() - 2 * 24 * 3600
 GONE, SCORER = "f" * 64, "0" * 64
@@ -213,3 +214,16 @@ def test_on_s3_unfinished_uploads_and_old_models_are_removed(
 def _elsewhere(config: Config, folder: Path) -> Config:
     """The configuration as another machine has it: its work folder is another one."""
     return config.model_copy(update={"folder": folder / "elsewhere"})
+
+
+@pytest.mark.long
+def test_after_a_whole_run_nothing_that_is_needed_is_removed(whole_run: Path, tmp_path: Path) -> None:
+    file = tmp_path / "project" / whole_run.name
+    shutil.copytree(whole_run.parent, file.parent)
+    before = {name for name in files(file.parent / "store") if not name.startswith("_lease/")}
+    found = json.loads(gateau("clean", "--yes", "--json", folder=file.parent).stdout)
+    assert {each["what"] for each in found["leftovers"]} <= {"scratch of a training", "index of other data"}
+    assert before <= files(file.parent / "store")
+    plan = json.loads(gateau("plan", "--json", folder=file.parent).stdout)
+    assert plan["work"] == []
+    assert json.loads(gateau("clean", "--json", folder=file.parent).stdout)["leftovers"] == []

@@ -15,7 +15,7 @@ from tests.cli.command import Command
 from tests.project import command_environment, gateau
 
 SAMPLES = "long_sft: {path: x.jsonl}\nselection: {method: length}\n"
-COMMANDS = [("run",), ("plan",), ("validate",), ("status",), ("show", "x"), ("open",), ("dev",)]
+COMMANDS = [("run",), ("plan",), ("validate",), ("status",), ("show", "x"), ("open",), ("dev",), ("clean",)]
 ONE_LINE = '{"id": "a", "context": "one two", "instruction": "three", "response": "four"}\n'
 
 

@@ -16,8 +16,8 @@ from tests.tiny_models import tokenizer
 def test_help_names_every_command(command: Command, option: str) -> None:
     status, out, _ = command(option)
     assert status == 0
-    assert all(name in out for name in ("validate", "plan", "run", "dev", "Exit status"))
-    for name in ("validate", "plan", "run", "dev"):
+    assert all(name in out for name in ("validate", "plan", "run", "dev", "clean", "Exit status"))
+    for name in ("validate", "plan", "run", "dev", "clean"):
         status, out, _ = command(name, option)
         assert status == 0 and "--config" in out and "GATEAU_CONFIG" in out
 
@@ -33,7 +33,7 @@ def test_the_version(command: Command) -> None:
     assert status == 0 and out.startswith("gateau, version ")
 
 
-@pytest.mark.parametrize("name", ["validate", "plan", "run", "dev"])
+@pytest.mark.parametrize("name", ["validate", "plan", "run", "dev", "clean"])
 def test_a_wrong_key_is_named_with_its_line(command: Command, tmp_path: Path, name: str) -> None:
     (tmp_path / "g.yaml").write_text("long_sft: {path: x}\nmodels: {short: {path: s}, long: {path: l}}\nscorring: {}\n")
     status, _, err = command(name, "--config", "g.yaml")
@@ -42,7 +42,7 @@ def test_a_wrong_key_is_named_with_its_line(command: Command, tmp_path: Path, na
     assert err == f"Error: The configuration is wrong:\n  {mistake}\n"
 
 
-@pytest.mark.parametrize("name", ["validate", "plan", "run", "dev"])
+@pytest.mark.parametrize("name", ["validate", "plan", "run", "dev", "clean"])
 def test_a_schedule_that_never_comes_is_named_with_its_line(command: Command, project: Path, name: str) -> None:
     text = project.read_text() + "execution:\n  schedule: 0 0 31 4 *\n"
     project.write_text(text)
