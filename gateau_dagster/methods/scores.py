@@ -84,8 +84,8 @@ class Scores(Method):
             )
         if len(unknown):
             found.append(
-                f"{self.place}.path: {plural(len(unknown), 'sample')} of {self.options.path} are not in the data: "
-                f"{_named(unknown)}"
+                f"{self.place}.path: {self.options.path} has {plural(len(unknown), 'sample')} that the data do not "
+                f"have: {_named(unknown)}"
             )
         return found
 

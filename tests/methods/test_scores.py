@@ -119,7 +119,7 @@ def test_samples_that_only_one_side_has_are_named(project: Path) -> None:
     )
     absent, unknown = (each for each in State(config=load_project(project)).warnings if "my_scores" in each)
     assert "no score for 3 samples, which will not be chosen: s00000, s00002, s00003" in absent
-    assert "1 sample of my_scores.parquet" in unknown and unknown.endswith("x")
+    assert "my_scores.parquet has 1 sample that the data do not have" in unknown and unknown.endswith("x")
 
 
 def test_the_content_counts_and_is_observed(project: Path) -> None:
