@@ -50,7 +50,7 @@ class Refreshed:
         if self.ended_runs:
             notes.append(f"Ended {self.ended_runs} earlier run(s) whose process had died.")
         if self.recorded:
-            notes.append(f"Recorded {self.recorded} output(s) of the store that Dagster did not know.")
+            notes.append(f"Updated Dagster's records of {self.recorded} output(s) in the store.")
         return notes
 
     @property

@@ -17,10 +17,11 @@ from gateau_dagster.readable import listed
 from gateau_dagster.scoring.pair_tables import perplexity_asset
 from gateau_dagster.storage.stamp import fingerprint
 
-# By the group of an asset, the sections of the configuration that its `observe` may read.
+# By an asset or its group, the sections of the configuration that its `observe` may read.
 _SECTIONS = {
+    "short_chat_mix": ("short_chat",),
     "scoring": ("models", "scoring"),
-    "training": ("models", "scoring", "short_chat", "training"),
+    "training": ("models", "scoring", "training"),
     "evaluation": ("models", "scoring", "training", "evaluation"),
     "experiment": ("models", "scoring", "short_chat", "training", "evaluation", "variants"),
 }
@@ -105,8 +106,8 @@ class Pipeline:
         the sections that it is taken from count as a whole.
         """
         parts = [asset, *asset.parts.values()]
-        observes = any(each.observe is not None for each in parts)
-        sections = [self._sections[name] for name in _SECTIONS.get(asset.group, ())] if observes else []
+        names = _SECTIONS.get(asset.key, _SECTIONS.get(asset.group, ()))
+        sections = [self._sections[name] for name in names if any(each.observe is not None for each in parts)]
         return [asset.code_version, [each.settings for each in parts], sections]
 
     @cached_property

@@ -38,7 +38,7 @@ def test_a_run_announces_what_it_was_asked_for(current: Pipeline) -> None:
     lines = concluded(current, result)
     assert lines[:2] == [
         "Ended 1 earlier run(s) whose process had died.",
-        "Recorded 2 output(s) of the store that Dagster did not know.",
+        "Updated Dagster's records of 2 output(s) in the store.",
     ]
     assert "! cam: check finite_values failed" in lines and any(line.startswith("Report: ") for line in lines)
     assert not any(line.startswith("Report: ") for line in concluded(current, result, "perplexity/short"))
