@@ -53,7 +53,7 @@ def test_one_step_makes_both_and_each_alone(fresh: Pipeline, monkeypatch: pytest
     for event in made:
         found = {name: value_of(event, name) for name in MEASURED}
         assert all(value > 0 for value in found.values()), found
-        assert found["flops_per_second"] == pytest.approx(found["flops"] / found["scoring_seconds"])
+        assert found["flops_per_second"] == pytest.approx(found["flops"] / found["scoring_seconds"], rel=0.02)
         assert 0 < value_of(event, "share_of_matrix_product_peak") < 2
         assert value_of(event, "device") == "cpu"
         assert any(name.startswith("peak_process_memory") for name in event.metadata)
