@@ -99,7 +99,7 @@ example-pretrained: $(VENV)/.run-installed  ## real text and a pretrained model:
 benchmark-selection: $(VENV)/.run-installed  ## how well every method finds known dependencies: three seeds, 12 minutes
 	@$(BIN)/python benchmarks/selection.py --out $(BENCHMARKS)/selection.json
 
-benchmark-real: $(VENV)/.run-installed  ## every method on real text: MODELS="folder folder" NQ=questions [SEEDS="0 1 2"]; hours, resumable
+benchmark-real: $(VENV)/.run-installed  ## every method on real text: MODELS="folder folder" NQ=questions [SEEDS="0 1 2 3"]; hours, resumable
 	@$(BIN)/python benchmarks/real_selection.py --nq "$(NQ)" --models $(MODELS) --sizes 1024/256 1024/512 2048/512 2048/1024 $(if $(SEEDS),--seeds $(SEEDS)) --out $(BENCHMARKS)/real_selection.json
 
 benchmark-scoring: $(VENV)/.run-installed  ## speed of scoring against a straightforward implementation

@@ -1,7 +1,7 @@
 """How well every method finds the samples of real text that need far text: AUROC and precision by model and kind.
 
     .venv/bin/python benchmarks/real_selection.py --nq natural_questions.jsonl.gz --models MODEL [MODEL ...] \
-        --sizes 1024/512 2048/1024 --seeds 0 1 2 --fold report --out build/real_selection.json
+        --sizes 1024/512 2048/1024 --fold report --out build/real_selection.json
 
 The samples are those of real_text.py (its help says where --nq comes from); a size is a context's tokens and theta_A's
 window. theta_B is the model itself, theta_A the same model whose prompt is cut to the window. A seed is a data set of
@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from common import benchmark_parser, machine, say, settings_of, show, table, write_json
 from common_ranking import SHARES, ByTask, estimates, evaluated, named_estimates, tasks_of
 from common_selection import REFERENCE, TRIALS, LabelledCase, Record, Tables, answers_known, scores_of
@@ -198,13 +199,15 @@ def parse(given: list[str] | None) -> argparse.Namespace:
     add("--sizes", nargs="+", type=_size, default=[(2048, 1024)], metavar="TOKENS/WINDOW")
     contexts = "what theta_A sees: window, tokens, full, or full with another base, as base:10000"
     add("--contexts", nargs="+", default=["window"], help=contexts)
-    add("--seeds", nargs="+", type=int, default=[0, 1, 2])
-    add("--per-kind", type=int, default=2, help="samples of each kind in a seed's data")
+    add("--seeds", nargs="+", type=int, default=[0, 1, 2, 3], help="data sets; together 20 samples of each kind")
+    add("--per-kind", type=int, default=5, help="samples of each kind in a seed's data")
     add("--kinds", nargs="+", choices=list(KINDS), default=list(KINDS))
     add("--fold", choices=FOLDS, default="report", help="half of the questions")
     add("--template", choices=["gateau", "chat"], default="gateau", help="as scoring.template")
     add("--segment-length", type=int, default=128)
-    add("--dtype", choices=["float32", "bfloat16"], default="float32", help="bfloat16 where the processor has it")
+    capable = torch.cpu.get_capabilities()
+    fast = "bfloat16" if capable.get("avx512_bf16") or capable.get("amx_bf16") else "float32"
+    add("--dtype", choices=["float32", "bfloat16"], default=fast, help="default: bfloat16 where the processor has it")
     add("--draws", type=int, default=400, help="of the bootstrap")
     add("--folder", type=Path, default=Path("build/benchmarks/real_selection"), help="for the tables")
     add("--methods", nargs="+", default=list(METHODS), help="names, or labels as gateau[paper]")
