@@ -25,6 +25,7 @@ from gateau_dagster.estimate.questions import check_questions
 from gateau_dagster.execution.row_checkpoints import FOLDER
 from gateau_dagster.pipeline.plan import Plan
 from gateau_dagster.pipeline.state import State
+from gateau_dagster.readable import plural
 from gateau_dagster.resources.configuration import ConfigurationResource
 from gateau_dagster.resources.locks.lease import store_id, store_lease
 
@@ -48,9 +49,9 @@ class Refreshed:
         """Return notes on events beside the work, for the UI and the terminal."""
         notes = []
         if self.ended_runs:
-            notes.append(f"Ended {self.ended_runs} earlier run(s) whose process had died.")
+            notes.append(f"Ended {plural(self.ended_runs, 'earlier run')} whose process had died.")
         if self.recorded:
-            notes.append(f"Updated Dagster's records of {self.recorded} output(s) in the store.")
+            notes.append(f"Updated Dagster's records of {plural(self.recorded, 'unchanged output')}.")
         return notes
 
     @property

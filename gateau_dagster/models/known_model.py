@@ -45,8 +45,8 @@ def check_weight_files(folder: Path, place: str) -> None:
             name, kind = next(iter(found.items()))
             raise GateauError(
                 "models.quantized",
-                f"{place}: {file} contains {name} as {kind}; {len(found)} weight(s) are whole numbers. Save the model "
-                "in bfloat16 or float32, or add the missing quantization_config to its config.json.",
+                f"{place}: {file} contains {name} as {kind}; of its weights, {len(found)} have whole numbers. "
+                "Save the model in bfloat16 or float32, or add the missing quantization_config to its config.json.",
             )
 
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping, MutableMapping, Sequence
 from pathlib import Path
 
 from gateau_dagster.errors import GateauError
+from gateau_dagster.readable import plural
 from gateau_dagster.storage.files import replace_text
 from gateau_dagster.storage.training_record import local_training_record
 from gateau_dagster.training.spec import TrainingSpec
@@ -85,7 +86,7 @@ def _deepspeed_runner(hostfile: Path, spec_path: Path, *, processes: int, python
     if sum(slots.values()) != processes:
         raise GateauError(
             "training.processes",
-            f"training.hostfile: {hostfile} has {sum(slots.values())} slot(s) on {', '.join(slots)}, but "
+            f"training.hostfile: {hostfile} has {plural(sum(slots.values()), 'slot')} on {', '.join(slots)}, but "
             f"training.processes is {processes}. It counts the processes on all machines: make them equal.",
         )
     command = [python, "-m", "deepspeed.launcher.runner", "--hostfile", str(hostfile), "--no_local_rank"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from gateau_dagster.errors import GateauError
+from gateau_dagster.readable import plural
 
 if TYPE_CHECKING:
     from transformers.configuration_utils import PreTrainedConfig
@@ -117,6 +118,6 @@ def check_ranks(training: TrainingConfig, *, ranks: int) -> None:
     if ranks != training.processes:
         raise GateauError(
             "training.processes",
-            f"training.processes is {training.processes}, but {ranks} rank(s) run. It counts the ranks on all "
-            "machines: set it to what training.launcher starts, or correct the launcher.",
+            f"training.processes is {training.processes}, but {plural(ranks, 'rank')} started. It counts the ranks on "
+            "all machines: set it to what training.launcher starts, or correct the launcher.",
         )

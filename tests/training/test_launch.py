@@ -195,7 +195,9 @@ def test_hostfile_and_the_death_of_a_rank_that_its_launcher_hides(tmp_path: Path
     rank_process(process, 1).kill()
     process.communicate(timeout=300)
     assert not is_finished(spec)
-    assert "killed, often by the system" in failure_message(spec, process.returncode)
+    # The other rank may report first what it has noticed.
+    reasons = ("killed, often by the system", "another rank of the training died")
+    assert any(reason in failure_message(spec, process.returncode) for reason in reasons)
     finish(start(spec, tmp_path / "spec.json"))
     compare(spec, tmp_path)
 
@@ -278,7 +280,7 @@ def test_hostfile_commands(tmp_path: Path) -> None:
     ("content", "message"),
     [
         (None, r"hostfile cannot be read \(No such file or directory\)"),
-        ("worker-1 slots=8\nworker-2 slots=8", r"has 16 slot\(s\) on worker-1, worker-2, but training.processes is 2"),
+        ("worker-1 slots=8\nworker-2 slots=8", r"has 16 slots on worker-1, worker-2, but training.processes is 2"),
         ("worker-1", "contains the line 'worker-1'. Write each machine once, as worker-1 slots=8"),
         ("worker-1 slots=two", "contains the line 'worker-1 slots=two'"),
         ("worker-1 slots=1\nworker-1 slots=1", "contains the line 'worker-1 slots=1'"),

@@ -37,8 +37,8 @@ def test_a_run_announces_what_it_was_asked_for(current: Pipeline) -> None:
     result = Refreshed(run_ids=["r"], recorded=2, ended_runs=1, failed_checks=["cam: check finite_values failed"])
     lines = concluded(current, result)
     assert lines[:2] == [
-        "Ended 1 earlier run(s) whose process had died.",
-        "Updated Dagster's records of 2 output(s) in the store.",
+        "Ended 1 earlier run whose process had died.",
+        "Updated Dagster's records of 2 unchanged outputs.",
     ]
     assert "! cam: check finite_values failed" in lines and any(line.startswith("Report: ") for line in lines)
     assert not any(line.startswith("Report: ") for line in concluded(current, result, "perplexity/short"))
