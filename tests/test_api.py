@@ -65,7 +65,8 @@ def test_a_run_prints_its_progress_and_raises_its_reason(tmp_path: Path, capfd: 
 
 def test_one_interrupt_ends_a_run_in_order(tmp_path: Path) -> None:
     """A terminal's interrupt reaches a whole group of processes; a run that hears two ends at once."""
-    file = make_project(tmp_path, samples=24, shards=4)
+    # A sample a pass: the run is at work for seconds after its first table, also where this process has to wait.
+    file = make_project(tmp_path, samples=160, shards=4, scoring={"batch_tokens": 1})
     code = f"import gateau_dagster; gateau_dagster.open({str(file)!r}).run()"
     with subprocess.Popen(
         [sys.executable, "-c", code],
@@ -83,7 +84,7 @@ def test_one_interrupt_ends_a_run_in_order(tmp_path: Path) -> None:
     assert process.returncode != 0 and "at once" not in rest
     with instance_of(file) as instance:
         assert [run.status.value for run in instance.get_runs()] == ["CANCELED"]
-    assert gateau_dagster.open(file).table("raw_long_sft").height == 24
+    assert gateau_dagster.open(file).table("raw_long_sft").height == 160
 
 
 def test_scores_without_a_project(tmp_path: Path) -> None:
@@ -106,7 +107,7 @@ def test_frames_for_other_libraries(project: gateau_dagster.Project) -> None:
 
 
 def test_only_what_is_named_is_there() -> None:
-    assert {"open", "score", "Project", "__version__"} == {*gateau_dagster.__all__}
+    assert {"GateauPipeline", "open", "score", "Project", "__version__"} == {*gateau_dagster.__all__}
     assert gateau_dagster.__version__.count(".") == 2
     with pytest.raises(AttributeError, match="opne"):
         gateau_dagster.opne  # noqa: B018  # pyright: ignore[reportAttributeAccessIssue]
