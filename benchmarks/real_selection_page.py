@@ -1,11 +1,14 @@
 """A page of every method and kind from what real_selection.py measured: AUROC and precision, setting by setting.
 
-.venv/bin/python benchmarks/real_selection_page.py build/benchmarks/real_selection.json [MORE ...] --page FILE
+    .venv/bin/python benchmarks/real_selection_page.py build/benchmarks/real_selection.json [MORE ...] \
+        [--page FILE] [--figures docs/evidence/real_text.json]
+
+--figures is the file that README and docs are held to by tests: AUROC of all kinds together and of each kind.
 """
 
 import argparse
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +33,30 @@ def page(results: Mapping[str, Mapping[str, Any]]) -> str:
     return "\n".join([_HEAD, *(line for setting, found in results.items() for line in _setting(setting, found))])
 
 
+def figures(measured: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return settings and machine of each measurement, and AUROC with its interval by setting, method and kind.
+
+    `answerable`: the same without the far samples whose answer theta_B does not know.
+    """
+    found: dict[str, Any] = {"measured": [{name: each[name] for name in ("settings", "machine")} for each in measured]}
+    for each in measured:
+        for setting, result in each["results"].items():
+            some = result["answerable"]
+            found[setting] = {
+                "samples": result["samples"],
+                "auroc": _auroc(result["figures"]),
+                "answerable": {"samples": some["samples"], "auroc": _auroc(some["figures"])},
+            }
+    return found
+
+
+def _auroc(by_method: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, list[float]]]:
+    return {
+        label: {task: [round(each["auroc"][name], 4) for name in ("value", "low", "high")] for task, each in of.items()}
+        for label, of in by_method.items()
+    }
+
+
 def _setting(setting: str, found: Mapping[str, Any]) -> Iterator[str]:
     figures = {label: by_task for label, by_task in found["figures"].items() if label != LEFT_OUT}
     methods = sorted(figures, key=lambda label: -figures[label][ALL]["auroc"]["value"])
@@ -51,13 +78,16 @@ def main(given: list[str] | None = None) -> int:
     """Parse, read, write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("measured", nargs="+", type=Path, help="JSON files of real_selection.py")
-    parser.add_argument("--page", type=Path, required=True, help="Markdown file to write")
+    parser.add_argument("--page", type=Path, help="Markdown file to write")
+    parser.add_argument("--figures", type=Path, help="JSON file to write")
     options = parser.parse_args(given)
-    results: dict[str, Any] = {}
-    for file in options.measured:
-        results |= json.loads(file.read_text())["results"]
-    options.page.write_text(page(results))
-    say(f"{len(results)} settings: {options.page}")
+    measured = [json.loads(file.read_text()) for file in options.measured]
+    results = {setting: result for each in measured for setting, result in each["results"].items()}
+    if options.page:
+        options.page.write_text(page(results))
+    if options.figures:
+        options.figures.write_text(json.dumps(figures(measured)) + "\n")
+    say(f"{len(results)} settings: {', '.join(results)}")
     return 0
 
 

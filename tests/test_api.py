@@ -66,8 +66,10 @@ def test_a_run_prints_its_progress_and_raises_its_reason(tmp_path: Path, capfd: 
 def test_one_interrupt_ends_a_run_in_order(tmp_path: Path) -> None:
     """A terminal's interrupt reaches a whole group of processes; a run that hears two ends at once."""
     # A sample a pass: the run is at work for seconds after its first table, also where this process has to wait.
-    file = make_project(tmp_path, samples=160, shards=4, scoring={"batch_tokens": 1})
-    code = f"import gateau_dagster; gateau_dagster.open({str(file)!r}).run()"
+    file = make_project(tmp_path, samples=60, shards=4, scoring={"batch_tokens": 1})
+    # Tests that are started in the background would hand on that the signal is ignored.
+    heeds = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    code = f"{heeds}; import gateau_dagster; gateau_dagster.open({str(file)!r}).run()"
     with subprocess.Popen(
         [sys.executable, "-c", code],
         env=command_environment(),
@@ -84,7 +86,7 @@ def test_one_interrupt_ends_a_run_in_order(tmp_path: Path) -> None:
     assert process.returncode != 0 and "at once" not in rest
     with instance_of(file) as instance:
         assert [run.status.value for run in instance.get_runs()] == ["CANCELED"]
-    assert gateau_dagster.open(file).table("raw_long_sft").height == 160
+    assert gateau_dagster.open(file).table("raw_long_sft").height == 60
 
 
 def test_scores_without_a_project(tmp_path: Path) -> None:

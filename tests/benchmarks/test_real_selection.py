@@ -78,6 +78,17 @@ def test_the_page_has_every_method_and_kind(measured: dict[str, Any], tmp_path: 
     assert all(sum(line.startswith(f"| {kind} |") for line in lines) == 2 for kind in KINDS)
 
 
+def test_the_figures_are_those_that_were_measured(measured: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "found.json").write_text(json.dumps(measured))
+    real_selection_page.main([str(tmp_path / "found.json"), "--figures", str(tmp_path / "figures.json")])
+    figures = json.loads((tmp_path / "figures.json").read_text())
+    ((setting, found),) = measured["results"].items()
+    assert figures["measured"] == [{name: measured[name] for name in ("settings", "machine")}]
+    assert figures[setting]["answerable"]["samples"] == 4 and [*figures[setting]["auroc"]] == [*found["figures"]]
+    near = found["figures"]["length"]["near"]["auroc"]
+    assert figures[setting]["auroc"]["length"]["near"] == [round(near[name], 4) for name in ("value", "low", "high")]
+
+
 def best(found: dict[str, Any]) -> str:
     """The first column."""
     return max(
