@@ -20,7 +20,6 @@ from gateau_dagster.storage.failures import readable_failures
 from gateau_dagster.storage.local import replace_local
 
 _ENDINGS = {".jsonl": "write_ndjson", ".parquet": "write_parquet"}
-_TEXTS = {"sample_id": pl.String(), "fitted": pl.String()}
 
 
 def export_selection(config: Config, form: str, file: Path, *, max_tokens: int | None = None) -> None:
@@ -62,18 +61,17 @@ def _fitted(config: Config, selected: pl.DataFrame, max_tokens: int) -> pl.DataF
         raise GateauError("export.model", "--max-tokens counts tokens of models.long, which is not configured.")
     ensure_demo_pair(config)
     tokenizer = load_tokenizer(config.models[config.origin("long")], folder=config.folder)
-    out, contexts = console(), dict[str, str]()
-    samples = track(samples_of(selected), "Fitting samples", selected.height, console=out, transient=True)
-    for sample in samples:
+    out, contexts = console(), list[str | None]()
+    for sample in track(samples_of(selected), "Fitting samples", selected.height, console=out, transient=True):
         try:
-            contexts[sample.sample_id] = fitted_context(tokenizer, sample, max_tokens=max_tokens)
+            contexts.append(fitted_context(tokenizer, sample, max_tokens=max_tokens))
         except UnscorableSampleError as error:
+            contexts.append(None)
             out.print(f"[yellow]![/yellow] Left out {as_line(sample.sample_id)}: {as_line(str(error))}")
-    fitted = pl.DataFrame({"sample_id": contexts.keys(), "fitted": contexts.values()}, schema_overrides=_TEXTS)
-    found = selected.join(fitted, on="sample_id")
-    if shortened := found.filter(pl.col("fitted") != pl.col("context")).height:
+    fitted = pl.Series("context", contexts, dtype=pl.String)
+    if shortened := selected.filter(fitted != selected["context"]).height:
         out.print(f"Cut the start of the context of {plural(shortened, 'sample')} to fit {max_tokens:,} tokens.")
-    return found.with_columns(context="fitted")
+    return selected.with_columns(fitted).drop_nulls("context")
 
 
 def _out_of_date(state: State) -> str:

@@ -5,6 +5,7 @@ Prefix and context are tokenised separately. Suffix and response are one text, a
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -92,29 +93,42 @@ def build_prompt(
 
 
 def fitted_context(tokenizer: PreTrainedTokenizerBase, sample: Sample, *, max_tokens: int) -> str:
-    """Return the end of the context with which a sample has at most `max_tokens` tokens, with the answer's ending.
+    """Return the end of the context with which a trainer counts at most `max_tokens` tokens for a sample.
 
-    A trainer renders the sample with the tokenizer's chat template. A tokenizer without one counts the scoring prompt.
-
-    Raises the errors of `build_prompt` and `token_offsets`.
+    Raises UnscorableSampleError if the sample without context has more.
+    Raises GateauError if the tokenizer's chat template cannot be used, and the errors of `token_offsets`.
     """
-    template: Template = "chat" if tokenizer.chat_template else "gateau"
-    fitted, room = sample, max_tokens - len(ending_ids(tokenizer, template))
-    while True:
-        prompt = build_prompt(tokenizer, fitted, max_length=room, template=template)
-        if prompt.truncated_tokens:
-            # The last place is the context's end, where nothing is kept.
-            places = [*(begin for begin, _ in token_offsets(tokenizer, fitted.context)), len(fitted.context)]
-            fitted = replace(fitted, context=fitted.context[places[prompt.truncated_tokens] :])
-        if template == "gateau":
-            return fitted.context
-        # A trainer tokenises the conversation as one text, which can differ at the borders of the parts.
-        turns = [{"role": "user", "content": fitted.user_turn}, {"role": "assistant", "content": fitted.response}]
+    fitted = sample
+    while (excess := _trained_tokens(tokenizer, fitted) - max_tokens) > 0:
+        if not fitted.context:
+            raise UnscorableSampleError(
+                f"instruction and response alone take {max_tokens + excess} tokens, more than the {max_tokens} allowed"
+            )
+        # The first tokens may cover no character.
+        begins = (begin for begin, _ in token_offsets(tokenizer, fitted.context)[excess:])
+        cut = next((begin for begin in begins if begin > 0), len(fitted.context))
+        fitted = replace(fitted, context=fitted.context[cut:])
+    return fitted.context
+
+
+def _trained_tokens(tokenizer: PreTrainedTokenizerBase, sample: Sample) -> int:
+    """Return the tokens of a sample for a trainer, which renders it with the chat template and tokenises one text.
+
+    Of a tokenizer without a chat template, the tokens of the scoring prompt and of the answer's end count.
+    """
+    if not tokenizer.chat_template:
+        prompt = build_prompt(tokenizer, sample, max_length=sys.maxsize)
+        return prompt.length + len(ending_ids(tokenizer, "gateau"))
+    turns = [{"role": "user", "content": sample.user_turn}, {"role": "assistant", "content": sample.response}]
+    try:
         text = str(render_chat(tokenizer, turns, add_generation_prompt=False))
-        excess = len(encode(tokenizer, text)) - max_tokens
-        if excess <= 0:
-            return fitted.context
-        room -= excess
+    except Exception as error:  # it is a program that comes with the model, and may raise anything
+        raise GateauError(
+            "models.chat_template",
+            f"the tokenizer's chat template cannot be used: {str(error) or type(error).__name__}. Correct it in the "
+            "model's folder",
+        ) from error
+    return len(encode(tokenizer, text))
 
 
 def _frame(tokenizer: PreTrainedTokenizerBase, sample: Sample, template: Template) -> tuple[str, str]:

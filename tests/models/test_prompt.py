@@ -170,11 +170,18 @@ def test_demonstrations_stand_before_everything_and_are_kept() -> None:
         build_prompt(tokenizer(), sample, max_length=len(more), opening=opening)
 
 
-@pytest.mark.parametrize("template", [True, False])
-def test_a_fitted_context_is_the_longest_end_that_fits(template: bool) -> None:
+_TURN = "{% for m in messages %}{{ m.role + ': ' + CONTENT + eos_token }}{% endfor %}"
+_THINKS = _TURN.replace("CONTENT", "('<think> </think> ' if loop.last else '') + m.content")
+
+
+@pytest.mark.parametrize(
+    "template",
+    [tokenizer().chat_template, None, _THINKS, _TURN.replace("CONTENT", "m.content | trim")],
+    ids=["its own", "none", "empty thoughts", "trims"],
+)
+def test_a_fitted_context_is_the_longest_end_that_fits(template: str | None) -> None:
     used = tokenizer()
-    if not template:
-        used.chat_template = None
+    used.chat_template = template
 
     def tokens(sample: Sample) -> int:
         """Count a conversation as a trainer does."""
@@ -185,14 +192,24 @@ def test_a_fitted_context_is_the_longest_end_that_fits(template: bool) -> None:
 
     cut = 0
     for sample in samples():
-        shortest = tokens(dataclasses.replace(sample, context=""))
-        for limit in range(shortest + 6, tokens(sample) + 2, 7):
+        empty = dataclasses.replace(sample, context="")
+        shortest = tokens(empty)
+        assert fitted_context(used, empty, max_tokens=shortest) == ""
+        for limit in range(shortest, tokens(sample) + 2, 7):
             context = fitted_context(used, sample, max_tokens=limit)
             assert sample.context.endswith(context)
-            assert (
-                limit - 3 <= tokens(dataclasses.replace(sample, context=context)) <= limit or context == sample.context
+            assert limit - 3 <= tokens(dataclasses.replace(sample, context=context)) <= limit or context in (
+                "",
+                sample.context,
             )
+            assert context or limit < shortest + 6
             cut += context != sample.context
-        with pytest.raises(UnscorableSampleError, match="alone take"):
-            fitted_context(used, sample, max_tokens=shortest - 3)
+        with pytest.raises(UnscorableSampleError, match=f"alone take {shortest} tokens, more than the {shortest - 1} "):
+            fitted_context(used, sample, max_tokens=shortest - 1)
     assert cut > 20
+
+
+def test_a_chat_template_that_refuses_the_sample_is_the_users_error() -> None:
+    refuses = _with_template("{{ raise_exception('no answers here') }}")
+    with refused("models.chat_template", "cannot be used: no answers here"):
+        fitted_context(refuses, samples()[0], max_tokens=64)
