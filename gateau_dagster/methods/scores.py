@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -21,7 +21,12 @@ from gateau_dagster.readable import plural
 if TYPE_CHECKING:
     from gateau_dagster.methods.method import Reads, Tables
 
-_READERS = {".parquet": pl.read_parquet, ".csv": pl.read_csv, ".jsonl": pl.read_ndjson, ".ndjson": pl.read_ndjson}
+_READERS = {
+    ".parquet": pl.read_parquet,
+    ".csv": partial(pl.read_csv, infer_schema=False),  # an id such as 0017 is a text
+    ".jsonl": partial(pl.read_ndjson, infer_schema_length=None),
+    ".ndjson": partial(pl.read_ndjson, infer_schema_length=None),
+}
 _COLUMNS = {"sample_id": pl.String, "score": pl.Float64}
 _NAMED = 3
 
@@ -64,10 +69,11 @@ class Scores(Method):
             )
 
     def check_data(self, accepted: pl.DataFrame) -> None:
-        if self._file().join(accepted, on="sample_id", how="semi").is_empty():
+        scored = self._file().drop_nulls("score")
+        if scored.join(accepted, on="sample_id", how="semi").is_empty():
             raise self._wrong(
-                f"has none of the samples: its first sample_id is {_named(self._file()['sample_id'].head(1))}, and "
-                f"that of the data is {_named(accepted['sample_id'].sort().head(1))}. Use the ids of raw_long_sft"
+                f"has a score for none of the samples: its first sample_id is {scored['sample_id'][0]}, and "
+                f"that of the data is {accepted['sample_id'].min()}. Use the ids of raw_long_sft"
             )
 
     def warnings(self, accepted: pl.DataFrame) -> list[str]:
@@ -121,10 +127,9 @@ def _read(file: SourceFile) -> pl.DataFrame:
     ending = next((ending for ending in _READERS if plain.endswith(ending)), None)
     if ending is None:
         raise ValueError(f"is not one of {', '.join(_READERS)}: write it as one of these, or correct its name")
-    numbers = {"infer_schema_length": None} if ending != ".parquet" else {}
     try:
         with open_stream(file, unheard) as stream:
-            table = _READERS[ending](io.BytesIO(stream.read()), **numbers)
+            table = _READERS[ending](io.BytesIO(stream.read()))
         lacking = [name for name in _COLUMNS if name not in table.columns]
         if lacking:
             has = f"it has {', '.join(table.columns)}"
@@ -140,6 +145,8 @@ def _read(file: SourceFile) -> pl.DataFrame:
     twice = table.filter(pl.col("sample_id").is_duplicated())["sample_id"].unique().sort()
     if len(twice):
         raise ValueError(f"lists samples more than once: {_named(twice)}. Keep one row of each")
+    if table["score"].null_count() == table.height:
+        raise ValueError("has no scores: all are empty. Write a number for each sample that may be chosen")
     return table
 
 

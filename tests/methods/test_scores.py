@@ -77,6 +77,11 @@ def test_numbers_as_ids_and_whole_numbers_as_scores(project: Path) -> None:
         {"raw_long_sft": pl.DataFrame({"sample_id": ["17"]})}
     )
     assert scores["score"].to_list() == [1.0]
+    (project.parent / "a.csv").write_bytes("\ufeffsample_id,score\n0017,1e-2\n0018,\n".encode())
+    change_config(project, selection={"method": {"scores": "a.csv"}})
+    (scores,) = chosen_methods(load_project(project)).values()
+    raw = pl.DataFrame({"sample_id": ["0017", "0018", "17"]})
+    assert scores.scores({"raw_long_sft": raw})["score"].to_list() == [0.01, None, None]
 
 
 @pytest.mark.parametrize(
@@ -88,6 +93,9 @@ def test_numbers_as_ids_and_whole_numbers_as_scores(project: Path) -> None:
         ({"sample_id": ["s00000", None], "score": [1.0, 2.0]}, "rows without a sample_id"),
         ({"id": ["s00000"], "score": [1.0]}, "no column sample_id: it has id, score"),
         ({"sample_id": ["s00000"], "score": ["high"]}, "cannot be read"),
+        ({"sample_id": ["s00000"], "score": [None]}, "has no scores: all are empty"),
+        ({"sample_id": [], "score": []}, "has no scores"),
+        ({"sample_id": ["s00000", "x0"], "score": [None, 1.0]}, "none of the samples: its first sample_id is x0"),
         ({"sample_id": ["x1", "x2"], "score": [1.0, 2.0]}, "none of the samples: its first sample_id is x1"),
     ],
 )
