@@ -14,9 +14,8 @@ from gateau_dagster.assets.steps.training_metadata import provenance, trained_mo
 from gateau_dagster.config import TrainingConfig
 from gateau_dagster.config.made_models import stage_training
 from gateau_dagster.config.variants import BASE, CHECKPOINT
-from gateau_dagster.data.sample import text_digest
 from gateau_dagster.demo.prepare import ensure_demo_pair
-from gateau_dagster.pipeline.loadable import downloads, loadable_model
+from gateau_dagster.pipeline.loadable import downloads, loadable_model, scratch_of_store
 from gateau_dagster.pipeline.project import remove_old_models
 from gateau_dagster.pipeline.recipes import CHECKPOINT_FOLDER, CHECKPOINTS, IN_STORE, MIX, MIXES, TRAINED, recipe_of
 from gateau_dagster.pipeline.scoring_assets import mix_asset
@@ -156,11 +155,6 @@ def _copy_of_checkpoint(output: Output, folder: str) -> Stamp | None:
 def scratch_of(state: State, wanted: TrainingRequest) -> Path:
     """Return the folder of a training's unfinished work, which is separate for each store."""
     return scratch_of_store(state) / wanted.scratch
-
-
-def scratch_of_store(state: State) -> Path:
-    """Return the folder that holds `scratch_of` of all trainings for the state's store."""
-    return state.config.work_folder / "training" / text_digest([state.store.root])[:12]
 
 
 def _spec(state: State, stamp: Stamp, wanted: TrainingRequest, scratch: Path) -> "TrainingSpec":

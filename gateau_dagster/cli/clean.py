@@ -6,12 +6,12 @@ import sys
 import click
 
 from gateau_dagster.assets.runs.history import recorded_history, runs_at_work
-from gateau_dagster.assets.runs.leftovers import Leftover, leftovers
 from gateau_dagster.assets.steps.dead_runs import process_of, process_state
 from gateau_dagster.cli.display import as_line, console, left_table
 from gateau_dagster.cli.status import size
 from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError
+from gateau_dagster.pipeline.leftovers import Leftover, leftovers
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.readable import plural
 from gateau_dagster.resources.locks.lease import holder_of, whole_store_lease

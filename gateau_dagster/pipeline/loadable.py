@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gateau_dagster.config import ModelConfig
+from gateau_dagster.data.sample import text_digest
 from gateau_dagster.pipeline.model_checks import check_folder
 from gateau_dagster.pipeline.scoring_assets import made_asset
 from gateau_dagster.pipeline.state import State
@@ -66,6 +67,11 @@ def fetched_model(store: Store, placed: Placed, scratch: Path) -> ModelConfig:
 def downloads(state: State) -> Path:
     """Return the folder that keeps models of a remote store for later steps."""
     return state.config.work_folder / "models"
+
+
+def scratch_of_store(state: State) -> Path:
+    """Return the folder that holds the unfinished work of all trainings for the state's store."""
+    return state.config.work_folder / "training" / text_digest([state.store.root])[:12]
 
 
 def model_version(state: State, name: str) -> str:

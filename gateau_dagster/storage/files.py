@@ -37,16 +37,18 @@ _WHOLE: dict[str, Any] = {"max_concurrency": 1}
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """A listed file: its bytes, and when it was written, in seconds since 1970."""
+    """A listed file: its bytes, when it was written, in seconds since 1970, and whether it is a link."""
 
     size: int
     changed: float
+    is_link: bool
 
     @classmethod
     def of(cls, details: Mapping[str, Any]) -> "Found":
         """Return the file that fsspec describes."""
         when = details.get("mtime") or details.get("LastModified") or 0.0
-        return cls(size=int(details["size"] or 0), changed=when.timestamp() if isinstance(when, datetime) else when)
+        changed = when.timestamp() if isinstance(when, datetime) else when
+        return cls(size=int(details["size"] or 0), changed=changed, is_link=details.get("islink", False))
 
 
 class Files:

@@ -9,14 +9,16 @@ from typing import Any
 
 import boto3
 import click
+import polars as pl
 import pytest
 from dagster import DagsterRunStatus
 from dagster._core.test_utils import create_run_for_test
 
+from gateau_dagster import tables
 from gateau_dagster.assets.runs.instance import open_instance
 from gateau_dagster.assets.steps.dead_runs import PROCESS_TAG, process_tag
-from gateau_dagster.assets.trained_model import scratch_of_store
 from gateau_dagster.config import Config
+from gateau_dagster.pipeline.loadable import scratch_of_store
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.recipes import CHECKPOINTS
 from gateau_dagster.pipeline.state import State
@@ -96,11 +98,15 @@ def test_scratch_is_kept_while_its_training_is_to_go_on(command: Command, projec
     variant = f"{own}/variant/models/{GONE}/work/plan.json"
     others = ["training/copy/config.json", "training/0123456789ab/work/plan.json", variant]
     put(work, *scratch, *others, "dagster/storage/.log.0123abcd.tmp")
-    found = listed(command)
-    assert names(found, work) == {"training/copy", f"{own}/variant/models/{GONE}"}
-    os.utime(work / others[1], (OLD, OLD))
-    assert "training/0123456789ab" in names(listed(command), work)
+    assert names(listed(command), work) == {"training/copy"}
+    put(project.parent / "store", f"variant/models/{GONE}/gateau.json")  # that training is done
+    assert names(listed(command), work) > {"training/copy", f"{own}/variant/models/{GONE}"}
+    shutil.rmtree(project.parent / "store")
+    put(work, *others, old=True)
+    assert names(listed(command), work) == {"training/copy", "training/0123456789ab", f"{own}/variant/models/{GONE}"}
     change_config(project, training={"enabled": False})
+    assert not {f"{own}/work", f"{own}/output"} & names(listed(command), work), "another configuration may train"
+    put(work, *scratch, old=True)
     assert names(listed(command, "--yes"), work) == {
         "training/copy",
         "training/0123456789ab",
@@ -118,6 +124,37 @@ def test_a_variant_that_is_to_be_trained_keeps_its_scratch(command: Command, tmp
     put(scratch, "work/plan.json")
     assert State(config=config).whole_plan().of(CHECKPOINTS) is not None
     assert listed(command)["leftovers"] == [], "the fingerprints are known once the mixes are made"
+
+
+def test_a_link_is_neither_followed_nor_removed(command: Command, project: Path, tmp_path: Path) -> None:
+    own = scratch_of_store(State(config=load_project(project)))
+    elsewhere = tmp_path / "elsewhere"
+    put(elsewhere, "gateau.json", "checkpoint-1/model.safetensors", old=True)
+    links = [
+        own / "work",
+        own.parent / "copy",
+        own.parents[1] / "models" / "a",
+        own.parents[1] / "cache" / "input-index-0",
+    ]
+    links.append(project.parent / "store" / "variant" / "models" / GONE)
+    for link in links:
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(elsewhere)
+        os.utime(link, (OLD, OLD), follow_symlinks=False)
+    assert listed(command, "--yes")["leftovers"] == []
+    assert all(link.is_symlink() for link in links) and len(files(elsewhere)) == 2
+
+
+def test_a_model_of_another_configuration_is_named(command: Command, project: Path) -> None:
+    store = State(config=load_project(project)).store
+    put(Path(store.root), f"variant/models/{GONE}/gateau.json", f"variant/models/{'e' * 64}/gateau.json")
+    row = pl.DataFrame(schema=tables.schema(tables.VARIANT_CHECKPOINT))
+    store.write(row, "variant/checkpoint", "ladm-0.1", Stamp(fingerprint=GONE))
+    whats = {each["where"][-64:]: each["what"] for each in listed(command)["leftovers"]}
+    assert whats == {
+        GONE: "model of variant ladm-0.1, which this configuration does not have",
+        "e" * 64: "model of no variant",
+    }
 
 
 def test_caches_of_interrupted_work_are_removed(command: Command, project: Path) -> None:

@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from gateau_dagster.assets.trained_model import scratch_of_store
 from gateau_dagster.data.folder_copy import PART
 from gateau_dagster.data.index import index_file
 from gateau_dagster.execution.row_checkpoints import FOLDER as PARTIAL
-from gateau_dagster.pipeline.loadable import downloads
+from gateau_dagster.pipeline.loadable import downloads, scratch_of_store
 from gateau_dagster.pipeline.plan import Plan
 from gateau_dagster.pipeline.project import old_models, wanted_models
 from gateau_dagster.pipeline.recipes import CHECKPOINT_FOLDER, CHECKPOINTS, TRAINED
@@ -32,6 +31,7 @@ _OWN_TEMPORARIES = ("cache/", "models/", "pages/", "progress/")
 
 BROKEN = "broken write"
 OLD_MODEL = "model of no variant"
+OTHER_MODEL = "model of variant {}, which this configuration does not have"
 PARTS = "rows that no run continues"
 DAMAGED = "damaged, replaced since"
 SCRATCH = "scratch of a training"
@@ -79,9 +79,9 @@ def leftovers(state: State) -> list[Leftover]:
     plan, store, work = state.whole_plan(), _Listing(state.store.files), _Listing(Files(str(state.config.work_folder)))
     found = [
         *_broken_writes(store),
-        *(store.below(OLD_MODEL, f"{TRAINED}/{name}") for name in old_models(state)),
+        *_old_models(state, store),
         *_unfinished_rows(state, plan, store),
-        *_scratch(state, plan, work),
+        *_scratch(state, plan, store, work),
         *_downloads(state, work),
         *_caches(state, work),
     ]
@@ -89,10 +89,10 @@ def leftovers(state: State) -> list[Leftover]:
 
 
 class _Listing:
-    """The files below a root, from one listing."""
+    """The files below a root, from one listing. A link is the user's: it is neither followed nor removed."""
 
     def __init__(self, files: Files) -> None:
-        self.files, self.found = files, files.listing()
+        self.files, self.found = files, {name: each for name, each in files.listing().items() if not each.is_link}
         self._now = time.time()
 
     def below(self, kind: str, name: str) -> Leftover:
@@ -126,6 +126,19 @@ def _broken_writes(store: _Listing) -> Iterator[Leftover]:
         yield Leftover(kind=BROKEN, files=files, name=name, size=size, upload=upload)
 
 
+def _old_models(state: State, store: _Listing) -> Iterator[Leftover]:
+    """Yield models of no variant. Another configuration of the store may have it, and then its table has a stamp."""
+    partitions = state.pipeline.partitions(CHECKPOINTS) if CHECKPOINTS in state.pipeline.by_key else []
+    named = (re.fullmatch(rf"{CHECKPOINTS}/([^/]+)\.parquet", name) for name in store.found)
+    others = sorted({match[1] for match in named if match} - {*partitions})
+    stamps = state.store.stamps((CHECKPOINTS, name) for name in others)
+    variant = {stamp.fingerprint: name for (_, name), stamp in stamps.items() if stamp is not None}
+    for model in old_models(state):
+        folder = f"{TRAINED}/{model}"
+        if any(name.startswith(f"{folder}/") for name in store.found):
+            yield store.below(OTHER_MODEL.format(variant[model]) if model in variant else OLD_MODEL, folder)
+
+
 def _unfinished_rows(state: State, plan: Plan, store: _Listing) -> Iterator[Leftover]:
     """Yield saved rows of tables that are complete, and old ones of tables or settings that are gone."""
     folders = {name.rpartition("/")[0] for name in store.found if name.startswith(f"{PARTIAL}/")}
@@ -144,36 +157,31 @@ def _unfinished_rows(state: State, plan: Plan, store: _Listing) -> Iterator[Left
             yield store.below(PARTS, folder)
 
 
-def _scratch(state: State, plan: Plan, work: _Listing) -> Iterator[Leftover]:
-    """Yield the scratch of trainings that are done or gone, and that of another store once it is old."""
+def _scratch(state: State, plan: Plan, store: _Listing, work: _Listing) -> Iterator[Leftover]:
+    """Yield the scratch of trainings that are done, and old scratch of trainings that this configuration has not."""
     training, own = "training", scratch_of_store(state).name
     trained = f"{training}/{own}/{TRAINED}"
     needed = {f"{training}/{own}/{work.asset}" for work in plan.work}
     variants = [] if (stale := plan.of(CHECKPOINTS)) is None else stale.partitions
     wanted = wanted_models(state, variants)
     needed |= {f"{trained}/{name}" for name in wanted}
-    folders = set[str]()
+    is_done = dict[str, bool]()
     for name in work.found:
         parts = name.split("/")
         if parts[0] != training or len(parts) < 3:
             continue
         if parts[1] != own:
-            folder = f"{training}/{parts[1]}"
-            if parts[1] != "copy" and not work.unused(folder, _UNUSED_SECONDS):
-                continue
+            is_done["/".join(parts[:2])] = parts[1] == "copy"
         elif name.startswith(f"{trained}/"):
-            if len(wanted) < len(variants):  # a mix is still to be made, which may be that of this training
-                continue
-            folder = "/".join(parts[:5])
+            if len(wanted) == len(variants):  # otherwise a mix is still to be made, which may be that of this training
+                is_done["/".join(parts[:5])] = f"{TRAINED}/{parts[4]}/{STAMP_FILE}" in store.found
         elif parts[2] in (HOMOLOGOUS, PRE_EXPERIENCED):
-            folder = "/".join(parts[:4])
+            is_done["/".join(parts[:4])] = "/".join(parts[2:4]) in state.pipeline.by_key
         elif plan.of(CHECKPOINT_FOLDER) is None:
-            folder = "/".join(parts[:3])
-        else:
-            continue
-        if folder not in needed:
-            folders.add(folder)
-    yield from (work.below(SCRATCH, folder) for folder in sorted(folders))
+            is_done["/".join(parts[:3])] = CHECKPOINT_FOLDER in state.pipeline.by_key
+    for folder, done in sorted(is_done.items()):
+        if folder not in needed and (done or work.unused(folder, _UNUSED_SECONDS)):
+            yield work.below(SCRATCH, folder)
 
 
 def _downloads(state: State, work: _Listing) -> Iterator[Leftover]:
