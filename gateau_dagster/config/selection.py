@@ -229,11 +229,11 @@ class SelectionConfig(RuleConfig):
         if not isinstance(given, dict) or not isinstance(method := given.get("method"), dict):
             return given
         options = given.get("options") or {}
+        if not isinstance(options, dict):
+            return {**given, "method": SCORES}  # the type of options is reported
         if [*method] != [SCORES]:
-            raise GateauError(
-                "methods.unknown",
-                f"method: expected a name or {{{SCORES}: FILE}}, not the keys {', '.join(map(str, method))}",
-            )
+            keys = ", ".join(map(str, method)) or "(none)"
+            raise GateauError("methods.unknown", f"method: expected a name or {{{SCORES}: FILE}}, not the keys {keys}")
         if SCORES in options:
             raise GateauError(
                 "methods.scores_file",

@@ -165,6 +165,8 @@ def test_the_short_form_is_the_method_with_its_option() -> None:
     assert ranked_by(short) == "Method scores: a.csv"
     with refused("methods.scores_file", match="names the file already"):
         validated("selection", SelectionConfig, {"method": {"scores": "a"}, "options": {"scores": {"path": "b"}}})
+    with refused("config.value", match="options"):
+        validated("selection", SelectionConfig, {"method": {"scores": "a"}, "options": ["b"]})
     with refused("methods.unknown", match=r"\{scores: FILE\}"):
         validated("selection", SelectionConfig, {"method": {"score": "a"}})
 
