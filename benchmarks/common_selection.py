@@ -255,8 +255,9 @@ def scores_of(known: list[Tables], wanted: Sequence[str] | None) -> tuple[dict[s
             say(f"  not run: {missing[label]}")
         else:
             found[label] = [method_scores(each, what) for each, what in zip(known, ready, strict=True)]
-    for label in [label for label in TRIALS if wanted and label in wanted]:
-        found[label] = [trial_scores(each, TRIALS[label]) for each in known]
+    for label, trial in TRIALS.items():
+        if wanted and label in wanted:
+            found[label] = [trial_scores(each, trial) for each in known]
     return found, missing
 
 

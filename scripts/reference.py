@@ -230,7 +230,7 @@ def configuration() -> str:
     found: dict[str, list[str]] = {}
     for key in all_keys():
         parts = key.place.split(".")
-        nested = {"selection": 3, "evaluation": 2}.get(parts[0], 1) if _has_a_heading(parts) else 1
+        nested = _parts_of_heading(parts)
         section = found.setdefault(".".join(parts[:nested]), [])
         text = _plain(described(key))
         if len(parts) == nested:
@@ -245,10 +245,11 @@ def configuration() -> str:
     return "\n".join(lines)
 
 
-def _has_a_heading(parts: list[str]) -> bool:
-    """Return whether a key is an option of a method or of a benchmark, which have headings of their own."""
-    of_a_method = parts[:2] == ["selection", "options"] and len(parts) > 2
-    return of_a_method or (parts[0] == "evaluation" and parts[1:2] in BENCHMARKS)
+def _parts_of_heading(parts: list[str]) -> int:
+    """Return how many parts of a key's place are its heading: a method's and a benchmark's options have their own."""
+    if parts[:2] == ["selection", "options"] and len(parts) > 2:
+        return 3
+    return 2 if parts[0] == "evaluation" and parts[1:2] in BENCHMARKS else 1
 
 
 def commands() -> str:

@@ -52,12 +52,14 @@ def _check_idle(config: Config) -> None:
     Raises:
         GateauError: one is.
     """
-    advice = "Wait until it ends, or end it; what it uses would be listed, too."
+    advice = "Wait until it ends, or end it: the list would contain what it uses."
     if holder := holder_of(config):
         raise GateauError("storage.lease_held", f"{config.located_root} is in use by {holder}. {advice}")
     with recorded_history(config) as instance:
-        for run in [] if instance is None else runs_at_work(instance, config):
-            tag = process_of(instance, run) if instance is not None else None
+        if instance is None:
+            return
+        for run in runs_at_work(instance, config):
+            tag = process_of(instance, run)
             if tag is None or process_state(tag) != "gone":
                 raise GateauError("storage.lease_held", f"run {run.run_id} of {run.job_name} is at work. {advice}")
 

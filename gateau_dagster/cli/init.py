@@ -292,7 +292,7 @@ def _dtype(config: Config, model: PreTrainedConfig | None) -> Proposal:
     from gateau_dagster.models.devices import resolve_device
 
     if config.scoring.device.startswith("cuda") and not torch.cuda.is_available():
-        return Proposal(value="bfloat16", reason="GPUs compute in it; this machine, which has none, was not asked")
+        return Proposal(value="bfloat16", reason="usual on GPUs; this machine has none to ask")
     place = resolve_device(config.scoring.device)
     if place.type == "cuda":
         good = torch.cuda.is_bf16_supported()
