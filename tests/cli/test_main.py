@@ -1,11 +1,13 @@
 """The command line in this process, and a few times in one of its own; what a user reads."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 
 import pytest
 
+from gateau_dagster.cli import commands, main
 from gateau_dagster.pipeline import model_checks
 from tests.cli.command import Command
 from tests.project import change_config, gateau, sample, try_here, write_samples
@@ -26,6 +28,22 @@ def test_help_names_every_command(command: Command, option: str) -> None:
 def test_wrong_usage_ends_with_2(command: Command, arguments: tuple[str, ...]) -> None:
     status, _, err = command(*arguments)
     assert status == 2 and ("Usage: gateau" in err or "requires an argument" in err) and "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("given", "spins"), [({}, "3000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "ACTIVE"}, None)]
+)
+def test_waiting_threads_soon_sleep_unless_the_user_says_otherwise(
+    monkeypatch: pytest.MonkeyPatch, given: dict[str, str], spins: str | None
+) -> None:
+    for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT"):
+        monkeypatch.setenv(name, given.get(name, ""))
+        if name not in given:
+            monkeypatch.delenv(name)
+    seen = []
+    monkeypatch.setattr(commands, "command_line", lambda: seen.append(os.environ.get("GOMP_SPINCOUNT")))
+    main()
+    assert seen == [spins]
 
 
 def test_the_version(command: Command) -> None:
