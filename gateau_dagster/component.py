@@ -18,6 +18,7 @@ from gateau_dagster.assets.steps.partitions import own_name
 from gateau_dagster.config import Prefixes
 from gateau_dagster.errors import DEMO, DEMO_FOLDER, GateauError, demo_name
 from gateau_dagster.pipeline.project import configuration_name
+from gateau_dagster.readable import plural
 from gateau_dagster.resources.configuration import ConfigurationResource
 from gateau_dagster.resources.judge import JudgeResource
 from gateau_dagster.resources.models import ModelsResource
@@ -136,14 +137,41 @@ class GateauPipeline(dg.Component, dg.Model, dg.Resolvable):
         Raises:
             GateauError: the configuration is missing or wrong.
         """
-        folder = context.path if context.path.is_dir() else context.path.parent
-        if self.config == DEMO:
-            name = demo_name(str(context.project_root.absolute() / DEMO_FOLDER))
-        else:
-            name = str(folder / Path(self.config).expanduser())
         keys = tuple(self.key_prefix)
         groups = re.sub(r"\W", "_", "_".join(keys)) if self.group_prefix is None else self.group_prefix
         try:
-            return build_definitions(name, Prefixes(keys=keys, groups=groups))
+            self._check_prefix(context)
+            return build_definitions(self._configuration(context), Prefixes(keys=keys, groups=groups))
         except GateauError as error:  # without the trace of our own code
             raise error.reworded(f"{context.path}: {error}") from None
+
+    def _configuration(self, context: dg.ComponentLoadContext) -> str:
+        if self.config == DEMO:
+            return demo_name(str(context.project_root.absolute() / DEMO_FOLDER))
+        folder = context.path if context.path.is_dir() else context.path.parent
+        file = folder / Path(self.config).expanduser()
+        if not file.exists():
+            raise GateauError(
+                "config.unreadable",
+                f"config: {self.config}: there is no file {file.resolve()}. Name an existing gateau.yaml, from the "
+                f"component's folder, or {DEMO} for the embedded demo",
+            )
+        return str(file)
+
+    def _check_prefix(self, context: dg.ComponentLoadContext) -> None:
+        """Raise GateauError if another component has the same names; Dagster's own message would name a resource."""
+        if not context.component_tree.is_fully_loaded():  # this component alone is built
+            return
+        beginning = self._beginning()
+        components = context.component_tree.get_all_components(GateauPipeline)
+        same = [component for component in components if component._beginning() == beginning]
+        if len(same) > 1:
+            raise GateauError(
+                "component.key_prefix",
+                f"key_prefix: {plural(len(same), 'component')} of this project give their assets, jobs and resources "
+                f"the same names: key_prefix is {'/'.join(self.key_prefix) or 'empty'}, or differs only in signs such "
+                "as - and _. Give each component another key_prefix",
+            )
+
+    def _beginning(self) -> str:
+        return dg.AssetKey([*self.key_prefix, ""]).to_python_identifier()

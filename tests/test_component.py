@@ -18,6 +18,7 @@ from dagster.components.testing import create_defs_folder_sandbox
 from gateau_dagster import GateauPipeline
 from gateau_dagster.assets.runs.input_sensor import inputs_sensor
 from gateau_dagster.config import Prefixes
+from gateau_dagster.errors import GateauError
 from gateau_dagster.pipeline.pipeline import pipeline_of
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
@@ -145,8 +146,27 @@ def test_a_scaffolded_python_file_returns_the_component(tmp_path: Path) -> None:
 def test_a_configuration_that_cannot_be_read_is_named_with_its_component(tmp_path: Path) -> None:
     context = ComponentTree.for_test().load_context
     with refused("config.unreadable") as error:
-        GateauPipeline(config="missing.yaml").build_defs(context)
-    assert str(error.value).startswith(f"{context.path}: ") and error.value.__suppress_context__
+        GateauPipeline(config="../missing.yaml").build_defs(context)
+    message = str(error.value)
+    assert message.startswith(f"{context.path}: config: ") and error.value.__suppress_context__
+    assert "--config" not in message, "a component has no such option"
+
+
+@pytest.mark.parametrize("second", ["first", "team/a-b"])
+def test_components_whose_names_clash_are_named_by_their_prefix(second: str) -> None:
+    with create_defs_folder_sandbox() as sandbox:
+        for name, prefix in (("one", second.replace("-", "_")), ("two", second)):
+            attributes = {"config": "demo", "key_prefix": prefix}
+            sandbox.scaffold_component(
+                component_cls=GateauPipeline,
+                defs_path=sandbox.defs_folder_path / name,
+                defs_yaml_contents={"type": "gateau_dagster.GateauPipeline", "attributes": attributes},
+            )
+        with pytest.raises(Exception, match="definitions") as found, sandbox.build_all_defs():
+            pass
+    cause = found.value.__cause__
+    assert isinstance(cause, GateauError) and cause.code == "component.key_prefix"
+    assert "2 components" in str(cause)
 
 
 @pytest.mark.long
