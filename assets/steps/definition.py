@@ -136,7 +136,7 @@ class _Making:
             "group_name": group_name(self.config, asset.shown_group),
             "kinds": set(asset.kinds),
             "description": description if asset.shown_group == asset.group else f"`{asset.key}`: {description}",
-            "code_version": self.pipeline.code_version(asset.key),
+            "code_version": self.pipeline.code_versions[asset.key],
             **catalogued(self.config, asset, self.functions[asset.maker]),
         }
 

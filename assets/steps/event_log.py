@@ -26,12 +26,7 @@ PLAN_TAG = "gateau/plan"
 
 
 def version_tags(
-    instance: DagsterInstance,
-    state: State,
-    asset: str,
-    partition: str | None,
-    stamp: Stamp,
-    stamps: Mapping[Key, Stamp | None] | None = None,
+    state: State, asset: str, partition: str | None, stamp: Stamp, stamps: Mapping[Key, Stamp | None] | None = None
 ) -> dict[str, str]:
     """Return the tags of an output's record: its data version, and the versions of what it was made from.
 
@@ -39,7 +34,6 @@ def version_tags(
     very many partitions only the data version is recorded: Dagster compares at most 100 upstream partitions.
 
     Args:
-        instance: of Dagster.
         state: of the project.
         asset, partition: the output, which is up to date.
         stamp: of the output.
@@ -48,12 +42,17 @@ def version_tags(
     tags = {DATA_VERSION_TAG: stamp.fingerprint}
     if has_many(state.pipeline, asset):
         return tags
-    tags[CODE_VERSION_TAG] = state.pipeline.code_version(asset)
-    seen = str(instance.event_log_storage.get_maximum_record_id() or "NULL")
+    tags[CODE_VERSION_TAG] = state.pipeline.code_versions[asset]
     for name, version in upstream_versions(state, asset, partition, stamp, stamps).items():
-        key = asset_key(state.config, name).to_user_string()
-        tags |= {INPUT_VERSION_TAGS + key: version, INPUT_EVENT_TAGS + key: seen}
+        tags[INPUT_VERSION_TAGS + asset_key(state.config, name).to_user_string()] = version
     return tags
+
+
+def with_events(instance: DagsterInstance, tags: Mapping[str, str]) -> dict[str, str]:
+    """Return `version_tags` for a record written now: with the place in the log up to which inputs are recorded."""
+    seen = str(instance.event_log_storage.get_maximum_record_id() or "NULL")
+    inputs = (name.removeprefix(INPUT_VERSION_TAGS) for name in tags if name.startswith(INPUT_VERSION_TAGS))
+    return {**tags, **{INPUT_EVENT_TAGS + name: seen for name in inputs}}
 
 
 def recorded_tags(instance: DagsterInstance, state: State, asset: str) -> dict[str | None, Mapping[str, str]]:
@@ -69,15 +68,11 @@ def recorded_tags(instance: DagsterInstance, state: State, asset: str) -> dict[s
     wanted = AssetRecordsFilter(asset_key=key, storage_ids=ids)
     records = instance.fetch_materializations(wanted, limit=len(parts) or 1).records
     made = [record.asset_materialization for record in records]
-    return {each.partition: each.tags or {} for each in made if each is not None}
-
-
-def says(record: Mapping[str, str] | None, wanted: Mapping[str, str]) -> bool:
-    """Return whether a record has these `version_tags`; what it was made from may have been recorded again since."""
-    return _versions(record or {}) == _versions(wanted)
+    return {each.partition: _versions(each.tags or {}) for each in made if each is not None}
 
 
 def _versions(tags: Mapping[str, str]) -> dict[str, str]:
+    """Return the tags of `version_tags`; what an output was made from may have been recorded again since."""
     own = {DATA_VERSION_TAG, CODE_VERSION_TAG}
     return {name: tag for name, tag in tags.items() if name in own or name.startswith(INPUT_VERSION_TAGS)}
 
@@ -100,9 +95,10 @@ def record_what_the_store_holds(instance: DagsterInstance, state: State) -> int:
             stamp = stamps[asset.key, partition]
             if stamp is None or (asset.key, partition) in stale:
                 continue
-            tags = version_tags(instance, state, asset.key, partition, stamp, stamps)
-            if not says(known.get(partition), tags):
-                instance.report_runless_asset_event(_materialisation(state, asset.key, partition, stamp, tags))
+            tags = version_tags(state, asset.key, partition, stamp, stamps)
+            if known.get(partition) != tags:
+                made = _materialisation(state, asset.key, partition, stamp, with_events(instance, tags))
+                instance.report_runless_asset_event(made)
                 count += 1
     return count
 

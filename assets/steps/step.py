@@ -13,7 +13,7 @@ import polars as pl
 from dagster import DagsterExecutionInterruptedError, DagsterInstance, DagsterRunStatus
 
 from gateau_dagster.assets.steps.dead_runs import has_own_process, tag_with_process
-from gateau_dagster.assets.steps.event_log import PLAN_TAG, recorded_tags, version_tags
+from gateau_dagster.assets.steps.event_log import PLAN_TAG, recorded_tags, version_tags, with_events
 from gateau_dagster.assets.steps.failures import readable_failure
 from gateau_dagster.assets.steps.metadata import (
     DATA_VERSION_TAG,
@@ -204,7 +204,7 @@ class Step:
         stamp, metadata = (self._kept, _KEPT) if made is None else (made.made, made.metadata)
         assert stamp is not None, f"{self.assets} was not made"
         metadata = page_metadata({"fingerprint": stamp.fingerprint, **metadata})
-        tags = version_tags(self.context.instance, self.state, self.assets[0], None, stamp)
+        tags = self._tags(self.assets[0], None, stamp)
         yield dg.MaterializeResult(metadata=metadata, data_version=dg.DataVersion(stamp.fingerprint), tags=tags)
 
     @contextmanager
@@ -258,9 +258,12 @@ class Step:
             asset_key(self.state.config, asset),
             partition=partition,
             metadata=figures_only(whole) if has_many(self.state.pipeline, asset) else whole,
-            tags=version_tags(self.context.instance, self.state, asset, partition, stamp),
+            tags=self._tags(asset, partition, stamp),
         )
         self.context.log_event(event)
+
+    def _tags(self, asset: str, partition: str | None, stamp: Stamp) -> dict[str, str]:
+        return with_events(self.context.instance, version_tags(self.state, asset, partition, stamp))
 
     def _place(self, output: Output) -> str:
         number, count = self.stale.index(output) + 1, len(self.stale)

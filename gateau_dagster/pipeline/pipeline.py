@@ -91,15 +91,17 @@ class Pipeline:
                 found.add(asset.key)
         return found
 
-    def code_version(self, key: str) -> str:
-        """Return the version of code and settings that Dagster shows for an asset, and compares with its records.
+    @cached_property
+    def code_versions(self) -> Mapping[str, str]:
+        """Return the version of code and settings that Dagster shows for each asset, and compares with its records.
 
         It covers everything upstream, too: a changed setting shows at once wherever it may make something out of date.
         Models and files are left out: they are inputs, which have versions of their own. No fingerprint contains this
         version, which is the same on every machine.
         """
-        before = {name: self._own_version(self.by_key[name]) for name in self.ancestors([key])}
-        return f"{self.by_key[key].code_version}-{fingerprint(before)[:12]}"
+        own = {asset.key: self._own_version(asset) for asset in self.assets}
+        digests = {key: fingerprint({name: own[name] for name in self.ancestors([key])}) for key in own}
+        return {asset.key: f"{asset.code_version}-{digests[asset.key][:12]}" for asset in self.assets}
 
     def _own_version(self, asset: Asset) -> list[Any]:
         """Return the asset's code version and settings. If only models and files tell what counts of the configuration,

@@ -95,7 +95,7 @@ def test_dagster_sees_what_the_planner_sees(method: str, compare: list[str]) -> 
             key = asset_key(name)
             upstream = {*asset.inputs, *pipeline.shown_reads(name)}
             assert {"/".join(dep.path) for dep in found[name].asset_deps[key]} == upstream, name
-            assert found[name].code_versions_by_key[key] == pipeline.code_version(name)
+            assert found[name].code_versions_by_key[key] == pipeline.code_versions[name]
 
 
 def smallest(folder: Path) -> Path:

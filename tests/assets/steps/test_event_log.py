@@ -1,9 +1,11 @@
 """Dagster is told of what the store holds and it does not know of: one event each, with the right version."""
 
+import pytest
 from dagster import DagsterInstance
 
 from gateau_dagster.assets.runs.instance import open_instance
 from gateau_dagster.assets.steps.event_log import record_what_the_store_holds
+from gateau_dagster.pipeline.inputs import inputs_of
 from tests.assets.harness import Pipeline, asset_key, versions_on_record
 
 
@@ -21,6 +23,15 @@ def test_another_instance_on_the_same_store_learns_everything(small: Pipeline) -
                 stamp = stamps[asset, shard]
                 assert stamp is not None
                 assert versions[shard] == stamp.fingerprint
+
+
+def test_the_log_is_asked_once_an_asset_not_once_a_shard(small: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    small.refresh()
+    log, state, asked = small.instance.event_log_storage, small.state(), []
+    connect = log.index_connection  # type: ignore[attr-defined]
+    monkeypatch.setattr(log, "index_connection", lambda: asked.append(1) or connect())
+    assert record_what_the_store_holds(small.instance, state) == 0
+    assert len(asked) <= 3 * (len(state.pipeline.assets) + len(inputs_of(state.config)))
 
 
 def test_what_is_out_of_date_is_not_recorded(small: Pipeline) -> None:
