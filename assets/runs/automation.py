@@ -16,7 +16,7 @@ from gateau_dagster.assets.runs.work_run import EVERYTHING, VARIANTS
 from gateau_dagster.assets.steps.dead_runs import LOCK_TAG, UNFINISHED, end_dead_runs
 from gateau_dagster.assets.steps.event_log import PLAN_TAG
 from gateau_dagster.assets.steps.failures import redacted_failure
-from gateau_dagster.assets.steps.partitions import own_name, own_resource
+from gateau_dagster.assets.steps.partitions import own_name, own_options, own_resource
 from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError
 from gateau_dagster.pipeline.plan import Plan
@@ -33,14 +33,13 @@ def nightly(config: Config) -> dg.ScheduleDefinition:
     """Return the schedule that launches `refresh` if something is out of date."""
 
     @dg.schedule(
-        name=own_name(config, "nightly_refresh"),
+        **own_options(config, "nightly_refresh", "configuration"),
         job_name=own_name(config, REFRESH),
         cron_schedule=config.execution.schedule,
         execution_timezone=config.execution.timezone,
         default_status=dg.DefaultScheduleStatus.STOPPED,
         description="Refreshes all outdated assets every night (execution.schedule, execution.timezone). Skips if "
         "all are up to date, or while a run is at work.",
-        required_resource_keys={own_name(config, "configuration")},
     )
     @redacted_failure()
     def nightly_refresh(context: dg.ScheduleEvaluationContext) -> Due:
@@ -58,13 +57,12 @@ def out_of_date_sensor(config: Config, jobs: Iterable[Job]) -> dg.SensorDefiniti
     launched = {own_name(config, name) for name in (REFRESH, EVERYTHING, VARIANTS)}
 
     @dg.sensor(
-        name=own_name(config, "out_of_date"),
+        **own_options(config, "out_of_date", "configuration"),
         jobs=[job for job in jobs if job.name in launched],
         minimum_interval_seconds=60,
         default_status=dg.DefaultSensorStatus.STOPPED,
         description="Compares the store with the configuration (level-triggered) and launches `refresh` if they "
         "differ.",
-        required_resource_keys={own_name(config, "configuration")},
     )
     @redacted_failure()
     def out_of_date(context: dg.SensorEvaluationContext) -> Due:

@@ -18,7 +18,7 @@ from gateau_dagster.assets.steps.partitions import (
     asked_partitions,
     asset_key,
     declared_name,
-    own_name,
+    own_options,
     own_resource,
     partition_definitions,
 )
@@ -56,10 +56,9 @@ def _checks(pipeline: Pipeline, asset: Asset) -> dg.AssetChecksDefinition:
     ]
 
     @dg.multi_asset_check(
-        name=own_name(pipeline.config, f"check_{asset.key.replace('/', '_')}"),
+        **own_options(pipeline.config, f"check_{asset.key.replace('/', '_')}", "configuration"),
         specs=specs,
         can_subset=True,
-        required_resource_keys={own_name(pipeline.config, "configuration")},
     )
     def checks(context: dg.AssetCheckExecutionContext) -> Iterator[AssetCheckEvaluation | dg.Output[None]]:
         tag_with_process(context)

@@ -6,7 +6,7 @@ from dagster import DagsterEventType, DagsterInstance, DagsterRun, DagsterRunSta
 from gateau_dagster.assets.runs.history import told
 from gateau_dagster.assets.runs.launching import ASKED_BY_TAG, failed_checks_of
 from gateau_dagster.assets.steps.failures import redacted_failure
-from gateau_dagster.assets.steps.partitions import own_name, own_resource
+from gateau_dagster.assets.steps.partitions import own_name, own_options, own_resource
 from gateau_dagster.config import Config
 from gateau_dagster.errors import redacted
 
@@ -56,12 +56,11 @@ def _sensor(config: Config, name: str, status: DagsterRunStatus, description: st
 
     # Its decorator takes resources only as arguments, whose names are fixed.
     return dg.RunStatusSensorDefinition(
-        name=own_name(config, name),
+        **own_options(config, name, "configuration", "notification"),
         run_status=status,
         run_status_sensor_fn=tell,
         default_status=dg.DefaultSensorStatus.RUNNING,
         description=description,
-        required_resource_keys={own_name(config, each) for each in ("configuration", "notification")},
     )
 
 

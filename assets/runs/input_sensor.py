@@ -18,7 +18,7 @@ from gateau_dagster.assets.runs.checked import staleness
 from gateau_dagster.assets.runs.checks import evaluation, latest_record
 from gateau_dagster.assets.steps.event_log import observe_inputs
 from gateau_dagster.assets.steps.failures import redacted_failure
-from gateau_dagster.assets.steps.partitions import asset_key, own_name, own_resource
+from gateau_dagster.assets.steps.partitions import asset_key, own_options, own_resource
 from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError
 from gateau_dagster.pipeline.asset import UP_TO_DATE
@@ -101,12 +101,11 @@ def inputs_sensor(config: Config) -> dg.SensorDefinition:
     """Return the sensor `inputs`, which compares sizes and times only, until one of them changes."""
 
     @dg.sensor(
-        name=own_name(config, "inputs"),
+        **own_options(config, "inputs", "configuration"),
         minimum_interval_seconds=30,
         default_status=dg.DefaultSensorStatus.RUNNING,
         description="Shows on the graph whether input or models changed: the inputs' versions, and the check "
         "`up_to_date` of every asset. Launches nothing.",
-        required_resource_keys={own_name(config, "configuration")},
     )
     @redacted_failure()
     def inputs(context: dg.SensorEvaluationContext) -> dg.SkipReason:

@@ -13,7 +13,7 @@ from gateau_dagster.assets.runs.refresh import refresh
 from gateau_dagster.assets.runs.work_run import EVERYTHING, VARIANTS
 from gateau_dagster.assets.steps.dead_runs import tag_with_process
 from gateau_dagster.assets.steps.failures import readable_failure
-from gateau_dagster.assets.steps.partitions import asset_key, own_name, own_resource
+from gateau_dagster.assets.steps.partitions import asset_key, own_name, own_options, own_resource
 from gateau_dagster.config import Config
 from gateau_dagster.pipeline.asset import UP_TO_DATE, VARIANT
 from gateau_dagster.pipeline.pipeline import pipeline_of
@@ -90,10 +90,9 @@ def refresh_job(project: Config) -> dg.JobDefinition:
     until = dg.Field(choices, default_value=_ALL, description="The last asset to bring up to date, with its upstreams.")
 
     @dg.op(
-        name=own_name(project, "bring_up_to_date"),
+        **own_options(project, "bring_up_to_date", "configuration"),
         description="Compares the store with the configuration, launches a run of the outdated assets and follows it.",
         config_schema=str,
-        required_resource_keys={own_name(project, "configuration")},
     )
     def bring_up_to_date(context: OpExecutionContext) -> None:
         tag_with_process(context)

@@ -15,7 +15,14 @@ from gateau_dagster import assets
 from gateau_dagster.assets.steps.event_log import input_changes
 from gateau_dagster.assets.steps.failures import readable_failure
 from gateau_dagster.assets.steps.metadata import table_schema
-from gateau_dagster.assets.steps.partitions import asset_key, group_name, own_name, own_resource, partition_definitions
+from gateau_dagster.assets.steps.partitions import (
+    asset_key,
+    group_name,
+    own_name,
+    own_options,
+    own_resource,
+    partition_definitions,
+)
 from gateau_dagster.assets.steps.step import MARK, asset_step
 from gateau_dagster.config import Config
 from gateau_dagster.pipeline.asset import Asset
@@ -159,10 +166,9 @@ def _definition(config: Config, given: Input) -> dg.AssetsDefinition:
     )
 
     @dg.multi_observable_source_asset(
-        name=own_name(config, f"look_at_{given.key.replace('/', '_')}"),
+        **own_options(config, f"look_at_{given.key.replace('/', '_')}", "configuration"),
         specs=[spec],
         can_subset=True,
-        required_resource_keys={own_name(config, "configuration")},
     )
     def look(context: dg.AssetExecutionContext) -> Iterator[dg.AssetObservation | dg.Output[None]]:
         with readable_failure(context):

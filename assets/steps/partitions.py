@@ -26,6 +26,14 @@ def own_name(config: Config, name: str) -> str:
     return dg.AssetKey([*config.prefixes.keys, name]).to_python_identifier()
 
 
+def own_options(config: Config, name: str, *resources: str) -> dict[str, Any]:
+    """Return Dagster's options for the name of a job, step or sensor, and for the resources that it uses."""
+    return {
+        "name": own_name(config, name),
+        "required_resource_keys": {own_name(config, resource) for resource in resources},
+    }
+
+
 def own_resource(context: Any, config: Config, name: str) -> Any:
     """Return a resource of the pipeline from the context of a step, sensor or schedule."""
     return getattr(context.resources, own_name(config, name))

@@ -141,6 +141,6 @@ def test_a_time_beyond_all_years_is_left_out() -> None:
 
 
 def test_a_new_demo_has_inputs_before_anything_else_reads_its_data(tmp_path: Path) -> None:
-    """As in a run of `refresh` in a new project, which records the inputs first."""
+    """A run of `refresh` in a new project records the inputs first."""
     state = State(config=embedded_demo(tmp_path))
     assert len(input_versions(state, inputs_of(state.config)[0])) == state.config.long_sft.shards
