@@ -127,10 +127,11 @@ def _show_input(out: Console, state: State) -> None:
 
 
 def _show_sample(out: Console, state: State) -> None:
-    """Show how the first sample is read, and the first one whose border is uncertain or that has no context."""
+    """Show how a sample of the most frequent border is read, and the first without a context or a certain border."""
     accepted = state.index.accepted.drop("shard")
+    usual = accepted.filter(pl.col("border") == next(iter(state.index.contexts.borders), None)).head(1)
     unclear = accepted.filter(pl.col("border").is_in(["uncertain", "none"])).head(1)
-    shown = pl.concat([accepted.head(1), unclear]).unique("sample_id", maintain_order=True)
+    shown = pl.concat([usual, unclear]).unique("sample_id", maintain_order=True)
     for sample in read_samples(state.config.located_long_sft, state.index, shown):
         border = "" if sample.border == "given" else f" (border: {sample.border})"
         out.print(f"  how {_escaped(sample.sample_id)} is read{border}:", markup=False)

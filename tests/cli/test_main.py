@@ -97,6 +97,19 @@ def test_validate_says_where_and_why(command: Command, project: Path, tmp_path: 
     assert "1 usable" in out and "long.jsonl:2" in out and "response" in out
 
 
+def test_validate_shows_a_sample_of_the_border_that_most_samples_have(
+    command: Command, project: Path, tmp_path: Path
+) -> None:
+    turns = ["a document of many words . " * 20 + end for end in ("\n\nWhat is said?", "\nWhat is it?", "\nWho is it?")]
+    messages = [
+        [{"role": "user", "content": turn}, {"role": "assistant", "content": "It is a word."}] for turn in turns
+    ]
+    lines = [json.dumps({"id": f"s{place}", "messages": each}) for place, each in enumerate(messages)]
+    (tmp_path / "long.jsonl").write_text("\n".join(lines) + "\n")
+    status, out, _ = command("validate", "--config", str(project))
+    assert status == 0 and "how s1 is read (border: last line):" in out and "how s0" not in out
+
+
 def test_validate_tells_a_tokenizer_without_chat_template_from_one_that_is_missing(
     command: Command, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
