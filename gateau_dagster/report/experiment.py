@@ -11,12 +11,15 @@ from typing import Any
 
 import polars as pl
 
+from gateau_dagster.config.variants import CHECKPOINT
 from gateau_dagster.evaluation.benchmark import Benchmark
-from gateau_dagster.evaluation.statistics.compare import Outcomes, Standing, compare, outcomes
+from gateau_dagster.evaluation.statistics.compare import Interval, Outcomes, Standing, compare, outcomes
 from gateau_dagster.evaluation.statistics.experiment import AnsweredQuestions, GateResult, Line, answered
 from gateau_dagster.readable import fixed
 from gateau_dagster.report.effort import duration
 
+RANDOM = "random"
+"""The method that draws samples, and the series of models trained on them."""
 _LARGE = 100
 _MOST_DIGITS = 9
 Row = Mapping[str, Any]
@@ -123,7 +126,7 @@ class ExperimentInputs:
                 answered=answered(name, self.lines, self.scores[name]),
                 reference=self.reference,
                 turns={turn: answered(name, self.lines, each) for turn, each in self.turns.get(name, {}).items()},
-                series={line.name: line.series for line in self.lines},
+                lines={line.name: line for line in self.lines},
                 asked=frozenset(self._asked(name)),
                 reasons=self.rejected[name]["reason"].to_list() if name in self.rejected else [],
             )
@@ -162,7 +165,7 @@ class BenchmarkResult:
 
     rows: its rows of tables.EXPERIMENT.
     turns: see ExperimentInputs.
-    series: by model, see Line.
+    lines: by model.
     asked: ids of all questions.
     reasons: why some questions have no value from some model.
     """
@@ -172,7 +175,7 @@ class BenchmarkResult:
     answered: AnsweredQuestions
     reference: str
     turns: Mapping[int, AnsweredQuestions]
-    series: Mapping[str, str]
+    lines: Mapping[str, Line]
     asked: frozenset[str] = frozenset()
     reasons: Sequence[str] = ()
 
@@ -189,7 +192,7 @@ class BenchmarkResult:
     @property
     def missing(self) -> list[str]:
         """Return the models without a value."""
-        return [name for name in self.series if name not in self.rows["variant"]]
+        return [name for name in self.lines if name not in self.rows["variant"]]
 
     @property
     def left_out(self) -> frozenset[str]:
@@ -240,6 +243,30 @@ class BenchmarkResult:
         return compare(part.models, total, **given, draws=_DRAWS)
 
     @cached_property
+    def against_chance(self) -> list[str]:
+        """Return a sentence per model whose samples were chosen: does it differ from one with as many random samples?
+
+        Each sentence is one comparison, by its 95 % interval. Without a model of random samples there are none.
+        """
+        sentences = []
+        for chance in (line for line in self.lines.values() if line.series == RANDOM):
+            models = [
+                model
+                for model in self.answered.models
+                # The single run has the amount of `selection`, as variants without amounts have.
+                if (self.lines[model.name].series or model.name == CHECKPOINT)
+                and self.lines[model.name].amount == chance.amount
+            ]
+            given = {"reference": chance.name, "higher": self.chosen.higher, "bounds": self.chosen.bounds}
+            standings = compare(models, self.answered.total(by_group=self.chosen.by_group), **given)
+            sentences += [
+                _against_chance(standing.name, chance.name, standing.difference, self.chosen)
+                for standing in standings
+                if standing.difference is not None
+            ]
+        return sentences
+
+    @cached_property
     def outcomes(self) -> list[Outcomes]:
         """Return the outcomes per question against the reference."""
         return outcomes(self.answered.models, reference=self.reference, higher=self.chosen.higher)
@@ -258,6 +285,18 @@ class BenchmarkResult:
         ]
         cells = pl.concat(frames).group_by("model", "length", "depth", maintain_order=True)
         return cells.agg(pl.col("value").mean())
+
+
+def _against_chance(name: str, chance: str, difference: Interval, benchmark: Benchmark) -> str:
+    low, high, unit = difference.low, difference.high, benchmark.unit
+    digits = digits_for(None if low is None or high is None else (high - low) / 2)
+    size = f"{signed(difference.value, unit, digits)} {unit}".rstrip()
+    if low is None or high is None:
+        return f"{name} differs from {chance} by {size}; so few questions do not say how sure that is."
+    interval = f"{size}, 95 % interval {signed(low, unit, digits)} to {signed(high, unit, digits)}"
+    if low <= 0 <= high:
+        return f"{name} is not told apart from {chance} at 95 % ({interval})."
+    return f"{name} is {'better' if (low > 0) == benchmark.higher else 'worse'} than {chance} ({interval})."
 
 
 def _natural(name: str) -> list[tuple[int, int, str]]:

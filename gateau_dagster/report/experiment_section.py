@@ -232,7 +232,9 @@ def amounts(result: BenchmarkResult) -> pl.DataFrame:
 
     Only series with several numbers of samples keep their name; for others it is empty.
     """
-    series = pl.col("variant").replace_strict(dict(result.series), return_dtype=pl.String())
+    series = pl.col("variant").replace_strict(
+        {name: line.series for name, line in result.lines.items()}, return_dtype=pl.String()
+    )
     found = result.rows.select("variant", "samples", "value", "low", "high", series=series)
     several = pl.col("samples").n_unique().over("series") > 1
     return found.with_columns(series=pl.when(several).then("series").otherwise(pl.lit("")))

@@ -42,7 +42,10 @@ LINES = (
     Line(name="full", variants=("full-s0", "full-s1")),
     *(
         Line(
-            name=f"{method}-{fraction}", variants=(f"{method}-{fraction}-s0", f"{method}-{fraction}-s1"), series=method
+            name=f"{method}-{fraction}",
+            variants=(f"{method}-{fraction}-s0", f"{method}-{fraction}-s1"),
+            series=method,
+            amount=float(fraction),
         )
         for method in ("robust", "random")
         for fraction in ("0.1", "0.3", "0.5")

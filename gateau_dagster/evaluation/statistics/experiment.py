@@ -29,13 +29,14 @@ class Line:
 
     variants: names of its variants, which differ only in their seed. trained: whether another seed would have given
     another model. series: the preset or method that selected its samples, the same for any number of them; empty
-    without a selection.
+    without a selection. amount: the fraction or the budget of tokens of this selection; None: that of `selection`.
     """
 
     name: str
     variants: tuple[str, ...]
     trained: bool = True
     series: str = ""
+    amount: float | None = None
 
 
 def lines_of(config: Config) -> list[Line]:
@@ -49,6 +50,7 @@ def lines_of(config: Config) -> list[Line]:
             variants=tuple(variant.name for variant in variants),
             trained=variants[0].trained or variants[0].kind == CHECKPOINT,
             series=(variants[0].preset or variants[0].method or "") if variants[0].kind == "selected" else "",
+            amount=variants[0].fraction or variants[0].budget,
         )
         for cell, variants in cells.items()
     ]
