@@ -21,6 +21,8 @@ Kind = Literal["base", "checkpoint", "selected", "full", "short_only", "other"]
 Also = Literal["full", "short_only", "base"]
 Equal = Literal["samples", "tokens", "steps"]
 GATEAU = "gateau"
+BASELINES = ("random", "length")
+"""Methods that a selection should beat: the field's surveys find that many do not."""
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,99}")
 
 Method = Annotated[str, Field(min_length=1)]
@@ -82,7 +84,7 @@ class VariantsConfig(Section):
     methods: list[Method] | None = Field(
         default=None,
         min_length=1,
-        description="Methods of selection; default: selection.method alone.",
+        description="Methods of selection; default: selection.method, random and length.",
         examples=[["gateau", "random"]],
     )
     presets: list[Preset] | None = Field(
@@ -118,9 +120,19 @@ class VariantsConfig(Section):
     equal: Equal | None = Field(
         default=None,
         description="The amount that is equal for all methods. samples: a fraction of all candidates, scored or not. "
-        "tokens: a fraction of the candidates' tokens. steps: training.max_steps. Default: a fraction of "
-        "the samples that the method scores, with training.epochs.",
+        "tokens: a fraction of the candidates' tokens. steps: training.max_steps. Default: tokens where "
+        "methods has its default and models.long counts them; else a fraction of the samples that the method scores, "
+        "with training.epochs.",
     )
+
+    def compared(self, method: str) -> list[str]:
+        """Return the methods, `method` being `selection.method`: by default it meets chance and a cheap baseline."""
+        return self.methods or list(dict.fromkeys([method, *BASELINES]))
+
+    def made_equal(self, *, tokens_known: bool) -> Equal | None:
+        """Return the amount that is equal for all methods; tokens_known: whether models.long counts them."""
+        by_default = self.methods is None and tokens_known
+        return self.equal or ("tokens" if by_default else None)
 
     @field_validator("methods", "presets", "fractions", "budgets", "seeds")
     @classmethod
@@ -182,7 +194,7 @@ def variants_of(section: VariantsConfig | None, *, method: str, trains: bool) ->
 
 def _matrix(section: VariantsConfig, method: str) -> Iterator[Variant]:
     amounts: Sequence[float | int | None] = section.fractions or section.budgets or [None]
-    for name, amount in product(section.methods or [method], amounts):
+    for name, amount in product(section.compared(method), amounts):
         for preset in (section.presets or [None]) if name == GATEAU else [None]:
             parts = [preset or name]
             if amount is not None:

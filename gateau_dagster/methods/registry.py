@@ -61,10 +61,10 @@ def chosen_methods(config: Config) -> dict[str, Method]:
         GateauError: a name or an option that does not exist, or a configuration that lacks what a method needs.
     """
     selection, known = config.selection, known_methods(config)
-    variants = config.variants.methods if config.variants is not None else None
+    variants = [] if config.variants is None else config.variants.compared(selection.method)
     named = {"selection.method": [selection.method], "selection.compare": selection.compare}
     found: dict[str, Method] = {}
-    for place, names in {**named, "variants.methods": variants or []}.items():
+    for place, names in {**named, "variants.methods": variants}.items():
         for name in names:
             if name not in found:
                 found[name] = _bound(config, known, name, place)

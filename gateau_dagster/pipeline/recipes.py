@@ -125,7 +125,9 @@ class Recipe:
     @property
     def equal(self) -> Equal | None:
         """Return what is the same for every recipe of its kind; see `variants.equal`."""
-        return None if self.is_main or self.project.variants is None else self.project.variants.equal
+        if self.is_main or self.project.variants is None:
+            return None
+        return self.project.variants.made_equal(tokens_known="long" in self.project.models)
 
     @property
     def reads(self) -> dict[str, list[str]]:
@@ -417,7 +419,7 @@ def check_variants(config: Config) -> None:
         )
     _check_names(config, section)
     _check_lengths(config, section)
-    if section.presets and GATEAU not in (section.methods or [config.selection.method]):
+    if section.presets and GATEAU not in section.compared(config.selection.method):
         raise GateauError(
             "variants.impossible", "variants.presets: applies to method gateau only: name it in variants.methods, too"
         )

@@ -53,7 +53,7 @@ def test_models_lie_in_the_bucket_and_are_measured_from_there(
     options: dict[str, Any] = {
         "storage": {"root": f"s3://{bucket}/team"},
         "selection": {"method": "length", "fraction": 0.25},
-        "variants": {"fractions": [0.25, 0.5], "also": ["full"]},
+        "variants": {"methods": ["length"], "fractions": [0.25, 0.5], "also": ["full"]},
         "evaluation": {"benchmarks": ["heldout"], "heldout": {"share": 0.2, "samples": 4, "buckets": [64]}},
     }
     file = make_project(tmp_path, samples=24, shards=1, training=True, **options)

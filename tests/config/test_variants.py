@@ -42,11 +42,11 @@ RANDOM = ("random-0.1", "random-0.5")
 
 
 def test_what_is_not_given_is_no_part_of_a_name() -> None:
-    assert names() == ["length"]
+    assert names() == ["length", "random"]
     assert names(methods=["gateau"]) == ["gateau"]
     assert names(methods=["gateau"], budgets=[5000]) == ["gateau-5000t"]
-    assert names(seeds=[7]) == ["length-s7"]
-    assert names(fractions=[1.0, 0.05]) == ["length-1", "length-0.05"]
+    assert names(seeds=[7]) == ["length-s7", "random-s7"]
+    assert names(methods=["length"], fractions=[1.0, 0.05]) == ["length-1", "length-0.05"]
 
 
 def test_what_stands_beside_the_matrix() -> None:

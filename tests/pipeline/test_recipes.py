@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from gateau_dagster.config import Config
+from gateau_dagster.config.variants import VariantsConfig
 from gateau_dagster.pipeline.project import check_project
 from gateau_dagster.pipeline.recipes import Recipe, recipe_of, selections
 from tests.error_codes import refused
@@ -31,8 +32,23 @@ def test_a_variant_is_the_configuration_with_its_own_choice(tmp_path: Path) -> N
     assert paper.training == config.training.model_copy(update={"seed": 2}) and paper.models == config.models
 
 
-def test_without_a_matrix_it_is_the_configuration(tmp_path: Path) -> None:
+def test_by_default_the_selection_meets_chance_and_length_at_equal_tokens(tmp_path: Path) -> None:
     config = configured(tmp_path, variants={})
+    assert [*config.variant_set] == ["base", "checkpoint", "gateau", "random", "length"]
+    assert {recipe_of(config, name).equal for name in ("gateau", "random", "length")} == {"tokens"}
+    assert recipe_of(configured(tmp_path, variants={"equal": "samples"}), "random").equal == "samples"
+    assert recipe_of(configured(tmp_path, variants={"methods": ["random"]}), "random").equal is None
+    alone = configured(tmp_path, variants={}, **{"selection.method": "random"})
+    assert [*alone.variant_set] == ["base", "checkpoint", "random", "length"]
+
+
+def test_without_the_long_model_nothing_counts_tokens() -> None:
+    section = VariantsConfig()
+    assert section.made_equal(tokens_known=False) is None and section.made_equal(tokens_known=True) == "tokens"
+
+
+def test_without_a_matrix_it_is_the_configuration(tmp_path: Path) -> None:
+    config = configured(tmp_path, variants={"methods": ["gateau"]})
     assert [*config.variant_set] == ["base", "checkpoint", "gateau"]
     assert config_of(config, "gateau") == Recipe(config).config == config
     assert recipe_of(config, "checkpoint") == Recipe(config), "the single run"
