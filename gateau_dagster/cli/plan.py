@@ -18,6 +18,7 @@ from gateau_dagster.errors import GateauError, gateau_command
 from gateau_dagster.estimate.amounts import Amount, planned_amounts
 from gateau_dagster.estimate.estimator import Estimate, Estimator
 from gateau_dagster.estimate.judging import PlannedJudging, check_servers, passing_budget, planned_judging, total_cost
+from gateau_dagster.estimate.power import Power, experiment_power
 from gateau_dagster.estimate.questions import check_questions
 from gateau_dagster.estimate.scored_model import ScoredModel
 from gateau_dagster.estimate.truncation import ExpectedTruncation, expected_truncation
@@ -27,7 +28,7 @@ from gateau_dagster.pipeline.losses import RAW, DataLoss, losses, prompted_model
 from gateau_dagster.pipeline.pipeline import left_out_sentence
 from gateau_dagster.pipeline.plan import AFTER, Plan, Work
 from gateau_dagster.pipeline.state import State
-from gateau_dagster.readable import indented_lines
+from gateau_dagster.readable import indented_lines, number
 from gateau_dagster.report.effort import quantity
 
 
@@ -143,6 +144,29 @@ def show_amounts(out: Console, planned: Sequence[Amount]) -> None:
         out.print(f"[dim]{as_line(line)}[/dim]", soft_wrap=False)
 
 
+def show_power(out: Console, powers: Sequence[Power]) -> None:
+    """Print the difference of two models that each benchmark tells apart; nothing without an experiment."""
+    if not powers:
+        return
+    table = left_table("to tell two models apart", right=("questions", "a difference of"))
+    for power in powers:
+        questions = "unknown" if power.questions is None else f"{power.questions:,}"
+        difference = "unknown" if power.difference is None else f"{number(power.difference, 2)} {power.unit}"
+        table.add_row(power.benchmark, questions, difference)
+    out.print()
+    out.print(table)
+    grounds: dict[str, list[str]] = {}
+    for power in powers:
+        grounds.setdefault(power.grounds, []).append(power.benchmark)
+    lines = [f"{', '.join(benchmarks)}: {why}." for why, benchmarks in grounds.items()]
+    lines.append(
+        "Such a difference is told apart at 95 % in four of five experiments, as far as seeds change nothing. "
+        "Half of it needs four times the questions."
+    )
+    for line in lines:
+        out.print(f"[dim]{as_line(line)}[/dim]", soft_wrap=False)
+
+
 def _time(planned: Amount) -> str:
     if planned.seconds_low is None or planned.seconds_high is None:
         return "unknown"
@@ -183,6 +207,7 @@ def print_plan(config: Config, until: str | None, *, as_json: bool = False, work
         for line in grounds(estimator):
             out.print(f"[dim]{as_line(line)}[/dim]", soft_wrap=False)
     show_amounts(out, planned_amounts(state, plan, estimator))
+    show_power(out, experiment_power(state, plan))
     show_judging(out, state, plan)
     check_questions(state, plan)
 
@@ -192,6 +217,7 @@ def plan_record(state: State, plan: Plan, workers: int | None = None) -> dict[st
 
     `workers`: how many score side by side in the estimates; None if nothing is scored.
     `amounts`: the fields of each Amount.
+    `power`: the fields of each Power.
     `judging`: from judging_record.
     `rejected`: records of the long input.
     `truncation`: expected for each model that scores.
@@ -210,6 +236,7 @@ def plan_record(state: State, plan: Plan, workers: int | None = None) -> dict[st
         "grounds": list(grounds(estimator)) if estimates else [],
         "rejected": _rejects_record(state.index.rejects),
         "amounts": [asdict(each) for each in planned_amounts(state, plan, estimator)],
+        "power": [asdict(power) for power in experiment_power(state, plan)],
         "judging": judging_record(state, plan),
         "truncation": {each.model: _truncation_record(each) for each in _expected(state, estimates)},
         "left_out": left_out(state, plan),
