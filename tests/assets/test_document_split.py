@@ -151,6 +151,7 @@ def test_every_method_is_tested_on_the_same_documents(project: Pipeline) -> None
 
 
 def test_what_is_left_may_be_too_little_for_the_rule(project: Pipeline) -> None:
+    project.refresh(until="document_split")
     rule = {"rule": "per_source", "fraction": None, "count": 44, "shares": {"a": 1}}
     change_config(project.file, selection=rule, evaluation={"heldout": {"share": 0.6}})
     split = project.state().plan().of("document_split")  # the data themselves have 45 samples of this source
