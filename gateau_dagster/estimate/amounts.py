@@ -220,7 +220,8 @@ def _size(question: Question, letters: float, limit: int) -> tuple[float, float]
     letters: characters per token.
     limit: tokens per turn.
     """
-    most, read, shown = question.generation.max_new_tokens, 0.0, 0.0
+    most, read = question.generation.max_new_tokens, 0.0
+    shown = sum(len(text) for _, text in question.earlier) / letters
     for turn in question.turns:
         shown += min(len(turn) / letters, limit)
         read += shown

@@ -49,6 +49,7 @@ class Question:
 
     question_id: unique in the benchmark. group: data set, category or cell that it belongs to.
     chat: whether it goes through the tokenizer's chat template where there is one; else the text is continued.
+    earlier: role (user or assistant) and content of the given messages before the first turn, none of which is cut.
     prefill: the beginning of the answer, given to the model.
     references: right answers. facts: what else grading needs; JSON.
     """
@@ -60,14 +61,15 @@ class Question:
     system: str = ""
     chat: bool = True
     prefill: str = ""
+    earlier: tuple[tuple[str, str], ...] = ()
     references: tuple[str, ...] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def digest(self) -> str:
         """Return a digest of all that decides the answer; it excludes what only grading reads."""
-        asked = asdict(self)
-        return fingerprint({name: asked[name] for name in ("turns", "generation", "system", "chat", "prefill")})
+        asked, names = asdict(self), ("turns", "generation", "system", "chat", "prefill")
+        return fingerprint({name: asked[name] for name in (*names, *(["earlier"] if self.earlier else []))})
 
 
 def id_part(place: int) -> Callable[[str], str]:

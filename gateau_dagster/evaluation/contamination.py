@@ -206,7 +206,8 @@ class AskedTexts:
         sketches: list[LeanMinHash] = []
         lengths = {NGRAM_WORDS}
         for question in questions:
-            turns, references = ([words(part) for part in parts] for parts in (question.turns, question.references))
+            asked = [*(text for _, text in question.earlier), *question.turns]
+            turns, references = ([words(part) for part in parts] for parts in (asked, question.references))
             lengths |= {length for part in (*turns, *references) for length in _lengths(part)}
             own.append(_distinct_ngrams([*turns, *references]))
             answers.append(_distinct_ngrams(references))

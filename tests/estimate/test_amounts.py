@@ -11,8 +11,9 @@ from rich.console import Console
 
 from gateau_dagster import tables
 from gateau_dagster.cli.plan import show_amounts
-from gateau_dagster.estimate.amounts import Amount, planned_amounts
+from gateau_dagster.estimate.amounts import Amount, _size, planned_amounts
 from gateau_dagster.estimate.estimator import Estimator
+from gateau_dagster.evaluation.benchmark import Generation, Question
 from gateau_dagster.models import devices
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
@@ -130,6 +131,12 @@ def test_before_a_model_has_answered_the_device_says_how_long_it_takes(tmp_path:
     assert _range(longer)[1] > 10 * high
     twice = _planned(_asking(tmp_path / "twice", ["quiz"], quiz={"questions": 12}))["answers/quiz"]
     assert _range(twice)[1] < 2.1 * high, "more of them are answered side by side"
+
+
+def test_given_messages_are_read_with_every_turn() -> None:
+    generation, earlier = Generation(max_new_tokens=5), (("user", "x" * 36), ("assistant", "yyyy"))
+    one = Question(question_id="q", group="g", turns=("abcd", "efgh"), generation=generation, earlier=earlier)
+    assert _size(one, letters=4, limit=100) == ((10 + 1) + (10 + 1 + 5 + 1), 10)
 
 
 def test_a_server_s_time_is_not_known_before(tmp_path: Path) -> None:

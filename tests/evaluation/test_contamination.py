@@ -7,6 +7,7 @@ import random
 import re
 import unicodedata
 from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -218,6 +219,12 @@ def test_planted_text_is_found_whatever_its_form(change, place: int) -> None:
     assert [*found] == [("s1", "q7")]
     shared, share, similarity = found["s1", "q7"]
     assert (shared, share) == (40 - 12, 28 / (160 - 12)) and 0 < similarity < NEAR
+
+
+def test_messages_before_a_question_are_found() -> None:
+    passage = drawn_words(1, 40)
+    asked = replace(question(7, drawn_words(2, 20)), earlier=(("user", drawn_words(3, 20)), ("assistant", passage)))
+    assert [*found_in([[passage]], asked)] == [("s0", "q7")]
 
 
 def test_planted_chinese_is_found_by_its_characters() -> None:

@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -71,6 +72,34 @@ def test_a_text_is_the_template_and_what_is_no_chat_is_continued() -> None:
         assert prompts(template).shown(AskedTurn(question=plain)).text == TURNS[0]
         assert prompts(template).shown(AskedTurn(question=plain, answers=(" x",))).text == f"{TURNS[0]} x\n\n{TURNS[1]}"
     assert prompts("chat", tokenizer=tokenizer(chat=False)).shown(one).text == TURNS[0]
+
+
+EARLIER = (("user", "Read."), ("user", "Why?"), ("assistant", "So."), ("user", "How?"), ("assistant", "Thus."))
+
+
+def test_earlier_messages_are_shown_before_the_first_turn() -> None:
+    one = question("q", *TURNS, system="Hm.", earlier=EARLIER, prefill="Well")
+    two = AskedTurn(question=one, answers=(", no.",))
+    said = [{"role": role, "content": content} for role, content in EARLIER]
+    talk = [{"role": "system", "content": "Hm."}, *said, {"role": "user", "content": TURNS[0]}]
+    talk += [{"role": "assistant", "content": "Well, no."}, {"role": "user", "content": TURNS[1]}]
+    used = by_template("{% for m in messages %}[{{ m.role }}] {{ m.content }}{% endfor %}")
+    shown = prompts("chat", tokenizer=used).shown(two)
+    assert shown.text == "".join(f"[{each['role']}] {each['content']}" for each in talk) + "[assistant] Well"
+    *before, _ = conversation_pieces(tokenizer(), [*talk, {"role": "assistant", "content": "Well"}])
+    trained = prompts().shown(AskedTurn(question=replace(one, prefill=""), answers=("Well, no.",)))
+    assert list(trained.ids) == [token for piece in before for token in piece.ids]
+    framed = prompts("Q: {prompt}\n").shown(two)
+    asks = [f"Q: {text}\n" for text in ("Hm.\n\nRead.\n\nWhy?", "How?", *TURNS)]
+    assert framed.text == f"{asks[0]}So.</s>{asks[1]}Thus.</s>{asks[2]}Well, no.</s>{asks[3]}Well"
+
+
+def test_earlier_messages_alone_change_the_digest_of_a_question() -> None:
+    """Answers of questions without any, which earlier versions gave, stay valid."""
+    one = question("q", "a", "b", system="s")
+    assert one.digest == "a61c70ffa9cc4d364312e3993aa015d3"
+    others = [replace(one, earlier=EARLIER[:count]).digest for count in (1, 3)]
+    assert len({one.digest, *others}) == 3
 
 
 def test_each_turn_is_cut_before_the_template() -> None:

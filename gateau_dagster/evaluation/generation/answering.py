@@ -270,7 +270,7 @@ _TOKENS_READ_FOR_ONE_SAID = 16  # a prompt is read in one pass, an answer is gen
 def _sizes(question: Question) -> list[int]:
     """Estimate the work of each turn, in letters read."""
     said = question.generation.max_new_tokens * _TOKENS_READ_FOR_ONE_SAID * _LETTERS_OF_A_TOKEN
-    sizes, read = [], 0
+    sizes, read = [], sum(len(text) for _, text in question.earlier)
     for turn in question.turns:
         read += len(turn)
         sizes.append(1 + read + said)

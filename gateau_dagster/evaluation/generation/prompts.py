@@ -104,37 +104,37 @@ class PromptBuilder:
             text = before + question.prefill if question.prefill else before.rstrip(_SPACE)
             gap = "" if question.prefill else before[len(text) :]
             return Shown(text=text, ids=encode(self.tokenizer, text), cut_tokens=cut, gap=gap)
-        said = [question.prefill + answer for answer in asked.answers]
+        asks, said = _exchanges(question, turns, asked.answers)
         if question.chat and self.template == "gateau":
-            text, ids = self._as_trained(question, turns, said)
+            text, ids = self._as_trained(asks, said, question.prefill)
             return Shown(text=text, ids=ids, cut_tokens=cut, gap="" if question.prefill else _SPACE)
         form = self.template if question.chat and PROMPT in self.template else PROMPT
-        text = self._framed(form, question, turns, said)
+        text = self._framed(form, asks, said) + question.prefill
         return Shown(text=text, ids=to_continue(self.tokenizer, text), cut_tokens=cut)
 
-    def _as_trained(self, question: Question, turns: Sequence[str], said: Sequence[str]) -> tuple[str, tuple[int, ...]]:
+    def _as_trained(self, turns: Sequence[str], said: Sequence[str], prefill: str) -> tuple[str, tuple[int, ...]]:
         """Return text and ids as training.encode.conversation_pieces does, up to the answer's first token."""
         tokenizer = self.tokenizer
         bos, eos = tokenizer.bos_token_id, tokenizer.eos_token_id
         texts = [str(tokenizer.bos_token)] if isinstance(bos, int) else []
         ids = [bos] if isinstance(bos, int) else []
-        for place, turn in enumerate(_with_system(question, turns)):
+        for place, turn in enumerate(turns):
             asks = f"{GAP if place else ''}### Instruction: {turn}\n\n### Response:"
             if place < len(said):
                 before, answer = divided(tokenizer, asks + _SPACE, said[place])
                 ids += [*before, *answer, *([eos] if isinstance(eos, int) else [])]
                 texts += [asks, _SPACE, said[place], str(tokenizer.eos_token or "")]
             else:
-                texts.append(asks + (_SPACE + question.prefill if question.prefill else ""))
+                texts.append(asks + (_SPACE + prefill if prefill else ""))
                 ids += encode(tokenizer, texts[-1])
         return "".join(texts), tuple(ids)
 
-    def _framed(self, form: str, question: Question, turns: Sequence[str], said: Sequence[str]) -> str:
+    def _framed(self, form: str, turns: Sequence[str], said: Sequence[str]) -> str:
         """Return the turns in the template with their answers; without a template, nothing but a gap ends an answer."""
         end = GAP if form == PROMPT else str(self.tokenizer.eos_token or "")
-        asks = [form.replace(PROMPT, turn) for turn in _with_system(question, turns)]
+        asks = [form.replace(PROMPT, turn) for turn in turns]
         exchanges = [ask + answer + end for ask, answer in zip(asks, said, strict=False)]
-        return "".join(exchanges) + asks[-1] + question.prefill
+        return "".join(exchanges) + asks[-1]
 
 
 def to_continue(tokenizer: PreTrainedTokenizerBase, text: str) -> tuple[int, ...]:
@@ -149,14 +149,27 @@ def to_continue(tokenizer: PreTrainedTokenizerBase, text: str) -> tuple[int, ...
     return whole
 
 
-def _with_system(question: Question, turns: Sequence[str]) -> list[str]:
-    """Return the turns, with the system message before the first one."""
-    return [f"{question.system}{GAP}{turns[0]}" if question.system else turns[0], *turns[1:]]
+def _exchanges(question: Question, turns: Sequence[str], answers: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return what is asked and what was answered, earlier messages included.
+
+    The system message and messages of the user in a row are joined with what follows them, as in training.
+    """
+    asks, said, waiting = list[str](), list[str](), [question.system] if question.system else []
+    for role, text in question.earlier:
+        if role == "assistant":
+            asks.append(GAP.join(waiting))
+            said.append(text)
+            waiting = []
+        else:
+            waiting.append(text)
+    first, *others = turns
+    return [*asks, GAP.join([*waiting, first]), *others], [*said, *(question.prefill + answer for answer in answers)]
 
 
 def messages(question: Question, turns: Sequence[str], answers: Sequence[str]) -> list[Message]:
     """Return the conversation up to the current turn; answers include their prefill."""
     found = [{"role": "system", "content": question.system}] if question.system else []
+    found += [{"role": role, "content": text} for role, text in question.earlier]
     for place, turn in enumerate(turns):
         found.append({"role": "user", "content": turn})
         if place < len(answers):
