@@ -11,7 +11,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo dev test test-long test-kills test-pretrained test-mutations browser check lint format docs docs-serve example-real example-homologous example-pretrained clean \
-	benchmark-selection benchmark-real benchmark-scoring benchmark-context-length benchmark-training benchmark-gpu architectures
+	benchmark-selection benchmark-real benchmark-scoring benchmark-context-length benchmark-training benchmark-gpu figures architectures
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-26s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -99,8 +99,10 @@ example-pretrained: $(VENV)/.run-installed  ## real text and a pretrained model:
 benchmark-selection: $(VENV)/.run-installed  ## how well every method finds known dependencies: three seeds, 12 minutes
 	@$(BIN)/python benchmarks/selection.py --out $(BENCHMARKS)/selection.json
 
-benchmark-real: $(VENV)/.run-installed  ## every method on real text: MODELS="folder folder" NQ=questions [SEEDS="0 1 2 3"]; hours, resumable
-	@$(BIN)/python benchmarks/real_selection.py --nq "$(NQ)" --models $(MODELS) --sizes 1024/256 1024/512 2048/512 2048/1024 $(if $(SEEDS),--seeds $(SEEDS)) --out $(BENCHMARKS)/real_selection.json
+# Nothing may be chosen on the half `report` of the questions; FOLD=choose is the other half.
+FOLD ?= report
+benchmark-real: $(VENV)/.run-installed  ## every method on real text: MODELS="folder folder" NQ=questions [SEEDS="0 1 2 3"] [FOLD=choose]; resumable
+	@$(BIN)/python benchmarks/real_selection.py --nq "$(NQ)" --models $(MODELS) --fold $(FOLD) --sizes 1024/256 1024/512 512/256 $(if $(SEEDS),--seeds $(SEEDS)) --out $(BENCHMARKS)/real_$(FOLD).json
 
 benchmark-scoring: $(VENV)/.run-installed  ## speed of scoring against a straightforward implementation
 	@$(BIN)/python benchmarks/scoring.py --out $(BENCHMARKS)/scoring.json
@@ -110,6 +112,9 @@ benchmark-context-length: $(VENV)/.run-installed  ## time and peak memory agains
 
 benchmark-training: $(VENV)/.run-installed  ## training in packed rows against padded ones, and the loss's memory
 	@$(BIN)/python benchmarks/training.py --out $(BENCHMARKS)/training.json
+
+figures: $(VENV)/.run-installed  ## put the newest results of the benchmarks into README and docs
+	@$(BIN)/python benchmarks/figures.py --measured $(BENCHMARKS)
 
 architectures: $(VENV)/.run-installed  ## which architectures of transformers work: docs/architectures.md, two minutes, resumable
 	@OMP_NUM_THREADS=1 $(BIN)/python scripts/architectures.py --out $(BENCHMARKS)/architectures.json --page docs/architectures.md

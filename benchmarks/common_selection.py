@@ -256,7 +256,7 @@ def scores_of(known: list[Tables], wanted: Sequence[str] | None) -> tuple[dict[s
         else:
             found[label] = [method_scores(each, what) for each, what in zip(known, ready, strict=True)]
     for label, trial in TRIALS.items():
-        if wanted and label in wanted:
+        if not wanted or label in wanted:
             found[label] = [trial_scores(each, trial) for each in known]
     return found, missing
 

@@ -255,8 +255,8 @@ def _far_look_alikes(page: Page) -> Parts:
     return _facts(page, 1, far=True)
 
 
-_FAR = "The values stand only where theta_A cannot see them."
-_NEAR = "The values stand in the last sentences of the context."
+_FAR = "The values are only where theta_A cannot see them."
+_NEAR = "The values are in the last sentences of the context."
 _Rows: TypeAlias = tuple[tuple[str, bool, str, Maker], ...]  # name, whether it needs far context, why, maker
 _CONTROLLED: _Rows = (
     *((f"far_count_{count}", True, _FAR, partial(_facts, count=count, far=True)) for count in (1, 3, 6)),
@@ -276,12 +276,12 @@ _CONTROLLED: _Rows = (
     ("near_among_0", False, _NEAR, partial(_facts, count=1, far=False, distractors=0)),
     ("near_among_24", False, _NEAR, partial(_facts, count=1, far=False, distractors=24)),
     ("local_only", False, "The instruction itself states what it asks for.", _in_instruction),
-    ("absent", False, "What is asked for stands nowhere: no context helps.", _absent),
+    ("absent", False, "What is asked for is nowhere: no context helps.", _absent),
     ("long_tale", False, "Four sentences of the language about a noun; the context is not needed.", _long_tale),
-    ("rare_words", False, "The response's rare words stand nowhere in the context.", _rare_words),
+    ("rare_words", False, "The response's rare words are nowhere in the context.", _rare_words),
     ("repetitive", False, "The response repeats a sentence that every part of the context repeats.", _repetitive),
-    ("repetitive_far", True, "The filler repeats itself, but the value stands only far away.", _repetitive_far),
-    ("stated_everywhere", False, "The fact stands in every part of the context, the last included.", _everywhere),
+    ("repetitive_far", True, "The filler repeats itself, but the value is only far away.", _repetitive_far),
+    ("stated_everywhere", False, "The fact is in every part of the context, the last included.", _everywhere),
     (
         "ordered_values",
         True,
@@ -296,18 +296,18 @@ _CONTROLLED: _Rows = (
     ),
 )
 _HARDER: _Rows = (
-    ("near_repeated_far", False, "The fact stands far away too, but the near copy is enough.", _near_repeated_far),
+    ("near_repeated_far", False, "The fact is far away, too, but the near copy is enough.", _near_repeated_far),
     ("near_wrong_far", False, "The near value is asked for; the far context states others.", _near_wrong_far),
     ("near_noise", False, "A near fact, then random words that nothing foretells.", partial(_noise, far=False)),
     ("near_dilution", False, "A near fact behind four sentences that need no context.", partial(_dilution, far=False)),
-    ("far_copies", True, "The fact stands twice, both times far away.", _far_copies),
+    ("far_copies", True, "The fact is stated twice, both times far away.", _far_copies),
     ("stale_values", True, "Two far values of one attribute; the later one is asked for.", _stale_values),
     ("dilution", True, "A far fact behind four sentences that need no context.", partial(_dilution, far=True)),
     ("far_noise", True, "Far facts, then random words that nothing foretells.", partial(_noise, far=True)),
 )
 _BREAKING: _Rows = (
     ("two_hop", True, "Two far facts, in different segments, give the value together.", partial(_two_hop, far=True)),
-    ("two_hop_near", False, "Both facts stand in the last sentences.", partial(_two_hop, far=False)),
+    ("two_hop_near", False, "Both facts are in the last sentences.", partial(_two_hop, far=False)),
     ("paraphrased", True, "The far context states the fact in another form.", partial(_paraphrased, far=True)),
     ("paraphrased_near", False, "The last sentences state the fact in another form.", partial(_paraphrased, far=False)),
     (
@@ -323,7 +323,7 @@ _BREAKING: _Rows = (
         partial(_ordered, stated=8, asked=1, far=False),
     ),
     ("across_border", True, "A far fact that a segment border cuts in two.", _across_border),
-    ("contradicted", False, "The response's value stands nowhere; the far context states another.", _contradicted),
+    ("contradicted", False, "The response's value is nowhere; the far context states another.", _contradicted),
     ("look_alikes", False, "Chance repetitions of what the response says; it needs no context.", _look_alikes),
     ("far_look_alikes", True, "Contexts as those of look_alikes, but a far value is asked for.", _far_look_alikes),
 )

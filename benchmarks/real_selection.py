@@ -7,7 +7,7 @@ The samples are those of real_text.py (its help says where --nq comes from); a s
 window. theta_B is the model itself, theta_A the same model whose prompt is cut to the window. A seed is a data set of
 --per-kind samples of each kind. Tables are kept in --folder, so that a run that was stopped, or a further seed, size or
 method, computes only what is missing. A kind's AUROC is of that kind against all kinds of the other label; intervals
-(95 %) resample seeds and samples.
+(95 %) resample seeds and samples. With several models, `all models` takes each model's seeds as data sets of their own.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 from common import benchmark_parser, machine, say, settings_of, show, table, write_json
-from common_ranking import SHARES, ByTask, estimates, evaluated, named_estimates, tasks_of
+from common_ranking import SHARES, ByTask, Estimate, difference, estimates, evaluated, named_estimates, tasks_of
 from common_selection import REFERENCE, TRIALS, LabelledCase, Record, Tables, answers_known, scores_of
 from real_text import make_samples
 from real_text_kinds import KINDS
@@ -127,9 +127,10 @@ def answer_probabilities(known: Tables, case: RealCase) -> list[float]:
     return found
 
 
-def measured(cases: Sequence[RealCase], methods: Sequence[str], draws: int) -> dict[str, Any]:
-    """Return `figures` by method and task, of cases that differ in their seed, and what was not run or scored.
+def measured(cases: Sequence[RealCase], methods: Sequence[str], draws: int, reference: str) -> dict[str, Any]:
+    """Return `figures` by method and task, of cases that differ in seed or model, and what was not run or scored.
 
+    `difference`: of each method's AUROC over all kinds to that of the reference.
     `answerable`: the same without the far samples whose answer has a probability below KNOWN in every context.
     """
     known = [Tables(case) for case in cases]
@@ -143,17 +144,25 @@ def measured(cases: Sequence[RealCase], methods: Sequence[str], draws: int) -> d
     groups = {ALL: list(labels)}
     tasks, some = (tasks_of(of, labels, groups, set(labels)) for of in (sources, answerable))
     answers = [answers_known(each) for each in known]
+    figures, of_answerable = (evaluated(of, scores, draws) for of in (tasks, some))
     return {
-        "figures": evaluated(tasks, scores, draws),
+        "figures": figures,
+        "difference": _differences(figures, reference),
         "answerable": {
             "samples": sum(source != "" for of in answerable for source in of),
-            "figures": evaluated(some, scores, draws),
+            "figures": of_answerable,
+            "difference": _differences(of_answerable, reference),
         },
         "samples": sum(len(each.records) for each in known),
         "probability_of_response": {name: sum(each[name] for each in answers) / len(answers) for name in labels},
         "unscored": {label: sum(int((each == -float("inf")).sum()) for each in of) for label, of in scores.items()},
         "not_run": missing,
     }
+
+
+def _differences(figures: Mapping[str, ByTask], reference: str) -> dict[str, Estimate]:
+    known = {label: by_task[ALL] for label, by_task in figures.items() if ALL in by_task}
+    return {label: difference(each, known[reference]) for label, each in known.items()} if reference in known else {}
 
 
 def printed(found: Mapping[str, dict[str, Any]], kinds: Sequence[str], reference: str) -> None:
@@ -164,6 +173,8 @@ def printed(found: Mapping[str, dict[str, Any]], kinds: Sequence[str], reference
     for number, name in enumerate(["AUROC", *(f"Precision in the best {share:.0%}" for share in SHARES)]):
         rows = [[label, *(_shown(found[each], label, ALL, number) for each in settings)] for label in order]
         show(f"\n{name} (95 %)\n" + table(["method", *settings], rows))
+    rows = [[label, *(_difference(found[each], label) for each in settings)] for label in order]
+    show(f"\nAUROC minus that of {reference} (95 %)\n" + table(["method", *settings], rows))
     some = {each: found[each]["answerable"] for each in settings}
     rows = [[label, *(_shown(some[each], label, ALL, 0) for each in settings)] for label in order]
     show(f"\nAUROC without far samples whose answer has a probability below {KNOWN} in every context (95 %)\n")
@@ -183,6 +194,10 @@ def printed(found: Mapping[str, dict[str, Any]], kinds: Sequence[str], reference
 def _shown(found: Mapping[str, Any], label: str, task: str, number: int) -> str:
     by_task = found["figures"].get(label)
     return "" if by_task is None or task not in by_task else estimates(by_task[task])[number].show()
+
+
+def _difference(found: Mapping[str, Any], label: str) -> str:
+    return found["difference"][label].show() if label in found["difference"] else ""
 
 
 def _size(text: str) -> tuple[int, int]:
@@ -220,11 +235,13 @@ def cases_by_setting(arguments: argparse.Namespace) -> dict[str, list[RealCase]]
     same = {name: getattr(arguments, name) for name in ("folder", "nq", "per_kind", "fold", "template", "dtype")}
     same |= {"segment_length": arguments.segment_length, "kinds": tuple(arguments.kinds)}
     found: dict[str, list[RealCase]] = {}
+    together: dict[str, list[RealCase]] = {}
     for model, (tokens, window), context in product(arguments.models, arguments.sizes, arguments.contexts):
         each = {"model": model, "tokens": tokens, "window": window, "context": context}
         cases = [RealCase(seed=seed, **each, **same) for seed in arguments.seeds]
         found[cases[0].setting] = cases
-    return found
+        together.setdefault(cases[0].setting.replace(Path(model).name, "all models", 1), []).extend(cases)
+    return found | (together if len(arguments.models) > 1 else {})
 
 
 def _written(found: Mapping[str, Any]) -> dict[str, Any]:
@@ -239,8 +256,8 @@ def main(given: list[str] | None = None) -> int:
     started = time.perf_counter()
     found: dict[str, dict[str, Any]] = {}
     for setting, cases in cases_by_setting(arguments).items():
-        say(f"{setting}: {len(cases)} seeds")
-        found[setting] = measured(cases, arguments.methods, arguments.draws)
+        say(f"{setting}: {len(cases)} data sets")
+        found[setting] = measured(cases, arguments.methods, arguments.draws, arguments.reference)
     printed(found, arguments.kinds, arguments.reference)
     settings = settings_of(arguments, "nq") | {"models": [Path(model).name for model in arguments.models]}
     write_json(arguments.out, {

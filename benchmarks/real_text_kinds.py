@@ -298,7 +298,7 @@ _ALL: tuple[tuple[str, bool, str, Maker], ...] = (
     (
         "near_repeated_far",
         False,
-        "a near passage answers, and stands far away, too",
+        "a near passage answers, and is far away, too",
         partial(_one, far=True, near=True),
     ),
     ("near_hard", False, "a near passage answers, and far ones look alike", partial(_hard, far=False)),

@@ -20,11 +20,7 @@ def test_the_readme_is_short() -> None:
     assert len(README.encode()) <= 8000
 
 
-def test_its_figures_are_those_of_the_pages() -> None:
-    """The pages name the command that measures each."""
-    measured = (ROOT / "docs/explanation/presets.md").read_text(encoding="utf-8")
-    shown = re.findall(r"\d\.\d{3} \(\d\.\d{3}–\d\.\d{3}\)", README)
-    assert len(shown) == 9 and [each for each in shown if each.replace("–", "-") not in measured] == []
+def test_it_counts_all_methods() -> None:
     assert f"[{len(all_methods())} selection methods]" in README
 
 

@@ -1,13 +1,14 @@
 """The methods on real text: every setting is measured, tables are made once, and the variants start from `robust`."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import common_selection
+import figures
 import pytest
 import real_selection
-import real_selection_page
 import torch
 from transformers import AutoModelForCausalLM
 
@@ -48,8 +49,15 @@ def test_every_method_is_measured_by_kind(given: list[str], tmp_path: Path, caps
     assert found["answerable"]["samples"] == 2 * 2 and "trial[all_tokens]" in found["figures"]  # it knows no answer
     for by_task in found["figures"].values():
         assert set(by_task) == {"all kinds", *KINDS}
-        for figures in by_task.values():
-            assert 0 <= figures["auroc"]["low"] <= figures["auroc"]["value"] <= figures["auroc"]["high"] <= 1
+        for estimates in by_task.values():
+            low, value, high = (estimates["auroc"][name] for name in ("low", "value", "high"))
+            assert 0 <= low <= value <= high <= 1
+    assert found["difference"]["gateau[robust]"] == {"value": 0.0, "low": 0.0, "high": 0.0}
+    gap = (
+        found["figures"]["random"]["all kinds"]["auroc"]["value"]
+        - found["figures"]["gateau[robust]"]["all kinds"]["auroc"]["value"]
+    )
+    assert found["difference"]["random"]["value"] == pytest.approx(gap)
     printed = capsys.readouterr().out
     assert "AUROC of gateau[robust] by kind" in printed and "Precision in the best 10%" in printed
 
@@ -66,35 +74,24 @@ def test_what_is_kept_is_not_made_again(
     assert json.loads(again.read_text())["results"] == measured["results"]
 
 
-def test_the_page_has_every_method_and_kind(measured: dict[str, Any], tmp_path: Path) -> None:
-    (tmp_path / "found.json").write_text(json.dumps(measured))
-    real_selection_page.main([str(tmp_path / "found.json"), "--page", str(tmp_path / "page.md")])
-    lines = (tmp_path / "page.md").read_text().splitlines()
-    (found,) = measured["results"].values()
-    head = next(line for line in lines if line.startswith("| AUROC |"))
-    assert head.count("`") == 2 * (len(found["figures"]) - 1)  # far_gain ranks as robust
-    first = f"| far_one | {found['figures'][best(found)]['far_one']['auroc']['value']:.2f} "
-    assert sum(line.startswith(first) for line in lines) >= 1
-    assert all(sum(line.startswith(f"| {kind} |") for line in lines) == 2 for kind in KINDS)
+def test_its_figures_fill_the_pages(measured: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "real_report.json").write_text(json.dumps(measured))
+    assert figures.keep(tmp_path, tmp_path / "kept") == ["real_report.json"]
+    tables = [name for name, (files, _) in figures.TABLES.items() if files == ("real_text",)]
+    page = "".join(f"<!-- figures: {name} -->\n\n<!-- end of figures -->\n" for name in tables)
+    text = figures.written(page, tmp_path / "kept")
+    ((_, result),) = measured["results"].items()
+    value = result["figures"]["gateau[robust]"]["far_one"]["auroc"]["value"]
+    assert re.search(rf"^\| `far_one`: [\w ]+ \| yes \| {value:.2f} \(", text, re.MULTILINE)
+    assert all(re.search(rf"^\| {kind} \|", text, re.MULTILINE) for kind in KINDS)
 
 
-def test_the_figures_are_those_that_were_measured(measured: dict[str, Any], tmp_path: Path) -> None:
-    (tmp_path / "found.json").write_text(json.dumps(measured))
-    real_selection_page.main([str(tmp_path / "found.json"), "--figures", str(tmp_path / "figures.json")])
-    figures = json.loads((tmp_path / "figures.json").read_text())
-    ((setting, found),) = measured["results"].items()
-    assert figures["measured"] == [{name: measured[name] for name in ("settings", "machine")}]
-    assert figures[setting]["answerable"]["samples"] == 4 and [*figures[setting]["auroc"]] == [*found["figures"]]
-    near = found["figures"]["length"]["near"]["auroc"]
-    assert figures[setting]["auroc"]["length"]["near"] == [round(near[name], 4) for name in ("value", "low", "high")]
-
-
-def best(found: dict[str, Any]) -> str:
-    """The first column."""
-    return max(
-        (label for label in found["figures"] if label != "far_gain"),
-        key=lambda label: found["figures"][label]["all kinds"]["auroc"]["value"],
-    )
+def test_models_are_also_measured_together(given: list[str]) -> None:
+    place = given.index("--models") + 1
+    two = [*given[:place], "a/one", "b/two", *given[place + 1 :]]
+    found = real_selection.cases_by_setting(real_selection.parse(two))
+    assert list(found) == ["one 1500/600", "two 1500/600", "all models 1500/600"]
+    assert found["all models 1500/600"] == found["one 1500/600"] + found["two 1500/600"]
 
 
 def test_what_theta_a_sees_may_differ_from_the_window_of_the_labels(given: list[str]) -> None:

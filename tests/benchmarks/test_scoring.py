@@ -18,8 +18,8 @@ def test_it_measures_both_sides_and_writes_what_it_found(tmp_path: Path, capsys:
     assert status == 0
     assert [case["response_tokens"] for case in found["cases"]] == ["12", "5, 9"]
     for case in found["cases"]:
-        assert len(case["seconds"]) == 6 and all(len(times) == 2 for times in case["seconds"].values())
-        assert case["ratio"]["median"] > 0
+        assert len(case["seconds"]) == 8 and all(len(times) == 2 for times in case["seconds"].values())
+        assert case["ratio"]["eager"]["median"] > 0 < case["ratio"]["sdpa"]["median"]
         assert max(case["largest_difference"].values()) < 1e-4
         assert set(case["largest_difference"]) == {
             *("perplexity_short", "perplexity_long", "segment_perplexity", "segment_attention", "cas")
@@ -35,7 +35,14 @@ def test_a_difference_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_ratio_is_of_the_wholes_round_by_round() -> None:
-    times = {"ours: a": [1.0, 2.0], "ours: b": [1.0, 2.0], "plain: a": [4.0, 4.0], "plain: c": [6.0, 20.0]}
+    times = {
+        "ours: a": [1.0, 2.0],
+        "ours: b": [1.0, 2.0],
+        "plain: a": [4.0, 4.0],
+        "plain: c, eager": [6.0, 20.0],
+        "plain: c, sdpa": [2.0, 4.0],
+    }
     ratio, wholes = scoring.summary(times)
-    assert wholes == {"plain": [10.0, 24.0], "ours": [2.0, 4.0]}
-    assert (ratio.median, ratio.lower, ratio.upper) == (5.5, 5.0, 6.0)
+    assert wholes == {"eager": [10.0, 24.0], "sdpa": [6.0, 8.0], "ours": [2.0, 4.0]}
+    assert (ratio["eager"].median, ratio["eager"].lower, ratio["eager"].upper) == (5.5, 5.0, 6.0)
+    assert ratio["sdpa"].median == 2.5

@@ -1,0 +1,444 @@
+"""Put what the benchmarks measured into README and docs, so that no figure is copied by hand.
+
+    .venv/bin/python benchmarks/figures.py --measured build/benchmarks
+
+The newest JSON of each benchmark in --measured is shortened into docs/evidence/figures. From these files every table
+between `<!-- figures: NAME -->` and `<!-- end of figures -->` in README and docs is written. With --check, pages that
+are not current are listed, and nothing is written.
+"""
+
+import argparse
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from common import Spread, say
+from common_ranking import FIGURES, SHARES
+from kinds import KINDS as SYNTHETIC_KINDS
+from kinds import groups
+from real_selection import ALL
+from real_text_kinds import KINDS as REAL_KINDS
+
+ROOT = Path(__file__).parents[1]
+KEPT = ROOT / "docs" / "evidence" / "figures"
+ROBUST = "gateau[robust]"
+AUROC = FIGURES[0]
+PRESETS = ("robust", "official", "paper")
+README_SIZE = "1024/256"
+TOGETHER = "all models"
+WITHIN_REACH = "within reach"
+_SYNTHETIC_GROUPS = ("base", "controlled", "harder", "breaking", WITHIN_REACH)
+_SURE = 0.995  # kinds that the default ranks at least as well are left out of a long table
+_MARKED = re.compile(r"(<!-- figures: (\w+) -->\n\n).*?(<!-- end of figures -->)", re.DOTALL)
+Json = Mapping[str, Any]
+Row = Sequence[object]
+
+
+def real_text(measured: Json) -> dict[str, Any]:
+    """Shorten what real_selection.py wrote."""
+    results = {
+        setting: {
+            "samples": result["samples"],
+            "probability_of_response": _rounded(result["probability_of_response"]),
+            "methods": _by_method(result["figures"], [ALL]),
+            "difference": {label: _triple(estimate) for label, estimate in result["difference"].items()},
+            "answerable": {
+                "samples": result["answerable"]["samples"],
+                "methods": _by_method(result["answerable"]["figures"], [ALL]),
+            },
+        }
+        for setting, result in measured["results"].items()
+    }
+    return {"settings": measured["settings"], "machine": measured["machine"], "results": results}
+
+
+def synthetic(measured: Json) -> dict[str, Any]:
+    """Shorten what selection.py wrote."""
+    by_seed = measured["probability_of_response"]
+    probability = {kind: sum(seed[kind] for seed in by_seed) / len(by_seed) for kind in by_seed[0]}
+    better = [{**row, "difference": _triple(row["difference"])} for row in measured["better_than_reference"]]
+    return {name: measured[name] for name in ("settings", "machine", "samples", "kinds", "drawn_blindly")} | {
+        "probability_of_response": _rounded(probability),
+        "methods": _by_method(measured["methods"], list(groups())),
+        "better_than_reference": better,
+    }
+
+
+def _by_method(methods: Json, groups: Sequence[str]) -> dict[str, Any]:
+    """Return each estimate as a list; precision of the groups only."""
+    return {
+        label: {
+            task: {name: _triple(estimates[name]) for name in (FIGURES if task in groups else FIGURES[:1])}
+            for task, estimates in tasks.items()
+        }
+        for label, tasks in methods.items()
+    }
+
+
+def _triple(estimate: Json) -> list[float]:
+    return [round(estimate[name], 6) for name in ("value", "low", "high")]
+
+
+def _rounded(values: Mapping[str, float]) -> dict[str, float]:
+    return {name: round(value, 6) for name, value in values.items()}
+
+
+# A benchmark's file: the name of the shortened one, and how it is shortened.
+SOURCES: dict[str, tuple[str, Callable[[Json], Json]]] = {
+    "real_report.json": ("real_text", real_text),
+    "real_choose.json": ("real_choose", real_text),
+    "selection.json": ("synthetic", synthetic),
+    "scoring.json": ("scoring", dict),
+    "context_length.json": ("context_length", dict),
+    "training.json": ("training", dict),
+}
+
+
+def keep(folder: Path, into: Path) -> list[str]:
+    """Shorten the benchmarks' files of `folder` into `into`, and return the names of those that exist."""
+    names = [name for name in SOURCES if (folder / name).is_file()]
+    into.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        kept, shorten = SOURCES[name]
+        text = json.dumps(shorten(json.loads((folder / name).read_text())), indent=1)
+        # A list of figures is one line.
+        text = re.sub(r"\[\s*([^\[\]{}]*?)\s*\]", lambda values: f"[{' '.join(values[1].split())}]", text)
+        (into / f"{kept}.json").write_text(text + "\n")
+    return names
+
+
+def _table(header: Row, rows: Iterable[Row]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines) + "\n"
+
+
+def _estimate(triple: Sequence[float], digits: int = 3, dash: str = "-") -> str:
+    value, low, high = (f"{round(number, digits) + 0.0:.{digits}f}" for number in triple)  # no -0.000
+    return f"{value} ({low}{dash}{high})"
+
+
+def _auroc(methods: Json, label: str, task: str, digits: int = 3) -> str:
+    """Return a method's AUROC of a task, empty where the task has samples of one label only."""
+    return _estimate(methods[label][task][AUROC], digits) if task in methods[label] else ""
+
+
+def _spread(measured: Json) -> str:
+    return Spread(**measured).show()
+
+
+def _method(label: str) -> str:
+    """Return a method's label as text: `gateau[robust]` is `gateau` with the preset `robust`."""
+    method, _, preset = label.rstrip("]").partition("[")
+    if method == "trial":
+        return f"candidate `{preset}`"
+    return f"`{method}`, `{preset}`" if preset else f"`{method}`"
+
+
+def _ranked(rows: Mapping[str, Sequence[str]], order: Mapping[str, float]) -> Iterator[list[str]]:
+    """Yield rows, best first; methods with the same cells are one row."""
+    same: dict[tuple[str, ...], list[str]] = {}
+    for label in sorted(rows, key=lambda label: -order[label]):
+        same.setdefault(tuple(rows[label]), []).append(_method(label))
+    for cells, names in same.items():
+        yield ["; ".join(names), *cells]
+
+
+def _setting(setting: str) -> tuple[str, str, str]:
+    """Return model, tokens and window of a setting's name."""
+    model, size = setting.rsplit(" ", 1)
+    tokens, window = (f"{int(number):,}" for number in size.split("/"))
+    return model, tokens, window
+
+
+def _parts(real: Json, part: str) -> dict[str, Json]:
+    """Return the methods' figures by setting: of all samples, or of `answerable` ones."""
+    results = real["results"].items()
+    return {setting: (result if part == "all" else result[part])["methods"] for setting, result in results}
+
+
+def readme(real: Json, language: Json) -> str:
+    """Return AUROC of the presets on real text of README_SIZE and on the synthetic language."""
+    rows = []
+    for setting, result in real["results"].items():
+        model, tokens, window = _setting(setting)
+        if setting.endswith(f" {README_SIZE}") and model != TOGETHER:
+            rows.append([f"Natural Questions, {model}, {tokens} tokens, window {window}", result["methods"], ALL])
+            rows.append(
+                ["the same, without answers that the model does not know", result["answerable"]["methods"], ALL]
+            )
+    rows.append(["synthetic language, three fresh pairs", language["methods"], WITHIN_REACH])
+    cells = [
+        [name, *(_estimate(methods[f"gateau[{preset}]"][task][AUROC], dash="–") for preset in PRESETS)]
+        for name, methods, task in rows
+    ]
+    return _table(["data and model", "`robust` (default)", "`official`", "`paper`"], cells)
+
+
+def presets_real(real: Json) -> str:
+    """Return AUROC of the presets in all settings."""
+    rows = []
+    for setting, methods in _parts(real, "all").items():
+        model, tokens, window = _setting(setting)
+        values = [_auroc(methods, f"gateau[{preset}]", ALL) for preset in PRESETS]
+        rows.append([model, f"{tokens} / {window}", *values, _estimate(methods[ROBUST][ALL][FIGURES[1]])])
+    names = [f"`{preset}`" for preset in PRESETS]
+    return _table(["theta_B", "context / window", *names, "`robust`: precision in the best tenth"], rows)
+
+
+def presets_synthetic(language: Json) -> str:
+    """Return AUROC of the presets on the synthetic language."""
+    shown = {"base": "the demo's kinds", "harder": "harder kinds", WITHIN_REACH: "all kinds within the pair's reach"}
+    methods = language["methods"]
+    rows = [[f"`{preset}`", *(_auroc(methods, f"gateau[{preset}]", group) for group in shown)] for preset in PRESETS]
+    return _table(["preset", *shown.values()], rows)
+
+
+def real_samples(real: Json) -> str:
+    """Return the number of samples in each setting."""
+    results = real["results"].items()
+    rows = [[setting, result["samples"], result["answerable"]["samples"]] for setting, result in results]
+    return _table(["setting", "samples", "without far samples that theta_B cannot answer"], rows)
+
+
+def real_methods(real: Json, part: str) -> str:
+    """Return AUROC of every method over all kinds."""
+    settings = _parts(real, part)
+    labels = [label for label in next(iter(settings.values())) if all(label in each for each in settings.values())]
+    rows = {label: [_auroc(methods, label, ALL) for methods in settings.values()] for label in labels}
+    order = {
+        label: sum(methods[label][ALL][AUROC][0] for methods in settings.values() if ALL in methods[label])
+        for label in labels
+    }
+    return _table(["method", *settings], _ranked(rows, order))
+
+
+def real_differences(real: Json) -> str:
+    """Return AUROC of every method over all kinds minus that of the default."""
+    differences = {setting: result["difference"] for setting, result in real["results"].items()}
+    labels = [label for label in next(iter(differences.values())) if label != ROBUST]
+    rows = {label: [_estimate(difference[label]) for difference in differences.values()] for label in labels}
+    order = {label: sum(difference[label][0] for difference in differences.values()) for label in labels}
+    return _table(["method", *differences], _ranked(rows, order))
+
+
+def real_precision(real: Json) -> str:
+    """Return precision of the default over all kinds."""
+    rows = [
+        [f"best {share:.0%}".replace("%", " %")]
+        + [_estimate(methods[ROBUST][ALL][name]) for methods in _parts(real, "all").values()]
+        for share, name in zip(SHARES, FIGURES[1:], strict=True)
+    ]
+    return _table(["precision of `robust`", *real["results"]], rows)
+
+
+def real_kinds(real: Json, part: str) -> str:
+    """Return AUROC of the default by kind."""
+    settings = _parts(real, part)
+    known = [result["probability_of_response"] for result in real["results"].values()]
+    rows = [
+        [
+            f"`{kind}`: {REAL_KINDS[kind].why}",
+            "yes" if REAL_KINDS[kind].needs_far else "no",
+            *(_auroc(methods, ROBUST, kind, 2) for methods in settings.values()),
+            ", ".join(f"{probability[kind]:.2f}" for probability in known),
+        ]
+        for kind in known[0]
+    ]
+    return _table(["kind", "needs far", *settings, "p, in this order"], rows)
+
+
+def real_every_kind(real: Json) -> str:
+    """Return AUROC by kind and method, a table for each setting."""
+    tables = []
+    for setting, methods in _parts(real, "all").items():
+        best = sorted(methods, key=lambda label: -methods[label][ALL][AUROC][0])
+        rows = [
+            [kind, *(_auroc(methods, label, kind, 2) for label in best)]
+            for kind in (ALL, *real["results"][setting]["probability_of_response"])
+        ]
+        tables.append(f"## {setting}\n\n" + _table(["kind", *map(_method, best)], rows))
+    return "\n".join(tables)
+
+
+def synthetic_methods(language: Json) -> str:
+    """Return AUROC of every method by group of kinds, and its precision over all kinds within reach."""
+    methods = language["methods"]
+    precision = FIGURES[-1]
+    rows = {
+        label: [
+            *(_estimate(tasks[group][AUROC]) for group in _SYNTHETIC_GROUPS),
+            f"{tasks[WITHIN_REACH][precision][0]:.3f}",
+        ]
+        for label, tasks in methods.items()
+    }
+    order = {label: tasks[WITHIN_REACH][AUROC][0] for label, tasks in methods.items()}
+    blindly = ["drawn blindly", *["0.500"] * len(_SYNTHETIC_GROUPS), f"{language['drawn_blindly'][WITHIN_REACH]:.3f}"]
+    header = ["method", *_SYNTHETIC_GROUPS, f"precision in the best {SHARES[-1]:.0%}".replace("%", " %")]
+    return _table(header, [*_ranked(rows, order), blindly])
+
+
+def synthetic_kinds(language: Json) -> str:
+    """Return AUROC of four methods by kind, of kinds that are not sure under the default."""
+    shown = (ROBUST, "gateau[paper]", "hmg[official]", "perplexity")
+    methods = language["methods"]
+    rows = []
+    for task in methods[ROBUST]:
+        if task in groups() or methods[ROBUST][task][AUROC][0] >= _SURE:
+            continue
+        kind, why = language["kinds"].get(task), SYNTHETIC_KINDS.get(task)
+        rows.append([
+            f"`{task}`" + (f": {why.why}" if why else ""),
+            ("yes" if kind["needs_far_context"] else "no") if kind else "",
+            f"{language['probability_of_response'][task]:.2f}" if kind else "",
+            *(_auroc(methods, label, task) for label in shown),
+        ])  # fmt: skip
+    return _table(["kind", "needs far", "theta_B's probability", *map(_method, shown)], rows)
+
+
+def synthetic_better(language: Json) -> str:
+    """Return where another method is better than the default by more than the interval."""
+    rows = []
+    for row in language["better_than_reference"]:
+        both = [_auroc(language["methods"], label, row["task"]) for label in (row["method"], ROBUST)]
+        rows.append([f"`{row['task']}`", _method(row["method"]), *both, _estimate(row["difference"])])
+    return _table(["group or kind", "method", "its AUROC", "`robust`", "difference"], rows)
+
+
+def speed(scoring: Json, context_length: Json, training: Json) -> str:
+    """Return the figures in short."""
+    ratios = context_length["conclusions"]
+    rows = [
+        [f"scoring, responses of {case['response_tokens']} tokens", f"{_spread(case['ratio']['eager'])} times faster"]
+        for case in scoring["cases"]
+    ] + [
+        ["peak memory at 16,384 tokens, of that of `output_attentions=True`", f"{100 * ratios['memory_share']:.2f} %"],
+        ["time at 32,768 tokens, of the extrapolation by FLOPs from 8,192", f"{ratios['time_ratio_joint']:.2f}"],
+        ["training in packed rows against padded batches", f"{_spread(training['ratio']['padded'])} times faster"],
+    ]
+    return _table(["", "measured"], rows)
+
+
+def scoring_ratios(scoring: Json) -> str:
+    """Return how many times faster the pipeline scores, and the seconds of each part of both sides."""
+    cases = scoring["cases"]
+    ways = {"eager": "all passes eager", "sdpa": "eager only where matrices are read"}
+    rows = [[f"times faster: {text}", *(_spread(case["ratio"][way]) for case in cases)] for way, text in ways.items()]
+    rows += [
+        [f"{part}, s", *(_spread(asdict(Spread.of(case["seconds"][part]))) for case in cases)]
+        for part in cases[0]["seconds"]
+    ]
+    worst = [f"{max(case['largest_difference'].values()):.1e}" for case in cases]
+    header = ["", *(f"responses of {case['response_tokens']} tokens" for case in cases)]
+    return _table(header, [*rows, ["largest relative difference of a figure", *worst]])
+
+
+def context_lengths(context_length: Json) -> str:
+    """Return seconds and peak memory of each pass by length, and the figures that have a target."""
+    lengths = {
+        int(length): {each["name"]: each for each in passes} for length, passes in context_length["lengths"].items()
+    }
+    names = list(dict.fromkeys(name for passes in lengths.values() for name in passes))
+    rows = []
+    for length, passes in lengths.items():
+        cells = [f"{length:,}"]
+        for name in names:
+            measured = passes.get(name)
+            cells += (
+                [f"{min(measured['seconds']):.2f}", f"{measured['peak_bytes'] / 2**20:.0f}"] if measured else ["", ""]
+            )
+        rows.append(cells)
+    targets = [
+        ("peak at 16,384 tokens, of that of `output_attentions=True`", "memory_share", "at most 0.05"),
+        ("time at 32,768 tokens, of the extrapolation from 8,192: prompt", "time_ratio_joint", "at most 1.2"),
+        ("the same: segment prompts", "time_ratio_segments", "at most 1.2"),
+    ]
+    conclusions = [[text, f"{context_length['conclusions'][name]:.3g}", target] for text, name, target in targets]
+    header = ["tokens", *(head for name in names for head in (f"{name}, s", "peak MiB"))]
+    return _table(header, rows) + "\n" + _table(["figure", "measured", "target"], conclusions)
+
+
+def training_sides(training: Json) -> str:
+    """Return tokens per second of packed and padded training, and what explains their ratio."""
+    rows = [
+        [side, Spread(**measured).show(0), "" if side == "packed" else _spread(training["ratio"][side])]
+        for side, measured in training["useful_tokens_per_second"].items()
+    ]
+    peaks = training["loss_peak_bytes"]
+    more = [
+        [
+            "useful tokens, of those of the padded batches",
+            f"{100 * training['useful_tokens'] / training['padded_tokens']:.0f} %",
+        ],
+        ["memory of the loss in chunks, of that of full logits", f"{100 * peaks['chunked'] / peaks['plain']:.1f} %"],
+    ]
+    return (
+        _table(["side", "useful tokens/s", "packed is faster by"], rows) + "\n" + _table(["figure", "measured"], more)
+    )
+
+
+# A table's name: the files that it is made of, and its function.
+TABLES: dict[str, tuple[tuple[str, ...], Callable[..., str]]] = {
+    "readme": (("real_text", "synthetic"), readme),
+    "presets_real": (("real_text",), presets_real),
+    "presets_synthetic": (("synthetic",), presets_synthetic),
+    "choose": (("real_choose",), lambda real: real_methods(real, "all")),
+    "choose_answerable": (("real_choose",), lambda real: real_methods(real, "answerable")),
+    "real_samples": (("real_text",), real_samples),
+    "real_methods": (("real_text",), lambda real: real_methods(real, "all")),
+    "real_differences": (("real_text",), real_differences),
+    "choose_differences": (("real_choose",), real_differences),
+    "real_answerable": (("real_text",), lambda real: real_methods(real, "answerable")),
+    "real_precision": (("real_text",), real_precision),
+    "real_kinds": (("real_text",), lambda real: real_kinds(real, "all")),
+    "real_kinds_answerable": (("real_text",), lambda real: real_kinds(real, "answerable")),
+    "real_every_kind": (("real_text",), real_every_kind),
+    "synthetic_methods": (("synthetic",), synthetic_methods),
+    "synthetic_kinds": (("synthetic",), synthetic_kinds),
+    "synthetic_better": (("synthetic",), synthetic_better),
+    "speed": (("scoring", "context_length", "training"), speed),
+    "scoring": (("scoring",), scoring_ratios),
+    "context_length": (("context_length",), context_lengths),
+    "training": (("training",), training_sides),
+}
+
+
+def written(page: str, kept: Path) -> str:
+    """Return the page's text with each marked table as the files in `kept` have it."""
+
+    def replaced(marked: re.Match[str]) -> str:
+        names, make = TABLES[marked[2]]
+        files = (json.loads((kept / f"{name}.json").read_text()) for name in names)
+        return f"{marked[1]}{make(*files)}\n{marked[3]}"
+
+    return _MARKED.sub(replaced, page)
+
+
+def pages() -> dict[Path, str]:
+    """Return the pages that have marked tables, with their text."""
+    texts = {
+        page: page.read_text(encoding="utf-8") for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
+    }
+    return {page: text for page, text in texts.items() if _MARKED.search(text)}
+
+
+def main(given: list[str] | None = None) -> int:
+    """Parse, shorten, write; the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--measured", type=Path, help="folder with JSON files of benchmarks")
+    parser.add_argument("--check", action="store_true", help="only list pages that are not current")
+    options = parser.parse_args(given)
+    if options.measured:
+        say(f"shortened: {', '.join(keep(options.measured, KEPT)) or 'nothing'}")
+    stale = {page: new for page, text in pages().items() if (new := written(text, KEPT)) != text}
+    for page, text in stale.items():
+        say(f"{'not current' if options.check else 'wrote'}: {page.relative_to(ROOT)}")
+        if not options.check:
+            page.write_text(text, encoding="utf-8")
+    return 1 if options.check and stale else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
