@@ -101,8 +101,9 @@ benchmark-selection: $(VENV)/.run-installed  ## how well every method finds know
 
 # Nothing may be chosen on the half `report` of the questions; FOLD=choose is the other half.
 FOLD ?= report
-benchmark-real: $(VENV)/.run-installed  ## every method on real text: MODELS="folder folder" NQ=questions [SEEDS="0 1 2 3"] [FOLD=choose]; resumable
-	@$(BIN)/python benchmarks/real_selection.py --nq "$(NQ)" --models $(MODELS) --fold $(FOLD) --sizes 1024/256 1024/512 512/256 $(if $(SEEDS),--seeds $(SEEDS)) --out $(BENCHMARKS)/real_$(FOLD).json
+SIZES ?= 1024/256
+benchmark-real: $(VENV)/.run-installed  ## every method on real text: MODELS="folder folder" NQ=questions [SIZES="1024/256 1024/512"] [SEEDS="0 1 2 3"] [FOLD=choose]; resumable
+	@$(BIN)/python benchmarks/real_selection.py --nq "$(NQ)" --models $(MODELS) --fold $(FOLD) --sizes $(SIZES) $(if $(SEEDS),--seeds $(SEEDS)) --out $(BENCHMARKS)/real_$(FOLD).json
 
 benchmark-scoring: $(VENV)/.run-installed  ## speed of scoring against a straightforward implementation
 	@$(BIN)/python benchmarks/scoring.py --out $(BENCHMARKS)/scoring.json
