@@ -11,7 +11,6 @@ from typing import Any
 
 import polars as pl
 
-from gateau_dagster.config.variants import CHECKPOINT
 from gateau_dagster.evaluation.benchmark import Benchmark
 from gateau_dagster.evaluation.statistics.compare import Interval, Outcomes, Standing, compare, outcomes
 from gateau_dagster.evaluation.statistics.experiment import AnsweredQuestions, GateResult, Line, answered
@@ -244,7 +243,7 @@ class BenchmarkResult:
 
     @cached_property
     def against_chance(self) -> list[str]:
-        """Return a sentence per model whose samples were chosen: does it differ from one with as many random samples?
+        """Return a sentence per model whose samples were chosen: does it differ from one with as much random data?
 
         Each sentence is one comparison, by its 95 % interval. Without a model of random samples there are none.
         """
@@ -253,9 +252,8 @@ class BenchmarkResult:
             models = [
                 model
                 for model in self.answered.models
-                # The single run has the amount of `selection`, as variants without amounts have.
-                if (self.lines[model.name].series or model.name == CHECKPOINT)
-                and self.lines[model.name].amount == chance.amount
+                # The single run is left out: `variants.equal` does not apply to it, so its amount may differ.
+                if self.lines[model.name].series and self.lines[model.name].amount == chance.amount
             ]
             given = {"reference": chance.name, "higher": self.chosen.higher, "bounds": self.chosen.bounds}
             standings = compare(models, self.answered.total(by_group=self.chosen.by_group), **given)

@@ -69,7 +69,7 @@ def test_files_are_shortened_and_the_pages_written(tmp_path: Path, monkeypatch: 
 
 
 def _measured() -> dict[str, Any]:
-    """What real_selection.py writes, in short."""
+    """Return a file as real_selection.py writes it, with few figures."""
     values = {"random": 0.512345, "gateau[robust]": 0.9, "far_gain": 0.9}
     methods = {
         label: {

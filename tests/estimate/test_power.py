@@ -70,7 +70,7 @@ def test_it_belongs_to_an_experiment(tmp_path: Path) -> None:
 
 
 def test_four_of_five_such_differences_are_told_apart() -> None:
-    """By the comparison of the experiment itself, on simulated answers."""
+    """Simulated answers are compared as the experiment compares them."""
     rng, questions, deviation = np.random.default_rng(1), 200, 30.0
     difference = detectable(questions, deviation)
     apart = 0

@@ -61,7 +61,7 @@ def test_ranges_of_length_double_and_are_shown_in_their_order() -> None:
 
 
 def _slow_f1(response: str, right: list[str]) -> float:
-    """As on the card: a last line in the asked form, precision and recall of the sets, 1 where both are empty."""
+    """Return the card's value: a last line in the asked form, precision and recall of the sets, 1 if both are empty."""
     line = response.rsplit("\n", maxsplit=1)[-1]
     if line.find("Final Answer:") < 0 or "[" not in line:
         return 0.0

@@ -94,7 +94,7 @@ def _slow_ratio(one: str, other: str) -> float:
 
 
 def _slow_grade(response: str, answer: str, marker: str) -> float:
-    """As on the card: nothing without the marker in front, which is then removed once from both."""
+    """Return the card's value: 0 without the marker in front, which is else removed once from both texts."""
     if response[: len(marker)] != marker:
         return 0.0
     return _slow_ratio(response[len(marker) :], answer[len(marker) :])
