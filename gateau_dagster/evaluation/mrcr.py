@@ -13,10 +13,9 @@ from typing import ClassVar
 from pydantic import Field
 
 from gateau_dagster.config.addresses import InputAddresses
-from gateau_dagster.config.base import Section
 from gateau_dagster.data.sources import location
 from gateau_dagster.evaluation.benchmark import Generation, Materials, Question, QuestionBenchmark, id_part
-from gateau_dagster.evaluation.graphwalks import character_range
+from gateau_dagster.evaluation.graphwalks import GraphWalksOptions, character_range
 from gateau_dagster.evaluation.question_files import OfficialRow, QuestionFiles
 
 CURE = (
@@ -25,7 +24,7 @@ CURE = (
 )
 
 
-class MrcrOptions(Section):
+class MrcrOptions(GraphWalksOptions):
     """The section `evaluation.mrcr` of the configuration; the files are OpenAI's."""
 
     data: InputAddresses | None = Field(
@@ -33,14 +32,6 @@ class MrcrOptions(Section):
         description="Paths of the parquet files: a file, folder, glob, s3:// or hf:// address.",
         examples=["mrcr/2needle"],
     )
-    longest: int | None = Field(
-        default=None,
-        ge=1,
-        description="Characters of a conversation above which it is not asked, because messages are never cut. "
-        "Default: all, up to five million.",
-        examples=[100_000],
-    )
-    max_new_tokens: int = Field(default=4096, ge=1, description="Most tokens of an answer; the authors name none.")
 
 
 def similarity(answer: str, right: str, marker: str) -> float:
