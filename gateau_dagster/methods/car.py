@@ -7,7 +7,7 @@ The other half of CaR, which adds the best samples of every cluster of `embeddin
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import polars as pl
 from pydantic import Field
@@ -69,19 +69,24 @@ class CarOptions(Section):
     )
 
 
-def embedding_table(model: str) -> SampleTable:
-    """Return the table `embedding/<model>`."""
+Pooling: TypeAlias = Literal["mean", "position_weighted"]
+
+
+def embedding_table(model: str, pooling: Pooling = "mean") -> SampleTable:
+    """Return the table `embedding/<model>`, or `weighted_embedding/<model>` if later tokens weigh more."""
+    weighted = pooling == "position_weighted"
 
     def score(loaded: LoadedModel, samples: Iterable[Sample], running: Running) -> Iterator[Row | Reject]:
         from gateau_dagster.scoring.text_models import embedding_rows
 
-        return embedding_rows(loaded, samples, running)
+        return embedding_rows(loaded, samples, running, weighted=weighted)
 
     return SampleTable(
-        asset=f"embedding/{model}",
+        asset=f"{'weighted_' * weighted}embedding/{model}",
         model=model,
         columns=EMBEDDING,
-        description="Where instruction and response lie among the others, for clusters of like samples.",
+        description="Where instruction and response lie among the others, for clusters of like samples."
+        + " The mean is weighted: the i-th token weighs i." * weighted,
         score=score,
         prompt="none",
         effort=whole_text_effort,

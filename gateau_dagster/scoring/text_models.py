@@ -254,13 +254,18 @@ def quality_rows(
             }
 
 
-def embedding_rows(loaded: LoadedModel, samples: "Iterable[Sample]", running: "Running") -> "Iterator[Row | Reject]":
-    """Yield a row (methods.car.EMBEDDING) or a reject for each sample, in order."""
+def embedding_rows(
+    loaded: LoadedModel, samples: "Iterable[Sample]", running: "Running", *, weighted: bool = False
+) -> "Iterator[Row | Reject]":
+    """Yield a row (methods.car.EMBEDDING) or a reject for each sample, in order.
+
+    With `weighted`, the i-th token of a text weighs i, as in RDS+ (Ivison et al. 2025), otherwise all weigh the same.
+    """
 
     @torch.no_grad()
     def vectors(batch: Batch) -> Tensor:
-        states = loaded.model(**batch, return_dict=True).last_hidden_state
-        return mean_pooled(states, batch["attention_mask"])
+        states, mask = loaded.model(**batch, return_dict=True).last_hidden_state, batch["attention_mask"]
+        return mean_pooled(states, mask * mask.cumsum(dim=1) if weighted else mask)
 
     for read in read_texts(loaded, samples, running, as_pair=False, vectors=vectors):
         if isinstance(read, Reject):
@@ -275,8 +280,8 @@ def embedding_rows(loaded: LoadedModel, samples: "Iterable[Sample]", running: "R
             }
 
 
-def mean_pooled(states: Tensor, mask: Tensor) -> Tensor:
-    """Return the mean of `states` [B, T, d] over the tokens of `mask` [B, T], scaled to length 1: float64 [B, d]."""
-    weights = mask[..., None].double()
-    mean = (states.double() * weights).sum(dim=1) / weights.sum(dim=1)
+def mean_pooled(states: Tensor, weights: Tensor) -> Tensor:
+    """Return the mean of `states` [B, T, d] by the tokens' `weights` [B, T], scaled to length 1: float64 [B, d]."""
+    shares = weights[..., None].double()
+    mean = (states.double() * shares).sum(dim=1) / shares.sum(dim=1)
     return mean / mean.norm(dim=1, keepdim=True)

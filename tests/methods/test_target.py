@@ -57,6 +57,51 @@ def test_against_a_plain_loop(nearest: int, monkeypatch: pytest.MonkeyPatch) -> 
         assert value == pytest.approx(sum(largest) / len(largest), abs=1e-6)
 
 
+def slow_round_robin(cosines: dict[str, dict[str, float]]) -> list[str]:
+    """Return the samples as targets name them in turn, as `get_top_influences.py` does: a repeated one costs a turn."""
+    queues = [sorted(of_target, key=lambda name: (-of_target[name], name)) for of_target in cosines.values()]
+    taken: list[str] = []
+    while any(queues):
+        for queue in queues:
+            named = queue.pop(0)
+            if named not in taken:
+                taken.append(named)
+    return taken
+
+
+@pytest.mark.parametrize("order", ["round_robin", "round_robin_sources"])
+def test_targets_choose_in_turn(order: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(target, "_ROWS", 4)
+    stored = tables_of(seed=3)
+    sources, vectors = dict(stored["raw_long_sft"].iter_rows()), dict(stored["embedding/mini"].sort("sample_id").rows())
+    others = [name for name, vector in vectors.items() if vector is not None and not sources[name].endswith("wanted")]
+    cosines: dict[str, dict[str, float]] = {}
+    for source in ("wanted", "other wanted"):
+        for name in (name for name in vectors if sources[name] == source):
+            key = name if order == "round_robin" else source
+            for other in others:
+                cosine = sum(a * b for a, b in zip(vectors[name], vectors[other], strict=True))
+                cosines.setdefault(key, {})[other] = max(cosine, cosines.get(key, {}).get(other, -2))
+    if order == "round_robin":
+        cosines = dict(sorted(cosines.items()))
+    found = {name: value for name, value in score(stored, order=order).items() if value is not None}
+    assert sorted(found, key=lambda name: -found[name]) == slow_round_robin(cosines)
+    assert len({*found.values()}) == len(found) == len(others)
+
+
+def test_tokens_may_weigh_by_their_position() -> None:
+    config = with_target(pooling="position_weighted")
+    assert "weighted_embedding/mini" in sample_tables(config)
+    stored = tables_of()
+    stored["weighted_embedding/mini"] = stored.pop("embedding/mini")
+    assert score(stored, pooling="position_weighted") == score(tables_of())
+
+
+def test_the_defaults_keep_the_dump_of_earlier_stores() -> None:
+    dumped = chosen_methods(with_target())["target"].options.model_dump(mode="json")
+    assert dumped == {"encoder": "mini", "sources": ["wanted", "other wanted"], "nearest": 5}
+
+
 def test_it_reads_embeddings_that_are_there() -> None:
     config = with_target()
     (table,) = [each for each in sample_tables(config).values() if each.asset == "embedding/mini"]
@@ -113,4 +158,4 @@ def test_what_cannot_be_is_named(options: dict[str, Any], said: str) -> None:
 def test_of_nothing_but_the_target_no_sample_has_a_score() -> None:
     stored = tables_of()
     stored["raw_long_sft"] = stored["raw_long_sft"].with_columns(source=pl.lit("wanted"))
-    assert set(score(stored).values()) == {None}
+    assert set(score(stored).values()) == set(score(stored, order="round_robin").values()) == {None}

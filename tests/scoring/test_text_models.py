@@ -122,24 +122,28 @@ def test_the_wrong_head_is_an_error_before_any_sample_is_read(tmp_path: Path) ->
         next(quality_rows(loaded, never(), running(), label=None, as_pair=False))
 
 
-def slow_embedding(loaded: LoadedModel, sample: Sample) -> list[float]:
+def slow_embedding(loaded: LoadedModel, sample: Sample, weighted: bool = False) -> list[float]:
     given = loaded.tokenizer(
         f"{sample.instruction}\n{sample.response}", return_tensors="pt", truncation=True, max_length=loaded.window
     )
     states = loaded.model(input_ids=given["input_ids"]).last_hidden_state[0].double().tolist()
-    mean = [math.fsum(values) / len(states) for values in zip(*states, strict=True)]
+    shares = [place / sum(range(1, len(states) + 1)) for place in range(1, len(states) + 1)]
+    if not weighted:
+        shares = [1 / len(states)] * len(states)
+    mean = [math.fsum(map(math.prod, zip(values, shares, strict=True))) for values in zip(*states, strict=True)]
     norm = math.sqrt(math.fsum(value * value for value in mean))
     return [value / norm for value in mean]
 
 
 @pytest.mark.parametrize("kind", ["bert", "roberta", "llama"])
-@pytest.mark.parametrize("batch_tokens", [1, 10_000])
-def test_an_embedding_is_that_of_the_text_alone(kind: str, batch_tokens: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("batch_tokens", "weighted"), [(1, False), (10_000, False), (10_000, True)])
+def test_an_embedding_is_that_of_the_text_alone(kind: str, batch_tokens: int, weighted: bool, tmp_path: Path) -> None:
     loaded, close = exact_encoder(tmp_path, kind, "embedding", window=48)
-    found: list[Any] = list(embedding_rows(loaded, samples(), running(batch_tokens=batch_tokens)))
+    asked = running(batch_tokens=batch_tokens)
+    found: list[Any] = list(embedding_rows(loaded, samples(), asked, weighted=weighted))
     for row, sample in zip(found, samples(), strict=True):
         assert not isinstance(row, Reject) and list(row) == [column.name for column in EMBEDDING]
-        assert row["embedding"] == pytest.approx(slow_embedding(loaded, sample), abs=close)
+        assert row["embedding"] == pytest.approx(slow_embedding(loaded, sample, weighted), abs=close)
         assert math.fsum(value * value for value in row["embedding"]) == pytest.approx(1, rel=1e-12)
         assert row["digest"] == sample.digest
 
