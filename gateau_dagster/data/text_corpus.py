@@ -47,7 +47,7 @@ class ScoredText:
     name: str
     domain: str
     tokens: int
-    spans: int
+    spans: int | None
     score: float | None
     file: int
     record: int

@@ -14,7 +14,7 @@ from gateau_dagster.config.addresses import InputAddresses
 from gateau_dagster.config.base import Section
 from gateau_dagster.data.sample import Reject
 from gateau_dagster.data.text_corpus import CorpusText, TextFields, read_texts
-from gateau_dagster.errors import GateauError, ShortOfMemoryError, UnscorableSampleError
+from gateau_dagster.errors import GateauError, UnscorableSampleError
 from gateau_dagster.evaluation.benchmark import MeasuredBenchmark
 from gateau_dagster.evaluation.question_files import QuestionFiles
 from gateau_dagster.models.positions import learned_positions
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
     from gateau_dagster.evaluation.benchmark import Materials
-    from gateau_dagster.models.loading import LoadedModel
 
 
 _Found = TypeVar("_Found")
@@ -64,30 +63,6 @@ def token_ids(tokenizer: PreTrainedTokenizerBase, text: str, *, most: int) -> tu
     ids = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
     begin = [] if tokenizer.bos_token_id is None else [tokenizer.bos_token_id]
     return tuple([*begin, *ids][:most])  # pyright: ignore
-
-
-def token_nlls(loaded: LoadedModel, ids: Sequence[int]) -> npt.NDArray[np.float64]:
-    """Return -log P in nats of each token but the first, given all before it: [n-1].
-
-    Raises UnscorableSampleError for more tokens than the model or the memory can hold.
-    """
-    import torch
-
-    from gateau_dagster.models.forward import token_nll
-    from gateau_dagster.models.memory import unless_out_of_memory
-    from gateau_dagster.models.packing import lone_states
-
-    @torch.no_grad()
-    def read() -> npt.NDArray[np.float64]:
-        return token_nll(loaded, lone_states(loaded, ids)[:-1], ids[1:]).cpu().numpy()
-
-    most = learned_positions(loaded.model.config)
-    if most is not None and len(ids) > most:
-        raise UnscorableSampleError(f"{loaded.name} has learned positions for {most} tokens, and not for {len(ids)}")
-    found = unless_out_of_memory(read)
-    if found is None:
-        raise ShortOfMemoryError(f"{len(ids)} tokens do not fit into memory")
-    return found
 
 
 def perplexity(nlls: npt.NDArray[np.float64]) -> float:

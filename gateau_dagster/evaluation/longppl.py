@@ -21,9 +21,8 @@ from gateau_dagster.evaluation.long_texts import (
     or_reject,
     perplexity,
     token_ids,
-    token_nlls,
 )
-from gateau_dagster.scoring.response_perplexity import GAIN, LEAST, Nlls, key_tokens
+from gateau_dagster.scoring.response_perplexity import GAIN, LEAST, key_tokens, short_context_nlls, token_nlls
 
 if TYPE_CHECKING:
     from gateau_dagster.models.loading import LoadedModel
@@ -52,18 +51,6 @@ class LongPplOptions(LongTextsOptions):
         if not self.step < self.short < self.length:
             raise GateauError("evaluation.length", "step must be below short, and short below length")
         return self
-
-
-def short_context_nlls(loaded: LoadedModel, ids: tuple[int, ...], *, short: int, step: int) -> Nlls:
-    """Return -log P of each token but the first [n-1], given between `short` and `short + step - 1` tokens before it.
-
-    The first `short` tokens have NaN, because their context is no longer. Raises UnscorableSampleError as `token_nlls`.
-    """
-    found = np.full(len(ids) - 1, np.nan)
-    for begin in range(short, len(ids), step):
-        end = min(begin + step, len(ids))
-        found[begin - 1 : end - 1] = token_nlls(loaded, ids[begin - short : end])[begin - end :]
-    return found
 
 
 def _chosen(loaded: LoadedModel, text: LongText, options: LongPplOptions) -> npt.NDArray[np.bool_]:

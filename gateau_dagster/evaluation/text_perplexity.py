@@ -19,9 +19,9 @@ from gateau_dagster.evaluation.long_texts import (
     or_reject,
     perplexity,
     token_ids,
-    token_nlls,
 )
 from gateau_dagster.models.positions import learned_positions
+from gateau_dagster.scoring.response_perplexity import token_nlls
 
 if TYPE_CHECKING:
     from gateau_dagster.models.loading import LoadedModel

@@ -1,4 +1,4 @@
-"""Score plain texts by LADM and choose the best of every domain: `python -m gateau_dagster.methods.ladm_text`.
+"""Score plain texts by LADM or LongFilter, choose the best per domain: `python -m gateau_dagster.methods.ladm_text`.
 
 It is for pre-training data, which has no instruction and no response.
 """
@@ -38,6 +38,11 @@ _SCHEMA = pl.Schema(
     }
 )
 _PLAN = FocusPlan()
+# The options that each score reads alone.
+_READS = {
+    "ladm": (*FocusPlan.__dataclass_fields__, "without_deviation", "without_length"),
+    "information_gain": ("short_tokens", "step"),
+}
 _INPUT_HELP = "jsonl, json or parquet, also .gz and .zst: file, folder, glob, s3:// or hf:// address. May be repeated."
 
 
@@ -52,6 +57,21 @@ _INPUT_HELP = "jsonl, json or parquet, also .gz and .zst: file, folder, glob, s3
     "--token-budget", type=click.IntRange(min=1), help="Choose the best texts of every domain, of so many tokens."
 )
 @click.option("--chosen", metavar="FILE", help="With --token-budget: the chosen records as they are, .jsonl.")
+@click.option(
+    "--score",
+    default="ladm",
+    type=click.Choice(list(_READS)),
+    help="information_gain: LongFilter, how much likelier tokens are given all text than given the last few.",
+)
+@click.option(
+    "--short-tokens", default=4096, type=click.IntRange(min=1), help="information_gain: tokens of the short context."
+)
+@click.option(
+    "--step",
+    default=1024,
+    type=click.IntRange(min=1),
+    help="information_gain: tokens that share the short context's beginning; a larger step is cheaper.",
+)
 @click.option("--max-tokens", default=32_768, type=click.IntRange(min=16), help="A longer text is scored by its begin.")
 @click.option("--rope-theta", type=float, help="Replaces the base of the model's rotary embedding.")
 @click.option("--dtype", default="bfloat16", type=click.Choice(["bfloat16", "float16", "float32"]))
@@ -72,9 +92,12 @@ _INPUT_HELP = "jsonl, json or parquet, also .gz and .zst: file, folder, glob, s3
 def main(inputs: tuple[str, ...], out: str, chosen: str | None, **options: Any) -> None:
     """Score plain texts by how strongly, how unevenly and how far back they attend to themselves (LADM).
 
+    With --score information_gain, by how much the text before the last few thousand tokens explains (LongFilter).
+
     \b
     FILE of --out has a row for each text: id, domain, tokens, spans, score and chosen. The score is empty where a text
-    has no scored span: with the defaults, below 2,176 tokens, 2,305 with --variant program. Beside it,
+    has no scored span: with the defaults, below 2,176 tokens, 2,305 with --variant program; by information gain,
+    which has no spans, where it has at most --short-tokens tokens. Beside it,
     NAME.rejected.jsonl says what could not be scored and why. Files appear whole at the end, and replace older ones in
     one step. Nothing is kept of a run that was interrupted: give a large corpus in parts.
 
@@ -115,7 +138,7 @@ def _run(inputs: tuple[str, ...], out: str, chosen: str | None, options: dict[st
     _write_lines(rejected, ({"id": one.sample_id, "reason": one.reason} for one in sorted(rejects, key=_by_name)))
     if chosen is not None and names:
         best = records_of(files, _fields(options), [text for text in scored if text.name in names])
-        _write_lines(Path(chosen), (value | {"ladm_score": text.score} for text, value in best))
+        _write_lines(Path(chosen), (value | {f"{options['score']}_score": text.score} for text, value in best))
     _say(scored, rejects, names, budget, rejected)
     if budget is not None and not names:
         first = any(text.score is not None for text in scored)
@@ -139,19 +162,18 @@ def _scored(
     files: Sequence[SourceFile], options: dict[str, Any], reporter: _Reporter
 ) -> tuple[list[ScoredText], list[Reject]]:
     from gateau_dagster.config import ModelConfig, ScoringConfig
-    from gateau_dagster.scoring.text_scoring import TextScoring
+    from gateau_dagster.scoring.text_scoring import GainTexts, LadmTexts
 
-    scoring = TextScoring(
-        files=files,
-        fields=_fields(options),
-        plan=_plan(options),
-        weights=FocusWeights(
+    read: dict[str, Any] = {"files": files, "fields": _fields(options), "report": reporter}
+    if options["score"] == "information_gain":
+        scoring = GainTexts(**read, short=options["short_tokens"], step=options["step"])
+    else:
+        weights = FocusWeights(
             deviation=not options["without_deviation"],
             interval=not options["without_length"],
             position=not options["without_length"],
-        ),
-        report=reporter,
-    )
+        )
+        scoring = LadmTexts(**read, plan=_plan(options), weights=weights)
     scored = scoring.run(
         ModelConfig(path=options["model"], rope_theta=options["rope_theta"]),
         ScoringConfig(max_length=options["max_tokens"], dtype=options["dtype"], device=options["device"]),
@@ -184,6 +206,25 @@ def _check(out: str, chosen: str | None, options: dict[str, Any]) -> None:
         raise GateauError(
             "methods.command", f"--rope-theta {theta:g}: the base of a rotary embedding is a number above 0"
         )
+    given = click.get_current_context().get_parameter_source
+    for score, name in ((score, name) for score, names in _READS.items() for name in names):
+        if score != options["score"] and given(name) == click.core.ParameterSource.COMMANDLINE:
+            raise GateauError(
+                "methods.command", f"--{name.replace('_', '-')} is an option of --score {score}: remove it"
+            )
+    if options["score"] == "information_gain":
+        if options["max_tokens"] <= options["short_tokens"]:
+            raise GateauError(
+                "methods.command",
+                f"--max-tokens {options['max_tokens']}: no text can be scored below {options['short_tokens'] + 1} "
+                "tokens: raise it, or lower --short-tokens",
+            )
+    else:
+        _check_spans(options)
+    _check_places(out, chosen)
+
+
+def _check_spans(options: dict[str, Any]) -> None:
     program = options["variant"] == "program"
     for name in ("local_spans", "first_scored"):
         if program and options[name] != getattr(_PLAN, name):
@@ -202,7 +243,6 @@ def _check(out: str, chosen: str | None, options: dict[str, Any]) -> None:
             f"--max-tokens {options['max_tokens']}: no text can be scored below {fewest} tokens: raise it, or "
             f"lower --span-length or {'--earlier-stride' if program else '--first-scored'}",
         )
-    _check_places(out, chosen)
 
 
 def _check_places(out: str, chosen: str | None) -> None:

@@ -22,7 +22,7 @@ from pydantic import Field
 from gateau_dagster.config.base import Section
 from gateau_dagster.methods.method import Method, Reads, Tables
 from gateau_dagster.methods.token_pairs import LEAST_PROBABILITY, SHARED, check_same_version, same_sight, token_pairs
-from gateau_dagster.scoring.response_perplexity import GAIN, LEAST, key_tokens
+from gateau_dagster.scoring.response_perplexity import GAIN, LEAST, information_gain, key_tokens
 
 SHORT, LONG = "perplexity/short", "perplexity/long"
 _ROWS = 2**15  # rows per block
@@ -83,7 +83,7 @@ class InformationGain(_Contrast):
     source = "LongFilter (Deng et al. 2025), the information gain of a token, over the response"
 
     def figure(self, long: Values, short: Values) -> Values:
-        return np.exp(-long) * (short - long)
+        return information_gain(long, short)
 
 
 class KeyTokens(_Contrast):

@@ -1,8 +1,9 @@
-"""Compute the response perplexity (Eq. 1) from the log-probabilities of exactly the response tokens. NumPy only."""
+"""Compute figures of tokens from their log-probabilities: response perplexity (Eq. 1), key tokens, information gain."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,9 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from gateau_dagster.data.sample import Sample
-from gateau_dagster.errors import UnscorableSampleError
+from gateau_dagster.errors import ShortOfMemoryError, UnscorableSampleError
+from gateau_dagster.models.positions import learned_positions
 
 if TYPE_CHECKING:
+    from gateau_dagster.models.loading import LoadedModel
     from gateau_dagster.models.prompt import Prompt
 
 
@@ -27,6 +30,50 @@ def key_tokens(long: Nlls, short: Nlls, *, gain: float, least: float) -> npt.NDA
     there (LCL). A token is not key if `short` is NaN.
     """
     return (short - long > gain) & (-long > least)
+
+
+def information_gain(long: Nlls, short: Nlls) -> Nlls:
+    """Return p_long log(p_long / p_short) of each token, from -log P given the long and the short context, [n] each.
+
+    Source: LongFilter (Deng et al. 2025, arXiv 2510.25804).
+    """
+    return np.exp(-long) * (short - long)
+
+
+def token_nlls(loaded: LoadedModel, ids: Sequence[int]) -> Nlls:
+    """Return -log P in nats of each token but the first, given all before it: [n-1].
+
+    Raises UnscorableSampleError for more tokens than the model or the memory can hold.
+    """
+    import torch
+
+    from gateau_dagster.models.forward import token_nll
+    from gateau_dagster.models.memory import unless_out_of_memory
+    from gateau_dagster.models.packing import lone_states
+
+    @torch.no_grad()
+    def read() -> Nlls:
+        return token_nll(loaded, lone_states(loaded, ids)[:-1], ids[1:]).cpu().numpy()
+
+    most = learned_positions(loaded.model.config)
+    if most is not None and len(ids) > most:
+        raise UnscorableSampleError(f"{loaded.name} has learned positions for {most} tokens, and not for {len(ids)}")
+    found = unless_out_of_memory(read)
+    if found is None:
+        raise ShortOfMemoryError(f"{len(ids)} tokens do not fit into memory")
+    return found
+
+
+def short_context_nlls(loaded: LoadedModel, ids: tuple[int, ...], *, short: int, step: int) -> Nlls:
+    """Return -log P of each token but the first [n-1], given between `short` and `short + step - 1` tokens before it.
+
+    The first `short` tokens have NaN, because their context is no longer. Raises UnscorableSampleError as `token_nlls`.
+    """
+    found = np.full(len(ids) - 1, np.nan)
+    for begin in range(short, len(ids), step):
+        end = min(begin + step, len(ids))
+        found[begin - 1 : end - 1] = token_nlls(loaded, ids[begin - short : end])[begin - end :]
+    return found
 
 
 Float64 = npt.NDArray[np.float64]

@@ -18,12 +18,11 @@ from gateau_dagster import tables
 from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation import longppl
 from gateau_dagster.evaluation.benchmark import Measured
-from gateau_dagster.evaluation.longppl import short_context_nlls
 from gateau_dagster.evaluation.registry import scored_benchmarks
 from gateau_dagster.models import packing
 from gateau_dagster.models.loading import LoadedModel
 from gateau_dagster.pipeline.model_checks import check_known_models
-from gateau_dagster.scoring.response_perplexity import key_tokens
+from gateau_dagster.scoring.response_perplexity import key_tokens, short_context_nlls
 from tests import tiny_models
 from tests.error_codes import refused
 from tests.evaluation.builders import chosen, materials, project, write_jsonl

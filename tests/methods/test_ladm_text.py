@@ -1,6 +1,7 @@
 """`python -m gateau_dagster.methods.ladm_text` on small files with a tiny model."""
 
 import json
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -8,10 +9,12 @@ from typing import Any
 
 import polars as pl
 import pytest
+import torch
 from click.testing import CliRunner, Result
 
 from gateau_dagster.methods.ladm_text import _Reporter, main
 from gateau_dagster.models.loading import LoadedModel
+from gateau_dagster.scoring import text_scoring
 from gateau_dagster.scoring.focus_scores import FocusPlan, FocusWeights
 from gateau_dagster.scoring.span_scorer import text_ids
 from tests.project import ROOT, command_environment
@@ -46,10 +49,10 @@ def corpus(tmp_path_factory: pytest.TempPathFactory, loaded: LoadedModel) -> Pat
     return folder
 
 
-def run(corpus: Path, *arguments: str, out: str = "scores.parquet") -> Result:
+def run(corpus: Path, *arguments: str, out: str = "scores.parquet", small: list[str] = SMALL) -> Result:
     fields = ["--domain-field=meta.set", "--id-field=id"]
     fixed = [f"--model={corpus / 'model'}", f"--input={corpus / '*.jsonl'}", f"--input={corpus / '*.parquet'}"]
-    return CliRunner().invoke(main, [*fixed, *fields, *SMALL, f"--out={corpus / 'out' / out}", *arguments])
+    return CliRunner().invoke(main, [*fixed, *fields, *small, f"--out={corpus / 'out' / out}", *arguments])
 
 
 def wanted(loaded: LoadedModel, weights: FocusWeights | None = None, most: int = 32_768) -> dict[str, float | None]:
@@ -101,9 +104,50 @@ def test_options_reach_the_score_and_jsonl_can_be_written(corpus: Path, loaded: 
     assert max(row["spans"] for row in rows) == 200 // 16 and max(row["tokens"] for row in rows) > 200
 
 
+def slow_gain(loaded: LoadedModel, ids: tuple[int, ...], short: int, step: int) -> float | None:
+    """LongFilter's score by a pass per token and context."""
+
+    def probability(before: tuple[int, ...], token: int) -> float:
+        return float(loaded.model(torch.tensor([before])).logits[0, -1].double().softmax(dim=0)[token])
+
+    gains = []
+    for place in range(short, len(ids)):
+        long = probability(ids[:place], ids[place])
+        first = (place - short) // step * step
+        gains.append(long * math.log(long / probability(ids[first:place], ids[place])))
+    return sum(gains) / (len(ids) - 1) if gains else None
+
+
+@torch.no_grad()
+def test_information_gain_is_the_mean_of_what_the_text_before_the_last_tokens_adds(
+    corpus: Path, loaded: LoadedModel
+) -> None:
+    small = ["--score=information_gain", "--short-tokens=30", "--step=8", "--max-tokens=44", *SMALL[-2:]]
+    best = corpus / "out" / "gain.jsonl"
+    done = run(corpus, "--token-budget=900", f"--chosen={best}", out="gain.parquet", small=small)
+    assert done.exit_code == 0, done.output
+    found = pl.read_parquet(corpus / "out" / "gain.parquet")
+    got = dict(found.select("id", "score").iter_rows())
+    expected = {n: slow_gain(loaded, text_ids(loaded.tokenizer, t, max_tokens=44), 30, 8) for n, t in TEXTS.items()}
+    assert got.pop("short") is None and got == pytest.approx(expected, rel=1e-4)
+    assert found["spans"].null_count() == 7 and "6 texts scored, 1 too short for a score, 4 rejected" in done.output
+    lines = [json.loads(line) for line in best.read_text().splitlines()]
+    assert lines and all(line["information_gain_score"] == got[line["id"]] for line in lines)
+
+
+def test_a_text_whose_information_gain_is_not_finite_is_rejected(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text_scoring, "information_gain", lambda long, short: long * math.nan)
+    small = ["--score=information_gain", "--short-tokens=30", "--max-tokens=50", *SMALL[-2:]]
+    assert "0 texts scored, 1 too short for a score, 10 rejected" in run(corpus, out="nan.parquet", small=small).output
+    lines = (corpus / "out" / "nan.rejected.jsonl").read_text().splitlines()
+    assert sum("the information gain is nan: try dtype" in line for line in lines) == 6
+
+
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
+        (["--short-tokens=9"], "--short-tokens is an option of --score information_gain: remove it"),
+        (["--score=information_gain"], "--span-length is an option of --score ladm: remove it"),
         (["--out={}/scores.csv"], "end the name in .parquet or .jsonl"),
         (["--out={}/none/scores.parquet"], "none does not exist"),
         (["--chosen={}/best.jsonl"], "--chosen needs --token-budget"),
@@ -128,6 +172,11 @@ def test_bad_arguments_are_named_and_nothing_is_written(corpus: Path, arguments:
     done = run(corpus, *[one.format(corpus) for one in arguments], out="bad.parquet")
     assert done.exit_code == 1 and done.output.startswith("Error: ") and reason in done.output
     assert {file: file.stat().st_mtime_ns for file in corpus.rglob("*")} == before
+
+
+def test_a_length_that_no_information_gain_fits_is_named(corpus: Path) -> None:
+    done = run(corpus, "--max-tokens=4096", small=["--score=information_gain"])
+    assert done.exit_code == 1 and "no text can be scored below 4097 tokens: raise it, or lower --short" in done.output
 
 
 @pytest.mark.parametrize(
