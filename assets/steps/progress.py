@@ -88,7 +88,9 @@ class ScoringProgress:
     """New samples, kept ones, samples/s, tokens/s and time left of a scoring step.
 
     Sample lengths vary widely, so the time left comes from the FLOPs planned for each shard. Within a shard it comes
-    from the text scored so far. The rates count only the time spent on scoring: no loading, no writing.
+    from the text scored so far, or from the tokens that passed the model if these are a larger part of what was
+    planned: a pass holds parts of many samples before the first one is complete. The rates count only the time spent
+    on scoring: no loading, no writing.
 
     Args:
         sizes: samples of every shard of the step, including those whose rows are kept.
@@ -108,6 +110,7 @@ class ScoringProgress:
         self._total = sum(len(each.lacking) for each in missing)
         self._kept = sum(sizes.values()) - self._total
         self._weights = _weights(missing, sizes)
+        self._tokens = {each.shard: sum(work.planned.get("tokens") or 0 for work in each.works) for each in missing}
         self._counted: dict[str, _Counted] = {}  # by shard, its part of the sum
         self._sum = _Counted()
 
@@ -122,11 +125,13 @@ class ScoringProgress:
 
     def report(self, shard: ShardReport) -> None:
         """Report one more finished sample of a shard."""
+        planned = self._tokens.get(shard.shard)
+        share = max(shard.share, min(1.0, shard.tokens / planned)) if planned else shard.share
         now = _Counted(
             scored=shard.scored,
             tokens=shard.tokens,
             seconds=shard.seconds,
-            share=self._weights.get(shard.shard, 0.0) * shard.share,
+            share=self._weights.get(shard.shard, 0.0) * share,
         )
         # By the difference: summing over all shards per sample would take longer than scoring it.
         self._sum = self._sum.plus(now, self._counted.get(shard.shard, _Counted()))

@@ -41,8 +41,9 @@ def test_only_boards_of_runs_that_ended_are_removed(tmp_path: Path) -> None:
 Seen = list[tuple[float, float | None, str, float | None]]
 
 
-def work(flops: float | None) -> TableWork:
-    return TableWork(asset="cam", columns=tables.CAM, stamp=Stamp(fingerprint="f"), memory="", planned={"flops": flops})
+def work(flops: float | None, tokens: float | None = None) -> TableWork:
+    planned = {"flops": flops, "tokens": tokens}
+    return TableWork(asset="cam", columns=tables.CAM, stamp=Stamp(fingerprint="f"), memory="", planned=planned)
 
 
 def report(shard: str, scored: int, share: float, *, tokens: int, seconds: float) -> ShardReport:
@@ -106,6 +107,15 @@ def test_until_the_first_sample_is_done_it_may_be_loading_or_scoring() -> None:
     assert "loading" not in seen[-1][2] and "first" not in seen[-1][2]
     shown.loaded()
     assert len(seen) == 3, "the next shard asks for it again"
+
+
+def test_the_first_sample_of_a_long_pass_gives_no_exaggerated_time() -> None:
+    """A pass of 2,000 tokens holds parts of many samples: after 8 s the first of them is complete."""
+    shown, seen = followed({"1": [work(1.0, 3000), work(2.0, 5000)], "2": [work(3.0, 8000)]})
+    shown.report(report("1", 1, 0.01, tokens=2000, seconds=8.0))
+    assert seen[-1][3] == pytest.approx(8.0 * 7), "an eighth of the work is done"
+    shown.report(report("1", 9, 0.9, tokens=2000, seconds=8.0))
+    assert seen[-1][3] == pytest.approx(8.0 * 0.55 / 0.45), "the plan expected too many tokens"
 
 
 def test_workers_add_up() -> None:
