@@ -49,6 +49,11 @@ def _escape(found: re.Match[str]) -> str:
     return found[0].encode("unicode_escape", "surrogatepass").decode("ascii")
 
 
+def unit_of_difference(unit: str) -> str:
+    """Return the unit of a difference: of percentages, points, since “3 % more than 20 %” may mean 20.6 %."""
+    return "points" if unit == "%" else unit
+
+
 def number(value: float | int | None, digits: int = 4) -> str:
     """Return a number for people: 12,345; 3.142; 1.234e−07; a dash if it is missing or undefined."""
     if value is None or (isinstance(value, float) and math.isnan(value)):

@@ -28,7 +28,7 @@ from gateau_dagster.pipeline.losses import RAW, DataLoss, losses, prompted_model
 from gateau_dagster.pipeline.pipeline import left_out_sentence
 from gateau_dagster.pipeline.plan import AFTER, Plan, Work
 from gateau_dagster.pipeline.state import State
-from gateau_dagster.readable import indented_lines, number
+from gateau_dagster.readable import indented_lines, number, unit_of_difference
 from gateau_dagster.report.effort import quantity
 
 
@@ -151,7 +151,9 @@ def show_power(out: Console, powers: Sequence[Power]) -> None:
     table = left_table("to tell two models apart", right=("questions", "a difference of"))
     for power in powers:
         questions = "unknown" if power.questions is None else f"{power.questions:,}"
-        difference = "unknown" if power.difference is None else f"{number(power.difference, 2)} {power.unit}"
+        difference = (
+            "unknown" if power.difference is None else f"{number(power.difference, 2)} {unit_of_difference(power.unit)}"
+        )
         table.add_row(power.benchmark, questions, difference)
     out.print()
     out.print(table)

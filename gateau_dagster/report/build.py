@@ -20,7 +20,7 @@ from gateau_dagster.config import PRESETS
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.plotting import DARK, INK, entitle, to_svg
-from gateau_dagster.readable import fixed, listed, number, percent, plural
+from gateau_dagster.readable import fixed, listed, number, percent, plural, unit_of_difference
 from gateau_dagster.report.comparison import PresetComparison, share
 from gateau_dagster.report.drawings import benchmark_outcomes, training_facts
 from gateau_dagster.report.effort import duration, effort_sentence, memory, quantity, table_efforts
@@ -505,5 +505,5 @@ def _environment() -> Environment:
     environment.filters.update(fixed=fixed, number=number, percent=percent, plural=plural)
     environment.filters.update(bucket_name=bucket_name, share_text=share_text, printable=printable, breakable=breakable)
     environment.filters.update(duration=duration, memory=memory, quantity=quantity, shown=shown, listed=listed)
-    environment.filters.update(effort_sentence=effort_sentence)
+    environment.filters.update(effort_sentence=effort_sentence, unit_of_difference=unit_of_difference)
     return environment

@@ -14,7 +14,7 @@ import polars as pl
 from gateau_dagster.evaluation.benchmark import Benchmark
 from gateau_dagster.evaluation.statistics.compare import Interval, Outcomes, Standing, compare, outcomes
 from gateau_dagster.evaluation.statistics.experiment import AnsweredQuestions, GateResult, Line, answered
-from gateau_dagster.readable import fixed
+from gateau_dagster.readable import fixed, unit_of_difference
 from gateau_dagster.report.effort import duration
 
 RANDOM = "random"
@@ -288,7 +288,7 @@ class BenchmarkResult:
 def _against_chance(name: str, chance: str, difference: Interval, benchmark: Benchmark) -> str:
     low, high, unit = difference.low, difference.high, benchmark.unit
     digits = digits_for(None if low is None or high is None else (high - low) / 2)
-    size = f"{signed(difference.value, unit, digits)} {unit}".rstrip()
+    size = f"{signed(difference.value, unit, digits)} {unit_of_difference(unit)}".rstrip()
     if low is None or high is None:
         return f"{name} differs from {chance} by {size}; so few questions do not say how sure that is."
     interval = f"{size}, 95 % interval {signed(low, unit, digits)} to {signed(high, unit, digits)}"

@@ -7,7 +7,7 @@ import polars as pl
 from matplotlib.figure import Figure
 
 from gateau_dagster.evaluation.page import PageAmount, PageChart
-from gateau_dagster.readable import number, percent, plural
+from gateau_dagster.readable import number, percent, plural, unit_of_difference
 from gateau_dagster.report.effort import duration, quantity
 from gateau_dagster.report.experiment import (
     BenchmarkResult,
@@ -172,7 +172,12 @@ def _differences(result: BenchmarkResult) -> dict[str, TableCell]:
 def _table(result: BenchmarkResult, currency: str) -> Table:
     chosen, unit = result.chosen, result.chosen.unit
     judged = result.rows["judge_cost"].is_not_null().any()
-    columns = [("value", unit), (f"to {result.reference}", unit), ("chance to be the best", ""), ("seeds", "")]
+    columns = [
+        ("value", unit),
+        (f"to {result.reference}", unit_of_difference(unit)),
+        ("chance to be the best", ""),
+        ("seeds", ""),
+    ]
     columns += [("from 0", unit)] if chosen.floor else []
     columns += [("judge's cost", currency)] if judged else []
     columns += [("cost per point", "of one device" + (", and judge" if judged else ""))]

@@ -94,5 +94,5 @@ def test_it_is_shown_with_its_grounds() -> None:
     show_power(out, [])
     assert isinstance(out.file, StringIO)
     lines = [line.split() for line in out.file.getvalue().strip().splitlines()]
-    assert lines[1] == ["quiz", "1,200", "4.0", "%"] and lines[2] == ["losses", "unknown", "unknown"]
+    assert lines[1] == ["quiz", "1,200", "4.0", "points"] and lines[2] == ["losses", "unknown", "unknown"]
     assert lines[3] == ["quiz:", "a", "guess."] and lines[5][:3] == ["Such", "a", "difference"]

@@ -53,7 +53,7 @@ def test_each_selection_is_compared_with_as_much_random_data(page: Page) -> None
         }
         difference = values[f"robust-{amount}"] - values[f"random-{amount}"]
         assert sentence.startswith(
-            f"robust-{amount} is better than random-{amount} (+{difference:.1f} %, 95 % interval +"
+            f"robust-{amount} is better than random-{amount} (+{difference:.1f} points, 95 % interval +"
         )
         assert sentence in page.text("experiment")
 
