@@ -254,6 +254,10 @@ class Benchmark(ABC):
     def probe(self, materials: Materials) -> None:
         """Raise GateauError, before any model runs, when the files' content shows that it cannot be measured."""
 
+    def remark(self, values: Mapping[str, float]) -> str:
+        """Return what the report says of a model beside its total, from its values by question; empty for nothing."""
+        return ""
+
     def cell(self, question_id: str) -> tuple[int, float] | None:
         """Return length and depth (0 to 1) of a needle question, for a heat map; None for other questions."""
         return None

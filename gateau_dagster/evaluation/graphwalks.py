@@ -107,9 +107,7 @@ class GraphWalks(QuestionBenchmark):
         for place, (file, number, value) in enumerate(data.records()):
             with data.understood():
                 row = OfficialRow(where=location(file, number), value=value)
-                kind, prompt, right = row.text("problem_type"), row.text("prompt"), _nodes(row)
-                if kind not in KINDS:
-                    raise row.wrong(f"problem_type is {kind[:60]!r}", f"one of {', '.join(KINDS)}")
+                kind, prompt, right = row.one_of("problem_type", KINDS), row.text("prompt"), _nodes(row)
             if longest is None or len(prompt) <= longest:
                 question = Question(
                     question_id=f"{kind}/{character_range(len(prompt))}/{place:04d}",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import ClassVar, Literal
 
 from pydantic import Field
@@ -75,13 +75,6 @@ def length_of(question_id: str) -> str:
     return LENGTHS[id_part(1)(question_id)]
 
 
-def _one_of(row: OfficialRow, key: str, known: Collection[str]) -> str:
-    value = row.text(key)
-    if value not in known:
-        raise row.wrong(f"{key} is {value[:60]!r}", f"one of {', '.join(known)}")
-    return value
-
-
 class LongBenchV2(QuestionBenchmark):
     """LongBench v2, asked without examples and without a chain of thought."""
 
@@ -112,8 +105,8 @@ class LongBenchV2(QuestionBenchmark):
         for file, number, value in data.records():
             with data.understood():
                 row = OfficialRow(where=location(file, number), value=value)
-                name, difficulty = row.identifier("_id"), _one_of(row, "difficulty", DIFFICULTIES)
-                length, right = _one_of(row, "length", LENGTHS), _one_of(row, "answer", CHOICES)
+                name, difficulty = row.identifier("_id"), row.one_of("difficulty", DIFFICULTIES)
+                length, right = row.one_of("length", LENGTHS), row.one_of("answer", CHOICES)
                 if name in places:
                     raise row.wrong(f"_id {name} is also in {places[name]}", "every id once")
                 places[name], turn = row.where, filled(template, row)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import string
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -187,6 +187,13 @@ class OfficialRow:
             raise self.wrong(f"{key} is missing", f"a field {key}")
         return self.value[key]
 
+    def inner(self, key: str) -> OfficialRow:
+        """Return a field that is an object."""
+        value = self.field(key)
+        if not isinstance(value, dict):
+            raise self.wrong(f"{key} is {_kind(value)}", "an object")
+        return OfficialRow(where=f"{self.where}, {key}", value=value)
+
     def text(self, key: str, *, empty: bool = False) -> str:
         """Return a text of Unicode characters, which may be blank only where `empty` allows it."""
         return self._checked(key, self.field(key), empty=empty)
@@ -200,6 +207,13 @@ class OfficialRow:
         if not given or (most is not None and len(given) > most):
             raise self.wrong(f"{key} has {len(given)} elements", expected)
         return tuple(self._checked(f"{key}[{number}]", text) for number, text in enumerate(given))
+
+    def one_of(self, key: str, known: Collection[str]) -> str:
+        """Return a text that is one of `known`."""
+        value = self.text(key)
+        if value not in known:
+            raise self.wrong(f"{key} is {value[:60]!r}", f"one of {', '.join(known)}")
+        return value
 
     def identifier(self, key: str) -> str:
         """Return an id: an integer or a text."""

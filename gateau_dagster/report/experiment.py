@@ -265,6 +265,16 @@ class BenchmarkResult:
         return sentences
 
     @cached_property
+    def remarks(self) -> list[str]:
+        """Return what the benchmark says of each model beside its total."""
+        names = self.answered.questions["question_id"]
+        found = {
+            model.name: self.chosen.remark(dict(zip(names, model.values.mean(axis=0).tolist(), strict=True)))
+            for model in self.answered.models
+        }
+        return [f"{name}: {remark}" for name, remark in found.items() if remark]
+
+    @cached_property
     def outcomes(self) -> list[Outcomes]:
         """Return the outcomes per question against the reference."""
         return outcomes(self.answered.models, reference=self.reference, higher=self.chosen.higher)

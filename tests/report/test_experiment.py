@@ -1,6 +1,7 @@
 """The section about the experiment: what stands in it, and what is left out of it."""
 
 from dataclasses import replace
+from statistics import fmean
 
 import polars as pl
 import pytest
@@ -56,6 +57,20 @@ def test_each_selection_is_compared_with_as_much_random_data(page: Page) -> None
             f"robust-{amount} is better than random-{amount} (+{difference:.1f} points, 95 % interval +"
         )
         assert sentence in page.text("experiment")
+
+
+def test_a_benchmark_s_remark_on_each_model_is_on_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    quiz = GIVEN.results[0]
+    assert quiz.remarks == []
+    monkeypatch.setattr(
+        type(quiz.chosen), "remark", lambda _, values: f"{len(values)} answers, {fmean(values.values()):.6f}"
+    )
+    remarks = [
+        f"{each.name}: {each.values.shape[1]} answers, {each.values.mean():.6f}" for each in quiz.answered.models
+    ]
+    assert replace(quiz).remarks == remarks
+    text = _text(replace(GIVEN))
+    assert all(remark in text for remark in remarks)
 
 
 def test_equal_models_are_not_told_apart_from_random_ones() -> None:
