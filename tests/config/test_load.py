@@ -106,11 +106,6 @@ def test_of_very_many_mistakes_the_first_are_named() -> None:
     assert "key0: unknown key" in found[1] and "key49: unknown key" in found[50]
 
 
-def test_numbers_in_scientific_notation_are_numbers() -> None:
-    config = parse_project(GOOD + "training: {learning_rate: 2e-5}", folder=Path())
-    assert config.training.learning_rate == 2e-5
-
-
 LENGTH = "long_sft: {%s}\nselection: {method: length}\n"
 
 

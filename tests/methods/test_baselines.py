@@ -8,7 +8,6 @@ import polars as pl
 import pytest
 
 from gateau_dagster.methods.random_order import uniform
-from tests.error_codes import refused
 from tests.methods.configured import configured, method_of, scores_of
 
 IDS = [f"s{number}" for number in range(4)]
@@ -47,12 +46,6 @@ def test_they_score_shard_by_shard_and_need_no_table_of_their_own(name: str) -> 
 )
 def test_a_column_of_the_long_models_table(name: str, wanted: list[float]) -> None:
     assert scores(name, model="long") == dict(zip(IDS, wanted, strict=True))
-
-
-@pytest.mark.parametrize("name", ["perplexity", "length", "response_length"])
-def test_the_model_has_to_be_causal(name: str) -> None:
-    with refused("models.task", match=rf"selection\.options\.{name}\.model: models\.mini .* embedding"):
-        method_of(name, models={"mini": {"path": "m", "task": "embedding"}}, options={"model": "mini"})
 
 
 def test_random_order_hangs_on_id_and_seed_alone() -> None:

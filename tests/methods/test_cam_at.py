@@ -60,19 +60,6 @@ def test_each_length_but_the_configured_one_has_a_table() -> None:
     assert not sample_tables(configured(segment_lengths=[128])) and not sample_tables(configured())
 
 
-@pytest.mark.parametrize(
-    ("lengths", "reason"),
-    [
-        ([0], "selection.segment_lengths.0"),
-        ([64, 32, 64], "64 is listed twice"),
-        ([65_536], "no sample has two segments of 65536 tokens, since scoring.max_length is 65536"),
-    ],
-)
-def test_impossible_lengths_are_refused(lengths: list[int], reason: str) -> None:
-    with pytest.raises(ValueError, match=reason):
-        configured(segment_lengths=lengths)
-
-
 def test_another_preset_needs_other_columns() -> None:
     """Rows of one are never kept for the other."""
     one, other = (

@@ -52,19 +52,6 @@ def test_the_embedding_table_makes_the_encoders_rows(tmp_path: Path) -> None:
     assert pl.DataFrame(rows, schema=schema(EMBEDDING))["embedding"].list.len().to_list() == [32] * len(samples())
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"task": "causal"}, r"selection\.options\.car\.model: models\.reward has task causal, but reward is needed"),
-        ({"model": "other"}, r"selection\.options\.car\.model: `models` has no 'other': add it with task"),
-        ({"labels": "good"}, r"selection\.options\.car\.labels"),
-    ],
-)
-def test_a_missing_reward_model_is_known_when_the_configuration_is_read(given: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        with_reward(**given)
-
-
 def check_known_models(path: Path | str, **options: Any) -> None:
     chosen_methods(with_reward(str(path), **options))["car"].check_known_models()
 
@@ -109,13 +96,7 @@ def test_a_model_of_the_hub_is_known_by_its_local_copy(tmp_path: Path, monkeypat
         check_known_models("org/rater")
 
 
-def test_an_encoder_has_the_task_of_one() -> None:
-    def clustered(encoder: str) -> Config:
-        models = {"mini": {"path": "a/mini", "task": "embedding"}}
-        return configured(method="length", models=models, rule="diverse", encoder=encoder)
-
-    assert [*sample_tables(clustered("mini"))] == ["embedding/mini"]
-    with refused("models.task", match=r"selection\.encoder: .*models\.long"):
-        clustered("long")
-    with refused("models.missing", match=r"selection\.encoder: .*'maxi'"):
-        clustered("maxi")
+def test_an_encoder_has_a_table() -> None:
+    models = {"mini": {"path": "a/mini", "task": "embedding"}}
+    config = configured(method="length", models=models, rule="diverse", encoder="mini")
+    assert [*sample_tables(config)] == ["embedding/mini"]

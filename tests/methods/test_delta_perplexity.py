@@ -102,27 +102,6 @@ def test_only_segments_and_pairs_are_what_the_model_computes() -> None:
     assert settings(variant="program", threshold=0.3, alpha=2, window=None) == settings() != settings(pairs=9)
 
 
-@pytest.mark.parametrize(
-    ("options", "reason"),
-    [
-        ({"model": "lon"}, r"options\.delta_perplexity\.model: `models` has no 'lon'"),
-        ({"model": "reward"}, r"models\.reward has task reward, but causal is needed"),
-        ({"segment_length": 40_000, "window": None}, "two segments of 40000 tokens are needed, and scoring.max_length"),
-        (
-            {"model": "short", "segment_length": 33},
-            "33 tokens are needed, and the window of models.short",
-        ),
-        ({"segment_length": 1}, r"options\.delta_perplexity\.segment_length\s+Input should be greater"),
-        ({"alpha": 0, "beta": 0}, "alpha and beta are both 0"),
-        ({"window": 200}, r"window \(200\) must hold two segments of 128 tokens"),
-    ],
-)
-def test_bad_options_are_named_before_any_model_runs(options: dict[str, Any], reason: str) -> None:
-    models = {"reward": {"path": "a/reward", "task": "reward"}}
-    with pytest.raises(ValueError, match=reason):
-        method_of("delta_perplexity", options=options, models=models)
-
-
 def test_a_model_whose_own_window_holds_no_pair_is_known_from_its_configuration(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"max_position_embeddings": 255}')
 

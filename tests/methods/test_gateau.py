@@ -10,7 +10,6 @@ import pytest
 from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.selection.combine import combine
 from gateau_dagster.selection.presets import PRESET_FUNCTIONS, Measures
-from tests.error_codes import refused
 from tests.methods.configured import configured, scores_of
 from tests.selection.builders import cam_table, perplexity_table
 
@@ -41,9 +40,6 @@ def test_a_half_has_the_preset_of_the_selection_or_one_of_its_own() -> None:
 
 
 def test_gateau_that_chooses_has_the_preset_of_the_selection() -> None:
-    reason = r"options.gateau.preset: paper, but selection.preset is robust.*: set selection.preset: paper"
-    with refused("methods.options", match=reason):
-        configured(options={"gateau": {"preset": "paper"}})
     configured(options={"gateau": {"preset": "paper"}}, preset="paper")
     compared = configured(method="hmg", compare=["gateau"], options={"gateau": {"preset": "paper"}})
     assert chosen_methods(compared)["gateau"].reads() == {"combined_scores": ["sample_id", "score_paper"]}
@@ -68,7 +64,6 @@ SHOWN = {"demonstrations": [{"instruction": "1 + 1?", "response": "2."}]}
 OTHER = {
     "models": {
         "other": {"path": "a/other"},
-        "rated": {"path": "a/rated", "task": "reward"},
         "short_shown": {"path": "a/short", **SHOWN},
         "long_shown": {"path": "a/long", **SHOWN},
     }
@@ -138,36 +133,3 @@ def test_the_presets_on_these_models(name: str, preset: Any, per: str) -> None:
     found = method.scores(shuffled)
     assert found["sample_id"].to_list() == ["a", "b", "c"]
     np.testing.assert_allclose(found["score"].to_numpy(), wanted, rtol=1e-12)
-
-
-@pytest.mark.parametrize(("model", "reason"), [("none", "no causal 'none'"), ("rated", "no causal 'rated'")])
-def test_a_model_that_is_missing_or_cannot_score_is_named(model: str, reason: str) -> None:
-    with refused("models.missing", match=reason):
-        configured(**OTHER, method="hmg_non_homologous", options={"hmg_non_homologous": {"short": model}})
-
-
-@pytest.mark.parametrize("name", ["gateau_unextended", "hmg_non_homologous", "gateau_in_context"])
-def test_theta_a_in_its_own_place_is_gateau_and_refused(name: str) -> None:
-    with refused("methods.options", match=rf"{name}\.short: short "):
-        configured(**OTHER, compare=[name], options={name: {"short": "short"}})
-    with refused("methods.options", match=rf"{name}\.short: long "):
-        configured(**OTHER, compare=[name], options={name: {"short": "long"}})
-
-
-@pytest.mark.parametrize(("model", "own"), [("short_shown", "short"), ("long_shown", "long")])
-def test_a_model_of_the_pair_is_of_no_other_family(model: str, own: str) -> None:
-    with refused("methods.options", match=rf"models\.{model} .* models\.{own}"):
-        configured(**OTHER, compare=["hmg_non_homologous"], options={"hmg_non_homologous": {"short": model}})
-
-
-@pytest.mark.parametrize(
-    ("options", "missing"),
-    [
-        ({"short": "other", "long": "long_shown"}, "short: models.other"),
-        ({"short": "short_shown"}, "long: models.long"),
-        ({"short": "short_shown", "long": "other"}, "long: models.other"),
-    ],
-)
-def test_both_models_are_behind_demonstrations(options: dict[str, str], missing: str) -> None:
-    with refused("models.demonstrations", match=rf"gateau_in_context\.{missing}.* demonstrations"):
-        configured(**OTHER, compare=["gateau_in_context"], options={"gateau_in_context": options})

@@ -73,20 +73,3 @@ def test_the_table_that_it_brings_along() -> None:
     (table,) = sample_tables(config).values()
     assert (table.asset, table.model, table.columns) == ("response_alone/cherry", "cherry", RESPONSE_ALONE)
     assert list(chosen_methods(config)["ifd"].reads()) == ["perplexity/cherry", "response_alone/cherry"]
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (
-            {"model": "cherry"},
-            r"options\.ifd\.model: `models` has no 'cherry': add it .*; there are short, long, rates",
-        ),
-        ({"model": "rates"}, r"selection\.options\.ifd\.model: models\.rates has task reward, but causal is needed"),
-        ({"ratio": "nll"}, r"selection\.options\.ifd\.ratio\s+Input should be 'loss' or 'perplexity'"),
-    ],
-)
-def test_a_wrong_model_is_known_when_the_configuration_is_read(options: dict[str, Any], message: str) -> None:
-    models = {"rates": {"path": "a/reward", "task": "reward"}}
-    with pytest.raises(ValueError, match=message):
-        configured(method="ifd", models=models, options={"ifd": options})

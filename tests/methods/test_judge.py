@@ -3,12 +3,9 @@
 from typing import Any
 
 import polars as pl
-import pytest
 
 from gateau_dagster.config import Config
-from gateau_dagster.errors import GateauError
 from gateau_dagster.methods.registry import chosen_methods
-from tests.error_codes import refused
 
 JUDGE = {"base_url": "http://localhost:1/v1", "model": "judge", "key": None}
 
@@ -36,17 +33,3 @@ RATINGS = [
 def test_the_score_is_the_mean_of_the_asked_ratings() -> None:
     assert score(RATINGS) == {"a": 3.25, "b": 3.0}
     assert score([]) == {}
-
-
-def test_without_a_judge_it_says_what_to_give() -> None:
-    with refused("evaluation.needs_judge", r"evaluation\.judge.*base_url"):
-        chosen_methods(configured(None))
-
-
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [([], "at least 1"), (["charm"], "'coherence', 'necessity'"), (["necessity", "necessity"], "lists a name twice")],
-)
-def test_impossible_characteristics_are_named(given: list[str], said: str) -> None:
-    with pytest.raises((ValueError, GateauError), match=said):
-        chosen_methods(configured(characteristics=given))

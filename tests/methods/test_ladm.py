@@ -96,37 +96,6 @@ def test_another_model_has_a_table_of_its_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "reason"),
-    [
-        ({"model": "lon"}, r"options\.ladm\.model: `models` has no 'lon'"),
-        ({"model": "reward"}, r"options\.ladm\.model: models\.reward has task reward, but causal is needed"),
-        (
-            {"span_length": 4096},
-            r"69632 tokens are needed \(17 spans of 4096\), and scoring.max_length is 65536: lower span_length",
-        ),
-        (
-            {"model": "short", "span_length": 4},
-            r"68 tokens are needed \(17 spans of 4\), and the window of models.short, which has context: window, is 64",
-        ),
-        ({"span": 4}, r"options\.ladm\.span\n"),
-        (
-            {"variant": "program", "span_length": 3641},
-            r"65539 tokens are needed .more than 18 spans of 3641.*65536: lower span_length or earlier_stride",
-        ),
-        (
-            {"variant": "program", "first_scored": 9},
-            "first_scored: the authors' program does not have this option: remove it",
-        ),
-        ({"first_scored": 5}, r"first_scored \(5\) must be above first_spans \+ local_spans \(5\)"),
-    ],
-)
-def test_bad_options_are_named_before_any_model_runs(options: dict[str, Any], reason: str) -> None:
-    models = {"reward": {"path": "a/reward", "task": "reward"}}
-    with pytest.raises(ValueError, match=reason):
-        method_of("ladm", options=options, models=models)
-
-
-@pytest.mark.parametrize(
     ("options", "characters", "said"),
     [
         (

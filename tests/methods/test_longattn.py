@@ -98,12 +98,3 @@ def test_a_layer_that_the_model_does_not_have_is_refused_before_it_runs(
     method = method_of("longattn", models={"other": {"path": str(tmp_path)}}, options=options)
     with nullcontext() if exists else refused("methods.layer", match=" 2 layers"):
         method.check_known_models()
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [({"model": "none"}, r"longattn\.model: `models` has no 'none'"), ({"layer": -1}, r"options\.longattn\.layer")],
-)
-def test_what_cannot_be_is_named(options: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
-        scores_of("longattn", {}, options=options)

@@ -93,24 +93,6 @@ def test_methods_are_chosen_once_with_their_options() -> None:
     assert chosen["cam"].reads() == {"combined_scores": ["sample_id", "cas_robust"]}
 
 
-@pytest.mark.parametrize(
-    ("selection", "message"),
-    [
-        ("{method: magic}", "gateau.yaml:4: selection.method: there is no method 'magic'; there are gateau, "),
-        ("{compare: [hmg, magic]}", "gateau.yaml:4: selection.compare: there is no method 'magic'"),
-        ("{options: {magic: {}}}", "gateau.yaml:4: selection.options: there is no method 'magic'"),
-        ("{options: {hmg: {presets: paper}}}", "selection.options.hmg.presets: unknown key"),
-        ("{options: {hmg: {preset: loud}}}", "selection.options.hmg.preset: should be 'paper', 'official'"),
-        ("{compare: [gateau_unextended]}", "selection.options.gateau_unextended.short: gateau_unextended needs"),
-    ],
-)
-def test_mistakes_are_named_with_their_place(selection: str, message: str) -> None:
-    text = f"long_sft: {{path: a}}\nmodels: {{short: {{path: a/b}}, long: {{path: c/d}}}}\n\nselection: {selection}\n"
-    with pytest.raises(GateauError) as caught:
-        parse_project(text, folder=Path())
-    assert message in str(caught.value)
-
-
 def test_methods_share_a_table_unless_they_want_it_differently(added: dict[str, Any]) -> None:
     assert list(sample_tables(configured(compare=["added_one"], **added))) == ["added/long"]
     assert len(sample_tables(configured(compare=["added_one", "added_two"], **added))) == 1

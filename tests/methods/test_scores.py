@@ -8,9 +8,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-import yaml
 
-from gateau_dagster.config.base import validated
 from gateau_dagster.config.selection import SelectionConfig
 from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.pipeline.input_versions import glance, input_versions
@@ -163,17 +161,3 @@ def test_the_short_form_is_the_method_with_its_option() -> None:
     long = {"method": "scores", "options": {"random": {"seed": 2}, "scores": {"path": "a.csv"}}}
     assert short == SelectionConfig.model_validate(long)
     assert ranked_by(short) == "Method scores: a.csv"
-    with refused("methods.scores_file", match="names the file already"):
-        validated("selection", SelectionConfig, {"method": {"scores": "a"}, "options": {"scores": {"path": "b"}}})
-    with refused("config.value", match="options"):
-        validated("selection", SelectionConfig, {"method": {"scores": "a"}, "options": ["b"]})
-    with refused("methods.unknown", match=r"\{scores: FILE\}"):
-        validated("selection", SelectionConfig, {"method": {"score": "a"}})
-
-
-def test_without_a_file_the_place_is_named(project: Path) -> None:
-    content = yaml.safe_load(project.read_text())
-    content["selection"] = {"compare": ["scores"]}
-    project.write_text(yaml.safe_dump(content))
-    with refused("methods.scores_file", match=r"selection\.options\.scores\.path: is required"):
-        load_project(project)

@@ -52,11 +52,6 @@ def test_variants_read_it_where_they_have_long_samples(tmp_path: Path) -> None:
     }
 
 
-def test_without_the_pair_it_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"training\.loss: longce weighs tokens .* set loss: token"):
-        configured(tmp_path, models={"long": {"path": "a/long"}}, **RANDOM, **LONGCE)
-
-
 def test_another_tokenizer_is_told_before_anything_runs(tmp_path: Path) -> None:
     file = make_project(tmp_path, samples=8, shards=2, training=True, models={"other": {"path": "other"}})
     write_model(tmp_path / "other", seed=3, tokenizer=tokenizer())

@@ -85,13 +85,6 @@ def test_equal_content_cuts_the_work_off() -> None:
     assert not world.plan()
 
 
-def test_new_content_goes_on() -> None:
-    world = fresh()
-    change(world, "combined", alpha=0.5)
-    assert ("mix", None) in world.run(world.plan())
-    assert not world.plan()
-
-
 @pytest.mark.parametrize(
     "key", [("raw", "0"), ("score", "2"), ("combined", None), ("selected", None), ("report", None)]
 )
@@ -245,10 +238,6 @@ def test_versions_of_what_is_stored_agree_with_the_twin(assets: list[Asset]) -> 
 
 def made(**inputs: object) -> Stamp:
     return Stamp(fingerprint="f", inputs=inputs)
-
-
-def test_a_missing_output() -> None:
-    assert staleness_of(None, {}) == "missing"
 
 
 @pytest.mark.parametrize(

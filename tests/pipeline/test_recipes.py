@@ -3,13 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from gateau_dagster.config import Config
 from gateau_dagster.config.variants import VariantsConfig
-from gateau_dagster.pipeline.project import check_project
 from gateau_dagster.pipeline.recipes import Recipe, recipe_of, selections
-from tests.error_codes import refused
 from tests.pipeline.configured import configured
 
 MATRIX = {"methods": ["gateau", "random"], "presets": ["paper", "robust"], "fractions": [0.1, 0.5], "seeds": [1, 2]}
@@ -104,35 +100,3 @@ def test_every_selection_is_looked_at_once(tmp_path: Path) -> None:
     config = configured(tmp_path, variants={**MATRIX, "methods": ["gateau"], "also": ["full"]})
     found = [(each.preset, each.fraction) for each in selections(config)]
     assert found == [("robust", None), ("paper", 0.1), ("robust", 0.1), ("paper", 0.5), ("robust", 0.5)]
-
-
-@pytest.mark.parametrize(
-    ("changes", "code", "facts"),
-    [
-        ({"variants": {"presets": ["paper"], "methods": ["random"]}}, "variants.impossible", r"^variants\.presets: "),
-        ({"variants": {"methods": ["nonsense"]}}, "methods.unknown", r"^variants\.methods: .*'nonsense'"),
-        ({"variants": {"also": [{"name": "base", "path": "a"}]}}, "variants.impossible", r"^variants\.also: .*base"),
-        ({"variants": {"also": ["full", "full"]}}, "variants.impossible", r"^variants\.also: .*full"),
-        ({"variants": {"equal": "steps"}}, "variants.impossible", r"^variants\.equal: .*training\.max_steps"),
-        ({"variants": {}, "training.enabled": False}, "variants.impossible", r"^variants: .*training\.enabled"),
-        ({"variants": {"also": ["short_only"]}, "short_chat": None}, "variants.impossible", r"^variants\.also: "),
-        ({"variants": {}, "training.mix.without_long": True}, "variants.impossible", r"^variants: .*without_long"),
-        (
-            {"variants": {"methods": ["random"], "budgets": [9]}, "models": {"m": {"path": "a"}}},
-            "models.missing",
-            r"^variants\.budget",
-        ),
-    ],
-)
-def test_what_is_missing_is_named_with_its_place(
-    changes: dict[str, Any], code: str, facts: str, tmp_path: Path
-) -> None:
-    if "models" in changes:
-        changes = {**changes, "selection.method": "random", "training.model": "m"}
-    if changes.get("short_chat", "") is None:
-        content = configured(tmp_path).model_dump() | {"short_chat": None, "variants": changes["variants"]}
-        config = Config.model_validate({**content, "folder": tmp_path})
-    else:
-        config = configured(tmp_path, **changes)
-    with refused(code, facts):
-        check_project(config)
