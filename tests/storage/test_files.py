@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import boto3
 import pytest
@@ -22,6 +23,9 @@ from gateau_dagster.storage.local import fill_with, flush_folder, write_if_other
 from gateau_dagster.storage.remote import filesystem, is_remote
 from tests.error_codes import refused
 from tests.project import command_environment
+from tests.storage.builders import mounted_disk
+
+NOT_PERMITTED = PermissionError(errno.EPERM, "Operation not permitted")
 
 
 def test_write_read_list_and_remove(store: Store) -> None:
@@ -50,10 +54,7 @@ def test_a_failing_local_write_leaves_the_old_file_and_no_litter(
     files = Files(str(tmp_path))
     files.write("a", b"old")
 
-    def full(handle: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", mock.Mock(side_effect=OSError(28, "No space left on device")))
     with refused("storage.disk_full", "/a"):
         files.write("a", b"new")
     with refused("storage.disk_full", "/b"):
@@ -62,11 +63,12 @@ def test_a_failing_local_write_leaves_the_old_file_and_no_litter(
     assert [file.name for file in tmp_path.iterdir()] == ["a"]
 
 
-@pytest.mark.parametrize("root", ["/proc/nobody", "dangling/store", "dangling"])
+@pytest.mark.parametrize("root", ["/proc/nobody", "dangling/store", "dangling", "file/deeper"])
 def test_a_folder_that_cannot_be_made_is_no_defect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, root: str) -> None:
     """The system says of it that it is not there, or that it is there already."""
     monkeypatch.chdir(tmp_path)
     Path("dangling").symlink_to("/proc/nobody")
+    Path("file").touch()
     files = Files(root)
     writes: list[Any] = [files.write, files.create]
     for write in writes:
@@ -122,28 +124,13 @@ def test_a_file_size_limit_is_named_and_the_old_table_stays(tmp_path: Path) -> N
     assert [file.name for file in tmp_path.iterdir()] == ["t.parquet"]
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Any:
-    """A real file system of half a megabyte, where the system lets us mount one."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", str(folder)]
-    try:
-        mounted = subprocess.run(command, capture_output=True, check=False).returncode == 0
-    except FileNotFoundError:
-        mounted = False
-    if not mounted:
-        pytest.skip("no right to mount a small disk here; the size limit above stands in")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
-
-
-def test_a_full_disk_is_named_and_the_old_file_stays(small_disk: Path) -> None:
-    files = Files(str(small_disk))
-    files.write("a", b"old")
-    with refused("storage.disk_full"):
-        files.write("a", bytes(2**20))
-    assert files.read("a") == b"old" and files.names("") == ["a"]
+def test_a_full_disk_is_named_and_the_old_file_stays(tmp_path: Path) -> None:
+    with mounted_disk(tmp_path / "disk", "512k") as folder:
+        files = Files(str(folder))
+        files.write("a", b"old")
+        with refused("storage.disk_full"):
+            files.write("a", bytes(2**20))
+        assert files.read("a") == b"old" and files.names("") == ["a"]
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
@@ -154,12 +141,6 @@ def test_a_read_only_folder_is_named(tmp_path: Path) -> None:
             Files(str(tmp_path)).write("a", b"x")
     finally:
         tmp_path.chmod(0o700)
-
-
-def test_a_file_in_the_place_of_a_folder_is_named(tmp_path: Path) -> None:
-    (tmp_path / "store").write_text("a file")
-    with refused("storage.path"):
-        Files(str(tmp_path / "store" / "deeper")).write("a", b"x")
 
 
 @pytest.mark.parametrize("address", ["nonsense://bucket", "gdrive2://x", "memory://x", "http://host/x"])
@@ -211,13 +192,6 @@ def test_a_failed_upload_is_discarded_and_the_old_object_stays(
     assert files.read("big") == b"old"
 
 
-def test_a_local_copy_is_the_file_itself_or_a_download(store: Store, tmp_path: Path) -> None:
-    store.files.write("t.parquet", b"1")
-    copy = local_copy(store.files, "t.parquet", tmp_path / "copy")
-    assert copy.read_bytes() == b"1"
-    assert copy.is_relative_to(tmp_path / "copy") != store.files.is_local
-
-
 def test_a_second_copy_of_a_folder_replaces_the_first(store: Store, tmp_path: Path) -> None:
     """A download into a folder that is there would land one level deeper, and the old model would be evaluated."""
     store.files.write("checkpoint/config.json", b"first")
@@ -227,6 +201,7 @@ def test_a_second_copy_of_a_folder_replaces_the_first(store: Store, tmp_path: Pa
     store.files.write("checkpoint/config.json", b"second")
     folder = local_copy(store.files, "checkpoint", tmp_path / "copy")
     assert {file.name: file.read_bytes() for file in folder.iterdir()} == {"config.json": b"second"}
+    assert folder.is_relative_to(tmp_path / "copy") != store.files.is_local, "the folder itself, or a download"
 
 
 @pytest.fixture
@@ -295,10 +270,7 @@ def test_a_link_whose_answer_was_lost_is_ours(tmp_path: Path, monkeypatch: pytes
 
 
 def test_a_file_system_without_links_will_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def unsupported(source: Path, target: Path) -> None:
-        raise PermissionError(errno.EPERM, "Operation not permitted")
-
-    monkeypatch.setattr(os, "link", unsupported)
+    monkeypatch.setattr(os, "link", mock.Mock(side_effect=NOT_PERMITTED))
     files = Files(str(tmp_path))
     assert [files.create("a", b"1"), files.create("a", b"2")] == [True, False]
     assert files.read("a") == b"1" and files.names("") == ["a"]
@@ -317,11 +289,7 @@ def test_what_is_published_in_a_group_s_folder_is_the_group_s(
     (made / "sub").mkdir(parents=True)
     (made / "sub" / "weights").write_text("1")
     if not member:
-
-        def refused(*arguments: object) -> None:
-            raise PermissionError(errno.EPERM, "Operation not permitted")
-
-        monkeypatch.setattr(os, "chown", refused)
+        monkeypatch.setattr(os, "chown", mock.Mock(side_effect=NOT_PERMITTED))
     publish_folder(Store(str(root)), made, "models/a", Stamp(fingerprint="f"))
     found = [root / "models", *(root / "models").rglob("*")]
     assert {path.name for path in found} == {"models", "a", "sub", "weights", "gateau.json"}
@@ -393,11 +361,7 @@ def test_an_upload_whose_last_answer_was_lost_is_known_as_this_call_s(
         patch.setattr(S3File, "commit", lost)
         files.write("a", bytes(2500))
     assert files.read("a") == bytes(2500)
-
-    def refused(file: S3File) -> None:
-        raise FileNotFoundError("The specified upload does not exist.")
-
-    monkeypatch.setattr(S3File, "commit", refused)
+    monkeypatch.setattr(S3File, "commit", mock.Mock(side_effect=FileNotFoundError("no such upload")))
     with pytest.raises(FileNotFoundError):
         files.write("a", bytes(3000))
     assert files.read("a") == bytes(2500)

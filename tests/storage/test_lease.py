@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -143,12 +144,8 @@ def test_old_leases_that_cannot_be_cleared_away_are_no_hindrance(
     files: Files, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     left_behind(files)
-
-    def fails(name: str) -> None:
-        raise error
-
     with monkeypatch.context() as patch:
-        patch.setattr(files, "remove", fails)
+        patch.setattr(files, "remove", mock.Mock(side_effect=error))
         with leased(files, "two"):
             assert latest(files).party == "two"
     with leased(files, "one"):
@@ -278,12 +275,9 @@ def test_a_store_out_of_reach_for_a_while_is_no_loss(
 def test_one_that_cannot_be_given_back_hides_no_failure_and_is_no_hindrance(
     files: Files, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fails(name: str, data: bytes) -> None:
-        raise GateauError("storage.server_failed", "the server does not answer")
-
-    said: list[str] = []
+    said, silent = list[str](), GateauError("storage.server_failed", "the server does not answer")
     with pytest.raises(KeyError, match="the work's own"), leased(files, say=said.append):
-        monkeypatch.setattr(files, "write", fails)
+        monkeypatch.setattr(files, "write", mock.Mock(side_effect=silent))
         raise KeyError("the work's own")
     assert len(said) == 1 and "could not be released" in said[0]
     with leased(files, "two"):

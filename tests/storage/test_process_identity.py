@@ -25,12 +25,6 @@ def child() -> Iterator[subprocess.Popen[bytes]]:
         process.kill()
 
 
-def test_this_process_is_alive() -> None:
-    assert HERE.pid == os.getpid()
-    assert ProcessIdentity.of(os.getpid()) == HERE
-    assert HERE.state() == "alive"
-
-
 def test_the_start_is_counted_from_the_boot(child: subprocess.Popen[bytes]) -> None:
     """So a step of the wall clock, which moves every time that psutil gives, changes nothing."""
     ticks = os.sysconf("SC_CLK_TCK")
@@ -41,8 +35,8 @@ def test_the_start_is_counted_from_the_boot(child: subprocess.Popen[bytes]) -> N
 def test_a_step_of_the_clock_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(psutil.Process, "create_time", lambda self: 1.0)
     monkeypatch.setattr(psutil, "boot_time", lambda: 1.0)
-    assert HERE.state() == "alive"
-    assert ProcessIdentity.of() == HERE
+    assert HERE.state() == "alive" and HERE.pid == os.getpid()
+    assert ProcessIdentity.of() == ProcessIdentity.of(os.getpid()) == HERE
 
 
 def test_a_process_that_ended_is_gone(child: subprocess.Popen[bytes]) -> None:

@@ -57,7 +57,8 @@ def test_a_stamp_survives_json() -> None:
     stamp = Stamp(fingerprint="f", content="c", inputs={"code": "1", "upstream": {"a": "b"}}, scorer="s", rows=3)
     assert Stamp.from_json(stamp.to_json()) == stamp
     assert Stamp.from_json(stamp.to_json().encode()) == stamp
-    assert Stamp.from_json('{"fingerprint": "f"}') == Stamp(fingerprint="f")
+    assert Stamp.from_json('{"fingerprint": "f", "rows": 3}') == Stamp(fingerprint="f", rows=3)
+    assert Stamp.from_json(Stamp(fingerprint="f", inputs={"a": {1: (2, 3)}}).to_json()).inputs == {"a": {"1": [2, 3]}}
     old = '{"fingerprint": "f", "short_of_memory": "m", "complete": "c"}'
     assert Stamp.from_json(old) == Stamp(fingerprint="f", lacking="m", complete="c")
 

@@ -24,6 +24,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, Pr
 from gateau_dagster.config.training import TrainingConfig
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.tables import TRAINING_MIX, WEIGHTED_MIX, schema
+from gateau_dagster.training.batch_plan import BatchPlan, plan_batches
 from gateau_dagster.training.dataset import MixRows, TrainingDocument
 from gateau_dagster.training.encode import IGNORED, Encoded
 from gateau_dagster.training.launch import MODULE, training_command, training_environment
@@ -103,6 +104,22 @@ def save_mix(path: Path, *, rows: int = 11, longest: int = 40, weighted: bool = 
             column.append(values[name])
     pl.DataFrame(columns, schema=schema(kind)).write_parquet(path)
     return path
+
+
+def make_plan(lengths: list[int], **changes: Any) -> BatchPlan:
+    """Two epochs of padded rows, two a micro batch, one process unless told otherwise."""
+    settings: dict[str, Any] = {
+        "batching": "padded",
+        "epochs": 2.0,
+        "max_steps": None,
+        "rows_per_batch": 2,
+        "accumulation": 2,
+        "processes": 1,
+        "pack_length": None,
+        "balanced": False,
+        "seed": 1,
+    }
+    return plan_batches(lengths, **settings | changes)
 
 
 def make_spec(

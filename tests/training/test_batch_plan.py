@@ -18,7 +18,6 @@ from gateau_dagster.training.batch_plan import (
     BatchPlan,
     MixDocument,
     balanced_order,
-    plan_batches,
     read_plan,
     row_costs,
     write_plan,
@@ -26,24 +25,14 @@ from gateau_dagster.training.batch_plan import (
 from gateau_dagster.training.batching import OPEN_ROWS, Batching, check_lengths, epoch_order, mix_order, pack
 from gateau_dagster.training.model import imbalance, plan_statistics
 from tests.error_codes import refused
+from tests.training.builders import make_plan
 
 BATCHINGS: tuple[Batching, ...] = ("padded", "sorted", "packed")
 RAGGED = np.random.default_rng(0).integers(5, 65, 101).tolist()
 
 
 def plan(lengths: list[int] = RAGGED, **changes: Any) -> BatchPlan:
-    settings: dict[str, Any] = {
-        "batching": "padded",
-        "epochs": 2.0,
-        "max_steps": None,
-        "rows_per_batch": 2,
-        "accumulation": 3,
-        "processes": 2,
-        "pack_length": 64,
-        "balanced": False,
-        "seed": 3,
-    }
-    return plan_batches(lengths, **settings | changes)
+    return make_plan(lengths, **{"accumulation": 3, "processes": 2, "pack_length": 64, "seed": 3} | changes)
 
 
 def documents(found: BatchPlan) -> list[MixDocument]:
@@ -182,10 +171,7 @@ def test_what_is_no_plan_is_named(tmp_path: Path) -> None:
         read_plan(tmp_path / "nowhere.parquet")
     (tmp_path / "torn.parquet").write_bytes(b"PAR1 torn")
     pl.DataFrame({"a": [1]}).write_parquet(tmp_path / "other.parquet")
-    for name, what in (
-        ("torn.parquet", "cannot be read .*not a complete"),
-        ("other.parquet", "is not a batch plan"),
-    ):
+    for name, what in (("torn.parquet", "cannot be read .*not a complete"), ("other.parquet", "is not a batch plan")):
         with refused("training.file_damaged", f"{name} {what}"):
             read_plan(tmp_path / name)
 
@@ -194,11 +180,8 @@ def test_a_sequence_longer_than_a_packed_row_stops_the_training_before_it_begins
     with refused("training.pack_length", "1.*2"):
         plan([64, 65], batching="packed")
     assert plan([64, 65], batching="padded").steps
-
-
-def test_a_plan_has_as_many_rows_as_it_says() -> None:
     with pytest.raises(AssertionError):
-        replace(plan(), steps=3)
+        replace(plan(), steps=3)  # other rows than it says
 
 
 def test_figures_of_a_plan() -> None:
@@ -213,11 +196,8 @@ def test_figures_of_a_plan() -> None:
     assert plan_statistics(found, [4, 10, 6]).fill_rate is None
 
 
-def test_costs_are_squared_lengths_added_up() -> None:
-    assert row_costs([[0, 1], [], [2]], [3, 4, 100_000]).tolist() == [25, 0, 10**10]
-
-
 def test_micro_batches_of_a_step_stay_whole_and_come_by_falling_cost() -> None:
+    assert row_costs([[0, 1], [], [2]], [3, 4, 100_000]).tolist() == [25, 0, 10**10], "squared lengths added up"
     costs = np.array([1, 1, 5, 5, 2, 9, 0, 0, 0, 1, 7, 0, 3, 4, 3, 4])  # two steps of four batches of two rows
     order = balanced_order(costs, rows_per_batch=2, batches_per_step=4)
     assert order.tolist() == [4, 5, 2, 3, 0, 1, 6, 7, 10, 11, 12, 13, 14, 15, 8, 9]
@@ -280,11 +260,6 @@ def test_it_is_the_best_fit_over_the_open_rows(lengths: list[int], open_rows: in
         patch.setattr(packing, "OPEN_ROWS", open_rows)
         rows = pack(lengths, order, pack_length=40)
     assert rows == slow_pack(lengths, order, pack_length=40, open_rows=open_rows)
-
-
-@given(lengths=LENGTHS)
-def test_every_document_once_and_no_row_too_long(lengths: list[int]) -> None:
-    rows = pack(lengths, range(len(lengths)), pack_length=40)
     assert sorted(document for row in rows for document in row) == list(range(len(lengths)))
     assert max(sum(lengths[document] for document in row) for row in rows) <= 40
     assert all(row for row in rows)

@@ -10,29 +10,14 @@ import pytest
 import torch
 
 from gateau_dagster.config.training_sections import SkipConfig
-from gateau_dagster.training.batch_plan import BatchPlan, MixDocument, plan_batches
+from gateau_dagster.training.batch_plan import BatchPlan, MixDocument
 from gateau_dagster.training.dataset import MixRows, PadRight, SideBySide, TrainingDocument, sequence_weights
 from gateau_dagster.training.encode import IGNORED
 from gateau_dagster.training.metrics import StepLog, peak_memory_bytes, read_log, rewind_log
 from gateau_dagster.training.relative_distances import DistanceCounts, relative_distances
 from gateau_dagster.training.skip_positions import position_rng, skip_positions
 from tests.storage.builders import flipped
-from tests.training.builders import save_mix
-
-
-def plan_for(lengths: list[int], **settings: object) -> BatchPlan:
-    common = {
-        "batching": "padded",
-        "epochs": 2.0,
-        "max_steps": None,
-        "rows_per_batch": 2,
-        "accumulation": 2,
-        "processes": 1,
-        "pack_length": None,
-        "balanced": False,
-        "seed": 1,
-    }
-    return plan_batches(lengths, **(common | settings))  # pyright: ignore[reportArgumentType]
+from tests.training.builders import make_plan, save_mix
 
 
 @pytest.fixture
@@ -42,7 +27,7 @@ def mix(tmp_path: Path) -> pl.DataFrame:
 
 def test_items_are_the_rows_of_the_plan(mix: pl.DataFrame) -> None:
     lengths = mix["input_ids"].list.len().to_list()
-    plan = plan_for(lengths, batching="packed", pack_length=60)
+    plan = make_plan(lengths, batching="packed", pack_length=60)
     rows = MixRows(mix.sample(fraction=1.0, shuffle=True, seed=3), plan)
     assert len(rows) == len(plan.rows)
     assert max(len(rows[item]) for item in range(len(rows))) > 1
@@ -53,12 +38,13 @@ def test_items_are_the_rows_of_the_plan(mix: pl.DataFrame) -> None:
             assert each.input_ids.tolist() == mix["input_ids"][each.row].to_list()
             assert each.labels.tolist() == [IGNORED, *mix["labels"][each.row].to_list()[1:]]
             assert each.positions.tolist() == list(range(lengths[each.row]))
+            assert each.input_ids.dtype == each.labels.dtype == each.positions.dtype == torch.int64
 
 
 def test_tokens_and_samples_of_the_steps(mix: pl.DataFrame) -> None:
     lengths = mix["input_ids"].list.len().to_list()
-    rows = MixRows(mix, plan_for(lengths))
-    order = [document.row for step in (1, 2, 3) for document in plan_for(lengths).step_documents(step)]
+    rows = MixRows(mix, make_plan(lengths))
+    order = [document.row for step in (1, 2, 3) for document in make_plan(lengths).step_documents(step)]
     assert rows.ids_of_step(1) == [f"sample-{row}" for row in order[:4]]
     assert rows.tokens_until(0) == 0
     assert rows.tokens_until(2) == sum(lengths[row] for row in order[:8])
@@ -68,9 +54,9 @@ def test_tokens_and_samples_of_the_steps(mix: pl.DataFrame) -> None:
 def test_skips_are_drawn_by_epoch_and_sample(mix: pl.DataFrame) -> None:
     skip = SkipConfig(strategy="inner", length=500, probability=1.0)
     lengths = mix["input_ids"].list.len().to_list()
-    rows = MixRows(mix, plan_for(lengths), skip=skip, seed=9)
-    again = MixRows(mix, plan_for(lengths, batching="sorted"), skip=skip, seed=9)
-    plans = (plan_for(lengths), plan_for(lengths, batching="sorted"))
+    rows = MixRows(mix, make_plan(lengths), skip=skip, seed=9)
+    again = MixRows(mix, make_plan(lengths, batching="sorted"), skip=skip, seed=9)
+    plans = (make_plan(lengths), make_plan(lengths, batching="sorted"))
     found = [_positions(each, plan) for each, plan in zip((rows, again), plans, strict=True)]
     assert found[0].keys() == found[1].keys()
     for document, positions in found[0].items():
@@ -87,9 +73,9 @@ def test_copies_of_a_sample_skip_apart_and_as_the_plot_draws_them(mix: pl.DataFr
     settings: dict[str, Any] = {"strategy": "inner", "length": 500, "probability": 1.0, "seed": 9}
     twice = pl.concat([mix, mix]).with_columns(position=pl.Series(range(10), dtype=pl.Int32))
     lengths = twice["input_ids"].list.len().to_list()
-    plan = plan_for(lengths, epochs=1.0)
+    plan = make_plan(lengths, epochs=1.0)
     found = _positions(MixRows(twice, plan, skip=skip, seed=9), plan)
-    alone = plan_for(lengths[:5], epochs=1.0)
+    alone = make_plan(lengths[:5], epochs=1.0)
     once = _positions(MixRows(mix, alone, skip=skip, seed=9), alone)
     counts = DistanceCounts()
     for row in range(5):
@@ -113,13 +99,8 @@ def _positions(rows: MixRows, plan: BatchPlan) -> dict[MixDocument, list[int]]:
     }
 
 
-def test_types(mix: pl.DataFrame) -> None:
-    (document,) = MixRows(mix, plan_for(mix["input_ids"].list.len().to_list()))[0]
-    assert document.input_ids.dtype == document.labels.dtype == document.positions.dtype == torch.int64
-
-
 def test_a_mix_in_order_is_not_copied(mix: pl.DataFrame) -> None:
-    plan = plan_for(mix["input_ids"].list.len().to_list())
+    plan = make_plan(mix["input_ids"].list.len().to_list())
     rows = MixRows(mix, plan)
     for name in ("input_ids", "labels"):
         held, given = (frame[name].explode(empty_as_null=True).to_numpy() for frame in (rows._mix, mix))
@@ -208,7 +189,7 @@ def test_no_flipped_bit_of_a_line_costs_another_line_or_is_taken_for_the_truth(t
 
 def test_every_step_is_logged_and_reported(tmp_path: Path) -> None:
     mix = pl.read_parquet(save_mix(tmp_path / "mix.parquet", rows=6))
-    rows = MixRows(mix, plan_for(mix["input_ids"].list.len().to_list(), epochs=1, accumulation=1))
+    rows = MixRows(mix, make_plan(mix["input_ids"].list.len().to_list(), epochs=1, accumulation=1))
     seen: list[dict[str, Any]] = []
     log = StepLog(tmp_path / "metrics.jsonl", rows=rows, first_step=1, total=3, report=seen.append)
     log.record(2, loss=2.5, learning_rate=0.1, grad_norm=None)
@@ -219,7 +200,4 @@ def test_every_step_is_logged_and_reported(tmp_path: Path) -> None:
     assert seen[1]["tokens"] == sum(rows.lengths)
     assert seen[0]["seconds_left"] > 0 == seen[1]["seconds_left"]
     assert all(metrics["tokens_per_second"] > 0 for metrics in seen)
-
-
-def test_peak_memory_is_that_of_a_process_with_torch() -> None:
-    assert 50 * 2**20 < peak_memory_bytes() < 2**40
+    assert 50 * 2**20 < peak_memory_bytes() < 2**40, "that of a process with torch"

@@ -57,12 +57,8 @@ def test_long_sample_is_the_scoring_prompt_and_an_eos() -> None:
     assert learned(tokens, encoded) == [" the answer is 17</s>"], "the first word has the space before it"
     assert encoded.truncated_tokens == 0
     assert encoded.input_ids.dtype == encoded.labels.dtype == "int32"
-
-
-def test_long_sample_spelt_out() -> None:
     text = "<s>### Input: the harbour ledger\n\n### Instruction: what is it?\n\n### Response: the answer is 17</s>"
-    encoded = encode_long(tokenizer(), SAMPLE, template="gateau", max_length=LONG)
-    assert tokenizer().decode(encoded.input_ids.tolist()) == text
+    assert tokens.decode(encoded.input_ids.tolist()) == text
 
 
 def test_no_bos_and_no_eos_where_the_tokenizer_has_none() -> None:
@@ -107,14 +103,6 @@ def test_flagged_answers_have_no_labels(template: Template, flags: tuple[bool, b
         encode_conversation(tokenizer(), talk, template=template, max_length=512, trained=[False] * 4)
 
 
-def test_chat_template_on_a_long_sample() -> None:
-    encoded = encode_long(tokenizer(), SAMPLE, template="chat", max_length=LONG)
-    prompt = build_prompt(tokenizer(), SAMPLE, max_length=LONG, template="chat")
-    ending = tokenizer().convert_tokens_to_ids("<|end|>")
-    assert encoded.input_ids.tolist() == [*prompt.ids, ending]
-    assert learned(tokenizer(), encoded) == ["the answer is 17<|end|>"]
-
-
 ANSWERS: dict[Template, re.Pattern[str]] = {
     "gateau": re.compile(r"\n\n### Response: (.*?</s>)", re.DOTALL),
     "chat": re.compile(r"<\|assistant\|>\n(.*?<\|end\|>)", re.DOTALL),
@@ -141,6 +129,8 @@ def test_labels_and_blocks_of_any_conversation(
     assert cut.labels.tolist() == labels[:kept]
     assert cut.block_tokens.tolist() == slow_blocks(blocks, kept)
     assert cut.truncated_tokens == len(labels) - kept
+    with pytest.raises(UnscorableSampleError, match=f"max_length = {blocks[0]} of its {len(labels)} tokens"):
+        encode_conversation(tokenizer(), messages, template=template, max_length=blocks[0])
 
 
 def slow_blocks(blocks: list[int], kept: int) -> list[int]:
@@ -155,12 +145,10 @@ def slow_blocks(blocks: list[int], kept: int) -> list[int]:
 @pytest.mark.parametrize("template", ["gateau", "chat"])
 def test_the_blocks_of_a_long_sample_are_its_prompt_and_its_response(template: Template) -> None:
     prompt = build_prompt(tokenizer(), SAMPLE, max_length=LONG, template=template)
+    frame = len(prompt.prefix) + len(prompt.suffix)
     for room, context in ((LONG, len(prompt.context)), (prompt.length - 2, len(prompt.context) - 3)):
         encoded = encode_long(tokenizer(), SAMPLE, template=template, max_length=room)
-        assert encoded.block_tokens.tolist() == [
-            len(prompt.prefix) + context + len(prompt.suffix),
-            len(prompt.response) + 1,
-        ]
+        assert encoded.block_tokens.tolist() == [frame + context, len(prompt.response) + 1]
         assert encoded.block_tokens.dtype == "int32"
 
 
@@ -287,10 +275,8 @@ def test_a_system_text_without_a_place_is_put_before_the_first_turn(what: str) -
 @pytest.mark.parametrize("template", ["gateau", "chat"])
 def test_truncation_on_the_right_takes_the_end_of_the_answer(template: Template) -> None:
     whole = encode_long(tokenizer(), SAMPLE, template=template, max_length=LONG, truncation="right")
-    assert (
-        whole.input_ids.tolist()
-        == encode_long(tokenizer(), SAMPLE, template=template, max_length=LONG).input_ids.tolist()
-    )
+    plain = encode_long(tokenizer(), SAMPLE, template=template, max_length=LONG)
+    assert whole.input_ids.tolist() == plain.input_ids.tolist()
     answer = int((whole.labels != IGNORED).argmax())
     cut = encode_long(tokenizer(), SAMPLE, template=template, max_length=answer + 2, truncation="right")
     assert cut.input_ids.tolist() == whole.input_ids.tolist()[: answer + 2]
@@ -327,15 +313,3 @@ def test_a_long_sample_without_room_for_its_response_is_rejected() -> None:
     assert learned(tokenizer(), bare) == [" the answer is 17</s>"]
     with pytest.raises(UnscorableSampleError, match="instruction and response alone take"):
         encode_long(tokenizer(), SAMPLE, template="gateau", max_length=needed - 1)
-
-
-@pytest.mark.parametrize("kept", [1, 2])
-def test_a_conversation_is_cut_on_the_right(kept: int) -> None:
-    whole = encode_conversation(tokenizer(), TALK, template="gateau", max_length=LONG)
-    start = int((whole.labels != IGNORED).argmax())
-    cut = encode_conversation(tokenizer(), TALK, template="gateau", max_length=start + kept)
-    assert cut.input_ids.tolist() == whole.input_ids[: start + kept].tolist()
-    assert cut.labels.tolist() == whole.labels[: start + kept].tolist()
-    assert cut.truncated_tokens == len(whole.input_ids) - start - kept
-    with pytest.raises(UnscorableSampleError, match=f"max_length = {start} of its {len(whole.input_ids)} tokens"):
-        encode_conversation(tokenizer(), TALK, template="gateau", max_length=start)
