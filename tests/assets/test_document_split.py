@@ -25,8 +25,7 @@ from gateau_dagster.pipeline.state import State
 from gateau_dagster.progress import silent
 from gateau_dagster.storage import Stamp
 from tests.assets.harness import Pipeline, key_of, pipeline_on, value_of
-from tests.data.test_near_duplicates import edited
-from tests.data.test_shingles import words
+from tests.data.test_near_duplicates import edited, words
 from tests.project import change_config, make_project, write_samples
 
 DOCUMENTS, QUESTIONS = 30, 3

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateau_dagster.data.forms import InvalidRecordError, checked_text, kind_of, to_sample, turns_of
+from gateau_dagster.data.forms import InvalidRecordError, kind_of, to_sample, turns_of
 from gateau_dagster.data.sample import Reject, Sample, Turn, text_digest
 
 DOCUMENT = "First paragraph.\n\nSecond paragraph."
@@ -61,8 +61,6 @@ def test_user_turn_round_trip(context: str, instruction: str, response: str) -> 
 
 
 def test_system_message_stands_before_the_context() -> None:
-    made = sample(messages(("system", "Be brief."), ("user", "doc\n\nq"), ("assistant", "a")))
-    assert (made.context, made.instruction) == ("Be brief.\n\ndoc", "q")
     assert sample(messages(("system", "Be brief."), ("user", "q"), ("assistant", "a"))).context == "Be brief."
     assert sample(messages(("system", " "), ("user", "doc\n\nq"), ("assistant", "a"))).context == "doc"
 
@@ -157,37 +155,18 @@ def test_a_sample_may_have_no_instruction(more: dict[str, Any]) -> None:
 
 
 def test_a_reject_is_called_by_its_id_or_its_place() -> None:
-    assert convert({"id": "a", "context": "c"}) == Reject(
-        sample_id="a", reason="missing response: the record has context only"
-    )
-    assert convert({"context": "c"}) == Reject(
-        sample_id="x.jsonl:7", reason="missing response: the record has context only"
-    )
+    why = "missing response: the record has context only"
+    assert convert({"id": "a", "context": "c"}) == Reject(sample_id="a", reason=why)
+    assert convert({"context": "c"}) == Reject(sample_id="x.jsonl:7", reason=why)
+
+
+KEYS = ["id", "messages", "role", "content", "data", "response", "context", "conversations", "from", "value"]
 
 
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.text(),
-        lambda inner: (
-            st.lists(inner)
-            | st.dictionaries(
-                st.sampled_from(
-                    [
-                        "id",
-                        "messages",
-                        "role",
-                        "content",
-                        "data",
-                        "response",
-                        "context",
-                        "conversations",
-                        "from",
-                        "value",
-                    ]
-                ),
-                inner,
-            )
-        ),
+        lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(KEYS), inner),
     )
 )
 def test_no_record_crashes(record: Any) -> None:
@@ -210,13 +189,6 @@ EXCHANGE = [Turn(role="user", content="q"), Turn(role="assistant", content="a")]
 )
 def test_all_forms_say_the_same(record: dict[str, Any]) -> None:
     assert turns_of(record) == EXCHANGE
-
-
-def test_system_turn() -> None:
-    assert turns_of({"conversations": [{"from": "system", "value": "s"}]}) == [Turn(role="system", content="s")]
-
-
-def test_no_chat_form() -> None:
     assert turns_of({"text": "x", "messages": None}) is None
 
 
@@ -241,10 +213,6 @@ def test_reasons_name_what_was_found(record: dict[str, Any], reason: str) -> Non
     with pytest.raises(InvalidRecordError) as caught:
         turns_of(record)
     assert str(caught.value) == reason
-
-
-def test_surrogate_pairs_are_text() -> None:
-    assert checked_text("\U0001f600", "x") == "\U0001f600"
 
 
 def test_names_of_kinds() -> None:

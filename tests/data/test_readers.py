@@ -7,6 +7,7 @@ import math
 import random
 import tempfile
 import tracemalloc
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -176,39 +177,32 @@ def test_a_file_that_cannot_be_read_is_one_problem(tmp_path: Path, name: str, da
     assert problems[0].startswith(reason)
 
 
+EITHER = ("json", "jsonl")
+
+
+@pytest.mark.parametrize(
+    ("endings", "data", "given", "told"),
+    [
+        (EITHER, jsonl(*THREE), THREE, {}),
+        (EITHER, json.dumps(THREE).encode(), THREE, {}),
+        (EITHER, json.dumps(THREE, indent=1).encode(), THREE, {}),
+        (["json"], json.dumps(THREE[0], indent=2).encode(), THREE[:1], {}),  # an object over many lines
+        (["json"], b'{"id": "x", "re\n' + jsonl(*THREE), THREE, {1}),  # lines, with a bad one in front
+        (["jsonl"], b"[INFO] export\n" + jsonl(*THREE), THREE, {1}),
+        (["jsonl"], b'{"other": -Infinity}\n', [{"other": -math.inf}], {}),
+    ],
+)
+def test_content_decides_between_list_and_lines(
+    tmp_path: Path, endings: Sequence[str], data: bytes, given: list[Any], told: Any
+) -> None:
+    for ending in endings:
+        records, problems = read(tmp_path / f"x.{ending}", data)
+        assert (list(records.values()), set(problems)) == (given, set(told))
+
+
 def test_not_gzip_at_all(tmp_path: Path) -> None:
-    records, problems = read(tmp_path / "x.jsonl.gz", jsonl(*THREE))
-    assert records == {}
-    assert problems == {1: "damaged gzip: Not a gzipped file (b'{\"')"}
-
-
-@pytest.mark.parametrize("name", ["x.json", "x.jsonl"])
-def test_content_decides_between_list_and_lines(tmp_path: Path, name: str) -> None:
-    for data in (jsonl(*THREE), json.dumps(THREE).encode(), json.dumps(THREE, indent=1).encode()):
-        records, problems = read(tmp_path / name, data)
-        assert (list(records.values()), problems) == (THREE, {})
-
-
-def test_json_that_is_lines_with_a_bad_first_line(tmp_path: Path) -> None:
-    records, problems = read(tmp_path / "x.json", b'{"id": "x", "re\n' + jsonl(*THREE))
-    assert list(records.values()) == THREE
-    assert set(problems) == {1}
-
-
-def test_log_line_in_front_does_not_make_a_list(tmp_path: Path) -> None:
-    records, problems = read(tmp_path / "x.jsonl", b"[INFO] export\n" + jsonl(*THREE))
-    assert (list(records.values()), set(problems)) == (THREE, {1})
-
-
-def test_single_object_over_many_lines(tmp_path: Path) -> None:
-    records, problems = read(tmp_path / "x.json", json.dumps(THREE[0], indent=2).encode())
-    assert (records, problems) == ({1: THREE[0]}, {})
-
-
-def test_not_a_number_is_read(tmp_path: Path) -> None:
-    records, _ = read(tmp_path / "x.jsonl", b'{"score": NaN, "other": -Infinity}\n')
-    assert math.isnan(records[1]["score"])
-    assert records[1]["other"] == -math.inf
+    told = {1: "damaged gzip: Not a gzipped file (b'{\"')"}
+    assert read(tmp_path / "x.jsonl.gz", jsonl(*THREE)) == ({}, told)
 
 
 def test_wanted_records_only(tmp_path: Path) -> None:
@@ -227,11 +221,7 @@ def test_counts_the_stored_bytes(tmp_path: Path) -> None:
     counts: list[int] = []
     assert len(list(read_records(file, on_bytes=counts.append))) == 3
     assert sum(counts) == file.size
-
-
-def test_location_names_file_and_line(tmp_path: Path) -> None:
-    file = put(tmp_path / "x.jsonl", b"{}\n")
-    assert (location(file, 3), location(file, 0)) == ("x.jsonl:3", "x.jsonl")
+    assert (location(file, 3), location(file, 0)) == ("x.jsonl.gz:3", "x.jsonl.gz")
 
 
 @pytest.mark.parametrize("name", ["book.txt", "main.py", "LICENSE"])
@@ -293,33 +283,24 @@ def test_any_cutting_gives_the_values(values: list[dict[str, Any]], size: int, c
         readers._CHUNK = original
 
 
-def test_numbers_are_not_cut_in_two() -> None:
-    assert list(json_values(cut(b"[123456, 78]", 1))) == [(123456, None), (78, None)]
+REST = "; nothing after it was read"
+MALFORMED = b'[{"a": 1},\n{"a" 2},\n{"a": 3}]' + b" " * 100
 
 
-def test_objects_that_follow_each_other() -> None:
-    assert list(json_values([b'{"a": 1}\n{"a":\n 2}\n'])) == [({"a": 1}, None), ({"a": 2}, None)]
-
-
-def test_malformed_names_the_line_and_ends() -> None:
-    found = list(json_values([b'[{"a": 1},\n{"a" 2},\n{"a": 3}]' + b" " * 100]))
-    assert found[0] == ({"a": 1}, None)
-    assert found[1:] == [(None, "malformed JSON: Expecting ':' delimiter at line 2; nothing after it was read")]
-
-
-def test_missing_comma_and_trailing_text() -> None:
-    assert list(json_values([b"[1\n2]"]))[1:] == [
-        (None, "malformed JSON: expected , or ] but found '2' at line 2; nothing after it was read")
-    ]
-    assert list(json_values([b"[1]\n\nx"]))[1:] == [(None, "malformed JSON: text after the end of the list at line 3")]
-
-
-def test_bad_bytes_cost_one_value() -> None:
-    assert list(json_values([b'[{"a": "x"},\n{"a": "\xff"},{"a": "y"}]'])) == [
-        ({"a": "x"}, None),
-        (None, "invalid UTF-8: at line 2"),
-        ({"a": "y"}, None),
-    ]
+@pytest.mark.parametrize(
+    ("data", "found"),
+    [
+        (b"[123456, 78]", [123456, 78]),
+        (b'{"a": 1}\n{"a":\n 2}\n', [{"a": 1}, {"a": 2}]),
+        (MALFORMED, [{"a": 1}, f"malformed JSON: Expecting ':' delimiter at line 2{REST}"]),
+        (b"[1\n2]", [1, f"malformed JSON: expected , or ] but found '2' at line 2{REST}"]),
+        (b"[1]\n\nx", [1, "malformed JSON: text after the end of the list at line 3"]),
+        (b'[{"a": "x"},\n{"a": "\xff"},{"a": "y"}]', [{"a": "x"}, "invalid UTF-8: at line 2", {"a": "y"}]),
+    ],
+)
+def test_values_and_what_is_wrong_with_them(data: bytes, found: list[Any]) -> None:
+    """A fault costs its value, or the rest."""
+    assert [fault if fault is not None else value for value, fault in json_values([data])] == found
 
 
 def test_long_values_cost_linear_time() -> None:
@@ -398,30 +379,30 @@ def endless(folder: Path, name: str, ending: bytes = b"") -> SourceFile:
     return file_of(folder, name, gzip.compress(data, 1) if name.endswith("gz") else zstd(data))
 
 
-@pytest.mark.usefixtures("one_mib")
-@pytest.mark.parametrize("name", ["a.jsonl.gz", "a.json.gz", "a.jsonl.zst"])
-def test_a_line_without_end_costs_itself_and_no_memory(tmp_path: Path, name: str) -> None:
-    file = endless(tmp_path, name)
+def assert_second_left_out(file: SourceFile, reason: str) -> None:
+    """Of three records; without the memory that the second one takes."""
     tracemalloc.start()
     first, problem, last = read_records(file)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert [first, last] == [Record(number=1, value={"id": "a"}), Record(number=3, value={"id": "b"})]
-    assert problem == Problem(number=2, reason="too long: the line has more than 1 MiB")
+    assert problem == Problem(number=2, reason=reason)
     assert peak < 8 * MIB
+
+
+@pytest.mark.usefixtures("one_mib")
+@pytest.mark.parametrize("name", ["a.jsonl.gz", "a.json.gz", "a.jsonl.zst"])
+def test_a_line_without_end_costs_itself_and_no_memory(tmp_path: Path, name: str) -> None:
+    file = endless(tmp_path, name)
+    assert_second_left_out(file, "too long: the line has more than 1 MiB")
     assert [item.value for item in read_records(file, wanted={3}) if isinstance(item, Record)] == [{"id": "b"}]
 
 
 @pytest.mark.usefixtures("one_mib")
 def test_a_long_value_costs_itself_and_no_memory(tmp_path: Path) -> None:
     data = b'[{"id": "a"},\n{"id": "' + b"x" * (16 * MIB) + b'"},{"id": "b"}]'
-    tracemalloc.start()
-    first, problem, last = read_records(file_of(tmp_path, "a.json.gz", gzip.compress(data, 1)))
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert [first, last] == [Record(number=1, value={"id": "a"}), Record(number=3, value={"id": "b"})]
-    assert problem == Problem(number=2, reason="too long: the value has more than 1 MiB at line 2")
-    assert peak < 8 * MIB
+    file = file_of(tmp_path, "a.json.gz", gzip.compress(data, 1))
+    assert_second_left_out(file, "too long: the value has more than 1 MiB at line 2")
 
 
 @pytest.mark.usefixtures("one_mib")
@@ -458,9 +439,7 @@ def test_a_text_and_a_row_may_be_too_long_as_well(tmp_path: Path) -> None:
     assert text == Problem(number=0, reason="too long: the text has more than 1 MiB")
     pq.write_table(pa.table({"id": ["a", "x" * (2 * MIB), "b"]}), tmp_path / "a.parquet")
     (file,) = resolve_files("a.parquet", tmp_path)
-    first, problem, last = read_records(file)
-    assert [first, last] == [Record(number=1, value={"id": "a"}), Record(number=3, value={"id": "b"})]
-    assert problem == Problem(number=2, reason="too long: the row has more than 1 MiB")
+    assert_second_left_out(file, "too long: the row has more than 1 MiB")
 
 
 @given(data=st.binary(max_size=40), size=st.integers(1, 9), longest=st.integers(0, 9))
@@ -543,15 +522,6 @@ def test_a_failing_disk_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyP
             pass
 
 
-def test_head_leaves_the_rest() -> None:
-    chunks = Chunks(io.BufferedReader(io.BytesIO(b"abcdef"), 2))  # type: ignore[arg-type]
-    head = chunks.head(3)
-    assert len(head) >= 3
-    assert head + b"".join(chunks) == b"abcdef"
-    assert chunks.damage is None
-    assert chunks.head(3) == b""
-
-
 def test_raw_file_seeks(tmp_path: Path) -> None:
     counts: list[int] = []
     with open_raw(put(tmp_path / "x.parquet", b"0123456789"), counts.append) as raw:
@@ -560,10 +530,7 @@ def test_raw_file_seeks(tmp_path: Path) -> None:
         assert raw.tell() == 7
         assert raw.read() == b"789"
     assert sum(counts) == 3
-
-
-def test_guarded_file_reads_into_any_buffer() -> None:
-    counts: list[int] = []
+    counts.clear()
     file = GuardedFile(io.BytesIO(b"abc"), "/d/x", counts.append)
     buffer = bytearray(5)
     assert (file.readable(), file.readinto(buffer), buffer, counts) == (True, 3, bytearray(b"abc\0\0"), [3])

@@ -4,7 +4,6 @@ import dataclasses
 import hashlib
 from collections import Counter
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,24 +24,13 @@ def test_different_parts_differ(one: list[str], other: list[str]) -> None:
 
 def test_parts_do_not_run_together() -> None:
     assert len({text_digest(parts) for parts in (["ab", ""], ["a", "b"], ["", "ab"], ["ab"])}) == 4
-
-
-@pytest.mark.parametrize("name", ["context", "instruction", "response"])
-def test_digest_depends_on_each_text(name: str) -> None:
-    assert dataclasses.replace(SAMPLE, **{name: "other"}).digest != SAMPLE.digest
-
-
-def test_digest_ignores_id_and_source() -> None:
-    assert dataclasses.replace(SAMPLE, sample_id="b", source="t").digest == SAMPLE.digest
-
-
-def test_lone_surrogates_have_a_digest() -> None:
     assert text_digest(["\ud800"]) != text_digest(["\ud801"])
 
 
-@given(st.text(), st.integers(1, 10_000))
-def test_shard_is_one_of_them(sample_id: str, shards: int) -> None:
-    assert 0 <= shard_of(sample_id, shards) < shards
+def test_digest_depends_on_each_text_and_nothing_else() -> None:
+    for name in ("context", "instruction", "response"):
+        assert dataclasses.replace(SAMPLE, **{name: "other"}).digest != SAMPLE.digest
+    assert dataclasses.replace(SAMPLE, sample_id="b", source="t").digest == SAMPLE.digest
 
 
 def test_shard_never_changes() -> None:
@@ -53,7 +41,7 @@ def test_shard_never_changes() -> None:
 
 def test_shards_are_about_equally_full() -> None:
     counts = Counter(shard_of(f"sample-{i}", 16) for i in range(16_000))
-    assert len(counts) == 16
+    assert {*counts} == {*range(16)}
     assert all(800 < count < 1200 for count in counts.values())
 
 

@@ -9,8 +9,7 @@ import pytest
 
 from gateau_dagster import tables
 from gateau_dagster.evaluation.document_split import Documents, group_sizes, split
-from tests.data.test_near_duplicates import edited
-from tests.data.test_shingles import words
+from tests.data.test_near_duplicates import edited, words
 from tests.error_codes import refused
 
 
