@@ -6,9 +6,17 @@ from pathlib import Path
 
 import pytest
 
+from gateau_dagster.config import Config
+from gateau_dagster.pipeline.project import load_project
 from tests.assets.harness import Pipeline, pipeline_on
 from tests.conftest import Shared
 from tests.project import make_project
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Config:
+    """That of a project of two samples, nothing run yet."""
+    return load_project(make_project(tmp_path, samples=2, shards=1))
 
 
 @pytest.fixture(scope="session")

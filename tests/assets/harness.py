@@ -2,7 +2,7 @@
 
 import importlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -12,6 +12,7 @@ import dagster as dg
 import pytest
 from dagster import DagsterInstance, DagsterRun
 from dagster._core.definitions.reconstruct import ReconstructableJob
+from dagster._core.storage.tags import ASSET_PARTITION_RANGE_END_TAG, ASSET_PARTITION_RANGE_START_TAG
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
@@ -25,6 +26,18 @@ from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.report.plots.small_charts import INLINE_LIMIT
 from gateau_dagster.resources.configuration import ConfigurationResource
+from gateau_dagster.resources.judge import JudgeResource
+from gateau_dagster.resources.models import ModelsResource
+from gateau_dagster.storage import Stamp
+from tests.project import change_config
+
+Made = dict[tuple[str, str | None], dg.AssetMaterialization]
+"""What was recorded, by asset and partition."""
+
+
+@dg.job
+def empty_job() -> None:
+    """Nothing."""
 
 
 def versions_on_record(instance: DagsterInstance, state: State, asset: str) -> dict[str | None, str]:
@@ -59,6 +72,54 @@ class Pipeline:
         with blank_plots():
             return refresh(self.instance, self.resource, until=until)
 
+    def made(self, until: str | None = None, **sections: Any) -> Made:
+        """Change sections of the configuration, refresh, and return what the runs recorded."""
+        change_config(self.file, **sections)
+        runs = self.refresh(until).run_ids
+        return {key_of(event): event for run in runs for event in self.materialised(run)}
+
+    def make(self, asset: str, partition: str | None = None, *, fails: bool = False) -> dg.ExecuteInProcessResult:
+        """Make one asset alone, without those before it; `fails`: its step may fail."""
+        given = {"configuration": self.resource, "judge": JudgeResource(), "models": ModelsResource()}
+        return dg.materialize(
+            [self.asset(asset)],
+            instance=self.instance,
+            resources=given,
+            partition_key=partition,
+            raise_on_error=not fails,
+        )
+
+    def execute(self, assets: Iterable[str], *, fails: bool = False, **options: Any) -> dg.ExecuteInProcessResult:
+        """Run as the UI does: chosen assets, a partition or a range."""
+        whole = self.definitions().resolve_job_def("everything")
+        job = whole.get_subset(asset_selection={asset_key(each) for each in assets})
+        return job.execute_in_process(instance=self.instance, raise_on_error=not fails, **options)
+
+    def latest(self, asset: str) -> dg.AssetMaterialization:
+        """Return the last record of an asset."""
+        event = self.instance.get_latest_materialization_event(asset_key(asset))
+        assert event is not None and event.asset_materialization is not None
+        return event.asset_materialization
+
+    def stamp(self, asset: str, partition: str | None = None) -> Stamp:
+        """Return the stamp of an output that is in the store."""
+        found = self.state().stamp(asset, partition)
+        assert found is not None
+        return found
+
+    def parents(self) -> dict[str, set[str]]:
+        """Return what each asset of Dagster's graph is made from."""
+        graph = self.definitions().resolve_asset_graph()
+        keys = graph.get_all_asset_keys()
+        return {name_of(key): {name_of(each) for each in graph.get(key).parent_keys} for key in keys}
+
+    def checks(self) -> dict[str, set[str]]:
+        """Return the names of each asset's checks."""
+        found: dict[str, set[str]] = {}
+        for check in self.definitions().resolve_asset_graph().asset_check_keys:
+            found.setdefault(name_of(check.asset_key), set()).add(check.name)
+        return found
+
     def definitions(self) -> dg.Definitions:
         """The code location on this project."""
         return importlib.import_module("gateau_dagster.definitions").build_definitions(str(self.file))
@@ -76,6 +137,11 @@ class Pipeline:
         records = self.instance.get_records_for_run(run_id, of_type=dg.DagsterEventType.ASSET_MATERIALIZATION).records
         events = [record.event_log_entry.get_dagster_event() for record in records]
         return [event.step_materialization_data.materialization for event in events]
+
+
+def in_range(first: str, last: str) -> dict[str, str]:
+    """Return the tags of a run that makes these partitions and those between them."""
+    return {ASSET_PARTITION_RANGE_START_TAG: first, ASSET_PARTITION_RANGE_END_TAG: last}
 
 
 def in_place(value: Any) -> bool:
@@ -118,6 +184,18 @@ def pipeline_on(file: Path) -> Iterator[Pipeline]:
 def asset_key(asset: str) -> dg.AssetKey:
     """Dagster's key of an asset, in a code location with one pipeline."""
     return dg.AssetKey(asset.split("/"))
+
+
+def name_of(key: dg.AssetKey) -> str:
+    """Return the asset of Dagster's key."""
+    return key.to_user_string()
+
+
+def failure_of(result: dg.ExecuteInProcessResult) -> str | None:
+    """Return what the step that failed says; None for a defect."""
+    (event,) = [event for event in result.all_events if event.is_step_failure]
+    found = event.step_failure_data.user_failure_data
+    return None if found is None else found.description
 
 
 def key_of(event: dg.AssetMaterialization) -> tuple[str, str | None]:

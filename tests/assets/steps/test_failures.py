@@ -4,7 +4,7 @@ import errno
 import itertools
 import time
 from collections.abc import Iterator
-from pathlib import Path
+from unittest import mock
 
 import dagster as dg
 import pytest
@@ -12,7 +12,7 @@ import pytest
 from gateau_dagster.assets.steps import failures
 from gateau_dagster.assets.steps.failures import readable_failure
 from gateau_dagster.errors import GateauError, TransientError
-from tests.assets.harness import Pipeline
+from tests.assets.harness import Pipeline, failure_of
 
 
 @pytest.fixture(autouse=True)
@@ -40,85 +40,48 @@ def run(errors: list[Exception], retries: int) -> tuple[dg.ExecuteInProcessResul
     return job.execute_in_process(raise_on_error=False), attempts
 
 
-def failure(result: dg.ExecuteInProcessResult) -> dg.DagsterEvent:
-    return next(event for event in result.all_events if event.is_step_failure)
-
-
-def description(result: dg.ExecuteInProcessResult) -> str | None:
-    found = failure(result).step_failure_data.user_failure_data
-    return None if found is None else found.description
-
-
 def test_a_passing_failure_is_tried_again_after_growing_waits() -> None:
     result, attempts = run(
         [TransientError("storage.connection", "gone"), TransientError("storage.connection", "gone")], retries=2
     )
     assert result.success
-    assert len(attempts) == 3
-    waits = [later - earlier for earlier, later in itertools.pairwise(attempts)]
-    assert waits[0] >= 0.2
-    assert waits[1] >= 0.4
+    first, second = (later - earlier for earlier, later in itertools.pairwise(attempts))
+    assert first >= 0.2 and second >= 0.4
 
 
-def test_a_failure_that_does_not_pass_ends_the_step() -> None:
-    result, attempts = run([TransientError("storage.connection", "the server does not answer")] * 3, retries=2)
-    assert not result.success
-    assert len(attempts) == 3
-    assert description(result) == "the server does not answer"
-
-
-def test_a_permanent_failure_is_not_tried_again() -> None:
-    result, attempts = run([GateauError("data.missing", "no such folder: correct the path")], retries=5)
-    assert len(attempts) == 1
-    assert description(result) == "no such folder: correct the path"
-
-
-def test_a_defect_is_not_tried_again_and_keeps_its_traceback() -> None:
-    result, attempts = run([KeyError("defect")], retries=5)
-    assert len(attempts) == 1
-    assert description(result) is None
-    error = failure(result).step_failure_data.error
-    assert error is not None
-    assert "KeyError" in error.to_string()
-    assert "test_failures.py" in error.to_string()
-
-
-def test_a_full_disk_is_told_as_such_wherever_it_is_met() -> None:
-    result, attempts = run([OSError(errno.ENOSPC, "No space left on device", "/scratch/x")], retries=5)
-    assert len(attempts) == 1
-    assert (description(result) or "").startswith("Cannot use /scratch/x: the disk is full.")
-
-
-def test_a_missing_file_of_ours_is_a_defect() -> None:
-    result, _ = run([FileNotFoundError(errno.ENOENT, "No such file", "/x")], retries=0)
-    assert description(result) is None
+@pytest.mark.parametrize(
+    ("error", "tried", "said"),
+    [
+        (TransientError("storage.connection", "the server does not answer"), 3, "the server does not answer"),
+        (GateauError("data.missing", "no such folder: correct it"), 1, "no such folder: correct it"),
+        (OSError(errno.ENOSPC, "No space left", "/scratch/x"), 1, "Cannot use /scratch/x: the disk is full."),
+        (KeyError("defect"), 1, None),
+        (FileNotFoundError(errno.ENOENT, "No such file", "/x"), 1, None),
+    ],
+    ids=["passing", "permanent", "a full disk", "a defect", "a missing file of ours"],
+)
+def test_what_ends_a_step(error: Exception, tried: int, said: str | None) -> None:
+    result, attempts = run([error] * 3, retries=2)
+    assert len(attempts) == tried
+    assert (failure_of(result) or "").startswith(said or "") and (failure_of(result) is None) == (said is None)
+    [event] = [each for each in result.all_events if each.is_step_failure]
+    trace = event.step_failure_data.error
+    assert said is not None or (trace is not None and "test_failures.py" in trace.to_string())
 
 
 def test_the_assets_take_their_retries_from_the_configuration(fresh: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = 0
-
-    def unreachable(*arguments: object, **options: object) -> None:
-        nonlocal calls
-        calls += 1
-        raise TransientError("storage.connection", "Cannot write: the storage server does not answer.")
-
-    monkeypatch.setattr("gateau_dagster.storage.store.Store.write", unreachable)
+    silent = TransientError("storage.connection", "Cannot write: the storage server does not answer.")
+    write = mock.Mock(side_effect=silent)
+    monkeypatch.setattr("gateau_dagster.storage.store.Store.write", write)
     with pytest.raises(GateauError, match=r"^raw_long_sft: Cannot write: the storage server does not answer\.$"):
         fresh.refresh()
-    assert calls == 1 + fresh.config.execution.retries
+    assert write.call_count == 1 + fresh.config.execution.retries
 
 
-def test_nothing_before_the_failure_is_lost(fresh: Pipeline, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def broken(*arguments: object, **options: object) -> None:
-        raise RuntimeError("defect of ours")
-
+def test_nothing_before_the_failure_is_lost(fresh: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
+        broken = mock.Mock(side_effect=RuntimeError("defect of ours"))
         patch.setattr("gateau_dagster.assets.selection.ranked", broken)
         with pytest.raises(GateauError, match=r"combined_scores: .*defect of ours"):
             fresh.refresh()
-    result = fresh.refresh()
-    assert {event.asset_key.to_user_string() for event in fresh.materialised(result.run_ids[0])} == {
-        "combined_scores",
-        "selected_subset",
-        "report",
-    }
+    assert {asset for asset, _ in fresh.made()} == {"combined_scores", "selected_subset", "report"}

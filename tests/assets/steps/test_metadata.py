@@ -21,6 +21,7 @@ from gateau_dagster.assets.steps.metadata import (
 from gateau_dagster.plotting import new_figure
 from gateau_dagster.storage import Stamp
 from tests.assets.harness import Pipeline, in_place
+from tests.assets.harness import name_of as asset_of
 
 STAMP = Stamp(fingerprint="f", inputs={}, rows=7)
 
@@ -28,22 +29,15 @@ STAMP = Stamp(fingerprint="f", inputs={}, rows=7)
 @pytest.fixture(scope="module")
 def latest(small: Pipeline) -> dict[str, dg.AssetMaterialization]:
     """The last record of every asset."""
-    found = {asset.key: small.instance.get_latest_materialization_event(dg.AssetKey(asset.key.split("/")))
-             for asset in small.state().pipeline.assets}  # fmt: skip
-    return {key: event.asset_materialization for key, event in found.items() if event and event.asset_materialization}
+    return {asset.key: small.latest(asset.key) for asset in small.state().pipeline.assets}
 
 
-def test_keys_are_names(small: Pipeline, latest: dict[str, dg.AssetMaterialization]) -> None:
-    assert {*latest} == {asset.key for asset in small.state().pipeline.assets}
-    for key, event in latest.items():
-        assert not [name for name in event.metadata if not re.fullmatch(r"[a-z0-9_]+(/[a-z0-9_]+)?", name)], key
-
-
-def test_rows_are_those_of_the_whole_only_where_they_are(
+def test_keys_are_names_and_rows_those_of_the_whole_only_where_they_are(
     small: Pipeline, latest: dict[str, dg.AssetMaterialization]
 ) -> None:
     for asset in small.state().pipeline.assets:
         names = latest[asset.key].metadata
+        assert not [name for name in names if not re.fullmatch(r"[a-z0-9_]+(/[a-z0-9_]+)?", name)], asset.key
         assert "dagster/row_count" not in names or not asset.partitions, asset.key
         assert "dagster/partition_row_count" not in names or asset.partitions, asset.key
     assert "dagster/row_count" in latest["selected_subset"].metadata
@@ -51,10 +45,7 @@ def test_rows_are_those_of_the_whole_only_where_they_are(
 
 
 def test_every_column_of_every_table_is_described(small: Pipeline) -> None:
-    state, specs = (
-        small.state(),
-        {spec.key.to_user_string(): spec for spec in small.definitions().resolve_all_asset_specs()},
-    )
+    state, specs = small.state(), {asset_of(spec.key): spec for spec in small.definitions().resolve_all_asset_specs()}
     for asset in state.pipeline.assets:
         if asset.columns:
             shown = specs[asset.key].metadata["dagster/column_schema"].columns
@@ -111,6 +102,8 @@ def test_the_score_is_what_a_histogram_is_of() -> None:
     assert list(first_histogram(table)) == ["score_histogram"]
     assert list(first_histogram(table.drop("score"))) == ["hmp_histogram"]
     assert first_histogram(table.select("id")) == first_histogram(table.clear()) == {}
+    table = pl.DataFrame({"sample_id": ["a", "b"], "cas": [0.5, None], "lists": [[1.0], [2.0]]})
+    assert statistics(table) == {"mean_cas": 0.5} and statistics(table.clear()) == {}
 
 
 def test_plots_go_by_names() -> None:
@@ -119,16 +112,12 @@ def test_plots_go_by_names() -> None:
     assert name_of("Needle in a haystack") == "needle_in_a_haystack"
 
 
-def test_a_place_in_the_cloud_is_no_path() -> None:
-    assert "path" not in table_metadata("s3://bucket/store/cam/0.parquet", STAMP, whole=False)
-    assert table_metadata("/store/cam/0.parquet", STAMP, whole=False)["dagster/partition_row_count"] == 7
-
-
 def test_rejects_are_rows_whose_texts_are_no_markup() -> None:
     reason = "![x](https://example.org/seen.png) <b>|</b>\nno response"
     rejected = pl.DataFrame({"sample_id": [f"s{number}" for number in range(30)], "reason": reason})
+    assert "path" not in table_metadata("s3://bucket/store/cam/0.parquet", STAMP, whole=False)
     metadata = table_metadata("/store/cam/0.parquet", STAMP, rejected, whole=False)
-    assert metadata["rejected"] == 30
+    assert metadata["rejected"] == 30 and metadata["dagster/partition_row_count"] == 7
     shown = metadata["rejected_samples"]
     assert isinstance(shown, dg.TableMetadataValue) and len(shown.records) == 20
     assert shown.records[0].data == {"sample_id": "s0", "reason": reason.replace("\n", " ")}
@@ -192,9 +181,3 @@ def test_what_is_unknown_is_left_out() -> None:
 )
 def test_memory_is_named_for_what_it_is(since_start: bool, name: str) -> None:
     assert effort_metadata({**EFFORT, "device": "cpu", "peak_memory_since_start": since_start})[name] == 3.0
-
-
-def test_means_of_the_number_columns() -> None:
-    table = pl.DataFrame({"sample_id": ["a", "b"], "cas": [0.5, None], "lists": [[1.0], [2.0]]})
-    assert statistics(table) == {"mean_cas": 0.5}
-    assert statistics(table.clear()) == {}

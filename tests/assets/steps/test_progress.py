@@ -4,27 +4,20 @@ import time
 from pathlib import Path
 from typing import Any
 
-import dagster as dg
 import pytest
 from dagster import DagsterInstance, DagsterRunStatus
 
 from gateau_dagster import tables
 from gateau_dagster.assets.steps.progress import ScoringProgress, Voice, board_of, progress_line, remove_old_boards
+from gateau_dagster.config import Config
 from gateau_dagster.execution.shard_scorer import ShardReport
 from gateau_dagster.execution.shard_tables import Piece, TableWork
-from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.storage import Stamp
-from tests.project import make_project
+from tests.assets.harness import empty_job
 
 
-@dg.job
-def empty_job() -> None:
-    """Nothing."""
-
-
-def test_only_boards_of_runs_that_ended_are_removed(tmp_path: Path) -> None:
+def test_only_boards_of_runs_that_ended_are_removed(config: Config, tmp_path: Path) -> None:
     """A run started in the UI may be at work while `gateau run` starts; its step must not lose its board."""
-    config = load_project(make_project(tmp_path, samples=2, shards=1))
     with DagsterInstance.ephemeral() as instance:
         alive, ended = (
             instance.create_run_for_job(empty_job, status=status).run_id

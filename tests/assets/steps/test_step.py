@@ -1,46 +1,50 @@
-"""One event a shard, with the shard's own data version, however the run was asked for."""
+"""One event a shard, with its own data version, however the run was asked for; a run that is to end goes on no more."""
 
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import dagster as dg
 import pytest
-from dagster._core.storage.tags import ASSET_PARTITION_RANGE_END_TAG, ASSET_PARTITION_RANGE_START_TAG
+from dagster import DagsterInstance, DagsterRunStatus
+from dagster._core.errors import DagsterExecutionInterruptedError
+from sqlalchemy.exc import OperationalError
 
+from gateau_dagster.assets.steps import step as termination
 from gateau_dagster.assets.steps.partitions import partition_definitions
-from tests.assets.harness import Pipeline, asset_key, key_of, value_of, version_of, versions_on_record
+from gateau_dagster.assets.steps.step import OfRun, heed_termination, heeding
+from tests.assets.harness import (
+    Pipeline,
+    asset_key,
+    empty_job,
+    failure_of,
+    in_range,
+    key_of,
+    value_of,
+    version_of,
+    versions_on_record,
+)
 from tests.project import sample, write_samples
 
 SHARDED = ["raw_long_sft", "perplexity/short", "perplexity/long", "cam"]
 
 
-def execute(pipeline: Pipeline, assets: list[str], **options: object) -> list[dg.AssetMaterialization]:
-    """A run as the UI launches it: chosen assets, a partition or a range."""
-    job = (
-        pipeline.definitions().resolve_job_def("everything").get_subset(asset_selection={asset_key(a) for a in assets})
-    )
-    done = job.execute_in_process(instance=pipeline.instance, **options)  # type: ignore[arg-type]
-    assert done.success
-    return pipeline.materialised(done.run_id)
-
-
-def in_range(first: str, last: str) -> dict[str, str]:
-    return {ASSET_PARTITION_RANGE_START_TAG: first, ASSET_PARTITION_RANGE_END_TAG: last}
+def execute(pipeline: Pipeline, assets: list[str], **options: Any) -> list[dg.AssetMaterialization]:
+    """What a run of these assets records."""
+    return pipeline.materialised(pipeline.execute(assets, **options).run_id)
 
 
 def assert_own_versions(pipeline: Pipeline, events: list[dg.AssetMaterialization]) -> None:
     """Each shard once, under the fingerprint of its stamp."""
     stamps = pipeline.state().recorded()
+    versions = {key: stamp.fingerprint for key, stamp in stamps.items() if stamp is not None}
     assert len(set(map(key_of, events))) == len(events), "an output was recorded twice"
     for event in events:
-        stamp = stamps[key_of(event)]
-        assert stamp is not None
-        assert version_of(event) == stamp.fingerprint
-        assert value_of(event, "fingerprint") == stamp.fingerprint
-
-
-def test_the_partitions_are_the_shards(small: Pipeline) -> None:
-    assert partition_definitions(small.config)["shard"].get_partition_keys() == ["0", "1", "2", "3"]
+        assert version_of(event) == value_of(event, "fingerprint") == versions[key_of(event)]
 
 
 def test_a_single_partition(fresh: Pipeline) -> None:
@@ -59,6 +63,7 @@ def test_a_range(fresh: Pipeline) -> None:
 
 
 def test_all_shards_and_the_global_assets(small: Pipeline) -> None:
+    assert partition_definitions(small.config)["shard"].get_partition_keys() == ["0", "1", "2", "3"]
     events = small.materialised(small.runs()[-1].run_id)
     assert len(events) == 4 * 4 + 3
     assert_own_versions(small, events)
@@ -96,8 +101,65 @@ def test_refresh_passes_over_current_shards_of_its_range(small: Pipeline, change
 
 
 def test_a_downstream_shard_without_its_upstream_says_what_to_do(fresh: Pipeline) -> None:
-    job = fresh.definitions().resolve_job_def("everything").get_subset(asset_selection={asset_key("cam")})
-    done = job.execute_in_process(instance=fresh.instance, partition_key="0", raise_on_error=False)
-    failure = next(event for event in done.all_events if event.is_step_failure).step_failure_data.user_failure_data
-    assert failure is not None
-    assert "cam[0] needs raw_long_sft[0], which is not in the store" in (failure.description or "")
+    said = failure_of(fresh.execute(["cam"], partition_key="0", fails=True))
+    assert "cam[0] needs raw_long_sft[0], which is not in the store" in (said or "")
+
+
+@dataclass
+class Context:
+    instance: DagsterInstance
+    run_id: str
+
+
+@pytest.fixture
+def context() -> Iterator[OfRun]:
+    with DagsterInstance.ephemeral() as instance:
+        run = instance.create_run_for_job(empty_job, status=DagsterRunStatus.STARTED)
+        yield Context(instance, run.run_id)
+
+
+def ask_to_end(context: OfRun) -> None:
+    run = context.instance.get_run_by_id(context.run_id)
+    assert run is not None
+    context.instance.report_run_canceling(run)
+
+
+def test_within_a_step(context: OfRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(termination, "_SECONDS_BETWEEN_LOOKS", 0.0)
+    told = []
+
+    def progress(done: float, *_: object, **__: object) -> None:
+        told.append(done)
+
+    report = heeding(context, progress)
+    report(1, 3, "samples")
+    ask_to_end(context)
+    with pytest.raises(DagsterExecutionInterruptedError):
+        report(2, 3, "samples")
+    assert told == [1, 2]
+
+
+def test_reports_of_other_threads_do_not_keep_it_from_being_heard(
+    context: OfRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(termination, "_SECONDS_BETWEEN_LOOKS", 0.2)
+    report = heeding(context, lambda *_, **__: None)
+    ask_to_end(context)
+    time.sleep(0.3)
+    with ThreadPoolExecutor(1) as other:
+        other.submit(report, 1, 3, "samples").result()
+    with pytest.raises(DagsterExecutionInterruptedError):
+        report(2, 3, "samples")
+
+
+def test_a_step_begins_until_its_run_is_to_end_and_where_the_records_are_out_of_reach(
+    context: OfRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heed_termination(context)
+    ask_to_end(context)
+    with monkeypatch.context() as patch:
+        starting = OperationalError("select", None, ConnectionError("the server is starting"))
+        patch.setattr(DagsterInstance, "get_run_by_id", mock.Mock(side_effect=starting))
+        heed_termination(context)
+    with pytest.raises(DagsterExecutionInterruptedError):
+        heed_termination(context)
