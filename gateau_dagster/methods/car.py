@@ -7,6 +7,7 @@ The other half of CaR, which adds the best samples of every cluster of `embeddin
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import polars as pl
@@ -67,6 +68,12 @@ class CarOptions(Section):
         description="Instruction and response as the tokenizer's two segments, as some reward models are trained, "
         "not as one text with a line's end between them.",
     )
+    text: Literal["response", "context"] = Field(
+        default="response",
+        description="What the reward model reads. response: instruction and response. context: `Instruction: ` and "
+        "the instruction, an empty line, and the context, as MDCureRM is trained.",
+        exclude_if="response".__eq__,  # a configuration without it keeps its earlier dump
+    )
 
 
 Pooling: TypeAlias = Literal["mean", "position_weighted"]
@@ -93,12 +100,13 @@ def embedding_table(model: str, pooling: Pooling = "mean") -> SampleTable:
     )
 
 
-def whole_text_effort(tokens: SampleTokens) -> PlannedWork:
-    """Return the pass over instruction and response as one text, cut to the model's window."""
+def whole_text_effort(tokens: SampleTokens, *, context: bool = False) -> PlannedWork:
+    """Return the pass over instruction and response, or `context`, as one text, cut to the model's window."""
     from gateau_dagster.scoring.planned_work import PlannedWork, packed_documents
 
-    length = (tokens.instruction + tokens.response + tokens.special).clip(max=tokens.limit)
-    return PlannedWork(passes=[packed_documents(length * (tokens.response > 0), read=None)], reads_context=False)
+    other = tokens.context if context else tokens.response
+    length = (tokens.instruction + other + tokens.special).clip(max=tokens.limit)
+    return PlannedWork(passes=[packed_documents(length * (tokens.response > 0), read=None)], reads_context=context)
 
 
 class Car(Method):
@@ -116,16 +124,18 @@ class Car(Method):
         return f"quality/{self.options.model}"
 
     def tables(self) -> Sequence[SampleTable]:
+        context = self.options.text == "context"
+        seen = "instruction and context" if context else "instruction and response; it does not see the context"
         return [
             SampleTable(
                 asset=self._table,
                 model=self.options.model,
                 columns=QUALITY,
-                description="How good the reward model finds instruction and response; it does not see the context.",
-                settings={"label": self.options.label, "as_pair": self.options.as_pair},
+                description=f"How good the reward model finds {seen}.",
+                settings=self.options.model_dump(exclude={"model"}),
                 score=self._rows,
                 prompt="none",
-                effort=whole_text_effort,
+                effort=partial(whole_text_effort, context=context),
                 code_version="2",
             )
         ]
@@ -133,7 +143,7 @@ class Car(Method):
     def _rows(self, loaded: LoadedModel, samples: Iterable[Sample], running: Running) -> Iterator[Row | Reject]:
         from gateau_dagster.scoring.text_models import quality_rows
 
-        return quality_rows(loaded, samples, running, label=self.options.label, as_pair=self.options.as_pair)
+        return quality_rows(loaded, samples, running, **self.options.model_dump(exclude={"model"}))
 
     def reads(self) -> Reads:
         return {self._table: ["sample_id", "quality"]}

@@ -4,7 +4,7 @@ import inspect
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -61,6 +61,7 @@ def read_texts(
     vectors: Callable[[Batch], Tensor],
     alone: bool = False,
     of_response: bool = False,
+    of_context: bool = False,
 ) -> Iterator[ReadText | Reject]:
     """Yield one outcome per sample, in order.
 
@@ -73,6 +74,7 @@ def read_texts(
             `token_type_ids`, [B, T] each, padded on the right. A row's output must not depend on the others.
         alone: run one text per pass.
         of_response: reject texts whose response was truncated away entirely.
+        of_context: see read_text.
     """
     budget = TokenBudget(loaded.model, running.scoring.batch_tokens)
     limit = min(running.max_length, loaded.window or running.max_length)
@@ -81,7 +83,7 @@ def read_texts(
     tokens = 0
     for sample in samples:
         try:
-            text = read_text(loaded, sample, limit=limit, as_pair=as_pair)
+            text = read_text(loaded, sample, limit=limit, as_pair=as_pair, of_context=of_context)
             if of_response and not as_pair and text.truncated_tokens:
                 _check_reads_response(loaded, sample, text)
             tokens += len(text.ids)
@@ -94,16 +96,21 @@ def read_texts(
     yield from passes.outcomes(group)
 
 
-def read_text(loaded: LoadedModel, sample: Sample, *, limit: int, as_pair: bool) -> Text:
+def read_text(loaded: LoadedModel, sample: Sample, *, limit: int, as_pair: bool, of_context: bool = False) -> Text:
     """Return the first `limit` tokens of a sample's instruction and response; raise UnscorableSampleError without a
     response.
 
-    With `as_pair` the longer of the two is cut.
+    With `as_pair` the longer of the two is cut. With `of_context` the context takes the response's place, after
+    `Instruction: ` and the instruction, as in MDCure's program (`score_and_filter.py` of yale-nlp/MDCure).
     """
     if not sample.response.strip():
         raise UnscorableSampleError("the response is empty")
     tokenizer: Any = loaded.tokenizer
-    texts = [sample.instruction, sample.response] if as_pair else [f"{sample.instruction}\n{sample.response}"]
+    texts = [sample.instruction, sample.response]
+    if of_context:
+        texts = [f"Instruction: {sample.instruction}", sample.context]
+    if not as_pair:
+        texts = [("\n\n" if of_context else "\n").join(texts)]
     try:
         encoded = tokenizer(*texts, return_token_type_ids=True, verbose=False)
         length = len(encoded["input_ids"])
@@ -220,7 +227,13 @@ def _outcome(
 
 
 def quality_rows(
-    loaded: LoadedModel, samples: "Iterable[Sample]", running: "Running", *, label: Label | None, as_pair: bool
+    loaded: LoadedModel,
+    samples: "Iterable[Sample]",
+    running: "Running",
+    *,
+    label: Label | None,
+    as_pair: bool,
+    text: Literal["response", "context"] = "response",
 ) -> "Iterator[Row | Reject]":
     """Yield a row (methods.car.QUALITY) or a reject for each sample, in order.
 
@@ -240,8 +253,8 @@ def quality_rows(
         rates = logits if logits.shape[1] == 1 else logits.log_softmax(dim=1)
         return rates[:, index : index + 1]
 
-    found = read_texts(loaded, samples, running, as_pair=as_pair, vectors=vectors, alone=alone, of_response=True)
-    for read in found:
+    parts = {"as_pair": as_pair, "of_response": text == "response", "of_context": text == "context"}
+    for read in read_texts(loaded, samples, running, vectors=vectors, alone=alone, **parts):
         if isinstance(read, Reject):
             yield read
         else:

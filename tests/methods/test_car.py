@@ -4,17 +4,23 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
+import torch
+from safetensors.torch import save_file
+from transformers import AutoConfig, AutoModel
 
 from gateau_dagster.config import Config
 from gateau_dagster.data.sample import Reject
 from gateau_dagster.methods.car import EMBEDDING, QUALITY, embedding_table
 from gateau_dagster.methods.registry import chosen_methods, sample_tables
+from gateau_dagster.scoring.planned_work import SampleTokens
 from gateau_dagster.scoring.text_models import embedding_rows, quality_rows
 from gateau_dagster.tables import schema
 from tests.error_codes import refused
 from tests.methods.configured import configured
+from tests.project import ROOT
 from tests.scoring.builders import running
 from tests.tiny_models import encoder, samples, save_encoder
 
@@ -41,6 +47,57 @@ def test_the_tables_make_the_models_rows(tmp_path: Path) -> None:
     rows: list[Any] = list(table.score(loaded, samples(), running()))
     assert rows == list(quality_rows(loaded, samples(), running(), label="good", as_pair=True))
     assert pl.DataFrame(rows, schema=schema(QUALITY)).height == len(samples())
+
+
+def test_mdcure_rm_rates_instruction_and_context(tmp_path: Path) -> None:
+    """A model in MDCureRM's form, through the program of the docs, against its six criteria of each text alone."""
+    base = save_encoder(tmp_path / "base", "llama", "reward")
+    torch.manual_seed(5)
+    body: Any = AutoModel.from_config(AutoConfig.from_pretrained(base)).eval()
+    head = torch.nn.Linear(body.config.hidden_size, 6)
+    named = {"BASE_MODEL": body, "regression_head": head}
+    tensors = {f"{part}.{name}": one for part, module in named.items() for name, one in module.state_dict().items()}
+    (tmp_path / "saved").mkdir()
+    save_file(tensors, tmp_path / "saved/model.safetensors", metadata={"format": "pt"})
+    # The sizes in its config.json are the defaults of Llama, not those of its base.
+    content = {"model_type": "RewardModel", "reward_dim": 6, "base_model_name": str(base), "hidden_size": 4096}
+    (tmp_path / "saved/config.json").write_text(json.dumps(content))
+    page = (ROOT / "docs/how-to/methods.md").read_text()
+    program = next(block for block in page.split("```python\n")[1:] if "MDCureRM" in block).split("```")[0]
+    for name, path in (("yale-nlp/MDCureRM", "saved"), ("mdcure_rm", "made")):
+        program = program.replace(f'"{name}"', repr(str(tmp_path / path)))
+    exec(program, {})
+
+    config = with_reward(str(tmp_path / "made"), text="context")
+    chosen_methods(config)["car"].check_known_models()
+    (table,) = sample_tables(config).values()
+    loaded = encoder(tmp_path / "made", "reward")
+    rows: list[Any] = list(table.score(loaded, samples(), running()))
+    for row, sample in zip(rows, samples(), strict=True):
+        text = f"Instruction: {sample.instruction}\n\n{sample.context}"
+        ids = loaded.tokenizer(text, truncation=True, max_length=loaded.window, return_tensors="pt")["input_ids"]
+        relevance, coherence, creativity, integration, relations, complexity = (
+            criterion * 4 + 1 for criterion in (head(body(ids).last_hidden_state[0, -1])).tolist()
+        )
+        score = (relevance + coherence + creativity) / 9 + 2 * (integration + relations + complexity) / 9
+        bias = sum(4 * one for one in (head.bias * torch.tensor([1, 1, 1, 2, 2, 2]) / 9).tolist())
+        assert row["quality"] + bias + 1 == pytest.approx(score, abs=1e-5)
+    assert len({row["quality"] for row in rows}) == len(rows)
+    assert table.settings == {"label": None, "as_pair": False, "text": "context"}
+    nine, contexts = np.array([9.0, 9.0]), np.array([90.0, 900.0])
+    counted = SampleTokens(
+        context=contexts, instruction=nine, response=nine, frame=0, opening=0, alone=0, bos=0, special=0, limit=500
+    )
+    assert table.effort is not None and table.effort(counted).reads_context
+    assert table.effort(counted).tokens.tolist() == [99.0, 500.0]
+
+
+def test_the_defaults_keep_the_settings_of_earlier_stores() -> None:
+    config = with_reward()
+    (table,) = sample_tables(config).values()
+    assert table.settings == {"label": None, "as_pair": False}
+    dumped = chosen_methods(config)["car"].options.model_dump(mode="json")
+    assert dumped == {"model": "reward", "label": None, "as_pair": False}
 
 
 def test_the_embedding_table_makes_the_encoders_rows(tmp_path: Path) -> None:
