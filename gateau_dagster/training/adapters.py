@@ -1,5 +1,6 @@
 """Train low-rank adapters (LoRA, Hu et al. 2021) by peft: add them before the training, merge them after it."""
 
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -37,7 +38,10 @@ def with_adapters(model: PreTrainedModel, config: LoraConfig, *, seed: int) -> "
     )
     torch.manual_seed(seed)
     try:
-        adapted = peft.get_peft_model(model, settings, adapter_name=_NAME)
+        with warnings.catch_warnings():
+            # peft reads an attribute that transformers is renaming, which no user can change.
+            warnings.filterwarnings("ignore", message="`is_gradient_checkpointing`", category=FutureWarning)
+            adapted = peft.get_peft_model(model, settings, adapter_name=_NAME)
     except ValueError as error:
         raise GateauError(
             "training.lora",

@@ -1,6 +1,7 @@
 """Adapters: frozen weights, no change at first, and peft's own merge as the twin of ours."""
 
 import copy
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,12 @@ def test_layers_that_store_their_weight_transposed() -> None:
 def test_a_layer_that_is_not_there(base: PreTrainedModel) -> None:
     with refused("training.lora", r"training\.lora\.modules.*\['nowhere'\]"):
         with_adapters(base, LoraConfig(modules=["nowhere"]), seed=1)
+
+
+def test_adding_adapters_warns_of_nothing(base: PreTrainedModel) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with_adapters(base, LoraConfig(rank=2), seed=1)
 
 
 def test_the_output_of_a_training_is_one_merged_model(tmp_path: Path) -> None:
