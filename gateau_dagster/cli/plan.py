@@ -161,9 +161,10 @@ def show_power(out: Console, powers: Sequence[Power]) -> None:
     for power in powers:
         grounds.setdefault(power.grounds, []).append(power.benchmark)
     lines = [f"{', '.join(benchmarks)}: {why}." for why, benchmarks in grounds.items()]
+    seeds = "" if all(power.seeds for power in powers) else ", as far as seeds change nothing"
     lines.append(
-        "Such a difference is told apart at 95 % in four of five experiments, as far as seeds change nothing. "
-        "Half of it needs four times the questions."
+        f"Such a difference is told apart at 95 % in four of five experiments{seeds}. Half of it needs four times the "
+        "questions, and four times the seeds where these decide."
     )
     for line in lines:
         out.print(f"[dim]{as_line(line)}[/dim]", soft_wrap=False)

@@ -30,6 +30,12 @@ def _state(folder: Path, **options: Any) -> State:
     return State(config=load_project(make_project(folder, samples=24, shards=2, training=True, **given)))
 
 
+def _write_scores(state: State, variant: str, values: np.ndarray) -> None:
+    rows = {"question_id": [f"q{number}" for number in range(len(values))], "group": ["all"] * len(values)}
+    table = pl.DataFrame(rows | {"value": values}, schema=tables.schema(tables.SCORES))
+    state.store.write(table, "scores/quiz", variant, Stamp(fingerprint=variant))
+
+
 def _powers(state: State) -> dict[str, Power]:
     with with_quiz():
         return {power.benchmark: power for power in experiment_power(state, state.whole_plan())}
@@ -39,7 +45,7 @@ def test_before_any_model_has_answered_a_quarter_of_the_questions_differs(tmp_pa
     with with_quiz():
         found = _powers(_state(tmp_path, variants={}))
     ruler, quiz, heldout = (found[name] for name in ("ruler", "quiz", "heldout"))
-    assert (ruler.questions, ruler.unit) == (16, "%") and ruler.difference == pytest.approx(2.8 * 50 / 4)
+    assert (ruler.questions, ruler.unit) == (16, "%") and ruler.difference == pytest.approx(2.8 * 50 / 4, rel=1e-4)
     assert quiz.questions == 25 and heldout.questions is None
     for power in (quiz, heldout):  # their values have other units
         assert power.difference is None and power.grounds == "not known before two models have answered"
@@ -50,16 +56,27 @@ def test_answers_of_the_store_say_how_far_models_differ(tmp_path: Path) -> None:
         state = _state(tmp_path, variants={})
         rng = np.random.default_rng(0)
         for name in ("base", "random"):
-            rows = {"question_id": [f"q{number}" for number in range(36)], "value": rng.normal(50, 10, 36)}
-            table = pl.DataFrame(rows | {"group": ["all"] * 36}).select(
-                *(pl.col(column) if column in ("question_id", "group", "value") else pl.lit(None, kind).alias(column)
-                  for column, kind in tables.schema(tables.SCORES).items())
-            )  # fmt: skip
-            state.store.write(table, "scores/quiz", name, Stamp(fingerprint=name))
+            _write_scores(state, name, rng.normal(50, 10, 36))
         quiz = _powers(state)["quiz"]
     values = [state.store.read("scores/quiz", name)["value"].to_numpy() for name in ("base", "random")]
-    assert quiz.difference == pytest.approx(2.8 * np.std(values[0] - values[1], ddof=1) / 6)
+    assert quiz.difference == pytest.approx(2.8 * np.std(values[0] - values[1], ddof=1) / 6, rel=1e-4)
     assert quiz.questions == 36 and quiz.grounds == "the answers of 2 models of this store"
+
+
+def test_what_another_seed_changes_is_part_of_it(tmp_path: Path) -> None:
+    with with_quiz():
+        state = _state(tmp_path, variants={"seeds": [0, 1], "also": ["full"]})
+        rng, shift = np.random.default_rng(0), {"length-s0": 8.0, "length-s1": -8.0}
+        for name in ("base", "random-s0", *shift):
+            _write_scores(state, name, rng.normal(50, 2, 36) + shift.get(name, 0.0))
+        power = _powers(state)["quiz"]
+    values = np.stack([state.store.read("scores/quiz", name)["value"].to_numpy() for name in shift])
+    # The chance in single questions is no part of what the seeds change. Two models of two seeds each.
+    of_seeds = 2 * (values.mean(axis=1).var(ddof=1) - (values[0] - values[1]).var(ddof=1) / 2 / 36) / 2
+    assert power.seeds and power.difference is not None
+    student = 3.182  # length, random and full give three degrees of freedom
+    assert power.difference == pytest.approx((student + 0.84) * math.sqrt(of_seeds), rel=0.01), "seeds decide here"
+    assert power.grounds == "the answers of 4 models of this store, several seeds among them"
 
 
 def test_it_belongs_to_an_experiment(tmp_path: Path) -> None:
