@@ -1,6 +1,7 @@
 """A shard of samples in a store, and scorers without a model."""
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import polars as pl
@@ -22,15 +23,7 @@ def write_samples(store: Store, *numbers: int, edited: int | None = None) -> Non
     for number in numbers:
         text = "edited" if number == edited else f"context {number}"
         sample = Sample(sample_id=f"s{number}", source="x", context=text, instruction="i", response="r")
-        rows.append(
-            {
-                **{
-                    name: getattr(sample, name)
-                    for name in ("sample_id", "source", "context", "instruction", "response")
-                },
-                "digest": sample.digest,
-            }
-        )
+        rows.append(asdict(sample) | {"digest": sample.digest})
     frame = pl.DataFrame(rows, schema=tables.schema(tables.RAW_LONG_SFT), orient="row")
     store.write(frame, "raw_long_sft", SHARD, Stamp(fingerprint="raw"))
 

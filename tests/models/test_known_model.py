@@ -11,7 +11,7 @@ from gateau_dagster.config import Config, ModelConfig, ScoringConfig
 from gateau_dagster.demo.configuration import embedded_demo
 from gateau_dagster.demo.pair import SHORT_WINDOW
 from gateau_dagster.demo.prepare import ensure_demo_data
-from gateau_dagster.models.context_attention import attention_unseen, require_attention_interface, require_seen
+from gateau_dagster.models.context_attention import attention_unseen, require_seen
 from gateau_dagster.models.decoder_config import (
     attention_layers_of,
     class_of,
@@ -152,11 +152,6 @@ def test_trial_says_why_and_is_made_once(monkeypatch: pytest.MonkeyPatch) -> Non
         reason = attention_unseen(loaded)
         assert reason is not None and "TypeError: an argument too many" in reason
     assert len(tried) == 1
-
-
-def test_refusal_names_class_and_cure() -> None:
-    with refused("models.no_attention", r"MambaForCausalLM.*selection\.preset"):
-        require_attention_interface(loaded_model("mamba"))
 
 
 def configured(folder: Path, model: dict[str, Any], content: dict[str, Any]) -> Config:

@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -103,12 +104,16 @@ def test_the_figures_are_those_of_all_rows(kind: str, monkeypatch: pytest.Monkey
     torch.testing.assert_close(found.states, whole.states, rtol=1e-9, atol=1e-12)
 
 
-class _Flat(torch.nn.Module):
-    """A feed-forward part whose output has no batch, as that of the experts of some models; the layer puts it back."""
+class _Part(torch.nn.Module):
+    """A feed-forward part around a model's own."""
 
     def __init__(self, part: torch.nn.Module) -> None:
         super().__init__()
         self.part = part
+
+
+class _Flat(_Part):
+    """One whose output has no batch, as that of the experts of some models; the layer puts it back."""
 
     def forward(self, states: Tensor) -> Tensor:
         return self.part(states)[0]
@@ -123,18 +128,14 @@ def test_a_part_that_gives_rows_without_a_batch() -> None:
     torch.testing.assert_close(response_nll(loaded, prompts), want, rtol=1e-9, atol=0)
 
 
-class _Mixing(torch.nn.Module):
-    """A feed-forward part that looks at all rows it gets."""
-
-    def __init__(self, part: torch.nn.Module) -> None:
-        super().__init__()
-        self.part = part
+class _Mixing(_Part):
+    """One that looks at all rows it gets."""
 
     def forward(self, states: Tensor) -> Tensor:
         return self.part(states) * (1 + 0.1 * states.shape[-2])
 
 
-class _Particular(_Mixing):
+class _Particular(_Part):
     """One that breaks on fewer rows than the model has."""
 
     def forward(self, states: Tensor) -> Tensor:
@@ -144,7 +145,7 @@ class _Particular(_Mixing):
 
 
 @pytest.mark.parametrize("kind", [_Mixing, _Particular])
-def test_a_last_layer_that_needs_all_rows_gets_them(kind: type[_Mixing], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_last_layer_that_needs_all_rows_gets_them(kind: type[_Part], monkeypatch: pytest.MonkeyPatch) -> None:
     loaded = _model("llama")
     layer = decoder_layers(loaded)[-1]
     layer.mlp = kind(layer.mlp)  # pyright: ignore[reportArgumentType]
@@ -186,15 +187,10 @@ class _NotAList(torch.nn.Module):
 
 
 def test_short_of_memory_says_nothing_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    loaded, own = _model("llama"), packing.packed_states
-
-    def short(*_: object, **__: object) -> None:
-        raise torch.OutOfMemoryError("CUDA out of memory.")
-
-    monkeypatch.setattr(packing, "packed_states", short)
-    with pytest.raises(torch.OutOfMemoryError):
+    loaded = _model("llama")
+    with monkeypatch.context() as patch, pytest.raises(torch.OutOfMemoryError):
+        patch.setattr(packing, "packed_states", mock.Mock(side_effect=torch.OutOfMemoryError("CUDA out of memory.")))
         narrows_last_layer(loaded)
-    monkeypatch.setattr(packing, "packed_states", own)
     assert narrows_last_layer(loaded)
 
 
@@ -202,10 +198,7 @@ def test_a_pass_that_fails_leaves_no_hooks(monkeypatch: pytest.MonkeyPatch) -> N
     loaded = _model("llama")
     assert narrows_last_layer(loaded)
     own = loaded.model.config._attn_implementation
-
-    def broken(*_: object, **__: object) -> None:
-        raise RuntimeError("no kernel")
-
+    broken = mock.Mock(side_effect=RuntimeError("no kernel"))
     monkeypatch.setattr("gateau_dagster.models.packing.attend_documents", broken)
     with pytest.raises(RuntimeError, match="no kernel"):
         response_nll(loaded, _prompts())

@@ -11,6 +11,7 @@ import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -51,9 +52,6 @@ def test_what_fits_is_returned_and_other_errors_are_raised() -> None:
     assert unless_out_of_memory(lambda: torch.empty(2**60)) is None
     with pytest.raises(RuntimeError, match="expand"):
         unless_out_of_memory(lambda: torch.ones(2).expand(3))
-
-
-def test_reason_names_tokens_and_advice() -> None:
     assert out_of_memory_reason(7, "do this") == "out of memory on a prompt of 7 tokens: do this"
 
 
@@ -244,13 +242,10 @@ def test_devices(monkeypatch: pytest.MonkeyPatch, gpus: int, workers: Any, devic
     assert worker_devices(ScoringConfig(workers=workers), device) == devices
 
 
-@pytest.mark.parametrize("workers", ["auto", 1])
-def test_a_device_map_needs_no_workers(monkeypatch: pytest.MonkeyPatch, workers: Any) -> None:
+def test_a_device_map_needs_no_workers_and_excludes_a_device_of_the_resource(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
-    assert worker_devices(ScoringConfig(device_map="auto", workers=workers), "auto") == ["auto"]
-
-
-def test_a_device_that_the_resource_names_excludes_a_device_map() -> None:
+    for workers in ("auto", 1):
+        assert worker_devices(ScoringConfig(device_map="auto", workers=workers), "auto") == ["auto"]
     with refused("scoring.device_map", "device_map.*'cuda:1'"):
         worker_devices(ScoringConfig(device_map="auto"), "cuda:1")
 
@@ -262,8 +257,5 @@ def test_the_speed_of_this_machine_is_plausible_and_its_threads_stay() -> None:
 
 
 def test_without_memory_for_a_product_no_speed_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object, **__: object) -> None:
-        raise torch.OutOfMemoryError("CUDA out of memory")
-
-    monkeypatch.setattr(torch, "randn", fail)
+    monkeypatch.setattr(torch, "randn", mock.Mock(side_effect=torch.OutOfMemoryError("CUDA out of memory")))
     assert matrix_product_speed.__wrapped__("cpu", "float32") is None

@@ -68,14 +68,6 @@ def test_spans_find_context_and_response() -> None:
     assert tokenizer().eos_token_id not in prompt.ids
 
 
-def test_chat_text_is_the_rendered_template() -> None:
-    sample = samples()[0]
-    prompt = build_prompt(tokenizer(), sample, max_length=4096, template="chat")
-    turn = [{"role": "user", "content": f"{sample.context}\n\n{sample.instruction}"}]
-    rendered = tokenizer().apply_chat_template(turn, tokenize=False, add_generation_prompt=True)
-    assert tokenizer().decode(list(prompt.ids)) == str(rendered) + sample.response
-
-
 @pytest.mark.parametrize("cut", [0, 1, 40])
 def test_context_loses_its_left_end(cut: int) -> None:
     whole = build_prompt(tokenizer(), samples()[0], max_length=4096)

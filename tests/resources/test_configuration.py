@@ -13,15 +13,10 @@ from tests.project import change_config, make_project
 def test_an_edit_counts_for_the_next_run_and_not_for_this_one(tmp_path: Path) -> None:
     file = make_project(tmp_path, samples=2, shards=1)
     this_run = ConfigurationResource(config_file=str(file))
-    assert this_run.config.selection.alpha is None
+    assert this_run.config.selection.alpha is None and this_run.state().store.root == str(tmp_path / "store")
     change_config(file, selection={"alpha": 0.25})
     assert this_run.config.selection.alpha is None
     assert ConfigurationResource(config_file=str(file)).config.selection.alpha == 0.25
-
-
-def test_the_store_is_where_the_file_says(tmp_path: Path) -> None:
-    resource = ConfigurationResource(config_file=str(make_project(tmp_path, samples=2, shards=1)))
-    assert resource.state().store.root == str(tmp_path / "store")
 
 
 def test_without_a_file_it_is_the_demo_in_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -38,7 +33,7 @@ def test_a_wrong_file_is_a_readable_error(tmp_path: Path) -> None:
         _ = ConfigurationResource(config_file=str(tmp_path / "none.yaml")).config
 
 
-def test_a_pool_that_does_not_exist_is_refused_with_those_that_do(tmp_path: Path) -> None:
+def test_a_pool_that_does_not_exist_is_refused_when_the_configuration_is_read(tmp_path: Path) -> None:
     file = make_project(tmp_path, samples=2, shards=1, execution={"pool": "cloud"})
     with pytest.raises(GateauError, match="no worker pool 'cloud'; there are processes"):
         _ = ConfigurationResource(config_file=str(file)).config

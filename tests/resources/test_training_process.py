@@ -8,6 +8,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import psutil
 import pytest
@@ -50,6 +51,8 @@ def spec(tmp_path: Path) -> TrainingSpec:
 
 
 def replace_train(monkeypatch: pytest.MonkeyPatch, train: Any) -> None:
+    """`train`: a function, or what it raises."""
+    train = mock.Mock(side_effect=train) if isinstance(train, Exception) else train
     monkeypatch.setattr("gateau_dagster.training.train.train", train)
     monkeypatch.setattr(training_process, "signal", type("Signals", (), {"signal": lambda *_: None, "SIGTERM": 15}))
 
@@ -90,10 +93,7 @@ def test_success_prints_the_lines(
 def test_an_error_of_the_user_is_one_line(
     spec: TrainingSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def train(given: TrainingSpec, report: Reporter, **options: Any) -> None:
-        raise GateauError("training.diverged", "the loss is nan at step 3")
-
-    replace_train(monkeypatch, train)
+    replace_train(monkeypatch, GateauError("training.diverged", "the loss is nan at step 3"))
     assert main([str(tmp_path / "spec.json")]) == 1
     assert capsys.readouterr().err == "error: the loss is nan at step 3\n"
     assert spec.failure.read_text() == "the loss is nan at step 3\n"
@@ -119,21 +119,7 @@ def test_a_rank_proves_the_leases_of_its_specification(
     assert sorted(files.sizes()) == ["_lease/00000001.json", "a"]
 
 
-def test_an_unexpected_error_shows_where(
-    spec: TrainingSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def train(given: TrainingSpec, report: Reporter, **options: Any) -> None:
-        raise RuntimeError("gloo is gone")
-
-    replace_train(monkeypatch, train)
-    assert main([str(tmp_path / "spec.json")]) == 1
-    shown = capsys.readouterr().err
-    assert "Traceback" in shown
-    assert shown.endswith("error: RuntimeError: gloo is gone\n")
-    assert spec.failure.read_text() == "RuntimeError: gloo is gone\n"
-
-
-def test_no_line_of_an_unexpected_error_holds_a_secret(
+def test_an_unexpected_error_shows_where_and_no_secret(
     spec: TrainingSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     key = "tr4cker-0123456789"
@@ -144,7 +130,9 @@ def test_no_line_of_an_unexpected_error_holds_a_secret(
 
     replace_train(monkeypatch, train)
     assert main([str(tmp_path / "spec.json")]) == 1
-    shown = capsys.readouterr().err + spec.failure.read_text()
+    shown, told = capsys.readouterr().err, "RuntimeError: asked with ***\n"
+    assert "Traceback" in shown and shown.endswith(f"error: {told}") and spec.failure.read_text() == told
+    shown += told
     assert shown.count("RuntimeError: asked with ***\n") == 3 and "ValueError: ***" in shown and key not in shown
 
 
@@ -177,21 +165,29 @@ def test_wrong_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
     assert "no.json cannot be read: No such file" in capsys.readouterr().err
 
 
-def test_a_training_ends_with_whoever_started_it() -> None:
-    launcher = subprocess.Popen(["sleep", "60"])
-    code = (
-        "import time, gateau_dagster.resources.training_process as p\n"
-        "p._end_with_launcher(); print('up', flush=True); time.sleep(60)"
-    )
-    orphan = subprocess.Popen(
+RANK = """
+import time, gateau_dagster.resources.training_process as p
+p._end_with_launcher(); print('up', flush=True); time.sleep(60)
+"""
+
+
+def up(code: str, launcher: int, **environment: str) -> subprocess.Popen[str]:
+    """A process that runs this, once it has said that it does; started by `launcher`, as far as it knows."""
+    environment |= {LAUNCHER_VARIABLE: f"{socket.gethostname()}|{launcher}"}
+    process = subprocess.Popen(
         [sys.executable, "-c", code],
-        env={**os.environ, LAUNCHER_VARIABLE: f"{socket.gethostname()}|{launcher.pid}"},
+        env={**os.environ, **environment},
         cwd=Path(__file__).parents[2],
         stdout=subprocess.PIPE,
         text=True,
     )
-    assert orphan.stdout is not None
-    assert orphan.stdout.readline() == "up\n"
+    assert process.stdout is not None and process.stdout.readline() == "up\n"
+    return process
+
+
+def test_a_training_ends_with_whoever_started_it() -> None:
+    launcher = subprocess.Popen(["sleep", "60"])
+    orphan = up(RANK, launcher.pid)
     assert orphan.poll() is None
     launcher.kill()  # not waited for: a zombie counts as gone
     assert orphan.wait(timeout=15) == 1
@@ -200,19 +196,8 @@ def test_a_training_ends_with_whoever_started_it() -> None:
 
 def test_a_rank_ends_with_its_parent() -> None:
     """torchrun, say: killed alone, while whoever started it lives on."""
-    rank = (
-        "import time, gateau_dagster.resources.training_process as p\n"
-        "p._end_with_launcher(); print('up', flush=True); time.sleep(60)"
-    )
-    parent = subprocess.Popen(
-        [sys.executable, "-c", f"import subprocess, sys; subprocess.run([sys.executable, '-c', {rank!r}])"],
-        env={**os.environ, "RANK": "0", LAUNCHER_VARIABLE: f"{socket.gethostname()}|{os.getpid()}"},
-        cwd=Path(__file__).parents[2],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert parent.stdout is not None
-    assert parent.stdout.readline() == "up\n"
+    code = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {RANK!r}])"
+    parent = up(code, os.getpid(), RANK="0")
     [orphan] = psutil.Process(parent.pid).children()
     parent.kill()
     parent.wait()

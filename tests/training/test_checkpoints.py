@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -33,7 +34,7 @@ from gateau_dagster.training.metrics import rewind_log
 from gateau_dagster.training.spec import TrainingSpec
 from gateau_dagster.training.trainer import TrainingCallback
 from tests.error_codes import refused
-from tests.storage.builders import flipped
+from tests.storage.builders import flipped, mounted_disk
 from tests.training.builders import log_of, make_spec
 
 
@@ -57,23 +58,17 @@ def test_two_complete_ones_are_kept_in_order_of_steps(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_prepare_removes_what_is_incomplete(tmp_path: Path) -> None:
-    work = tmp_path / "work"
-    assert prepare_work(work, "key") is None
-    mark_complete(checkpoint(work, 5), "key")
+def test_prepare_removes_what_is_incomplete_and_empties_the_folder_of_another_training(tmp_path: Path) -> None:
+    work, said = tmp_path / "work", list[str]()
+    assert prepare_work(work, "key", said.append) is None
+    assert prepare_work(work, "second key", said.append) is None and not said, "there was nothing to lose"
+    mark_complete(checkpoint(work, 5), "second key")
     checkpoint(work, 10)
-    assert prepare_work(work, "key") == work / "checkpoint-5"
-    assert not (work / "checkpoint-10").exists()
-
-
-def test_prepare_empties_the_folder_of_another_training(tmp_path: Path) -> None:
-    said: list[str] = []
-    prepare_work(tmp_path / "work", "key", said.append)
-    assert prepare_work(tmp_path / "work", "second key", said.append) is None and not said, "there was nothing to lose"
-    mark_complete(checkpoint(tmp_path / "work", 5), "second key")
-    (tmp_path / "work" / "metrics.jsonl").write_text("{}")
-    assert prepare_work(tmp_path / "work", "another key", said.append) is None
-    assert [path.name for path in (tmp_path / "work").iterdir()] == ["resume_key"]
+    assert prepare_work(work, "second key", said.append) == work / "checkpoint-5"
+    assert not (work / "checkpoint-10").exists() and not said
+    (work / "metrics.jsonl").write_text("{}")
+    assert prepare_work(work, "another key", said.append) is None
+    assert [path.name for path in work.iterdir()] == ["resume_key"]
     assert len(said) == 1 and "work has 1 checkpoint of a training with other samples or settings; removed" in said[0]
 
 
@@ -156,24 +151,11 @@ def test_a_checkpoint_half_removed_does_not_look_complete(
     assert discard == "all" or complete_checkpoints(tmp_path) == [tmp_path / "checkpoint-10", last]
 
 
-ROOM_FOR_ONE = "size=800k"  # a checkpoint of these trainings has 500 KiB
-
-
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A folder on a disk of its own, with room for one checkpoint."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    if shutil.which("mount") is None:
-        pytest.skip("there is no program `mount` to make a small disk with")
-    command = ["mount", "-t", "tmpfs", "-o", ROOM_FOR_ONE, "tmpfs", str(folder)]
-    mounted = subprocess.run(command, check=False, capture_output=True, text=True)
-    if mounted.returncode != 0:
-        pytest.skip(f"no small disk can be mounted here: {mounted.stderr.strip()}")
-    try:
+    """With room for one checkpoint of these trainings, which has 500 KiB."""
+    with mounted_disk(tmp_path / "disk", "800k") as folder:
         yield folder
-    finally:
-        subprocess.run(["umount", str(folder)], check=True)
 
 
 @contextmanager
@@ -217,13 +199,6 @@ def test_a_disk_that_is_really_full(small_disk: Path, tmp_path: Path, monkeypatc
     assert [step["step"] for step in log_of(spec)] == [1, 2, 3, 4, 5]
 
 
-def test_an_empty_reason_is_none(tmp_path: Path) -> None:
-    spec = make_spec(tmp_path)
-    spec.work.mkdir(parents=True)
-    spec.failure.write_text("\n")
-    assert "ended with status 3; its log" in failure_message(spec, 3)
-
-
 def test_a_reason_that_cannot_be_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -258,9 +233,7 @@ def test_a_start_whose_writes_fail_loses_no_checkpoint(tmp_path: Path) -> None:
 
 
 def test_a_marker_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
+    full = mock.Mock(side_effect=OSError(28, "No space left on device"))
     monkeypatch.setattr("gateau_dagster.training.checkpoints.replace_local", full)
     unused: Any = None
     callback = TrainingCallback(make_spec(tmp_path), unused, unused, unused, unused)

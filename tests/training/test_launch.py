@@ -86,19 +86,16 @@ def test_commands(tmp_path: Path) -> None:
 def test_ranks_share_the_cores_of_their_own_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """16 ranks on two machines of 64 cores."""
     monkeypatch.setattr(os, "cpu_count", lambda: 64)
-    for name in ("LOCAL_WORLD_SIZE", "LOCAL_SIZE"):  # of torchrun, of DeepSpeed's launcher
-        rank = training_environment(processes=16, cuda=True, base={}) | {name: "8"}
-        share_cores(rank)
-        assert rank["OMP_NUM_THREADS"] == "8"
-    elsewhere = {"LOCAL_SIZE": "8"}  # DeepSpeed's launcher hands no such variable to another machine
-    share_cores(elsewhere)
-    assert elsewhere["OMP_NUM_THREADS"] == "8"
-    chosen = training_environment(processes=16, cuda=True, base={"OMP_NUM_THREADS": "7"}) | {"LOCAL_WORLD_SIZE": "8"}
-    share_cores(chosen)
-    assert chosen["OMP_NUM_THREADS"] == "7"
-    alone = training_environment(processes=1, cuda=True, base={})
-    share_cores(alone)
-    assert alone["OMP_NUM_THREADS"] == "64"
+    shared = training_environment(processes=16, cuda=True, base={})
+    for environment, threads in (
+        (shared | {"LOCAL_WORLD_SIZE": "8"}, "8"),  # of torchrun
+        (shared | {"LOCAL_SIZE": "8"}, "8"),  # of DeepSpeed's launcher
+        ({"LOCAL_SIZE": "8"}, "8"),  # which hands no such variable to another machine
+        (training_environment(processes=16, cuda=True, base={"OMP_NUM_THREADS": "7"}) | {"LOCAL_WORLD_SIZE": "8"}, "7"),
+        (training_environment(processes=1, cuda=True, base={}), "64"),
+    ):
+        share_cores(environment)
+        assert environment["OMP_NUM_THREADS"] == threads
 
 
 @pytest.mark.parametrize(
@@ -125,11 +122,10 @@ def test_an_error_that_tells_of_another_rank(monkeypatch: pytest.MonkeyPatch, er
     assert not hung_up(RuntimeError(error))
 
 
-def test_environment_keeps_what_the_user_set() -> None:
+def test_environment() -> None:
     added = training_environment(processes=1000, cuda=False, base={})
     assert (added["OMP_NUM_THREADS"], added["DS_ACCELERATOR"]) == ("1", "cpu")
     assert added["GATEAU_LAUNCHER"] == f"{socket.gethostname()}|{os.getpid()}"
-    assert training_environment(processes=2, cuda=False, base={"OMP_NUM_THREADS": "7"})["OMP_NUM_THREADS"] == "7"
     assert "DS_ACCELERATOR" not in training_environment(processes=2, cuda=True, base={})
 
 
@@ -303,12 +299,17 @@ def test_other_ranks_than_planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_failure_messages(tmp_path: Path) -> None:
     spec = make_spec(tmp_path)
-    assert "was ended by SIGKILL (often the system" in failure_message(spec, -signal.SIGKILL)
-    assert "was ended by SIGTERM" in failure_message(spec, -signal.SIGTERM)
-    assert "ended with status 3; its log" in failure_message(spec, 3)
-    assert "no rank said why: it could not start, or was killed" in failure_message(spec, 1)
-    assert "ended without a result, and its launcher does not say why" in failure_message(spec, 0)
+    for status, said in (
+        (-signal.SIGKILL, "was ended by SIGKILL (often the system"),
+        (-signal.SIGTERM, "was ended by SIGTERM"),
+        (3, "ended with status 3; its log"),
+        (1, "no rank said why: it could not start, or was killed"),
+        (0, "ended without a result, and its launcher does not say why"),
+    ):
+        assert said in failure_message(spec, status)
     assert not spec.failure.exists()
+    spec.failure.write_text("\n")
+    assert "ended with status 3; its log" in failure_message(spec, 3), "an empty reason is none"
     spec.failure.write_text("the loss is nan\n")
     assert failure_message(spec, 1) == "the loss is nan"
 

@@ -30,8 +30,10 @@ def responses(template: Any = "gateau") -> dict[str, tuple[int, ...]]:
     return {each.sample_id: response_ids(tokenizer(), each, template) for each in SAMPLES}
 
 
-def tables(lengths: dict[str, int], **dropped: str) -> dict[str, pl.DataFrame]:
-    """What both models made of the samples, in another order in each; `dropped`: the sample that a model rejected."""
+def tables(template: Any = "gateau", lengths: Any = (), **dropped: str) -> dict[str, pl.DataFrame]:
+    """What both models made of the samples, in another order in each; `lengths`: of some, other than their responses';
+    `dropped`: the sample that a model rejected."""
+    lengths = {name: len(ids) for name, ids in responses(template).items()} | dict(lengths)
     digests = {each.sample_id: each.digest for each in SAMPLES}
     found = {}
     for seed, name in enumerate((SHORT, LONG)):
@@ -70,7 +72,7 @@ def test_weights_are_the_ratio_at_most_gamma() -> None:
 
 @pytest.mark.parametrize("template", ["gateau", "chat"])
 def test_each_response_token_has_its_own_weight_and_all_others_1(template: Any) -> None:
-    found = tables({name: len(ids) for name, ids in responses(template).items()})
+    found = tables(template)
     mix, rejected = mixed(found, template=template, longce_gamma=3)
     assert mix.schema == schema(WEIGHTED_MIX) and rejected.is_empty() and mix.height == 7
     for row in mix.iter_rows(named=True):
@@ -89,7 +91,7 @@ def test_each_response_token_has_its_own_weight_and_all_others_1(template: Any) 
 
 
 def test_what_is_cut_off_takes_its_weights_along() -> None:
-    found = tables({name: len(ids) for name, ids in responses().items()})
+    found = tables()
     whole = {row["sample_id"]: row for row in mixed(found)[0].iter_rows(named=True)}
     longest = max(len(row["input_ids"]) for row in whole.values())
     cut = mixed(found, truncation="right", max_length=longest - 3)[0]
@@ -105,7 +107,7 @@ def test_what_is_cut_off_takes_its_weights_along() -> None:
 
 @pytest.mark.parametrize("model", ["short", "long"])
 def test_a_sample_that_a_model_did_not_score_is_rejected_with_the_reason(model: str) -> None:
-    mix, rejected = mixed(tables({name: len(ids) for name, ids in responses().items()}, **{model: "long3"}))
+    mix, rejected = mixed(tables(**{model: "long3"}))
     assert rejected["sample_id"].to_list() == ["long3"] and mix.height == 6
     assert "perplexity/short or perplexity/long has no row of it" in rejected["reason"].item()
 
@@ -120,16 +122,15 @@ class Shifted:
 
 
 def test_other_tokens_are_refused() -> None:
-    lengths = {name: len(ids) for name, ids in responses().items()}
     shifted: Any = Shifted()
     with refused("training.longce", r"models\.short"):
-        mixed(tables(lengths), scorer=shifted)
+        mixed(tables(), scorer=shifted)
+    other = tables(lengths={"long1": 2})
     with refused("storage.out_of_date", "2.*long1"):
-        mixed(tables(lengths | {"long1": 2}))
-    uneven = tables(lengths) | {LONG: tables(lengths | {"long1": 2})[LONG]}
+        mixed(other)
     with refused("models.not_homologous", match="1 .*long1"):
-        mixed(uneven)
-    older = tables(lengths)
+        mixed(tables() | {LONG: other[LONG]})
+    older = tables()
     older[SHORT] = older[SHORT].with_columns(digest=pl.lit("x"))
     with refused("storage.out_of_date", match="5 .*long0"):
         mixed(older)

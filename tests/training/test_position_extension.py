@@ -125,41 +125,21 @@ def test_scaling_goes_on_by_the_same_method() -> None:
 
 
 def test_yarn_counts_from_what_its_factor_reaches_and_derives_its_attention_scaling() -> None:
-    rope = {
-        "rope_type": "yarn",
-        "rope_theta": 1e6,
-        "factor": 4.0,
-        "original_max_position_embeddings": WINDOW,
-        "attention_factor": 3.0,
-    }
-    config = model_config("qwen2", rope_parameters=rope)
+    yarn = {"rope_type": "yarn", "rope_theta": 1e6, "factor": 4.0, "attention_factor": 3.0}
+    config = model_config("qwen2", rope_parameters={**yarn, "original_max_position_embeddings": WINDOW})
     with refused("training.positions_reached", f"reads {4 * WINDOW} positions already"):
         extend_positions(config, PositionExtension(method="yarn", target_length=4 * WINDOW), name="qwen")
     extend_positions(config, PositionExtension(method="yarn", target_length=16 * WINDOW), name="qwen")
     assert config.rope_parameters["factor"] == 16.0
-    assert math.isclose(
-        rotary(AutoModelForCausalLM.from_config(config))["attention_scaling"].item(),
-        0.1 * math.log(16) + 1,
-        rel_tol=1e-6,
-    )
+    scaling = rotary(AutoModelForCausalLM.from_config(config))["attention_scaling"].item()
+    assert math.isclose(scaling, 0.1 * math.log(16) + 1, rel_tol=1e-6)
 
 
-LLAMA3 = {
-    "rope_type": "llama3",
-    "rope_theta": 5e5,
-    "factor": 8.0,
-    "low_freq_factor": 1.0,
-    "high_freq_factor": 4.0,
-    "original_max_position_embeddings": 512,
-}
-LONGROPE = {
-    "rope_type": "longrope",
-    "rope_theta": 1e4,
-    "short_factor": [1.0] * 8,
-    "long_factor": [2.0] * 8,
-    "factor": 4.0,
-    "original_max_position_embeddings": 512,
-}
+ORIGINAL = {"original_max_position_embeddings": 512}
+LLAMA3 = {"rope_type": "llama3", "rope_theta": 5e5, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+LLAMA3 |= ORIGINAL
+FACTORS = {"short_factor": [1.0] * 8, "long_factor": [2.0] * 8, "factor": 4.0}
+LONGROPE = {"rope_type": "longrope", "rope_theta": 1e4, **FACTORS, **ORIGINAL}
 DYNAMIC = {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}
 LINEAR = {"rope_type": "linear", "rope_theta": 1e4, "factor": 2.0}
 

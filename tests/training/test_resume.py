@@ -7,6 +7,7 @@ import signal
 import subprocess
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import psutil
 import pytest
@@ -22,6 +23,7 @@ from gateau_dagster.training.metrics import read_log
 from gateau_dagster.training.spec import TrainingSpec
 from gateau_dagster.training.train import train
 from tests.error_codes import refused
+from tests.storage.builders import flipped
 from tests.training.builders import (
     agree,
     finish,
@@ -52,23 +54,20 @@ def test_stopped_killed_and_torn_in_a_save_in_later_epochs(tmp_path: Path) -> No
     process.send_signal(signal.SIGTERM)
     output = process.communicate(timeout=300)[0]
     assert process.returncode == 128 + signal.SIGTERM, output
-    stopped_at = last_checkpoint(spec.work)
-    assert stopped_at is not None
+    stopped_at = last_step(spec)
 
     process = start(spec, tmp_path / "spec.json")
-    wait_for_step(spec, process, int(stopped_at.name.split("-")[1]) + 12)
+    wait_for_step(spec, process, stopped_at + 12)
     process.kill()
     process.communicate(timeout=300)
     assert process.returncode == -signal.SIGKILL
     assert not spec.output.exists()
 
     # What a kill in the middle of a save leaves: some files, one of them cut short, no marker.
-    killed_at = last_checkpoint(spec.work)
-    assert killed_at is not None
-    step = int(killed_at.name.split("-")[1])
-    assert int(stopped_at.name.split("-")[1]) < step < 60
+    step = last_step(spec)
+    assert stopped_at < step < 60
     torn = spec.work / f"checkpoint-{step + 5}"
-    shutil.copytree(killed_at, torn, dirs_exist_ok=True)
+    shutil.copytree(spec.work / f"checkpoint-{step}", torn, dirs_exist_ok=True)
     (torn / MARKER).unlink()
     os.truncate(torn / "optimizer.pt", 100)
     with spec.log.open("a") as log:
@@ -85,9 +84,8 @@ def test_a_flipped_bit_in_a_checkpoint_does_not_reach_the_weights(tmp_path: Path
     spec = make_spec(tmp_path, max_steps=7, save_steps=2)
     run(spec, stop_at=5)
     weights = spec.work / "checkpoint-4" / "model.safetensors"
-    data = bytearray(weights.read_bytes())
-    data[-100] ^= 0x40
-    weights.write_bytes(data)
+    data = weights.read_bytes()
+    weights.write_bytes(flipped(data, 8 * (len(data) - 100) + 6))
     steps, said = list[int](), list[str]()
     train(spec, lambda metrics: steps.append(metrics["step"]), say=said.append)
     assert steps == [3, 4, 5, 6, 7]
@@ -129,11 +127,7 @@ def test_full_disk_in_a_save_keeps_the_previous_checkpoint(tmp_path: Path) -> No
 def test_full_disk_at_the_end_leaves_no_output_and_loses_no_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spec = make_spec(tmp_path, max_steps=4)
-
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
+    spec, full = make_spec(tmp_path, max_steps=4), mock.Mock(side_effect=OSError(28, "No space left on device"))
     with monkeypatch.context() as patch:
         patch.setattr(model_module, "_write_log", full)
         with refused("training.not_written"):
@@ -141,6 +135,21 @@ def test_full_disk_at_the_end_leaves_no_output_and_loses_no_step(
     assert [path.name for path in spec.output.parent.iterdir()] == ["work"]
     assert run(spec) == [] and steps_of(log_of(spec)) == [1, 2, 3, 4]
     assert torch.isfinite(load_file(spec.output / "model.safetensors")["lm_head.weight"]).all()
+
+
+def last_step(spec: TrainingSpec) -> int:
+    """Return the step of its last complete checkpoint."""
+    folder = last_checkpoint(spec.work)
+    assert folder is not None
+    return step_of(folder)
+
+
+def killed(spec: TrainingSpec, process: subprocess.Popen[str], rank: int) -> str:
+    """Kill one of its ranks; return the message that Dagster shows of it."""
+    rank_process(process, rank).kill()
+    process.communicate(timeout=300)
+    assert process.returncode > 0
+    return failure_message(spec, process.returncode)
 
 
 PACKED: dict[str, Any] = {
@@ -179,23 +188,14 @@ def test_killed_at_any_time_in_float32(tmp_path: Path) -> None:
 
     process = start(spec, tmp_path / "spec.json")
     wait_for_step(spec, process, 6)
-    rank_process(process, 0).kill()
-    process.communicate(timeout=300)
-    assert process.returncode > 0
-    assert "killed, often by the system" in failure_message(spec, process.returncode)
-    kept = last_checkpoint(spec.work)
-    assert kept is not None
+    assert "killed, often by the system" in killed(spec, process, 0)
+    kept = last_step(spec)
 
     process = start(spec, tmp_path / "spec.json")  # in a save, in a later epoch: both ranks write a part of it
-    wait_for_step(spec, process, step_of(kept) + 7)
+    wait_for_step(spec, process, kept + 7)
     wait_until(lambda: bool(torn_checkpoints(spec)), process)
-    rank_process(process, 1).kill()
-    process.communicate(timeout=300)
-    assert process.returncode > 0
-    assert "killed, often by the system" in failure_message(spec, process.returncode)
-    later = last_checkpoint(spec.work)
-    assert later is not None
-    assert step_of(kept) < step_of(later) < 40
+    assert "killed, often by the system" in killed(spec, process, 1)
+    assert kept < last_step(spec) < 40
 
     process = start(spec, tmp_path / "spec.json")  # while it writes its last checkpoint and the trained model
     wait_for_step(spec, process, 40)
@@ -216,9 +216,7 @@ def killed_and_undisturbed(tmp_path: Path, **settings: Any) -> tuple[TrainingSpe
     spec = two_ranks(tmp_path, max_steps=12, **settings)
     process = start(spec, tmp_path / "spec.json")
     wait_for_step(spec, process, 6)
-    rank_process(process, 1).kill()
-    process.communicate(timeout=300)
-    assert not spec.output.exists()
+    assert killed(spec, process, 1) and not spec.output.exists()
     finish(start(spec, tmp_path / "spec.json"))
     return spec, undisturbed
 
@@ -248,9 +246,7 @@ def test_a_full_disk_under_one_rank_keeps_the_previous_checkpoint(tmp_path: Path
     assert process.returncode > 0, output
     assert "a checkpoint could not be written to" in failure_message(spec, process.returncode)
     assert "Free disk space" in failure_message(spec, process.returncode)
-    kept = last_checkpoint(spec.work)
-    assert kept is not None
-    assert step_of(kept) < 30
+    assert last_step(spec) < 30
     assert not spec.output.exists()
     finish(start(spec, tmp_path / "spec.json"))
     undisturbed = two_ranks(tmp_path, name="undisturbed", max_steps=30)
@@ -294,10 +290,8 @@ def test_told_to_stop(tmp_path: Path) -> None:
     process.communicate(timeout=300)
     assert process.returncode != 0
     assert not any(rank.is_running() and rank.status() != psutil.STATUS_ZOMBIE for rank in ranks)
-    kept = last_checkpoint(spec.work)
-    assert kept is not None
+    kept = last_step(spec)
     output = finish(start(spec, tmp_path / "spec.json"))
-    assert f"step {step_of(kept) + 1}/40" in output
-    assert f"step {step_of(kept)}/40" not in output
-    assert [step["step"] for step in log_of(spec)] == list(range(1, 41))
+    assert f"step {kept + 1}/40" in output and f"step {kept}/40" not in output
+    assert steps_of(log_of(spec)) == list(range(1, 41))
     assert weights_differ(spec, undisturbed) <= 1e-5

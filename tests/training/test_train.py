@@ -32,8 +32,10 @@ from tests.error_codes import refused
 from tests.training.builders import (
     CHAT_TEMPLATE,
     compare_with_loop,
+    log_of,
     make_spec,
     poisoned,
+    result_of,
     run,
     save_model,
     weights_differ,
@@ -82,15 +84,7 @@ def test_the_output_is_a_whole_model_folder(tmp_path: Path) -> None:
     assert not names & {"old", "training_args.bin"}
     assert {path.name for path in spec.output.parent.iterdir()} == {"checkpoint", "work"}
     assert not list(spec.work.glob("checkpoint-*"))
-    assert json.loads((spec.output / "training_log.json").read_text())["steps"] == steps == read_log(spec.log)
-
-
-def test_the_window_grows_to_what_was_trained(tmp_path: Path) -> None:
-    spec = make_spec(tmp_path, max_steps=1)
-    row = {"position": 0, "sample_id": "a", "origin": "long", "input_ids": [7] * 80, "labels": [7] * 80}
-    pl.DataFrame([row | {"truncated_tokens": 0}], schema=schema(TRAINING_MIX)).write_parquet(spec.mix)
-    run(spec)
-    assert AutoModelForCausalLM.from_pretrained(spec.output).config.max_position_embeddings == 80
+    assert log_of(spec) == steps == read_log(spec.log)
 
 
 def test_a_finished_training_is_not_repeated_and_a_changed_one_is(tmp_path: Path) -> None:
@@ -98,8 +92,7 @@ def test_a_finished_training_is_not_repeated_and_a_changed_one_is(tmp_path: Path
     assert len(run(spec)) == 2
     assert run(spec) == []
     assert len(run(replace(spec, fingerprint="other"))) == 2
-    log = json.loads((spec.output / "training_log.json").read_text())
-    assert (log["fingerprint"], len(log["steps"])) == ("other", 2)
+    assert (result_of(spec)["fingerprint"], len(log_of(spec))) == ("other", 2)
 
 
 def test_gradient_checkpointing_changes_no_loss(tmp_path: Path) -> None:
@@ -116,6 +109,9 @@ def test_settings_reach_the_trainer(tmp_path: Path, scheduler: str) -> None:
     assert arguments.lr_scheduler_type == ("constant_with_warmup" if scheduler == "constant" else scheduler)
     assert (arguments.adam_beta1, arguments.adam_beta2, arguments.weight_decay) == (0.8, 0.85, 0.3)
     assert (arguments.max_steps, arguments.get_warmup_steps(20), arguments.seed) == (20, 3, 42)
+    liger = training_arguments(make_spec(tmp_path, liger=True), steps=3)
+    assert liger.use_liger_kernel and not arguments.use_liger_kernel
+    assert liger.liger_kernel_config == {"cross_entropy": False, "fused_linear_cross_entropy": False}
 
 
 @pytest.mark.parametrize(
@@ -264,13 +260,6 @@ def test_a_gpu_and_all_ranks_are_asked_for() -> None:
     check_ranks(TrainingConfig(processes=2), ranks=2)
     with refused("training.processes", "2.*1"):
         check_ranks(TrainingConfig(processes=2), ranks=1)
-
-
-def test_liger_leaves_the_loss_alone(tmp_path: Path) -> None:
-    arguments = training_arguments(make_spec(tmp_path, liger=True), steps=3)
-    assert arguments.use_liger_kernel
-    assert arguments.liger_kernel_config == {"cross_entropy": False, "fused_linear_cross_entropy": False}
-    assert not training_arguments(make_spec(tmp_path), steps=3).use_liger_kernel
 
 
 def test_the_cpu_is_taken_where_it_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -144,20 +144,17 @@ def test_an_empty_mix_is_an_error() -> None:
 
 def mix(*rows: tuple[str, str, str, int, int, int]) -> pl.DataFrame:
     """Rows of (sample_id, origin, source, tokens, trained tokens, truncated tokens)."""
-    found: list[dict[str, Any]] = []
-    for position, (sample_id, origin, source, tokens, trained, truncated) in enumerate(rows):
-        found.append(
-            {
-                "position": position,
-                "sample_id": sample_id,
-                "origin": origin,
-                "source": source,
-                "input_ids": [7] * tokens,
-                "labels": [-100] * (tokens - trained) + [7] * trained,
-                "block_tokens": [tokens - trained, trained],
-                "truncated_tokens": truncated,
-            }
-        )
+    found: list[dict[str, Any]] = [
+        {
+            **dict(zip(("sample_id", "origin", "source"), names, strict=True)),
+            "position": position,
+            "input_ids": [7] * tokens,
+            "labels": [-100] * (tokens - trained) + [7] * trained,
+            "block_tokens": [tokens - trained, trained],
+            "truncated_tokens": truncated,
+        }
+        for position, (*names, tokens, trained, truncated) in enumerate(rows)
+    ]
     return pl.DataFrame(found, schema=schema(TRAINING_MIX))
 
 
@@ -209,9 +206,15 @@ def taken(selected: pl.DataFrame, short: pl.DataFrame | None = None, **mix: obje
     return {origin: rows.select("sample_id", "copies").rows() for origin, rows in wanted.items()}
 
 
-def test_everything_is_taken_once_by_default() -> None:
+def test_how_often_samples_are_taken() -> None:
     assert taken(table("a", "b")) == {"long": [("id0", 1), ("id1", 1)]}
     assert taken(table("a").drop("rank"), table("c")) == {"long": [("id0", 1)], "short": [("id0", 1)]}
+    assert taken(table("a", "b"), table("c"), weights={"a": 0, "c": 2}) == {"long": [("id1", 1)], "short": [("id0", 2)]}
+    # A weight of a source that was not selected changes nothing.
+    assert taken(table("a"), table("c"), weights={"a": 2, "x": 1}) == {"long": [("id0", 2)], "short": [("id0", 1)]}
+    assert taken(table("a"), table("c"), weights={"a": 2}, without_long=True) == {"long": [], "short": [("id0", 1)]}
+    with pytest.raises(ValidationError, match="greater than or equal to 0"):
+        MixConfig(weights={"a": -1})
 
 
 @pytest.mark.parametrize(("fraction", "kept"), [(0.3, 3), (0.25, 3), (0.01, 1), (1.0, 10)])
@@ -247,14 +250,3 @@ def test_who_occurs_once_more_is_drawn_by_lot_and_hardly_changes_with_other_samp
         fewer = copies_of(sources.head(count), "long", {"a": 0.5}, 1)
         more = copies_of(sources.head(count + 1), "long", {"a": 0.5}, 1)
         assert sum(one != other for one, other in zip(fewer, more[:-1], strict=True)) <= 1
-
-
-def test_samples_of_weight_nothing_are_not_there() -> None:
-    assert taken(table("a", "b"), table("c"), weights={"a": 0, "c": 2}) == {"long": [("id1", 1)], "short": [("id0", 2)]}
-
-
-def test_a_weight_of_a_source_that_was_not_selected_changes_nothing() -> None:
-    assert taken(table("a"), table("c"), weights={"a": 2, "x": 1}) == {"long": [("id0", 2)], "short": [("id0", 1)]}
-    assert taken(table("a"), table("c"), weights={"a": 2}, without_long=True) == {"long": [], "short": [("id0", 1)]}
-    with pytest.raises(ValidationError, match="greater than or equal to 0"):
-        MixConfig(weights={"a": -1})
