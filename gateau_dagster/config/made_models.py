@@ -200,7 +200,7 @@ def _homologous_training(model: ModelConfig, machine: Mapping[str, Any]) -> Trai
     Processes that share a sequence would lose the mask between documents, so each reads rows of its own here.
     """
     options = homologous_options(model)
-    same = ("learning_rate", "scheduler", "warmup_ratio", "adam_betas", "weight_decay", "max_grad_norm", "seed")
+    same = ("learning_rate", "scheduler", "warmup_ratio", "adam_betas", "weight_decay", "max_grad_norm", "loss", "seed")
     return TrainingConfig.model_validate(
         {
             **machine,

@@ -145,6 +145,12 @@ class HomologousOptions(Section):
     adam_betas: AdamBetas = Field(default=(0.9, 0.95), description="Both decay rates of AdamW.")
     weight_decay: float = Field(default=0.1, ge=0, description="Weight decay of AdamW.")
     max_grad_norm: float = Field(default=1.0, gt=0, description="Norm to which gradients are clipped.")
+    loss: Literal["token", "exact"] = Field(
+        default="token",
+        description="token: all tokens count the same. exact: as training.loss, with a quarter of `length` as the long "
+        "prefix (EXACT).",
+        exclude_if="token".__eq__,  # a configuration without it keeps its earlier dump
+    )
     seed: int = Field(default=0, ge=0, lt=MOST_SEEDS, description="Seeds the draw of texts and the order of training.")
 
     @property

@@ -175,11 +175,12 @@ class TrainingConfig(Section):
         description="Processes that work at the same time get rows of similar cost (sum of squared lengths, ProLong). "
         "Which sequences make up a step is not changed.",
     )
-    loss: Literal["token", "sequence", "longce"] = Field(
+    loss: Literal["token", "sequence", "longce", "exact"] = Field(
         default="token",
         description="token: the mean over all trained tokens of a step. sequence: every sequence counts the same "
         "(LongAlign's loss weighting). longce: as token, and a long sample's response tokens count more that models."
-        "long finds likelier than models.short (LongCE), see longce_gamma.",
+        "long finds likelier than models.short (LongCE), see longce_gamma. exact: as token, and tokens count more that "
+        "have at least a quarter of a row's tokens before them in their own sequence, rare lengths most (EXACT).",
     )
     longce_gamma: float = Field(
         default=5.0,
@@ -269,6 +270,12 @@ class TrainingConfig(Section):
             raise GateauError(
                 "training.conflict",
                 f"chunked_loss: the model's own loss has no weights: set chunked_loss: true with loss: {self.loss}",
+            )
+        if self.batching == "concatenated" and self.loss == "exact":
+            raise GateauError(
+                "training.conflict",
+                "loss: exact counts the tokens before a token in its own sequence, but batching: concatenated shows "
+                "it those of others, too: set another batching, or loss: token",
             )
         if self.batching == "concatenated" and self.skip is not None:
             raise GateauError(

@@ -9,6 +9,7 @@ from itertools import accumulate
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 import torch
 from torch import Tensor
@@ -51,16 +52,27 @@ class MixRows(Dataset[list[TrainingDocument]]):
     Skips are redrawn in every epoch and for every copy of a sample, from `seed`, the epoch, the sample's id and the
     copy's number. A resumed training draws the same.
 
+    With `long_prefix`, tokens have the weights of `prefix_weights`, counted over the mix.
+
     Tokens remain in the buffers they were read into, 8 bytes for id and label each; an ordered mix is not copied.
     """
 
-    def __init__(self, mix: pl.DataFrame, plan: BatchPlan, *, skip: SkipConfig | None = None, seed: int = 0) -> None:
+    def __init__(
+        self,
+        mix: pl.DataFrame,
+        plan: BatchPlan,
+        *,
+        skip: SkipConfig | None = None,
+        seed: int = 0,
+        long_prefix: int | None = None,
+    ) -> None:
         self._mix = mix if mix["position"].is_sorted() else mix.sort("position")
         self._plan, self._skip, self._seed = plan, skip, seed
         self.sample_ids: list[str] = self._mix["sample_id"].to_list()
         self._copies = copy_numbers(self.sample_ids)
         self.lengths: list[int] = self._mix["input_ids"].list.len().to_list()
         tokens = [sum(self.lengths[each.row] for each in plan.step_documents(step + 1)) for step in range(plan.steps)]
+        self._by_prefix = None if long_prefix is None else self._weights_by_prefix(long_prefix)
         self._tokens_until = np.concatenate([[0], np.cumsum(tokens)]).astype(int).tolist()
 
     def __len__(self) -> int:
@@ -84,8 +96,8 @@ class MixRows(Dataset[list[TrainingDocument]]):
 
     @property
     def weighs_tokens(self) -> bool:
-        """Return whether the mix has a weight for each token."""
-        return "weights" in self._mix.columns
+        """Return whether each token has a weight of its own."""
+        return self._by_prefix is not None or "weights" in self._mix.columns
 
     @property
     def farthest(self) -> int:
@@ -101,9 +113,17 @@ class MixRows(Dataset[list[TrainingDocument]]):
         row = document.row
         input_ids, labels = (torch.tensor(self._mix[name][row].to_numpy()).long() for name in ("input_ids", "labels"))
         labels[0] = IGNORED
-        weights = torch.tensor(self._mix["weights"][row].to_numpy()) if self.weighs_tokens else None
+        weights = None if self._by_prefix is None else self._by_prefix[: self.lengths[row]]
+        if "weights" in self._mix.columns:
+            weights = torch.tensor(self._mix["weights"][row].to_numpy())
         positions = self._positions(document)
         return TrainingDocument(row=row, input_ids=input_ids, labels=labels, positions=positions, weights=weights)
+
+    def _weights_by_prefix(self, least: int) -> Tensor:
+        counts = np.zeros(max(self.lengths))
+        for labels in self._mix["labels"]:
+            counts[1 : len(labels)] += labels.to_numpy()[1:] != IGNORED
+        return torch.from_numpy(prefix_weights(counts, least=least))
 
     def _positions(self, document: MixDocument) -> Tensor:
         row = document.row
@@ -185,7 +205,7 @@ class SideBySide:
 
 
 def loss_weights(document: TrainingDocument) -> Tensor:
-    """Return the mix's own weights (LongCE), or those of LongAlign: float32 [n]."""
+    """Return the weights of a document's own tokens (LongCE, EXACT), or those of LongAlign: float32 [n]."""
     return sequence_weights(document.labels) if document.weights is None else document.weights
 
 
@@ -194,6 +214,41 @@ def sequence_weights(labels: Tensor) -> Tensor:
     (LongAlign).
     """
     return torch.full(labels.shape, 1.0 / max(1, int((labels != IGNORED).sum())))
+
+
+EXTRA, GAMMA = 0.15, 0.5  # EXACT's alpha and gamma
+
+
+def prefix_weights(
+    counts: npt.NDArray[np.float64], *, least: int, extra: float = EXTRA, gamma: float = GAMMA
+) -> npt.NDArray[np.float32]:
+    """Return the weight of a token by the number of tokens before it in its document: float32 [n].
+
+    Buckets of this number are 0-7, 8-15, 16-31 and so on. The tail is the buckets that begin at `least` or above. With
+    q_b, the share of bucket b among the trained tokens of the tail, a token of the tail weighs
+
+        w_b = 1 + extra · q_b^-gamma / Σ_j q_j q_j^-gamma
+
+    so that Σ_b q_b (w_b - 1) = extra, and every other token 1. The weights are not normalised.
+
+    Source: EXACT (Zhu et al. 2026, arXiv 2605.10544), as a public summary of the paper gives its equations; the paper's
+    epsilon, which is added to q_b, is left out, since a bucket without tokens has no weight here.
+
+    Args:
+        counts: trained tokens with so many tokens before them [n].
+        least: tau, a quarter of the row in the paper.
+        extra: the weight that is added to a token of the tail on average (alpha).
+        gamma: how much more rare buckets get.
+    """
+    before = np.arange(len(counts))
+    starts = np.array([0, *(2**power for power in range(3, 63))])
+    bucket = np.searchsorted(starts, before, side="right") - 1
+    held = np.bincount(bucket, weights=counts, minlength=len(starts))
+    tail = (starts >= least) & (held > 0)
+    share = held[tail] / held[tail].sum()
+    weights = np.ones(len(starts))
+    weights[tail] += extra * share**-gamma / (share ** (1 - gamma)).sum()
+    return weights[bucket].astype(np.float32)
 
 
 def _real_rows(documents: Sequence[TrainingDocument]) -> Tensor:

@@ -74,7 +74,8 @@ def train(spec: TrainingSpec, report: Report, *, cpu: bool = False, say: Callabl
     disable_progress_bar()
     mix = read_mix(spec.mix, weighted=spec.training.loss == "longce")
     plan = plan_of(spec, mix)
-    rows = MixRows(mix, plan, skip=spec.training.skip, seed=spec.training.seed)
+    long_prefix = spec.training.row_tokens // 4 if spec.training.loss == "exact" else None
+    rows = MixRows(mix, plan, skip=spec.training.skip, seed=spec.training.seed, long_prefix=long_prefix)
     # Create the arguments first: they start the process group, and ZeRO-3 must be known before the model is loaded.
     arguments = training_arguments(spec, steps=plan.steps, cpu=cpu)
     if spec.deepspeed is not None and arguments.use_cpu:

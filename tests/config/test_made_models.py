@@ -89,6 +89,10 @@ def test_a_homologous_model_s_recipe_is_its_own_and_the_machine_that_of_training
         }
     )
     assert found.passes_per_step == 2
+    exact = configured({"long": prolong(loss="exact")}).models["long"]
+    assert stage_training(exact, TrainingConfig()).loss == "exact" != found.loss == "token"
+    dumped = HomologousOptions(texts=["books"]).model_dump()
+    assert "loss" not in dumped, "a configuration without it keeps its earlier dump"
     linear = configured({"long": prolong(scheduler="linear")}).models["long"]
     assert stage_training(linear, TrainingConfig()).min_learning_rate_ratio == 0
 

@@ -448,6 +448,8 @@ def slow_training(spec: TrainingSpec) -> tuple[list[float], list[float], Weights
     mix = read_mix(spec.mix, weighted=training.loss == "longce")
     plan = plan_of(spec, mix)
     rows = MixRows(mix, plan, skip=training.skip, seed=training.seed)
+    if training.loss == "exact":
+        mix = mix.with_columns(weights=pl.Series(slow_prefix_weights(mix, least=training.row_tokens // 4)))
     model: Any = AutoModelForCausalLM.from_pretrained(spec.base_model, dtype=torch.float32).train()
     model.config.max_position_embeddings = rows.farthest
     groups = decayed_or_not(model, training.weight_decay)
@@ -463,7 +465,7 @@ def slow_training(spec: TrainingSpec) -> tuple[list[float], list[float], Weights
         parts = [part for row in of_step for part in row_losses(model, [rows._document(each) for each in row], whole)]
         if training.loss == "sequence":
             loss = sum(nll.mean() for nll in parts) / len(parts)
-        elif training.loss == "longce":
+        elif training.loss in {"longce", "exact"}:
             weights = [each for row in of_step for document in row for each in trained_weights(mix, document.row)]
             nlls = [nll for part in parts for nll in part]
             loss = sum(weight * nll for weight, nll in zip(weights, nlls, strict=True)) / len(nlls)
@@ -476,6 +478,29 @@ def slow_training(spec: TrainingSpec) -> tuple[list[float], list[float], Weights
         optimiser.step()
         optimiser.zero_grad()
     return losses, norms, {name: value.detach() for name, value in model.named_parameters()}
+
+
+def slow_prefix_weights(mix: pl.DataFrame, *, least: int) -> list[list[float]]:
+    """EXACT's weight of every token: w_b = 1 + 0.15 r_b / mean r, r_b = q_b ** -0.5, over the trained tokens that have
+    at least so many before them."""
+
+    def bucket(before: int) -> int:
+        begin = 0
+        while before >= (begin * 2 or 8):
+            begin = begin * 2 or 8
+        return begin
+
+    trained = [
+        bucket(before)
+        for labels in mix["labels"].to_list()
+        for before, label in enumerate(labels)
+        if before > 0 and label != IGNORED and bucket(before) >= least
+    ]
+    rarity = {begin: (trained.count(begin) / len(trained)) ** -0.5 for begin in {*trained}}
+    mean = sum(rarity[begin] for begin in trained) / len(trained)
+    weights = {begin: 1 + 0.15 * value / mean for begin, value in rarity.items()}
+    assert sum(weights[begin] - 1 for begin in trained) == pytest.approx(0.15 * len(trained))
+    return [[weights.get(bucket(before), 1.0) for before in range(length)] for length in mix["labels"].list.len()]
 
 
 def trained_weights(mix: pl.DataFrame, row: int) -> list[float]:

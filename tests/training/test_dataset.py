@@ -11,13 +11,21 @@ import torch
 
 from gateau_dagster.config.training_sections import SkipConfig
 from gateau_dagster.training.batch_plan import BatchPlan, MixDocument
-from gateau_dagster.training.dataset import MixRows, PadRight, SideBySide, TrainingDocument, sequence_weights
+from gateau_dagster.training.dataset import (
+    MixRows,
+    PadRight,
+    SideBySide,
+    TrainingDocument,
+    loss_weights,
+    prefix_weights,
+    sequence_weights,
+)
 from gateau_dagster.training.encode import IGNORED
 from gateau_dagster.training.metrics import StepLog, peak_memory_bytes, read_log, rewind_log
 from gateau_dagster.training.relative_distances import DistanceCounts, relative_distances
 from gateau_dagster.training.skip_positions import position_rng, skip_positions
 from tests.storage.builders import flipped
-from tests.training.builders import make_plan, save_mix
+from tests.training.builders import make_plan, save_mix, slow_prefix_weights
 
 
 @pytest.fixture
@@ -39,6 +47,19 @@ def test_items_are_the_rows_of_the_plan(mix: pl.DataFrame) -> None:
             assert each.labels.tolist() == [IGNORED, *mix["labels"][each.row].to_list()[1:]]
             assert each.positions.tolist() == list(range(lengths[each.row]))
             assert each.input_ids.dtype == each.labels.dtype == each.positions.dtype == torch.int64
+
+
+def test_far_and_rare_tokens_weigh_more(mix: pl.DataFrame) -> None:
+    """EXACT; the buckets of the tail are 16-31 and 32-63, of which the second has fewer tokens."""
+    plan = make_plan(mix["input_ids"].list.len().to_list())
+    rows, expected = MixRows(mix, plan, long_prefix=16), slow_prefix_weights(mix, least=16)
+    assert rows.weighs_tokens and rows._document(MixDocument(row=0, epoch=0)).weights is not None
+    for row, weights in enumerate(expected):
+        assert loss_weights(rows._document(MixDocument(row=row, epoch=0))).tolist() == pytest.approx(weights, rel=1e-6)
+    assert 1 < expected[0][16] == expected[0][31] < expected[0][32] == expected[0][39]
+    assert {*prefix_weights(np.ones(40), least=64).tolist()} == {1.0}
+    rarer = prefix_weights(np.array([1.0] * 32 + [0.0] * 8), least=16)
+    assert rarer[32:].tolist() == [1.0] * 8 and rarer[16:32].tolist() == pytest.approx([1.15] * 16)
 
 
 def test_tokens_and_samples_of_the_steps(mix: pl.DataFrame) -> None:
