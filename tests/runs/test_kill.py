@@ -86,19 +86,27 @@ def assert_nothing_is_held(file: Path) -> None:
     assert "Everything is up to date" in again.stdout
 
 
-def test_killed_at_every_stage_one_after_the_other(copy: Path, whole_run: Path) -> None:
-    """While scoring, before an event, while training: each next run goes on where the last one was."""
-    killed_run(copy, "row", 8)
-    assert statuses(copy) == [DagsterRunStatus.STARTED], "Dagster does not learn of a kill"
-    killed_run(copy, "table", 8)  # of the second shard: two groups of rows and two tables each
-    assert statuses(copy) == [DagsterRunStatus.FAILURE, DagsterRunStatus.STARTED]
+@pytest.mark.parametrize(
+    "points",
+    [
+        pytest.param([("row", 8)], id="while scoring"),
+        # A table of the second shard, before its event: two groups of rows and two tables each.
+        pytest.param([("row", 8), ("table", 8)], id="before an event too", marks=pytest.mark.long),
+    ],
+)
+def test_killed_at_one_stage_after_the_other(copy: Path, whole_run: Path, points: list[tuple[str, int]]) -> None:
+    """While scoring, then while training: each next run goes on where the last one was."""
+    for number, (point, count) in enumerate(points):
+        killed_run(copy, point, count)
+        ended = [DagsterRunStatus.FAILURE] * number
+        assert statuses(copy) == [*ended, DagsterRunStatus.STARTED], "Dagster does not learn of a kill"
     killed_while_training(copy)
     with instance_of(copy) as instance:
         kept = [number for run in instance.get_runs() for number in samples_kept(instance, run.run_id)]
     assert sum(kept) > 0, "rows of the killed runs were used"
     done = gateau("run", "--config", str(copy), folder=copy.parent)
     assert "Ended 1 earlier run whose process had died." in done.stdout
-    assert statuses(copy) == [DagsterRunStatus.FAILURE] * 3 + [DagsterRunStatus.SUCCESS]
+    assert statuses(copy) == [DagsterRunStatus.FAILURE] * (len(points) + 1) + [DagsterRunStatus.SUCCESS]
     assert first_training_step(copy) > 1, "the training went on, it did not begin again"
     assert_as_undisturbed(copy, whole_run)
     assert_nothing_is_held(copy)

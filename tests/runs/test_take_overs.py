@@ -128,7 +128,8 @@ def assert_as_undisturbed(file: Path, whole: Path) -> None:
     assert not left
 
 
-@pytest.mark.parametrize("store", ["disk", pytest.param("s3", marks=pytest.mark.long)], indirect=True)
+@pytest.mark.long
+@pytest.mark.parametrize("store", ["disk", "s3"], indirect=True)
 @pytest.mark.parametrize("seed", [1])
 def test_a_run_that_wakes_up_changes_nothing(store: str, undisturbed: Path, tmp_path: Path, seed: int) -> None:
     take_over(store, undisturbed, tmp_path, seed)
