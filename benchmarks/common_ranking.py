@@ -86,10 +86,13 @@ def resampled(positive: npt.NDArray[np.bool_], *, draws: int, rng: np.random.Gen
     return counts
 
 
-def drawn_weights(task: Task, *, draws: int, seed: int = 0) -> list[Vector]:
-    """Return weights of each data set's members, float64 [1 + draws, n]: all of them as they are, then resampled."""
+def drawn_weights(task: Task, *, draws: int, seed: int = 0, blocks: Sequence[int] | None = None) -> list[Vector]:
+    """Return weights of each data set's members, float64 [1 + draws, n]: all of them as they are, then resampled.
+
+    Data sets of one block are resampled alike.
+    """
     found = []
-    for number, positive in enumerate(task.positive):
+    for number, positive in zip(blocks or range(len(task.positive)), task.positive, strict=True):
         rng = np.random.default_rng((seed, number))
         weights = np.vstack([np.ones(positive.size), resampled(positive, draws=draws, rng=rng)])
         if task.balanced:
@@ -111,14 +114,30 @@ def measure(task: Task, scores: Sequence[Vector], weights: Sequence[Vector]) -> 
     return Figures(whole=found[:, 0], draws=found[:, 1:])
 
 
-def evaluated(tasks: Sequence[Task], scores: Mapping[str, Sequence[Vector]], draws: int) -> dict[str, ByTask]:
-    """Return figures by method and task; all methods on the same resampled data."""
+def evaluated(
+    tasks: Sequence[Task], scores: Mapping[str, Sequence[Vector]], draws: int, blocks: Sequence[int] | None = None
+) -> dict[str, ByTask]:
+    """Return figures by method and task; all methods on the same resampled data.
+
+    Args:
+        blocks: one number per data set. Those of one block ask the same questions in the same order: a draw takes the
+            same samples of each, and their mean is one data set's.
+    """
     found: dict[str, ByTask] = {label: {} for label in scores}
     for task in tasks:
-        weights = drawn_weights(task, draws=draws)
+        weights = drawn_weights(task, draws=draws, blocks=blocks)
         for label, vectors in scores.items():
-            found[label][task.name] = measure(task, vectors, weights)
+            each = measure(task, vectors, weights)
+            found[label][task.name] = each if blocks is None else _by_block(each, np.array(blocks))
     return found
+
+
+def _by_block(figures: Figures, blocks: npt.NDArray[np.int64]) -> Figures:
+    whole, draws = (
+        np.array([of[blocks == block].mean(axis=0) for block in dict.fromkeys(blocks.tolist())])
+        for of in (figures.whole, figures.draws)
+    )
+    return Figures(whole=whole, draws=draws)
 
 
 def named_estimates(found: Mapping[str, ByTask]) -> dict[str, dict[str, dict[str, Estimate]]]:

@@ -147,8 +147,10 @@ def _ranked(rows: Mapping[str, Sequence[str]], order: Mapping[str, float]) -> It
 
 
 def _setting(setting: str) -> tuple[str, str, str]:
-    """Return model, tokens and window of a setting's name."""
-    model, size = setting.rsplit(" ", 1)
+    """Return model, tokens and window of a setting's name; the name alone where it is of all sizes."""
+    model, _, size = setting.rpartition(" ")
+    if "/" not in size:
+        return setting, "", ""
     tokens, window = (f"{int(number):,}" for number in size.split("/"))
     return model, tokens, window
 
@@ -157,6 +159,13 @@ def _parts(real: Json, part: str) -> dict[str, Json]:
     """Return the methods' figures by setting: of all samples, or of `answerable` ones."""
     results = real["results"].items()
     return {setting: (result if part == "all" else result[part])["methods"] for setting, result in results}
+
+
+def _few(by_setting: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that fit a table: of several sizes those of all models."""
+    if f"{TOGETHER}, all sizes" not in by_setting:
+        return dict(by_setting)
+    return {setting: found for setting, found in by_setting.items() if setting.startswith(TOGETHER)}
 
 
 def readme(real: Json, language: Json) -> str:
@@ -178,14 +187,14 @@ def readme(real: Json, language: Json) -> str:
 
 
 def presets_real(real: Json) -> str:
-    """Return AUROC of the presets in all settings."""
-    rows = []
+    """Return AUROC of the presets in all settings, and of the default where theta_B can answer."""
+    rows, known = [], _parts(real, "answerable")
     for setting, methods in _parts(real, "all").items():
         model, tokens, window = _setting(setting)
         values = [_auroc(methods, f"gateau[{preset}]", ALL) for preset in PRESETS]
-        rows.append([model, f"{tokens} / {window}", *values, _estimate(methods[ROBUST][ALL][FIGURES[1]])])
+        rows.append([model, f"{tokens} / {window}" if tokens else "", *values, _auroc(known[setting], ROBUST, ALL)])
     names = [f"`{preset}`" for preset in PRESETS]
-    return _table(["theta_B", "context / window", *names, "`robust`: precision in the best tenth"], rows)
+    return _table(["theta_B", "context / window", *names, "`robust`, without answers that theta_B does not know"], rows)
 
 
 def presets_synthetic(language: Json) -> str:
@@ -205,7 +214,7 @@ def real_samples(real: Json) -> str:
 
 def real_methods(real: Json, part: str) -> str:
     """Return AUROC of every method over all kinds."""
-    settings = _parts(real, part)
+    settings = _few(_parts(real, part))
     labels = [label for label in next(iter(settings.values())) if all(label in each for each in settings.values())]
     rows = {label: [_auroc(methods, label, ALL) for methods in settings.values()] for label in labels}
     order = {
@@ -217,7 +226,7 @@ def real_methods(real: Json, part: str) -> str:
 
 def real_differences(real: Json) -> str:
     """Return AUROC of every method over all kinds minus that of the default."""
-    differences = {setting: result["difference"] for setting, result in real["results"].items()}
+    differences = _few({setting: result["difference"] for setting, result in real["results"].items()})
     labels = [label for label in next(iter(differences.values())) if label != ROBUST]
     rows = {label: [_estimate(difference[label]) for difference in differences.values()] for label in labels}
     order = {label: sum(difference[label][0] for difference in differences.values()) for label in labels}
@@ -226,18 +235,19 @@ def real_differences(real: Json) -> str:
 
 def real_precision(real: Json) -> str:
     """Return precision of the default over all kinds."""
+    settings = _few(_parts(real, "all"))
     rows = [
         [f"best {share:.0%}".replace("%", " %")]
-        + [_estimate(methods[ROBUST][ALL][name]) for methods in _parts(real, "all").values()]
+        + [_estimate(methods[ROBUST][ALL][name]) for methods in settings.values()]
         for share, name in zip(SHARES, FIGURES[1:], strict=True)
     ]
-    return _table(["precision of `robust`", *real["results"]], rows)
+    return _table(["precision of `robust`", *settings], rows)
 
 
 def real_kinds(real: Json, part: str) -> str:
     """Return AUROC of the default by kind."""
-    settings = _parts(real, part)
-    known = [result["probability_of_response"] for result in real["results"].values()]
+    settings = _few(_parts(real, part))
+    known = [real["results"][setting]["probability_of_response"] for setting in settings]
     rows = [
         [
             f"`{kind}`: {REAL_KINDS[kind].why}",
@@ -253,7 +263,7 @@ def real_kinds(real: Json, part: str) -> str:
 def real_every_kind(real: Json) -> str:
     """Return AUROC by kind and method, a table for each setting."""
     tables = []
-    for setting, methods in _parts(real, "all").items():
+    for setting, methods in _few(_parts(real, "all")).items():
         best = sorted(methods, key=lambda label: -methods[label][ALL][AUROC][0])
         rows = [
             [kind, *(_auroc(methods, label, kind, 2) for label in best)]

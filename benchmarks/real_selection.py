@@ -7,7 +7,8 @@ The samples are those of real_text.py (its help says where --nq comes from); a s
 window. theta_B is the model itself, theta_A the same model whose prompt is cut to the window. A seed is a data set of
 --per-kind samples of each kind. Tables are kept in --folder, so that a run that was stopped, or a further seed, size or
 method, computes only what is missing. A kind's AUROC is of that kind against all kinds of the other label; intervals
-(95 %) resample seeds and samples. With several models, `all models` takes each model's seeds as data sets of their own.
+(95 %) resample seeds and samples. `all models` is the mean over models, and `all models, all sizes` that over sizes,
+too. Their samples of one seed ask the same questions, so that a seed is resampled with all of them.
 """
 
 import argparse
@@ -144,7 +145,8 @@ def measured(cases: Sequence[RealCase], methods: Sequence[str], draws: int, refe
     groups = {ALL: list(labels)}
     tasks, some = (tasks_of(of, labels, groups, set(labels)) for of in (sources, answerable))
     answers = [answers_known(each) for each in known]
-    figures, of_answerable = (evaluated(of, scores, draws) for of in (tasks, some))
+    seeds = [case.seed for case in cases]
+    figures, of_answerable = (evaluated(of, scores, draws, seeds) for of in (tasks, some))
     return {
         "figures": figures,
         "difference": _differences(figures, reference),
@@ -231,7 +233,7 @@ def parse(given: list[str] | None) -> argparse.Namespace:
 
 
 def cases_by_setting(arguments: argparse.Namespace) -> dict[str, list[RealCase]]:
-    """Return the cases of each setting, one per seed."""
+    """Return the cases of each setting, one per seed; then those of all models, and of all models and sizes."""
     same = {name: getattr(arguments, name) for name in ("folder", "nq", "per_kind", "fold", "template", "dtype")}
     same |= {"segment_length": arguments.segment_length, "kinds": tuple(arguments.kinds)}
     found: dict[str, list[RealCase]] = {}
@@ -241,6 +243,8 @@ def cases_by_setting(arguments: argparse.Namespace) -> dict[str, list[RealCase]]
         cases = [RealCase(seed=seed, **each, **same) for seed in arguments.seeds]
         found[cases[0].setting] = cases
         together.setdefault(cases[0].setting.replace(Path(model).name, "all models", 1), []).extend(cases)
+    if len(arguments.sizes) > 1 and len(arguments.contexts) == 1:
+        together["all models, all sizes"] = [case for cases in together.values() for case in cases]
     return found | (together if len(arguments.models) > 1 else {})
 
 

@@ -83,6 +83,17 @@ def test_the_interval_holds_the_value_and_the_seed_decides() -> None:
     assert common_ranking.estimates(measured(task(sets=3), vectors, 500))[0] == estimate
 
 
+def test_data_sets_that_ask_the_same_questions_are_resampled_as_one() -> None:
+    """Ten copies of two data sets say no more than the two."""
+    vectors = [np.where(LABELS, 1.0, 0.0), SCORES]
+    two, all_ = (
+        common_ranking.evaluated([task(sets=2 * copies)], {"m": vectors * copies}, 50, [7, 8] * copies)["m"]["t"]
+        for copies in (1, 10)
+    )
+    assert two.whole == pytest.approx(all_.whole) and two.draws == pytest.approx(all_.draws)
+    assert two.draws.shape == (2, 50, 4) and two.draws.std() > 0
+
+
 def test_a_difference_compares_the_same_draws() -> None:
     vectors = [np.where(LABELS, 1.0, 0.0), SCORES]
     figures = measured(task(sets=2), vectors, 200)

@@ -92,6 +92,9 @@ def test_models_are_also_measured_together(given: list[str]) -> None:
     found = real_selection.cases_by_setting(real_selection.parse(two))
     assert list(found) == ["one 1500/600", "two 1500/600", "all models 1500/600"]
     assert found["all models 1500/600"] == found["one 1500/600"] + found["two 1500/600"]
+    sizes = real_selection.cases_by_setting(real_selection.parse([*two, "--sizes", "1500/600", "900/300"]))
+    assert list(sizes)[-1] == "all models, all sizes"
+    assert sizes["all models, all sizes"] == sizes["all models 1500/600"] + sizes["all models 900/300"]
 
 
 def test_what_theta_a_sees_may_differ_from_the_window_of_the_labels(given: list[str]) -> None:
