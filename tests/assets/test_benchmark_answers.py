@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import dagster as dg
 import polars as pl
 import pytest
 import yaml
@@ -17,9 +16,8 @@ from gateau_dagster.evaluation.generation.in_process import InProcess
 from gateau_dagster.evaluation.generation.prompts import PromptBuilder
 from gateau_dagster.evaluation.registry import scored_benchmarks
 from gateau_dagster.models.loading import load_model
-from gateau_dagster.resources.models import ModelsResource
 from gateau_dagster.storage import Stamp
-from tests.assets.harness import Pipeline, key_of, pipeline_on, value_of
+from tests.assets.harness import Made, Pipeline, pipeline_on, value_of
 from tests.evaluation.builders import answers as given
 from tests.evaluation.builders import write_jsonl
 from tests.evaluation.engines import Reply, answering, completion, refusal
@@ -45,11 +43,10 @@ def quizzed(whole_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         yield pipeline
 
 
-def scored(pipeline: Pipeline, **evaluation: Any) -> list[dg.AssetMaterialization]:
+def scored(pipeline: Pipeline, **evaluation: Any) -> Made:
     """What a run makes after these changes, but the checkpoint."""
-    change_config(pipeline.file, evaluation=evaluation)
-    runs = pipeline.refresh("scores/quiz").run_ids
-    return [event for run in runs for event in pipeline.materialised(run) if "quiz" in key_of(event)[0]]
+    made = pipeline.made("scores/quiz", evaluation=evaluation)
+    return {key: event for key, event in made.items() if "quiz" in key[0]}
 
 
 def answers(pipeline: Pipeline, variant: str) -> pl.DataFrame:
@@ -102,14 +99,7 @@ def test_thoughts_before_an_answer_are_left_out_of_its_grade(
     with pipeline_on(file) as pipeline:
         store = pipeline.state().store
         store.write(given(dict(zip(ids, said, strict=True))), "answers/longbench", "base", Stamp(fingerprint="f"))
-        resources = {"configuration": pipeline.resource, "models": ModelsResource()}
-        done = dg.materialize(
-            [pipeline.asset("scores/longbench")],
-            instance=pipeline.instance,
-            resources=resources,
-            partition_key="base",
-        )
-        (event,) = done.asset_materializations_for_node("scores__longbench")
+        (event,) = pipeline.make("scores/longbench", "base").asset_materializations_for_node("scores__longbench")
         assert str(event.metadata["thoughts"].value).startswith("3 of 3 answers begin with thoughts")
         found = store.read("scores/longbench", "base").sort("question_id")["value"].to_list()
         assert found == pytest.approx(values)
@@ -117,15 +107,14 @@ def test_thoughts_before_an_answer_are_left_out_of_its_grade(
 
 
 def test_only_what_changed_is_made_again(quizzed: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert scored(quizzed) == []
+    assert scored(quizzed) == {}
     before = {name: answers(quizzed, name) for name in VARIANTS}
     with monkeypatch.context() as nothing:
         nothing.setattr(InProcess, "answers", None)
-        events = scored(quizzed, quiz={"questions": 5, "worth": 2.0})
-    found = {key_of(event): event for event in events}
+        found = scored(quizzed, quiz={"questions": 5, "worth": 2.0})
     assert {*found} == {(f"{kind}/quiz", name) for kind in ("answers", "scores") for name in VARIANTS}
     assert value_of(found["answers/quiz", "base"], "kept") == 7
-    more = {key_of(event): event for event in scored(quizzed, quiz={"questions": 6, "worth": 2.0})}
+    more = scored(quizzed, quiz={"questions": 6, "worth": 2.0})
     assert value_of(more["answers/quiz", "base"], "answered") == 2, "both turns of the new question"
     for name, table in before.items():
         assert answers(quizzed, name).head(7).equals(table)
@@ -133,9 +122,8 @@ def test_only_what_changed_is_made_again(quizzed: Pipeline, monkeypatch: pytest.
 
 def test_a_benchmark_with_the_same_questions_takes_the_answers_over(quizzed: Pipeline) -> None:
     asked = answers(quizzed, "base")["question_id"].n_unique()
-    change_config(quizzed.file, evaluation={"benchmarks": [*ALL, "quiz_again"], "quiz_again": {"questions": asked + 1}})
-    runs = quizzed.refresh("scores/quiz_again").run_ids
-    found = {key_of(event): event for run in runs for event in quizzed.materialised(run)}
+    again = {"benchmarks": [*ALL, "quiz_again"], "quiz_again": {"questions": asked + 1}}
+    found = quizzed.made("scores/quiz_again", evaluation=again)
     turns = 1 + asked % 2
     for name in VARIANTS:
         assert value_of(found["answers/quiz_again", name], "answered") == turns, "those of the one new question"
@@ -146,10 +134,8 @@ def test_a_benchmark_with_the_same_questions_takes_the_answers_over(quizzed: Pip
 
 def test_answers_that_are_taken_over_from_an_equal_model_can_be_kept_like_its_own(quizzed: Pipeline) -> None:
     change_config(quizzed.file, variants={"methods": ["gateau"]})
-    found = {key_of(event): event for event in scored(quizzed)}
-    assert value_of(found["answers/quiz", "gateau"], "same_as") == "checkpoint"
-    stamps = [quizzed.state().stamp("answers/quiz", name) for name in ("checkpoint", "gateau")]
-    scorers = {stamp.scorer for stamp in stamps if stamp is not None}
+    assert value_of(scored(quizzed)["answers/quiz", "gateau"], "same_as") == "checkpoint"
+    scorers = {quizzed.stamp("answers/quiz", name).scorer for name in ("checkpoint", "gateau")}
     assert len(scorers) == 1 and all(scorers), "else all would be asked again once one of the two is another model"
     content = yaml.safe_load(quizzed.file.read_text())
     del content["variants"]
@@ -166,11 +152,11 @@ def test_what_a_server_refuses_is_asked_again_of_another_one(quizzed: Pipeline) 
     with answering(narrow) as running, answering(lambda *_: completion("no", chat=False)) as wide:
         scored(quizzed, quiz={"questions": 3}, engine={"base_url": running.address})
         assert quizzed.state().read_rejected("answers/quiz")["sample_id"].to_list() == ["q001"]
-        assert answers(quizzed, "base").height == 2 and scored(quizzed) == []
+        assert answers(quizzed, "base").height == 2 and scored(quizzed) == {}
         change_config(quizzed.file, evaluation={"engine": {"base_url": wide.address}})
         work = quizzed.state().plan().of("answers/quiz")
         assert work is not None and "evaluation.engine changed" in work.reasons["base"]
-        assert {key_of(event) for event in scored(quizzed)} == {("answers/quiz", "base"), ("scores/quiz", "base")}
+        assert {*scored(quizzed)} == {("answers/quiz", "base"), ("scores/quiz", "base")}
         assert answers(quizzed, "base")["answer"].to_list() == ["yes", "no", "no", "yes"] and len(wide.requests) == 2
     change_config(quizzed.file, evaluation={"engine": None})
 
@@ -183,7 +169,7 @@ def test_a_server_answers_in_the_place_of_this_process(quizzed: Pipeline) -> Non
         assert len(running.requests) == 6
         for name in VARIANTS:
             assert answers(quizzed, name)["answer"].to_list() == [f"said by the {name}"] * 3
-        assert scored(quizzed, engine={**engine, "concurrency": 2}) == []
+        assert scored(quizzed, engine={**engine, "concurrency": 2}) == {}
     change_config(quizzed.file, evaluation={"engine": None})
 
 

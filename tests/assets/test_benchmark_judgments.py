@@ -12,21 +12,18 @@ from typing import Any
 import dagster as dg
 import polars as pl
 import pytest
-import yaml
 from rich.console import Console
 
 from gateau_dagster import tables
-from gateau_dagster.assets.runs.checks import asset_checks
+from gateau_dagster.assets.runs.checked import checked
 from gateau_dagster.cli.commands import command_line
 from gateau_dagster.cli.plan import judging_record, show_judging
 from gateau_dagster.errors import GateauError
 from gateau_dagster.estimate.judging import check_budget, planned_judging
 from gateau_dagster.evaluation.judging.cost import BudgetError
 from gateau_dagster.evaluation.server_client import Client
-from gateau_dagster.resources.judge import JudgeResource
-from gateau_dagster.resources.models import ModelsResource
 from gateau_dagster.storage import Stamp
-from tests.assets.harness import Pipeline, asset_key, in_place, pipeline_on
+from tests.assets.harness import Pipeline, failure_of, in_place, pipeline_on
 from tests.evaluation.builders import answers
 from tests.evaluation.judges import Answer, JudgeServer, error, judge_server
 from tests.evaluation.mt_bench_files import write_files
@@ -40,47 +37,27 @@ GIVEN = {"81": ["Once.", "Again."], "111": ["2", "4"]}
 class Judged:
     """A project whose models' answers are there, and a server that judges them."""
 
-    def __init__(self, pipeline: Pipeline, server: JudgeServer) -> None:
-        self.pipeline, self.server = pipeline, server
+    def __init__(self, pipeline: Pipeline, server: JudgeServer, judge: dict[str, Any]) -> None:
+        self.pipeline, self.server, self.judge = pipeline, server, judge
 
     def answer(self, variant: str, given: dict[str, list[str]]) -> None:
         self.pipeline.state().store.write(answers(given), "answers/mt_bench", variant, Stamp(fingerprint=variant))
 
     def configure(self, **judge: Any) -> None:
-        content = yaml.safe_load(self.pipeline.file.read_text())
-        content["evaluation"]["judge"] |= judge
-        self.pipeline.file.write_text(yaml.safe_dump(content))
-
-    def check(self, name: str) -> dg.AssetCheckEvaluation:
-        """What one of its checks finds."""
-        key = dg.AssetCheckKey(asset_key(ASSET), name)
-        definitions = dg.Definitions(
-            assets=[self.pipeline.asset(ASSET)],
-            asset_checks=[each for each in asset_checks(self.pipeline.config) if key in each.check_keys],
-            resources={"configuration": self.pipeline.resource, "judge": JudgeResource(), "models": ModelsResource()},
-        )
-        whole = definitions.resolve_implicit_global_asset_job_def()
-        job = whole.get_subset(asset_selection=set(), asset_check_selection={key})
-        done = job.execute_in_process(instance=self.pipeline.instance, raise_on_error=False)
-        (found,) = done.get_asset_check_evaluations()
-        return found
+        self.judge |= judge
+        change_config(self.pipeline.file, evaluation={"judge": self.judge})
 
     def run(self, variant: str, asset: str = ASSET) -> dg.ExecuteInProcessResult:
-        resources = {"configuration": self.pipeline.resource, "judge": JudgeResource(), "models": ModelsResource()}
-        return dg.materialize(
-            [self.pipeline.asset(asset)],
-            instance=self.pipeline.instance,
-            resources=resources,
-            partition_key=variant,
-            raise_on_error=False,
-        )
+        return self.pipeline.make(asset, variant, fails=True)
 
-    def reason(self, result: dg.ExecuteInProcessResult) -> str:
-        """What a failed step says."""
-        (event,) = result.get_step_failure_events()
-        data = event.step_failure_data.user_failure_data
-        assert data is not None and data.description is not None
-        return data.description
+    def paid(self, variant: str) -> int:
+        """Judge a variant's answers; return the requests that it took."""
+        (event,) = self.run(variant).asset_materializations_for_node("judgments__mt_bench")
+        return event.metadata["requests_paid"].value  # type: ignore[return-value]
+
+    def reason(self, variant: str) -> str:
+        """What the step says that fails."""
+        return failure_of(self.run(variant)) or ""
 
 
 @pytest.fixture
@@ -92,35 +69,28 @@ def judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Judged]:
         evaluation = {"benchmarks": ["mt_bench"], "judge": judge, "mt_bench": options}
         file = make_project(tmp_path, samples=4, shards=1, training=True, evaluation=evaluation)
         with pipeline_on(file) as pipeline:
-            found = Judged(pipeline, server)
+            found = Judged(pipeline, server, judge)
             found.answer("base", GIVEN)
             found.answer("checkpoint", {**GIVEN, "81": ["Once.", "Other."]})
             yield found
 
 
 def test_answers_are_judged_and_equal_ones_of_another_variant_cost_nothing(judged: Judged) -> None:
-    (event,) = judged.run("base").asset_materializations_for_node("judgments__mt_bench")
+    assert judged.paid("base") == 4
     state = judged.pipeline.state()
     table = state.store.read(ASSET, "base")
     assert table.schema == tables.schema(tables.JUDGMENTS)
     assert table["score"].to_list() == [5.0] * 4
-    assert event.metadata["requests_paid"].value == 4
     assert judged.server.keys == {f"Bearer {KEY}"}
-    (event,) = judged.run("checkpoint").asset_materializations_for_node("judgments__mt_bench")
-    assert event.metadata["requests_paid"].value == 1
+    assert judged.paid("checkpoint") == 1
     assert judged.server.asked[4].endswith("Other.")
     assert state.store.read(ASSET, "checkpoint").height == 4
     judged.run("base")
     assert len(judged.server.requests) == 5
-
-
-def test_the_judge_does_not_see_the_thoughts_before_an_answer(judged: Judged) -> None:
-    judged.run("base")
     thinking = {name: [f"<think>It may be {n}.</think>\n\n{text}" for n, text in enumerate(texts)]
                 for name, texts in GIVEN.items()}  # fmt: skip
     judged.answer("checkpoint", thinking)
-    (event,) = judged.run("checkpoint").asset_materializations_for_node("judgments__mt_bench")
-    assert event.metadata["requests_paid"].value == 0, "what it is shown is what the other variant answered"
+    assert judged.paid("checkpoint") == 0, "without its thoughts it is what the other variant answered"
 
 
 def test_where_the_judge_is_changes_nothing_and_another_one_judges_again(judged: Judged) -> None:
@@ -145,8 +115,7 @@ def test_the_plan_says_what_it_costs_and_above_the_budget_nothing_is_sent(judged
     assert planned.cost is not None and planned.cost.usage.requests == 8 and (planned.cost.money or 0) > 0
     with pytest.raises(BudgetError, match=r"^evaluation\.judge\.budget: judging needs about 8 requests"):
         check_budget(state, [planned])
-    result = judged.run("base")
-    assert not result.success and judged.reason(result).startswith("evaluation.judge.budget: judging needs about 4")
+    assert judged.reason("base").startswith("evaluation.judge.budget: judging needs about 4")
     with pytest.raises(BudgetError, match="about 8 requests"):
         judged.pipeline.refresh()
     assert not judged.pipeline.runs()[0].is_success and not judged.server.requests
@@ -185,9 +154,8 @@ def test_keys_that_are_not_set_are_said_before_anything_runs(judged: Judged, mon
     with pytest.raises(GateauError, match="JUDGE_KEY"):
         judged.pipeline.refresh()
     assert not judged.pipeline.runs() and not judged.server.requests
-    content = yaml.safe_load(judged.pipeline.file.read_text())
-    content["evaluation"]["engine"] = {"base_url": "http://127.0.0.1:9/v1", "key": "ENGINE_KEY"}
-    judged.pipeline.file.write_text(yaml.safe_dump(content))
+    engine = {"base_url": "http://127.0.0.1:9/v1", "key": "ENGINE_KEY"}
+    change_config(judged.pipeline.file, evaluation={"engine": engine})
     assert refused().startswith("evaluation.engine.key: the environment variable ENGINE_KEY is not set")
     for name in ("ENGINE_KEY", "JUDGE_KEY"):
         monkeypatch.setenv(name, "x")
@@ -204,9 +172,8 @@ def test_answers_that_are_to_be_made_first_are_taken_to_be_long(judged: Judged) 
 
 def test_a_wrong_key_ends_the_step_with_one_line_and_is_nowhere(judged: Judged, tmp_path: Path) -> None:
     judged.server.play = lambda message, before: error(401, f"Incorrect API key provided: {KEY}")
-    result = judged.run("base")
-    assert not result.success and len(judged.server.requests) == 1
-    line = judged.reason(result)
+    line = judged.reason("base")
+    assert len(judged.server.requests) == 1
     assert line.startswith("base: evaluation.judge: http://127.0.0.1:") and "JUDGE_KEY" in line and "\n" not in line
     judged.server.play = lambda message, before: Answer(text=f"{KEY} [[4]]")
     assert judged.run("base").success
@@ -248,7 +215,7 @@ def test_no_secret_is_in_any_file_event_or_terminal(
         change_config(judged.pipeline.file, evaluation={"engine": both})
         assert judged.run("base", "answers/mt_bench").success and judged.run("base").success
         judged.configure(model="refuses")
-        assert "answers 401 (***" in judged.reason(judged.run("base"))
+        assert "answers 401 (***" in judged.reason("base")
 
         def fail(*_: Any) -> None:
             raise RuntimeError(f"a defect met {SAID}") from ValueError(SAID)
@@ -287,7 +254,8 @@ def test_replies_without_a_score_are_counted_and_a_check_says_so(judged: Judged)
     judged.server.play = play
     (event,) = judged.run("base").asset_materializations_for_node("judgments__mt_bench")
     assert event.metadata["without_score"].value == 2 and event.metadata["unusable_share"].value == 0.5
-    readable = judged.check("readable_replies")
+    state = judged.pipeline.state()
+    readable = checked(state, state.asset(ASSET), "readable_replies")
     assert not readable.passed and readable.severity == dg.AssetCheckSeverity.ERROR
     assert readable.metadata["without_score"].value == 2
 
@@ -317,11 +285,9 @@ def test_pairs_of_variants_are_set_against_each_other(judged: Judged) -> None:
     state = judged.pipeline.state()
     (planned,) = planned_judging(state, state.plan_until("pairwise/mt_bench"))
     assert planned.cost is not None and planned.cost.usage.requests == 8 and not planned.variants
-    resources = {"configuration": judged.pipeline.resource, "judge": JudgeResource(), "models": ModelsResource()}
-    made = judged.pipeline.asset("pairwise/mt_bench")
     for paid in (5, 0):  # equal answers look the same in both orders
         state.store.files.remove("pairwise")
-        done = dg.materialize([made], instance=judged.pipeline.instance, resources=resources)
+        done = judged.pipeline.make("pairwise/mt_bench")
         (event,) = done.asset_materializations_for_node("pairwise__mt_bench")
         assert str(event.metadata["paid"].value).startswith(f"{paid} request")
     assert event.metadata["base_against_checkpoint"].value == (
@@ -341,9 +307,7 @@ def test_the_best_and_the_worst_samples_are_rated(judged: Judged) -> None:
     state.store.write(pl.DataFrame(raw), "raw_long_sft", state.shards[0], Stamp(fingerprint="raw"))
     scores = pl.DataFrame({"sample_id": names, "score": [0.1, 0.9, None, 0.5, 0.4, 0.8]})
     state.store.write(scores, "combined_scores", None, Stamp(fingerprint="scores"))
-    made = judged.pipeline.asset("characteristics")
-    resources = {"configuration": judged.pipeline.resource, "judge": JudgeResource()}
-    done = dg.materialize([made], instance=judged.pipeline.instance, resources=resources)
+    done = judged.pipeline.make("characteristics")
     table = state.store.read("characteristics")
     assert dict(table.select("sample_id", "part").iter_rows()) == {
         **dict.fromkeys(["s1", "s5"], "best"),

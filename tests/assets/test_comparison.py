@@ -14,8 +14,8 @@ from gateau_dagster.pipeline.selection_reads import comparison_reads
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.progress import silent
 from gateau_dagster.storage import Stamp
-from tests.assets.harness import Pipeline, key_of, pipeline_on, value_of
-from tests.project import change_config, make_project
+from tests.assets.harness import Pipeline, pipeline_on, value_of
+from tests.project import make_project
 
 IDS = [f"s{number:02d}" for number in range(20)]
 
@@ -71,10 +71,8 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipeline]:
 
 def compared(project: Pipeline, **sections: Any) -> tuple[set[str], MethodComparison]:
     """What is made for the comparison after a change of the configuration, and what it finds."""
-    change_config(project.file, **sections)
-    runs = project.refresh(until="comparison").run_ids
-    events = [event for run in runs for event in project.materialised(run)]
-    ran = {key_of(event)[0] for event in events if value_of(event, "up_to_date") is None}
+    made = project.made("comparison", **sections)
+    ran = {asset for (asset, _), event in made.items() if value_of(event, "up_to_date") is None}
     return ran, MethodComparison.from_json(project.state().store.files.read("comparison.json"))
 
 

@@ -3,7 +3,6 @@
 import json
 from pathlib import Path
 
-import dagster as dg
 import polars as pl
 import pytest
 
@@ -13,8 +12,7 @@ from gateau_dagster.assets.steps.step import Step
 from gateau_dagster.data.sample import shard_of
 from gateau_dagster.evaluation.contamination import OVERLAPS
 from gateau_dagster.storage import Stamp
-from tests.assets.harness import Pipeline, key_of, pipeline_on, value_of
-from tests.assets.steps.test_step import execute, in_range
+from tests.assets.harness import Pipeline, in_range, pipeline_on, value_of
 from tests.evaluation.experiment_builders import scores
 from tests.evaluation.quiz import quiz
 from tests.evaluation.test_contamination import drawn_words
@@ -70,19 +68,18 @@ def test_what_is_planted_is_found_and_only_its_shard_is_looked_through_again(
     with pipeline_on(file) as project:
         write_long(project, s00003=ASKED[0].upper())
         write_chats(project, "Hello there, how are you?", f"Please tell me, {ASKED[1]}")
-        execute(project, ["raw_long_sft", "short_chat_mix", LONG, SHORT], tags=in_range("0", str(SHARDS - 1)))
+        assets = ["raw_long_sft", "short_chat_mix", LONG, SHORT]
+        assert project.execute(assets, tags=in_range("0", str(SHARDS - 1))).success
         assert stale(project, LONG) == stale(project, SHORT) == []
-        (chats,) = project.instance.fetch_materializations(dg.AssetKey("short_chat_mix"), limit=1).records
-        assert chats.asset_materialization is not None and "input_fields" in chats.asset_materialization.metadata
+        assert "input_fields" in project.latest("short_chat_mix").metadata
         assert found(project, LONG) == [("s00003", "q0")] and found(project, SHORT) == [("c1", "q1")]
 
         write_long(project, s00003=ASKED[0].upper(), s00007=ASKED[2])
         shard = str(shard_of("s00007", SHARDS))
         assert stale(project, LONG) == [shard] and stale(project, SHORT) == []
-        (run,) = project.refresh(until=LONG).run_ids
-        (event,) = [event for event in project.materialised(run) if key_of(event)[0] == LONG]
+        ((part, event),) = [(part, event) for (asset, part), event in project.made(LONG).items() if asset == LONG]
         figures = {"questions": 4, "questions_found": 1 + (shard == str(shard_of("s00003", SHARDS)))}
-        assert key_of(event)[1] == shard and {name: value_of(event, name) for name in figures} == figures
+        assert part == shard and {name: value_of(event, name) for name in figures} == figures
         assert found(project, LONG) == [("s00003", "q0"), ("s00007", "q2")]
 
         change_config(file, evaluation={quiz: {"texts": ASKED[2:]}})
@@ -101,8 +98,7 @@ def test_the_experiment_without_the_questions_that_stand_in_the_data(tmp_path: P
             state.store.write(scores([first, 20.0, 40.0, 30.0]), "scores/quiz", name, stamp)
         pair = [("s", "q0000", 9, 1.0, 0.5)]
         state.store.write(pl.DataFrame(pair, schema=tables.schema(OVERLAPS), orient="row"), LONG, "0", stamp)
-        made = project.asset("untouched_experiment")
-        dg.materialize([made], resources={"configuration": project.resource}, instance=project.instance)
+        project.make("untouched_experiment")
         found = state.read("untouched_experiment")
         assert found.select("variant", "value", "questions", "touched").rows() == [
             ("base", 30.0, 3, 1),

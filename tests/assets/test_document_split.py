@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-import dagster as dg
 import polars as pl
 import pytest
 
@@ -24,7 +23,7 @@ from gateau_dagster.pipeline.selection_reads import comparison_reads, selection_
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.progress import silent
 from gateau_dagster.storage import Stamp
-from tests.assets.harness import Pipeline, key_of, pipeline_on, value_of
+from tests.assets.harness import Pipeline, pipeline_on, value_of
 from tests.data.test_near_duplicates import edited, words
 from tests.project import change_config, make_project, write_samples
 
@@ -130,11 +129,8 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipeline]:
 
 def selected(project: Pipeline, **sections: Any) -> tuple[set[str], list[str], list[str]]:
     """What ran after a change of the configuration, and the ids that are chosen and reserved then."""
-    change_config(project.file, **sections)
-    runs = project.refresh(until="selected_subset").run_ids
-    events = [event for run in runs for event in project.materialised(run)]
-    store = project.state().store
-    ran = {key_of(event)[0] for event in events if value_of(event, "up_to_date") is None}
+    made, store = project.made("selected_subset", **sections), project.state().store
+    ran = {asset for (asset, _), event in made.items() if value_of(event, "up_to_date") is None}
     reserved = store.read("document_split").filter("reserved")["sample_id"].to_list()
     return ran, store.read("selected_subset")["sample_id"].to_list(), reserved
 
@@ -195,33 +191,21 @@ def test_what_the_limit_leaves_out_is_in_the_store_and_said(project: Pipeline) -
     assert rejected.height == (DOCUMENTS * QUESTIONS - len(reserved)) // QUESTIONS
     shown = one_sample(state, rejected["sample_id"][0])
     assert ("selected_subset", rejected["reason"][0]) in shown.rejected
-    metadata = project.instance.get_latest_materialization_event(dg.AssetKey("selected_subset"))
-    assert metadata is not None and metadata.asset_materialization is not None
-    figures = metadata.asset_materialization.metadata
-    assert figures["left_out_by_document"].value == rejected.height
-    split = project.instance.get_latest_materialization_event(dg.AssetKey("document_split"))
-    assert split is not None and split.asset_materialization is not None
-    groups = split.asset_materialization.metadata
+    assert value_of(project.latest("selected_subset"), "left_out_by_document") == rejected.height
+    groups = project.latest("document_split").metadata
     assert (groups["groups"].value, groups["largest_group"].value) == (DOCUMENTS, QUESTIONS)
     assert groups["share_of_samples_in_groups"].value == 1.0
     assert "in documents of 3-4" in unquote(str(groups["samples_by_size_of_document"].value))
 
-
-def test_without_the_limit_nothing_of_it_stays(project: Pipeline) -> None:
-    rule = {"method": "length", "rule": "top", "count": 20, "fraction": None, "shares": None}
-    held_out = {"heldout": {"share": 0.1}}
-    selected(project, selection=rule | {"per_document": 1}, evaluation=held_out)
-    assert project.state().read_rejected("selected_subset").height
-    ran, chosen, _ = selected(project, selection=rule | {"per_document": None}, evaluation=held_out)
+    ran, chosen, _ = selected(project, selection={"per_document": None})
     assert ran == {"selected_subset"} and len(chosen) == 20
-    assert project.state().read_rejected("selected_subset").is_empty()
+    assert project.state().read_rejected("selected_subset").is_empty(), "nothing of the limit stays"
 
 
 def test_a_limit_that_comes_when_the_documents_are_known_is_looked_at_before_anything_runs(project: Pipeline) -> None:
     rule = {"method": "length", "rule": "top", "count": 20, "fraction": None, "shares": None, "per_document": None}
-    held_out = {"heldout": {"share": 0.1}}
-    selected(project, selection=rule, evaluation=held_out)
-    change_config(project.file, selection={"count": 60, "per_document": 1}, evaluation=held_out)
+    selected(project, selection=rule, evaluation={"heldout": {"share": 0.1}})
+    change_config(project.file, selection={"count": 60, "per_document": 1})
     planned = project.state()
     assert [work.asset for work in planned.plan_until("selected_subset").work] == ["selected_subset"]
     (said,) = [warning for warning in planned.warnings if "per_document" in warning]
@@ -244,9 +228,7 @@ def test_the_limit_alone_finds_the_documents_and_says_when_they_are_too_few(tmp_
         said = {entry.user_message for log in logs for entry in log}
         assert "selection.per_document: 1 leaves 10 samples, fewer than the 15 to choose" in said
         assert "selection.per_document leaves too few samples: 5 fewer are chosen than configured" in said
-        event = project.instance.get_latest_materialization_event(dg.AssetKey("selected_subset"))
-        assert event is not None and event.asset_materialization is not None
-        assert event.asset_materialization.metadata["could_not_be_filled"].value == 5
+        assert value_of(project.latest("selected_subset"), "could_not_be_filled") == 5
         [loss] = losses(project.state(), {"selected_subset"})
         assert loss.notable and loss.sentence.startswith("10 of 15 samples are chosen: selection.per_docum")
 

@@ -4,7 +4,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import dagster as dg
 import pytest
 
 from gateau_dagster import evaluation
@@ -12,7 +11,6 @@ from gateau_dagster.assets.evaluation import measured_models
 from gateau_dagster.config.base import Section
 from gateau_dagster.evaluation.benchmark import Materials, Measured
 from gateau_dagster.evaluation.registry import all_benchmarks
-from gateau_dagster.resources.models import ModelsResource
 from gateau_dagster.storage import Stamp
 from tests.assets.harness import in_place, pipeline_on
 from tests.evaluation.experiment_builders import Unmeasured
@@ -66,11 +64,7 @@ def test_its_chart_stands_in_place_and_its_figures_do_not(
         with pipeline_on(file) as pipeline:
             checkpoint = Stamp(fingerprint="f", content="c").to_json()
             pipeline.state().store.files.write("checkpoint/gateau.json", checkpoint.encode())
-            done = dg.materialize(
-                [pipeline.asset(f"evaluation/{name}")],
-                resources={"configuration": pipeline.resource, "models": ModelsResource()},
-                instance=pipeline.instance,
-            )
+            done = pipeline.make(f"evaluation/{name}")
     finally:
         all_benchmarks.cache_clear()
     (event,) = done.get_asset_materialization_events()

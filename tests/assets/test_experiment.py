@@ -24,7 +24,6 @@ from gateau_dagster.storage import Stamp
 from tests.assets.harness import Pipeline, in_place, pipeline_on
 from tests.evaluation.experiment_builders import chosen, scores
 from tests.evaluation.judges import Judged
-from tests.pipeline.code_versions import RAISED, raise_version
 from tests.project import change_config, make_project
 
 EXAM = """
@@ -74,11 +73,7 @@ def _fill(project: Pipeline) -> None:
 
 
 def _make(project: Pipeline) -> Any:
-    """The asset's step, without those before it."""
-    done = dg.materialize(
-        [project.asset("experiment")], resources={"configuration": project.resource}, instance=project.instance
-    )
-    (event,) = done.get_asset_materialization_events()
+    (event,) = project.make("experiment").get_asset_materialization_events()
     return event.materialization.metadata
 
 
@@ -100,14 +95,11 @@ def test_the_step_writes_a_row_a_model_with_what_it_took(project: Pipeline) -> N
     assert any(name.endswith("_values") for name in metadata)
     assert in_place(metadata["exam"]) and "exam" in str(metadata["exam"].value)
 
-    assert experiment_inputs(project.state(), project.state().store.read("experiment")).reference == "base"
-    assert "up_to_date" in _make(project)
-
-
-def test_what_a_variant_s_choice_read_is_its_scoring(project: Pipeline) -> None:
     state = project.state()
+    assert experiment_inputs(state, state.store.read("experiment")).reference == "base"
+    assert "up_to_date" in _make(project)
     variants = state.config.variant_set
-    assert variant_cost(state, variants["length-0.25-s1"]).scoring_hours == 2.0
+    assert variant_cost(state, variants["length-0.25-s1"]).scoring_hours == 2.0, "what its choice read"
     assert variant_cost(state, variants["base"]).scoring_hours is None
 
 
@@ -134,14 +126,6 @@ def test_without_a_gate_there_is_no_such_check(project: Pipeline) -> None:
     assert GATE in asset.checks
     change_config(project.file, evaluation={"gate": None})
     assert GATE not in project.state().asset("experiment").checks
-
-
-def test_another_version_of_the_statistics_makes_the_table_again(
-    project: Pipeline, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before = project.state().asset("experiment").code_version
-    raise_version(monkeypatch, "gateau_dagster.evaluation.statistics.experiment.CODE_VERSION")
-    assert project.state().asset("experiment").code_version == RAISED != before
 
 
 def test_where_nothing_can_be_compared_a_reason_is_said(project: Pipeline) -> None:

@@ -7,11 +7,10 @@ from typing import Any
 
 import polars as pl
 import pytest
-import yaml
 
 from gateau_dagster.comparison.result import MethodComparison
 from gateau_dagster.data.sample import shard_of
-from tests.assets.harness import Pipeline, key_of, pipeline_on, value_of
+from tests.assets.harness import Pipeline, pipeline_on, value_of
 from tests.project import change_config, make_project, sample, write_samples
 
 SHARDS = 3
@@ -31,13 +30,9 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipeline]:
         yield pipeline
 
 
-def change(pipeline: Pipeline, **selection: Any) -> set[tuple[str, str | None]]:
+def change(pipeline: Pipeline, **selection: Any) -> set[str]:
     """Other settings of the selection; what ran for them."""
-    content = yaml.safe_load(pipeline.file.read_text())
-    content["selection"] |= selection
-    pipeline.file.write_text(yaml.safe_dump(content))
-    runs = pipeline.refresh().run_ids
-    return {key_of(event) for run in runs for event in pipeline.materialised(run)}
+    return {asset for asset, _ in pipeline.made(selection=selection)}
 
 
 def test_scores_and_tables_are_written_by_shard(project: Pipeline) -> None:
@@ -66,9 +61,7 @@ def test_a_changed_sample_reaches_its_shard_only(project: Pipeline) -> None:
     records = [sample(number) for number in range(12)]
     records[5]["response"] += " so"
     write_samples(project.file.parent / "long.jsonl", records)
-    run = project.refresh().run_ids[0]
-    shard = str(shard_of("s00005", SHARDS))
-    events = {key_of(event): event for event in project.materialised(run)}
+    shard, events = str(shard_of("s00005", SHARDS)), project.made()
     for asset in ("letters/long", "method_scores/letters"):
         assert {key for key in events if key[0] == asset} == {(asset, shard)}
     assert value_of(events["letters/long", shard], "samples_computed") == 1
@@ -77,9 +70,8 @@ def test_a_changed_sample_reaches_its_shard_only(project: Pipeline) -> None:
 def test_an_edited_plugin_computes_its_own_tables_again(project: Pipeline) -> None:
     with (project.file.parent / "own" / "letters.py").open("a") as file:
         file.write("# edited\n")
-    ran = {key_of(event) for run in project.refresh().run_ids for event in project.materialised(run)}
     shards = {(asset, str(shard)) for asset in ("letters/long", "method_scores/letters") for shard in range(SHARDS)}
-    assert ran == shards | {("comparison", None), ("report", None)}
+    assert {*project.made()} == shards | {("comparison", None), ("report", None)}
 
 
 @pytest.mark.long
@@ -92,13 +84,12 @@ def test_worker_processes_score_with_the_plugin(project: Pipeline) -> None:
 
 
 def test_a_method_more_computes_only_itself(project: Pipeline) -> None:
-    ran = change(project, compare=["hmg", "letters", "cam"])
-    assert {asset for asset, _ in ran} == {"method_scores/cam", "comparison", "report"}
+    assert change(project, compare=["hmg", "letters", "cam"]) == {"method_scores/cam", "comparison", "report"}
 
 
 def test_another_method_chooses_by_another_rule(project: Pipeline) -> None:
     ran = change(project, method="letters", rule="per_source", compare=["hmg", "cam", "gateau"])
-    assert {asset for asset, _ in ran} == {"selected_subset", "comparison", "report"}
+    assert ran == {"selected_subset", "comparison", "report"}
     chosen = project.state().store.read("selected_subset")
     assert chosen["sample_id"].to_list() == ["s00011", "s00010", "s00009", "s00008"]
     assert chosen["rank"].to_list() == [1, 2, 3, 4]
@@ -107,16 +98,12 @@ def test_another_method_chooses_by_another_rule(project: Pipeline) -> None:
 
 
 def test_each_table_has_its_checks(project: Pipeline) -> None:
-    found: dict[str, set[str]] = {}
-    for check in project.definitions().resolve_asset_graph().asset_check_keys:
-        found.setdefault(check.asset_key.to_user_string(), set()).add(check.name)
-    whole = {"up_to_date", "unique_ids", "full_coverage"}
+    found, whole = project.checks(), {"up_to_date", "unique_ids", "full_coverage"}
     assert found["letters/long"] == {*whole, "rejected_share"}
     assert found["method_scores/letters"] == {*whole, "finite_values"}
     assert found["comparison"] == {"up_to_date"}
 
 
 def test_the_page_is_without_the_methods_that_are_gone(project: Pipeline) -> None:
-    ran = change(project, method="gateau", compare=[])
-    assert {asset for asset, _ in ran} == {"selected_subset", "report"}
+    assert change(project, method="gateau", compare=[]) == {"selected_subset", "report"}
     assert "It has many letters." not in Path(project.file.parent / "store" / "report.html").read_text()

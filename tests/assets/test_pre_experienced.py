@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import dagster as dg
 import polars as pl
 import pytest
 import torch
@@ -15,7 +14,7 @@ from gateau_dagster.errors import GateauError
 from gateau_dagster.estimate.estimator import Estimator
 from gateau_dagster.execution.shard_tables import samples_of
 from gateau_dagster.models.prompt import build_prompt
-from tests.assets.harness import Pipeline, key_of, pipeline_on, value_of
+from tests.assets.harness import Made, Pipeline, pipeline_on, value_of
 from tests.project import change_config, make_project, sample, write_samples
 
 SHARDS, SAMPLES, CLUSTERS = 3, 18, 4
@@ -56,20 +55,12 @@ def write(pipeline: Pipeline, *, context: str = "", response: str = "") -> None:
     write_samples(pipeline.file.parent / "long.jsonl", records)
 
 
-def refreshed(pipeline: Pipeline) -> dict[tuple[str, str | None], dg.AssetMaterialization]:
-    """What a refresh recorded."""
-    runs = pipeline.refresh(UNTIL).run_ids
-    return {key_of(event): event for run in runs for event in pipeline.materialised(run)}
-
-
-def computed(events: dict[tuple[str, str | None], dg.AssetMaterialization], asset: str) -> int:
+def computed(events: Made, asset: str) -> int:
     return sum(int(value_of(event, "samples_computed") or 0) for key, event in events.items() if key[0] == asset)
 
 
 def content(pipeline: Pipeline) -> str:
-    stamp = pipeline.state().stamp("pre_experienced/cherry", None)
-    assert stamp is not None
-    return stamp.content
+    return pipeline.stamp("pre_experienced/cherry").content
 
 
 @pytest.mark.long
@@ -78,9 +69,7 @@ def test_a_model_is_trained_on_one_sample_of_each_cluster(project: Pipeline) -> 
     assert len(chosen(project)) == CLUSTERS
     found, base = load_file(store / "pre_experienced" / "cherry" / "model.safetensors"), project.file.parent / "long"
     assert not all(found[name].equal(tensor) for name, tensor in load_file(base / "model.safetensors").items())
-    made = project.instance.get_latest_materialization_event(dg.AssetKey(["pre_experienced", "cherry"]))
-    assert made is not None and made.asset_materialization is not None
-    assert value_of(made.asset_materialization, "steps") == CLUSTERS // 2
+    assert value_of(project.latest("pre_experienced/cherry"), "steps") == CLUSTERS // 2
 
 
 @pytest.mark.long
@@ -103,11 +92,6 @@ def test_it_scores_what_ifd_reads(project: Pipeline) -> None:
     assert table(project, "method_scores/ifd")["score"].to_list() == pytest.approx(ifd, rel=1e-5)
 
 
-@pytest.mark.long
-def test_a_second_run_does_nothing(project: Pipeline) -> None:
-    assert project.refresh(UNTIL).run_ids == []
-
-
 def untouched(pipeline: Pipeline) -> str:
     """A sample that the model was not trained on."""
     return next(f"s{number:05d}" for number in range(SAMPLES) if f"s{number:05d}" not in chosen(pipeline))
@@ -115,9 +99,10 @@ def untouched(pipeline: Pipeline) -> str:
 
 @pytest.mark.long
 def test_a_sample_that_it_was_not_trained_on_keeps_it(project: Pipeline) -> None:
+    assert project.refresh(UNTIL).run_ids == []
     before, ids = content(project), chosen(project)
     write(project, context=untouched(project))
-    events = refreshed(project)
+    events = project.made(UNTIL)
     assert (content(project), chosen(project)) == (before, ids)
     assert value_of(events["pre_experienced/cherry", None], "up_to_date") == "kept: no change"
     assert computed(events, "instruction_embedding/long") == computed(events, "perplexity/cherry") == 1
@@ -132,7 +117,7 @@ def test_one_that_it_was_trained_on_trains_it_again_and_scores_all_again(project
     state = project.state()
     found = Estimator(state).shards({"perplexity/cherry": state.shards}).values()
     assert sum(each.samples for each in found) == SAMPLES, "as many as it may take"
-    events = refreshed(project)
+    events = project.made(UNTIL)
     assert content(project) != before
     assert computed(events, "instruction_embedding/long") == 1
     assert computed(events, "perplexity/cherry") == computed(events, "response_alone/cherry") == SAMPLES
@@ -144,25 +129,14 @@ def test_one_that_it_was_trained_on_trains_it_again_and_scores_all_again(project
 
 def test_the_assets_and_what_cannot_be_met_are_known_before_a_run(tmp_path: Path) -> None:
     with pipeline_on(make_project(tmp_path, samples=SAMPLES, shards=SHARDS, **SECTIONS)) as pipeline:
-        graph = pipeline.definitions().resolve_asset_graph()
-        parents = {
-            key.to_user_string(): {parent.to_user_string() for parent in graph.get(key).parent_keys}
-            for key in graph.get_all_asset_keys()
-        }
-        assert parents["pre_experience_mix/cherry"] == {
-            "raw_long_sft",
-            "instruction_embedding/long",
-            "input/long_model",
-        }
+        parents, checks = pipeline.parents(), pipeline.checks()
+        read = {"raw_long_sft", "instruction_embedding/long", "input/long_model"}
+        assert parents["pre_experience_mix/cherry"] == read
         assert parents["pre_experienced/cherry"] == {"pre_experience_mix/cherry", "input/long_model"}
         for asset in ("perplexity/cherry", "response_alone/cherry"):
             assert parents[asset] == {"raw_long_sft", "pre_experienced/cherry"}
-        checks = {(each.asset_key.to_user_string(), each.name) for each in graph.asset_check_keys}
-        assert {name for asset, name in checks if "pre_exp" in asset} == {
-            "up_to_date",
-            "rejected_share",
-            "truncated_share",
-        }
+        checked = checks["pre_experience_mix/cherry"] | checks["pre_experienced/cherry"]
+        assert checked == {"up_to_date", "rejected_share", "truncated_share"}
         planned = [work.asset for work in pipeline.state().plan().work]
         assert planned.index("pre_experienced/cherry") < planned.index("perplexity/cherry")
         change_config(pipeline.file, models={"cherry": {"path": "pre_experienced:long"}})

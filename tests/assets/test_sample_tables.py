@@ -18,8 +18,8 @@ from gateau_dagster.execution.shard_tables import Piece, TableWork
 from gateau_dagster.resources.models import ModelsResource
 from gateau_dagster.resources.pools.pool import Pool, ScoringTask, Warn
 from gateau_dagster.storage import Stamp, Store
-from tests.assets.harness import Pipeline, asset_key, key_of, value_of
-from tests.assets.steps.test_step import assert_own_versions, execute, in_range
+from tests.assets.harness import Pipeline, asset_key, failure_of, in_range, key_of, value_of
+from tests.assets.steps.test_step import assert_own_versions, execute
 from tests.project import change_config
 
 PAIR = ["perplexity/long", "cam"]
@@ -57,19 +57,16 @@ def test_one_step_makes_both_and_each_alone(fresh: Pipeline, monkeypatch: pytest
         assert 0 < value_of(event, "share_of_matrix_product_peak") < 2
         assert value_of(event, "device") == "cpu"
         assert any(name.startswith("peak_process_memory") for name in event.metadata)
-    stamp = fresh.state().stamp("cam", "0")
-    assert stamp is not None
-    assert {"samples", "tokens", "flops", "seconds", "peak_memory", "planned"} <= set(stamp.effort)
-    assert {"samples", "tokens", "flops", "seconds", "seconds_low", "seconds_high"} == set(stamp.effort["planned"])
+    effort = fresh.stamp("cam", "0").effort
+    assert {"samples", "tokens", "flops", "seconds", "peak_memory", "planned"} <= set(effort)
+    assert {"samples", "tokens", "flops", "seconds", "seconds_low", "seconds_high"} == set(effort["planned"])
     steps = {entry.step_key for entry in fresh.instance.all_logs(fresh.runs()[0].run_id) if entry.step_key}
     assert "perplexity__long_and_cam" in steps
 
     for asset in PAIR:
         fresh.state().store.files.remove(f"{asset}/1.parquet")
-        result = fresh.refresh(until=asset)
-        again = fresh.materialised(result.run_ids[0])
-        assert [key_of(event) for event in again] == [(asset, "1")]
-        assert fresh.state().stamp(asset, "1") is not None
+        assert [*fresh.made(asset)] == [(asset, "1")]
+        assert fresh.stamp(asset, "1")
 
 
 class InThisProcess:
@@ -106,10 +103,8 @@ def test_the_chosen_pool_takes_the_shards_and_what_it_finished_stands(
     execute(fresh, ["raw_long_sft"], tags=EVERY_SHARD)
     change_config(fresh.file, scoring={"workers": 5})
     monkeypatch.setattr(InThisProcess, "fails_after", 1)
-    job = fresh.definitions().resolve_job_def("everything").get_subset(asset_selection=set(map(asset_key, PAIR)))
-    done = job.execute_in_process(instance=fresh.instance, tags=EVERY_SHARD, raise_on_error=False)
-    failure = next(event for event in done.all_events if event.is_step_failure).step_failure_data.user_failure_data
-    assert failure is not None and failure.description == "no worker is left"
+    done = fresh.execute(PAIR, tags=EVERY_SHARD, fails=True)
+    assert failure_of(done) == "no worker is left"
     assert [key_of(event) for event in fresh.materialised(done.run_id)] == [(asset, "2") for asset in PAIR]
     assert InThisProcess.ended
     assert InThisProcess.task.devices == ["cpu"] * 3, "no more workers than shards"

@@ -8,7 +8,6 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from gateau_dagster.assets.runs.refresh import Refreshed
 from gateau_dagster.assets.selection import chosen_samples, with_texts
 from gateau_dagster.assets.steps.compared_models import located_variant
 from gateau_dagster.data.ingest import read_shards
@@ -20,7 +19,6 @@ from gateau_dagster.pipeline.recipes import CHECKPOINTS, MIXES, SUBSETS, TRAINED
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.progress import Progress, silent
 from gateau_dagster.resources.training import TrainingResource
-from gateau_dagster.storage import Stamp
 from gateau_dagster.training.spec import TrainingSpec
 from tests.assets.harness import Pipeline, key_of, pipeline_on, value_of
 from tests.project import change_config, make_project, sample, write_samples
@@ -54,11 +52,15 @@ class Trainings:
         if len(self.specs) == self.most:
             raise GateauError("data.missing", "no luck: try again")
         self.specs.append(spec)
-        spec.output.mkdir(parents=True)
-        (spec.output / "config.json").write_text(json.dumps([spec.fingerprint, spec.training.seed]))
+        self.write(spec)
         step = {"step": 1, "tokens": 100, "tokens_per_second": 50.0, "loss": 1.0, "learning_rate": 0.1}
         (spec.output / "training_log.json").write_text(json.dumps({"steps": [{**step, "grad_norm": 1.0}]}))
         progress(1, 1, "steps")
+
+    def write(self, spec: TrainingSpec) -> None:
+        """Write what stands for a model."""
+        spec.output.mkdir(parents=True)
+        (spec.output / "config.json").write_text(json.dumps([spec.fingerprint, spec.training.seed]))
 
     def done(self) -> list[TrainingSpec]:
         """Since it was asked last."""
@@ -93,16 +95,13 @@ def experiment(tmp_path_factory: pytest.TempPathFactory, trainings: Trainings) -
         yield pipeline
 
 
-def made(pipeline: Pipeline, result: Refreshed, asset: str = CHECKPOINTS) -> set[str]:
-    """The variants whose output was made."""
-    keys = [key_of(event) for run in result.run_ids for event in pipeline.materialised(run)]
-    return {str(variant) for name, variant in keys if name == asset}
+def made(pipeline: Pipeline, **sections: Any) -> set[str]:
+    """The variants whose checkpoints are made after a change of the configuration."""
+    return {str(variant) for name, variant in pipeline.made(CHECKPOINTS, **sections) if name == CHECKPOINTS}
 
 
 def contents(pipeline: Pipeline) -> dict[str, str]:
-    state = pipeline.state()
-    stamps = {name: state.stamp(CHECKPOINTS, name) for name in state.config.variant_set}
-    return {name: stamp.content for name, stamp in stamps.items() if stamp is not None}
+    return {name: pipeline.stamp(CHECKPOINTS, name).content for name in pipeline.config.variant_set}
 
 
 def chosen(pipeline: Pipeline, name: str) -> list[str]:
@@ -134,14 +133,13 @@ def test_shards_run_first_then_variants(experiment: Pipeline) -> None:
 
 
 def test_every_variant_is_recorded_with_its_own_version(experiment: Pipeline) -> None:
-    events = [e for e in experiment.materialised(experiment.runs()[0].run_id) if key_of(e)[0] == CHECKPOINTS]
-    assert [key_of(event)[1] for event in events] == ["base", "checkpoint", *TRAINED_FIRST, "theirs"]
-    state = experiment.state()
-    for event in events:
-        stamp = state.stamp(CHECKPOINTS, key_of(event)[1])
-        assert stamp is not None and value_of(event, "fingerprint") == stamp.fingerprint
-    subsets = experiment.materialised(experiment.runs()[0].run_id)
-    same = {key_of(event)[1]: value_of(event, "same_as") for event in subsets if key_of(event)[0] == SUBSETS}
+    events = {key_of(event): event for event in experiment.materialised(experiment.runs()[0].run_id)}
+    trained = [part for asset, part in events if asset == CHECKPOINTS]
+    assert trained == ["base", "checkpoint", *TRAINED_FIRST, "theirs"]
+    for name in trained:
+        version = experiment.stamp(CHECKPOINTS, name).fingerprint
+        assert value_of(events[CHECKPOINTS, name], "fingerprint") == version
+    same = {part: value_of(event, "same_as") for (asset, part), event in events.items() if asset == SUBSETS}
     assert same["length-0.25-s2"] == "length-0.25-s1" and same["random-0.25-s2"] is None, "what is equal is taken over"
 
 
@@ -256,14 +254,12 @@ def test_an_edit_trains_again_what_it_changes_and_what_was_trained_is_found_agai
     write_samples(data, changed)
     touched = {name for name in TRAINED_FIRST if edited in chosen(experiment, name)}
     trainings.done()
-    result = experiment.refresh(until=CHECKPOINTS)
-    assert made(experiment, result) == touched and len(trainings.done()) == len(touched)
+    assert made(experiment) == touched and len(trainings.done()) == len(touched)
 
     data.write_text(text)
-    change_config(experiment.file, variants={"fractions": [0.25, 1.0], "seeds": [1, 2], "also": ["full"]})
-    result = experiment.refresh(until=CHECKPOINTS)
     new = {f"{name}-s{seed}" for name in ("length-1", "random-1", "full") for seed in (1, 2)}
-    assert made(experiment, result) == {*touched, *new}
+    more = {"fractions": [0.25, 1.0], "seeds": [1, 2], "also": ["full"]}
+    assert made(experiment, variants=more) == {*touched, *new}
     assert len(trainings.done()) == 2, "all samples, in two orders, whatever method chose them all"
     after = contents(experiment)
     assert {name: after[name] for name in TRAINED_FIRST} == {name: before[name] for name in TRAINED_FIRST}
@@ -281,15 +277,9 @@ def test_a_training_that_fails_names_its_variant_and_those_before_it_count(
         experiment.refresh(until=CHECKPOINTS)
     trainings.most = -1
     assert len(trainings.done()) == 1
-    result = experiment.refresh(until=CHECKPOINTS)
-    assert made(experiment, result) == {"length-0.5-s2", "random-0.5-s1", "random-0.5-s2"}
+    assert made(experiment) == {"length-0.5-s2", "random-0.5-s1", "random-0.5-s2"}
     assert len(trainings.done()) == 3 and not experiment.state().plan_until(CHECKPOINTS)
     folders = {path.name for path in (experiment.file.parent / "store" / TRAINED).iterdir()}
-    assert folders == {stamp.fingerprint for stamp in stamps(experiment)}, "those of other variants made room"
-
-
-def stamps(pipeline: Pipeline) -> list[Stamp]:
-    """Of the variants that are trained."""
-    state = pipeline.state()
-    found = [state.stamp(CHECKPOINTS, name) for name, each in state.config.variant_set.items() if each.trained]
-    return [stamp for stamp in found if stamp is not None]
+    trained = [name for name, each in experiment.config.variant_set.items() if each.trained]
+    wanted = {experiment.stamp(CHECKPOINTS, name).fingerprint for name in trained}
+    assert folders == wanted, "those of other variants made room"

@@ -1,54 +1,36 @@
 """An experiment whose store is a bucket: models go there and come back, and what was trained is found again."""
 
-import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import dagster as dg
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from gateau_dagster.pipeline.recipes import CHECKPOINTS, TRAINED
-from gateau_dagster.progress import Progress
 from gateau_dagster.resources.training import TrainingResource
 from gateau_dagster.training.spec import TrainingSpec
 from tests.assets.harness import pipeline_on
+from tests.assets.test_variants import Trainings
 from tests.project import change_config, make_project
 
 
-class _Trainings:
-    """Stands for the training process: the model that it begins as, by another seed."""
+class Models(Trainings):
+    """Makes the model that a training begins as, by another seed."""
 
-    def __init__(self) -> None:
-        self.count = 0
-
-    def run(
-        self,
-        context: dg.AssetExecutionContext,
-        spec: TrainingSpec,
-        file: Path,
-        progress: Progress,
-        heed: Callable[[], None],
-    ) -> None:
-        del context, file, heed
-        self.count += 1
+    def write(self, spec: TrainingSpec) -> None:
         model = AutoModelForCausalLM.from_pretrained(spec.base_model)
         with torch.no_grad():
-            next(model.parameters()).mul_(1 + 0.1 * self.count)
+            next(model.parameters()).mul_(1 + 0.1 * len(self.specs))
         model.save_pretrained(spec.output)
         AutoTokenizer.from_pretrained(spec.base_model).save_pretrained(spec.output)
-        step = {"step": 1, "tokens": 100, "tokens_per_second": 50.0, "loss": 1.0, "learning_rate": 0.1}
-        (spec.output / "training_log.json").write_text(json.dumps({"steps": [{**step, "grad_norm": 1.0}]}))
-        progress(1, 1, "steps")
 
 
 @pytest.mark.long
 def test_models_lie_in_the_bucket_and_are_measured_from_there(
     tmp_path: Path, bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trainings = _Trainings()
+    trainings = Models()
     monkeypatch.setattr(TrainingResource, "run", trainings.run)
     options: dict[str, Any] = {
         "storage": {"root": f"s3://{bucket}/team"},
@@ -59,7 +41,7 @@ def test_models_lie_in_the_bucket_and_are_measured_from_there(
     file = make_project(tmp_path, samples=24, shards=1, training=True, **options)
     with pipeline_on(file) as pipeline:
         pipeline.refresh()
-        state, trained = pipeline.state(), trainings.count
+        state, trained = pipeline.state(), len(trainings.specs)
         assert trained == 3, "the single run is one of the variants"
         assert not state.plan() and not (tmp_path / "store").exists()
         folders = state.store.files.names(TRAINED)
@@ -73,8 +55,8 @@ def test_models_lie_in_the_bucket_and_are_measured_from_there(
         pipeline.refresh()
         change_config(file, variants={"fractions": [0.25, 0.5]})
         pipeline.refresh()
-        assert trainings.count == trained, "what is in the bucket is found again"
+        assert len(trainings.specs) == trained, "what is in the bucket is found again"
         change_config(file, variants={"fractions": [0.25, 0.75]})
         pipeline.refresh()
-        assert trainings.count == trained + 1
+        assert len(trainings.specs) == trained + 1
         assert len(pipeline.state().store.files.names(TRAINED)) == 3, "the model of no variant has made room"

@@ -96,36 +96,22 @@ def test_ten_ticks_with_one_edit_are_one_run_and_nine_skips(current: Pipeline) -
     assert results == [nothing] * 3 + ["1 run"] + [working] * 2 + [nothing] * 4
 
 
-def test_nothing_changed(current: Pipeline) -> None:
-    assert skipped(current) == "everything is up to date"
-
-
 def test_a_change_is_seen_at_every_tick_until_it_is_mended(current: Pipeline) -> None:
     change_a_sample(current)
     first, second = tick(current), tick(current)
-    assert isinstance(first, dg.RunRequest)
-    assert isinstance(second, dg.RunRequest)
-    assert (
-        first.tags[PLAN_TAG] == second.tags[PLAN_TAG] == plan_digest(current.state().plan(), store_id(current.config))
-    )
+    assert isinstance(first, dg.RunRequest) and isinstance(second, dg.RunRequest)
+    digest = plan_digest(current.state().plan(), store_id(current.config))
+    assert first.tags[PLAN_TAG] == second.tags[PLAN_TAG] == digest
     assert first.run_key is None, "a run key would launch one difference only once for ever"
     current.refresh()
     assert skipped(current) == "everything is up to date"
 
 
-def test_a_removed_sample_is_seen(current: Pipeline) -> None:
-    write_samples(current.file.parent / "long.jsonl", [sample(number) for number in range(23)])
-    assert isinstance(tick(current), dg.RunRequest)
-
-
 @pytest.mark.parametrize("job", ["refresh", "everything"])
 def test_waits_for_work_that_is_under_way(current: Pipeline, job: str) -> None:
     change_a_sample(current)
-    definition = (
-        refresh_job(current.config) if job == "refresh" else current.definitions().resolve_job_def("everything")
-    )
     run = current.instance.create_run_for_job(
-        definition, tags={PROCESS_TAG: process_tag()}, status=DagsterRunStatus.STARTED
+        current.definitions().resolve_job_def(job), tags={PROCESS_TAG: process_tag()}, status=DagsterRunStatus.STARTED
     )
     assert skipped(current) == f"at work: {job}, in run {run.run_id}"
 
@@ -167,18 +153,13 @@ def test_does_not_repeat_a_failure_every_minute(current: Pipeline, end: str, how
     failed = launched(current, digest, DagsterRunStatus.STARTED)
     getattr(current.instance, end)(current.instance.get_run_by_id(failed))
     assert skipped(current).startswith(f"refresh {how} in run {failed} ")
-    with mock.patch("gateau_dagster.assets.runs.automation.time.time", return_value=run_end(current, failed) + 1801):
+    record = current.instance.get_run_record_by_id(failed)
+    assert record is not None and record.end_time is not None
+    with mock.patch("gateau_dagster.assets.runs.automation.time.time", return_value=record.end_time + 1801):
         assert isinstance(tick(current), dg.RunRequest)
-    # Other work is tried at once.
+    # Other work, here a removed sample, is tried at once.
     write_samples(current.file.parent / "long.jsonl", [sample(number) for number in range(22)])
     assert isinstance(tick(current), dg.RunRequest)
-
-
-def run_end(pipeline: Pipeline, run_id: str) -> float:
-    record = pipeline.instance.get_run_record_by_id(run_id)
-    assert record is not None
-    assert record.end_time is not None
-    return record.end_time
 
 
 def test_an_input_that_cannot_be_read_is_the_reason(current: Pipeline) -> None:

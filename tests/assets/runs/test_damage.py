@@ -15,17 +15,14 @@ from gateau_dagster.pipeline.state import State
 from gateau_dagster.storage import Store, documents, store
 from gateau_dagster.storage.documents import fetched_folder
 from gateau_dagster.storage.store import DamagedTableError
-from tests.assets.harness import Pipeline, key_of, pipeline_on, value_of
+from tests.assets.harness import Pipeline, pipeline_on, value_of
 from tests.project import change_config, gateau
 from tests.runs.stores import assert_same_rows, assert_same_tables, assert_same_weights
 from tests.storage.builders import flipped
 
 
-def flip(file: Path, place: Callable[[int], int]) -> None:
-    """One bit of the byte at `place(size)`."""
-    data = bytearray(file.read_bytes())
-    data[place(len(data))] ^= 4
-    file.write_bytes(data)
+def flip(file: Path, byte: int) -> None:
+    file.write_bytes(flipped(file.read_bytes(), 8 * byte + 2))
 
 
 def looks(state: State, scratch: Path) -> Iterator[Callable[[], object]]:
@@ -84,7 +81,7 @@ def test_a_flipped_bit_in_a_table_is_named_and_the_table_made_again(small: Pipel
     store = small.state().store
     before = store.read("perplexity/long", "1")
     file = small.file.parent / "store" / "perplexity" / "long" / "1.parquet"
-    flip(file, lambda size: 300)
+    flip(file, 300)
     change_config(small.file, selection={"alpha": 0.4})
     with pytest.raises(GateauError) as caught:
         small.refresh()
@@ -92,8 +89,7 @@ def test_a_flipped_bit_in_a_table_is_named_and_the_table_made_again(small: Pipel
     assert f"{file} is damaged" in str(caught.value) and "only this table is recomputed" in str(caught.value)
     plan = {work.asset: work.partitions for work in small.state().plan().work}
     assert plan["perplexity/long"] == ["1"] and "cam" not in plan
-    result = small.refresh()
-    made = [key_of(event) for event in small.materialised(result.run_ids[0])]
+    made = small.made()
     assert ("perplexity/long", "1") in made and ("perplexity/long", "0") not in made
     assert_same_rows(store.read("perplexity/long", "1"), before)
     assert not small.state().plan()
@@ -104,9 +100,8 @@ def test_a_damaged_table_gives_no_rows_to_its_successor(small: Pipeline) -> None
     store, data = small.state().store, small.file.parent / "long.jsonl"
     data.write_text(data.read_text().replace('"recall ', '"recall the ', 1))
     [shard] = small.state().plan().of("raw_long_sft").partitions  # type: ignore[union-attr]
-    flip(small.file.parent / "store" / "perplexity" / "short" / f"{shard}.parquet", lambda size: 200)
-    result = small.refresh("combined_scores")
-    [event] = [e for e in small.materialised(result.run_ids[0]) if key_of(e) == ("perplexity/short", shard)]
+    flip(small.file.parent / "store" / "perplexity" / "short" / f"{shard}.parquet", 200)
+    event = small.made("combined_scores")["perplexity/short", shard]
     samples = store.read("raw_long_sft", shard).height
     assert (value_of(event, "samples_computed"), value_of(event, "samples_kept")) == (samples, 0)
 

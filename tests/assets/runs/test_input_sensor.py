@@ -1,15 +1,23 @@
-"""An edit shows on the graph before anything runs: the version of the input, and what is out of date for it."""
+"""An edit shows on the graph before anything runs: the version of the input, and what is out of date for it.
+A look that takes longer than a tick goes on; one that fails is no obstacle to the next one."""
 
 import json
+import threading
 from itertools import pairwise
+from pathlib import Path
 
 import dagster as dg
+import pytest
 from dagster import AssetRecordsFilter
 from dagster._core.definitions.data_version import CachingStaleStatusResolver, StaleStatus
 from dagster._core.loader import LoadingContextForTest
 
-from gateau_dagster.assets.runs.input_sensor import inputs_sensor
+from gateau_dagster.assets.runs.input_sensor import Looks, inputs_sensor
+from gateau_dagster.config import Config
 from gateau_dagster.data.sample import shard_of
+from gateau_dagster.errors import GateauError
+from gateau_dagster.pipeline.plan import Plan
+from gateau_dagster.pipeline.state import State
 from tests.assets.harness import Pipeline, key_of
 from tests.project import change_config, sample, write_samples
 
@@ -146,3 +154,42 @@ def test_an_input_can_be_looked_at_by_itself(current: Pipeline) -> None:
     assert job.execute_in_process(instance=current.instance).success
     shards = [each.partition for each in observed(current, "input/long_sft")][: -before or None]
     assert shards == [f"{shard_of('s00024', 4)}"]
+
+
+LONG = 60.0
+
+
+def test_a_look_is_taken_up_by_a_later_tick_and_counts_no_more_under_another_sign(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on, looked = threading.Event(), list[Path]()
+
+    def whole_plan(state: State) -> Plan:
+        looked.append(state.config.folder)
+        assert go_on.wait(LONG)
+        return Plan(work=[])
+
+    monkeypatch.setattr(State, "whole_plan", whole_plan)
+    looks = Looks()
+    assert looks.plan(config, "a sign", 0.0) is None
+    go_on.set()
+    found = looks.plan(config, "a sign", LONG)
+    assert found is not None and found[1].work == [] and len(looked) == 1
+    go_on.clear()
+    assert looks.plan(config, "before", 0.0) is None
+    go_on.set()
+    assert looks.plan(config, "now", LONG) is None, "the look at what was there before is over"
+    assert looks.plan(config, "now", LONG) is not None
+
+
+@pytest.mark.parametrize("error", [GateauError("data.missing", "no input"), RuntimeError("a defect")])
+def test_a_look_that_failed_is_over(config: Config, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    def fails(_: State) -> Plan:
+        raise error
+
+    looks = Looks()
+    with monkeypatch.context() as patch:
+        patch.setattr(State, "whole_plan", fails)
+        with pytest.raises(type(error), match=str(error)):
+            looks.plan(config, "a sign", LONG)
+    assert looks.plan(config, "a sign", LONG) is not None

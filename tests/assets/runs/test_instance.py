@@ -11,21 +11,22 @@ import pytest
 from gateau_dagster.assets.runs.history import recorded_history
 from gateau_dagster.assets.runs.instance import open_instance, prepare_home
 from gateau_dagster.config import Config
-from gateau_dagster.pipeline.project import load_project
 from tests.error_codes import refused
-from tests.project import make_project
-
-
-@pytest.fixture
-def config(tmp_path: Path) -> Config:
-    return load_project(make_project(tmp_path, samples=2, shards=1))
 
 
 def test_beside_the_configuration(config: Config, tmp_path: Path) -> None:
-    assert prepare_home(config) == tmp_path / ".gateau" / "dagster"
-    text = (tmp_path / ".gateau" / "dagster" / "dagster.yaml").read_text()
+    home = prepare_home(config)
+    assert home == tmp_path / ".gateau" / "dagster"
+    text = (home / "dagster.yaml").read_text()
     assert "run_monitoring" in text
     assert "enabled: false" in text, "no telemetry"
+    with open_instance(config) as instance:
+        pools = instance.get_concurrency_config().pool_config
+        assert pools.default_pool_limit == 1 and pools.pool_granularity is not None
+        assert pools.pool_granularity.value == "op"
+    (home / "dagster.yaml").write_text("telemetry:\n  enabled: false\n")
+    prepare_home(config)
+    assert (home / "dagster.yaml").read_text() == "telemetry:\n  enabled: false\n", "a file of the user's own"
 
 
 @pytest.mark.parametrize("home", ["~/home", "$HOME/home"])
@@ -68,15 +69,6 @@ def test_a_path_that_sqlite_does_not_take_is_refused(
         assert list(instance.all_logs(str(uuid.uuid4()))) == []
 
 
-def test_looking_says_that_a_file_is_in_the_place_of_the_home(
-    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "home").write_text("a file")
-    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
-    with refused("dagster.home", match="File exists"), recorded_history(config):
-        pass
-
-
 @pytest.mark.parametrize("name", ["dagster.yaml", ".opening"])
 def test_a_pipe_in_its_place_is_not_waited_for(config: Config, tmp_path: Path, name: str) -> None:
     home = tmp_path / ".gateau" / "dagster"
@@ -84,22 +76,6 @@ def test_a_pipe_in_its_place_is_not_waited_for(config: Config, tmp_path: Path, n
     os.mkfifo(home / name)
     with refused("dagster.home", match="File exists"):
         open_instance(config)
-
-
-def test_a_file_of_the_users_own_is_kept(config: Config, tmp_path: Path) -> None:
-    file = tmp_path / ".gateau" / "dagster" / "dagster.yaml"
-    file.parent.mkdir(parents=True)
-    file.write_text("telemetry:\n  enabled: false\n")
-    prepare_home(config)
-    assert file.read_text() == "telemetry:\n  enabled: false\n"
-
-
-def test_the_pool_has_one_slot_by_default(config: Config) -> None:
-    with open_instance(config) as instance:
-        pools = instance.get_concurrency_config().pool_config
-        assert pools.default_pool_limit == 1
-        assert pools.pool_granularity is not None
-        assert pools.pool_granularity.value == "op"
 
 
 @pytest.mark.parametrize(
@@ -125,10 +101,13 @@ def test_a_damaged_home_is_one_message(config: Config, name: str, content: bytes
 
 
 def test_a_folder_in_the_place_of_a_file_and_a_file_in_that_of_the_home(config: Config, tmp_path: Path) -> None:
-    (tmp_path / ".gateau" / "dagster" / "dagster.yaml").mkdir(parents=True)
+    home = tmp_path / ".gateau" / "dagster"
+    (home / "dagster.yaml").mkdir(parents=True)
     with refused("dagster.home", match="Is a directory"):
         open_instance(config)
-    shutil.rmtree(tmp_path / ".gateau" / "dagster")
-    (tmp_path / ".gateau" / "dagster").write_text("")
+    shutil.rmtree(home)
+    home.write_text("")
     with refused("dagster.home", match="File exists"):
         open_instance(config)
+    with refused("dagster.home", match="File exists"), recorded_history(config):
+        pass

@@ -57,8 +57,7 @@ def test_mass_rejection_of_the_input_warns_and_is_said_once(current: Pipeline, s
     assert (value_of(found, "summary"), value_of(found, "rejected")) == (sentence, 30)  # type: ignore[arg-type]
     change_config(current.file, long_sft={"max_rejected": 0.5})
     assert one_check(current, "raw_long_sft", "rejected_share").severity is dg.AssetCheckSeverity.ERROR
-    job = current.definitions().resolve_job_def("everything").get_subset(asset_selection={dg.AssetKey("raw_long_sft")})
-    done = job.execute_in_process(instance=current.instance, raise_on_error=False, partition_key="0")
+    done = current.execute(["raw_long_sft"], fails=True, partition_key="0")
     assert not done.success and "long_sft.max_rejected: 30 of 54" in str(failure_of(done.all_events))
     change_config(current.file, long_sft={"max_rejected": 0.6})
     assert one_check(current, "raw_long_sft", "rejected_share").passed

@@ -10,8 +10,6 @@ from sqlalchemy.exc import OperationalError
 
 from gateau_dagster.assets.runs.instance import open_instance, open_log
 from gateau_dagster.config import Config
-from gateau_dagster.pipeline.project import load_project
-from tests.project import make_project
 
 PARTS = dg.StaticPartitionsDefinition(["a", "b", "c"])
 
@@ -19,11 +17,6 @@ PARTS = dg.StaticPartitionsDefinition(["a", "b", "c"])
 @dg.asset(partitions_def=PARTS)
 def table(context: dg.AssetExecutionContext) -> None:
     context.add_output_metadata({"rows": 1})
-
-
-@pytest.fixture
-def config(tmp_path: Path) -> Config:
-    return load_project(make_project(tmp_path, samples=2, shards=1))
 
 
 def made(instance: dg.DagsterInstance, parts: str) -> list[str]:
@@ -39,6 +32,12 @@ def stored(instance: dg.DagsterInstance) -> list[tuple[str, list[str]]]:
         (run.status.value, [e.dagster_event.event_type_value for e in instance.all_logs(run.run_id) if e.dagster_event])
         for run in runs
     ]
+
+
+def sqlite_log(instance: dg.DagsterInstance) -> SqliteEventLogStorage:
+    log = instance.event_log_storage
+    assert isinstance(log, SqliteEventLogStorage)
+    return log
 
 
 def open_databases() -> list[str]:
@@ -65,10 +64,8 @@ def test_what_is_recorded_is_what_dagster_records(config: Config) -> None:
 
 def test_a_failed_transaction_leaves_nothing_and_the_next_goes_on(config: Config) -> None:
     with open_instance(config) as instance, open_log(instance):
-        log = instance.event_log_storage
-        assert isinstance(log, SqliteEventLogStorage)
         made(instance, "a")
-        with pytest.raises(ZeroDivisionError), log.index_connection() as connection:
+        with pytest.raises(ZeroDivisionError), sqlite_log(instance).index_connection() as connection:
             connection.exec_driver_sql("delete from event_logs")
             raise ZeroDivisionError
         made(instance, "b")
@@ -77,10 +74,8 @@ def test_a_failed_transaction_leaves_nothing_and_the_next_goes_on(config: Config
 
 def test_records_that_somebody_removes_are_missed_at_once(config: Config) -> None:
     with open_instance(config) as instance, open_log(instance):
-        log = instance.event_log_storage
-        assert isinstance(log, SqliteEventLogStorage)
         made(instance, "a")
-        for file in Path(log.path_for_shard("index")).parent.glob("index.db*"):
+        for file in Path(sqlite_log(instance).path_for_shard("index")).parent.glob("index.db*"):
             file.unlink()
         with pytest.raises(OperationalError, match="no such table"):
             instance.get_materialized_partitions(dg.AssetKey("table"))
@@ -88,20 +83,16 @@ def test_records_that_somebody_removes_are_missed_at_once(config: Config) -> Non
 
 def test_no_disk_is_waited_for_while_it_is_open_and_after_it_as_before(config: Config) -> None:
     """PRAGMA synchronous: 1 is NORMAL, 2 FULL."""
-    found = []
     with open_instance(config) as instance:
-        log = instance.event_log_storage
-        assert isinstance(log, SqliteEventLogStorage)
 
-        def look() -> None:
-            with log.index_connection() as connection:
-                found.append(connection.exec_driver_sql("PRAGMA synchronous").scalar())
+        def synchronous() -> int:
+            with sqlite_log(instance).index_connection() as connection:
+                return connection.exec_driver_sql("PRAGMA synchronous").scalar()
 
-        look()
+        assert synchronous() == 2
         with open_log(instance):
-            look()
-        look()
-    assert found == [2, 1, 2]
+            assert synchronous() == 1
+        assert synchronous() == 2
 
 
 def test_dagster_is_asked_for_a_table_until_it_is_there(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,8 +104,7 @@ def test_dagster_is_asked_for_a_table_until_it_is_there(config: Config, monkeypa
 
     monkeypatch.setattr(SqliteEventLogStorage, "has_table", has_table)
     with open_instance(config) as instance:
-        log = instance.event_log_storage
-        assert isinstance(log, SqliteEventLogStorage)
+        log = sqlite_log(instance)
         with open_log(instance):
             found = [log.has_table("tags"), log.has_table("tags")]
             answers["tags"] = True

@@ -19,7 +19,7 @@ from gateau_dagster.data.sample import shard_of
 from gateau_dagster.errors import GateauError
 from gateau_dagster.resources import models
 from gateau_dagster.resources.locks.lease import store_lease
-from tests.assets.harness import Pipeline, key_of, pipeline_on, value_of
+from tests.assets.harness import Pipeline, failure_of, key_of, pipeline_on, value_of
 from tests.error_codes import refused
 from tests.project import change_config, make_project, sample, write_model, write_samples
 
@@ -97,39 +97,29 @@ def test_one_sample_changed_of_a_thousand(thousand: Pipeline, data: Path) -> Non
     assert before == {key: after[key] for key in before}, "the other shards are as they were"
 
 
-def test_alpha_loads_no_model(thousand: Pipeline, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateau_dagster.models.loading.load_model", fail_to_load)
+@pytest.fixture
+def no_model(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever loads a model fails, once everything is up to date."""
+    loaded = mock.Mock(side_effect=AssertionError("a model was loaded"))
+    monkeypatch.setattr("gateau_dagster.models.loading.load_model", loaded)
     models.ModelsResource().release()
-    change_config(thousand.file, selection={"alpha": 0.31})
-    result = thousand.refresh()
-    assert {key_of(event) for event in thousand.materialised(result.run_ids[0])} == {(name, None) for name in GLOBAL}
-    inputs = thousand.state().stamp("combined_scores", None).inputs  # type: ignore[union-attr]
-    assert inputs["settings"]["selection.alpha"] == 0.31
 
 
-def fail_to_load(*arguments: object, **options: object) -> None:
-    raise AssertionError("a model was loaded")
-
-
-def test_the_sentinel_sees_a_model_that_is_loaded(
-    thousand: Pipeline, data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The test above could not fail if models were loaded in another way."""
-    monkeypatch.setattr("gateau_dagster.models.loading.load_model", fail_to_load)
-    models.ModelsResource().release()
+@pytest.mark.usefixtures("no_model")
+def test_alpha_loads_no_model(thousand: Pipeline, data: Path) -> None:
+    assert {*thousand.made(selection={"alpha": 0.31})} == {(name, None) for name in GLOBAL}
+    assert thousand.stamp("combined_scores").inputs["settings"]["selection.alpha"] == 0.31
     write_samples(data, [*records(data), sample(5000)])
-    with pytest.raises(GateauError, match="a model was loaded"):
+    with pytest.raises(GateauError, match="a model was loaded"):  # the sentinel sees one
         thousand.refresh()
 
 
-def test_a_removed_sample_leaves_every_table(thousand: Pipeline, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateau_dagster.models.loading.load_model", fail_to_load)
-    models.ModelsResource().release()
+@pytest.mark.usefixtures("no_model")
+def test_a_removed_sample_leaves_every_table(thousand: Pipeline, data: Path) -> None:
     store = thousand.state().store
     best = store.read("combined_scores").sort("rank")["sample_id"][0]
     write_samples(data, [record for record in records(data) if record["id"] != best])
-    result = thousand.refresh()
-    assert {key_of(event)[1] for event in thousand.materialised(result.run_ids[0])} == {shard_key(best), None}
+    assert {part for _, part in thousand.made()} == {shard_key(best), None}
     for asset in SHARDED:
         assert best not in set(store.read(asset, shard_key(best), ["sample_id"])["sample_id"])
     scores = store.read("combined_scores")
@@ -139,17 +129,13 @@ def test_a_removed_sample_leaves_every_table(thousand: Pipeline, data: Path, mon
     assert best not in set(store.read("selected_subset")["sample_id"])
 
 
-def test_operational_settings_are_no_change(thousand: Pipeline, data: Path) -> None:
+def test_operational_settings_and_touched_files_are_no_change(thousand: Pipeline, data: Path) -> None:
     change_config(
         thousand.file,
         scoring={"batch_tokens": 777},
         execution={"shards_per_run": 3, "retries": 9, "schedule": "0 1 * * *"},
         training={"save_steps": 7, "gradient_checkpointing": True},
     )
-    assert thousand.refresh().run_ids == []
-
-
-def test_touched_files_are_no_change(thousand: Pipeline, data: Path) -> None:
     for file in (data, *(thousand.file.parent / "long").iterdir()):
         os.utime(file)
     assert thousand.refresh().run_ids == []
@@ -160,18 +146,14 @@ def test_weights_that_change_in_place(small: Pipeline) -> None:
     small.refresh()
     before = small.state().store.read_all("perplexity/short", small.state().shards).sort("sample_id")
     write_model(folder / "short", seed=11, window=64)
-    result = small.refresh()
-    events = [key_of(event) for event in small.materialised(result.run_ids[0])]
-    assert {asset for asset, partition in events if partition} == {"perplexity/short"}
-    assert len([asset for asset, partition in events if partition]) == 4
+    assert [asset for asset, partition in small.made() if partition] == ["perplexity/short"] * 4
     after = small.state().store.read_all("perplexity/short", small.state().shards).sort("sample_id")
     assert after["digest"].equals(before["digest"])
     assert not after["perplexity"].equals(before["perplexity"])
 
 
 def test_until_stops_at_an_asset(fresh: Pipeline) -> None:
-    result = fresh.refresh(until="perplexity/short")
-    assert {key_of(event)[0] for event in fresh.materialised(result.run_ids[0])} == {"raw_long_sft", "perplexity/short"}
+    assert {asset for asset, _ in fresh.made("perplexity/short")} == {"raw_long_sft", "perplexity/short"}
     assert fresh.refresh(until="perplexity/short").run_ids == []
     with refused("usage.asset", match=r"nonsense; .*raw_long_sft, .*report"):
         fresh.refresh(until="nonsense")
@@ -228,14 +210,7 @@ def test_waits_for_what_an_earlier_refresh_has_left_at_work(fresh: Pipeline) -> 
 
 
 def test_a_step_of_another_configuration_does_not_write_into_a_store_that_is_in_use(fresh: Pipeline) -> None:
-    job = fresh.definitions().resolve_job_def("everything")
     with store_lease(fresh.config, "/somewhere/other.yaml", exclusive=True, say=print):
-        result = job.execute_in_process(
-            instance=fresh.instance,
-            asset_selection=[dg.AssetKey("raw_long_sft")],
-            partition_key="0",
-            raise_on_error=False,
-        )
-    [failed] = [event.step_failure_data for event in result.all_events if event.is_step_failure]
-    assert failed.user_failure_data is not None and "in use by process" in str(failed.user_failure_data.description)
+        result = fresh.execute(["raw_long_sft"], partition_key="0", fails=True)
+    assert "in use by process" in str(failure_of(result))
     assert fresh.state().stamp("raw_long_sft", "0") is None
