@@ -151,6 +151,21 @@ def gateau(*arguments: str, folder: Path, check: bool = True, **environment: str
     return done
 
 
+def begun(
+    *arguments: str, folder: Path, program: tuple[str, ...] = ("gateau_dagster.cli",), out: int = subprocess.PIPE
+) -> subprocess.Popen[str]:
+    """Starts the command line in a process group of its own, as a terminal does; `out`: where it writes."""
+    return subprocess.Popen(
+        [sys.executable, "-m", *program, *arguments],
+        cwd=folder,
+        env=command_environment(),
+        start_new_session=True,
+        stdout=out,
+        stderr=out,
+        text=True,
+    )
+
+
 def command_environment(**environment: str) -> dict[str, str]:
     """This process's environment without a configuration of its own, with the project importable."""
     kept = {name: value for name, value in os.environ.items() if name not in {"GATEAU_CONFIG", "DAGSTER_HOME"}}

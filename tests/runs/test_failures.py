@@ -2,10 +2,12 @@
 
 import gzip
 import json
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from transformers import BloomConfig, BloomForCausalLM
@@ -14,7 +16,6 @@ from gateau_dagster.demo.language import build_tokenizer
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
 from tests.project import change_config, command_environment, copied, gateau, make_project, sample, write_model
-from tests.runs.stores import assert_same_rows
 
 pytestmark = pytest.mark.slow
 
@@ -41,27 +42,21 @@ def readable(done: subprocess.CompletedProcess[str]) -> str:
     return "\n".join(lines)
 
 
-def test_a_missing_model_folder(file: Path) -> None:
-    change_config(file, models={"long": {"path": "nowhere"}})
-    message = failing(file)
-    assert "models.long.path: there is no folder" in message
-    assert str(file.parent / "nowhere") in message
-
-
-def test_a_wrong_key(file: Path) -> None:
-    change_config(file, scoring={"segment_lenght": 64})
-    message = failing(file)
-    line = next(n for n, text in enumerate(file.read_text().splitlines(), start=1) if "segment_lenght" in text)
-    assert f"gateau.yaml:{line}: scoring.segment_lenght: unknown key; did you mean segment_length?" in message
-
-
-def test_truncated_gzip_without_a_usable_sample(file: Path) -> None:
+@pytest.mark.parametrize(
+    ("sections", "said"),
+    [
+        ({"models": {"long": {"path": "nowhere"}}}, r"models\.long\.path: there is no folder .*FOLDER/nowhere"),
+        ({"scoring": {"segment_lenght": 64}}, r"gateau\.yaml:LINE: scoring\.segment_lenght: .*mean segment_length\?"),
+        ({"long_sft": {"path": "cut.jsonl.gz"}}, r"cut\.jsonl\.gz.*truncated"),
+    ],
+    ids=["a missing model folder", "a wrong key", "a truncated gzip"],
+)
+def test_what_is_wrong_from_the_start(file: Path, sections: dict[str, Any], said: str) -> None:
     whole = gzip.compress(json.dumps(sample(1)).encode())
     (file.parent / "cut.jsonl.gz").write_bytes(whole[: len(whole) // 2])
-    change_config(file, long_sft={"path": "cut.jsonl.gz"})
-    message = failing(file)
-    assert "cut.jsonl.gz" in message
-    assert "truncated" in message or "cut off" in message or "ends early" in message
+    change_config(file, **sections)
+    line = next((n for n, text in enumerate(file.read_text().splitlines(), start=1) if "lenght" in text), 0)
+    assert re.search(said.replace("LINE", str(line)).replace("FOLDER", str(file.parent)), failing(file), re.DOTALL)
     assert not list(file.parent.glob("store/**/*.parquet"))
 
 
@@ -76,9 +71,7 @@ def test_a_model_without_the_attention_interface(file: Path) -> None:
     tokenizer.save_pretrained(folder)
     message = failing(file)
     assert message.startswith("Error: perplexity/long + cam: ")
-    assert "attention" in message
-    assert "loom" in message, "its name"
-    assert "Llama" in message, "the cure"
+    assert all(part in message for part in ("attention", "loom", "Llama")), "name and cure"
     state = State(config=load_project(file))
     assert state.plan().of("raw_long_sft") is None
     kept = [asset for asset in ("perplexity/short", "perplexity/long") if state.plan().of(asset) is None]
@@ -88,20 +81,6 @@ def test_a_model_without_the_attention_interface(file: Path) -> None:
     assert "Done" in done.stdout
     assert "✓ raw_long_sft" not in done.stdout
     assert all(f"✓ {asset}" not in done.stdout for asset in kept if asset == "perplexity/short")
-    assert not State(config=load_project(file)).plan()
-
-
-@pytest.mark.long
-def test_damaged_tables_are_made_again_and_no_others(file: Path) -> None:
-    gateau("run", "--config", str(file), folder=file.parent)
-    store = State(config=load_project(file)).store
-    before = store.read("perplexity/long", "1")
-    (file.parent / "store" / "perplexity" / "long" / "1.parquet").write_bytes(b"PAR1 half of a ta")
-    (file.parent / "store" / "cam" / "0.parquet").write_bytes(b"")
-    plan = State(config=load_project(file)).plan()
-    assert {work.asset: work.partitions for work in plan.work} == {"perplexity/long": ["1"], "cam": ["0"]}
-    gateau("run", "--config", str(file), folder=file.parent)
-    assert_same_rows(store.read("perplexity/long", "1"), before)
     assert not State(config=load_project(file)).plan()
 
 

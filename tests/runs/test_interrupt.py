@@ -5,7 +5,6 @@ import random
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +17,7 @@ from gateau_dagster.execution.interruption import INTERRUPTED
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
 from tests.process_list import descendants
-from tests.project import change_config, command_environment, copied, gateau
+from tests.project import begun, change_config, copied, gateau
 from tests.runs.stores import assert_same_rows
 
 pytestmark = pytest.mark.slow
@@ -30,19 +29,6 @@ CLEAN_UP_SECONDS = 60
 def copy(whole_run: Path, tmp_path: Path) -> Path:
     """The same project before its first run."""
     return copied(whole_run, tmp_path / "project")
-
-
-def begun(file: Path, *options: str, program: tuple[str, ...] = ("gateau_dagster.cli",)) -> subprocess.Popen[str]:
-    """A run in a process group of its own, as a terminal starts it."""
-    return subprocess.Popen(
-        [sys.executable, "-m", *program, "run", "--config", str(file), *options],
-        cwd=file.parent,
-        env=command_environment(),
-        start_new_session=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
 
 
 def assert_ended(process: subprocess.Popen[str], number: signal.Signals) -> None:
@@ -72,7 +58,8 @@ def partial(file: Path) -> Iterator[str]:
 
 def test_ctrl_c_while_scoring(copy: Path) -> None:
     """To the whole group, as a terminal sends it, after ten rows, of which none was saved yet."""
-    process = begun(copy, program=("tests.runs.killed_run", "interrupt", "10"))
+    program = ("tests.runs.killed_run", "interrupt", "10")
+    process = begun("run", "--config", str(copy), folder=copy.parent, program=program)
     _, err = process.communicate(timeout=240)
     assert (process.returncode, err) == (130, f"{INTERRUPTED}\n")
     assert statuses(copy) == [DagsterRunStatus.CANCELED]
@@ -85,7 +72,7 @@ def test_sigterm_while_training(whole_run: Path, tmp_path: Path) -> None:
     shutil.copytree(whole_run.parent, file.parent)
     change_config(file, training={"max_steps": 5000, "epochs": 1000.0})
     before = statuses(file)
-    process = begun(file)
+    process = begun("run", "--config", str(file), folder=file.parent)
     deadline = time.monotonic() + 240
     while not (training := trainings(process)):
         assert process.poll() is None and time.monotonic() < deadline, process.communicate()
@@ -112,7 +99,7 @@ def test_at_random_moments(copy: Path, whole_run: Path, executor: str) -> None:
     chance, until = random.Random(executor), ("--until", "combined_scores")
     for _ in range(MOMENTS):
         number = chance.choice([signal.SIGINT, signal.SIGTERM])
-        process = begun(copy, *until)
+        process = begun("run", "--config", str(copy), *until, folder=copy.parent)
         time.sleep(chance.uniform(0.1, 14.0))
         chance.choice([os.kill, os.killpg])(process.pid, number)
         out, err = process.communicate(timeout=CLEAN_UP_SECONDS)

@@ -5,7 +5,6 @@ import random
 import shutil
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections import Counter
@@ -18,7 +17,7 @@ import pytest
 
 from gateau_dagster.storage import Store
 from tests.evaluation.engines import answering, completion
-from tests.project import change_config, command_environment
+from tests.project import begun, change_config
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1200)]
 
@@ -39,16 +38,9 @@ def asked(whole_run: Path, tmp_path: Path) -> Path:
     return file
 
 
-def start(file: Path) -> "subprocess.Popen[bytes]":
-    command = [sys.executable, "-m", "tests.runs.quiz_run", "run", "--config", str(file), "--until", "scores/quiz"]
-    return subprocess.Popen(
-        command,
-        cwd=file.parent,
-        env=command_environment(),
-        start_new_session=True,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+def start(file: Path) -> subprocess.Popen[str]:
+    command, program = ("run", "--config", str(file), "--until", "scores/quiz"), ("tests.runs.quiz_run",)
+    return begun(*command, folder=file.parent, program=program, out=subprocess.DEVNULL)
 
 
 def saved(file: Path) -> int:

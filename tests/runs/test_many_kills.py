@@ -21,7 +21,7 @@ import psutil
 import pytest
 
 from tests.process_list import descendants
-from tests.project import change_config, command_environment, copied, gateau
+from tests.project import begun, change_config, copied, gateau
 from tests.runs.test_kill import assert_as_undisturbed, assert_nothing_is_held
 from tests.ui.server import Server, serve
 
@@ -64,18 +64,7 @@ def tally() -> object:
     TALLY.show()
 
 
-def start(file: Path) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "gateau_dagster.cli", "run", "--config", str(file)],
-        cwd=file.parent,
-        env=command_environment(),
-        start_new_session=True,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-
-
-def disturb(run: subprocess.Popen[bytes], rng: random.Random) -> bool:
+def disturb(run: subprocess.Popen[str], rng: random.Random) -> bool:
     """Waits for a random moment and ends something; False if the run was done before."""
     how, what = rng.choice(list(ENDS)), rng.choice(list(TARGETS))
     try:
@@ -115,7 +104,7 @@ def test_runs_that_are_ended_at_random(whole: Path, tmp_path: Path, seed: int) -
     change_config(file, scoring={"workers": 2})
     kills = 0
     while kills < KILLS_A_CHAIN:
-        if disturb(start(file), rng):
+        if disturb(begun("run", "--config", str(file), folder=file.parent, out=subprocess.DEVNULL), rng):
             kills += 1
             continue
         TALLY.done_before += 1
