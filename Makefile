@@ -11,7 +11,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo dev test test-long test-kills test-pretrained test-mutations browser check lint format docs docs-serve example-real example-homologous example-pretrained clean \
-	benchmark-selection benchmark-real benchmark-scoring benchmark-context-length benchmark-training benchmark-gpu figures architectures
+	benchmark-selection benchmark-real benchmark-scoring benchmark-context-length benchmark-training benchmark-experiment benchmark-gpu figures architectures
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-26s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -113,6 +113,9 @@ benchmark-context-length: $(VENV)/.run-installed  ## time and peak memory agains
 
 benchmark-training: $(VENV)/.run-installed  ## training in packed rows against padded ones, and the loss's memory
 	@$(BIN)/python benchmarks/training.py --out $(BENCHMARKS)/training.json
+
+benchmark-experiment: $(VENV)/.run-installed  ## does a selection train a better model than random data? MODEL=folder NQ=questions; an hour, resumable
+	@$(BIN)/python benchmarks/experiment.py --nq "$(NQ)" --model "$(MODEL)" --out $(BENCHMARKS)/experiment.json
 
 figures: $(VENV)/.run-installed  ## put the newest results of the benchmarks into README and docs
 	@$(BIN)/python benchmarks/figures.py --measured $(BENCHMARKS)

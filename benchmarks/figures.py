@@ -94,6 +94,7 @@ SOURCES: dict[str, tuple[str, Callable[[Json], Json]]] = {
     "scoring.json": ("scoring", dict),
     "context_length.json": ("context_length", dict),
     "training.json": ("training", dict),
+    "experiment.json": ("experiment", dict),
 }
 
 
@@ -389,6 +390,31 @@ def training_sides(training: Json) -> str:
     )
 
 
+def experiment_trained(experiment: Json) -> str:
+    """Return what each model was trained on."""
+    rows = [
+        [f"`{name}`", made["samples"], f"{made['tokens']:,}", f"{100 * made['far']:.0f} %"]
+        for name, made in experiment["trained_on"].items()
+    ]
+    return _table(["model", "samples", "tokens", "chosen samples that need far text"], rows)
+
+
+def experiment_values(experiment: Json, benchmark: str, of: str) -> str:
+    """Return the `value` of each model over all held-out samples and by group, or its `difference`."""
+    groups, digits = experiment["results"][benchmark], 1 if benchmark == "answers" else 3
+    models = [name for name in groups["all"]["models"] if of == "value" or name != experiment["reference"]]
+    rows = [
+        [f"`{name}`", *(_estimate(group["models"][name][of], digits, " to ") for group in groups.values())]
+        for name in models
+    ]
+    return _table(["model", *(f"{name} ({group['questions']})" for name, group in groups.items())], rows)
+
+
+def experiment_outcome(experiment: Json) -> str:
+    """Return the report's sentences on each selection, a list for each benchmark."""
+    return "\n".join(f"- {sentence}" for of in experiment["sentences"].values() for sentence in of) + "\n"
+
+
 # A table's name: the files that it is made of, and its function.
 TABLES: dict[str, tuple[tuple[str, ...], Callable[..., str]]] = {
     "readme": (("real_text", "synthetic"), readme),
@@ -412,6 +438,11 @@ TABLES: dict[str, tuple[tuple[str, ...], Callable[..., str]]] = {
     "scoring": (("scoring",), scoring_ratios),
     "context_length": (("context_length",), context_lengths),
     "training": (("training",), training_sides),
+    "experiment_outcome": (("experiment",), experiment_outcome),
+    "experiment_trained": (("experiment",), experiment_trained),
+    "experiment_loss": (("experiment",), lambda found: experiment_values(found, "answer_loss", "value")),
+    "experiment_differences": (("experiment",), lambda found: experiment_values(found, "answer_loss", "difference")),
+    "experiment_answers": (("experiment",), lambda found: experiment_values(found, "answers", "value")),
 }
 
 
