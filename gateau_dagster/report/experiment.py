@@ -249,18 +249,16 @@ class BenchmarkResult:
         """
         sentences = []
         for chance in (line for line in self.lines.values() if line.series == RANDOM):
-            models = [
-                model
-                for model in self.answered.models
-                # The single run is left out: `variants.equal` does not apply to it, so its amount may differ.
-                if self.lines[model.name].series and self.lines[model.name].amount == chance.amount
-            ]
             given = {"reference": chance.name, "higher": self.chosen.higher, "bounds": self.chosen.bounds}
-            standings = compare(models, self.answered.total(by_group=self.chosen.by_group), **given)
+            # All models say how far seeds spread, as in the table, so that both give the same intervals.
+            standings = compare(self.answered.models, self.answered.total(by_group=self.chosen.by_group), **given)
             sentences += [
                 _against_chance(standing.name, chance.name, standing.difference, self.chosen)
                 for standing in standings
                 if standing.difference is not None
+                # The single run is left out: `variants.equal` does not apply to it, so its amount may differ.
+                and self.lines[standing.name].series
+                and self.lines[standing.name].amount == chance.amount
             ]
         return sentences
 

@@ -6,8 +6,9 @@ from statistics import fmean
 import polars as pl
 import pytest
 
+from gateau_dagster.evaluation.statistics.compare import compare
 from gateau_dagster.evaluation.statistics.experiment import GateResult, Line
-from gateau_dagster.report.experiment import ExperimentInputs, TableCell, cost_cell, shown, signed
+from gateau_dagster.report.experiment import ExperimentInputs, TableCell, cost_cell, digits_for, shown, signed
 from gateau_dagster.report.experiment_section import (
     amounts,
     experiment_charts,
@@ -71,6 +72,18 @@ def test_a_benchmark_s_remark_on_each_model_is_on_the_page(monkeypatch: pytest.M
     assert replace(quiz).remarks == remarks
     text = _text(replace(GIVEN))
     assert all(remark in text for remark in remarks)
+
+
+def test_the_sentence_has_the_interval_of_the_table() -> None:
+    """Both estimate from all models how far seeds spread."""
+    quiz = GIVEN.results[0]
+    total = quiz.answered.total(by_group=quiz.chosen.by_group)
+    standings = compare(quiz.answered.models, total, reference="random-0.3", bounds=quiz.chosen.bounds)
+    (found,) = (each.difference for each in standings if each.name == "robust-0.3")
+    assert found is not None and found.low is not None and found.high is not None
+    digits = digits_for((found.high - found.low) / 2)
+    interval = f"{signed(found.low, '%', digits)} to {signed(found.high, '%', digits)}"
+    assert interval in quiz.against_chance[1]
 
 
 def test_equal_models_are_not_told_apart_from_random_ones() -> None:
