@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from statistics import median
 
@@ -107,14 +107,15 @@ def _questions(state: State, benchmark: Benchmark) -> int | None:
 def _between_seeds(state: State, benchmark: Benchmark, scores: Mapping[str, pl.DataFrame]) -> VarianceSource | None:
     """Return what the seeds of two models add to the variance of their difference; None if it is not known yet."""
     planned = [line for line in lines_of(state.config) if len(line.variants) > 1]
-    lines = [line for line in planned if scores.keys() >= {*line.variants}]
+    answering = [replace(line, variants=tuple(name for name in line.variants if name in scores)) for line in planned]
+    lines = [line for line in answering if len(line.variants) > 1]
     asked = [{*scores[name]["question_id"]} for line in lines for name in line.variants]
     if not asked or not set.intersection(*asked):  # such as tables of earlier questions
         return None
     found = answered(benchmark.name, lines, scores)
     spread = seed_spread([model.values for model in found.models], found.total(by_group=benchmark.by_group))
     assert spread is not None, "each line has several seeds"
-    seeds = min(len(line.variants) for line in lines)
+    seeds = min(len(line.variants) for line in planned)
     freedom = float(sum(len(line.variants) - 1 for line in planned))  # of the experiment when it is complete
     return VarianceSource(variance=2 * spread.variance / seeds, freedom=np.array([freedom]))
 

@@ -65,16 +65,16 @@ def test_answers_of_the_store_say_how_far_models_differ(tmp_path: Path) -> None:
 
 def test_what_another_seed_changes_is_part_of_it(tmp_path: Path) -> None:
     with with_quiz():
-        state = _state(tmp_path, variants={"seeds": [0, 1], "also": ["full"]})
+        state = _state(tmp_path, variants={"seeds": [0, 1, 2], "also": ["full"]})
         rng, shift = np.random.default_rng(0), {"length-s0": 8.0, "length-s1": -8.0}
         for name in ("base", "random-s0", *shift):
             _write_scores(state, name, rng.normal(50, 2, 36) + shift.get(name, 0.0))
         power = _powers(state)["quiz"]
     values = np.stack([state.store.read("scores/quiz", name)["value"].to_numpy() for name in shift])
-    # The chance in single questions is no part of what the seeds change. Two models of two seeds each.
-    of_seeds = 2 * (values.mean(axis=1).var(ddof=1) - (values[0] - values[1]).var(ddof=1) / 2 / 36) / 2
+    # The chance in single questions is no part of what the seeds change. Both models will have three seeds.
+    of_seeds = 2 * (values.mean(axis=1).var(ddof=1) - (values[0] - values[1]).var(ddof=1) / 2 / 36) / 3
     assert power.seeds and power.difference is not None
-    student = 3.182  # length, random and full give three degrees of freedom
+    student = 2.447  # length, random and full will give six degrees of freedom
     assert power.difference == pytest.approx((student + 0.84) * math.sqrt(of_seeds), rel=0.01), "seeds decide here"
     assert power.grounds == "the answers of 4 models of this store, several seeds among them"
 
