@@ -396,7 +396,7 @@ def experiment_trained(experiment: Json) -> str:
         [f"`{name}`", made["samples"], f"{made['tokens']:,}", f"{100 * made['far']:.0f} %"]
         for name, made in experiment["trained_on"].items()
     ]
-    return _table(["model", "samples", "tokens", "chosen samples that need far text"], rows)
+    return _table(["model", "samples in the mix", "tokens trained on", "samples that need far text"], rows)
 
 
 def experiment_values(experiment: Json, benchmark: str, of: str) -> str:
