@@ -201,7 +201,7 @@ def from_floor(value: float, floor: float, unit: str) -> float:
 def _group_tables(result: BenchmarkResult, grouping: Grouping) -> Iterator[Table]:
     """Yield the values by group, with the total at the end; then the differences to the reference."""
     unit, digits, reference = result.chosen.unit, result.difference_digits, result.reference
-    columns = [*((name, plural(count, "question")) for name, count in grouping.groups), ("total", unit)]
+    columns = [(name, plural(count, "question")) for name, count in grouping.groups]
     values, differences, rows, compared = _values(result), _differences(result), [], []
     names = [model.name for model in result.answered.models]
     for name in names:
@@ -213,9 +213,10 @@ def _group_tables(result: BenchmarkResult, grouping: Grouping) -> Iterator[Table
             for gap in (each.difference for each in standings)
         ]
         compared.append(TableRow(name=name, reference=False, cells=[*cells, differences[name]]))
-    yield Table(heading=grouping.heading, columns=columns, rows=rows)
+    yield Table(heading=grouping.heading, columns=[*columns, ("total", unit)], rows=rows)
     if reference in names:
         others = [row for row in compared if row.name != reference]
+        columns.append(("total", unit_of_difference(unit)))
         yield Table(heading=f"{grouping.heading}, difference to {reference}", columns=columns, rows=others)
 
 

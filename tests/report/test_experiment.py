@@ -138,6 +138,7 @@ def test_groups_are_those_of_the_benchmark_and_what_it_names_besides() -> None:
         "group", "group, difference to full", "length", "length, difference to full",
     ]  # fmt: skip
     assert [name for name, _ in quiz.groups[0].columns] == ["code", "qa", "summaries", "total"]
+    assert [quiz.groups[place].columns[-1] for place in (0, 1)] == [("total", "%"), ("total", "points")]
     assert [name for name, _ in quiz.groups[2].columns] == ["0–4k", "4–8k", "8k+", "total"]
     assert [name for name, _ in haystack.groups[0].columns] == [*map(str, LENGTHS), "total"]
     assert [row.name for row in quiz.groups[1].rows] == [line.name for line in LINES if line.name != "full"]

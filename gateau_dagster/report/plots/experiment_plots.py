@@ -23,6 +23,7 @@ from gateau_dagster.plotting import (
     new_figure,
     shortened,
 )
+from gateau_dagster.readable import unit_of_difference
 
 SERIES = ("#0072b2", "#d55e00", "#009e73", "#b7588c", "#d08700", "#56a5d8", "#7d8d9c", "#a5568f")
 _MARKERS = ("o", "s", "D", "^", "v", "P", "X", "*")
@@ -47,7 +48,7 @@ def values_and_differences(
     if compared:
         _dots(axes[1], rows, ("difference", "difference_low", "difference_high"))
         axes[1].axvline(0, color=MUTED, linewidth=1.1, linestyle=(0, (4, 3)))
-        label(axes[1], x=unit, y="", title=f"difference to {shortened(reference)}")
+        label(axes[1], x=unit_of_difference(unit), y="", title=f"difference to {shortened(reference)}")
     for number, axis in enumerate(axes):
         axis.set_yticks(range(rows.height), [shortened(name) for name in rows["variant"]][::-1])
         for text, best in zip(axis.get_yticklabels()[::-1], rows["best"], strict=True):
