@@ -7,33 +7,41 @@ import struct
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import polars as pl
 
+from tests.local_server import QuietHandler, served
+
 Act = Callable[["Handler"], None]
+Server = TypeVar("Server", bound="FakeServer")
 
 
 class FakeServer(ThreadingHTTPServer):
-    """It behaves as `act` says where `bad` is in a request, and well for others.
+    """It does with each request what `act` says.
 
     Attributes:
-        bodies: of all requests, in order.
+        requests: the bodies of all requests, in order.
+        received: their paths and headers.
+        most_at_once: requests that were on their way at the same time.
         closing: is set at the end, for behaviours that wait.
     """
 
     daemon_threads = True
     block_on_close = False
 
-    def __init__(self, act: Act, bad: str) -> None:
+    def __init__(self, act: Act) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
-        self.act, self.bad = act, bad
-        self.bodies: list[dict[str, Any]] = []
+        self.act = act
+        self.requests: list[dict[str, Any]] = []
+        self.received: list[tuple[str, dict[str, str]]] = []
         self.seen: Counter[str] = Counter()
+        self.at_once = self.most_at_once = 0
+        self.lock = threading.Lock()
         self.closing = threading.Event()
 
     @property
@@ -45,24 +53,31 @@ class FakeServer(ThreadingHTTPServer):
         """A client that went away is what some tests are about."""
 
 
-class Handler(BaseHTTPRequestHandler):
-    """One connection."""
+class Handler(QuietHandler):
+    """One connection. number: of the request; before: how often it was sent before; said: its messages or prompt."""
 
     protocol_version = "HTTP/1.1"
     server: FakeServer  # type: ignore[assignment]
     body: Mapping[str, Any]
+    said: str
+    number: int
+    before: int
 
     def do_POST(self) -> None:
         self.body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        said = json.dumps(self.body.get("messages") or self.body["prompt"])
-        self.server.bodies.append({**self.body})
-        self.server.seen[said] += 1
-        self.close_connection = True
-        self.first_time = self.server.seen[said] == 1
-        if self.server.bad in said:
-            self.server.act(self)
-        else:
-            self.say("Rating: [[8]]")
+        self.said, server = json.dumps(self.body.get("messages") or self.body["prompt"]), self.server
+        with server.lock:
+            self.number, self.before = len(server.requests), server.seen[self.said]
+            server.requests.append({**self.body})
+            server.received.append((self.path, {name.lower(): value for name, value in self.headers.items()}))
+            server.seen[self.said] += 1
+            server.at_once += 1
+            server.most_at_once = max(server.most_at_once, server.at_once)
+        try:
+            server.act(self)
+        finally:
+            with server.lock:
+                server.at_once -= 1
 
     @property
     def key(self) -> str:
@@ -83,14 +98,11 @@ class Handler(BaseHTTPRequestHandler):
         data = body.encode() if isinstance(body, str) else body
         self.send_response(status)
         given = {"content-type": "application/json", "content-length": str(promised or len(data))}
-        for name, value in (given | {name.replace("_", "-"): value for name, value in headers.items()}).items():
+        for name, value in (given | {name.replace("_", "-").lower(): value for name, value in headers.items()}).items():
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(data)
         self.wfile.flush()
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """To nobody."""
 
 
 def refuse(status: int, message: str = "no", code: str | None = None, param: str | None = None, **headers: Any) -> Act:
@@ -116,7 +128,7 @@ def content(value: Any, reason: Any = "stop", **more: Any) -> Act:
 
 def once(act: Act) -> Act:
     """Return the act of failing only the first time."""
-    return lambda handler: act(handler) if handler.first_time else handler.say("Rating: [[8]]")
+    return lambda handler: act(handler) if handler.before == 0 else handler.say("Rating: [[8]]")
 
 
 def unless(parameter: str, act: Act) -> Act:
@@ -124,7 +136,7 @@ def unless(parameter: str, act: Act) -> Act:
     return lambda handler: act(handler) if parameter in handler.body else handler.say("Rating: [[8]]")
 
 
-def _reset(handler: Handler) -> None:
+def reset(handler: Handler) -> None:
     handler.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     handler.connection.close()
 
@@ -230,8 +242,8 @@ BEHAVIOURS: dict[str, Behaviour] = {
     "301": Behaviour(act=refuse(301, location="https://elsewhere/KEY"), judge="ends", words="redirects to"),
     "307": Behaviour(act=refuse(307, location="/v1/other"), judge="ends", words="redirects to"),
     "204": Behaviour(act=lambda it: it.send(204, b""), words="204"),
-    "reset": Behaviour(act=once(_reset), judge="answered"),
-    "reset always": Behaviour(act=_reset, words="no reply"),
+    "reset": Behaviour(act=once(reset), judge="answered"),
+    "reset always": Behaviour(act=reset, words="no reply"),
     "close before headers": Behaviour(act=_close, words="no reply"),
     "hang": Behaviour(act=_hang, words="no complete reply within"),
     "slow headers": Behaviour(act=_drip(b"HTTP/1.1 200 OK\r\nx-slow: "), words="no complete reply within"),
@@ -325,13 +337,53 @@ def leaks(folder: Path, secret: str) -> list[Path]:
 
 
 @contextmanager
-def fake_server(act: Act, *, bad: str = "bad") -> Iterator[FakeServer]:
+def serving(server: Server) -> Iterator[Server]:
     """A server that listens for as long as the block runs."""
-    with FakeServer(act, bad) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-        thread.start()
+    with served(server):
         try:
             yield server
         finally:
             server.closing.set()
-            server.shutdown()
+
+
+def fake_server(act: Act, *, bad: str = "bad") -> AbstractContextManager[FakeServer]:
+    """A server that behaves as `act` says where `bad` is in a request, and well for others."""
+
+    def choose(handler: Handler) -> None:
+        handler.close_connection = True
+        if bad in handler.said:
+            act(handler)
+        else:
+            handler.say("Rating: [[8]]")
+
+    return serving(FakeServer(choose))
+
+
+# A server that works, refuses and answers as a test says.
+
+
+Reply = tuple[int, Any]
+"""Status and body: an object is sent as JSON, text as it is."""
+
+
+def completion(text: str, reason: str = "stop", *, chat: bool = True) -> Reply:
+    """What a server that works says."""
+    said: dict[str, Any] = {"message": {"role": "assistant", "content": text}} if chat else {"text": text}
+    choice = {"index": 0, "finish_reason": reason, "logprobs": None, **said}
+    usage = {"prompt_tokens": 11, "completion_tokens": 7, "total_tokens": 18}
+    kind = "chat.completion" if chat else "text_completion"
+    return 200, {"id": "1", "object": kind, "created": 1, "model": "m", "choices": [choice], "usage": usage}
+
+
+def refusal(status: int, message: str = "no") -> Reply:
+    return status, {"error": {"message": message, "type": "error", "param": None, "code": None}}
+
+
+def answering(reply: Callable[[int, str, dict[str, Any]], Reply]) -> AbstractContextManager[FakeServer]:
+    """A server on this machine; `reply` gets the request's number, path and body."""
+
+    def act(handler: Handler) -> None:
+        status, said = reply(handler.number, handler.path, dict(handler.body))
+        handler.send(status, said if isinstance(said, str) else json.dumps(said), retry_after_ms="1")
+
+    return serving(FakeServer(act))

@@ -18,7 +18,7 @@ class QuietHandler(BaseHTTPRequestHandler):
 @contextmanager
 def served(server: TCPServer) -> Iterator[int]:
     """Its port; within the block it answers."""
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
     thread.start()
     try:
         yield int(server.server_address[1])

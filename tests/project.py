@@ -13,6 +13,7 @@ import torch
 import yaml
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerBase
 
+from gateau_dagster.config import Config
 from gateau_dagster.demo.configuration import embedded_demo
 from gateau_dagster.demo.language import ATTRIBUTES, VALUES, build_tokenizer, document
 from gateau_dagster.errors import GateauError
@@ -20,6 +21,12 @@ from gateau_dagster.models.chat_template import Trial, trial_of
 from gateau_dagster.models.tokenizer import load_tokenizer
 
 ROOT = Path(__file__).parents[1]
+
+
+def configured(**sections: Any) -> Config:
+    """A configuration with long samples, the pair and these sections, of which nothing is on disk."""
+    pair = {"short": {"path": "a/short"}, "long": {"path": "a/long"}}
+    return Config.model_validate({"long_sft": {"path": "long.jsonl"}, "models": pair, **sections})
 
 
 def write_model(

@@ -20,10 +20,10 @@ from gateau_dagster.storage import Stamp
 from tests.assets.harness import Made, Pipeline, pipeline_on, value_of
 from tests.evaluation.builders import answers as given
 from tests.evaluation.builders import write_jsonl
-from tests.evaluation.engines import Reply, answering, completion, refusal
 from tests.evaluation.mt_bench_files import NO_MATERIALS
 from tests.evaluation.quiz import with_quiz
 from tests.evaluation.test_longbench import row, write_prompts
+from tests.fake_server import Reply, answering, completion, refusal
 from tests.project import change_config, make_project
 from tests.ray_cluster import ray_cluster
 

@@ -10,11 +10,11 @@ import pytest
 from rich.console import Console
 
 from gateau_dagster.cli.run import _show_ground_truth
-from gateau_dagster.config import Config
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.report.build import truth
 from gateau_dagster.report.inputs import ReportInputs
 from gateau_dagster.storage import Stamp
+from tests.project import configured
 
 IDS = ["a", "b", "c", "d", "e", "f"]
 SOURCES = ["far", "near", "far", "near", "far", "near"]
@@ -25,15 +25,14 @@ PRESETS = {"paper": [6, 5, 4, 3, 2, 1], "official": [1, 2, 3, 4, 5, 6], "robust"
 
 def state_of(folder: Path, method: str, **selection: Any) -> State:
     """A store with the scores of ifd and of the presets."""
-    models = {"short": {"path": "a/short", "context": "window", "window": 64}, "long": {"path": "a/long"}}
-    content = {
-        "storage": {"root": str(folder / "store")},
-        "long_sft": {"path": "long.jsonl", "shards": 1},
-        "models": models,
-        "selection": {"method": method, "ground_truth": ["far"], **selection},
-        "training": {"enabled": False},
-    }
-    state = State(config=Config.model_validate({**content, "folder": folder}))
+    config = configured(
+        storage={"root": "store"},
+        long_sft={"path": "long.jsonl", "shards": 1},
+        selection={"method": method, "ground_truth": ["far"], **selection},
+        training={"enabled": False},
+        folder=folder,
+    )
+    state = State(config=config)
     state.__dict__["model_digests"] = {"short": "1", "long": "2"}
     ids = pl.DataFrame({"sample_id": IDS})
     tables = {

@@ -4,19 +4,15 @@ from typing import Any
 
 import pytest
 
-from gateau_dagster.config import Config
 from gateau_dagster.config.execution import CatalogueConfig, NotifyConfig
-
-
-def configured(execution: dict[str, Any], **scoring: Any) -> Config:
-    return Config.model_validate({"long_sft": {"path": "x.jsonl"}, "execution": execution, "scoring": scoring})
+from tests.project import configured
 
 
 def test_the_pool_follows_from_the_section() -> None:
-    assert configured({}).execution.pool_name == "processes"
-    assert configured({"ray": {"workers": 2}}).execution.pool_name == "ray"
-    assert configured({"pool": "ray", "ray": {"workers": 2}}).execution.pool_name == "ray"
-    assert configured({"pool": "mine"}).execution.pool_name == "mine"
+    assert configured(execution={}).execution.pool_name == "processes"
+    assert configured(execution={"ray": {"workers": 2}}).execution.pool_name == "ray"
+    assert configured(execution={"pool": "ray", "ray": {"workers": 2}}).execution.pool_name == "ray"
+    assert configured(execution={"pool": "mine"}).execution.pool_name == "mine"
 
 
 @pytest.mark.parametrize(
@@ -29,7 +25,7 @@ def test_the_pool_follows_from_the_section() -> None:
     ],
 )
 def test_what_goes_together(ray: dict[str, Any], scoring: dict[str, Any]) -> None:
-    found = configured({"ray": {"workers": 2, **ray}}, **scoring).execution.ray
+    found = configured(execution={"ray": {"workers": 2, **ray}}, scoring=scoring).execution.ray
     assert found is not None and found.workers == 2
 
 

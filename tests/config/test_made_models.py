@@ -11,6 +11,7 @@ from gateau_dagster.config import Config, TrainingConfig
 from gateau_dagster.config.made_models import machine_settings, place_of, stage_training
 from gateau_dagster.config.models import HomologousOptions, PreExperienceOptions, base_of, homologous_base_of
 from gateau_dagster.config.training_sections import PositionExtension
+from tests.project import configured
 
 CHERRY = {"path": "pre_experienced:long"}
 PROLONG: dict[str, Any] = {
@@ -19,11 +20,9 @@ PROLONG: dict[str, Any] = {
 }
 
 
-def configured(models: dict[str, Any], **sections: Any) -> Config:
+def with_models(models: dict[str, Any], **sections: Any) -> Config:
     pair = {"short": {"path": "s"}, "long": {"path": "l"}}
-    return Config.model_validate(
-        {"long_sft": {"path": "long.jsonl"}, "models": {**pair, **models}, "folder": Path(), **sections}
-    )
+    return configured(models={**pair, **models}, folder=Path(), **sections)
 
 
 def cherry(**options: Any) -> dict[str, Any]:
@@ -41,7 +40,7 @@ def test_a_path_names_the_model_that_it_is_made_from() -> None:
 
 def test_what_is_made_and_from_what() -> None:
     models = {"cherry": {"path": "pre_experienced:short"}, "long": PROLONG, "lac": PROLONG}
-    config = configured(models, training={"model": "lac"})
+    config = with_models(models, training={"model": "lac"})
     assert config.made_models == ["long", "cherry", "lac"]
     assert (config.pre_experienced_models, config.homologous_models) == (["cherry"], ["long", "lac"])
     assert [config.origin(name) for name in ("long", "cherry", "short")] == ["short", "short", "short"]
@@ -56,7 +55,7 @@ def test_a_pre_experienced_model_s_recipe_is_its_own_and_the_machine_that_of_tra
     given = {"batch_size": 3, "processes": 2, "max_length": 99, "dtype": "float32", "save_steps": 5}
     curves = {"report_to": ["tensorboard", "mlflow"], "liger": True}
     recipe = {"epochs": 9, "learning_rate": 1.0, "max_steps": 4, "weight_decay": 0.5, "seed": 1, "enabled": False}
-    config = configured({"cherry": cherry(**stage)}, training={**given, **curves, **recipe})
+    config = with_models({"cherry": cherry(**stage)}, training={**given, **curves, **recipe})
     found = stage_training(config.models["cherry"], config.training)
     wanted = {name: value for name, value in stage.items() if name != "batch"}
     assert found == TrainingConfig.model_validate(
@@ -69,7 +68,7 @@ def test_a_homologous_model_s_recipe_is_its_own_and_the_machine_that_of_training
     machine = {"batch_size": 2, "processes": 2, "dtype": "float32", "save_steps": 5, "gradient_checkpointing": True}
     curves = {"report_to": ["wandb"], "liger": True}
     other = {"max_length": 99, "learning_rate": 1.0, "max_steps": 4, "seed": 1, "epochs": 3, "skip": {"length": 9}}
-    config = configured({"long": prolong(**recipe)}, training={**machine, **curves, **other})
+    config = with_models({"long": prolong(**recipe)}, training={**machine, **curves, **other})
     found = stage_training(config.models["long"], config.training)
     assert found == TrainingConfig.model_validate(
         {
@@ -89,26 +88,26 @@ def test_a_homologous_model_s_recipe_is_its_own_and_the_machine_that_of_training
         }
     )
     assert found.passes_per_step == 2
-    exact = configured({"long": prolong(loss="exact")}).models["long"]
+    exact = with_models({"long": prolong(loss="exact")}).models["long"]
     assert stage_training(exact, TrainingConfig()).loss == "exact" != found.loss == "token"
     dumped = HomologousOptions(texts=["books"]).model_dump()
     assert "loss" not in dumped, "a configuration without it keeps its earlier dump"
-    linear = configured({"long": prolong(scheduler="linear")}).models["long"]
+    linear = with_models({"long": prolong(scheduler="linear")}).models["long"]
     assert stage_training(linear, TrainingConfig()).min_learning_rate_ratio == 0
 
 
 def test_processes_share_its_sequences_as_those_of_the_training() -> None:
     given = {"processes": 8, "sequence_parallel": 4, "deepspeed": "zero3", "batch_size": 2}
-    config = configured({"cherry": cherry(batch=12)}, training=given)
+    config = with_models({"cherry": cherry(batch=12)}, training=given)
     found = stage_training(config.models["cherry"], config.training)
     assert (found.sequence_parallel, found.data_processes, found.passes_per_step) == (4, 2, 3)
     with pytest.raises(ValidationError, match=r"pre_experience\.batch: 10 is not a multiple of 4"):
-        configured({"cherry": cherry(batch=10)}, training=given)
+        with_models({"cherry": cherry(batch=10)}, training=given)
 
 
 def test_packed_rows_are_not_shared_by_processes() -> None:
     given = {"processes": 4, "sequence_parallel": 2, "deepspeed": "zero3"}
-    config = configured({"long": PROLONG}, training=given)
+    config = with_models({"long": PROLONG}, training=given)
     found = stage_training(config.models["long"], config.training)
     assert (found.batching, found.sequence_parallel, found.data_processes) == ("packed", 1, 4)
     assert (found.passes_per_step, config.training.data_processes) == (2, 2)
@@ -134,7 +133,7 @@ def test_every_setting_of_training_is_the_machines_or_of_the_recipe() -> None:
     }
     only_of_the_checkpoint = {"enabled", "preset", "mix", "max_steps", "balanced", "loss", "skip", "lora"}
     only_of_the_checkpoint |= {"longce_gamma"}
-    model = configured({"cherry": CHERRY}).models["cherry"]
+    model = with_models({"cherry": CHERRY}).models["cherry"]
     machine = {name for name in TrainingConfig.model_fields if place_of("cherry", model, name) == f"training.{name}"}
     assert machine.isdisjoint(recipe | only_of_the_checkpoint)
     assert machine | recipe | only_of_the_checkpoint == {*TrainingConfig.model_fields}

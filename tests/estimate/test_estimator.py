@@ -11,7 +11,6 @@ import torch
 from safetensors.torch import save_file
 
 from gateau_dagster import tables
-from gateau_dagster.config import Config
 from gateau_dagster.estimate.estimator import (
     SPREAD,
     SPREAD_OF_OTHERS,
@@ -31,7 +30,7 @@ from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.storage import Stamp, Store
 from tests.error_codes import refused
-from tests.project import make_project, sample
+from tests.project import configured, make_project, sample
 from tests.tiny_models import replace_model, save_encoder
 
 SAMPLES = 12
@@ -227,17 +226,15 @@ def test_a_window_limits_the_tokens(tmp_path: Path, model: dict[str, Any], conte
     assert Estimator(state).assets({"perplexity/short": state.shards})["perplexity/short"].tokens == tokens
 
 
-def configured(folder: Path) -> Config:
-    models = {"short": {"path": "short"}, "long": {"path": "long"}}
-    return Config.model_validate({"long_sft": {"path": "x"}, "models": models, "folder": folder})
+OF_FOLDER = {"short": {"path": "short"}, "long": {"path": "long"}}
 
 
 def test_parameters_are_counted_from_the_file_s_header(tmp_path: Path) -> None:
     (tmp_path / "short").mkdir()
     save_file({"a": torch.zeros(3, 4), "b": torch.zeros(5).bfloat16()}, tmp_path / "short" / "one.safetensors")
     save_file({"c": torch.zeros(2, 2, 2), "scalar": torch.zeros(())}, tmp_path / "short" / "two.safetensors")
-    assert parameter_count(configured(tmp_path), "short") == 12 + 5 + 8 + 1
-    assert parameter_count(configured(tmp_path), "long") is None
+    assert parameter_count(configured(models=OF_FOLDER, folder=tmp_path), "short") == 12 + 5 + 8 + 1
+    assert parameter_count(configured(models=OF_FOLDER, folder=tmp_path), "long") is None
 
 
 @pytest.mark.parametrize("content", [b"", b"version https://git-lfs.github.com/spec/v1\n", b"\xff" * 100])
@@ -245,7 +242,7 @@ def test_a_file_that_holds_no_weights_is_named(tmp_path: Path, content: bytes) -
     (tmp_path / "short").mkdir()
     (tmp_path / "short" / "model.safetensors").write_bytes(content)
     with refused("models.file_damaged", r"models\.short\.path.*model\.safetensors"):
-        parameter_count(configured(tmp_path), "short")
+        parameter_count(configured(models=OF_FOLDER, folder=tmp_path), "short")
 
 
 def test_workers_that_are_asked_for_take_whole_shards(state: State) -> None:
@@ -260,11 +257,6 @@ def test_workers_that_are_asked_for_take_whole_shards(state: State) -> None:
         assert 1.0 < (before.seconds or 0.0) / longest <= 2.0
         assert found.seconds_high == pytest.approx(longest * SPREAD)
     assert Estimator(state, workers=1).assets(wanted) == alone
-
-
-def config(**scoring: object) -> Config:
-    models = {"short": {"path": "a"}, "long": {"path": "b"}}
-    return Config.model_validate({"models": models, "long_sft": {"path": "x.jsonl"}, "scoring": scoring})
 
 
 def gpus(count: int, piece_seconds: float | None = None) -> Workers:
@@ -307,7 +299,8 @@ def test_more_workers_than_shards_have_nothing_to_do() -> None:
 
 
 def test_how_many_there_are() -> None:
-    assert configured_workers(config(device="cpu", workers=3)) == Workers(devices=["cpu"] * 3)
-    assert len(configured_workers(config(device="cpu")).devices) == 1
-    found = asked_workers(config(device="cpu", workers=3), 5)
+    three = configured(scoring={"device": "cpu", "workers": 3})
+    assert configured_workers(three) == Workers(devices=["cpu"] * 3)
+    assert len(configured_workers(configured(scoring={"device": "cpu"})).devices) == 1
+    found = asked_workers(three, 5)
     assert (len(found.devices), found.sharing) == (5, 1.0)

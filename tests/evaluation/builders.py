@@ -22,6 +22,7 @@ from gateau_dagster.evaluation.heldout import HELDOUT
 from gateau_dagster.evaluation.needle import NEEDLE
 from gateau_dagster.evaluation.registry import scored_benchmarks
 from gateau_dagster.models.loading import LoadedModel
+from tests.project import configured
 
 WORDS = ("the", "note", "recall", ".", "of")
 
@@ -89,12 +90,6 @@ def needle_table() -> pl.DataFrame:
         for depth in (0.0, 1.0)
     ]
     return pl.DataFrame(rows, schema=tables.schema(NEEDLE), orient="row")
-
-
-def configured(**sections: Any) -> Config:
-    """A project with the pair, and these sections."""
-    pair = {"short": {"path": "a/short"}, "long": {"path": "a/long"}}
-    return Config.model_validate({"long_sft": {"path": "long.jsonl"}, "models": pair, **sections})
 
 
 # What benchmarks that are scored are given in tests: files, answers, materials.

@@ -2,13 +2,11 @@
 
 import json
 import socket
-import struct
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from gateau_dagster.config.base import Section
@@ -16,7 +14,8 @@ from gateau_dagster.config.judge import JudgeConfig
 from gateau_dagster.evaluation.benchmark import Generation, JudgeRequest, Materials, Question
 from gateau_dagster.evaluation.judged import RatedBenchmark
 from gateau_dagster.evaluation.judging.replies import JudgeCall, Reply
-from tests.evaluation.builders import configured
+from tests.fake_server import FakeServer, Handler, reset, serving
+from tests.project import configured
 
 
 def settings(**keys: Any) -> JudgeConfig:
@@ -94,86 +93,47 @@ Play = Callable[[str, int], Answer]
 """From a request's last message, and how often it was sent before, to the answer."""
 
 
-class JudgeServer(ThreadingHTTPServer):
-    """`requests`: bodies in the order in which they came. `keys`: the Authorization headers."""
-
-    daemon_threads = True
+class JudgeServer(FakeServer):
+    """It does what `play` says."""
 
     def __init__(self, play: Play) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+        super().__init__(self._answer)
         self.play = play
-        self.requests: list[dict[str, Any]] = []
-        self.keys: set[str | None] = set()
-        self.at_once = self.most_at_once = 0
-        self.lock = threading.Lock()
 
     @property
     def base_url(self) -> str:
         """As in `evaluation.judge.base_url`."""
-        return f"http://127.0.0.1:{self.server_address[1]}/v1"
+        return self.address
 
     @property
     def asked(self) -> list[str]:
         """The last message of each request."""
         return [request["messages"][-1]["content"] for request in self.requests]
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that went away is what some tests are about."""
+    @property
+    def keys(self) -> set[str | None]:
+        """The Authorization headers."""
+        return {headers.get("authorization") for _, headers in self.received}
 
-
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    server: JudgeServer  # type: ignore[assignment]
-
-    def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        message, server = body["messages"][-1]["content"], self.server
-        with server.lock:
-            before = server.asked.count(message)
-            server.requests.append(body)
-            server.keys.add(self.headers.get("Authorization"))
-            server.at_once += 1
-            server.most_at_once = max(server.most_at_once, server.at_once)
-        try:
-            self._send(server.play(message, before), body)
-        finally:
-            with server.lock:
-                server.at_once -= 1
-
-    def _send(self, answer: Answer, asked: dict[str, Any]) -> None:
+    def _answer(self, handler: Handler) -> None:
+        messages = handler.body["messages"]
+        answer = self.play(messages[-1]["content"], handler.before)
         time.sleep(answer.wait)
         if answer.reset:
-            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            self.connection.shutdown(socket.SHUT_RDWR)
-            self.close_connection = True
+            handler.close_connection = True
+            reset(handler)
             return
-        data = (answer.body if answer.body is not None else json.dumps(_completion(answer, asked))).encode()
-        self.send_response(answer.status)
-        for name, value in {"Content-Type": "application/json", **answer.headers}.items():
-            self.send_header(name, value)
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data[: len(data) // 2] if answer.cut else data)
+        words = [sum(len(each["content"].split()) for each in messages), len(answer.text.split())]
+        usage = {"prompt_tokens": words[0], "completion_tokens": words[1], "total_tokens": 0}
+        said = handler.completion(answer.text, usage=usage)
+        if not answer.usage:
+            del said["usage"]
+        data = (answer.body if answer.body is not None else json.dumps(said)).encode()
+        handler.send(
+            answer.status, data[: len(data) // 2] if answer.cut else data, promised=len(data), **answer.headers
+        )
         if answer.cut:
-            self.wfile.flush()
-            self.connection.shutdown(socket.SHUT_RDWR)
-
-    def log_message(self, format: str, *args: Any) -> None:
-        del format, args
-
-
-def _completion(answer: Answer, asked: dict[str, Any]) -> dict[str, Any]:
-    message = {"role": "assistant", "content": answer.text}
-    prompt = sum(len(each["content"].split()) for each in asked["messages"])
-    usage = {"prompt_tokens": prompt, "completion_tokens": len(answer.text.split()), "total_tokens": 0}
-    return {
-        "id": "x",
-        "object": "chat.completion",
-        "created": 1,
-        "model": asked["model"],
-        "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
-        **({"usage": usage} if answer.usage else {}),
-    }
+            handler.connection.shutdown(socket.SHUT_RDWR)
 
 
 def error(status: int, message: str, *, code: str | None = None, **headers: str) -> Answer:
@@ -182,13 +142,5 @@ def error(status: int, message: str, *, code: str | None = None, **headers: str)
     return Answer(status=status, body=body, headers=headers)
 
 
-@contextmanager
-def judge_server(play: Play = lambda message, before: Answer()) -> Iterator[JudgeServer]:
-    """A server that listens for as long as the block runs."""
-    with JudgeServer(play) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
+def judge_server(play: Play = lambda message, before: Answer()) -> AbstractContextManager[JudgeServer]:
+    return serving(JudgeServer(play))

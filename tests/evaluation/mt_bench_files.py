@@ -6,8 +6,7 @@ from typing import Any
 
 from gateau_dagster.evaluation.benchmark import Materials
 from gateau_dagster.evaluation.mt_bench import MtBench, MtBenchOptions
-
-from .builders import configured
+from tests.project import configured
 
 PLAIN = {"system_prompt": "Be kind.", "prompt_template": "Q {question} A {answer}"}
 PAIR = {"system_prompt": "Which?", "prompt_template": "{question} {answer_a} {answer_b}"}

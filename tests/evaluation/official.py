@@ -37,13 +37,13 @@ def _found(variable: str, name: str) -> Path:
     return Path(folder) / name
 
 
-def loaded(file: Path, patch: pytest.MonkeyPatch, **stubs: Any) -> ModuleType:
+def loaded(file: Path, patch: pytest.MonkeyPatch, *, name: str = "", **stubs: Any) -> ModuleType:
     """The official file as a module; `stubs` stand for what it imports and does not need, dots written as `__`."""
-    for name, attributes in stubs.items():
-        stub = ModuleType(name.replace("__", "."))
+    for stubbed, attributes in stubs.items():
+        stub = ModuleType(stubbed.replace("__", "."))
         vars(stub).update(attributes)
         patch.setitem(sys.modules, stub.__name__, stub)
-    spec = importlib.util.spec_from_file_location(f"official_{file.stem}", file)
+    spec = importlib.util.spec_from_file_location(name or f"official_{file.stem}", file)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     patch.setitem(sys.modules, module.__name__, module)

@@ -1,12 +1,11 @@
 """Files in the form in which RULER publishes its tasks, with words of our own; and its code, where that is."""
 
-import importlib.util
 import json
 import logging
 import shutil
 import sys
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -101,16 +100,14 @@ def published_sample(task: str, folder: Path, *, length: int, monkeypatch: pytes
     write_documents(data / "synthetic" / "json")
     tasks = yaml.safe_load((official.code("RULER") / "scripts" / "synthetic.yaml").read_text())
     made: list[dict[str, Any]] = []
-    stubs = {
+    stubs: dict[str, Any] = {
         "tokenizer": {"select_tokenizer": lambda *_: SimpleNamespace(text_to_tokens=str.split)},
         "manifest_utils": {"write_manifest": lambda _, rows: made.extend(rows)},
         "nltk": {},
-        "nltk.tokenize": {"sent_tokenize": None},
+        "nltk__tokenize": {"sent_tokenize": None},
     }
-    for name, members in stubs.items():
-        monkeypatch.setitem(sys.modules, name, ModuleType(name))
-        vars(sys.modules[name]).update(members)
-    constants = _module("constants", data / "synthetic" / "constants.py", monkeypatch).TASKS[tasks[task]["task"]]
+    module = official.loaded(data / "synthetic" / "constants.py", monkeypatch, name="constants", **stubs)
+    constants = module.TASKS[tasks[task]["task"]]
     template = constants["template"] + constants["answer_prefix"]
     arguments = {
         "save_dir": folder,
@@ -126,14 +123,5 @@ def published_sample(task: str, folder: Path, *, length: int, monkeypatch: pytes
     monkeypatch.setattr(logging.root.manager, "disable", logging.CRITICAL)  # one of its lines has no place for a value
     given = [text for name, value in arguments.items() for text in (f"--{name}", str(value))]
     monkeypatch.setattr(sys, "argv", ["script", *given])
-    _module("published_task", data / "synthetic" / f"{tasks[task]['task']}.py", monkeypatch).main()
+    official.loaded(data / "synthetic" / f"{tasks[task]['task']}.py", monkeypatch).main()
     return made[0]
-
-
-def _module(name: str, file: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    spec = importlib.util.spec_from_file_location(name, file)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, name, module)
-    spec.loader.exec_module(module)
-    return module

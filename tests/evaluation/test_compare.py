@@ -31,7 +31,7 @@ from gateau_dagster.evaluation.statistics.compare import (
     seed_spread,
     total_of,
 )
-from tests.evaluation.builders import configured
+from tests.project import configured
 
 
 def slow_total(values: Sequence[float], groups: Sequence[str], by_group: bool) -> float:
@@ -114,13 +114,10 @@ def _strata(groups: str) -> set[str]:
     return {"".join(groups[place] for place in places) for places in total_of(list(groups), by_group=True).strata}
 
 
-def test_groups_of_one_question_are_drawn_together() -> None:
+def test_groups_of_one_question_are_drawn_together_and_one_left_over_joins_the_smallest_group() -> None:
     assert _strata("aabbb") == {"aa", "bbb"}
     assert _strata("aabcdee") == {"aa", "bcd", "ee"}
     assert _strata("abc") == {"abc"}
-
-
-def test_one_left_over_joins_the_smallest_group() -> None:
     assert _strata("aaabbc") == {"aaa", "bbc"}
     assert _strata("ab") == {"ab"}
     assert _strata("a") == {"a"}
@@ -164,10 +161,6 @@ def test_draws_come_in_pieces_that_fit_and_are_the_same_each_time(monkeypatch: p
     assert not np.array_equal(resampled(values, total, draws=30, seed=1), whole)
 
 
-def test_a_single_question_does_not_vary() -> None:
-    assert set(resampled(np.array([[2.0]]), total_of(["a"], by_group=True), draws=5).ravel()) == {2.0}
-
-
 # Standard errors against sums over groups, questions and seeds.
 
 
@@ -190,11 +183,6 @@ def test_degrees_of_freedom_lie_between_those_of_the_smallest_group_and_all() ->
     assert question_spread(wild, total_of(GROUPS, by_group=True)).freedom == pytest.approx([1])
 
 
-def test_one_question_says_nothing_of_chance() -> None:
-    found = question_spread(np.array([[1.0]]), total_of(["a"], by_group=True))
-    assert np.isnan(found.variance[0]) and found.freedom[0] == 0
-
-
 def test_answers_that_are_all_right_vary_as_if_two_more_were_wrong() -> None:
     values, total = np.ones((1, 50)), total_of(["a"] * 50, by_group=False)
     assert question_spread(values, total).variance == pytest.approx([0])
@@ -211,10 +199,6 @@ def test_what_a_seed_adds_is_the_two_way_table_s() -> None:
         assert found is not None
         assert found.variance == pytest.approx([slow_seed_variance([table.tolist() for table in tables])])
         assert found.freedom.tolist() == [3]
-
-
-def test_one_seed_each_says_nothing_of_seeds() -> None:
-    assert seed_spread([RNG_5.normal(size=(1, 6))], total_of(["a"] * 6, by_group=False)) is None
 
 
 # Intervals and p-values against Student's, and Holm's correction against its definition.
@@ -261,11 +245,6 @@ def test_half_widths_of_questions_and_seeds_add_as_squares() -> None:
     assert half_width([_spread(4, 9), _spread(3, 2)], 0.05) == pytest.approx([wanted])
 
 
-def test_what_is_not_known_has_no_ends() -> None:
-    ends = interval(np.zeros(1), np.zeros((3, 1)), [_spread(np.nan, 0), _spread(0, 0)])
-    assert np.isnan(ends).all()
-
-
 def test_p_values_are_those_of_a_paired_t_test() -> None:
     one, two = RNG_6.normal(size=(2, 12))
     total = total_of(["a"] * 12, by_group=False)
@@ -278,9 +257,6 @@ def test_a_p_value_is_where_the_interval_ends_at_0() -> None:
     parts = [_spread(4, 9), _spread(3, 2)]
     p = p_value(np.array([7.0]), parts)
     assert half_width(parts, p[0] / 2) == pytest.approx([7.0], rel=1e-5)
-
-
-def test_p_values_at_the_ends() -> None:
     assert p_value(np.zeros(1), [_spread(0, 1)])[0] == pytest.approx(1)
     assert p_value(np.ones(1), [_spread(0, 1)])[0] < 1e-11
     assert p_value(np.ones(1), [_spread(np.nan, 0)])[0] == pytest.approx(1)
@@ -397,11 +373,6 @@ def test_one_question_gives_a_value_and_nothing_else() -> None:
     assert found[1].difference is not None and found[1].difference.high is None
 
 
-def test_one_model_alone_is_the_best() -> None:
-    (found,) = _compared(_model("only", 0.0)).values()
-    assert found.best and found.probability_best == 1
-
-
 def test_questions_that_came_out_alike_in_each_group_tell_nothing_of_others() -> None:
     """Two of each of three groups: no spread is seen, which is no reason to be sure."""
     total = total_of(["a", "a", "b", "b", "c", "c"], by_group=True)
@@ -475,6 +446,7 @@ def test_two_ratings_that_happened_to_be_given_are_no_bounds() -> None:
     total = total_of(["all"] * 5, by_group=False)
     (found,) = compare([Model(name="x", values=values)], total, bounds=(10.0, 100.0))
     assert found.total.high is not None and 80 < found.total.high < 100
+    assert found.best and found.probability_best == 1, "one model alone is the best"
 
 
 # Simulated experiments, whose truth is known: how often intervals hold it, and how often copies look different.

@@ -350,13 +350,10 @@ def test_a_question_is_touched_by_its_samples_together() -> None:
     assert touched(FOUND.clear()).is_empty()
 
 
-def test_scores_without_the_touched_questions() -> None:
+def test_scores_without_the_questions_that_are_touched_by_the_samples() -> None:
     found = without_touched(QUIZ_SCORES, FOUND)
     assert found.schema == QUIZ_SCORES.schema and found["question_id"].to_list() == ["q5", "q2"]
     assert without_touched(QUIZ_SCORES, FOUND.clear()).equals(QUIZ_SCORES)
-
-
-def test_of_the_samples_that_were_trained_on() -> None:
     trained = FOUND.filter(pl.col("sample_id") == "s2")
     assert without_touched(QUIZ_SCORES, trained)["question_id"].to_list() == ["q5", "q2", "q4"]
 
@@ -380,8 +377,7 @@ COSTS = {line.name: Cost() for line in TWO_LINES}
 
 
 def overlaps_with(*questions: str) -> pl.DataFrame:
-    rows = [("s1", question, 50, 0.9, 0.0) for question in questions]
-    return pl.DataFrame(rows, schema=tables.schema(OVERLAPS), orient="row")
+    return pairs(*(("s1", question, 50, 0.9, 0.0) for question in questions))
 
 
 def test_what_a_model_knew_by_heart_no_longer_counts() -> None:

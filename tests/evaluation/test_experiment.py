@@ -22,8 +22,8 @@ from gateau_dagster.evaluation.statistics.experiment import (
     reference_of,
 )
 from tests.error_codes import refused
-from tests.evaluation.builders import configured
 from tests.evaluation.experiment_builders import LINES, chosen, experiment_scores, scores
+from tests.project import configured
 
 SCORES = experiment_scores()
 COSTS = {
@@ -243,22 +243,6 @@ def test_a_reference_is_named_by_its_row_or_by_a_variant(name: str) -> None:
     check_experiment(config)
     assert reference_of(config) == "full"
     assert reference_of(configured(variants=MATRIX)) == "base"
-
-
-@pytest.mark.parametrize(
-    ("evaluation", "place"),
-    [
-        ({"reference": "nobody"}, r"evaluation\.reference: no variant nobody"),
-        (
-            {"gate": {"benchmark": "needle", "margin": 1, "variant": "nobody"}},
-            r"evaluation\.gate\.variant: no variant nobody",
-        ),
-        ({"gate": {"benchmark": "nothing", "margin": 1}}, r"evaluation\.gate\.benchmark: nothing"),
-    ],
-)
-def test_names_that_do_not_exist_are_refused(evaluation: dict[str, Any], place: str) -> None:
-    with pytest.raises(GateauError, match=place):
-        check_experiment(configured(variants=MATRIX, evaluation=evaluation))
 
 
 def test_without_an_experiment_nothing_is_asked_for() -> None:

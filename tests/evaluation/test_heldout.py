@@ -28,7 +28,8 @@ from gateau_dagster.evaluation.heldout import (
 )
 from gateau_dagster.evaluation.registry import chosen_benchmarks
 from tests.error_codes import refused
-from tests.evaluation.builders import configured, heldout_table, loaded, sample, slow_nll
+from tests.evaluation.builders import heldout_table, loaded, sample, slow_nll
+from tests.project import configured
 
 # Length ranges, and which samples are held out.
 

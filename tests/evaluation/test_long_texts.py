@@ -18,7 +18,6 @@ from gateau_dagster import tables
 from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation import longppl
 from gateau_dagster.evaluation.benchmark import Measured
-from gateau_dagster.evaluation.registry import scored_benchmarks
 from gateau_dagster.models import packing
 from gateau_dagster.models.loading import LoadedModel
 from gateau_dagster.pipeline.model_checks import check_known_models
@@ -26,9 +25,10 @@ from gateau_dagster.scoring.response_perplexity import key_tokens, short_context
 from tests import tiny_models
 from tests.error_codes import refused
 from tests.evaluation.builders import chosen, materials, project, write_jsonl
+from tests.project import configured
 
 from . import official
-from .builders import configured, loaded, sample
+from .builders import loaded, sample
 
 SIZES = (130, 60, 150, 200)
 NAMES = [f"texts.jsonl:{place}" for place in (1, 3)]
@@ -223,18 +223,10 @@ def test_longppl_holds_one_model_at_a_time(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["text_perplexity", "longppl"])
-def test_what_is_missing_is_named(name: str, folder: Path) -> None:
-    with refused("evaluation.benchmark_files", rf"evaluation\.{name}\.texts: is required: give text files"):
-        scored_benchmarks(project(folder, name))
-    with refused("data.missing", rf"evaluation\.{name}\.texts: 'nowhere'"):
-        scored_benchmarks(project(folder, name, texts="nowhere"))
+def test_texts_without_what_is_asked_are_named(name: str, folder: Path) -> None:
+
     longest: dict[str, Any] = {"lengths": [4000]} if name == "text_perplexity" else {"length": 5000}
     with refused("evaluation.no_text", rf"evaluation\.{name}\.texts: no document has [45]000 tokens"):
         _measured(folder, name, **longest)
     with refused("evaluation.no_text", rf"evaluation\.{name}\.texts: texts\.jsonl:1: no text: the field 'x'"):
         _measured(folder, name, field="x")
-
-
-def test_contexts_of_longppl_lie_in_one_another(folder: Path) -> None:
-    with refused("evaluation.length"):
-        scored_benchmarks(project(folder, "longppl", texts="texts.jsonl", short=99, step=100))

@@ -18,18 +18,8 @@ from gateau_dagster.evaluation.longbench_judged import SYSTEM, LongBenchJudged, 
 from gateau_dagster.evaluation.registry import scored_benchmarks
 from tests.error_codes import refused
 from tests.evaluation import official
-from tests.evaluation.builders import (
-    JUDGE,
-    answers,
-    asked,
-    chosen,
-    configured,
-    digests,
-    materials,
-    project,
-    values,
-    write_jsonl,
-)
+from tests.evaluation.builders import JUDGE, answers, asked, chosen, digests, materials, project, values, write_jsonl
+from tests.project import configured
 
 WITH_JIEBA = importlib.util.find_spec("jieba") is not None
 

@@ -8,13 +8,11 @@ import polars as pl
 import pytest
 
 from gateau_dagster.evaluation.longbench_chat import SYSTEM, LongBenchChat, LongBenchChatOptions, asked
-from gateau_dagster.evaluation.registry import chosen_benchmarks
 from tests.error_codes import refused
-from tests.evaluation.builders import JUDGE, project
 from tests.evaluation.mt_bench_files import NO_MATERIALS
+from tests.project import configured
 
 from . import official
-from .builders import configured
 
 TEMPLATE = "Q {}\nR {}\n1 {} [[{}]]\n2 {} [[{}]]\n3 {} [[{}]]\nNow {}\nRating: "
 CASES = [
@@ -92,12 +90,6 @@ def test_a_file_that_is_another_one_is_named(changed: Any, place: str, tmp_path:
         benchmark.questions(NO_MATERIALS)
 
 
-def test_what_is_missing_says_how_to_get_it(tmp_path: Path) -> None:
-    config = project(tmp_path, "longbench_chat", judge=JUDGE)
-    with refused("evaluation.benchmark_files", r"evaluation\.longbench_chat\.cases.*test_cases"):
-        chosen_benchmarks(config)
-
-
 def test_prompts_and_ratings_are_those_of_the_official_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its own get_score over the six released runs of 50 answers: every prompt that it sends, every score it reads."""
     script = official.code("LongAlign/LongBench_Chat/eval.py")
@@ -109,7 +101,7 @@ def test_prompts_and_ratings_are_those_of_the_official_code(tmp_path: Path, monk
         (tmp_path / name).write_bytes(content)
     (tmp_path / "test_cases.json").write_text(json.dumps(cases))
     monkeypatch.chdir(tmp_path)
-    stubs = {"llama_flash_attn_monkey_patch": {"replace_llama_attn_with_flash_attn": lambda: None}}
+    stubs: dict[str, Any] = {"llama_flash_attn_monkey_patch": {"replace_llama_attn_with_flash_attn": lambda: None}}
     theirs = official.loaded(script, monkeypatch, **stubs)
     benchmark = benchmark_of(tmp_path)
     questions = benchmark.questions(NO_MATERIALS)

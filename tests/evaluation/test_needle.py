@@ -33,7 +33,8 @@ from gateau_dagster.models.loading import LoadedModel
 from gateau_dagster.models.prompt import Prompt
 from gateau_dagster.progress import Progress, silent
 from tests.error_codes import refused
-from tests.evaluation.builders import configured, loaded, needle_table, sample, vocabulary
+from tests.evaluation.builders import loaded, needle_table, sample, vocabulary
+from tests.project import configured
 
 # Needles in a haystack in a sentence and in heatmaps.
 
@@ -288,11 +289,6 @@ def test_the_needle_is_whole_and_at_its_depth(hay: list[int], depth: float) -> N
     assert joined[place + 1] == 101
     assert [token for token in joined if token < 100] == hay
     assert abs(place - depth * len(hay)) <= 0.5
-
-
-@pytest.mark.parametrize(("depth", "place"), [(0.0, 0), (0.25, 25), (0.5, 50), (1.0, 100)])
-def test_exact_places(depth: float, place: int) -> None:
-    assert insert_needle(range(100), [777], depth=depth).index(777) == place
 
 
 @pytest.mark.parametrize("key", ["Lisbon", "lisbon", " LISBON "])

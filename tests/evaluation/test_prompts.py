@@ -1,11 +1,9 @@
 """What a model is shown, against how it was trained, its own chat template, and texts written down."""
 
-import importlib.util
 import os
-import sys
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,6 +17,7 @@ from gateau_dagster.evaluation.generation.answering import AskedTurn
 from gateau_dagster.evaluation.generation.prompts import PromptBuilder, cut_middle, turn_endings
 from gateau_dagster.training.encode import conversation_pieces
 from tests.error_codes import refused
+from tests.evaluation import official
 from tests.evaluation.engines import prompts, question
 from tests.tiny_models import text, tokenizer
 
@@ -191,20 +190,6 @@ def test_half_a_character_is_no_text() -> None:
         cut_middle(tokenizer(), "\ud800", 10)
 
 
-def official(folder: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """LongBench's pred.py, with nothing in the place of what it imports and does not need here."""
-    for name in ("datasets", "llama_flash_attn_monkey_patch"):
-        stub = ModuleType(name)
-        vars(stub).update(load_dataset=None, replace_llama_attn_with_flash_attn=None)
-        monkeypatch.setitem(sys.modules, name, stub)
-    spec = importlib.util.spec_from_file_location("official_pred", folder / "pred.py")
-    assert spec is not None and spec.loader is not None
-    found = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(found)
-    monkeypatch.setattr(found, "dist", SimpleNamespace(destroy_process_group=lambda: None))
-    return found
-
-
 class _Here:
     """The tokenizer, whose tensors stay where they are."""
 
@@ -230,7 +215,11 @@ def official_inputs(
         seen.append(given["input_ids"][0].tolist())
         return given["input_ids"]
 
-    pred = official(folder, monkeypatch)
+    flash = {"replace_llama_attn_with_flash_attn": None}
+    pred: Any = official.loaded(
+        folder / "pred.py", monkeypatch, datasets={"load_dataset": None}, llama_flash_attn_monkey_patch=flash
+    )
+    monkeypatch.setattr(pred, "dist", SimpleNamespace(destroy_process_group=lambda: None))
     model = SimpleNamespace(generate=generate)
     monkeypatch.setattr(pred, "load_model_and_tokenizer", lambda *_: (model, _Here(used)))
     rows = [{"context": each, "answers": [], "all_classes": None, "length": 0} for each in contexts]

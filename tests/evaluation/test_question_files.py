@@ -11,8 +11,7 @@ import pytest
 from gateau_dagster.data.sources import SourceFile
 from gateau_dagster.evaluation.question_files import QuestionFiles
 from tests.error_codes import refused
-
-from .builders import configured
+from tests.project import configured
 
 DEEP = "[" * 2_000
 

@@ -23,9 +23,7 @@ from gateau_dagster.evaluation.registry import (
 from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.pipeline.pipeline import pipeline_of
 from gateau_dagster.storage.stamp import fingerprint
-from tests.project import ROOT
-
-from .builders import configured
+from tests.project import ROOT, configured
 
 
 def _section(config: Config) -> Any:
@@ -141,7 +139,7 @@ def test_a_file_of_one_s_own_holds_a_benchmark_whose_version_follows_it(tmp_path
 
 
 def test_an_installed_package_names_a_benchmark(monkeypatch: pytest.MonkeyPatch) -> None:
-    entry = EntryPoint("quiz", "tests.evaluation.quiz:Quiz", ENTRY_POINTS)
+    entry = EntryPoint("quiz", "tests.evaluation.benchmarks_in_test.quiz:Quiz", ENTRY_POINTS)
     monkeypatch.setattr(registry, "entry_points", lambda group: [entry] if group == ENTRY_POINTS else [])
     all_benchmarks.cache_clear()
     try:

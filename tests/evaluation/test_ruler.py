@@ -114,22 +114,6 @@ def test_without_essays_the_tasks_are_those_that_need_none(folder: Path) -> None
         scored_benchmarks(project(folder, "ruler", official="ruler", tasks=[IN_ESSAYS[0]]))
 
 
-@pytest.mark.parametrize(
-    ("options", "code", "place"),
-    [
-        ({"official": None}, "evaluation.benchmark_files", r"ruler\.official"),
-        ({"official": "./nowhere"}, "data.missing", r"ruler\.official"),
-        ({"tasks": ["qa_3"]}, "evaluation.task", r"ruler\.tasks"),
-        ({"tasks": ["qa_1"]}, "evaluation.benchmark_files", r"ruler\.squad"),
-        ({"haystack": "nowhere"}, "data.missing", r"ruler\.haystack"),
-        ({"lengths": [4096, 10**6]}, "evaluation.length", r"ruler\.lengths"),
-    ],
-)
-def test_what_cannot_be_made_is_named(options: dict[str, Any], code: str, place: str, folder: Path) -> None:
-    with refused(code, place):
-        scored_benchmarks(project(folder, "ruler", **{"official": "ruler", **options}))
-
-
 def test_a_length_without_room_is_named(folder: Path) -> None:
     with refused("evaluation.length", r"ruler\.lengths.*60"):
         _found(folder, "cwe", length=60)

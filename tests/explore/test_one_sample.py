@@ -12,7 +12,7 @@ from gateau_dagster.explore.one_sample import find_sample
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.storage import Stamp
 from tests.error_codes import refused
-from tests.report.builders import config
+from tests.project import configured
 
 IDS = ("alpha", "alphabet", "beta")
 SHARDS = 3
@@ -21,7 +21,7 @@ SHARDS = 3
 @pytest.fixture
 def state(tmp_path: Path) -> State:
     """A store with three samples, and `gamma`, which was rejected."""
-    given = config(long_sft={"path": "long.jsonl", "shards": SHARDS}, storage={"root": str(tmp_path)})
+    given = configured(long_sft={"path": "long.jsonl", "shards": SHARDS}, storage={"root": str(tmp_path)})
     found = State(config=given.model_copy(update={"folder": tmp_path}))
     texts = dict.fromkeys(tables.schema(tables.RAW_LONG_SFT).names(), "")
     rejected = pl.DataFrame({"sample_id": ["gamma"], "reason": ["the response is empty"]})

@@ -12,7 +12,8 @@ from gateau_dagster.explore.publish import DataFiles, as_json, as_script, named_
 from gateau_dagster.report.inputs import ReportInputs
 from gateau_dagster.storage.files import Files
 from tests.explore.builders import content_of, index_of, method_scores, write_viewer
-from tests.report.builders import config, inputs, raw
+from tests.project import configured
+from tests.report.builders import inputs, raw
 
 COUNT = 130
 
@@ -80,7 +81,7 @@ def test_why_samples_were_turned_down(index: dict[str, Any], page: Path) -> None
 
 
 def test_lengths_in_bytes_where_no_model_counts(tmp_path: Path) -> None:
-    given = config(selection={"method": "length"})
+    given = configured(selection={"method": "length"})
     scores = method_scores(inputs(9), "length")
     found = replace(inputs(9), config=given, combined_scores=None, method_scores=scores["length"])
     index = index_of(write_viewer(tmp_path, found, scores))

@@ -8,7 +8,8 @@ from gateau_dagster.explore.rankings import Ranking, disputed, rankings
 from gateau_dagster.explore.sample_pages import ENDS, pieces
 from gateau_dagster.report.evidence import Evidence, EvidenceSegment
 from tests.explore.builders import method_scores
-from tests.report.builders import config, inputs, sample
+from tests.project import configured
+from tests.report.builders import inputs, sample
 
 
 def test_the_one_that_decides_comes_first_then_presets_and_methods() -> None:
@@ -24,7 +25,7 @@ def test_the_one_that_decides_comes_first_then_presets_and_methods() -> None:
 
 
 def test_another_method_decides() -> None:
-    given = config(selection={"method": "length"})
+    given = configured(selection={"method": "length"})
     found = rankings(given, inputs(20).combined_scores, method_scores(inputs(20), "ladm", "length"))
     assert found[0].name == "length"
     assert found[0].table["rank"].to_list() == [*range(1, 20)], "one of 20 has no score"
@@ -32,7 +33,7 @@ def test_another_method_decides() -> None:
 
 def test_a_method_without_any_score_has_no_order() -> None:
     scores = {"length": method_scores(inputs(5), "length")["length"].with_columns(score=pl.lit(None, pl.Float64))}
-    assert "length" not in [ranking.name for ranking in rankings(config(), inputs(5).combined_scores, scores)]
+    assert "length" not in [ranking.name for ranking in rankings(configured(), inputs(5).combined_scores, scores)]
 
 
 def order(name: str, *ids: str, is_method: bool = True) -> Ranking:

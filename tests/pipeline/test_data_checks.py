@@ -15,7 +15,7 @@ from gateau_dagster.pipeline.data_checks import check_training, warnings_of
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
 from tests.error_codes import refused
-from tests.project import change_config, make_project, sample, write_samples
+from tests.project import change_config, configured, make_project, sample, write_samples
 from tests.tiny_models import tokenizer
 
 
@@ -25,17 +25,15 @@ def samples(count: int, characters: int) -> pl.DataFrame:
     return pl.DataFrame({**columns, "characters": [characters] * count}, schema=ACCEPTED)
 
 
-def configured(training: dict[str, Any], **sections: Any) -> Config:
-    models = {"short": {"path": "short"}, "long": {"path": "long"}}
-    content = {"long_sft": {"path": "long.jsonl"}, "models": models, "training": training, **sections}
-    return Config.model_validate(content)
+def training_of(training: dict[str, Any], **sections: Any) -> Config:
+    return configured(models={"short": {"path": "short"}, "long": {"path": "long"}}, training=training, **sections)
 
 
 def test_a_training_that_this_machine_can_hold_is_let_go() -> None:
-    check_training(configured({"processes": 2, "mix": {"weights": {"far": 2}}}), samples(1000, 10**6))
-    check_training(configured({"enabled": False, "processes": 90_000}), samples(1000, 10**6))
-    check_training(configured({"processes": 90_000, "launcher": ["true"]}), samples(1000, 10**6))
-    check_training(configured({"processes": 1}), samples(3, 10**15))
+    check_training(training_of({"processes": 2, "mix": {"weights": {"far": 2}}}), samples(1000, 10**6))
+    check_training(training_of({"enabled": False, "processes": 90_000}), samples(1000, 10**6))
+    check_training(training_of({"processes": 90_000, "launcher": ["true"]}), samples(1000, 10**6))
+    check_training(training_of({"processes": 1}), samples(3, 10**15))
 
 
 @pytest.mark.parametrize(
@@ -44,21 +42,21 @@ def test_a_training_that_this_machine_can_hold_is_let_go() -> None:
 )
 def test_ranks_that_do_not_fit(training: dict[str, Any], count: int, characters: int) -> None:
     with refused("machine.memory", match=r"^training\.processes"):
-        check_training(configured(training), samples(count, characters))
+        check_training(training_of(training), samples(count, characters))
 
 
 def test_epochs_whose_rows_cannot_be_planned() -> None:
     training, many = {"epochs": 1000}, samples(1_000_000, 10)
-    check_training(configured(training), many)
-    check_training(configured({**training, "max_steps": 10}, selection={"fraction": 0.5}), many)
+    check_training(training_of(training), many)
+    check_training(training_of({**training, "max_steps": 10}, selection={"fraction": 0.5}), many)
     with refused("training.too_many_rows", match=r"^training\.epochs"):
-        check_training(configured(training, selection={"fraction": 0.5}), many)
+        check_training(training_of(training, selection={"fraction": 0.5}), many)
 
 
 def test_weights_of_sources_that_are_not_there(tmp_path: Path) -> None:
     (tmp_path / "chat.jsonl").write_text("{}")
     for chat, there in (({}, "far"), ({"short_chat": {"path": str(tmp_path / "chat.jsonl")}}, "chat, far")):
-        config = configured({"mix": {"weights": {"far": 1, "near": 2}}}, **chat)
+        config = training_of({"mix": {"weights": {"far": 1, "near": 2}}}, **chat)
         with refused("training.unknown_source", match=rf"^training\.mix\.weights: .* near; .* {there}$"):
             check_training(config, samples(3, 10))
 
@@ -82,7 +80,7 @@ def test_what_the_training_would_say_first_is_said_first(
     (tmp_path / "long").mkdir()
     LlamaConfig(max_position_embeddings=128, hidden_size=16, num_attention_heads=2).save_pretrained(tmp_path / "long")
     with refused(code, facts or None):
-        check_training(configured(training, folder=tmp_path), samples(3, 10))
+        check_training(training_of(training, folder=tmp_path), samples(3, 10))
 
 
 @pytest.mark.parametrize(
@@ -98,7 +96,7 @@ def test_what_the_training_would_say_first_is_said_first(
 def test_training_on_what_was_not_scored_is_told(
     training: dict[str, Any], scoring: dict[str, Any], characters: int, warned: bool
 ) -> None:
-    found = warnings_of(configured(training, scoring=scoring), samples(3, characters))
+    found = warnings_of(training_of(training, scoring=scoring), samples(3, characters))
     assert len(found) == warned
     assert not warned or found[0].startswith(
         "training.max_length is 65,536, but samples are scored by their last 4,096"
@@ -108,11 +106,11 @@ def test_training_on_what_was_not_scored_is_told(
 def test_the_largest_variant_has_to_be_held_too() -> None:
     many = samples(1_000_000, 10)
     part = {"training": {"epochs": 600}, "selection": {"fraction": 0.1}}
-    check_training(configured(**part), many)
-    check_training(configured(**part, variants={"fractions": [0.1, 0.15]}), many)
+    check_training(training_of(**part), many)
+    check_training(training_of(**part, variants={"fractions": [0.1, 0.15]}), many)
     for variants in ({"fractions": [0.1, 0.2]}, {"also": ["full"]}):
         with refused("training.too_many_rows", match=r"^training\.epochs"):
-            check_training(configured(**part, variants=variants), many)
+            check_training(training_of(**part, variants=variants), many)
 
 
 def saved_config(folder: Path, kind: type[PreTrainedConfig], **keys: Any) -> None:
@@ -121,10 +119,10 @@ def saved_config(folder: Path, kind: type[PreTrainedConfig], **keys: Any) -> Non
 
 def test_positions_that_the_trained_model_has_not_learned(tmp_path: Path) -> None:
     saved_config(tmp_path, GPT2Config, n_positions=1024)
-    config = configured({"max_length": 1025}, folder=tmp_path)
+    config = training_of({"max_length": 1025}, folder=tmp_path)
     with refused("models.positions", match=r"^training\.max_length"):
         check_training(config, samples(3, 10))
-    check_training(configured({"max_length": 1024}, folder=tmp_path), samples(3, 10))
+    check_training(training_of({"max_length": 1024}, folder=tmp_path), samples(3, 10))
     saved_config(tmp_path, LlamaConfig, max_position_embeddings=64)
     check_training(config, samples(3, 10))
 
@@ -143,9 +141,9 @@ def test_sequences_that_cannot_be_shared(
     given = {"processes": 2, "sequence_parallel": 2, "deepspeed": "zero3", **training}
     saved_config(tmp_path, LlamaConfig, **{"num_attention_heads": 4, "num_key_value_heads": 2, **keys})
     with refused("training.sequence_parallel", match=rf"^training\.sequence_parallel: .*{message}"):
-        check_training(configured(given, folder=tmp_path), samples(3, 10))
+        check_training(training_of(given, folder=tmp_path), samples(3, 10))
     saved_config(tmp_path, LlamaConfig, num_attention_heads=4, num_key_value_heads=2)
-    check_training(configured({**given, "deepspeed": "zero3"}, folder=tmp_path), samples(3, 10))
+    check_training(training_of({**given, "deepspeed": "zero3"}, folder=tmp_path), samples(3, 10))
 
 
 def warnings(project: Path) -> list[str]:

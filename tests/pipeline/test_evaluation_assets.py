@@ -11,8 +11,9 @@ from gateau_dagster.evaluation.judged import RatedBenchmark
 from gateau_dagster.evaluation.registry import all_benchmarks
 from gateau_dagster.pipeline.evaluation_assets import asking_benchmarks
 from gateau_dagster.pipeline.pipeline import pipeline_of
+from tests.evaluation.benchmarks_in_test.quiz import Quiz
 from tests.evaluation.experiment_builders import Unmeasured
-from tests.evaluation.quiz import Quiz, quiz
+from tests.evaluation.quiz import quiz
 from tests.pipeline.code_versions import raise_version
 from tests.pipeline.configured import configured, stale, versions
 
@@ -37,7 +38,7 @@ def made_again(folder: Path, before: dict[str, Any], after: dict[str, Any]) -> s
         {"evaluation.template": "chat"},
         {"evaluation.input_length": 100},
         {"evaluation.engine": ENGINE},
-        {"evaluation.quiz": {"texts": ["what?"]}},
+        {"evaluation.quiz": {"words": 9}},
         {"scoring.dtype": "float32"},
         {"training.seed": 7},
     ],
@@ -103,7 +104,7 @@ def test_both_parts_of_the_data_are_compared_by_themselves(tmp_path: Path, quiz:
 @pytest.mark.parametrize(
     ("change", "made"),
     [
-        ({"evaluation.quiz": {"texts": ["what?"]}}, BOTH),
+        ({"evaluation.quiz": {"words": 9}}, BOTH),
         ({"short_chat.fraction": 0.5}, {"short_contamination/quiz"}),
         ({"scoring.max_length": 512}, BOTH),  # questions may go up to it
         ({"models.long.path": "a/other"}, BOTH),  # or be measured in its tokens

@@ -29,23 +29,25 @@ from gateau_dagster.storage import Stamp
 from tests.evaluation.builders import answers
 from tests.evaluation.quiz import with_quiz
 from tests.pipeline.by_method import maximal
-from tests.project import make_project, sample, write_samples
+from tests.project import configured, make_project, sample, write_samples
 
 MIX = tables.schema(tables.TRAINING_MIX)
 REJECTS = tables.schema(tables.REJECTED)
 
 
+def state_of(folder: Path, **sections: Any) -> State:
+    return State(config=configured(storage={"root": str(folder / "store")}, folder=folder, **sections))
+
+
 @pytest.fixture
 def state(tmp_path: Path) -> State:
     """A store with a mix of 3 sequences of 2 samples, and 4 of about 8 short conversations; each rejected 2."""
-    content = {
-        "storage": {"root": str(tmp_path / "store")},
-        "long_sft": {"path": "long.jsonl", "shards": 1},
-        "short_chat": {"path": "chat.json", "fraction": 0.5},
-        "models": {"short": {"path": "a"}, "long": {"path": "b"}},
-        "training": {"max_length": 4096},
-    }
-    found = State(config=Config.model_validate({**content, "folder": tmp_path}))
+    found = state_of(
+        tmp_path,
+        long_sft={"path": "long.jsonl", "shards": 1},
+        short_chat={"path": "chat.json", "fraction": 0.5},
+        training={"max_length": 4096},
+    )
     rows = {"sample_id": ["a", "a", "b"], "block_tokens": [[6, 4], [6, 4], [10]], "truncated_tokens": [30, 30, 0]}
     mix = pl.DataFrame({name: pl.Series(rows.get(name, [None] * 3), dtype=kind) for name, kind in MIX.items()})
     chat = pl.DataFrame({"sample_id": ["1", "2", "3", "4"]})
@@ -185,6 +187,12 @@ def _rejected(*names: str, reason: str) -> pl.DataFrame:
     return pl.DataFrame({"sample_id": [*names], "reason": reason}, schema=tables.schema(tables.REJECTED))
 
 
+def asking(folder: Path, **evaluation: Any) -> State:
+    state = state_of(folder)
+    asked = EvaluationConfig(benchmarks=("quiz",), **evaluation)
+    return State(config=state.config.model_copy(update={"evaluation": asked}))
+
+
 @pytest.mark.parametrize(
     ("thoughts", "sentence", "notable"),
     [
@@ -195,13 +203,7 @@ def _rejected(*names: str, reason: str) -> pl.DataFrame:
 def test_answers_that_begin_with_thoughts_are_counted(
     tmp_path: Path, thoughts: Any, sentence: str, notable: bool
 ) -> None:
-    content = {
-        "storage": {"root": str(tmp_path / "store")},
-        "long_sft": {"path": "long.jsonl"},
-        "models": {"short": {"path": "a"}, "long": {"path": "b"}},
-    }
-    evaluation = EvaluationConfig(benchmarks=("quiz",), thoughts=thoughts)
-    state = State(config=Config.model_validate(content).model_copy(update={"evaluation": evaluation}))
+    state = asking(tmp_path, thoughts=thoughts)
     said = {"q0": "<think>a</think>\n\nOslo", "q1": "a\n</think>\nOslo", "q2": "<think>a", "q3": "Write `</think>`."}
     state.store.write(answers(said), "answers/quiz", "base", Stamp(fingerprint="f"))
     with with_quiz():
@@ -214,13 +216,7 @@ def test_answers_that_begin_with_thoughts_are_counted(
 @pytest.mark.parametrize("input_length", [None, 90])
 def test_what_each_model_lost_of_a_benchmark_is_said(tmp_path: Path, input_length: int | None) -> None:
     """Of one of two: what had no answer is said with the answers, and so are prompts that lost their middle."""
-    content = {
-        "storage": {"root": str(tmp_path / "store")},
-        "long_sft": {"path": "long.jsonl"},
-        "models": {"short": {"path": "a"}, "long": {"path": "b"}},
-    }
-    evaluation = EvaluationConfig(benchmarks=("quiz",), input_length=input_length)
-    state = State(config=Config.model_validate(content).model_copy(update={"evaluation": evaluation}))
+    state = asking(tmp_path, input_length=input_length)
     stamp, key = Stamp(fingerprint="f"), "quiz"
     whole = answers({f"q{n}": "yes" for n in range(8)})
     state.store.write(whole, f"answers/{key}", "base", stamp)
@@ -265,13 +261,8 @@ def effort(tokens: int, seconds: float) -> dict[str, float]:
 @pytest.fixture
 def scored_state(tmp_path: Path) -> State:
     """Three samples in two shards, one of which was rejected when it was scored."""
-    content = {
-        "storage": {"root": str(tmp_path / "store")},
-        "long_sft": {"path": "long.jsonl", "shards": 2},
-        "models": {"short": {"path": "a"}, "long": {"path": "b"}},
-    }
     write_samples(tmp_path / "long.jsonl", [sample(0)])
-    found = State(config=Config.model_validate({**content, "folder": tmp_path}))
+    found = state_of(tmp_path, long_sft={"path": "long.jsonl", "shards": 2})
     rejected = pl.DataFrame({"sample_id": ["x"], "reason": ["the response is empty"]})
     for shard, rows in (("0", 2), ("1", 1)):
         found.store.write(table(tables.RAW_LONG_SFT, rows), RAW, shard, Stamp(fingerprint="f"))

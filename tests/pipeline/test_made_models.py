@@ -75,14 +75,6 @@ def test_a_field_reaches_exactly_what_it_changes(field: str, tmp_path: Path) -> 
     assert stale(versions(base), versions(changed)) == wanted
 
 
-def test_the_nodes_stand_in_topological_order(tmp_path: Path) -> None:
-    seen: set[str] = set()
-    for asset in resolved_assets(made(tmp_path)).values():
-        assert set(asset.reads) <= seen, asset.key
-        seen.add(asset.key)
-    assert seen >= EMBEDDED
-
-
 def test_two_models_of_one_base_share_its_embeddings(tmp_path: Path) -> None:
     other = {"path": "pre_experienced:long", "pre_experience": {"clusters": 5}}
     config = made(tmp_path, **{"models.plum": other})
@@ -119,17 +111,6 @@ def test_fewer_samples_than_clusters_are_an_error_at_planning(tmp_path: Path) ->
     check_clusters(config, 100)
     with refused("selection.clusters", match=r"models\.cherry\.pre_experience\.clusters"):
         check_clusters(config, 99)
-
-
-def test_a_deepspeed_file_counts_by_what_it_says(tmp_path: Path) -> None:
-    file = tmp_path / "ds.json"
-    file.write_text('{"zero_optimization": {"stage": 1}}')
-    config = made(tmp_path, **{"training.deepspeed": "ds.json"})
-    before = versions(config)
-    file.write_text('{"zero_optimization": {"stage": 1}}\n')
-    assert stale(before, versions(config)) == set()
-    file.write_text('{"zero_optimization": {"stage": 2}}')
-    assert stale(before, versions(config)) == TRAINED
 
 
 def test_before_it_is_made_a_model_goes_by_its_base(tmp_path: Path) -> None:

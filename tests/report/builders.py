@@ -14,7 +14,6 @@ from matplotlib.figure import Figure
 from gateau_dagster import tables
 from gateau_dagster.comparison.compare import compare_methods
 from gateau_dagster.comparison.result import MethodComparison
-from gateau_dagster.config import Config
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.evaluation.benchmark import Benchmark
 from gateau_dagster.evaluation.statistics.experiment import Cost, experiment_rows
@@ -32,6 +31,7 @@ from gateau_dagster.selection.combine import combine
 from tests.comparison.frames import described
 from tests.evaluation.builders import heldout_table, needle_table
 from tests.evaluation.experiment_builders import LINES, chosen, experiment_scores
+from tests.project import configured
 
 _VOID = {"meta", "img", "link", "br", "hr", "input", "wbr", "source"}
 KINDS = ("no_context", "near", "far")
@@ -75,16 +75,6 @@ class Page(HTMLParser):
 
     def attributes(self, tag: str) -> list[dict[str, str | None]]:
         return [attributes for name, attributes in self.tags if name == tag]
-
-
-def config(**sections: Any) -> Config:
-    return Config.model_validate(
-        {
-            "long_sft": {"path": "data/long.jsonl"},
-            "models": {"short": {"path": "pair/short"}, "long": {"path": "pair/long"}},
-            **sections,
-        }
-    )
 
 
 def raw(count: int, **changes: str) -> pl.DataFrame:
@@ -150,7 +140,7 @@ def inputs(count: int = 30, **changes: Any) -> ReportInputs:
     frame = changes.pop("combined_scores", scores(count))
     chosen = frame.sort("rank").head(max(1, count // 10)).select("sample_id", "score", "rank")
     fields: dict[str, Any] = {
-        "config": config(selection={"ground_truth": ["far"]}),
+        "config": configured(selection={"ground_truth": ["far"]}),
         "raw": raw(count).lazy(),
         "combined_scores": frame,
         "selected_subset": chosen,

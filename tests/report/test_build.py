@@ -20,18 +20,8 @@ from gateau_dagster.report.inputs import ReportInputs
 from gateau_dagster.report.plots.score_plots import MARKS
 from gateau_dagster.report.text import breakable, printable, snippet
 from tests.evaluation.quiz import with_quiz
-from tests.report.builders import (
-    NOT_A_NUMBER,
-    Page,
-    config,
-    html_of,
-    inputs,
-    methods,
-    page_of,
-    raw,
-    scores,
-    training_log,
-)
+from tests.project import configured
+from tests.report.builders import NOT_A_NUMBER, Page, html_of, inputs, methods, page_of, raw, scores, training_log
 
 SECTIONS = (
     "summary", "scores", "presets", "samples", "selected", "rejected", "training", "evaluation", "effort",
@@ -66,7 +56,7 @@ def test_the_first_screen_says_which_samples_were_chosen_and_what_to_do_with_the
 
 
 def test_the_demo_says_how_to_see_the_same_of_real_text(plain: Page) -> None:
-    assert "make demo MODEL=" in _page(config=config(demo={})).text("summary")
+    assert "make demo MODEL=" in _page(config=configured(demo={})).text("summary")
     assert "make demo MODEL=" not in plain.text("summary")
 
 
@@ -96,7 +86,7 @@ def test_text_of_samples_is_shown_and_never_obeyed() -> None:
     reject = pl.DataFrame({"sample_id": [evil], "reason": [evil]})
     changes["response"] += "a\u202eb\x00c\x1bd"
     page = _page(raw=raw(30, **changes), rejected={"cam": reject}, fingerprints={evil: evil}, command=evil,
-                 config=config(long_sft={"path": evil}))  # fmt: skip
+                 config=configured(long_sft={"path": evil}))  # fmt: skip
     assert not page.attributes("script")
     assert all((image["src"] or "").startswith("data:") for image in page.attributes("img"))
     assert page.text("samples").count(evil) >= 4 * 20
@@ -125,7 +115,7 @@ def test_with_ground_truth_the_figures_of_every_preset_are_on_the_page(plain: Pa
 
 @pytest.mark.parametrize("truth", [[], ["no such source"], ["no_context", "near", "far"]])
 def test_without_a_ground_truth_that_tells_samples_apart_the_page_says_so(truth: list[str]) -> None:
-    page = _page(config=config(selection={"ground_truth": truth}))
+    page = _page(config=configured(selection={"ground_truth": truth}))
     assert "No ground truth is configured that tells these samples apart" in page.text("summary")
     assert "AUROC" not in page.text("presets")
     assert "needs far context" not in page.text("samples")
@@ -162,7 +152,7 @@ def test_a_degenerate_preset_is_named_and_the_chosen_one_in_the_summary_too() ->
 )
 def test_what_is_missing_or_switched_off_is_one_line_at_the_end(sections: dict[str, Any], sentences: list[str]) -> None:
     absent = {"training_log": None, "evaluations": {}, "rejected": {}, "fingerprints": {}, "efforts": {}}
-    page = _page(config=config(**sections), **absent, methods=None)
+    page = _page(config=configured(**sections), **absent, methods=None)
     assert page.text("absent").startswith("Not in this report:")
     assert all(sentence in page.text("absent") for sentence in sentences)
     empty = {"methods", "rejected", "training", "evaluation", "effort"}
@@ -270,16 +260,6 @@ def test_shares_in_a_benchmark_s_table_are_percentages(plain: Page) -> None:
     assert "base1,024100 %225 %0.7000" in plain.text("evaluation")
 
 
-@pytest.mark.parametrize(("count", "sizes"), [(1, (1, 0)), (2, (1, 1)), (5, (3, 2)), (20, (10, 10)), (50, (10, 10))])
-def test_no_sample_is_shown_twice(count: int, sizes: tuple[int, int]) -> None:
-    found = sample_cards(inputs(count))
-    top, bottom = found.top, found.bottom
-    assert (len(top), len(bottom)) == sizes
-    assert len({card.sample_id for card in top + bottom}) == sum(sizes)
-    assert [card.rank for card in top] == list(range(1, sizes[0] + 1))
-    assert [card.rank for card in bottom] == list(range(count - sizes[1] + 1, count + 1))
-
-
 def test_a_card_holds_the_sample_s_own_texts_and_scores() -> None:
     given = inputs(30)
     texts = {row["sample_id"]: row for row in raw(30).iter_rows(named=True)}
@@ -335,7 +315,7 @@ def by(method: str = "length", count: int = 30, *, lengths: bool = False, **chan
         {"sample_id": ids, "context_tokens": range(count), "response_tokens": range(count), "perplexity": [1.5] * count}
     )
     given = {
-        "config": config(selection={"ground_truth": ["far"], "method": method}),
+        "config": configured(selection={"ground_truth": ["far"], "method": method}),
         "method_scores": own,
         "lengths": tokens if lengths else None,
         "combined_scores": None,
@@ -412,13 +392,13 @@ def test_how_often_the_method_is_right_by_counting_pairs() -> None:
 
 
 def test_without_a_ground_truth_the_page_says_so() -> None:
-    given = by(config=config(selection={"method": "length"}))
+    given = by(config=configured(selection={"method": "length"}))
     assert truth(given, None) is None
     assert "No ground truth is configured" in page_of(given).text("summary")
 
 
 def test_a_compared_gateau_brings_its_presets_back_and_not_its_ranking() -> None:
-    chosen = config(selection={"ground_truth": ["far"], "method": "length", "compare": ["gateau"]})
+    chosen = configured(selection={"ground_truth": ["far"], "method": "length", "compare": ["gateau"]})
     given = by(config=chosen, combined_scores=scores(30), methods=methods(names=("length", "gateau")))
     page = page_of(given)
     assert page.text("presets") and "Eq. 6" in page.text("equations")
@@ -464,7 +444,7 @@ def test_benchmarks_that_were_not_run_or_measured_nothing_have_no_section() -> N
 
 def test_a_benchmark_that_the_configuration_leaves_out_is_still_spoken_of() -> None:
     first, *others = inputs().evaluations
-    given = inputs(config=config(evaluation={"benchmarks": [first]}))
+    given = inputs(config=configured(evaluation={"benchmarks": [first]}))
     asked = {each.name: each.asked for each in benchmark_outcomes(given)}
     assert asked == {first: True, **dict.fromkeys(others, False)}
 
@@ -472,8 +452,8 @@ def test_a_benchmark_that_the_configuration_leaves_out_is_still_spoken_of() -> N
 def test_what_the_experiment_alone_shows_was_run_and_is_not_told_of_here() -> None:
     with with_quiz():
         shown = {"benchmarks": ["heldout", "quiz"]}
-        told = [each.name for each in benchmark_outcomes(inputs(config=config(evaluation=shown)))]
-        untrained = config(evaluation=shown, training={"enabled": False})
+        told = [each.name for each in benchmark_outcomes(inputs(config=configured(evaluation=shown)))]
+        untrained = configured(evaluation=shown, training={"enabled": False})
         assert told == ["heldout", "needle"]
         assert "quiz" in [each.name for each in benchmark_outcomes(inputs(config=untrained))]
 

@@ -10,7 +10,8 @@ import pytest
 from gateau_dagster.config import PRESETS
 from gateau_dagster.report.comparison import PresetComparison, compare
 from gateau_dagster.report.inputs import ReportInputs
-from tests.report.builders import KINDS, config, inputs, raw, scores
+from tests.project import configured
+from tests.report.builders import KINDS, inputs, raw, scores
 
 
 def compared(given: ReportInputs) -> PresetComparison:
@@ -76,7 +77,7 @@ def test_shares_of_far_samples() -> None:
     assert comparison.far_share == sum(KINDS[i % 3] == "far" for i in range(31)) / 31
     assert comparison.far_selected == 1.0
     assert comparison.auroc["robust"] == 1.0
-    unknown = compared(inputs(30, config=config()))
+    unknown = compared(inputs(30, config=configured()))
     assert (unknown.auroc, unknown.far_share, unknown.far_selected) == ({}, None, None)
     nothing = compared(inputs(30, selected_subset=inputs(30).selected_subset.clear())).far_selected
     assert nothing is not None and math.isnan(nothing)
@@ -107,7 +108,7 @@ def test_a_sample_that_is_gone_from_raw_has_an_unknown_source() -> None:
 def test_far_needs_both_kinds() -> None:
     assert inputs(30).far is not None
     for truth in ([], ["nothing"], ["far", "near", "no_context"]):
-        assert inputs(30, config=config(selection={"ground_truth": truth})).far is None
+        assert inputs(30, config=configured(selection={"ground_truth": truth})).far is None
 
 
 def test_an_own_source_column_in_the_scores_is_no_obstacle() -> None:

@@ -17,7 +17,8 @@ from gateau_dagster.report.drawings import drawings
 from gateau_dagster.report.inputs import ReportInputs
 from gateau_dagster.report.plots import Drawing
 from tests.evaluation.builders import heldout_table
-from tests.report.builders import Page, config, inputs, methods, scores
+from tests.project import configured
+from tests.report.builders import Page, inputs, methods, scores
 
 ALWAYS = {"scores", "terms", "agreement", "lengths"}
 
@@ -68,7 +69,7 @@ def test_all_pictures_are_svg_documents_without_links(whole: tuple[ReportInputs,
 def test_parts_that_were_not_made_have_no_picture() -> None:
     nothing = {"heldout": heldout_table().clear()}
     absent = {"training_log": [], "evaluations": nothing, "efforts": {"cam": [{}]}}
-    assert set(_drawn(config=config(), **absent)) == ALWAYS
+    assert set(_drawn(config=configured(), **absent)) == ALWAYS
 
 
 @pytest.mark.parametrize("changes", [{"count": 1}, {"combined_scores": scores(30, equal=True)},

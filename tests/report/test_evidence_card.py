@@ -40,7 +40,8 @@ from gateau_dagster.report.inputs import ReportInputs
 from tests.error_codes import refused
 from tests.methods import measured
 from tests.methods.configured import method_of
-from tests.report.builders import LENGTH, config, inputs, page_of, raw, rows_of, sample
+from tests.project import configured
+from tests.report.builders import LENGTH, inputs, page_of, raw, rows_of, sample
 from tests.tiny_models import text, tokenizer
 
 
@@ -281,7 +282,7 @@ def given(**changes: Any) -> ReportInputs:
             made[one.sample_id] = evidence(one, rows, words, segment_length=LENGTH)
         return EvidenceMaps(maps=made)
 
-    demo = config(selection={"ground_truth": ["far"]}, demo={})
+    demo = configured(selection={"ground_truth": ["far"]}, demo={})
     fields = {"config": demo, "raw": raw.select(*tables.schema(tables.RAW_LONG_SFT).names()).lazy()}
     return inputs(6, **(fields | {"named": named, "evidence": maps} | changes))
 
@@ -303,7 +304,7 @@ def test_the_shares_are_those_of_counting() -> None:
 
 
 def test_of_other_data_nothing_is_said_to_be_right() -> None:
-    found = evidence_shares(given(config=config(selection={"ground_truth": ["far"]})))
+    found = evidence_shares(given(config=configured(selection={"ground_truth": ["far"]})))
     assert found is not None and not found.sentence
     assert {line.right for line in found.sources} == {None} and {line.right_share for line in found.sources} == {None}
 
@@ -313,7 +314,7 @@ def test_many_sources_are_one_line_in_the_end() -> None:
     parts = [raw.head(1).with_columns(sample_id=pl.lit(f"x{n}"), source=pl.lit(f"source {n}")) for n in range(30)]
     many = pl.concat(parts)
     named = many.select("sample_id", named=pl.lit([1], dtype=pl.List(pl.Int32())))
-    found = evidence_shares(given(raw=many.lazy(), named=named, config=config()))
+    found = evidence_shares(given(raw=many.lazy(), named=named, config=configured()))
     assert found is not None and len(found.sources) == 21
     assert (found.sources[-1].samples, found.sources[-1].named) == (10, 10)
 

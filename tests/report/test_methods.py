@@ -16,7 +16,8 @@ from gateau_dagster.report.drawings import method_drawings
 from gateau_dagster.report.formula import terms, with_terms
 from gateau_dagster.report.inputs import ReportInputs
 from gateau_dagster.report.methods import MethodsSection, methods_section
-from tests.report.builders import NOT_A_NUMBER, Page, config, inputs, methods, page_of, raw, scores
+from tests.project import configured
+from tests.report.builders import NOT_A_NUMBER, Page, inputs, methods, page_of, raw, scores
 
 ALL = ("method_profiles", "method_correlations", "method_lengths", "disputed", "alpha", "segment_length")
 
@@ -255,7 +256,7 @@ def test_a_sample_of_one_segment_has_no_second_term_and_something_stands_for_it(
 @pytest.mark.parametrize("preset", PRESETS)
 def test_the_page_prints_the_formula_of_the_preset_that_was_used_first(preset: Preset) -> None:
     section = {"preset": preset, "ground_truth": ["far"], "alpha": 0.7}
-    given = inputs(12, combined_scores=scores(12, preset=preset), config=config(selection=section))
+    given = inputs(12, combined_scores=scores(12, preset=preset), config=configured(selection=section))
     text = page_of(given).text("equations")
     formulas = {
         "robust": "score = α · long-model gain + (1 − α) · far-segment gain",
@@ -269,6 +270,6 @@ def test_the_page_prints_the_formula_of_the_preset_that_was_used_first(preset: P
 
 def test_a_page_of_another_method_says_what_its_score_means() -> None:
     found = scores(6).select("sample_id", "score")
-    changes = {"config": config(selection={"method": "random"}), "combined_scores": None, "method_scores": found}
+    changes = {"config": configured(selection={"method": "random"}), "combined_scores": None, "method_scores": found}
     page = page_of(replace(inputs(6), **changes))
     assert "Selected by random. A high score means: Nothing" in page.text("equations")

@@ -18,12 +18,13 @@ from gateau_dagster.report.provenance import (
     ranked_by,
     scored_by,
 )
-from tests.methods.configured import configured
-from tests.report.builders import config
+from tests.project import configured
 
 
 def test_the_configuration_comes_back_from_its_text() -> None:
-    given = config(training={"deepspeed": {"zero_optimization": {"stage": 2}}}, selection={"ground_truth": ["über"]})
+    given = configured(
+        training={"deepspeed": {"zero_optimization": {"stage": 2}}}, selection={"ground_truth": ["über"]}
+    )
     text = configuration_text(given)
     back = Config.model_validate(yaml.safe_load(text))
     assert configuration_text(back) == text and back == with_benchmarks(given)
@@ -33,14 +34,14 @@ def test_the_configuration_comes_back_from_its_text() -> None:
 def test_a_list_of_plain_values_takes_one_line() -> None:
     pairs = [{"key": "colour", "values": ["red", "blue"]}]
     needle = {"pairs": pairs, "fact": "{key} {value}", "question": "{key}", "answer": "{value}"}
-    given = config(evaluation={"needle": needle})
+    given = configured(evaluation={"needle": needle})
     assert "values: [red, blue]" in configuration_text(given)
 
 
 def test_credentials_in_an_address_are_left_out() -> None:
     """The configuration refuses them; a command line may hold them all the same."""
     record = provenance(
-        config(), fingerprints={}, generated_at=datetime.now(UTC), command="gateau run s3://a:b@c/d e@f"
+        configured(), fingerprints={}, generated_at=datetime.now(UTC), command="gateau run s3://a:b@c/d e@f"
     )
     assert record.command == "gateau run s3://c/d e@f"
 
@@ -52,7 +53,7 @@ def test_versions_are_the_installed_ones(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_record() -> None:
     when = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
-    record = provenance(config(), fingerprints={"b": "2", "a": "1"}, generated_at=when)
+    record = provenance(configured(), fingerprints={"b": "2", "a": "1"}, generated_at=when)
     assert record.generated_at == "2026-01-02 03:04:05 UTC"
     assert record.fingerprints == [("a", "1"), ("b", "2")]
     assert record.command is None
@@ -96,4 +97,4 @@ def test_the_models_behind_the_scores_are_named() -> None:
         ({"method": "random", "rule": "token_budget", "budget": 9}, ["long"]),
     ]
     for options, models in cases:
-        assert scored_by(configured(**options)) == [(name, paths[name]) for name in models], options
+        assert scored_by(configured(selection=options)) == [(name, paths[name]) for name in models], options

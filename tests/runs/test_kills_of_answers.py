@@ -16,7 +16,7 @@ import polars as pl
 import pytest
 
 from gateau_dagster.storage import Store
-from tests.evaluation.engines import answering, completion
+from tests.fake_server import answering, completion
 from tests.project import begun, change_config
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1200)]

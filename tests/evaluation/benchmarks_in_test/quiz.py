@@ -16,6 +16,7 @@ class QuizOptions(Section):
     questions: int = Field(default=6, ge=1)
     words: int = Field(default=4, ge=1, description="Tokens of an answer.")
     worth: float = 1.0
+    texts: list[str] = Field(default=[], description="What is asked in place of these questions.")
 
 
 class Quiz(QuestionBenchmark):
@@ -25,17 +26,21 @@ class Quiz(QuestionBenchmark):
     options: QuizOptions
     unit = "letters"
 
+    def _turns(self) -> list[tuple[str, ...]]:
+        drawn = [(f"recall noun{n} of the table", "tell about it") for n in range(self.options.questions)]
+        return [(text,) for text in self.options.texts] or [pair[: 1 + n % 2] for n, pair in enumerate(drawn)]
+
     def questions(self, materials: Materials) -> list[Question]:
         return [
             Question(
-                question_id=f"q{n:03d}",
+                question_id=f"q{n}" if self.options.texts else f"q{n:03d}",
                 group=f"turns {1 + n % 2}",
-                turns=(f"recall noun{n} of the table", "tell about it")[: 1 + n % 2],
+                turns=turns,
                 generation=Generation(
                     max_new_tokens=self.options.words + n % 3, temperature=0.8 if n % 3 == 0 else 0.0
                 ),
             )
-            for n in range(self.options.questions)
+            for n, turns in enumerate(self._turns())
         ]
 
     def grade(self, questions: Sequence[Question], answers: pl.DataFrame, judgments: pl.DataFrame | None) -> Measured:
