@@ -389,20 +389,6 @@ def test_statements_stand_before_their_sentence_and_at_the_end() -> None:
     assert len(words) == one.sentence_count * 8 + 8
 
 
-def test_a_slot_outside_is_refused() -> None:
-    one = page()
-    with pytest.raises(AssertionError):
-        one.state(one.sentence_count + 1, STATEMENT)
-
-
-def test_facts_are_of_different_attributes_and_run_out() -> None:
-    one = page()
-    facts = [*one.take(20), *one.take(12)]
-    assert len({fact.attribute for fact in facts}) == 32
-    with pytest.raises(AssertionError, match="32 attributes"):
-        one.take(1)
-
-
 @pytest.mark.parametrize("size", SIZES)
 def test_far_slots_keep_their_distances(size: str) -> None:
     for seed in range(60):

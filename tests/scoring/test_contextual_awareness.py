@@ -238,10 +238,3 @@ def test_what_does_not_fit_into_memory_is_rejected_alone(monkeypatch: pytest.Mon
     rejected = [row for row in found if isinstance(row, Reject)]
     assert [(one.sample_id, one.short_of_memory) for one in rejected] == [("s3", True)]
     assert rejected[0].reason.startswith(f"out of memory on a prompt of {longest} tokens")
-
-
-def test_work_is_charged() -> None:
-    asked = running(batch_tokens=100)
-    list(response_alone_rows(loaded_model("llama"), samples(), asked))
-    assert asked.work.tokens == sum(alone_prompt(tokenizer(), one, max_length=9999).length for one in samples())
-    assert asked.work.flops > 0

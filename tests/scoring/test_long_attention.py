@@ -29,29 +29,22 @@ def slow(matrix: torch.Tensor) -> tuple[list[float], list[float]]:
     return [float(head.sum() / tokens) for head in far], [float(head.var()) for head in far]
 
 
+@pytest.mark.parametrize("double", [False, True])
 @pytest.mark.parametrize("layer", [0, 1])
 @pytest.mark.parametrize("kind", ["llama", "qwen3", "gpt2", "mistral", "gemma2", "gpt_oss"])
-def test_agrees_with_the_whole_matrix(kind: str, layer: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_agrees_with_the_whole_matrix(kind: str, layer: int, double: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The libraries' eager attention takes its softmax in float32, whatever the model's type: here in float64, too."""
     monkeypatch.setitem(attention_rows._ELEMENTS_PER_BLOCK, "cpu", 2000)  # blocks of some rows of some heads
-    loaded = loaded_model(kind)
+    if double:
+        own = torch.nn.functional.softmax
+        monkeypatch.setattr(torch.nn.functional, "softmax", lambda scores, dim, dtype=None: own(scores.double(), dim))
+    loaded = loaded_model(kind, dtype=torch.float64 if double else torch.float32)
     found = long_attention(loaded, IDS, layer=layer)
     proportion, variance = slow(eager_matrices(loaded.model, IDS)[layer])
-    np.testing.assert_allclose(found.proportion, proportion, rtol=1e-4, atol=1e-9)
-    np.testing.assert_allclose(found.variance, variance, rtol=1e-4, atol=1e-12)
+    close = 1e-6 if double else 1e-4
+    np.testing.assert_allclose(found.proportion, proportion, rtol=close, atol=1e-9)
+    np.testing.assert_allclose(found.variance, variance, rtol=close, atol=1e-12)
     assert found.proportion.shape == found.variance.shape == (loaded.model.config.num_attention_heads,)
-
-
-@pytest.mark.parametrize("layer", [0, 1])
-@pytest.mark.parametrize("kind", ["llama", "qwen3", "gpt2", "mistral", "gemma2", "gpt_oss"])
-def test_agrees_to_a_millionth_in_float64(kind: str, layer: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The libraries' eager attention takes its softmax in float32, whatever the model's type."""
-    own = torch.nn.functional.softmax
-    monkeypatch.setattr(torch.nn.functional, "softmax", lambda scores, dim, dtype=None: own(scores.double(), dim))
-    loaded = loaded_model(kind, dtype=torch.float64)
-    found = long_attention(loaded, IDS, layer=layer)
-    proportion, variance = slow(eager_matrices(loaded.model, IDS)[layer])
-    np.testing.assert_allclose(found.proportion, proportion, rtol=1e-6, atol=1e-12)
-    np.testing.assert_allclose(found.variance, variance, rtol=1e-6, atol=1e-15)
 
 
 @pytest.mark.parametrize("tokens", [4, 5, 6, 7, 8, 9])

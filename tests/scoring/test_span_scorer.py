@@ -42,6 +42,7 @@ from tests.tiny_models import Largest, loaded_model, passages, tokenizer
 
 PLAN = FocusPlan(span_length=16, local_spans=2, earlier_stride=2, later_stride=3, first_scored=5)
 PROGRAM = FocusPlan(span_length=16, earlier_stride=2, later_stride=3, variant="program")
+PLANS: dict[Variant, FocusPlan] = {"paper": PLAN, "program": PROGRAM}
 LICENCE = (Path(__file__).parents[2] / "LICENSE").read_text()
 
 
@@ -307,12 +308,6 @@ def test_plan_that_scores_nothing_is_a_bug() -> None:
     assert not math.isnan(_cds(_plan(), np.ones((1, 3))) or 0.0)
 
 
-def _wide_plan(variant: Variant = "paper") -> FocusPlan:
-    return FocusPlan(
-        span_length=16, first_spans=1, local_spans=2, earlier_stride=2, later_stride=3, first_scored=5, variant=variant
-    )
-
-
 def _ids(tokens: int = 250) -> tuple[int, ...]:
     return text_ids(tokenizer(), LICENCE[2000:6000], max_tokens=tokens)
 
@@ -330,7 +325,7 @@ def _twin(model: Any, ids: tuple[int, ...], variant: Variant, length: int = 16) 
 
 def _check(loaded: LoadedModel, variant: Variant, rtol: float) -> None:
     ids = _ids()
-    got = pairwise_focus_scores(loaded, ids, _wide_plan(variant))
+    got = pairwise_focus_scores(loaded, ids, PLANS[variant])
     want = _twin(loaded.model, ids, variant)
     assert got.dtype == torch.float64 and got.shape == want.shape == (2, want.shape[1])
     np.testing.assert_allclose(got.numpy(), want, rtol=rtol, atol=1e-12)
@@ -362,7 +357,7 @@ def test_layer_is_made_of_a_whole_matrix(
     monkeypatch.setitem(attention_rows._ELEMENTS_PER_BLOCK, "cpu", elements)
     generator = torch.Generator().manual_seed(0)
     query, key = (torch.randn(heads, 69, 8, generator=generator, dtype=torch.float64) for heads in (4, 2))
-    plan = replace(_wide_plan(variant), span_length=8, local_spans=0, earlier_stride=1)
+    plan = replace(PLANS[variant], span_length=8, local_spans=0, earlier_stride=1)
     collector = _SpanCollector(plan=plan, tokens=69)
     collector.observe(query, key, pattern, AttentionSpec(scaling=0.3, window=pattern.window))
     hidden = torch.tensor([[not pattern.sees(row, column) for column in range(69)] for row in range(69)])
@@ -376,19 +371,18 @@ def test_layer_is_made_of_a_whole_matrix(
 
 def test_bfloat16_agrees_within_a_percent() -> None:
     half, ids = loaded_model("llama", dtype=torch.bfloat16), _ids()
-    got = pairwise_focus_scores(half, ids, _wide_plan()).numpy()
+    got = pairwise_focus_scores(half, ids, PLAN).numpy()
     np.testing.assert_allclose(got, _twin(half.model, ids, "paper"), rtol=3e-2)
 
 
 def test_tokens_and_flops_are_charged() -> None:
     loaded, ids, work = loaded_model("llama"), _ids(), ForwardWork()
-    plan = _wide_plan()
-    pairwise_focus_scores(loaded, ids, plan, work)
+    pairwise_focus_scores(loaded, ids, PLAN, work)
     shape = ModelShape.of(loaded.model.config)
     # Spans 5, 8, 11 and 14 of 16 tokens, which begin after 250 - 15 * 16 = 10: 2 FLOPs a layer, head, query, key, size.
     rows = sum(2 * 2 * 4 * 16 * 16 * (10 + 16 * (j + 1)) for j in (5, 8, 11, 14))
     assert work.tokens == len(ids) == 250
-    assert work.flops == span_attention_flops(shape, 250, plan)
+    assert work.flops == span_attention_flops(shape, 250, PLAN)
     assert work.flops - rows == pytest.approx(shape.pass_flops(np.array([250.0]))[0])
 
 
@@ -399,14 +393,9 @@ def test_no_tensor_grows_with_the_square_of_the_length(variant: Variant, monkeyp
     monkeypatch.setitem(attention_rows._ELEMENTS_PER_BLOCK, "cpu", 100_000)
     packs_documents(loaded)
     with Largest() as seen:
-        pairwise_focus_scores(loaded, ids, _wide_plan(variant))
+        pairwise_focus_scores(loaded, ids, PLANS[variant])
     # The largest are the feed-forward's: length x 96; a head's matrix would have length².
     assert 96 * length <= seen.elements < 2 * 96 * length
-
-
-def test_model_without_the_interface_is_refused() -> None:
-    with refused("models.no_attention"):
-        pairwise_focus_scores(loaded_model("mamba"), _ids(), _wide_plan())
 
 
 def test_layer_that_was_not_seen_is_an_error_not_a_zero() -> None:
@@ -414,4 +403,4 @@ def test_layer_that_was_not_seen_is_an_error_not_a_zero() -> None:
     layer: Any = loaded.model.get_submodule("model.layers.1.self_attn")
     layer.forward = lambda hidden_states, **_: (hidden_states, None)
     with refused("models.no_attention", "1.*2"):
-        pairwise_focus_scores(loaded, _ids(), _wide_plan())
+        pairwise_focus_scores(loaded, _ids(), PLAN)
