@@ -71,9 +71,18 @@ CAM = (
     SAMPLE_ID,
     DIGEST,
     _column("segments", pl.Int32, "N, segments of the (truncated) context."),
-    _column("segment_perplexity", pl.List(pl.Float64()), "Raw PPL of the response given each segment alone (Eq. 3)."),
+    _column(
+        "segment_perplexity",
+        pl.List(pl.Float64()),
+        "Raw PPL of the response given each segment alone (Eq. 3); null for one that screening leaves out.",
+    ),
     _column("segment_attention", pl.List(pl.Float64()), "Raw mean attention to each segment's tokens (Eq. 4)."),
-    _column("cas", pl.Float64, "CAS, the contextual awareness score (Eq. 5); null below two segments.", nullable=True),
+    _column(
+        "cas",
+        pl.Float64,
+        "CAS, the contextual awareness score (Eq. 5); null below two segments, and if segments are screened.",
+        nullable=True,
+    ),
     _column("near_segments", pl.Int32, "How many of the last segments are near: theta_A saw of them."),
     _column("no_context_probability", pl.List(pl.Float32()), "p of each response token given the instruction alone."),
     _column(
@@ -88,7 +97,8 @@ CAM = (
     _column(
         "segment_gain",
         pl.List(pl.Float64()),
-        "What each segment gave, summed over tokens: a far one beyond near_probability, a near one beyond no context.",
+        "What each segment gave, summed over tokens: a far one beyond near_probability, a near one beyond no context; "
+        "null for one that screening leaves out.",
     ),
     _column(
         "far_gain",

@@ -311,6 +311,8 @@ def show_estimates(out: Console, estimates: Mapping[str, Estimate]) -> None:
     table = left_table("to score", right=("samples", "tokens", "FLOPs", "time"))
     for asset, found in estimates.items():
         table.add_row(asset, f"{found.samples:,}", *_estimate_figures([found]))
+        for setting, other in found.by_setting.items():
+            table.add_row(f"  with {setting}", "", *_estimate_figures([other]), style="dim")
     if len(estimates) > 1:
         whole = all(found.seconds is not None for found in estimates.values())
         name = "together" if whole else "together (known part)"

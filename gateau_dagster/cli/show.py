@@ -266,6 +266,8 @@ def _piece_lines(piece: TextPart, evidence: Evidence | None) -> Iterator[Text]:
 
 def _segment_title(segment: EvidenceSegment) -> str:
     kind = "near" if segment.near else "far"
+    if segment.perplexity is None:
+        return f"segment {segment.index + 1}, {kind}, left out by screening"
     return f"segment {segment.index + 1}, {kind}, gave {number(segment.gain)}{', named' if segment.named else ''}"
 
 

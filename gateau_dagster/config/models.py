@@ -17,6 +17,7 @@ HOMOLOGOUS = "homologous:"
 Context = Literal["full", "window"]
 Dtype = Literal["float32", "bfloat16", "float16"]
 Template = Literal["gateau", "chat"]
+SegmentChoice = Literal["all", "screened"]
 Task = Literal["causal", "reward", "embedding"]
 
 
@@ -255,6 +256,11 @@ class ScoringConfig(Section):
     )
     segment_length: int = Field(
         default=128, ge=1, le=LONGEST, description="Tokens of a segment: L of the paper's section 2.2."
+    )
+    segments: SegmentChoice = Field(
+        default="all",
+        description="all: theta_B reads each segment alone. screened: only promising ones, for the cost of one pass "
+        "over the prompt. This suffices for preset robust and far_gain; `cam` then has no CAS.",
     )
     template: Template = Field(default="gateau", description="'chat' uses the tokenizer's chat template.")
     dtype: Dtype = Field(default="bfloat16", description="Precision of the weights; it changes scores.")

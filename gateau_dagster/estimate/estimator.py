@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -99,7 +99,10 @@ Shards = Mapping[str, Sequence[str]]  # by asset
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """Samples to score, tokens through the model, FLOPs, and seconds with their bounds. None: unknown."""
+    """Samples to score, tokens through the model, FLOPs, and seconds with their bounds. None: unknown.
+
+    by_setting: what the same samples would take by another setting, such as `scoring.segments: all`.
+    """
 
     samples: int
     tokens: int | None
@@ -107,6 +110,7 @@ class Estimate:
     seconds: float | None
     seconds_low: float | None
     seconds_high: float | None
+    by_setting: Mapping[str, Estimate] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,6 +153,7 @@ class Estimator:
         self.tables: dict[str, tuple[str, Effort | None]] = {
             asset: (table.model, table.effort) for asset, table in tables.items()
         }
+        self._other_efforts = {asset: table.other_efforts for asset, table in tables.items()}
         self._shared = {asset: table.shared.name for asset, table in tables.items() if table.shared is not None}
         self._identities: dict[str | None, pl.DataFrame] = {}
         self._stamps = cache(lambda asset: state.store.stamps((asset, shard) for shard in state.shards))
@@ -184,11 +189,25 @@ class Estimator:
 
     def assets(self, wanted: Shards) -> dict[str, Estimate]:
         """Return estimates by asset, with the time of all workers side by side."""
-        return {asset: self._estimate(asset, work, workers) for asset, (work, workers) in self._works(wanted).items()}
+        samples, found = self._samples(wanted), dict[str, Estimate]()
+        for asset, (work, workers) in self._works(wanted, samples).items():
+            by_setting = {
+                setting: self._estimate(
+                    asset, self._work(asset, samples[asset], self._common(asset, samples), effort), workers
+                )
+                for setting, effort in self._other_efforts[asset].items()
+            }
+            found[asset] = replace(self._estimate(asset, work, workers), by_setting=by_setting)
+        return found
 
-    def _works(self, wanted: Shards) -> dict[str, tuple[pl.DataFrame, Workers]]:
+    def _samples(self, wanted: Shards) -> dict[str, pl.DataFrame]:
+        return {asset: self._outstanding(asset, shards) for asset, shards in wanted.items()}
+
+    def _works(
+        self, wanted: Shards, samples: Mapping[str, pl.DataFrame] | None = None
+    ) -> dict[str, tuple[pl.DataFrame, Workers]]:
         """Return by asset the `_work` on its samples to score, and its workers; set the pace of each asset."""
-        samples = {asset: self._outstanding(asset, shards) for asset, shards in wanted.items()}
+        samples = samples or self._samples(wanted)
         found: dict[str, tuple[pl.DataFrame, Workers]] = {}
         for asset, shards in wanted.items():
             workers = self.workers.for_shards(len(shards))
@@ -230,12 +249,13 @@ class Estimator:
             self._identities[shard] = self.state.store.read(RAW, shard, _IDENTITY.names())
         return self._identities[shard]
 
-    def _work(self, asset: str, samples: pl.DataFrame, common: pl.Series) -> pl.DataFrame:
+    def _work(self, asset: str, samples: pl.DataFrame, common: pl.Series, other: Effort | None = None) -> pl.DataFrame:
         """Return `shard`, `sample_id`, `characters` to tokenise, `expected` seconds, and `tokens` and `flops` if known.
 
-        `common`: ids of the samples whose passes also serve another table.
+        `common`: ids of the samples whose passes also serve another table. `other`: the effort by another setting.
         """
         name, effort = self.tables[asset]
+        effort = other or effort
         if effort is None:
             return samples.select("shard", "sample_id", characters=0.0, expected=1.0)
         shared = samples["sample_id"].is_in(common.implode()).to_numpy()

@@ -60,7 +60,7 @@ class ScoredModel:
     def sample_tokens(self, samples: pl.DataFrame, shared: npt.NDArray[np.bool_] | bool = False) -> SampleTokens:
         """Return the tokens of samples of the index."""
         found = self.rates.sample_tokens(samples, self.limit, shared)
-        return replace(found, shows_attention=self._shows_attention)
+        return replace(found, shows_attention=self._shows_attention, shape=self.shape)
 
     def flops(self, planned: PlannedWork) -> Numbers | None:
         """Return the FLOPs of each sample; None if they are not known."""

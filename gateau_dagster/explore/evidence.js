@@ -58,7 +58,7 @@ function contextPiece([text, segment, seen, leftOut], segments, largest) {
 }
 
 const segmentTitle = (number, { gain, near }) =>
-  `Segment ${number + 1}, ${near ? "near" : "far"}: gave ${shown(gain)}`;
+  `Segment ${number + 1}, ${near ? "near" : "far"}: ${gain === null ? "left out by screening" : `gave ${shown(gain)}`}`;
 
 const responseHint = (sample) =>
   sample.tokens.some((token) => token[NAMED])

@@ -138,7 +138,7 @@ def sample_content(sample: Sample, told: EvidenceMaps) -> dict[str, Any]:
         "unseen": evidence.unseen,
         "tokens": [_token(token) for token in evidence.tokens],
         "segments": [
-            (segment.index, round(segment.gain, 4), segment.near, segment.named)
+            (segment.index, None if segment.perplexity is None else round(segment.gain, 4), segment.near, segment.named)
             for segment in evidence.segments
             if segment.index in shown
         ],

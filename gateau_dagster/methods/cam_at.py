@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from gateau_dagster import tables
 from gateau_dagster.data.sample import Reject
 from gateau_dagster.errors import GateauError
-from gateau_dagster.scoring.pair_tables import CAM_CODE_VERSION, cam_effort
+from gateau_dagster.scoring.pair_tables import cam_effort, cam_version, screening_settings
 from gateau_dagster.scoring.sample_table import Row, Running, SampleTable
 
 if TYPE_CHECKING:
@@ -65,11 +65,20 @@ def _table(config: Config, length: int) -> SampleTable:
         columns=columns,
         summary="the columns of `cam` that the ranking reads, for another segment length",
         description=f"What the ranking reads of `cam`, with segments of {length} tokens.",
-        settings={"scoring.segment_length": length, "columns": [column.name for column in columns]},
+        settings={
+            "scoring.segment_length": length,
+            "columns": [column.name for column in columns],
+            **screening_settings(config),
+        },
         score=partial(_measure, length=length, columns=[column.name for column in columns]),
-        code_version=CAM_CODE_VERSION,
+        code_version=cam_version(config),
         needs_visible_window=True,
-        effort=partial(cam_effort, length=length, attention=any(column.name == "cas" for column in columns)),
+        effort=partial(
+            cam_effort,
+            length=length,
+            attention=any(column.name == "cas" for column in columns),
+            segments=config.scoring.segments,
+        ),
     )
 
 

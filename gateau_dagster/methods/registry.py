@@ -21,11 +21,17 @@ CODE_VERSION = "1"
 GATEAU = "gateau"
 ENTRY_POINTS = "gateau_dagster.methods"
 """The group in which installed packages name methods of their own."""
-# Columns that are computed from attention, by asset.
-_OF_ATTENTION = {
-    "cam": frozenset({"segment_attention", "cas"}),
-    "combined_scores": frozenset(f"{kind}_{preset}" for kind in ("cas", "score", "rank") for preset in PRESETS)
-    - {"cas_robust", "score_robust", "rank_robust"},
+_OF_CAS = frozenset(f"{kind}_{preset}" for kind in ("cas", "score", "rank") for preset in PRESETS) - {
+    "cas_robust",
+    "score_robust",
+    "rank_robust",
+}
+_Columns = Mapping[str, frozenset[str]]
+# Columns that are computed from attention, and those that take every segment, by asset.
+_OF_ATTENTION: _Columns = {"cam": frozenset({"segment_attention", "cas"}), "combined_scores": _OF_CAS}
+_OF_EVERY_SEGMENT: _Columns = {
+    "cam": frozenset({"segment_perplexity", "segment_gain", "cas"}),
+    "combined_scores": _OF_CAS,
 }
 
 
@@ -58,7 +64,8 @@ def chosen_methods(config: Config) -> dict[str, Method]:
     """Return `selection.method`, `selection.compare` and `variants.methods` by name, each name once.
 
     Raises:
-        GateauError: a name or an option that does not exist, or a configuration that lacks what a method needs.
+        GateauError: a name or an option that does not exist, or a configuration that lacks what a method needs, or
+            leaves out segments that a method or the study of segment lengths reads.
     """
     selection, known = config.selection, known_methods(config)
     variants = [] if config.variants is None else config.variants.compared(selection.method)
@@ -71,6 +78,13 @@ def chosen_methods(config: Config) -> dict[str, Method]:
                 found[name].check()
     for name in selection.options:
         _bound(config, known, name, "selection.options")
+    every = _reader(config, found, _OF_EVERY_SEGMENT) if config.scoring.segments == "screened" else ""
+    if every:
+        raise GateauError(
+            "scoring.segments",
+            f"scoring.segments: screened leaves segments out, but {every}, which takes all of them: set "
+            "scoring.segments: all, or use only methods that read the best segments, as gateau with preset robust",
+        )
     return found
 
 
@@ -85,10 +99,18 @@ def reads_attention(config: Config) -> bool:
     """Return whether a method or the study of segment lengths reads attention from `cam`; raise as chosen_methods
     does.
     """
+    return bool(_reader(config, chosen_methods(config), _OF_ATTENTION))
+
+
+def _reader(config: Config, methods: Mapping[str, Method], wanted: _Columns) -> str:
+    """Return who reads one of these columns, as part of a sentence; empty if nobody does."""
     if further_lengths(config) and config.selection.preset != "robust":
-        return True
-    reads = (method.reads().items() for method in chosen_methods(config).values())
-    return any(_OF_ATTENTION.get(asset, frozenset()) & {*columns} for each in reads for asset, columns in each)
+        return f"selection.segment_lengths with preset {config.selection.preset} reads CAS"
+    for name, method in methods.items():
+        for asset, columns in method.reads().items():
+            if found := wanted.get(asset, frozenset()) & {*columns}:
+                return f"method {name} reads {asset}.{min(found)}"
+    return ""
 
 
 def watched_models(config: Config) -> set[str]:

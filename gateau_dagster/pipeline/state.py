@@ -362,7 +362,7 @@ class State:
         except GateauError as error:
             of_device = [str(error)]
         of_methods = (method.warnings(accepted) for method in chosen_methods(self.config).values())
-        of_models = [*lost_first_tokens(self.config), *unknown_chat_templates(self.config), *self._unseen_attention()]
+        of_models = [*lost_first_tokens(self.config), *unknown_chat_templates(self.config), *self._without_cas()]
         of_models += self._chat_warnings
         if self.pipeline.compares_the_pair:
             of_models += without_far_text(self.config, accepted, self._first_samples)
@@ -406,10 +406,17 @@ class State:
         except GateauError:
             return []
 
-    def _unseen_attention(self) -> list[str]:
-        """Return a sentence if theta_B returns no attention; `check_models` reports models that cannot be read."""
+    def _without_cas(self) -> list[str]:
+        """Return a sentence if nothing reads CAS and it cannot be computed. `check_models` reports models that cannot
+        be read.
+        """
         if not self.pipeline.makes_cam or reads_attention(self.config):
             return []
+        if self.config.scoring.segments == "screened":
+            return [
+                "scoring.segments is screened, so `cam` has no CAS. The report's presets paper and official use HMP "
+                "alone."
+            ]
         try:
             return unseen_attention(self.config, self.model_digests["long"])
         except GateauError:

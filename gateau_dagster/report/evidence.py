@@ -53,7 +53,7 @@ class EvidenceSegment:
     near: whether theta_A saw any of it.
     gain: `cam.segment_gain`, in probability, summed over the response tokens.
     attention: the raw mean of Eq. 4; None if it was not observed.
-    perplexity: of the response given this segment alone.
+    perplexity: of the response given this segment alone; None, and no gain, if screening left the segment out.
     named: whether some response token depends on it and on nothing near; see NAMED_GAIN.
     """
 
@@ -62,7 +62,7 @@ class EvidenceSegment:
     end: int
     near: bool
     gain: float
-    perplexity: float
+    perplexity: float | None
     attention: float | None
     named: bool
 
@@ -198,7 +198,7 @@ def _segments(
             start=starts[index],
             end=ends[index],
             near=index >= near,
-            gain=cam["segment_gain"][index],
+            gain=cam["segment_gain"][index] or 0.0,
             perplexity=cam["segment_perplexity"][index],
             attention=attention[index],
             named=index in named,

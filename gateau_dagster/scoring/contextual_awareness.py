@@ -67,7 +67,7 @@ class CamRow:
     sample_id: str
     digest: str
     segments: int
-    segment_perplexity: list[float]
+    segment_perplexity: list[float | None]
     segment_attention: list[float]
     cas: float | None
     near_segments: int
@@ -75,7 +75,7 @@ class CamRow:
     near_probability: list[float]
     far_probability: list[float]
     far_segment: list[int | None]
-    segment_gain: list[float]
+    segment_gain: list[float | None]
     far_gain: float | None
 
 
@@ -84,43 +84,50 @@ class CamFigures:
     """The results of the passes over a sample.
 
     without_context: NLL of each response token given only the instruction [|y|]. segments: the same given each segment,
-    too [N of |y|]. attention: a_t [C]; None without context, or if it is not computed. near: how many of the last
-    segments are near.
+    too [N of |y|]; None for one that screening leaves out. attention: a_t [C]; None without context, or if it is not
+    computed. near: how many of the last segments are near. screened: whether segments may be left out.
     """
 
     without_context: Float64
-    segments: Sequence[Float64]
+    segments: Sequence[Float64 | None]
     attention: Float64 | None
     near: int
+    screened: bool = False
 
 
 def cam_row(sample: Sample, figures: CamFigures, *, segment_length: int) -> CamRow:
-    """Return the sample's row; without attention it has no CAS. Raise UnscorableSampleError if a value is not
-    finite.
+    """Return the sample's row; without attention, or if segments are screened, it has no CAS.
+
+    Raise UnscorableSampleError if a value is not finite.
     """
     attention = figures.attention
     perplexities = [
-        _perplexity(f"given segment {number} alone", nll) for number, nll in enumerate(figures.segments, start=1)
+        None if nll is None else _perplexity(f"given segment {number} alone", nll)
+        for number, nll in enumerate(figures.segments, start=1)
     ]
     _perplexity("without context", figures.without_context)
     means = [] if attention is None else segment_means(attention, segment_length)
     if not np.isfinite(means).all():
         raise UnscorableSampleError("attention to the context is not finite: try dtype bfloat16 or float32")
     alone, count = figures.without_context, figures.near
-    near, far = near_and_far(alone, figures.segments, count)
+    # A segment that is left out has p = 0, so that it is never the best.
+    segments = [np.full_like(alone, np.inf) if nll is None else nll for nll in figures.segments]
+    near, far = near_and_far(alone, segments, count)
+    gains = segment_gains(alone, near, segments, count)
+    known = [perplexity for perplexity in perplexities if perplexity is not None]
     return CamRow(
         sample_id=sample.sample_id,
         digest=sample.digest,
         segments=len(perplexities),
         segment_perplexity=perplexities,
         segment_attention=means,
-        cas=None if attention is None else contextual_awareness_score(perplexities, means),
+        cas=None if attention is None or figures.screened else contextual_awareness_score(known, means),
         near_segments=count,
         no_context_probability=probability(alone).tolist(),
         near_probability=near.tolist(),
         far_probability=far.tolist(),
-        far_segment=best_far_segment(near, figures.segments, count),
-        segment_gain=segment_gains(alone, near, figures.segments, count),
+        far_segment=best_far_segment(near, segments, count),
+        segment_gain=[None if nll is None else gain for nll, gain in zip(figures.segments, gains, strict=True)],
         far_gain=far_gain(near, far, segments=len(perplexities)),
     )
 

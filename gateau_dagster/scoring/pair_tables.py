@@ -6,14 +6,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import asdict
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 import numpy as np
 
 from gateau_dagster import tables
+from gateau_dagster.config.models import SegmentChoice
 from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.scoring.planned_work import PlannedPasses, PlannedWork, SampleTokens
 from gateau_dagster.scoring.sample_table import Outcomes, RequestedRow, Row, Running, SampleTable, SharedPass
+from gateau_dagster.scoring.screening import CODE_VERSION as SCREENING_CODE_VERSION
+from gateau_dagster.scoring.screening import screened_count
 from gateau_dagster.scoring.segments import CODE_VERSION as GAINS_CODE_VERSION
 
 if TYPE_CHECKING:
@@ -28,8 +31,10 @@ def perplexity_effort(tokens: SampleTokens) -> PlannedWork:
     return PlannedWork(passes=[PlannedPasses(count=count, length=parts.prompt, read=parts.response, head=True)])
 
 
-def cam_effort(tokens: SampleTokens, *, length: int, attention: bool = True) -> PlannedWork:
-    """Return the passes over each segment of `length` tokens alone (Eq. 3), and over no context.
+def cam_effort(
+    tokens: SampleTokens, *, length: int, attention: bool = True, segments: SegmentChoice = "all"
+) -> PlannedWork:
+    """Return the passes over each segment of `length` tokens alone (Eq. 3), or the screened ones, and over no context.
 
     With `attention`, a pass over the whole prompt is added (Eq. 4), if the model shows its attention. If perplexity
     takes that pass (`tokens.shared`), it is counted only there. Without a context, that pass is also the pass without
@@ -37,12 +42,13 @@ def cam_effort(tokens: SampleTokens, *, length: int, attention: bool = True) -> 
     """
     parts, shared = tokens.prompts(opening=True), np.asarray(tokens.shared)
     has_context = parts.context > 0
-    segments = np.ceil(parts.context / length)
-    whole, last = np.maximum(segments - 1, 0), np.minimum(segments, 1)
+    count = np.ceil(parts.context / length)
+    read = count if segments == "all" else screened_count(parts, length, tokens.shape)
+    whole, last = np.maximum(read - 1, 0), np.minimum(read, 1)  # the last segment is always read
     alone = ((parts.prompt > 0) & (has_context | ~shared)).astype(np.float64)
     lengths = (
         (whole, np.minimum(parts.context, length) + parts.tail),
-        (last, last * (parts.context - whole * length + parts.tail)),
+        (last, last * (parts.context - (count - 1) * length + parts.tail)),
         (alone, parts.tail),
     )
     passes = [PlannedPasses(count=count, length=each, read=parts.response, head=True) for count, each in lengths]
@@ -105,22 +111,40 @@ def cam_table(config: Config, *, attention_read: bool = True) -> SampleTable:
     If theta_B's attention cannot be read, rows have no attention and no CAS; with `attention_read` the model is refused
     instead. Neither changes a row of another model, so neither is a setting.
     """
+    length, segments = config.scoring.segment_length, config.scoring.segments
+    every = () if segments == "screened" else ("segment_perplexity", "segment_gain")
     return SampleTable(
         asset=CAM,
         of="",
         model=THETA_B,
         columns=tables.CAM,
-        finite=("segment_perplexity", "segment_attention", "segment_gain"),
+        finite=("segment_attention", *every),
         summary="segment perplexities, segment attention, Contextual Awareness Score",
         description="Contextual Awareness Measurement by theta_B: does the model attend to the segments that matter "
         "for the response? Segment perplexities, segment attention and their similarity CAS (Eq. 3-5).",
         score=partial(_one_table, asset=CAM, attention_read=attention_read),
-        settings={"scoring.segment_length": config.scoring.segment_length},
-        code_version=f"{CAM_CODE_VERSION}.{GAINS_CODE_VERSION}",
+        settings={"scoring.segment_length": length, **screening_settings(config)},
+        code_version=cam_version(config, GAINS_CODE_VERSION),
         shared=_shared_pass(attention_read),
         needs_visible_window=True,
-        effort=partial(cam_effort, length=config.scoring.segment_length),
+        effort=partial(cam_effort, length=length, segments=segments),
+        other_efforts={
+            f"scoring.segments: {other}": partial(cam_effort, length=length, segments=other)
+            for other in get_args(SegmentChoice)
+            if other != segments and not (other == "screened" and attention_read)
+        },
     )
+
+
+def screening_settings(config: Config) -> dict[str, str]:
+    """Return the setting that leaves segments out; none for the default, so that it enters no fingerprint."""
+    return {} if config.scoring.segments == "all" else {"scoring.segments": config.scoring.segments}
+
+
+def cam_version(config: Config, *versions: str) -> str:
+    """Return the code version of a table of segments, made of these, and of screening if segments are screened."""
+    screened = config.scoring.segments == "screened"
+    return ".".join([CAM_CODE_VERSION, *versions, *([SCREENING_CODE_VERSION] if screened else [])])
 
 
 def _shared_pass(attention_read: bool) -> SharedPass:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from gateau_dagster.models.flops import ModelShape
+
+if TYPE_CHECKING:
+    from gateau_dagster.models.prompt import Prompt
 
 Numbers = npt.NDArray[np.float64]
 
@@ -30,6 +34,13 @@ class PromptParts:
         return self.context + self.tail
 
 
+def parts_of(prompt: Prompt) -> PromptParts:
+    """Return the token counts of one prompt."""
+    counts = len(prompt.context), prompt.length - len(prompt.context), len(prompt.response)
+    context, tail, response = (np.array([float(count)]) for count in counts)
+    return PromptParts(context=context, tail=tail, response=response)
+
+
 @dataclass(frozen=True, kw_only=True)
 class SampleTokens:
     """Token counts of some samples under one model: float64 [samples], or one number for all.
@@ -41,7 +52,7 @@ class SampleTokens:
     special: added for a model that reads instruction and response as a whole.
     limit: the most tokens that the model is shown.
     shared: bool [samples] or one for all, whether another table of the same step takes the pass over the whole prompt.
-    shows_attention: whether the model's attention weights can be read.
+    shows_attention: whether the model's attention weights can be read. shape: the model's, if it is known.
     """
 
     context: Numbers
@@ -56,6 +67,7 @@ class SampleTokens:
     shared: npt.NDArray[np.bool_] | bool = False
     task: int = 45
     shows_attention: bool = True
+    shape: ModelShape | None = None
 
     def prompts(self, *, opening: bool) -> PromptParts:
         """Return the scoring prompts, with or without the configured opening."""

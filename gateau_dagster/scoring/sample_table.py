@@ -72,7 +72,7 @@ class SampleTable:
         the fingerprint.
     shared: for tables that one step makes with one model; None: a step of its own.
     effort: the work of `score` for some samples, as it charges `Running.work`, for `gateau plan`; without it the plan
-        reports that the table is not estimated.
+        reports that the table is not estimated. other_efforts: by another setting, which the plan shows beside it.
     needs_visible_window: whether a row depends on how much of the prompt theta_A sees, as in `cam`.
     needs_attention: whether the model must show its attention weights.
     prompt: what a row reads of the scoring prompt (models.prompt): 'opened' with the model's preamble and
@@ -94,6 +94,7 @@ class SampleTable:
     needs_visible_window: bool = False
     prompt: ShownPrompt = "opened"
     effort: Effort | None = None
+    other_efforts: Mapping[str, Effort] = field(default_factory=dict)
     needs_attention: bool = False
 
     def __post_init__(self) -> None:

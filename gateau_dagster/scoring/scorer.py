@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -14,7 +14,7 @@ from gateau_dagster.config import ScoringConfig
 from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.errors import GateauError, ShortOfMemoryError, UnscorableSampleError
 from gateau_dagster.models.context_attention import require_attention_interface
-from gateau_dagster.models.flops import Meter
+from gateau_dagster.models.flops import Meter, ModelShape
 from gateau_dagster.models.forward import HostCopy, NllJob, Passes
 from gateau_dagster.models.last_layers import backbone, decoder_layers
 from gateau_dagster.models.loading import LoadedModel
@@ -22,9 +22,11 @@ from gateau_dagster.models.memory import TokenBudget, out_of_memory_reason, reta
 from gateau_dagster.models.packing import narrows_last_layer, packs_documents
 from gateau_dagster.models.prompt import Prompt, build_prompt
 from gateau_dagster.scoring.contextual_awareness import CamFigures, CamRow, cam_row
+from gateau_dagster.scoring.planned_work import parts_of
 from gateau_dagster.scoring.response_perplexity import PerplexityRow, perplexity_row
 from gateau_dagster.scoring.sample_stream import in_order, read_ahead, rejected
-from gateau_dagster.scoring.segments import near_segments, segment_prompts
+from gateau_dagster.scoring.screening import screened_count, screened_segments
+from gateau_dagster.scoring.segments import near_segments, segment_means, segment_prompts
 
 
 def compile_layers(loaded: LoadedModel) -> None:
@@ -122,7 +124,7 @@ def score_samples(
 
     def started(prepared: Iterable[_Prepared]) -> Iterator[_SamplePasses]:
         for one in prepared:
-            sample = _SamplePasses(prepared=one, segment_length=scoring.segment_length, visible_tokens=visible_tokens)
+            sample = _SamplePasses(prepared=one, scoring=scoring, visible_tokens=visible_tokens)
             sample.start(passes, meter)
             yield sample
 
@@ -168,17 +170,22 @@ class _Prepared:
 class _SamplePasses:
     """The passes of one sample.
 
-    full: over the whole prompt, which also gives `attention`. segments: with each segment alone. alone: without
-    context; the full pass if there is none. visible_tokens: see near_segments.
+    full: over the whole prompt, which also gives `attention`. segments: with each segment alone; None for one that
+    screening leaves out. alone: without context; the full pass if there is none. visible_tokens: see near_segments.
     """
 
     prepared: _Prepared
-    segment_length: int
+    scoring: ScoringConfig
     visible_tokens: int | None
     full: NllJob | None = None
     attention: HostCopy | None = None
     alone: NllJob | None = None
-    segments: list[NllJob] = field(default_factory=list)
+    segments: list[NllJob | None] = field(default_factory=list)
+
+    @property
+    def jobs(self) -> list[NllJob]:
+        """Return the passes with segments, and the one without context."""
+        return [job for job in (*self.segments, self.alone) if job is not None]
 
     def start(self, passes: Passes, meter: Meter) -> None:
         """Run the pass for the attention, queue the others."""
@@ -194,17 +201,35 @@ class _SamplePasses:
         if request.cam and not prompt.context and self.full is not None:
             self.alone = self.full
         elif request.cam and (self.attention is not None or not prompt.context or not request.attention):
-            made = segment_prompts(prompt, self.segment_length)
-            self.segments = [NllJob(prompt=one, work=meter.cam) for one in made]
+            made, read = segment_prompts(prompt, self.scoring.segment_length), self._read(prompt, passes.shape)
+            self.segments = [
+                NllJob(prompt=one, work=meter.cam) if place in read else None for place, one in enumerate(made)
+            ]
             self.alone = NllJob(prompt=prompt.with_context(()), work=meter.cam)
-            for job in (*self.segments, self.alone):
+            for job in self.jobs:
                 passes.enqueue(job)
+
+    def _read(self, prompt: Prompt, shape: ModelShape | None) -> Collection[int]:
+        """Return the segments that are read alone. Screening by attention waits for the device."""
+        length = self.scoring.segment_length
+        if self.scoring.segments == "all":
+            return range(len(prompt.context))
+        return screened_segments(
+            prompt,
+            count=int(screened_count(parts_of(prompt), length, shape)[0]),
+            segment_length=length,
+            near=self._near(prompt),
+            attention=None if self.attention is None else segment_means(self.attention.array, length),
+        )
+
+    def _near(self, prompt: Prompt) -> int:
+        return near_segments(prompt, segment_length=self.scoring.segment_length, visible_tokens=self.visible_tokens)
 
     @property
     def ready(self) -> bool:
         """Return whether the outcome is available without waiting."""
-        jobs = [job for job in (self.full, self.alone) if job is not None]
-        return (self.attention is None or self.attention.ready) and all(job.ready for job in jobs + self.segments)
+        jobs = self.jobs if self.full is None else [self.full, *self.jobs]
+        return (self.attention is None or self.attention.ready) and all(job.ready for job in jobs)
 
     def outcome(self) -> SampleOutcome:
         """Return rows and rejects; waits for the device if it is not `ready`."""
@@ -234,16 +259,17 @@ class _SamplePasses:
         if self.attention is None and prompt.context and self.prepared.request.attention:
             raise _short_of_memory(prompt)
         assert self.alone is not None
-        for job in (self.alone, *self.segments):
+        for job in self.jobs:
             if job.too_large:
                 raise _short_of_memory(job.prompt)
         figures = CamFigures(
             without_context=self.alone.nll,
-            segments=[job.nll for job in self.segments],
+            segments=[None if job is None else job.nll for job in self.segments],
             attention=None if self.attention is None else self.attention.array,
-            near=near_segments(prompt, segment_length=self.segment_length, visible_tokens=self.visible_tokens),
+            near=self._near(prompt),
+            screened=self.scoring.segments == "screened",
         )
-        return cam_row(sample, figures, segment_length=self.segment_length)
+        return cam_row(sample, figures, segment_length=self.scoring.segment_length)
 
 
 def _short_of_memory(prompt: Prompt) -> ShortOfMemoryError:

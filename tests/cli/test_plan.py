@@ -1,6 +1,7 @@
 import io
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,15 @@ def shown(estimates: dict[str, Estimate]) -> dict[str, list[str]]:
 def test_a_time_is_a_range_where_it_is_not_known_well(low: float | None, high: float | None, text: str) -> None:
     found = Estimate(samples=1234, tokens=5_678, flops=5.2e7, seconds=None, seconds_low=low, seconds_high=high)
     assert shown({"cam": found}) == {"cam": ["1,234", "5,678", "52 M", text]}, "one asset needs no sum"
+
+
+def test_another_setting_has_a_line_of_its_own() -> None:
+    other = Estimate(samples=2, tokens=30, flops=400.0, seconds=None, seconds_low=1.0, seconds_high=1.0)
+    found = replace(other, tokens=50, by_setting={"scoring.segments: screened": other})
+    assert shown({"cam": found}) == {
+        "cam": ["2", "50", "400", "1 s"],
+        "with scoring.segments: screened": ["30", "400", "1 s"],
+    }
 
 
 def test_shards() -> None:

@@ -92,6 +92,21 @@ def test_the_plan_is_near_what_a_run_takes(tmp_path: Path) -> None:
     assert "weights are not on this machine" in estimator.model("enc").unknown
 
 
+def test_the_other_choice_of_segments_is_estimated_beside_the_configured_one(tmp_path: Path) -> None:
+    every, screened = (
+        Estimator(state_on(tmp_path / how, scoring={"segments": how, "segment_length": 8}))
+        for how in ("all", "screened")
+    )
+    found = {
+        how: each.assets({"cam": each.state.shards})["cam"] for how, each in (("all", every), ("screened", screened))
+    }
+    for how, other in (("all", "screened"), ("screened", "all")):
+        (beside,) = found[how].by_setting.items()
+        assert beside[0] == f"scoring.segments: {other}"
+        assert (beside[1].tokens, beside[1].flops) == (found[other].tokens, found[other].flops)
+    assert (found["screened"].flops or 0) < (found["all"].flops or 0)
+
+
 def test_no_attention_is_counted_of_a_model_that_shows_none(tmp_path: Path) -> None:
     file = make_project(tmp_path, samples=SAMPLES, shards=2)
     replace_model(tmp_path / "long", "stablelm", seed=2, window=512)
@@ -111,7 +126,7 @@ def test_before_any_run_the_time_is_a_range(state: State, monkeypatch: pytest.Mo
         assert found.seconds > found.flops / 1e9, "no pass is as fast as a matrix product"
         assert (found.seconds_low, found.seconds_high) == (found.seconds / SPREAD, found.seconds * SPREAD)
         parts = [shards[asset, shard] for shard in state.shards]
-        for name in Estimate.__dataclass_fields__:
+        for name in Estimate.__dataclass_fields__.keys() - {"by_setting"}:
             assert sum(getattr(part, name) for part in parts) == pytest.approx(getattr(found, name))
     alone = {asset: Estimator(state).assets({asset: state.shards})[asset] for asset in PAIR}
     assert alone["perplexity/long"].flops == whole["perplexity/long"].flops

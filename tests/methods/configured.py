@@ -11,14 +11,17 @@ from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.pipeline.project import check_project
 
 
-def configured(*, models: dict[str, Any] | None = None, **selection: Any) -> Config:
-    """A project with this `selection`, and these models beside the pair.
+def configured(
+    *, models: dict[str, Any] | None = None, scoring: dict[str, Any] | None = None, **selection: Any
+) -> Config:
+    """A project with this `selection` and `scoring`, and these models beside the pair.
 
     Raises:
         ValueError: the project's checks find that it lacks something.
     """
     pair = {"short": {"path": "a/short", "context": "window", "window": 64}, "long": {"path": "a/long"}}
     content = {"long_sft": {"path": "long.jsonl"}, "models": pair | (models or {}), "selection": selection}
+    content["scoring"] = scoring or {}
     config = Config.model_validate(content)
     check_project(config)
     return config

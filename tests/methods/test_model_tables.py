@@ -16,6 +16,7 @@ from gateau_dagster.models.flops import ForwardWork, ModelShape, whole_text_flop
 from gateau_dagster.models.loading import LoadedModel
 from gateau_dagster.models.prompt import build_prompt, encode
 from gateau_dagster.scoring.cherry_prompt import cherry_prompt
+from gateau_dagster.scoring.pair_tables import CAM, pair_tables
 from gateau_dagster.scoring.planned_work import SampleTokens
 from gateau_dagster.scoring.response_alone import alone_prompt
 from gateau_dagster.scoring.sample_table import Running, SampleTable
@@ -55,7 +56,8 @@ def exact(loaded: LoadedModel, chosen: list[Sample], *, plain_instruction: bool 
 
 
 def charged(table: SampleTable, loaded: LoadedModel, chosen: list[Sample]) -> ForwardWork:
-    running = Running(max_length=LIMIT, scoring=scoring(), work=ForwardWork(), visible_tokens=100)
+    segments = table.settings.get("scoring.segments", "all")
+    running = Running(max_length=LIMIT, scoring=scoring(segments=segments), work=ForwardWork(), visible_tokens=100)
     rows = list(table.score(loaded, chosen, running))
     assert len(rows) == len(chosen) and not any(isinstance(row, Reject) for row in rows)
     return running.work
@@ -66,9 +68,14 @@ def of_method(name: str, **options: Any) -> SampleTable:
     return table
 
 
-def of_length(preset: str) -> SampleTable:
-    (table,) = sample_tables(configured(segment_lengths=[30], preset=preset)).values()
+def of_length(preset: str, **scoring: Any) -> SampleTable:
+    (table,) = sample_tables(configured(segment_lengths=[30], preset=preset, scoring=scoring)).values()
     return table
+
+
+def screened_cam() -> SampleTable:
+    config = configured(scoring={"segments": "screened", "segment_length": 32})
+    return next(table for table in pair_tables(config, attention_read=False) if table.asset == CAM)
 
 
 TABLES = {
@@ -79,6 +86,8 @@ TABLES = {
     "ifd": of_method("ifd"),
     "cam_at, without attention": of_length("robust"),
     "cam_at": of_length("paper"),
+    "cam_at, screened": of_length("robust", segments="screened"),
+    "cam, screened": screened_cam(),
     "instruction_embedding": instruction_embedding_table("long"),
 }
 
@@ -89,6 +98,7 @@ def test_planned_and_charged_are_the_same(name: str, kind: str) -> None:
     """Contexts that are cut, one shorter than a segment, one missing; gemma3 has a sliding window."""
     loaded, table = loaded_model(kind), TABLES[name]
     tokens = exact(loaded, samples(), plain_instruction=name == "instruction_embedding")
+    tokens = replace(tokens, shape=ModelShape.of(loaded.model.config))
     assert table.effort is not None
     planned, work = table.effort(tokens), charged(table, loaded, samples())
     assert int(planned.tokens.sum()) == work.tokens > 0

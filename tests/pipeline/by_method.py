@@ -31,6 +31,7 @@ def by_method(
     models: dict[str, Any] | None = None,
     training: bool = False,
     variants: dict[str, Any] | None = None,
+    scoring: dict[str, Any] | None = None,
     **selection: Any,
 ) -> Config:
     """`models`: in the place of the pair. `selection`: its further keys."""
@@ -44,6 +45,7 @@ def by_method(
             "short_chat": {"path": "short.json"} if training else None,
             "models": (PAIR if models is None else models) | further,
             "selection": {"method": method, "compare": list(compare), "options": {**of_scores, **options}, **selection},
+            "scoring": scoring or {},
             "training": {"enabled": training},
             "variants": variants,
             "evaluation": {"benchmarks": BENCHMARKS, "judge": JUDGE if "judge" in (method, *compare) else None},

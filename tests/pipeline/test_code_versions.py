@@ -47,6 +47,7 @@ CONSTANTS: dict[str, set[str]] = {
     "scoring.pair_tables.PERPLEXITY_CODE_VERSION": {"perplexity"},
     "scoring.pair_tables.CAM_CODE_VERSION": {"cam", "cam_at"},
     "scoring.segments.CODE_VERSION": {"cam"},
+    "scoring.screening.CODE_VERSION": set(),  # of screened segments: see below
     "selection.combine.CODE_VERSION": {"combined_scores"},
     "methods.registry.CODE_VERSION": {"method_scores"},
     "selection.rules.CODE_VERSION": {"selected_subset", "variant/selected_subset"},
@@ -77,6 +78,13 @@ def test_a_constant(constant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     before = resolved_assets(maximal())
     raise_version(monkeypatch, f"gateau_dagster.{constant}")
     check_made_again_once(before, assets_of(CONSTANTS[constant]))
+
+
+def test_the_choice_of_screened_segments(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = by_method("gateau", "far_gain", segment_lengths=[64], scoring={"segments": "screened"})
+    before = resolved_assets(config)
+    raise_version(monkeypatch, "gateau_dagster.scoring.screening.CODE_VERSION")
+    check_made_again_once(before, {"cam", "cam_at/64"}, config)
 
 
 @pytest.mark.parametrize("table", OF_TABLES)
