@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -25,7 +26,9 @@ from gateau_dagster.methods.token_pairs import token_pairs
 from gateau_dagster.models.flops import ForwardWork
 from gateau_dagster.models.known_model import visible_tokens
 from gateau_dagster.models.loading import LoadedModel, effective_max_length, load_model
+from gateau_dagster.scoring import scorer
 from gateau_dagster.scoring.pair_tables import pair_tables
+from gateau_dagster.scoring.planned_work import Numbers, PromptParts
 from gateau_dagster.scoring.sample_table import Running, SampleTable
 from gateau_dagster.selection.combine import combine
 from gateau_dagster.storage.local import replace_local
@@ -49,11 +52,16 @@ Record = dict[str, str]
 
 @dataclass(frozen=True, kw_only=True)
 class LabelledCase:
-    """A labelled data set and the models that score it. The fields decide the tables."""
+    """A labelled data set and the models that score it. The fields decide the tables.
+
+    screened: the share of each context's segments that theta_B reads alone, 0: as many as one pass over the prompt pays
+    for; None: all of them, as `scoring.segments: all`.
+    """
 
     folder: Path
     segment_length: int = 128
     alpha: float | None = None
+    screened: float | None = None
 
     @property
     def name(self) -> str:
@@ -79,6 +87,8 @@ class LabelledCase:
             selection |= {"options": {method: dict(options)}}
             selection |= {name: value for name, value in options.items() if name == "preset"}
         scoring = {"dtype": "float32", "device": "cpu", "segment_length": self.segment_length} | self.scoring()
+        if self.screened is not None:
+            scoring["segments"] = "screened"
         return Config.model_validate(
             {"long_sft": {"path": "none.jsonl"}, "models": self.models(), "scoring": scoring, "selection": selection}
         )
@@ -100,7 +110,8 @@ class Tables(Mapping[str, pl.DataFrame]):
         self._known: dict[str, pl.DataFrame] = {}
         self._made = {table.asset: table for table in pair_tables(case.config())}
         self._loaded: dict[str, LoadedModel] = {}
-        self._key = _hash([asdict(case) | {"folder": "", "alpha": 0, "context": ""}, self.records, RECIPE_VERSION])
+        fields = {name: value for name, value in asdict(case).items() if name != "screened"}  # it decides `cam` alone
+        self._key = _hash([fields | {"folder": "", "alpha": 0, "context": ""}, self.records, RECIPE_VERSION])
 
     def add(self, made: Mapping[str, SampleTable]) -> None:
         """Add tables that models compute; one with other settings replaces the table of that name."""
@@ -130,8 +141,9 @@ class Tables(Mapping[str, pl.DataFrame]):
         table = self._made[asset]
         # The short model's sight decides which segments cam calls far.
         seen_by = [self._sight(table.model)] + ([self._sight("short")] if table.needs_visible_window else [])
+        share = [self.case.screened] if "scoring.segments" in table.settings else []
         names = [column.name for column in table.columns]
-        key = _hash([self._key, asset, *seen_by, names, dict(table.settings), table.code_version])
+        key = _hash([self._key, asset, *seen_by, names, dict(table.settings), table.code_version, *share])
         file = self.case.folder / "tables" / f"{asset.replace('/', '-')}-{key}.parquet"
         if not file.exists():
             say(f"  {self.case.name}: {asset} of {len(self.samples)} samples")
@@ -152,7 +164,24 @@ class Tables(Mapping[str, pl.DataFrame]):
         length = effective_max_length(loaded, config.models[name], config.scoring)
         sight = visible_tokens(config) if table.needs_visible_window else None
         running = Running(max_length=length, scoring=config.scoring, work=ForwardWork(), visible_tokens=sight)
-        return [dict(row) for row in table.score(loaded, self.samples, running) if not isinstance(row, Reject)]
+        with _share_read(self.case.screened):
+            return [dict(row) for row in table.score(loaded, self.samples, running) if not isinstance(row, Reject)]
+
+
+@contextmanager
+def _share_read(share: float | None) -> Iterator[None]:
+    """Let screening read this share of the segments meanwhile, at least two; 0 or None: what the budget pays for."""
+
+    def count(parts: PromptParts, segment_length: int, *_: object) -> Numbers:
+        segments = np.ceil(parts.context / segment_length)
+        return np.minimum(np.maximum(np.round((share or 0.0) * segments), 2.0), segments)
+
+    own = scorer.screened_count
+    scorer.screened_count = count if share else own
+    try:
+        yield
+    finally:
+        scorer.screened_count = own
 
 
 def _hash(content: object) -> str:

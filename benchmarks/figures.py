@@ -55,6 +55,22 @@ def real_text(measured: Json) -> dict[str, Any]:
     return {"settings": measured["settings"], "machine": measured["machine"], "results": results}
 
 
+def real_screened(measured: Json) -> dict[str, Any]:
+    """Shorten what real_selection.py wrote with --screened."""
+    results = {
+        setting: {
+            "samples": result["samples"],
+            "auroc": _triple(result["figures"][ROBUST][ALL][AUROC]),
+            "screening": {
+                label: _rounded(agreement) | {"difference": _triple(result["difference"][label])}
+                for label, agreement in result["screening"].items()
+            },
+        }
+        for setting, result in measured["results"].items()
+    }
+    return {"settings": measured["settings"], "machine": measured["machine"], "results": results}
+
+
 def synthetic(measured: Json) -> dict[str, Any]:
     """Shorten what selection.py wrote."""
     by_seed = measured["probability_of_response"]
@@ -90,6 +106,7 @@ def _rounded(values: Mapping[str, float]) -> dict[str, float]:
 SOURCES: dict[str, tuple[str, Callable[[Json], Json]]] = {
     "real_report.json": ("real_text", real_text),
     "real_choose.json": ("real_choose", real_text),
+    "real_screened.json": ("real_screened", real_screened),
     "selection.json": ("synthetic", synthetic),
     "scoring.json": ("scoring", dict),
     "context_length.json": ("context_length", dict),
@@ -234,6 +251,24 @@ def real_differences(real: Json) -> str:
     return _table(["method", *differences], _ranked(rows, order))
 
 
+def screened_segments(real: Json) -> str:
+    """Return what screening changes, by setting and share of the segments that are read."""
+    rows = []
+    for setting, result in real["results"].items():
+        rows.append([setting, result["samples"], "all", "", "", _estimate(result["auroc"])])
+        rows += [
+            [
+                "",
+                "",
+                *(f"{100 * found[name]:.1f} %" for name in ("read", "named", "best")),
+                _estimate(found["difference"]),
+            ]
+            for found in result["screening"].values()
+        ]
+    header = ["setting", "samples", "segments read", "same segments named", "same best far segment"]
+    return _table([*header, "AUROC, then difference"], rows)
+
+
 def real_precision(real: Json) -> str:
     """Return precision of the default over all kinds."""
     settings = _few(_parts(real, "all"))
@@ -346,6 +381,17 @@ def scoring_ratios(scoring: Json) -> str:
     return _table(header, [*rows, ["largest relative difference of a figure", *worst]])
 
 
+def screened_cost(scoring: Json) -> str:
+    """Return the FLOPs of theta_B's tables, of those of one pass over each prompt."""
+    rows = [
+        [f"{each['context_tokens']}, responses of {each['response_tokens']}"]
+        + [f"{each[name]:.2f}" for name in ("all", "screened")]
+        + [f"{100 * each['read']:.0f} %"]
+        for each in scoring["flops"]
+    ]
+    return _table(["tokens of contexts", "`all`", "`screened`", "segments read"], rows)
+
+
 def context_lengths(context_length: Json) -> str:
     """Return seconds and peak memory of each pass by length, and the figures that have a target."""
     lengths = {
@@ -428,6 +474,8 @@ TABLES: dict[str, tuple[tuple[str, ...], Callable[..., str]]] = {
     "choose_differences": (("real_choose",), real_differences),
     "real_answerable": (("real_text",), lambda real: real_methods(real, "answerable")),
     "real_precision": (("real_text",), real_precision),
+    "screened": (("real_screened",), screened_segments),
+    "screened_cost": (("scoring",), screened_cost),
     "real_kinds": (("real_text",), lambda real: real_kinds(real, "all")),
     "real_kinds_answerable": (("real_text",), lambda real: real_kinds(real, "answerable")),
     "real_every_kind": (("real_text",), real_every_kind),

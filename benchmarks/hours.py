@@ -28,7 +28,7 @@ LLAMA_7B = ModelShape(
 )
 SHARE_OF_PEAK = MOST * LLAMA_7B.hidden / (LLAMA_7B.hidden + HALF_WIDTH)  # of a matrix product's speed
 ONE_MACHINE = 8  # GPUs
-_INSTRUCTION_TOKENS = 40
+INSTRUCTION_TOKENS = 40
 
 
 def contexts(count: int, options: argparse.Namespace) -> Numbers:
@@ -42,7 +42,7 @@ def seconds(count: int, options: argparse.Namespace) -> list[Numbers]:
     """Return the time of each shard on one GPU [shards], for the step of theta_A and for that of theta_B."""
     tokens = SampleTokens(
         context=contexts(count, options),
-        instruction=np.full(count, float(_INSTRUCTION_TOKENS)),
+        instruction=np.full(count, float(INSTRUCTION_TOKENS)),
         response=np.full(count, float(options.response_tokens)),
         limit=options.max_length,
         shared=True,  # perplexity/long and cam are one step

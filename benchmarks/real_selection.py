@@ -14,13 +14,14 @@ too. Their samples of one seed ask the same questions, so that a seed is resampl
 import argparse
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import torch
 from common import benchmark_parser, machine, say, settings_of, show, table, write_json
 from common_ranking import SHARES, ByTask, Estimate, difference, estimates, evaluated, named_estimates, tasks_of
@@ -32,6 +33,7 @@ from real_text_passages import FOLDS, Fold, Room, read_questions
 from gateau_dagster.config.models import Template
 from gateau_dagster.models.prompt import response_offsets
 from gateau_dagster.models.tokenizer import load_tokenizer
+from gateau_dagster.report.evidence_card import named_of
 
 METHODS = (
     *("gateau", "far_gain", "hmg", "cam", "information_gain", "key_tokens", "longattn"),
@@ -39,6 +41,7 @@ METHODS = (
     *TRIALS,
 )
 ALL = "all kinds"
+AGREEMENT = ("read", "named", "best")  # see screening_agreement
 KNOWN = 0.1  # least probability of an answer that theta_B can give, from anything it is shown
 _FRAME = 512  # tokens that instruction, response and the template's words may take beside the context
 LABELS = {name: kind.needs_far for name, kind in KINDS.items()}
@@ -78,7 +81,8 @@ class RealCase(LabelledCase):
     def records(self) -> list[Record]:
         """Return the data set as samples of the product."""
         texts = ("source", "context", "instruction", "response")
-        return [{"id": each["sample_id"], **{name: each[name] for name in texts}} for each in _labelled(self)]
+        labelled = _labelled(replace(self, screened=None))
+        return [{"id": each["sample_id"], **{name: each[name] for name in texts}} for each in labelled]
 
     def models(self) -> dict[str, Any]:
         """Return the model as theta_B, and as theta_A with its limited sight."""
@@ -128,15 +132,54 @@ def answer_probabilities(known: Tables, case: RealCase) -> list[float]:
     return found
 
 
-def measured(cases: Sequence[RealCase], methods: Sequence[str], draws: int, reference: str) -> dict[str, Any]:
+def screening_agreement(every: Sequence[Tables], screened: Sequence[Tables]) -> dict[str, float]:
+    """Return how far `cam` of screened segments says the same as that of all segments.
+
+    read: share of the segments that are read. named: share of the samples whose evidence maps name the same segments.
+    best: of the samples whose map names some, the share in which the best far segment is the same.
+    """
+    pairs = [each["cam"].join(other["cam"], on="sample_id") for each, other in zip(every, screened, strict=True)]
+    read = pl.concat([each["cam"]["segment_gain"].explode().is_not_null() for each in screened]).mean()
+    named = [
+        named_of(each["cam"]).join(named_of(other["cam"]), on="sample_id")
+        for each, other in zip(every, screened, strict=True)
+    ]
+    names = pl.concat(named)
+    best = pl.concat(pairs).select("sample_id", *(_best_far(name) for name in ("segment_gain", "segment_gain_right")))
+    of_named = best.join(names.filter(pl.col("named").list.len() > 0), on="sample_id", how="semi")
+    return {
+        "read": float(read),  # pyright: ignore[reportArgumentType]
+        "named": float((names["named"] == names["named_right"]).mean()),  # pyright: ignore[reportArgumentType]
+        "best": float((of_named["segment_gain"] == of_named["segment_gain_right"]).mean()),  # pyright: ignore
+    }
+
+
+def _best_far(gains: str) -> pl.Expr:
+    return pl.col(gains).list.head(pl.col("segments") - pl.col("near_segments")).list.arg_max()
+
+
+def measured(
+    cases: Sequence[RealCase],
+    methods: Sequence[str],
+    draws: int,
+    reference: str,
+    shares: Sequence[float] = (),
+) -> dict[str, Any]:
     """Return `figures` by method and task, of cases that differ in seed or model, and what was not run or scored.
 
     `difference`: of each method's AUROC over all kinds to that of the reference.
     `answerable`: the same without the far samples whose answer has a probability below KNOWN in every context.
+    `screening`: screening_agreement, by the label of the reference with screened segments.
+    shares: of the segments that theta_B reads, each with figures of the reference of its own; 0: what is paid for.
     """
     known = [Tables(case) for case in cases]
     scores, missing = scores_of(known, methods)
-    labels = {name: LABELS[name] for name in cases[0].kinds}
+    labels, screening = {name: LABELS[name] for name in cases[0].kinds}, dict[str, dict[str, float]]()
+    for share in shares:
+        screened = [Tables(replace(case, screened=share)) for case in cases]
+        label = f"{reference}, {f'{share:.0%}' if share else 'what is paid for'} read"
+        screening[label] = screening_agreement(known, screened)
+        scores[label] = scores_of(screened, [reference])[0][reference]
     sources, answerable = [], []
     for each, case in zip(known, cases, strict=True):
         sources.append([record["source"] for record in each.records])
@@ -159,6 +202,7 @@ def measured(cases: Sequence[RealCase], methods: Sequence[str], draws: int, refe
         "probability_of_response": {name: sum(each[name] for each in answers) / len(answers) for name in labels},
         "unscored": {label: sum(int((each == -float("inf")).sum()) for each in of) for label, of in scores.items()},
         "not_run": missing,
+        "screening": screening,
     }
 
 
@@ -189,6 +233,9 @@ def printed(found: Mapping[str, dict[str, Any]], kinds: Sequence[str], reference
         ]
         show(f"\nAUROC of {shown} by kind, against the kinds of the other label, {what} (95 %)\n")
         show(table(["kind", "needs", *settings], rows))
+    for label in found[settings[0]]["screening"]:
+        rows = [[name, *(f"{found[each]['screening'][label][name]:.3f}" for each in settings)] for name in AGREEMENT]
+        show(f"\n{label}: share of segments read, and of samples with the same map\n" + table(["", *settings], rows))
     rows = [[kind, *(f"{found[each]['probability_of_response'][kind]:.2f}" for each in settings)] for kind in kinds]
     show("\ntheta_B's probability of a response token, given everything\n" + table(["kind", *settings], rows))
 
@@ -229,6 +276,8 @@ def parse(given: list[str] | None) -> argparse.Namespace:
     add("--folder", type=Path, default=Path("build/benchmarks/real_selection"), help="for the tables")
     add("--methods", nargs="+", default=list(METHODS), help="names, or labels as gateau[paper]")
     add("--reference", default=REFERENCE, help="whose figures are shown by kind")
+    screened = "shares of the segments that theta_B reads in further runs of the reference; 0: what is paid for"
+    add("--screened", nargs="+", type=float, default=[], help=screened)
     return parser.parse_args(given)
 
 
@@ -261,7 +310,8 @@ def main(given: list[str] | None = None) -> int:
     found: dict[str, dict[str, Any]] = {}
     for setting, cases in cases_by_setting(arguments).items():
         say(f"{setting}: {len(cases)} data sets")
-        found[setting] = measured(cases, arguments.methods, arguments.draws, arguments.reference)
+        options = arguments.methods, arguments.draws, arguments.reference, arguments.screened
+        found[setting] = measured(cases, *options)
     printed(found, arguments.kinds, arguments.reference)
     settings = settings_of(arguments, "nq") | {"models": [Path(model).name for model in arguments.models]}
     write_json(arguments.out, {

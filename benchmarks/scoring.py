@@ -13,6 +13,10 @@ The ratio depends on the length of the responses: the output layer reads every r
 on both sides. Each of the --response-tokens is measured; lengths with commas between them are one set of samples.
 11,37,76,422 are the middles of the quarters of 142 real samples (LongAlign's form; median 58, mean 127), 64 is near
 their median, 200 a long answer. Exit status 1 when a figure differs by more than 1e-4 (float32).
+
+`scoring.segments: screened` is measured beside `all`. Its FLOPs are also counted for models of 7B parameters at lengths
+as LongAlign's: exponentially distributed with a mean of 16,000 tokens, cut to 65,536 (as in hours.py), and at single
+ones. Its target is 2 passes over the prompt.
 """
 
 import argparse
@@ -20,10 +24,11 @@ import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any
+from typing import Any, get_args
 
 import common
 import common_scoring as straightforward
+import numpy as np
 import torch
 from common_models import (
     Shape,
@@ -36,14 +41,20 @@ from common_models import (
     shape_of,
 )
 from common_scoring import cam_differences, difference, score
+from hours import INSTRUCTION_TOKENS, LLAMA_7B, contexts
 
 from gateau_dagster.config import ScoringConfig
+from gateau_dagster.config.models import SegmentChoice
 from gateau_dagster.data.sample import Sample
+from gateau_dagster.estimate.scored_model import TokenRates
 from gateau_dagster.models.loading import LoadedModel
+from gateau_dagster.scoring.pair_tables import cam_effort, perplexity_effort
+from gateau_dagster.scoring.planned_work import PlannedWork, SampleTokens
 
 TARGET = 5.0
 TOLERANCE = 1e-4
 ATTENTION = ("eager", "sdpa")
+SHOWN = ("all", "screened", "read")  # of planned_flops
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,9 +117,11 @@ def measure(case: Case, repetitions: int) -> dict[str, list[float]]:
     """Return seconds of each part on both sides. A part of the pipeline serves two of the straightforward ones."""
     samples, length, segment = case.samples, case.scoring.max_length, case.scoring.segment_length
     prompts = [prompt_of(case.long, sample) for sample in samples]
+    screened = case.scoring.model_copy(update={"segments": "screened"})
     parts: dict[str, Callable[[], object]] = {
         "ours: theta_A perplexity": lambda: score(case.short, samples, case.scoring, cam=False),
         "ours: theta_B perplexity and cam": lambda: score(case.long, samples, case.scoring, cam=True),
+        "screened: theta_B perplexity and cam": lambda: score(case.long, samples, screened, cam=True),
         "plain: theta_A perplexity": lambda: [straightforward.perplexity(case.short, each, length) for each in samples],
     }
     for attention, plain in case.plain_long.items():
@@ -155,6 +168,35 @@ def run(shape: Shape, arguments: argparse.Namespace, response_tokens: tuple[int,
     return {"response_tokens": shown, "seconds": times, "ratio": ratio, "largest_difference": worst}
 
 
+def planned_flops(segment_length: int) -> list[dict[str, Any]]:
+    """Return by lengths the FLOPs of theta_B's tables, of those of a pass over each prompt, and the segments read."""
+    spread = np.minimum(contexts(10_000, argparse.Namespace(mean_tokens=16_000)), 65_536.0)
+    shown = {f"{tokens:,}": np.array([float(tokens)]) for tokens in (4_000, 8_000, 16_000, 32_000, 64_000)}
+    found = []
+    for name, lengths in {"LongAlign's": spread, **shown}.items():
+        for response in (64, 127, 200, 400):
+            tokens = SampleTokens(
+                context=lengths,
+                instruction=np.full_like(lengths, INSTRUCTION_TOKENS),
+                response=np.full_like(lengths, response),
+                limit=2**17,
+                shared=np.full(lengths.size, True),  # the pass over the prompt is perplexity's
+                shape=LLAMA_7B,
+                **TokenRates().around,
+            )
+            prompt = float(perplexity_effort(tokens).flops(LLAMA_7B).sum())
+            sides: dict[SegmentChoice, PlannedWork] = {
+                side: cam_effort(tokens, length=segment_length, segments=side) for side in get_args(SegmentChoice)
+            }
+            segments = {side: float(sum(each.count.sum() for each in work.passes[1:3])) for side, work in sides.items()}
+            found.append(
+                {"context_tokens": name, "response_tokens": response}
+                | {side: 1 + float(work.flops(LLAMA_7B).sum()) / prompt for side, work in sides.items()}
+                | {"read": segments["screened"] / segments["all"]}
+            )
+    return found
+
+
 def parse(arguments: list[str] | None) -> argparse.Namespace:
     """Parse the command line."""
     parser = common.benchmark_parser(__doc__)
@@ -180,6 +222,14 @@ def main(arguments: list[str] | None = None) -> int:
     for result in results:
         name = f"times faster with {result['response_tokens']} response tokens"
         common.show(common.verdict(name, result["ratio"][ATTENTION[0]].median, TARGET, at_most=False))
+    flops = planned_flops(options.segment_length)
+    rows = [
+        [each["context_tokens"], str(each["response_tokens"]), *(f"{each[name]:.2f}" for name in SHOWN)]
+        for each in flops
+    ]
+    common.show(common.table(["tokens of contexts", "of responses", *SHOWN], rows))
+    most = max(each["screened"] for each in flops if each["context_tokens"] == "LongAlign's")
+    common.show(common.verdict("FLOPs of screened scoring in passes over the prompt", most, 2.0, at_most=True))
     worst = max(max(result["largest_difference"].values()) for result in results)
     common.show(common.verdict("largest relative difference", worst, TOLERANCE, at_most=True))
     content = {
@@ -187,6 +237,7 @@ def main(arguments: list[str] | None = None) -> int:
         "settings": common.settings_of(options),
         "shape": asdict(shape),
         "cases": results,
+        "flops": flops,
     }
     common.write_json(options.out, content)
     return 0 if worst <= TOLERANCE else 1
