@@ -181,6 +181,7 @@ def planned_flops(segment_length: int) -> list[dict[str, Any]]:
                 response=np.full_like(lengths, response),
                 limit=2**17,
                 shared=np.full(lengths.size, True),  # the pass over the prompt is perplexity's
+                shows_attention=True,
                 shape=LLAMA_7B,
                 **TokenRates().around,
             )
