@@ -133,7 +133,9 @@ def _table(header: Row, rows: Iterable[Row]) -> str:
     return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines) + "\n"
 
 
-def _estimate(triple: Sequence[float], digits: int = 3, dash: str = "-") -> str:
+def _estimate(triple: Sequence[Any], digits: int = 3, dash: str = "-") -> str:
+    if None in triple:  # so few questions came out alike that no interval is known
+        return f"{round(triple[0], digits) + 0.0:.{digits}f}"
     value, low, high = (f"{round(number, digits) + 0.0:.{digits}f}" for number in triple)  # no -0.000
     return f"{value} ({low}{dash}{high})"
 

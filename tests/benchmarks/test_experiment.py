@@ -102,6 +102,13 @@ def test_selections_and_all_data_are_trained_for_the_same_steps(prepared: Path) 
     assert config.training.seed == config.variants.seeds[0], "the single run is one of the variants"
 
 
+def test_a_value_without_an_interval_is_shown_alone() -> None:
+    group = {"questions": 3, "models": {"base": {"value": [0.0, None, None]}, "gateau": {"value": [12.5, 0.0, 40.0]}}}
+    found = {"reference": "base", "results": {"answers": {"all": group}}}
+    rows = figures.experiment_values(found, "answers", "value").splitlines()
+    assert rows[2:] == ["| `base` | 0.0 |", "| `gateau` | 12.5 (0.0 to 40.0) |"]
+
+
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_it_ends_with_the_tables_of_the_page(tmp_path: Path, model: Path, prepared: Path) -> None:
