@@ -19,6 +19,7 @@ from gateau_dagster.pipeline.asset import UP_TO_DATE, VARIANT
 from gateau_dagster.pipeline.pipeline import pipeline_of
 from gateau_dagster.pipeline.selection_reads import PRESETS_TABLE
 from gateau_dagster.scoring.pair_tables import CAM, perplexity_asset
+from gateau_dagster.storage.stamp import fingerprint
 
 Job: TypeAlias = dg.JobDefinition | UnresolvedAssetJobDefinition
 SCORING = "scoring"
@@ -86,7 +87,9 @@ def refresh_job(project: Config) -> dg.JobDefinition:
     Its launchpad offers `until` alone. Dagster's own options for resources, loggers and executors change nothing here.
     """
     assets = [dg.EnumValue(asset.key, description=asset.summary) for asset in pipeline_of(project).assets]
-    choices = dg.Enum("Until", [dg.EnumValue(_ALL, description="Every asset that the configuration needs."), *assets])
+    # Dagster takes fields whose types have one name for the same field, though the choices are of another project.
+    named = f"Until_{fingerprint({'assets': [each.config_value for each in assets]})[:8]}"
+    choices = dg.Enum(named, [dg.EnumValue(_ALL, description="Every asset that the configuration needs."), *assets])
     until = dg.Field(choices, default_value=_ALL, description="The last asset to bring up to date, with its upstreams.")
 
     @dg.op(

@@ -159,12 +159,21 @@ def test_until_stops_at_an_asset(fresh: Pipeline) -> None:
         fresh.refresh(until="nonsense")
 
 
-def test_the_launchpad_offers_the_assets_to_stop_at_and_nothing_else(fresh: Pipeline) -> None:
-    job = fresh.definitions().resolve_job_def("refresh")
+def offered(pipeline: Pipeline) -> set[str]:
+    """What a launchpad of `refresh` lets one choose."""
+    job = pipeline.definitions().resolve_job_def("refresh")
     [(name, until)] = job.run_config_schema.config_type.fields.items()  # type: ignore[attr-defined]
     assert (name, until.default_value) == ("until", "all")
-    offered = {each.config_value for each in until.config_type.enum_values}
-    assert offered == {"all", *fresh.state().pipeline.by_key}
+    return {each.config_value for each in until.config_type.enum_values}
+
+
+def test_the_launchpad_offers_the_assets_of_its_project_to_stop_at_and_nothing_else(fresh: Pipeline) -> None:
+    """Dagster keeps fields for the whole process, in which another project may have been."""
+    change_config(fresh.file, training={"enabled": True})
+    assert offered(fresh) == {"all", *fresh.state().pipeline.by_key} > {"checkpoint"}
+    change_config(fresh.file, training={"enabled": False})
+    assert offered(fresh) == {"all", *fresh.state().pipeline.by_key}
+    job = fresh.definitions().resolve_job_def("refresh")
     with pytest.raises(dg.DagsterInvalidConfigError):
         job.execute_in_process(instance=fresh.instance, run_config={"until": "nonsense"})
     assert job.execute_in_process(instance=fresh.instance, run_config={"until": "raw_long_sft"}).success
