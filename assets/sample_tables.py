@@ -5,7 +5,7 @@ One step scores shards with one model, in this process or in workers. One pass m
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from itertools import chain
 from typing import TYPE_CHECKING, TypeVar
@@ -94,7 +94,7 @@ def _with_plan(context: dg.AssetExecutionContext, state: State, shards: Shards) 
 
     estimates = _estimated(context, lambda: Estimator(state).shards(_by_asset(shards))) or {}
     # A method need not declare the cost of its own table.
-    planned = {key: asdict(estimate) for key, estimate in estimates.items() if estimate.tokens is not None}
+    planned = {key: estimate.planned for key, estimate in estimates.items() if estimate.tokens is not None}
     return [
         replace(
             shard,

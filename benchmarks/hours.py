@@ -47,7 +47,7 @@ def seconds(count: int, options: argparse.Namespace) -> list[Numbers]:
         limit=options.max_length,
         shared=True,  # perplexity/long and cam are one step
         shows_attention=True,
-        **TokenRates().around,
+        **TokenRates().around,  # pyright: ignore[reportArgumentType]
     )
     whole = perplexity_effort(tokens).flops(LLAMA_7B)
     segments = cam_effort(tokens, length=options.segment_length).flops(LLAMA_7B)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -111,6 +111,11 @@ class Estimate:
     seconds_low: float | None
     seconds_high: float | None
     by_setting: Mapping[str, Estimate] = field(default_factory=dict)
+
+    @property
+    def planned(self) -> dict[str, float | None]:
+        """Return the amounts by name, as a table's stamp keeps them."""
+        return {each.name: getattr(self, each.name) for each in fields(self) if each.name != "by_setting"}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,5 @@
 """One step of theta_B makes two assets, or the one that is asked for; in this process or in workers."""
 
-import dataclasses
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from types import SimpleNamespace
@@ -135,5 +134,5 @@ def test_an_estimate_that_fails_is_told_and_ends_nothing(fails: bool, monkeypatc
     work = TableWork(asset="cam", columns=tables.CAM, stamp=Stamp(fingerprint="f"), memory="")
     state: Any = None
     [shard] = scored_shards._with_plan(context, state, [Piece(shard="0", works=[work], lacking={})])
-    assert shard.works[0].planned == ({} if fails else dataclasses.asdict(found))
+    assert shard.works[0].planned == ({} if fails else found.planned)
     assert told == ([("The cost of this step cannot be estimated: no speed", True)] if fails else [])

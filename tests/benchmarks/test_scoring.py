@@ -18,7 +18,7 @@ def test_it_measures_both_sides_and_writes_what_it_found(tmp_path: Path, capsys:
     assert status == 0
     assert [case["response_tokens"] for case in found["cases"]] == ["12", "5, 9"]
     for case in found["cases"]:
-        assert len(case["seconds"]) == 8 and all(len(times) == 2 for times in case["seconds"].values())
+        assert len(case["seconds"]) == 9 and all(len(times) == 2 for times in case["seconds"].values())
         assert case["ratio"]["eager"]["median"] > 0 < case["ratio"]["sdpa"]["median"]
         assert max(case["largest_difference"].values()) < 1e-4
         assert set(case["largest_difference"]) == {

@@ -39,6 +39,7 @@ FIELDS: dict[str, tuple[Any, set[str]]] = {
     f"{PREFIX}seed": (7, MIXED),
     f"{PREFIX}positions": ({"method": "theta", "theta": 8e6}, TRAINED),
     f"{PREFIX}tokens_per_step": (131_072, TRAINED),
+    f"{PREFIX}loss": ("exact", TRAINED),
     f"{PREFIX}learning_rate": (1e-3, TRAINED),
     f"{PREFIX}scheduler": ("linear", TRAINED),
     f"{PREFIX}min_learning_rate_ratio": (0.5, TRAINED),
