@@ -52,6 +52,9 @@ def real_text(measured: Json) -> dict[str, Any]:
         }
         for setting, result in measured["results"].items()
     }
+    for setting in results.keys() - _few(results).keys():  # of these, pages show the kinds under no method
+        for each in (results[setting], results[setting]["answerable"]):
+            each["methods"] = {label: {ALL: tasks[ALL]} for label, tasks in each["methods"].items()}
     return {"settings": measured["settings"], "machine": measured["machine"], "results": results}
 
 
