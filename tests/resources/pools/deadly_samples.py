@@ -22,6 +22,7 @@ class Deadly(dict[str, Any]):
     kills: ids of samples that kill whoever scores them, `after` so many seconds, some `times` or always.
     log: file with a line for each batch.
     seconds: that each sample takes.
+    first: a file; whoever scores other samples than the first of `kills` dies only once it exists.
     """
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -40,6 +41,8 @@ def install(plan: dict[str, Any]) -> dict[str, Any]:
             deaths = Path(plan["log"]).read_text().split().count(plan["kills"][0]) if "times" in plan else 0
             if {*ids} & {*plan["kills"]} and deaths <= plan.get("times", deaths):
                 time.sleep(plan.get("after", 0))
+                while "first" in plan and plan["kills"][0] not in ids and not Path(plan["first"]).exists():
+                    time.sleep(0.02)
                 os.kill(os.getpid(), signal.SIGKILL)
             for each in batch:
                 time.sleep(plan.get("seconds", 0))

@@ -147,10 +147,18 @@ def test_without_workers_the_step_ends_with_the_reason(tmp_path: Path, monkeypat
         start(process)
 
     monkeypatch.setattr(SpawnProcess, "start", two_and_no_more)
-    warned: list[str] = []
+    one_lost = tmp_path / "one_lost"
+
+    class Warned(list[str]):
+        def append(self, line: str) -> None:
+            super().append(line)
+            one_lost.touch()
+
+    warned, all_ = Warned(), ["s00000", "s00001", "s00002", "s00003"]
+    deadly = Deadly(kills=all_, first=str(one_lost), log=os.devnull)
     with (
         pytest.raises(GateauError, match=r"worker cannot be started: .*unavailable"),
-        workers(state, 2, warned, Deadly(kills=["s00000", "s00001", "s00002", "s00003"], log=os.devnull)) as two,
+        workers(state, 2, warned, deadly) as two,
     ):
         list(two.results(pieces(state), ignore))
     assert [line for line in warned if "the others go on without it" in line]
