@@ -367,7 +367,7 @@ Reply = tuple[int, Any]
 
 
 def completion(text: str, reason: str = "stop", *, chat: bool = True) -> Reply:
-    """What a server that works says."""
+    """Return the reply of a working server."""
     said: dict[str, Any] = {"message": {"role": "assistant", "content": text}} if chat else {"text": text}
     choice = {"index": 0, "finish_reason": reason, "logprobs": None, **said}
     usage = {"prompt_tokens": 11, "completion_tokens": 7, "total_tokens": 18}

@@ -15,7 +15,7 @@ from tests.project import make_project
 
 @pytest.fixture
 def config(tmp_path: Path) -> Config:
-    """That of a project of two samples, nothing run yet."""
+    """Return the configuration of a project of two samples in which nothing has run."""
     return load_project(make_project(tmp_path, samples=2, shards=1))
 
 

@@ -32,12 +32,12 @@ from gateau_dagster.storage import Stamp
 from tests.project import change_config
 
 Made = dict[tuple[str, str | None], dg.AssetMaterialization]
-"""What was recorded, by asset and partition."""
+"""Materialisations by asset and partition."""
 
 
 @dg.job
 def empty_job() -> None:
-    """Nothing."""
+    """Run nothing."""
 
 
 def versions_on_record(instance: DagsterInstance, state: State, asset: str) -> dict[str | None, str]:

@@ -56,7 +56,7 @@ class Judged:
         return event.metadata["requests_paid"].value  # type: ignore[return-value]
 
     def reason(self, variant: str) -> str:
-        """What the step says that fails."""
+        """Judge a variant's answers; return the failure message of the step, empty without one."""
         return failure_of(self.run(variant)) or ""
 
 

@@ -166,11 +166,13 @@ def test_training_that_diverged_is_said() -> None:
     assert "1 logged loss is not finite" in _page(training_log=log).text("training")
 
 
-@pytest.mark.parametrize("count", [1, 2, 10, 30])
+@pytest.mark.parametrize("count", [1, 2, 5, 10, 30])
 def test_top_and_bottom_samples_are_the_first_and_last_ranks(count: int) -> None:
     page = _page(count)
     ranks = [rank for rank in range(1, count + 1) if rank <= 10 or rank > count - 10]
     assert re.findall(r"#(\d+)", page.text("samples")) == [str(rank) for rank in ranks]
+    cards = sample_cards(inputs(count))
+    assert (len(cards.top), len(cards.bottom)) == (min(10, (count + 1) // 2), min(10, count // 2))
     assert not NOT_A_NUMBER.search(page.text("summary") + page.text("presets") + page.text("selected"))
 
 

@@ -31,8 +31,10 @@ def responses(template: Any = "gateau") -> dict[str, tuple[int, ...]]:
 
 
 def tables(template: Any = "gateau", lengths: Any = (), **dropped: str) -> dict[str, pl.DataFrame]:
-    """What both models made of the samples, in another order in each; `lengths`: of some, other than their responses';
-    `dropped`: the sample that a model rejected."""
+    """Return both models' tables of the samples, each in another order.
+
+    lengths: numbers of tokens that differ from the responses'. dropped: the sample that a model rejected.
+    """
     lengths = {name: len(ids) for name, ids in responses(template).items()} | dict(lengths)
     digests = {each.sample_id: each.digest for each in SAMPLES}
     found = {}

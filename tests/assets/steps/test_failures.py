@@ -65,8 +65,13 @@ def test_what_ends_a_step(error: Exception, tried: int, said: str | None) -> Non
     assert len(attempts) == tried
     assert (failure_of(result) or "").startswith(said or "") and (failure_of(result) is None) == (said is None)
     [event] = [each for each in result.all_events if each.is_step_failure]
-    trace = event.step_failure_data.error
-    assert said is not None or (trace is not None and "test_failures.py" in trace.to_string())
+    if said is None:
+        trace = event.step_failure_data.error
+        assert (
+            trace is not None and type(error).__name__ in trace.to_string() and "test_failures.py" in trace.to_string()
+        )
+    if isinstance(error, GateauError):
+        assert failure_of(result) == said
 
 
 def test_the_assets_take_their_retries_from_the_configuration(fresh: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:

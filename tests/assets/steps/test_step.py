@@ -34,7 +34,7 @@ SHARDED = ["raw_long_sft", "perplexity/short", "perplexity/long", "cam"]
 
 
 def execute(pipeline: Pipeline, assets: list[str], **options: Any) -> list[dg.AssetMaterialization]:
-    """What a run of these assets records."""
+    """Run these assets and return their materialisations."""
     return pipeline.materialised(pipeline.execute(assets, **options).run_id)
 
 
