@@ -106,7 +106,7 @@ def whole_text_effort(tokens: SampleTokens, *, context: bool = False) -> Planned
 
     other = tokens.context if context else tokens.response
     length = (tokens.instruction + other + tokens.special).clip(max=tokens.limit)
-    return PlannedWork(passes=[packed_documents(length * (tokens.response > 0), read=None)], reads_context=context)
+    return PlannedWork(passes=[packed_documents(length * (other > 0), read=None)], reads_context=context)
 
 
 class Car(Method):

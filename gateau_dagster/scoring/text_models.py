@@ -74,7 +74,7 @@ def read_texts(
             `token_type_ids`, [B, T] each, padded on the right. A row's output must not depend on the others.
         alone: run one text per pass.
         of_response: reject texts whose response was truncated away entirely.
-        of_context: see read_text.
+        of_context: see read_text; reject texts whose context was truncated away entirely.
     """
     budget = TokenBudget(loaded.model, running.scoring.batch_tokens)
     limit = min(running.max_length, loaded.window or running.max_length)
@@ -84,8 +84,8 @@ def read_texts(
     for sample in samples:
         try:
             text = read_text(loaded, sample, limit=limit, as_pair=as_pair, of_context=of_context)
-            if of_response and not as_pair and text.truncated_tokens:
-                _check_reads_response(loaded, sample, text)
+            if (of_response or of_context) and not as_pair and text.truncated_tokens:
+                _check_reads_more(loaded, sample, text, of_context=of_context)
             tokens += len(text.ids)
         except UnscorableSampleError as error:
             text = error
@@ -97,14 +97,15 @@ def read_texts(
 
 
 def read_text(loaded: LoadedModel, sample: Sample, *, limit: int, as_pair: bool, of_context: bool = False) -> Text:
-    """Return the first `limit` tokens of a sample's instruction and response; raise UnscorableSampleError without a
-    response.
+    """Return the first `limit` tokens of a sample's instruction and response.
+
+    Raise UnscorableSampleError without a response.
 
     With `as_pair` the longer of the two is cut. With `of_context` the context takes the response's place, after
     `Instruction: ` and the instruction, as in MDCure's program (`score_and_filter.py` of yale-nlp/MDCure).
     """
-    if not sample.response.strip():
-        raise UnscorableSampleError("the response is empty")
+    if not (sample.context if of_context else sample.response).strip():
+        raise UnscorableSampleError(f"the {'context' if of_context else 'response'} is empty")
     tokenizer: Any = loaded.tokenizer
     texts = [sample.instruction, sample.response]
     if of_context:
@@ -122,13 +123,15 @@ def read_text(loaded: LoadedModel, sample: Sample, *, limit: int, as_pair: bool,
     return Text(ids=ids, types=tuple(encoded["token_type_ids"]), truncated_tokens=length - len(ids))
 
 
-def _check_reads_response(loaded: LoadedModel, sample: Sample, text: Text) -> None:
+def _check_reads_more(loaded: LoadedModel, sample: Sample, text: Text, *, of_context: bool) -> None:
     """Raise UnscorableSampleError if the remaining tokens are those of the instruction alone."""
     tokenizer: Any = loaded.tokenizer
-    alone = tokenizer(f"{sample.instruction}\n", truncation=True, max_length=len(text.ids), verbose=False)
+    opening = f"Instruction: {sample.instruction}\n\n" if of_context else f"{sample.instruction}\n"
+    alone = tokenizer(opening, truncation=True, max_length=len(text.ids), verbose=False)
     if tuple(alone["input_ids"]) == text.ids:
+        unseen = "context" if of_context else "response"
         raise UnscorableSampleError(
-            f"the instruction alone fills the {len(text.ids)} tokens that the model reads: it sees no response"
+            f"the instruction alone fills the {len(text.ids)} tokens that the model reads: it sees no {unseen}"
         )
 
 

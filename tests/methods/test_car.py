@@ -73,7 +73,10 @@ def test_mdcure_rm_rates_instruction_and_context(tmp_path: Path) -> None:
     (table,) = sample_tables(config).values()
     loaded = encoder(tmp_path / "made", "reward")
     rows: list[Any] = list(table.score(loaded, samples(), running()))
-    for row, sample in zip(rows, samples(), strict=True):
+    unread = [(each.sample_id, each.reason) for each in rows if isinstance(each, Reject)]
+    assert unread == [(each.sample_id, "the context is empty") for each in samples() if not each.context.strip()]
+    rows = [each for each in rows if not isinstance(each, Reject)]
+    for row, sample in zip(rows, [each for each in samples() if each.context.strip()], strict=True):
         text = f"Instruction: {sample.instruction}\n\n{sample.context}"
         ids = loaded.tokenizer(text, truncation=True, max_length=loaded.window, return_tensors="pt")["input_ids"]
         relevance, coherence, creativity, integration, relations, complexity = (
