@@ -120,8 +120,8 @@ def evaluated(
     """Return figures by method and task; all methods on the same resampled data.
 
     Args:
-        blocks: one number per data set. Those of one block ask the same questions in the same order: a draw takes the
-            same samples of each, and their mean is one data set's.
+        blocks: a number per data set. Data sets with one number ask the same questions in the same order. A draw takes
+            the same samples of each, and their mean counts as one data set.
     """
     found: dict[str, ByTask] = {label: {} for label in scores}
     for task in tasks:

@@ -35,6 +35,10 @@ ALL = "all"
 def prepare(folder: Path, *, model: str, nq: str, per_kind: Mapping[str, int], tokens: int, window: int) -> Path:
     """Write samples, configuration and benchmarks into `folder`; return the configuration's path."""
     folder.mkdir(parents=True, exist_ok=True)
+    file, settings = folder / "settings.json", json.dumps([model, nq, dict(per_kind), tokens, window])
+    if file.exists() and file.read_text(encoding="utf-8") != settings:
+        raise SystemExit(f"{folder} holds samples of other settings: give the same ones, or another --folder")
+    write_if_other(file, settings)
     for name, fold in SAMPLES.items():
         if not (folder / name).exists():
             given = {"nq": nq, "tokenizer": model, "tokens": tokens, "window": window, "per-kind": per_kind[fold]}
@@ -72,7 +76,10 @@ def summary(project: Project) -> dict[str, Any]:
 
 
 def trained_on(project: Project, variant: str) -> dict[str, Any]:
-    """Return the distinct samples of a variant's training data, and the share of them that need far text or no text."""
+    """Return samples, tokens and seconds of a variant's training, and the share of chosen samples that need far text.
+
+    Empty for a model that is not trained.
+    """
     state = State(config=project.config)
     if variant not in state.pipeline.partitions("variant/selected_subset"):
         return {}

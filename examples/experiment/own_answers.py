@@ -18,6 +18,7 @@ from gateau_dagster.evaluation.benchmark import (
     Question,
     QuestionBenchmark,
 )
+from gateau_dagster.evaluation.generated_needle import holds
 from gateau_dagster.evaluation.metrics import normalised_words
 from gateau_dagster.evaluation.question_files import QuestionFiles
 
@@ -101,5 +102,4 @@ class Answers(QuestionBenchmark):
 
     def value(self, question: Question, answer: str) -> float:
         """Return 100 if the answer contains a right one as whole words, as in Liu et al. 2023; else 0."""
-        words = f" {' '.join(normalised_words(answer))} "
-        return 100.0 * any(f" {' '.join(normalised_words(right))} " in words for right in question.references)
+        return 100.0 * any(holds(answer, normalised_words(right)) for right in question.references)

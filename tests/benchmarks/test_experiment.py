@@ -123,7 +123,8 @@ def test_it_ends_with_the_tables_of_the_page(tmp_path: Path, model: Path, prepar
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(experiment, "EXAMPLE", example)
         given = ["--nq", str(model.with_name("nq.jsonl")), "--model", str(model), "--folder", str(prepared.parent)]
-        assert experiment.main([*given, "--window", "600", "--out", str(tmp_path / "experiment.json")]) == 0
+        sizes = ["--tokens", "1500", "--window", "600", "--pool", "1", "--heldout", "1"]
+        assert experiment.main([*given, *sizes, "--out", str(tmp_path / "experiment.json")]) == 0
     found = json.loads((tmp_path / "experiment.json").read_text())
     assert [each["benchmark"] for each in found["power"]] == ["answer_loss", "answers"]
     tables = {name: make(found) for name, (files, make) in figures.TABLES.items() if files == ("experiment",)}
