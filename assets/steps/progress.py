@@ -88,9 +88,9 @@ class ScoringProgress:
     """New samples, kept ones, samples/s, tokens/s and time left of a scoring step.
 
     Sample lengths vary widely, so the time left comes from the FLOPs planned for each shard. Within a shard it comes
-    from the text scored so far, or from the tokens that passed the model if these are a larger part of what was
-    planned: a pass holds parts of many samples before the first one is complete. The rates count only the time spent
-    on scoring: no loading, no writing.
+    from the text scored so far. At first it comes from the tokens read, if their share of the planned ones is larger:
+    a pass holds parts of many samples before the first is complete. The rates count only the time spent on scoring: no
+    loading, no writing.
 
     Args:
         sizes: samples of every shard of the step, including those whose rows are kept.
@@ -126,7 +126,9 @@ class ScoringProgress:
     def report(self, shard: ShardReport) -> None:
         """Report one more finished sample of a shard."""
         planned = self._tokens.get(shard.shard)
-        share = max(shard.share, min(1.0, shard.tokens / planned)) if planned else shard.share
+        by_tokens = min(1.0, shard.tokens / planned) if planned else shard.share
+        # The plan may be too low, so the text decides the more of it is scored.
+        share = max(shard.share, shard.share**2 + (1 - shard.share) * by_tokens)
         now = _Counted(
             scored=shard.scored,
             tokens=shard.tokens,

@@ -106,9 +106,12 @@ def test_the_first_sample_of_a_long_pass_gives_no_exaggerated_time() -> None:
     """A pass of 2,000 tokens holds parts of many samples: after 8 s the first of them is complete."""
     shown, seen = followed({"1": [work(1.0, 3000), work(2.0, 5000)], "2": [work(3.0, 8000)]})
     shown.report(report("1", 1, 0.01, tokens=2000, seconds=8.0))
-    assert seen[-1][3] == pytest.approx(8.0 * 7), "an eighth of the work is done"
+    share = (0.01**2 + 0.99 * 2000 / 8000) / 2  # about an eighth of the work
+    assert seen[-1][3] == pytest.approx(8.0 * (1 - share) / share)
     shown.report(report("1", 9, 0.9, tokens=2000, seconds=8.0))
     assert seen[-1][3] == pytest.approx(8.0 * 0.55 / 0.45), "the plan expected too many tokens"
+    shown.report(report("1", 19, 0.9, tokens=9000, seconds=8.0))
+    assert seen[-1][3] == pytest.approx(8.0 * 0.545 / 0.455), "the plan expected too few: text is left"
 
 
 def test_workers_add_up() -> None:
