@@ -114,7 +114,7 @@ benchmark-context-length: $(VENV)/.run-installed  ## time and peak memory agains
 benchmark-training: $(VENV)/.run-installed  ## training in packed rows against padded ones, and the loss's memory
 	@$(BIN)/python benchmarks/training.py --out $(BENCHMARKS)/training.json
 
-benchmark-experiment: $(VENV)/.run-installed  ## does a selection train a better model than random data? MODEL=folder NQ=questions; an hour, resumable
+benchmark-experiment: $(VENV)/.run-installed  ## does a selection train a better model than random data? MODEL=folder NQ=questions; over an hour on a busy core, resumable
 	@$(BIN)/python benchmarks/experiment.py --nq "$(NQ)" --model "$(MODEL)" --out $(BENCHMARKS)/experiment.json
 
 figures: $(VENV)/.run-installed  ## put the newest results of the benchmarks into README and docs
