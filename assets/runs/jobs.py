@@ -87,9 +87,9 @@ def refresh_job(project: Config) -> dg.JobDefinition:
     Its launchpad offers `until` alone. Dagster's own options for resources, loggers and executors change nothing here.
     """
     assets = [dg.EnumValue(asset.key, description=asset.summary) for asset in pipeline_of(project).assets]
-    # Dagster takes fields whose types have one name for the same field, though the choices are of another project.
-    named = f"Until_{fingerprint({'assets': [each.config_value for each in assets]})[:8]}"
-    choices = dg.Enum(named, [dg.EnumValue(_ALL, description="Every asset that the configuration needs."), *assets])
+    # Dagster identifies a type by its name, so the choices of two projects need two names.
+    enum_name = f"Until_{fingerprint({'assets': [choice.config_value for choice in assets]})[:8]}"
+    choices = dg.Enum(enum_name, [dg.EnumValue(_ALL, description="Every asset that the configuration needs."), *assets])
     until = dg.Field(choices, default_value=_ALL, description="The last asset to bring up to date, with its upstreams.")
 
     @dg.op(

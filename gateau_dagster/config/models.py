@@ -261,6 +261,7 @@ class ScoringConfig(Section):
         default="all",
         description="all: theta_B reads each segment alone. screened: only promising ones, for the cost of one pass "
         "over the prompt. This suffices for preset robust and far_gain; `cam` then has no CAS.",
+        exclude_if="all".__eq__,  # a configuration without it keeps its earlier dump
     )
     template: Template = Field(default="gateau", description="'chat' uses the tokenizer's chat template.")
     dtype: Dtype = Field(default="bfloat16", description="Precision of the weights; it changes scores.")

@@ -179,8 +179,8 @@ class TrainingConfig(Section):
         default="token",
         description="token: the mean over all trained tokens of a step. sequence: every sequence counts the same "
         "(LongAlign's loss weighting). longce: as token, and a long sample's response tokens count more that models."
-        "long finds likelier than models.short (LongCE), see longce_gamma. exact: as token, and tokens count more that "
-        "have at least a quarter of a row's tokens before them in their own sequence, rare lengths most (EXACT).",
+        "long finds likelier than models.short (LongCE), see longce_gamma. exact: as token, but a token counts more if "
+        "at least a quarter of a row's tokens precede it in its own sequence. Rare lengths count most (EXACT).",
     )
     longce_gamma: float = Field(
         default=5.0,

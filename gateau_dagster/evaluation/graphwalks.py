@@ -38,8 +38,8 @@ class GraphWalksOptions(Section):
     longest: int | None = Field(
         default=None,
         ge=1,
-        description="Characters of a prompt above which it is not asked, because a cut one has another answer. "
-        "Default: all.",
+        description="Characters above which a prompt is not asked: a cut prompt has another answer, and earlier "
+        "messages of a conversation are never cut. Default: all.",
         examples=[60_000],
     )
     max_new_tokens: int = Field(default=4096, ge=1, description="Most tokens of an answer; the authors name none.")

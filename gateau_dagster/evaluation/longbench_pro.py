@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
 from math import comb
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, get_args
 
 from pydantic import Field, field_validator
 
@@ -27,7 +27,8 @@ CURE = (
 )
 MARKERS = ("[Answer]", "[答案]")
 """The marks of an answer, whose last occurrence counts; the second one only in an answer without the first one."""
-LENGTHS = ("8k", "16k", "32k", "64k", "128k", "256k")
+Length = Literal["8k", "16k", "32k", "64k", "128k", "256k"]
+LENGTHS: tuple[Length, ...] = get_args(Length)
 LABELS = {
     "contextual_requirement": ("Full", "Partial"),
     "token_length": LENGTHS,
@@ -110,7 +111,7 @@ class LongBenchProOptions(Section):
         description=f"Primary tasks to ask: some of {', '.join(TASKS)}. Summaries (T4) are left out, because an "
         "embedding model of 8B parameters grades them.",
     )
-    lengths: list[Literal["8k", "16k", "32k", "64k", "128k", "256k"]] = Field(
+    lengths: list[Length] = Field(
         default=list(LENGTHS), min_length=1, description="Lengths of the texts of the questions to ask, in tokens."
     )
     thinking: bool = Field(

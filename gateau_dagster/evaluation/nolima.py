@@ -179,7 +179,7 @@ def base_score(values: Mapping[str, float]) -> float | None:
 
 
 def order_of(question_id: str) -> str:
-    """Return whether the needle names the character after the place or thing that is asked for."""
+    """Return `inverted` if the needle names the character after what is asked for, else `default`."""
     return "inverted" if id_part(2)(question_id).endswith("Inv") else "default"
 
 

@@ -45,7 +45,7 @@ from gateau_dagster.pipeline.evaluation_assets import (
 )
 from gateau_dagster.pipeline.inputs import CHAT, LONG, method_key
 from gateau_dagster.pipeline.recipes import OPERATIONAL_TRAINING, checkpoint, selected_subset, training_mix
-from gateau_dagster.pipeline.scoring_assets import embedding_asset, made_models, sample_table_asset, unstamped_scoring
+from gateau_dagster.pipeline.scoring_assets import OPERATIONAL_SCORING, embedding_asset, made_models, sample_table_asset
 from gateau_dagster.pipeline.selection_reads import (
     CHOSEN,
     PRESETS_TABLE,
@@ -291,7 +291,7 @@ def _shown_configuration(config: Config) -> str:
             },
             "execution": True,
             "demo": True,
-            "scoring": unstamped_scoring(config),
+            "scoring": OPERATIONAL_SCORING,
             "training": OPERATIONAL_TRAINING - {"enabled"},
             **({"variants": True} if config.variants is None else {}),
         },

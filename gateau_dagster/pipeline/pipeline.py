@@ -11,7 +11,7 @@ from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.pipeline import declarations
 from gateau_dagster.pipeline.asset import SHARD, VARIANT, Asset, Observed
 from gateau_dagster.pipeline.recipes import OPERATIONAL_TRAINING
-from gateau_dagster.pipeline.scoring_assets import unstamped_scoring
+from gateau_dagster.pipeline.scoring_assets import OPERATIONAL_SCORING
 from gateau_dagster.pipeline.selection_reads import wants_presets
 from gateau_dagster.readable import listed
 from gateau_dagster.scoring.pair_tables import perplexity_asset
@@ -116,8 +116,7 @@ class Pipeline:
     def _sections(self) -> Mapping[str, Any]:
         """Return the sections of _SECTIONS without places, and without settings that change no result."""
         names = {name for found in _SECTIONS.values() for name in found}
-        places = {"path", "revision"}
-        operational = {"scoring": unstamped_scoring(self.config), "training": OPERATIONAL_TRAINING}
+        places, operational = {"path", "revision"}, {"scoring": OPERATIONAL_SCORING, "training": OPERATIONAL_TRAINING}
         without = {**operational, "short_chat": places, "models": dict.fromkeys(self.config.models, places)}
         return self.config.model_dump(mode="json", include=names, exclude=without)
 

@@ -33,12 +33,7 @@ from gateau_dagster.training.training_mix import CODE_VERSION as MIX_CODE_VERSIO
 
 # The first set decides what fits into memory; a batch that does not fit is halved, whatever its size.
 _MEMORY_SETTINGS = {"device", "device_map", "workers"}
-_OPERATIONAL_SCORING = _MEMORY_SETTINGS | {"batch_tokens", "compile"}
-
-
-def unstamped_scoring(config: Config) -> set[str]:
-    """Return the keys of `scoring` that change no result: how the pipeline runs, and `segments` at its default."""
-    return _OPERATIONAL_SCORING | ({"segments"} if config.scoring.segments == "all" else set())
+OPERATIONAL_SCORING = _MEMORY_SETTINGS | {"batch_tokens", "compile"}
 
 
 def sample_table_asset(config: Config, table: SampleTable) -> Asset:

@@ -210,16 +210,16 @@ class _SamplePasses:
                 passes.enqueue(job)
 
     def _read(self, prompt: Prompt, shape: ModelShape | None) -> Collection[int]:
-        """Return the segments that are read alone. Screening by attention waits for the device."""
+        """Return the segments that are read alone. Only where some are left out does the attention have to be there."""
         length = self.scoring.segment_length
-        if self.scoring.segments == "all":
-            return range(len(prompt.context))
+        count = segments = -(-len(prompt.context) // length)
+        if self.scoring.segments == "screened":
+            count = int(screened_count(parts_of(prompt), length, shape)[0])
+        if count >= segments:
+            return range(segments)
+        attention = None if self.attention is None else segment_means(self.attention.array, length)
         return screened_segments(
-            prompt,
-            count=int(screened_count(parts_of(prompt), length, shape)[0]),
-            segment_length=length,
-            near=self._near(prompt),
-            attention=None if self.attention is None else segment_means(self.attention.array, length),
+            prompt, count=count, segment_length=length, near=self._near(prompt), attention=attention
         )
 
     def _near(self, prompt: Prompt) -> int:

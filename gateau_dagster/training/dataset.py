@@ -100,6 +100,11 @@ class MixRows(Dataset[list[TrainingDocument]]):
         return self._by_prefix is not None or "weights" in self._mix.columns
 
     @property
+    def has_long_prefixes(self) -> bool:
+        """Return whether a token weighs more for what precedes it."""
+        return self._by_prefix is not None and bool((self._by_prefix > 1).any())
+
+    @property
     def farthest(self) -> int:
         """Return a bound that positions stay below: tokens of the longest sequence, or the length that skips spread
         over.
@@ -231,14 +236,14 @@ def prefix_weights(
 
     so that Σ_b q_b (w_b - 1) = extra, and every other token 1. The weights are not normalised.
 
-    Source: EXACT (Zhu et al. 2026, arXiv 2605.10544), as a public summary of the paper gives its equations; the paper's
-    epsilon, which is added to q_b, is left out, since a bucket without tokens has no weight here.
+    Source: EXACT (Zhu et al. 2026, arXiv 2605.10544), after a public summary. The paper adds an epsilon to q_b; here a
+    bucket without tokens has no weight.
 
     Args:
-        counts: trained tokens with so many tokens before them [n].
+        counts: number of trained tokens by the number of tokens before them [n].
         least: tau, a quarter of the row in the paper.
         extra: the weight that is added to a token of the tail on average (alpha).
-        gamma: how much more rare buckets get.
+        gamma: exponent; a larger one gives rare buckets more weight.
     """
     before = np.arange(len(counts))
     starts = np.array([0, *(2**power for power in range(3, 63))])

@@ -81,6 +81,8 @@ def train(spec: TrainingSpec, report: Report, *, cpu: bool = False, say: Callabl
     if spec.deepspeed is not None and arguments.use_cpu:
         join_by_gloo()
     resumed = _prepare(spec, plan, rank=arguments.process_index, say=say)
+    if long_prefix is not None and not rows.has_long_prefixes and arguments.process_index == 0:
+        say(f"training.loss: exact changes nothing: no token has {long_prefix} tokens before it in its sequence")
     model, tokenizer = load_base(spec, longest=rows.farthest)
     trainer = make_trainer(spec, model, tokenizer, arguments, rows)
     first_step = 0 if resumed is None else checkpoints.step_of(resumed)

@@ -160,7 +160,7 @@ def test_until_stops_at_an_asset(fresh: Pipeline) -> None:
 
 
 def offered(pipeline: Pipeline) -> set[str]:
-    """What a launchpad of `refresh` lets one choose."""
+    """Return the choices that the launchpad of `refresh` offers."""
     job = pipeline.definitions().resolve_job_def("refresh")
     [(name, until)] = job.run_config_schema.config_type.fields.items()  # type: ignore[attr-defined]
     assert (name, until.default_value) == ("until", "all")
