@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import dagster as dg
 import polars as pl
 
+from gateau_dagster import tables
 from gateau_dagster.assets.experiment import experiment_inputs
 from gateau_dagster.assets.further_sections import further_sections
 from gateau_dagster.assets.steps.metadata import totals_metadata
@@ -122,7 +123,9 @@ def _raw(state: State) -> pl.DataFrame | pl.LazyFrame:
         for shard in state.shards:
             state.store.verify("raw_long_sft", shard)
         paths = [state.store.address("raw_long_sft", shard) for shard in state.shards]
-        return pl.scan_parquet(paths, glob=False)  # a folder may be named [so]
+        columns = tables.schema((*tables.RAW_LONG_SFT, tables.CONVERSATION))
+        # A folder may be named [so].
+        return pl.scan_parquet(paths, glob=False, schema=columns, missing_columns="insert")
     return state.store.read_all("raw_long_sft", state.shards)
 
 

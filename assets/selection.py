@@ -192,7 +192,7 @@ def with_texts(state: State, chosen: pl.DataFrame, progress: Progress) -> pl.Dat
     for done, shard in enumerate(state.shards, start=1):
         frames.append(state.store.read_rows(RAW, shard, chosen))
         progress(done, len(state.shards), "shards")
-    return choose(chosen, pl.concat(frames).lazy())
+    return choose(chosen, pl.concat(frames, how="diagonal").lazy())
 
 
 def ranking_scores(state: State, config: Config) -> pl.DataFrame:

@@ -29,8 +29,17 @@ def schema(columns: tuple[Column, ...]) -> pl.Schema:
     return pl.Schema({column.name: column.dtype for column in columns})
 
 
+def with_conversations(frame: pl.DataFrame, columns: tuple[Column, ...]) -> pl.DataFrame:
+    """Return the `columns` of a table of samples, and CONVERSATION if one of the samples has a conversation."""
+    name = CONVERSATION.name
+    held = [name] if name in frame.columns and frame[name].count() else []
+    return frame.select(*schema(columns).names(), *held)
+
+
 SAMPLE_ID = _column("sample_id", pl.String, "Id of the sample: from the data, else from its content.")
-DIGEST = _column("digest", pl.String, "SHA-256 of context, instruction and response.")
+DIGEST = _column(
+    "digest", pl.String, "SHA-256 of context, instruction and response, and of the conversation if there is one."
+)
 SCORE = _column("score", pl.Float64, "Final score (Eq. 6); higher is chosen first.")
 RANK = _column("rank", pl.Int32, "1 is the best; ties break by sample_id.")
 
@@ -41,6 +50,12 @@ RAW_LONG_SFT = (
     _column("instruction", pl.String, "What is asked of it."),
     _column("response", pl.String, "The target response."),
     DIGEST,
+)
+CONVERSATION = _column(
+    "conversation",
+    pl.String,
+    "Turns up to the response, as JSON in OpenAI's form; null for one exchange. A table without any lacks the column.",
+    nullable=True,
 )
 DOCUMENT_SPLIT = (
     SAMPLE_ID,

@@ -21,7 +21,7 @@ from gateau_dagster.data.sources import Problem, SourceFile, location
 from gateau_dagster.errors import GateauError
 from gateau_dagster.progress import Progress, silent
 
-_RAW = tables.schema(tables.RAW_LONG_SFT)
+_RAW = tables.schema((*tables.RAW_LONG_SFT, tables.CONVERSATION))
 
 
 def read_shards(
@@ -40,10 +40,11 @@ def read_shards(
     wanted = index.accepted.filter(pl.col("shard").is_in(list(shards)))
     shard_of = dict(wanted.select("sample_id", "shard").iter_rows())
     missing = Counter(shard_of.values())
-    rows: dict[int, list[tuple[str, ...]]] = {shard: [] for shard in shards}
+    rows: dict[int, list[tuple[str | None, ...]]] = {shard: [] for shard in shards}
 
     def tables_of(shard: int) -> tuple[int, pl.DataFrame, pl.DataFrame]:
         raw = pl.DataFrame(rows.pop(shard), schema=_RAW, orient="row").sort("sample_id")
+        raw = tables.with_conversations(raw, tables.RAW_LONG_SFT)
         mine = rejected.filter(pl.col("shard") == shard).select("sample_id", "reason").sort("sample_id", "reason")
         return shard, raw, mine
 
@@ -51,9 +52,8 @@ def read_shards(
         yield tables_of(shard)
     for done, sample in enumerate(read_samples(config, index, wanted), start=1):
         shard = shard_of[sample.sample_id]
-        rows[shard].append(
-            (sample.sample_id, sample.source, sample.context, sample.instruction, sample.response, sample.digest)
-        )
+        texts = (sample.context, sample.instruction, sample.response)
+        rows[shard].append((sample.sample_id, sample.source, *texts, sample.digest, sample.conversation or None))
         missing[shard] -= 1
         progress(done, len(shard_of), "samples", f"shard {shard}")
         if missing[shard] == 0:

@@ -1,10 +1,10 @@
 """Define the usable records: a sample of the long data or a short conversation, with digest and shard."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
-from typing import Literal
+from typing import Any, Literal, Self
 
 
 def text_digest(parts: Sequence[str]) -> str:
@@ -19,20 +19,32 @@ def text_digest(parts: Sequence[str]) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Sample:
-    """A sample (c, x; y) of the paper: `context`, `instruction` and target `response`."""
+    """A sample (c, x; y) of the paper: `context`, `instruction` and target `response`.
+
+    conversation: of a sample with several exchanges, its turns up to the response, as JSON text of `{"messages": [...],
+        "tools": [...]}` in OpenAI's form. A turn without loss has `"trained": false`. Empty for one exchange.
+    """
 
     sample_id: str
     source: str
     context: str
     instruction: str
     response: str
+    conversation: str = ""
     border: str = field(default="given", compare=False)
     """The rule that found the border of context and instruction: a user_turns.Border; "none" for an empty context."""
 
     @cached_property
     def digest(self) -> str:
         """Return the content digest, by which unchanged samples keep their scores."""
-        return text_digest((self.context, self.instruction, self.response))
+        conversation = (self.conversation,) if self.conversation else ()
+        return text_digest((self.context, self.instruction, self.response, *conversation))
+
+    @classmethod
+    def of_row(cls, row: Mapping[str, Any]) -> Self:
+        """Return the sample of a row of `raw_long_sft` or `selected_subset`, whose other columns are left out."""
+        texts = {name: row[name] for name in ("sample_id", "source", "context", "instruction", "response")}
+        return cls(**texts, conversation=row.get("conversation") or "")
 
     @property
     def user_turn(self) -> str:

@@ -66,7 +66,7 @@ def rated_samples(state: State, settings: JudgeConfig) -> tuple[dict[str, str], 
     assert settings.characteristics is not None
     parts = ends_of_ranking(state.read(ranking_asset(state.config), ["sample_id", "score"]), settings.characteristics)
     wanted_ids = pl.DataFrame({"sample_id": [*parts]}, schema={"sample_id": pl.String()})
-    found = pl.concat(state.store.read_rows(RAW, shard, wanted_ids) for shard in state.shards)
+    found = pl.concat([state.store.read_rows(RAW, shard, wanted_ids) for shard in state.shards], how="diagonal")
     return parts, wanted_ratings([*samples_of(found.sort("sample_id"))], settings)
 
 

@@ -178,8 +178,7 @@ def _digests(store: Store, shard: str) -> pl.DataFrame:
 
 def samples_of(frame: pl.DataFrame) -> Iterator[Sample]:
     """Yield the rows of a `raw_long_sft` table as records."""
-    for row in frame.select("sample_id", "source", "context", "instruction", "response").iter_rows(named=True):
-        yield Sample(**row)
+    yield from map(Sample.of_row, frame.iter_rows(named=True))
 
 
 def rejected_frame(rejects: Sequence[Reject]) -> pl.DataFrame:

@@ -18,7 +18,6 @@ from gateau_dagster.pipeline.state import State
 from gateau_dagster.report.evidence_card import EvidenceMaps, evidence_maps
 
 RAW = "raw_long_sft"
-_TEXTS = ("sample_id", "source", "context", "instruction", "response")
 _NAMED = 5
 
 
@@ -68,7 +67,7 @@ def find_sample(state: State, name: str) -> Sample:
         shard = shard_keys(shards)[shard_of(name, shards)]
         found = state.store.read_rows(RAW, shard, pl.DataFrame({"sample_id": [name]}))
         if not found.is_empty():
-            return Sample(**found.select(_TEXTS).row(0, named=True))
+            return Sample.of_row(found.row(0, named=True))
         rejected = dict(state.store.read_rejected(RAW, [shard]).iter_rows())
         if name in rejected:
             raise GateauError("show.sample", f"sample {name} is not in the data: {rejected[name]}")

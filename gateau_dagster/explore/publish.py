@@ -13,6 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from gateau_dagster.data.sample import Sample
+from gateau_dagster.execution.shard_tables import samples_of
 from gateau_dagster.explore.rankings import Ranking, disputed, rankings
 from gateau_dagster.explore.sample_pages import LONGEST, PAGE_ROWS, Shard, openings, sample_content, shard_files
 from gateau_dagster.methods.registry import chosen_methods
@@ -240,7 +241,6 @@ RAW = "raw_long_sft"
 TOGETHER = 10
 """Pages whose maps are built together."""
 UNMEASURED = "There is no evidence map: cam and perplexity/long, which it is made from, are not asked for."
-_TEXTS = ("sample_id", "source", "context", "instruction", "response")
 
 MakeMaps: TypeAlias = Callable[[Sequence[Sample]], EvidenceMaps]
 
@@ -313,8 +313,8 @@ def _shard(state: State, evidence: MakeMaps, shard: str, makers: Mapping[str, An
         missing = [
             page for page in range(first, min(first + TOGETHER, len(found.pages))) if not data.keep(found.pages[page])
         ]
-        slices = {page: table.slice(page * PAGE_ROWS, PAGE_ROWS).select(_TEXTS) for page in missing}
-        samples = {page: [Sample(**row) for row in part.iter_rows(named=True)] for page, part in slices.items()}
+        slices = {page: table.slice(page * PAGE_ROWS, PAGE_ROWS) for page in missing}
+        samples = {page: [*samples_of(part)] for page, part in slices.items()}
         maps = evidence([sample for page in missing for sample in samples[page]])
         for page in missing:
             data.write(found.pages[page], [sample_content(sample, maps) for sample in samples[page]])

@@ -77,7 +77,7 @@ def raw_long_sft(config: Config) -> Iterator[Asset]:
         "with the reason. A sample's shard is a hash of its id, so one edit affects one shard.",
         inputs=(LONG,),
         code_version=INPUT_CODE_VERSION,
-        columns=tables.RAW_LONG_SFT,
+        columns=(*tables.RAW_LONG_SFT, tables.CONVERSATION),
         checks=(UNIQUE_IDS, REJECTED_SHARE),
         goal=True,
     )

@@ -298,7 +298,7 @@ def selected_subset(config: Config) -> Iterator[Asset]:
         description="The samples with the highest scores, with their texts, for the training. None of them is "
         "reserved for the held-out evaluation.",
         code_version=SELECTION_CODE_VERSION,
-        columns=tables.SELECTED_SUBSET,
+        columns=(*tables.SELECTED_SUBSET, tables.CONVERSATION),
         finite=("score",),
         checks=(UNIQUE_IDS, FINITE_VALUES),
         goal=True,
@@ -318,7 +318,7 @@ def variant_subsets(config: Config) -> Iterator[Asset]:
         description="The chosen samples of every variant of the experiment, with their texts, as in selected_subset; "
         "empty for models that are not trained here. No sample is reserved for the held-out evaluation.",
         code_version=f"1.{SELECTION_CODE_VERSION}",
-        columns=tables.SELECTED_SUBSET,
+        columns=(*tables.SELECTED_SUBSET, tables.CONVERSATION),
         finite=("score",),
         checks=(FINITE_VALUES,),
         **_of_variants(config, Recipe.subset_part),

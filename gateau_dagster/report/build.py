@@ -18,6 +18,7 @@ from matplotlib.gridspec import GridSpec
 
 from gateau_dagster.config import PRESETS
 from gateau_dagster.data.sample import Sample
+from gateau_dagster.execution.shard_tables import samples_of
 from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.plotting import DARK, INK, entitle, to_svg
 from gateau_dagster.readable import fixed, listed, number, percent, plural, unit_of_difference
@@ -210,8 +211,7 @@ def sample_cards(inputs: ReportInputs) -> SampleCards:
 
 
 def _samples(inputs: ReportInputs, which: pl.Expr) -> Iterator[Sample]:
-    rows = inputs.raw.lazy().filter(which).select("sample_id", "source", "context", "instruction", "response").collect()
-    return (Sample(**row) for row in rows.iter_rows(named=True))
+    return samples_of(inputs.raw.lazy().filter(which).collect())
 
 
 _SOURCES = 20  # lines of the table; other sources share one line

@@ -158,4 +158,4 @@ def choose(chosen: pl.DataFrame, raw: pl.LazyFrame) -> pl.DataFrame:
             f"{missing.len()} chosen samples, {missing[0]} among them, are no longer in raw_long_sft: update the "
             f"scores with `{gateau_command('run')}`",
         )
-    return found.sort("rank").select(tables.schema(tables.SELECTED_SUBSET).names())
+    return tables.with_conversations(found.sort("rank"), tables.SELECTED_SUBSET)

@@ -130,8 +130,8 @@ class Store:
         return self._read(self.table_name(asset, partition), columns)
 
     def read_all(self, asset: str, partitions: Iterable[str], columns: list[str] | None = None) -> pl.DataFrame:
-        """Return all partitions of a table, one below the other."""
-        return pl.concat([self.read(asset, partition, columns) for partition in partitions])
+        """Return all partitions of a table, one below the other; an optional column is null where one lacks it."""
+        return pl.concat([self.read(asset, partition, columns) for partition in partitions], how="diagonal")
 
     def read_rows(self, asset: str, partition: str | None, sample_ids: pl.DataFrame) -> pl.DataFrame:
         """Return the rows of some samples (column `sample_id`), in the table's order.

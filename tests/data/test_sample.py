@@ -31,6 +31,13 @@ def test_digest_depends_on_each_text_and_nothing_else() -> None:
     for name in ("context", "instruction", "response"):
         assert dataclasses.replace(SAMPLE, **{name: "other"}).digest != SAMPLE.digest
     assert dataclasses.replace(SAMPLE, sample_id="b", source="t").digest == SAMPLE.digest
+    assert dataclasses.replace(SAMPLE, conversation="{}").digest != SAMPLE.digest
+
+
+def test_a_row_without_a_conversation_is_a_sample_of_one_exchange() -> None:
+    row = {"sample_id": "a", "source": "s", "context": "c", "instruction": "i", "response": "r", "rank": 1}
+    assert Sample.of_row(row) == Sample.of_row({**row, "conversation": None}) == SAMPLE
+    assert Sample.of_row({**row, "conversation": "{}"}) == dataclasses.replace(SAMPLE, conversation="{}")
 
 
 def test_shard_never_changes() -> None:

@@ -160,6 +160,15 @@ def test_the_chosen_get_their_texts_by_rank(scores, raw) -> None:
     assert found["context"].to_list() == [f"context of {name}" for name in wanted]
 
 
+def test_a_conversation_stays_with_its_sample(scores, raw) -> None:
+    kept = pl.when(sample_id="s19").then(pl.lit("{}"))
+    raw = raw.with_columns(conversation=kept)
+    found = choose(scores.filter(pl.col("sample_id").is_in(["s19", "s18"])), raw.lazy())
+    assert found["conversation"].to_list() == ["{}", None]
+    without = choose(scores.filter(sample_id="s18"), raw.lazy())
+    assert without.schema == tables.schema(tables.SELECTED_SUBSET)
+
+
 def test_a_chosen_sample_that_is_gone_is_an_error(scores, raw) -> None:
     with refused("storage.out_of_date", "1.*s18"):
         choose(scores.sort("rank").head(3), raw.filter(pl.col("sample_id") != "s18").lazy())

@@ -54,6 +54,8 @@ def test_partitions_and_rejects_are_read_together(store: Store) -> None:
     store.write(FRAME, "cam", "0", STAMP, REJECTED)
     store.write(FRAME.head(0), "cam", "1", STAMP)
     assert store.read_all("cam", ["0", "1"]).equals(FRAME)
+    store.write(FRAME.head(1).with_columns(further=pl.lit("x")), "cam", "2", STAMP)
+    assert store.read_all("cam", ["0", "2"])["further"].to_list() == [*[None] * FRAME.height, "x"]
     assert store.read_rejected("cam", ["0", "1"]).rows() == [("z", "no response")]
     assert store.read_rejected("cam", ["1"]).is_empty()
     assert store.read_rejected("cam", ["1"]).columns == ["sample_id", "reason"]
