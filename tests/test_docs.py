@@ -19,7 +19,8 @@ from pydantic import TypeAdapter
 
 from gateau_dagster.cli.commands import cli
 from gateau_dagster.pipeline.config_schema import configuration_schema
-from gateau_dagster.pipeline.project import check_project, parse_project
+from gateau_dagster.pipeline.project import check_project, load_project, parse_project
+from gateau_dagster.pipeline.state import State
 from tests.project import ROOT, command_environment, make_project
 
 DOCS = ROOT / "docs"
@@ -263,6 +264,30 @@ def test_the_commands_of_a_page_run(page: str, finished: Path, tmp_path: Path) -
             run_in(folder, f"python - <<'END'\n{block.text}\nEND")
         elif block.language == "bash" and not any(line[0] == "make" for line in commands(block)):
             run_in(folder, block.text)
+
+
+def test_other_libraries_read_every_table(whole_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page's queries, and each table of a finished store as a whole."""
+    duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed: make setup")
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hub"))
+    datasets = pytest.importorskip("datasets", reason="datasets is not installed: make setup")
+    monkeypatch.chdir(tmp_path)
+    Path("gateau_store").symlink_to(whole_run.parent / "store")
+    (page,) = (each for each in BLOCKS if each.page == "docs/how-to/store.md" and each.language == "python")
+    found: dict[str, Any] = {}
+    exec(page.text, found)
+    assert [len(found["best"]), len(found["by_source"]), found["segments"].num_rows] == [8, 2, 36]
+    assert datasets.load_dataset("gateau_store/cam", split="train").num_rows == 36, "no file without rows"
+    state = State(config=load_project(whole_run))
+    tables = [asset for asset in state.pipeline.assets if asset.columns and asset.key in state.pipeline.required]
+    assert len(tables) > 8
+    for asset in tables:
+        files = f"gateau_store/{asset.key}{'/*' if asset.partitions else ''}.parquet"
+        rows = state.read(asset.key)
+        assert pl.read_parquet(files).equals(rows), asset.key
+        assert len(duckdb.sql(f"FROM '{files}'")) == rows.height
+        kept = datasets.load_dataset("parquet", data_files=files, split="train", cache_dir=str(tmp_path / "cache"))
+        assert (kept.num_rows, kept.column_names) == (rows.height, rows.columns)
 
 
 @pytest.mark.long

@@ -82,6 +82,6 @@ def write_parquet(frame: pl.DataFrame, metadata: Mapping[bytes, bytes], path: Pa
     schema = frame.clear().to_arrow().schema.with_metadata({**metadata, SEALED: b"1"})
     texts: Any = [name for name, kind in frame.schema.items() if kind == pl.String]  # numbers seldom repeat
     with pq.ParquetWriter(str(path), schema, compression="zstd", use_dictionary=texts) as writer:
-        for part in row_groups(frame):
-            writer.write_table(part.to_arrow(), row_group_size=max(1, part.height))
+        for part in row_groups(frame) if frame.height else ():  # `datasets` cannot read a group without rows
+            writer.write_table(part.to_arrow(), row_group_size=part.height)
     seal(path)

@@ -107,6 +107,8 @@ class Store:
     ) -> Stamp:
         """Replace a table and, before it, its rejected samples; the table marks the work as done.
 
+        Without rejected samples there is no file of them, so that the table's folder is one data set for other readers.
+
         Returns:
             The stamp, completed with row count and content digest.
 
@@ -114,7 +116,9 @@ class Store:
             GateauError, TransientError: for the reasons of `Files.write`.
         """
         complete = replace(stamp, rows=frame.height, content=stamp.content or frame_digest(frame))
-        if rejected is not None:
+        if rejected is not None and rejected.is_empty():
+            self.files.remove(self.rejected_name(asset, partition))
+        elif rejected is not None:
             self.files.write_by(self.rejected_name(asset, partition), partial(write_parquet, rejected, {}))
         stamped = {_STAMP_KEY: complete.to_json().encode()}
         self.files.write_by(self.table_name(asset, partition), partial(write_parquet, frame, stamped))

@@ -63,6 +63,23 @@ def test_partitions_and_rejects_are_read_together(store: Store) -> None:
     assert stamps[("cam", "0")] is not None and stamps[("cam", "7")] is None
 
 
+def test_without_rejects_there_is_no_file_of_them(store: Store) -> None:
+    store.write(FRAME, "cam", "0", STAMP, REJECTED)
+    for frame in (FRAME, FRAME.head(1)):
+        store.write(frame, "cam", "0", STAMP, REJECTED.clear())
+        assert [*store.files.sizes()] == ["cam/0.parquet"]
+    assert store.read_rejected("cam", ["0"]).is_empty()
+
+
+def test_a_table_without_rows_has_no_row_group(tmp_path: Path) -> None:
+    """`datasets` takes the rows of the first group as the size of a batch, which must not be 0."""
+    store = Store(str(tmp_path))
+    store.write(FRAME.clear(), "cam", "0", STAMP)
+    assert pq.ParquetFile(tmp_path / "cam" / "0.parquet").num_row_groups == 0
+    assert store.read("cam", "0").equals(FRAME.clear())
+    assert store.read_rows("cam", "0", FRAME.select("sample_id")).equals(FRAME.clear())
+
+
 def test_stamps_of_many_are_those_of_now(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     keys = [("cam", "0"), ("cam", "1"), ("scores", None)]
 
