@@ -1,6 +1,7 @@
 """Make the training data: `training_mix`, `pre_experience_mix/<model>` and `homologous_mix/<model>`."""
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import dagster as dg
@@ -32,17 +33,18 @@ def training_mix(step: Step) -> None:
             output.write(pl.DataFrame(schema=tables.schema(mix_columns(recipe.project))))
             continue
         chosen = step.state.read(recipe.subset, partition=recipe.partition)
-        mix, rejected, content = selected_mix(step.state, recipe.config, chosen, output.progress)
+        mix, rejected, unlearned, content = selected_mix(step.state, recipe.config, chosen, output.progress)
         output.write(mix, rejected, content=content)
-        output.metadata |= mix_statistics(mix, drawn=recipe.is_main)
+        output.metadata |= mix_statistics(mix, unlearned, drawn=recipe.is_main)
 
 
 def selected_mix(
     state: State, config: Config, chosen: pl.DataFrame, progress: Progress
-) -> tuple[pl.DataFrame, pl.DataFrame, str]:
+) -> tuple[pl.DataFrame, pl.DataFrame, Counter[str], str]:
     """Build the mix of the chosen samples (as in selected_subset) under a configuration.
 
-    Return the mix, the rejected samples, and a content digest without source names: a renamed source must not retrain.
+    Return what `build_training_mix` returns, and a content digest without source names: a renamed source must not
+    retrain.
     """
     from gateau_dagster.models.prompt import answer_ends
     from gateau_dagster.training.training_mix import build_training_mix
@@ -51,7 +53,7 @@ def selected_mix(
     tokenizer = mix_tokenizer(state, config.training.model, progress)
     if config.scoring.template == "gateau" or tokenizer.chat_template:
         require_end(answer_ends(tokenizer, config.scoring.template), config)
-    mix, rejected = build_training_mix(
+    mix, rejected, unlearned = build_training_mix(
         chosen,
         state.read("short_chat_mix") if config.short_chat else None,
         tokenizer,
@@ -59,8 +61,9 @@ def selected_mix(
         template=config.scoring.template,
         progress=progress,
         longce=_longce(state, config, chosen, progress),
+        trained_turns=config.trained_turns,
     )
-    return mix, rejected, frame_digest(mix.drop("source"))
+    return mix, rejected, unlearned, frame_digest(mix.drop("source"))
 
 
 def _longce(state: State, config: Config, chosen: pl.DataFrame, progress: Progress) -> Any:
@@ -94,17 +97,19 @@ def pre_experience_mix(step: Step) -> None:
         config, model = output.state.config, output.name
         chosen = _pre_experience_samples(output, model)
         wanted, state = chosen.select("sample_id"), output.state
-        texts = pl.concat([state.store.read_rows("raw_long_sft", shard, wanted) for shard in state.shards])
-        mix, rejected = build_training_mix(
+        parts = [state.store.read_rows("raw_long_sft", shard, wanted) for shard in state.shards]
+        texts = pl.concat(parts, how="diagonal")  # some have conversations
+        mix, rejected, unlearned = build_training_mix(
             texts.sort("sample_id"),
             None,
             mix_tokenizer(state, model, output.progress),
             training=stage_training(config.models[model], config.training),
             template=config.scoring.template,
             progress=output.progress,
+            trained_turns="last",  # the response is what the model scores afterwards
         )
         output.write(mix, rejected)
-        output.metadata |= mix_statistics(mix) | {"clusters": chosen["cluster"].n_unique()}
+        output.metadata |= mix_statistics(mix, unlearned) | {"clusters": chosen["cluster"].n_unique()}
 
 
 @makes_asset
@@ -165,10 +170,12 @@ def _pre_experience_samples(output: Output, model: str) -> pl.DataFrame:
         raise error.reworded(f"models.{model}.pre_experience.clusters: {error}") from error
 
 
-def mix_statistics(mix: pl.DataFrame, *, drawn: bool = True) -> dict[str, Any]:
+def mix_statistics(
+    mix: pl.DataFrame, unlearned: Mapping[str, int] | None = None, *, drawn: bool = True
+) -> dict[str, Any]:
     """Return token counts and lengths by origin and source; with a plot if `drawn`.
 
-    `mix`: tables.TRAINING_MIX.
+    `mix`: tables.TRAINING_MIX. `unlearned`: answers without loss by reason, shown if there are any.
     """
     from gateau_dagster.report.plots.small_charts import shares
     from gateau_dagster.report.plots.training_plots import mix_contents
@@ -182,6 +189,7 @@ def mix_statistics(mix: pl.DataFrame, *, drawn: bool = True) -> dict[str, Any]:
         **mix_summary(sequences),
         "by_source": dg.MetadataValue.table(sources),
         "sources": chart(shares(trained, name="trained tokens")),
+        **({"answers_without_loss": dict(unlearned)} if unlearned else {}),
         **(figures_metadata({"mix contents": mix_contents(sequences)}) if drawn else {}),
     }
 

@@ -22,7 +22,7 @@ from gateau_dagster.config.inputs import (
 from gateau_dagster.config.made_models import check_made_models
 from gateau_dagster.config.models import ModelConfig, ScoringConfig
 from gateau_dagster.config.selection import SelectionConfig
-from gateau_dagster.config.training import TrainingConfig
+from gateau_dagster.config.training import TrainedTurns, TrainingConfig
 from gateau_dagster.config.variants import OtherModel, Variant, VariantsConfig, variants_of
 from gateau_dagster.errors import GateauError
 from gateau_dagster.registry import PluginFile
@@ -211,6 +211,11 @@ class Config(Section):
     def other_models(self) -> dict[str, OtherModel]:
         """Return the models that are not trained here, by the variants' names."""
         return {name: each.other for name, each in self.variant_set.items() if each.other is not None}
+
+    @property
+    def trained_turns(self) -> TrainedTurns:
+        """Return `training.trained_turns`, without it what suits the samples."""
+        return self.training.trained_turns or "all"
 
     def origin(self, model: str) -> str:
         """Return the model whose folder or hub name is known beforehand: itself, or the one that it is made from."""

@@ -15,6 +15,7 @@ from gateau_dagster.config.training_sections import LoraConfig, MixConfig, Posit
 from gateau_dagster.config.values import LONGEST, MOST_EPOCHS, MOST_ROWS, MOST_SEEDS, MOST_TOKENS, AdamBetas, AnyPath
 from gateau_dagster.errors import GateauError
 
+TrainedTurns = Literal["all", "last"]
 Recipe = Literal["gateau-7b", "gateau-7b-scripts", "skipalign", "prolong-sft"]
 
 _ADAMW = {"adam_betas": (0.9, 0.95)}
@@ -113,6 +114,14 @@ class TrainingConfig(Section):
         description="How a long sample above max_length is truncated. context: at the left end of its context, so "
         "that its answer stays. right: at its end, as in the papers; a sample without any answer left is "
         "rejected. Conversations always lose their end.",
+    )
+    trained_turns: TrainedTurns | None = Field(
+        default=None,
+        exclude_if=lambda value: value is None,
+        description="Turns of the assistant that are learned in a long sample of several exchanges, with "
+        "scoring.template: chat. all: each one. last: the response only. Default: all; last with long_sft.turns: each, "
+        "whose samples repeat the earlier turns.",
+        examples=["last"],
     )
     mix: MixConfig = Field(default=MixConfig(), description="What the mix consists of.")
     epochs: float = Field(default=2.0, gt=0, le=MOST_EPOCHS, description="Passes over the mix.")

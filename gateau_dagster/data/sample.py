@@ -1,7 +1,9 @@
 """Define the usable records: a sample of the long data or a short conversation, with digest and shard."""
 
 import hashlib
+import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import Any, Literal, Self
@@ -56,6 +58,19 @@ class Sample:
         """Return the characters of all texts, and of those outside the context."""
         tail = len(self.instruction) + len(self.response)
         return len(self.context) + tail, tail
+
+
+def read_conversation(text: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return the messages and the tools of `Sample.conversation`.
+
+    The arguments of a tool call that are JSON text become its value: most chat templates expect that.
+    """
+    content = json.loads(text)
+    for message in content["messages"]:
+        for call in message.get("tool_calls") or ():
+            with suppress(TypeError, ValueError):
+                call["function"]["arguments"] = json.loads(call["function"]["arguments"])
+    return content["messages"], content.get("tools") or []
 
 
 Role = Literal["system", "user", "assistant"]

@@ -9,6 +9,7 @@ templates print the same on every day.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -30,26 +31,35 @@ _THOUGHTS = (
     *(("<|START_THINKING|>", "<|END_THINKING|>"), ("<seed:think>", "</seed:think>")),
 )
 _ANSWER, _ASKED, _SYSTEM = "GATEAUANSWERHERE", "GATEAUASKEDHERE", "GATEAUSYSTEMHERE"
+_CALL = {"id": "gateau001", "type": "function", "function": {"name": "GATEAUCALLHERE", "arguments": {"x": "y"}}}
+_CURE = "Train a model whose chat template prints tool calls and their results, or set scoring.template: gateau"
 _ENDINGS: dict[tuple[str, str, int], str] = {}  # by template, eos and size of the vocabulary
 _KEEPS_SYSTEM: dict[str, bool] = {}  # by template
+_KEEPS_CALLS: dict[str, bool] = {}
 _CALLED = "strftime_now"
 _CODES = (*"aAbBcdDeFfgGhHIjmMnprRStTuUVwWxXyYzZ", *(f"-{code}" for code in "dHIjmMSy"), "%")
 
-Message = Mapping[str, str]
+Message = Mapping[str, Any]
+"""`role` and `content`. An assistant's may have `tool_calls`, a tool's `tool_call_id` and `name`: OpenAI's form."""
+Tools = Sequence[Mapping[str, Any]]
 
 
 def render_chat(
-    tokenizer: PreTrainedTokenizerBase, conversation: Sequence[Message], *, add_generation_prompt: bool
+    tokenizer: PreTrainedTokenizerBase,
+    conversation: Sequence[Message],
+    *,
+    add_generation_prompt: bool,
+    tools: Tools = (),
 ) -> object:
-    """Return a conversation, `role` and `content` by turn, as the template prints it. Raises what the template
-    raises.
-    """
+    """Return a conversation as the template prints it. Raises what the template raises."""
     given: list[Any] = [dict(message) for message in conversation]
-    template = tokenizer.get_chat_template()
+    known: list[Any] | None = [dict(tool) for tool in tools] or None
+    template = tokenizer.get_chat_template(tools=known)
     if _CALLED in template:
         template = _fixed_clock() + template
     return tokenizer.apply_chat_template(
         given,
+        tools=known,
         chat_template=template,
         tokenize=False,
         add_generation_prompt=add_generation_prompt,
@@ -57,7 +67,7 @@ def render_chat(
     )
 
 
-def with_system_place(tokenizer: PreTrainedTokenizerBase, conversation: Sequence[Message]) -> list[dict[str, str]]:
+def with_system_place(tokenizer: PreTrainedTokenizerBase, conversation: Sequence[Message]) -> list[dict[str, Any]]:
     """Return a conversation whose system text the template prints: if need be, as the start of the first user turn.
 
     A template may refuse a system turn, or drop it silently.
@@ -81,6 +91,19 @@ def keeps_system(tokenizer: PreTrainedTokenizerBase) -> bool:
     return _KEEPS_SYSTEM[template]
 
 
+def _keeps_calls(tokenizer: PreTrainedTokenizerBase) -> bool:
+    """Return whether the template prints tool calls, or refuses to: then it says why when it prints a conversation."""
+    template = str(tokenizer.chat_template)
+    if template not in _KEEPS_CALLS:
+        probe = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "", "tool_calls": [_CALL]}]
+        try:
+            printed = str(render_chat(tokenizer, probe, add_generation_prompt=False))
+            _KEEPS_CALLS[template] = _CALL["function"]["name"] in printed
+        except Exception:  # it is a program that comes with the model, and may raise anything
+            _KEEPS_CALLS[template] = True
+    return _KEEPS_CALLS[template]
+
+
 def answer_frame(tokenizer: PreTrainedTokenizerBase, conversation: Sequence[Message]) -> tuple[str, str]:
     """Return the text before and after an answer to `conversation`, as the template prints a finished one.
 
@@ -92,9 +115,9 @@ def answer_frame(tokenizer: PreTrainedTokenizerBase, conversation: Sequence[Mess
     return (generation_prompt(tokenizer, conversation), "") if isinstance(finished, Exception) else finished
 
 
-def generation_prompt(tokenizer: PreTrainedTokenizerBase, conversation: Sequence[Message]) -> str:
+def generation_prompt(tokenizer: PreTrainedTokenizerBase, conversation: Sequence[Message], tools: Tools = ()) -> str:
     """Return the text that the template prints to have an answer generated. Raises what the template raises."""
-    text = render_chat(tokenizer, conversation, add_generation_prompt=True)
+    text = render_chat(tokenizer, conversation, add_generation_prompt=True, tools=tools)
     if not isinstance(text, str):
         raise TypeError("it prints no text")
     return text
@@ -112,10 +135,12 @@ def frame_change(tokenizer: PreTrainedTokenizerBase) -> tuple[str, str]:
     return prompt[shared:], before[shared:]
 
 
-def _finished_frame(tokenizer: PreTrainedTokenizerBase, conversation: Sequence[Message]) -> tuple[str, str] | Exception:
+def _finished_frame(
+    tokenizer: PreTrainedTokenizerBase, conversation: Sequence[Message], tools: Tools = ()
+) -> tuple[str, str] | Exception:
     answered = [*conversation, {"role": "assistant", "content": _ANSWER}]
     try:
-        text = str(render_chat(tokenizer, answered, add_generation_prompt=False))
+        text = str(render_chat(tokenizer, answered, add_generation_prompt=False, tools=tools))
     except Exception as error:  # it is a program that comes with the model, and may raise anything
         return error
     before, answer, after = text.partition(_ANSWER)
@@ -153,63 +178,118 @@ class AnswerSpan:
     kept: bool
 
 
-def rendered_answers(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message]) -> tuple[str, list[AnswerSpan]]:
+def rendered_answers(
+    tokenizer: PreTrainedTokenizerBase,
+    messages: Sequence[Message],
+    *,
+    tools: Tools = (),
+    trained: Sequence[bool] | None = None,
+) -> tuple[str, list[AnswerSpan]]:
     """Return a conversation up to its last answer, as the template prints it, and where its answers are.
 
     The template renders the conversation up to each answer. An answer is `kept` if the whole conversation begins with
     exactly this text. Thoughts that a template drops even from a last answer stay in it: the model should write them.
+
+    Args:
+        tokenizer: with the template.
+        messages: of the conversation.
+        tools: that the assistant may call.
+        trained: for each turn, whether its place is asked for; the last answer's always is.
 
     Raises:
         UnscorableSampleError: the template refuses the conversation, or prints another answer than the given one.
     """
     system = len(messages) - len(with_system_place(tokenizer, messages))  # 1 if it has no turn of its own
     messages = with_system_place(tokenizer, messages)
-    alone = [
-        (turn + system, *_as_last(tokenizer, messages[: turn + 1], number=turn + system + 1))
-        for turn, message in enumerate(messages)
-        if message["role"] == "assistant"
-    ]
-    if not alone:
+    turns = [turn for turn, message in enumerate(messages) if message["role"] == "assistant"]
+    if not turns:
         return "", []
-    last, whole, _, _ = alone[-1]
-    squeezed = "".join(whole.split())
-    for turn, message in enumerate(messages[: last - system]):
-        if message["role"] != "assistant" and "".join(message["content"].split()) not in squeezed:
+    if not _keeps_calls(tokenizer) and any(message.get("tool_calls") for message in messages):
+        raise UnscorableSampleError(f"the chat template does not print tool calls. {_CURE}")
+    whole, begin, end = _as_last(tokenizer, messages[: turns[-1] + 1], tools, number=turns[-1] + system + 1)
+    _check_printed(messages[: turns[-1]], whole, first=system + 1)
+    answers: list[AnswerSpan] = []
+    for turn in turns[:-1]:
+        if trained is None or trained[turn + system]:
+            text, first, last = _as_last(tokenizer, messages[: turn + 1], tools, number=turn + system + 1)
+            kept = whole.startswith(text[:last])
+            answers.append(AnswerSpan(turn=turn + system, begin=first, end=last, kept=kept))
+    return whole, [*answers, AnswerSpan(turn=turns[-1] + system, begin=begin, end=end, kept=True)]
+
+
+def _check_printed(messages: Sequence[Message], whole: str, *, first: int) -> None:
+    """Raise UnscorableSampleError if a turn's text is not in the `whole` text, as it is or escaped as in JSON."""
+    squeezed = _squeezed(whole)
+    for turn, message in enumerate(messages, start=first):
+        content = message["content"]
+        if message["role"] == "assistant" or _squeezed(content) in squeezed:
+            continue
+        if _squeezed(json.dumps(content, ensure_ascii=False)[1:-1]) not in squeezed:
+            cure = f". {_CURE}" if message["role"] == "tool" else ""
             raise UnscorableSampleError(
-                f"turn {turn + system + 1}: the chat template does not print what {message['role']} says"
+                f"turn {turn}: the chat template does not print what {message['role']} says{cure}"
             )
-    return whole, [
-        AnswerSpan(turn=turn, begin=begin, end=end, kept=whole[:end] == text[:end]) for turn, text, begin, end in alone
-    ]
 
 
-def _as_last(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message], *, number: int) -> tuple[str, int, int]:
+def _squeezed(text: str) -> str:
+    return "".join(text.split())
+
+
+def refusal(messages: Sequence[Message], error: Exception) -> UnscorableSampleError:
+    """Return what a template that raised `error` means for a conversation."""
+    reason = f"the chat template refuses the conversation: {str(error) or type(error).__name__}"
+    has_tools = any(message["role"] == "tool" or message.get("tool_calls") for message in messages)
+    return UnscorableSampleError(f"{reason.rstrip('.')}. {_CURE}" if has_tools else reason)
+
+
+def _as_last(
+    tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message], tools: Tools, *, number: int
+) -> tuple[str, int, int]:
     """Return the text of a conversation that ends with an answer, and where the answer is.
+
+    A tool call may have another frame than a text, such as a channel's name. It then begins where the template asks for
+    an answer, and ends with the text.
 
     number: of the answer's turn in the original conversation, for messages.
     """
-    answer = messages[-1]["content"]
-    frame = _finished_frame(tokenizer, messages[:-1])
+    asked, answer, calls = messages[:-1], messages[-1]["content"], messages[-1].get("tool_calls") or ()
+    frame = _finished_frame(tokenizer, asked, tools)
     try:
         if isinstance(frame, Exception):
             raise frame
-        printed = str(render_chat(tokenizer, messages, add_generation_prompt=False))
+        printed = str(render_chat(tokenizer, messages, add_generation_prompt=False, tools=tools))
+        begins = [generation_prompt(tokenizer, asked, tools)] if calls else []
     except Exception as error:  # it is a program that comes with the model, and may raise anything
-        reason = str(error) or type(error).__name__
-        raise UnscorableSampleError(f"the chat template refuses the conversation: {reason}") from error
+        raise refusal(messages, error) from error
     before, after = frame
     ending = answer_ending(tokenizer)
-    lefts = [*dict.fromkeys((before_answer(before, answer), before))]
-    for left in lefts:
-        if printed.startswith(left) and printed.endswith(after):
-            said = printed[len(left) : len(printed) - len(after)]
-            if "".join(said.split()) == "".join(answer.split()):
-                return printed, len(left), _end(printed, after, ending)
-    shown = without_thoughts(answer)
-    if shown != answer and any(printed == left + shown + after for left in lefts):
-        whole = lefts[0] + answer.strip() + after
-        return whole, len(lefts[0]), _end(whole, after, ending)
-    raise UnscorableSampleError(f"turn {number}: the chat template prints another answer than the one that is given")
+    # Without its thoughts, if the template drops them even from a last answer.
+    for text in dict.fromkeys((answer, without_thoughts(answer))):
+        for left in dict.fromkeys((before_answer(before, answer), before, *begins)):
+            same_end = printed.endswith(after)
+            said = printed[len(left) : len(printed) - len(after)] if same_end else printed[len(left) :].rstrip()
+            if not (printed.startswith(left) and (same_end or calls) and _says(said, text, calls)):
+                continue
+            first, rest = before_answer(left, answer), printed[len(left) :]
+            whole = printed if text == answer else first + answer.strip().removesuffix(text) + rest
+            begin = len(left) if text == answer else len(first)
+            return whole, begin, _end(whole, after, ending) if same_end else len(whole.rstrip())
+    what = "prints another answer than the one that is given"
+    if calls:
+        what = f"does not print its text and its tool calls as they are given. {_CURE}"
+    raise UnscorableSampleError(f"turn {number}: the chat template {what}")
+
+
+def _says(said: str, answer: str, calls: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether `said` is the answer, or its text and then the names of its calls; white space may differ."""
+    rest, text = _squeezed(said), _squeezed(answer)
+    if not calls:
+        return rest == text
+    for part in (text, *(_squeezed(call["function"]["name"]) for call in calls)):
+        _, found, rest = rest.partition(part) if part else ("", True, rest)
+        if not found:
+            return False
+    return True
 
 
 def _end(text: str, after: str, ending: str) -> int:

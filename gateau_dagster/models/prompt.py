@@ -6,6 +6,7 @@ Prefix and context are tokenised separately. Suffix and response are one text, a
 from __future__ import annotations
 
 import sys
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -13,7 +14,16 @@ from typing import TYPE_CHECKING
 from gateau_dagster.config.models import Template
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.errors import GateauError, UnscorableSampleError
-from gateau_dagster.models.chat_rendering import answer_ending, answer_frame, own_tokens, render_chat
+from gateau_dagster.models.chat_rendering import (
+    Message,
+    Tools,
+    answer_ending,
+    answer_frame,
+    own_tokens,
+    refusal,
+    render_chat,
+    with_system_place,
+)
 from gateau_dagster.models.tokenizer import ids_and_offsets, token_offsets
 
 if TYPE_CHECKING:
@@ -109,6 +119,67 @@ def fitted_context(tokenizer: PreTrainedTokenizerBase, sample: Sample, *, max_to
         cut = next((begin for begin in begins if begin > 0), len(fitted.context))
         fitted = replace(fitted, context=fitted.context[cut:])
     return fitted.context
+
+
+def fitted_turns(
+    tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message], tools: Tools, *, max_tokens: int
+) -> tuple[list[Message], int]:
+    """Return the turns of a conversation with which its chat template prints at most `max_tokens` tokens, and the
+    tokens that are left out.
+
+    The oldest turns after the first answer's question are left out first. The turns before the first answer stay, and
+    with them the question that the first kept answer belongs to. The last answer stays with the results that it
+    follows. If these turns are too long, the longest of them that is no answer loses its start.
+
+    Raises UnscorableSampleError if the template refuses the conversation, or the kept turns are still too long.
+    """
+    whole = _chat_tokens(tokenizer, messages, tools)
+    if whole <= max_tokens:
+        return [*messages], 0
+    answers = [place for place, message in enumerate(messages) if message["role"] == "assistant"]
+    follows_results = len(messages) > 1 and messages[-2]["role"] == "tool"
+    begins = answers[1:-1] if follows_results else answers[1:]
+    fitting = bisect_left(
+        begins, True, key=lambda begin: _chat_tokens(tokenizer, _later_turns(messages, begin), tools) <= max_tokens
+    )
+    kept = _later_turns(messages, [*answers[:1], *begins][min(fitting + 1, len(begins))])
+    while (total := _chat_tokens(tokenizer, kept, tools)) > max_tokens:
+        place = max(
+            (place for place, message in enumerate(kept) if message["role"] in {"user", "tool"}),
+            key=lambda place: len(kept[place]["content"]),
+        )
+        text = kept[place]["content"]
+        # The first tokens may cover no character.
+        ends = (begin for begin, _ in token_offsets(tokenizer, text)[total - max_tokens :] if begin > 0)
+        if not (rest := text[next(ends, len(text)) :]):
+            raise UnscorableSampleError(
+                f"the last answer and the turns that it needs take {total} tokens, more than the {max_tokens} allowed"
+            )
+        kept[place] = {**kept[place], "content": rest}
+    return kept, whole - total
+
+
+def _later_turns(messages: Sequence[Message], begin: int) -> list[Message]:
+    """Return the turns before the first answer, the question of the answer at `begin`, and all turns from there on."""
+    first = next(place for place, message in enumerate(messages) if message["role"] == "assistant")
+    head = [*messages[:first]]
+    asked = next((place for place in range(begin - 1, first, -1) if messages[place]["role"] == "user"), None)
+    if asked is not None:
+        question = messages[asked]
+        if head and head[-1]["role"] == "user":  # many templates refuse two user turns in a row
+            question = {**question, "content": f"{head.pop()['content']}\n\n{question['content']}"}
+        head.append(question)
+    return [*head, *messages[begin:]]
+
+
+def _chat_tokens(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message], tools: Tools) -> int:
+    """Return the tokens of a conversation as its chat template prints it, without white space at the end."""
+    turns = with_system_place(tokenizer, messages)
+    try:
+        text = str(render_chat(tokenizer, turns, add_generation_prompt=False, tools=tools))
+    except Exception as error:  # it is a program that comes with the model, and may raise anything
+        raise refusal(messages, error) from error
+    return len(encode(tokenizer, text.rstrip()))
 
 
 def _trained_tokens(tokenizer: PreTrainedTokenizerBase, sample: Sample) -> int:

@@ -51,7 +51,7 @@ OPERATIONAL_TRAINING = {
     *("preset", "sequences_per_step", "tokens_per_step"),  # their results are in other fields
 }
 # They decide the content of the mix, from which the checkpoint is made.
-_OF_THE_MIX = {"mix", "truncation", "longce_gamma"}
+_OF_THE_MIX = {"mix", "truncation", "trained_turns", "longce_gamma"}
 
 
 @dataclass(frozen=True)
@@ -228,6 +228,7 @@ def _mix_settings(config: Config, observed: Observed) -> dict[str, Any]:
         "training.max_length": training.max_length,
         "training.truncation": training.truncation,
         "training.seed": training.seed,
+        **({} if training.trained_turns is None else {"training.trained_turns": training.trained_turns}),
         **weighs,
         **{f"training.mix.{name}": value for name, value in training.mix.model_dump(mode="json").items()},
     }

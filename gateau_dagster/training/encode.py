@@ -8,17 +8,18 @@ models.prompt.divided.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from gateau_dagster.config.models import Template
-from gateau_dagster.data.sample import Sample
+from gateau_dagster.config.training import TrainedTurns
+from gateau_dagster.data.sample import Sample, read_conversation
 from gateau_dagster.errors import GateauError, UnscorableSampleError
-from gateau_dagster.models.chat_rendering import rendered_answers
-from gateau_dagster.models.prompt import answer_ends, build_prompt, divided, ending_ids
+from gateau_dagster.models.chat_rendering import Message, Tools, rendered_answers
+from gateau_dagster.models.prompt import answer_ends, build_prompt, divided, ending_ids, fitted_turns
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -26,8 +27,9 @@ if TYPE_CHECKING:
 IGNORED = -100
 """The label of a position without loss (torch's default ignore_index)."""
 
-Message = dict[str, str]
 Truncation = Literal["context", "right"]
+REWRITTEN, DROPPED = "rewritten by the chat template", "left out to fit training.max_length"
+"""Why an answer has no loss, although it should be learned."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,13 +38,15 @@ class Encoded:
 
     input_ids, labels: int32 [n]. block_tokens: int32 [2 * answers], tokens of each block after truncation, instruction
     and response in turn; their sum is n. bos and context belong to the first instruction, which may be empty under a
-    chat template that prints nothing before an answer. truncated_tokens: how many were cut off.
+    chat template that prints nothing before an answer. truncated_tokens: how many were cut off. unlearned: the number
+    of answers that should be learned but are not, by reason.
     """
 
     input_ids: np.ndarray
     labels: np.ndarray
     block_tokens: np.ndarray
     truncated_tokens: int
+    unlearned: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +64,7 @@ def encode_long(
     template: Template,
     max_length: int,
     truncation: Truncation = "context",
+    trained_turns: TrainedTurns = "all",
 ) -> Encoded:
     """Encode a long sample as a training sequence: the scoring prompt with loss on the response and its end.
 
@@ -67,12 +72,23 @@ def encode_long(
     (GATEAU, appendix A). The response comes last, so a sample whose prompt alone is that long has nothing left to
     learn.
 
+    With template 'chat', a sample of several exchanges is its conversation, with loss on the answers that
+    `trained_turns` names. If it is too long, it loses its oldest answers (see `fitted_turns`), or with `right` its end.
+
     Raises:
-        UnscorableSampleError: there are no response tokens, or truncation leaves none.
+        UnscorableSampleError: there are no response tokens, truncation leaves none, or the template refuses the sample.
         GateauError: `template` is 'chat' and the tokenizer has no usable chat template.
     """
     if template == "chat":
         _require_chat_template(tokenizer)
+        if sample.conversation:
+            return _encode_turns(
+                tokenizer,
+                sample.conversation,
+                max_length=max_length,
+                truncation=truncation,
+                trained_turns=trained_turns,
+            )
     ending = ending_ids(tokenizer, template)
     room = max_length - len(ending) if truncation == "context" else sys.maxsize
     try:
@@ -86,6 +102,48 @@ def encode_long(
         return encoded
     assert encoded.truncated_tokens == 0
     return replace(encoded, truncated_tokens=prompt.truncated_tokens)
+
+
+def _encode_turns(
+    tokenizer: PreTrainedTokenizerBase,
+    conversation: str,
+    *,
+    max_length: int,
+    truncation: Truncation,
+    trained_turns: TrainedTurns,
+) -> Encoded:
+    kept, tools = read_conversation(conversation)
+    _check_answers(kept)
+    if trained_turns == "last":
+        kept = [*({**message, "trained": False} for message in kept[:-1]), kept[-1]]
+    wanted, room, truncated = sum(map(_is_learned, kept)), max_length, 0
+    while True:
+        if truncation == "context":
+            kept, cut = fitted_turns(tokenizer, kept, tools, max_tokens=room)
+            truncated += cut
+        turns = [{key: value for key, value in message.items() if key != "trained"} for message in kept]
+        pieces, rewritten = chat_pieces(tokenizer, turns, [_is_learned(message) for message in kept], tools)
+        encoded = _cut(pieces, max_length=max_length, cure="Raise it, or set training.truncation: context")
+        if truncation == "right" or not encoded.truncated_tokens:
+            return _counted(replace(encoded, truncated_tokens=truncated + encoded.truncated_tokens), wanted, rewritten)
+        room -= encoded.truncated_tokens  # tokenised in pieces, a text may have more tokens
+
+
+def _is_learned(message: Message) -> bool:
+    return message["role"] == "assistant" and message.get("trained", True)
+
+
+def _counted(encoded: Encoded, wanted: int, rewritten: int) -> Encoded:
+    """Return a sequence with the numbers of `wanted` answers that have no loss."""
+    dropped = wanted - rewritten - len(encoded.block_tokens) // 2
+    return replace(encoded, unlearned={why: n for why, n in ((REWRITTEN, rewritten), (DROPPED, dropped)) if n > 0})
+
+
+def _check_answers(messages: Sequence[Message]) -> None:
+    for turn, message in enumerate(messages, start=1):
+        # The template's end of the turn alone would teach the model to answer nothing.
+        if message["role"] == "assistant" and not message["content"].strip() and not message.get("tool_calls"):
+            raise UnscorableSampleError(f"turn {turn}: the answer is empty")
 
 
 def encode_conversation(
@@ -106,17 +164,18 @@ def encode_conversation(
         UnscorableSampleError: it has no answer within `max_length`, an empty one, or invalid turns.
         GateauError: `template` is 'chat' and the tokenizer has no usable chat template.
     """
-    for turn, message in enumerate(messages, start=1):
-        # The template's end of the turn alone would teach the model to answer nothing.
-        if message["role"] == "assistant" and not message["content"].strip():
-            raise UnscorableSampleError(f"turn {turn}: the answer is empty")
+    _check_answers(messages)
+    rewritten = 0
     if template == "chat":
-        pieces = chat_pieces(tokenizer, messages, trained)
+        pieces, rewritten = chat_pieces(tokenizer, messages, trained)
     else:
         pieces = conversation_pieces(tokenizer, messages)
         if trained is not None:
             pieces = _without_flagged(pieces, messages, trained)
-    return _cut(pieces, max_length=max_length, cure="Raise it")
+    encoded = _cut(pieces, max_length=max_length, cure="Raise it")
+    flags = trained or [True] * len(messages)
+    wanted = sum(flag and message["role"] == "assistant" for message, flag in zip(messages, flags, strict=True))
+    return _counted(encoded, wanted, rewritten)
 
 
 def _without_flagged(pieces: list[TokenRun], messages: Sequence[Message], trained: Sequence[bool]) -> list[TokenRun]:
@@ -155,9 +214,14 @@ def conversation_pieces(tokenizer: PreTrainedTokenizerBase, messages: Sequence[M
 
 
 def chat_pieces(
-    tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message], trained: Sequence[bool] | None = None
-) -> list[TokenRun]:
+    tokenizer: PreTrainedTokenizerBase,
+    messages: Sequence[Message],
+    trained: Sequence[bool] | None = None,
+    tools: Tools = (),
+) -> tuple[list[TokenRun], int]:
     """Return the conversation as the chat template renders it, cut at the start and end of each assistant answer.
+
+    The second result is the number of answers that the template rewrites.
 
     The template's own end of a turn has loss; white space after it and text before an answer do not. An earlier answer
     that the template rewrites, for example without its thoughts, stays in the text without loss. The model never writes
@@ -168,16 +232,19 @@ def chat_pieces(
         UnscorableSampleError: the template refuses this conversation, or changes its answers.
     """
     _require_chat_template(tokenizer)
-    text, answers = rendered_answers(tokenizer, messages)
+    text, answers = rendered_answers(tokenizer, messages, tools=tools, trained=trained)
     pieces: list[TokenRun] = []
-    done = 0
+    done = rewritten = 0
     for answer in answers:
-        if not answer.kept or (trained is not None and not trained[answer.turn]):
+        if trained is not None and not trained[answer.turn]:
+            continue
+        if not answer.kept:
+            rewritten += 1
             continue
         asks, said = divided(tokenizer, text[done : answer.begin], text[answer.begin : answer.end])
         pieces += [TokenRun(ids=asks), TokenRun(ids=said, trained=True)]
         done = answer.end
-    return pieces
+    return pieces, rewritten
 
 
 def _require_chat_template(tokenizer: PreTrainedTokenizerBase) -> None:

@@ -88,16 +88,20 @@ class LongCE:
                 "samples have the reason"
             )
         self._check_tokens(sample, encoded, scored=len(weights))
-        begin = int(encoded.block_tokens[0])
+        begin = int(encoded.block_tokens[:-1].sum())
         found = np.ones(len(encoded.input_ids), dtype=np.float32)
         found[begin : begin + len(weights)] = weights[: len(found) - begin]  # fewer if the response was truncated
         return found
 
     def _check_tokens(self, sample: Sample, encoded: Encoded, *, scored: int) -> None:
         ids = response_ids(self.tokenizer, sample, self.template)
-        begin = int(encoded.block_tokens[0])
+        begin = int(encoded.block_tokens[:-1].sum())
         trained = encoded.input_ids[begin : begin + len(ids)].tolist()
-        assert trained == [*ids[: len(trained)]], "a sequence ends with its response, after its first block"
+        if trained != [*ids[: len(trained)]]:  # a tool call, or an earlier answer of a truncated conversation
+            raise UnscorableSampleError(
+                "training.loss: longce weighs the tokens of the scored response, but the last answer that is learned "
+                "has others: set training.loss: token"
+            )
         for name, tokenizer in self.scorers.items():
             if response_ids(tokenizer, sample, self.template) != ids:
                 raise GateauError(

@@ -4,6 +4,7 @@ figures.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from gateau_dagster.config.models import Template
-from gateau_dagster.config.training import TrainingConfig
+from gateau_dagster.config.training import TrainedTurns, TrainingConfig
 from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.errors import GateauError, UnscorableSampleError
 from gateau_dagster.progress import Progress
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 # Raise it when the same samples give another mix.
 CODE_VERSION = "6"
 
-_SAMPLE_FIELDS = ("sample_id", "source", "context", "instruction", "response")
 Row = dict[str, Any]
 """The columns of `tables.TRAINING_MIX`, or with weights of `tables.WEIGHTED_MIX`, except `position`."""
 
@@ -41,7 +41,8 @@ def build_training_mix(
     template: Template,
     progress: Progress,
     longce: LongCE | None = None,
-) -> tuple[pl.DataFrame, pl.DataFrame]:
+    trained_turns: TrainedTurns = "all",
+) -> tuple[pl.DataFrame, pl.DataFrame, Counter[str]]:
     """Tokenise and shuffle. The order depends on `training.seed` and the ids only.
 
     Args:
@@ -52,10 +53,12 @@ def build_training_mix(
         template: as in scoring, `gateau` or `chat`.
         progress: in samples.
         longce: weighs the tokens of long samples, if `training.loss` is longce.
+        trained_turns: answers of a long sample of several exchanges that are learned.
 
     Returns:
         The mix (`tables.TRAINING_MIX`, with `longce` `tables.WEIGHTED_MIX`), in which a sample of weight 2 has two
-        rows, and the rejected samples (`tables.REJECTED`). Samples that `training.mix` leaves out are in neither.
+        rows, and the rejected samples (`tables.REJECTED`). Samples that `training.mix` leaves out are in neither. The
+        last result counts the answers without loss, see `Encoded.unlearned`.
 
     Raises:
         GateauError: no sequence is left, `training.mix` names a source that no sample is from, the tokenizer has no
@@ -65,7 +68,9 @@ def build_training_mix(
     total = sum(table.height for table in wanted.values())
     taken: list[tuple[Row, int]] = []
     rejects: list[Reject] = []
-    for done, (row, copies) in enumerate(_rows(wanted, tokenizer, training, template, longce), start=1):
+    unlearned: Counter[str] = Counter()
+    rows = _rows(wanted, tokenizer, training, template, longce, trained_turns, unlearned)
+    for done, (row, copies) in enumerate(rows, start=1):
         if isinstance(row, Reject):
             rejects.append(row)
         else:
@@ -73,7 +78,7 @@ def build_training_mix(
         progress(done, total, "samples")
     if not taken:
         raise GateauError("training.empty_mix", _empty(rejects))
-    return _in_order(taken, training.seed), rejected_table(rejects)
+    return _in_order(taken, training.seed), rejected_table(rejects), unlearned
 
 
 def _empty(rejects: Sequence[Reject]) -> str:
@@ -105,16 +110,19 @@ def _rows(
     training: TrainingConfig,
     template: Template,
     longce: LongCE | None,
+    trained_turns: TrainedTurns,
+    unlearned: Counter[str],
 ) -> Iterator[tuple[Row | Reject, int]]:
-    """Yield the mix's row of each sample, or why it has none, with its number of copies."""
+    """Yield the mix's row of each sample, or why it has none, with its number of copies; count in `unlearned`."""
     for origin, table in wanted.items():
         for sample in table.iter_rows(named=True):
             try:
-                encoded = _encoded(origin, sample, tokenizer, training, template)
+                encoded = _encoded(origin, sample, tokenizer, training, template, trained_turns)
                 weights = {} if longce is None else {"weights": _weights(origin, sample, encoded, longce)}
             except UnscorableSampleError as error:
                 yield Reject(sample_id=sample["sample_id"], reason=str(error)), sample["copies"]
                 continue
+            unlearned.update(encoded.unlearned)
             row = {
                 "sample_id": sample["sample_id"],
                 "origin": origin,
@@ -134,6 +142,7 @@ def _encoded(
     tokenizer: PreTrainedTokenizerBase,
     training: TrainingConfig,
     template: Template,
+    trained_turns: TrainedTurns,
 ) -> Encoded:
     if origin == "short":
         return encode_conversation(
@@ -145,21 +154,18 @@ def _encoded(
         )
     return encode_long(
         tokenizer,
-        _sample(sample),
+        Sample.of_row(sample),
         template=template,
         max_length=training.max_length,
         truncation=training.truncation,
+        trained_turns=trained_turns,
     )
 
 
 def _weights(origin: Origin, sample: Mapping[str, Any], encoded: Encoded, longce: LongCE) -> np.ndarray:
     if origin == "short":
         return np.ones(len(encoded.input_ids), dtype=np.float32)
-    return longce.of(_sample(sample), encoded)
-
-
-def _sample(row: Mapping[str, Any]) -> Sample:
-    return Sample(**{name: row[name] for name in _SAMPLE_FIELDS})
+    return longce.of(Sample.of_row(sample), encoded)
 
 
 def mix_sequences(mix: pl.DataFrame) -> pl.DataFrame:

@@ -1,17 +1,19 @@
 """Encoded samples and conversations: positions with loss, blocks, what is cut."""
 
+import json
 import re
 from dataclasses import replace
+from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerFast
 
 from gateau_dagster.config.models import Template
 from gateau_dagster.errors import UnscorableSampleError
 from gateau_dagster.models.prompt import build_prompt
-from gateau_dagster.training.encode import IGNORED, encode_conversation, encode_long
+from gateau_dagster.training.encode import DROPPED, IGNORED, REWRITTEN, Encoded, encode_conversation, encode_long
 from tests.error_codes import refused
 from tests.training.builders import CHAT_TEMPLATE, LONG, SAMPLE, TALK, learned, tokenizer
 
@@ -313,3 +315,245 @@ def test_a_long_sample_without_room_for_its_response_is_rejected() -> None:
     assert learned(tokenizer(), bare) == [" the answer is 17</s>"]
     with pytest.raises(UnscorableSampleError, match="instruction and response alone take"):
         encode_long(tokenizer(), SAMPLE, template="gateau", max_length=needed - 1)
+
+
+# Templates with tools, each of the form of a real one.
+_ROLE = "<|{{ m.role }}|>\n{{ m.content }}<|end|>\n"
+_ASKS = "{% if add_generation_prompt %}<|assistant|>\n{% endif %}"
+HERMES = (  # Qwen2.5, Hermes: calls beside the text, results in a user's turn
+    "{% if tools %}<|system|>\n# Tools\n{% for t in tools %}{{ t | tojson }}\n{% endfor %}<|end|>\n{% endif %}"
+    "{% for m in messages %}{% if m.role == 'tool' %}"
+    "{% if messages[loop.index0 - 1].role != 'tool' %}<|user|>{% endif %}"
+    "\n<tool_response>\n{{ m.content }}\n</tool_response>"
+    "{% if loop.last or messages[loop.index0 + 1].role != 'tool' %}<|end|>\n{% endif %}"
+    "{% elif m.role == 'assistant' %}<|assistant|>\n{{ m.content }}{% for c in m.tool_calls or [] %}\n<tool_call>\n"
+    '{"name": "{{ c.function.name }}", "arguments": {{ c.function.arguments | tojson }}}\n</tool_call>{% endfor %}'
+    f"<|end|>\n{{% else %}}{_ROLE}{{% endif %}}{{% endfor %}}{_ASKS}"
+)
+LLAMA = (  # Llama 3.1: one call a turn, without a text; results as JSON
+    "{% for m in messages %}{% if m.role == 'tool' %}<|ipython|>\n{{ m.content | tojson }}<|end|>\n"
+    "{% elif m.tool_calls %}{% if m.tool_calls | length != 1 %}{{ raise_exception('single tool-calls only!') }}"
+    "{% endif %}{% set c = m.tool_calls[0].function %}<|assistant|>\n"
+    '{"name": "{{ c.name }}", "parameters": {{ c.arguments | tojson }}}<|end|>\n'
+    f"{{% else %}}{_ROLE}{{% endif %}}{{% endfor %}}{_ASKS}"
+)
+CHANNELS = (  # gpt-oss: a call has another frame and another end than a text
+    "{% for m in messages %}{% if m.role == 'assistant' %}{% for c in m.tool_calls or [] %}"
+    "<|assistant|> to={{ c.function.name }}<|user|>{{ c.function.arguments | tojson }}</s>{% endfor %}"
+    "{% if not m.tool_calls %}<|assistant|>final<|user|>{{ m.content }}<|end|>{% endif %}{% else %}"
+    "<|{{ m.role }}|>{{ m.content }}<|end|>{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+QWEN3 = (  # thoughts only after the last question
+    "{% set ns = namespace(last=0) %}{% for m in messages %}{% if m.role == 'user' %}{% set ns.last = loop.index0 %}"
+    "{% endif %}{% endfor %}"
+    + HERMES.replace(
+        "{{ m.content }}{% for c",
+        "{% set said = m.content.split('</think>')[-1].strip() %}{% if loop.index0 > ns.last %}<think>\n"
+        "{{ m.content.split('</think>')[0].replace('<think>', '').strip() if '</think>' in m.content }}\n</think>\n\n"
+        "{% endif %}{{ said }}{% for c",
+    )
+)
+WITH_TOOLS = {"hermes": HERMES, "llama": LLAMA, "channels": CHANNELS, "qwen3": QWEN3}
+TOOLS = [{"type": "function", "function": {"name": "read", "parameters": {"type": "object", "properties": {}}}}]
+
+
+def call(name: str, **arguments: Any) -> dict[str, Any]:
+    return {"id": "call00001", "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
+
+
+def turn(role: str, content: str, **more: Any) -> dict[str, Any]:
+    return {"role": role, "content": content, **more}
+
+
+TRACE = [
+    turn("system", "be brief"),
+    turn("user", "what is in the ledger?"),
+    turn("assistant", "", tool_calls=[call("read", path="ledger", lines=[1, 2])]),
+    turn("tool", 'the "harbour"\nledger', tool_call_id="call00001", name="read"),
+    turn("assistant", "the harbour"),
+    turn("user", "and what else?"),
+    turn("assistant", "", tool_calls=[call("read", path="engine")]),
+    turn("tool", "the engine"),
+    turn("assistant", "the answer is 17"),
+]
+
+
+def of_turns(messages: list[dict[str, Any]]) -> Any:
+    text = json.dumps({"messages": messages, "tools": TOOLS})
+    return replace(SAMPLE, response=messages[-1]["content"], conversation=text)
+
+
+def encoded_turns(template: str, messages: list[dict[str, Any]], **options: Any) -> Encoded:
+    given = {"template": "chat", "max_length": LONG} | options
+    return encode_long(tokenizer(chat=template), of_turns(messages), **given)
+
+
+def slow_labels(template: str, messages: list[dict[str, Any]]) -> tuple[list[int], list[int]]:
+    """Ids and labels from the renderings of all prefixes: what an answer adds to the text that asks for it."""
+    tokens, given = tokenizer(chat=template), json.loads(json.dumps(messages))
+    for message in given:
+        for each in message.get("tool_calls", []):
+            each["function"]["arguments"] = json.loads(each["function"]["arguments"])
+
+    tools: list[Any] = TOOLS
+
+    def rendered(count: int, **options: Any) -> str:
+        return str(tokens.apply_chat_template(given[:count], tools=tools, tokenize=False, **options))
+
+    whole = rendered(len(given)).rstrip()
+    learned_characters = set[int]()
+    for place, message in enumerate(given):
+        if message["role"] != "assistant" or not message.get("trained", True):
+            continue
+        begin, after = len(rendered(place, add_generation_prompt=True)), rendered(place + 1).rstrip()
+        if whole.startswith(after):
+            for frame in (BLOCK, "final<|user|>"):
+                begin += len(frame) if whole.startswith(frame, begin) else 0
+            learned_characters.update(range(begin, len(after)))
+    read = tokens(whole, add_special_tokens=False, return_offsets_mapping=True)
+    ids: list[int] = read["input_ids"]
+    labels = [
+        token if learned_characters.intersection(range(*span)) else IGNORED
+        for token, span in zip(ids, read["offset_mapping"], strict=True)
+    ]
+    return ids, labels
+
+
+def words(least: int = 1) -> st.SearchStrategy[str]:
+    return st.text('abé☃\n":', min_size=least, max_size=9).map(lambda text: f"x{text}x" if least or text else "")
+
+
+STEPS = st.lists(st.tuples(words(), st.integers(1, 2), words()), max_size=2)
+EXCHANGES = st.lists(st.tuples(words(), STEPS, words(), st.booleans()), min_size=1, max_size=3)
+
+
+@pytest.mark.parametrize("name", WITH_TOOLS)
+@settings(max_examples=20)
+@given(exchanges=EXCHANGES, system=st.booleans(), thinks=st.booleans())
+def test_the_turns_of_a_trace_are_learned_as_the_template_prints_them(
+    name: str, exchanges: list[Any], system: bool, thinks: bool
+) -> None:
+    one = name in {"llama", "channels"}  # they print one call, without a text
+    thought = "<think>\nx\n</think>\n\n" if thinks and not one else ""
+    messages = [turn("system", "be brief")] if system else []
+    for asked, steps, said, trained in exchanges:
+        messages.append(turn("user", asked))
+        for text, count, result in steps:
+            calls = [call("read", path=result)] * (1 if one else count)
+            messages.append(turn("assistant", "" if one else thought + text, tool_calls=calls))
+            messages += [turn("tool", result)] * len(calls)
+        messages.append(turn("assistant", thought + said, **({} if trained else {"trained": False})))
+    if not messages[-1].get("trained", True):
+        messages[-1].pop("trained")
+    encoded = encoded_turns(WITH_TOOLS[name], messages)
+    ids, labels = slow_labels(WITH_TOOLS[name], messages)
+    assert encoded.input_ids.tolist() == ids and encoded.labels.tolist() == labels
+    answers = sum(message["role"] == "assistant" and message.get("trained", True) for message in messages)
+    assert encoded.unlearned.get(REWRITTEN, 0) == answers - len(encoded.block_tokens) // 2
+    last = encoded_turns(WITH_TOOLS[name], messages, trained_turns="last")
+    begin = int(encoded.block_tokens[:-1].sum())
+    assert last.input_ids.tolist() == ids and not last.unlearned
+    assert last.labels.tolist() == [IGNORED] * begin + labels[begin:]
+
+
+def test_a_trace_is_learned_answer_by_answer() -> None:
+    encoded = encoded_turns(HERMES, TRACE)
+    assert learned(tokenizer(), encoded) == [
+        '<tool_call>\n{"name": "read", "arguments": {"path": "ledger", "lines": [1, 2]}}\n</tool_call><|end|>',
+        "the harbour<|end|>",
+        '<tool_call>\n{"name": "read", "arguments": {"path": "engine"}}\n</tool_call><|end|>',
+        "the answer is 17<|end|>",
+    ]
+    assert str(tokenizer().decode(encoded.input_ids.tolist())).startswith('<|system|>\n# Tools\n{"type": "function"')
+    plain = encode_long(tokenizer(), of_turns(TRACE), template="gateau", max_length=LONG)
+    assert (
+        plain.input_ids.tolist()
+        == encode_long(tokenizer(), SAMPLE, template="gateau", max_length=LONG).input_ids.tolist()
+    )
+
+
+def test_answers_that_a_template_rewrites_are_counted() -> None:
+    messages = [
+        {**each, "content": f"<think>\nx\n</think>\n\n{each['content']}"} if each["role"] == "assistant" else each
+        for each in TRACE
+    ]
+    encoded = encoded_turns(QWEN3, messages)
+    assert len(learned(tokenizer(), encoded)) == 2 and encoded.unlearned == {REWRITTEN: 2}
+
+
+@pytest.mark.parametrize(
+    ("template", "reason"),
+    [
+        (
+            CHAT_TEMPLATE,
+            "^the chat template does not print tool calls. Train a model .* or set scoring.template: gateau",
+        ),
+        (
+            "{% for m in messages %}{% if m.role == 'tool' %}{{ raise_exception('no tools!') }}{% endif %}{% endfor %}"
+            + HERMES,
+            "refuses the conversation: no tools!. Train a model",
+        ),
+        (HERMES.replace("{{ m.content }}\n</tool", "</tool"), "^turn 4: .* does not print what tool says. Train"),
+        (
+            HERMES.replace("{{ c.function.name }}", "{{ 'GATEAUCALLHERE' }}"),
+            "^turn 3: .* tool calls as they are given",
+        ),
+    ],
+)
+def test_a_template_without_tools_rejects_the_sample_and_says_the_cure(template: str, reason: str) -> None:
+    with pytest.raises(UnscorableSampleError, match=reason):
+        encoded_turns(template, TRACE)
+
+
+def test_a_text_beside_a_call_that_a_template_drops_is_a_reject() -> None:
+    messages = [*TRACE[:2], {**TRACE[2], "content": "I look"}, *TRACE[3:]]
+    with pytest.raises(UnscorableSampleError, match=r"^turn 3: .* its text and its tool calls as they are given"):
+        encoded_turns(LLAMA, messages)
+
+
+def later(messages: list[dict[str, Any]], begin: int) -> list[dict[str, Any]]:
+    """The conversation from an answer on, with what is asked there after the first question."""
+    (first, *_), asked = (
+        [place for place, each in enumerate(messages[:begin]) if each["role"] == "user"] for _ in "ab"
+    )
+    question = messages[asked[-1]]["content"]
+    if asked[-1] != first:
+        question = f"{messages[first]['content']}\n\n{question}"
+    return [*messages[:first], turn("user", question), *messages[begin:]]
+
+
+@pytest.mark.parametrize("name", WITH_TOOLS)
+def test_a_long_conversation_loses_its_oldest_turns_first(name: str) -> None:
+    template = WITH_TOOLS[name]
+    messages = TRACE[:2] + TRACE[2:4] * 6 + [turn("assistant", "so"), turn("user", "and?")] + TRACE[6:]
+    answers = [place for place, message in enumerate(messages) if message["role"] == "assistant"]
+    shorter = [later(messages, begin) for begin in answers[:-1]]
+    made = [encoded_turns(template, each) for each in shorter]
+    for room in range(len(made[-1].input_ids), len(made[0].input_ids), 40):
+        cut = encoded_turns(template, messages, max_length=room)
+        place = next(place for place, each in enumerate(made) if len(each.input_ids) <= room)
+        assert cut.input_ids.tolist() == made[place].input_ids.tolist()
+        assert cut.labels.tolist() == made[place].labels.tolist()
+        assert cut.unlearned[DROPPED] == place
+        assert abs(cut.truncated_tokens - (len(made[0].input_ids) - len(cut.input_ids))) <= 1
+
+
+def test_the_longest_turn_loses_its_start_where_all_turns_are_needed() -> None:
+    document = " ".join(f"line {number}" for number in range(60))
+    messages = [turn("user", f"{document}\n\nwhat?"), *TRACE[2:5]]
+    whole = len(encoded_turns(HERMES, messages).input_ids)
+    cut = encoded_turns(HERMES, messages, max_length=whole - 50)
+    text = str(tokenizer().decode(cut.input_ids.tolist()))
+    assert whole - 55 <= len(cut.input_ids) <= whole - 50 and "line 59\n\nwhat?" in text and "line 1 " not in text
+    assert learned(tokenizer(), cut) == learned(tokenizer(), encoded_turns(HERMES, messages))
+    with pytest.raises(UnscorableSampleError, match=r"the turns that it needs take .* more than the 90 allowed"):
+        encoded_turns(HERMES, messages, max_length=90)
+
+
+def test_truncation_on_the_right_counts_the_answers_that_it_takes() -> None:
+    whole = encoded_turns(HERMES, TRACE)
+    cut = encoded_turns(HERMES, TRACE, max_length=len(whole.input_ids) - 20, truncation="right")
+    assert cut.labels.tolist() == whole.labels.tolist()[: len(cut.labels)] and cut.unlearned == {DROPPED: 1}
+    with pytest.raises(UnscorableSampleError, match="truncation: context"):
+        encoded_turns(HERMES, TRACE, max_length=len(whole.input_ids) - 20, truncation="right", trained_turns="last")

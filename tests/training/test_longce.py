@@ -56,7 +56,7 @@ def mixed(
     longce = LongCE(weights=weights, tokenizer=own, scorers={"short": scorer or own, "long": own}, template=template)
     return build_training_mix(
         chosen, short(0, 1), own, training=training, template=template, progress=silent, longce=longce
-    )
+    )[:2]
 
 
 def test_weights_are_the_ratio_at_most_gamma() -> None:

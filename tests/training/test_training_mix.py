@@ -43,7 +43,7 @@ def build(
     longs: pl.DataFrame, shorts: pl.DataFrame | None, *, seed: int = 1, max_length: int = 512, **settings: Any
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     training = TrainingConfig.model_validate({"seed": seed, "max_length": max_length, **settings})
-    return build_training_mix(longs, shorts, tokenizer(), training=training, template="gateau", progress=silent)
+    return build_training_mix(longs, shorts, tokenizer(), training=training, template="gateau", progress=silent)[:2]
 
 
 def test_every_sample_is_encoded_once() -> None:
@@ -121,7 +121,7 @@ def test_truncation_on_the_right_rejects_what_it_leaves_without_an_answer() -> N
 def test_what_cannot_be_learned_is_rejected_and_the_rest_goes_on() -> None:
     seen: list[float] = []
     training = TrainingConfig(max_length=120)
-    mix, rejected = build_training_mix(
+    mix, rejected, _ = build_training_mix(
         selected(sample(0), replace(sample(1), response="the long answer " * 100)),
         None,
         tokenizer(),

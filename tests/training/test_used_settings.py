@@ -146,7 +146,9 @@ def preset(folder: Path, name: str, *, rows: int, overlong: bool = True, **chang
         schema(SHORT_CHAT_MIX),
         orient="row",
     )
-    mix, rejected = build_training_mix(long, short, tokenizer(), training=training, template="gateau", progress=silent)
+    mix, rejected, _ = build_training_mix(
+        long, short, tokenizer(), training=training, template="gateau", progress=silent
+    )
     assert rejected.is_empty()
     mix.write_parquet(folder / "mix.parquet")
     return TrainingSpec(
