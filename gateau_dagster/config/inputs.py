@@ -1,6 +1,7 @@
 """Define the sections for data inputs and outputs: files, or what the embedded demo builds."""
 
 from pathlib import Path
+from typing import Literal, TypeAlias
 
 from pydantic import Field
 
@@ -20,6 +21,8 @@ RECIPE_VERSION = "3"
 NOTABLE_REJECTS = 0.1
 # The share of samples without a context above which nothing runs, unless `allow_empty_context` is set.
 MOST_EMPTY_CONTEXTS = 0.5
+Turns: TypeAlias = Literal["last", "each", "observations"]
+NonText: TypeAlias = Literal["reject", "drop"]
 
 
 class StorageConfig(Section):
@@ -56,7 +59,19 @@ class LongSftConfig(Section):
         "such as tools or turn.reasoning_content; none by default.",
         examples=[["reward", "notes"]],
     )
-
+    turns: Turns = Field(
+        default="last",
+        description="The samples of a conversation with several turns. last: its final answer, after the other turns. "
+        "each: every assistant turn, after those before it. observations: its final answer to its first request, with "
+        "the tools' results as context.",
+        exclude_if="last".__eq__,  # a configuration without it keeps its earlier dump
+    )
+    parts: NonText = Field(
+        default="reject",
+        description="Parts of a turn that are not text, such as images and reasoning. reject: they reject the record; "
+        "drop: they are left out and counted, and its text is kept.",
+        exclude_if="reject".__eq__,
+    )
     allow_empty_context: bool = Field(
         default=False,
         description="Whether more than half of the samples may lack a context. By default nothing runs then, because "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -34,18 +34,20 @@ Identified = Sample | Conversation
 
 
 class Convert(Protocol):
-    """A function that makes a sample of a record."""
+    """A function that makes samples of a record."""
 
     def __call__(
         self, record: Any, *, location: str, stem: str, counts: FieldCounts | None = None
-    ) -> Identified | Reject:
-        """Return the sample, or the reason for refusing the record."""
+    ) -> Iterable[Identified | Reject]:
+        """Return the samples, or the reason for refusing the record."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Catalogue:
     """`accepted` (schema ACCEPTED, in reading order, ids unique) and `rejected` (schema REJECTED).
+
+    A record with several samples counts once for each.
 
     No id is in both, and records = accepted + rejected + duplicates_dropped (a file that cannot be read counts as one).
     fields: what became of the records' fields.
@@ -83,10 +85,10 @@ def scan(files: Sequence[SourceFile], convert: Convert, progress: Progress) -> C
             if isinstance(item, Problem):
                 rows.rejected.append((place, item.reason, place))
                 continue
-            made = convert(item.value, location=place, stem=file.stem, counts=rows.fields)
-            if isinstance(made, Reject):
-                rows.rejected.append((made.sample_id, made.reason, place))
-            else:
+            for made in convert(item.value, location=place, stem=file.stem, counts=rows.fields):
+                if isinstance(made, Reject):
+                    rows.rejected.append((made.sample_id, made.reason, place))
+                    continue
                 border = made.border if isinstance(made, Sample) else ""
                 identity = (made.sample_id, made.digest, made.source)
                 rows.accepted.append((*identity, number, item.number, *made.lengths, border))

@@ -1,20 +1,25 @@
-"""Convert input records of every accepted form to Sample; reject others with a reason."""
+"""Convert input records of every accepted form to Samples; reject others with a reason."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
+from gateau_dagster.config.inputs import NonText, Turns
 from gateau_dagster.data.record_fields import (
     FieldCounts,
     Fields,
     InvalidRecordError,
     add_counts,
     checked_text,
+    holds,
     kind_of,
 )
 from gateau_dagster.data.sample import Reject, Role, Sample, Turn, text_digest
+from gateau_dagster.data.traces import SampleParts, Trace
 from gateau_dagster.data.user_turns import Border, split_user_turn
 
 _ROLES: dict[str, Role] = {
@@ -26,6 +31,16 @@ _ROLES: dict[str, Role] = {
     "gpt": "assistant",
     "model": "assistant",
 }
+# Beside _ROLES, where tools are read; `function_call` is ShareGPT's assistant turn that is a call as JSON.
+_TOOL_ROLES: dict[str, Role] = {
+    **dict.fromkeys(("tool", "function", "observation", "tool_response", "tool_result"), "tool"),
+    **dict.fromkeys(("function_call", "tool_call"), "assistant"),
+}
+_TOOL_FIELDS: dict[Role, tuple[str, ...]] = {
+    "assistant": ("tool_calls", "function_call"),
+    "tool": ("tool_call_id", "name"),
+}
+TOOLS_KEYS = ("tools", "functions")
 TURN_KEYS = ("messages", "conversations", "data")
 ID_KEYS = ("id", "sample_id", "prompt_id")
 SOURCE_KEYS = ("source", "dataset")
@@ -40,49 +55,67 @@ _WHOLE = 2.0**53
 _BLANK_LINE = "\n\n"
 
 
-def to_sample(
+def to_samples(
     record: Any,
     *,
     location: str,
     stem: str,
     ignore: Collection[str] = (),
+    turns: Turns = "last",
+    parts: NonText = "reject",
     counts: FieldCounts | None = None,
-) -> Sample | Reject:
-    """Return the long instruction sample of a record (docs/how-to/data.md), or a Reject with the reason.
+) -> Iterator[Sample | Reject]:
+    """Return the long instruction samples of a record (docs/how-to/data.md), or a Reject with the reason.
 
-    The record has explicit parts (see `explicit_parts`), or one exchange of a user and an assistant in a chat form.
-    `user_turns` splits the user turn: the instruction follows its last blank line, the context precedes it. A turn
-    without a clear border is instruction only, and its `border` is none. Explicit parts may lack the instruction,
-    unless there is text under another key, which may be it. A leading system message, or the record's `system`,
-    precedes the context. A record without an id is named by the digest of its content, a reject by its `location`.
-    `stem` is the `source` of records that have none.
+    The record has explicit parts (see `explicit_parts`), or turns in a chat form. Of one exchange of a user and an
+    assistant, `user_turns` splits the user turn: the instruction follows its last blank line, the context precedes it.
+    A turn without a clear border is instruction only, and its `border` is none. Explicit parts may lack the
+    instruction, unless there is text under another key, which may be it. A leading system message, or the record's
+    `system`, precedes the context. More turns, or tools, are a `Trace`. A record without an id is named by the digest
+    of its content, a reject by its `location`. `stem` is the `source` of records that have none.
 
-    ignore: fields that are left out, see `long_sft.ignore`. counts: receives the use of the record's fields.
+    Args:
+        record: one record of a file.
+        location: of the record, for a reject.
+        stem: see above.
+        ignore: see `long_sft.ignore`.
+        turns: see `long_sft.turns`; `each` yields several samples of a record, with ids `<id>#1`, `<id>#2` and so on.
+        parts: see `long_sft.parts`.
+        counts: receives the use of the record's fields.
     """
     sample_id: str | None = None
-    fields = Fields(ignore, "long_sft")
+    fields = Fields(ignore, "long_sft", parts)
+    made: Iterator[Sample | Reject]
     try:
         record = fields.record(_object(record))
         sample_id = record_id(record, fields)
-        context, instruction, response, border = _parts(record, fields)
-        if not response.strip():
+        own_id, found = _parts(record, fields, turns)
+        first = next(found)
+        if not first.response.strip():
             raise InvalidRecordError("empty response: nothing to learn and nothing to score")
-        if not context.strip() and not instruction.strip():
+        if not first.context.strip() and not first.instruction.strip():
             raise InvalidRecordError("empty prompt: neither context nor instruction")
-        fields.check(has_context=bool(context.strip()) and border != "none")
+        fields.check(has_context=bool(first.context.strip()) and first.border != "none")
     except InvalidRecordError as error:
-        return Reject(sample_id=sample_id or location, reason=fields.reason(error))
+        made = iter([Reject(sample_id=sample_id or location, reason=fields.reason(error))])
+    else:
+        name, source = sample_id or own_id, record_source(record, stem)
+        made = (_sample(each, name, source) for each in chain([first], found))
     finally:
         if counts is not None:
             add_counts(counts, fields)
-    source = record_source(record, stem)
+    return made
+
+
+def _sample(parts: SampleParts, name: str, source: str) -> Sample:
     return Sample(
-        sample_id=sample_id or content_id((context, instruction, response)),
+        sample_id=name + parts.suffix,
         source=source,
-        context=context,
-        instruction=instruction,
-        response=response,
-        border=border if context.strip() else "none",
+        context=parts.context,
+        instruction=parts.instruction,
+        response=parts.response,
+        conversation=parts.conversation,
+        border=parts.border if parts.context.strip() else "none",
     )
 
 
@@ -131,19 +164,25 @@ def content_id(parts: Sequence[str]) -> str:
     return text_digest(parts)[:32]
 
 
-def _parts(record: Mapping[str, Any], fields: Fields) -> tuple[str, str, str, Border]:
-    """Return context, instruction, response and border."""
+def _parts(record: Mapping[str, Any], fields: Fields, how: Turns) -> tuple[str, Iterator[SampleParts]]:
+    """Return an id from the record's content, and the texts of its samples."""
     turns = None if _is_explicit(record) else turns_of(record, fields)
     if turns is not None:
-        return _exchange(with_system(turns, system_of(record, fields)))
-    parts = explicit_parts(record, fields)
-    if parts is None:
+        trace = Trace(with_system(turns, system_of(record, fields)), _tools_of(record, fields), fields)
+        if not trace.is_exchange:
+            return trace.content_id, trace.parts(how)
+        parts = _exchange(trace.turns)
+        return content_id(parts[:3]), iter([parts])
+    explicit = explicit_parts(record, fields)
+    if explicit is None:
         raise _unknown_form(record)
-    context, instruction, response, whole = parts
+    context, instruction, response, whole = explicit
     border: Border = "given" if context.strip() else "none"
     if whole:
         context, instruction, border = split_user_turn(instruction)
-    return _after_system(system_of(record, fields) or "", context), instruction, response, border
+    context = _after_system(system_of(record, fields) or "", context)
+    parts = SampleParts(context, instruction, response, border)
+    return content_id(parts[:3]), iter([parts])
 
 
 def _is_explicit(record: Mapping[str, Any]) -> bool:
@@ -271,22 +310,32 @@ def _listed(keys: Iterable[str]) -> str:
     return ", ".join(sorted(ascii(key)[1:-1] for key in keys)[:8])[:120]
 
 
-def _exchange(turns: list[Turn]) -> tuple[str, str, str, Border]:
-    """Return the parts of one exchange: an optional system turn, one user turn, one assistant turn."""
-    system = turns[0].content if turns[0].role == "system" else ""
-    rest = turns[1:] if turns[0].role == "system" else turns
-    if [turn.role for turn in rest] == ["user"]:
-        raise InvalidRecordError("missing response: no assistant turn follows the user turn")
-    users = sum(turn.role == "user" for turn in rest)
-    if users > 1:
-        raise InvalidRecordError(f"several user turns: {users}, but a long sample is one instruction and its response")
-    if [turn.role for turn in rest] != ["user", "assistant"]:
-        order = ", ".join(turn.role for turn in turns[:6])
-        raise InvalidRecordError(f"wrong order of turns: {order}; one user turn and one assistant turn wanted")
-    if not rest[1].trained:
+def _exchange(turns: list[Turn]) -> SampleParts:
+    """Return the texts of one exchange: an optional system turn, one user turn, one assistant turn."""
+    *system, user, assistant = turns
+    if not assistant.trained:
         raise InvalidRecordError("not to be learned: the only response is flagged as one without loss")
-    context, instruction, border = split_user_turn(rest[0].content)
-    return _after_system(system, context), instruction, rest[1].content, border
+    context, instruction, border = split_user_turn(user.content)
+    context = _after_system(system[0].content if system else "", context)
+    return SampleParts(context, instruction, assistant.content, border)
+
+
+def _tools_of(record: Mapping[str, Any], fields: Fields) -> list[Any]:
+    """Return the record's definitions of tools: a list, or one as JSON text."""
+    for key in TOOLS_KEYS:
+        value = record.get(key)
+        if not holds(value):
+            continue
+        try:
+            tools = json.loads(value) if isinstance(value, str) else value
+        except ValueError:
+            tools = None
+        if not isinstance(tools, list):
+            raise InvalidRecordError(f"unusable tools: {key} is {kind_of(value)}, not a list, or one as JSON text")
+        fields.use(key)
+        checked_text(json.dumps(tools, ensure_ascii=False, default=str), key)
+        return tools
+    return []
 
 
 def turns_of(record: Mapping[str, Any], fields: Fields | None = None) -> list[Turn] | None:
@@ -305,7 +354,7 @@ def turns_of(record: Mapping[str, Any], fields: Fields | None = None) -> list[Tu
         raise InvalidRecordError(f"wrong type: {key} is {kind_of(items)}, not a list of turns")
     if not items:
         raise InvalidRecordError(f"no turns: {key} is empty")
-    return [_turn(item, number, key, fields) for number, item in enumerate(items, start=1)]
+    return [turn for number, item in enumerate(items, start=1) for turn in _turns(item, number, key, fields)]
 
 
 def _is_list(value: Any) -> bool:
@@ -324,35 +373,92 @@ def _prompt_and_completion(record: Mapping[str, Any], fields: Fields) -> list[Tu
     turns: list[Turn] = []
     for key, role in (("prompt", "user"), ("completion", "assistant")):
         items = given[key] if _is_list(given[key]) else [{"role": role, "content": given[key]}]
-        found = [_turn(item, number, key, fields) for number, item in enumerate(items, start=len(turns) + 1)]
+        numbered = enumerate(items, start=len(turns) + 1)
+        found = [turn for number, item in numbered for turn in _turns(item, number, key, fields)]
         turns += found if key == "completion" else [replace(turn, trained=False) for turn in found]
     return turns
 
 
-def _turn(item: Any, number: int, key: str, fields: Fields) -> Turn:
+def _turns(item: Any, number: int, key: str, fields: Fields) -> Iterator[Turn]:
+    """Yield the turn of an item; before it, the tools' results that Anthropic's form has in a user turn."""
     if isinstance(item, str) and key == "data":
-        return Turn(
-            role="user" if number % 2 else "assistant", content=fields.read(checked_text(item, f"turn {number}"))
-        )
+        role: Role = "user" if number % 2 else "assistant"
+        yield Turn(role=role, content=fields.read(checked_text(item, f"turn {number}")))
+        return
     if not isinstance(item, Mapping):
         raise InvalidRecordError(f"wrong type: turn {number} is {kind_of(item)}, not an object with role and content")
     item = fields.turn_fields(item)
     role_key, content_key = _first(item, "role", "from"), _first(item, "content", "value")
-    role = item.get(role_key)
-    if not isinstance(role, str):
-        raise InvalidRecordError(f"unknown role: turn {number} has {'no role' if role is None else kind_of(role)}")
-    known = _ROLES.get(role.strip().lower())
+    given = item.get(role_key)
+    if not isinstance(given, str):
+        raise InvalidRecordError(f"unknown role: turn {number} has {'no role' if given is None else kind_of(given)}")
+    given = given.strip().lower()
+    known = _ROLES.get(given) or (_TOOL_ROLES.get(given) if fields.reads_tools else None)
     if known is None:
-        raise InvalidRecordError(f"unknown role: {role[:40]!r} in turn {number}")
+        raise InvalidRecordError(f"unknown role: {item[role_key][:40]!r} in turn {number}")
     place = f"turn {number} ({known})"
-    trained = fields.turn(
-        item, number=number, role=known, used=[each for each in (role_key, content_key) if each in item]
-    )
+    used = [role_key, content_key, *(_TOOL_FIELDS.get(known, ()) if fields.reads_tools else ())]
+    trained = fields.turn(item, number=number, role=known, used=[each for each in used if each in item])
     other = item.get("value" if content_key == "content" else "content")
     if isinstance(other, str) and other.strip() and other != item.get(content_key):
         raise InvalidRecordError(f"two contents: content and value of {place} differ; keep one of them")
-    text = fields.read(checked_text(fields.content(item.get(content_key), place), place))
-    return Turn(role=known, content=text, trained=trained)
+    content, parts = item.get(content_key), list[dict[str, Any]]()
+    calls = [*_calls(item, place)] if known == "assistant" and fields.reads_tools else []
+    if given in ("function_call", "tool_call"):
+        content, calls = "", [*_calls_in(content, place)]
+    text = fields.content(content, place, parts if fields.reads_tools else None)
+    for part in parts:
+        if part["type"] == "tool_use":
+            calls.append(_call(part, part.get("input"), place))
+            continue
+        result = fields.content(part.get("content", ""), place)
+        call_id = part.get("tool_use_id") or ""
+        yield Turn(role="tool", content=fields.read(checked_text(result, place)), call_id=checked_text(call_id, place))
+    if parts and known != "assistant" and not text:
+        return
+    text = fields.read(checked_text("" if text is None and calls else text, place))
+    of_tool = known == "tool"
+    yield Turn(
+        role=known,
+        content=text,
+        trained=trained,
+        tool_calls=tuple(calls),
+        name=checked_text(item.get("name", ""), place) if of_tool else "",
+        call_id=checked_text(item.get("tool_call_id", ""), place) if of_tool else "",
+    )
+
+
+def _calls(item: Mapping[str, Any], place: str) -> Iterator[dict[str, Any]]:
+    """Yield the tool calls of a turn in OpenAI's form: `tool_calls`, or the older `function_call`."""
+    given = item.get("tool_calls") or []
+    if not _is_list(given):
+        raise InvalidRecordError(f"unusable tool call: tool_calls of {place} is {kind_of(given)}, not a list")
+    for call in [*given, *([item["function_call"]] if holds(item.get("function_call")) else [])]:
+        function = call.get("function", call) if isinstance(call, Mapping) else call
+        if not isinstance(function, Mapping):
+            raise InvalidRecordError(f"unusable tool call: a call of {place} is {kind_of(function)}, not an object")
+        yield _call({**call, **function}, function.get("arguments"), place)
+
+
+def _calls_in(content: Any, place: str) -> Iterator[dict[str, Any]]:
+    """Yield the tool calls of ShareGPT's `function_call`: JSON text of one with name and arguments, or several."""
+    try:
+        given = json.loads(content) if isinstance(content, str) else content
+    except ValueError:
+        given = None
+    for call in given if isinstance(given, list) else [given]:
+        if not isinstance(call, Mapping):
+            raise InvalidRecordError(f"unusable tool call: {place} is not JSON with name and arguments")
+        yield _call(call, call.get("arguments"), place)
+
+
+def _call(call: Mapping[str, Any], arguments: Any, place: str) -> dict[str, Any]:
+    """Return a tool call in OpenAI's form, with its arguments as JSON text."""
+    if not isinstance(arguments, str):
+        arguments = json.dumps({} if arguments is None else arguments, ensure_ascii=False, default=str)
+    function = {"name": checked_text(call.get("name"), place), "arguments": checked_text(arguments, place)}
+    own_id = {"id": checked_text(call["id"], place)} if call.get("id") else {}
+    return {**own_id, "type": "function", "function": function}
 
 
 def _first(item: Mapping[str, Any], *keys: str) -> str:

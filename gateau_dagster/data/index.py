@@ -13,8 +13,8 @@ from pathlib import Path
 import polars as pl
 
 from gateau_dagster.config import LongSftConfig
-from gateau_dagster.data.catalogue import ACCEPTED, REJECTED, scan
-from gateau_dagster.data.forms import to_sample
+from gateau_dagster.data.catalogue import ACCEPTED, REJECTED, Convert, scan
+from gateau_dagster.data.forms import to_samples
 from gateau_dagster.data.record_fields import FieldCounts
 from gateau_dagster.data.rejects import Contexts, Rejects, contexts_among, rejects_among
 from gateau_dagster.data.sample import shard_of, text_digest
@@ -30,7 +30,7 @@ from gateau_dagster.storage.parquet import read_local, write_parquet
 CODE_VERSION = "3"
 # Raise it if reading the same bytes gives other samples or reasons. The index is then rebuilt, and only shards with a
 # different sample or reason are out of date.
-READER_VERSION = "3"
+READER_VERSION = "4"
 INDEX_ACCEPTED = pl.Schema({**ACCEPTED, "shard": pl.Int32()})
 INDEX_REJECTED = pl.Schema({**REJECTED, "shard": pl.Int32()})
 # Another layout needs another name: a file of the old one is then rebuilt.
@@ -139,11 +139,17 @@ def load_index(path: Path) -> InputIndex | None:
 
 def index_signature(files: list[SourceFile], config: LongSftConfig, content: str = "") -> str:
     """Return the digest that a valid saved index has. `content`: of files whose size and time are not trusted."""
-    ignored = [f"ignore {name}" for name in sorted(set(config.ignore))]
-    versions = [CODE_VERSION, READER_VERSION]
-    return text_digest(
-        [input_signature(files), str(config.shards), *versions, *ignored, *([content] if content else [])]
+    ways = [f"ignore {name}" for name in sorted(set(config.ignore))]
+    ways += [f"turns {config.turns}"] * (config.turns != "last") + [f"parts {config.parts}"] * (
+        config.parts != "reject"
     )
+    versions = [CODE_VERSION, READER_VERSION]
+    return text_digest([input_signature(files), str(config.shards), *versions, *ways, *([content] if content else [])])
+
+
+def converter(config: LongSftConfig) -> Convert:
+    """Return the function that makes samples of a record."""
+    return partial(to_samples, ignore=config.ignore, turns=config.turns, parts=config.parts)
 
 
 def build_index(config: LongSftConfig, folder: Path, progress: Progress = silent) -> InputIndex:
@@ -182,7 +188,7 @@ def index_file(config: LongSftConfig, folder: Path, cache_dir: Path) -> Path:
 
 
 def _build(config: LongSftConfig, files: list[SourceFile], signature: str, progress: Progress) -> InputIndex:
-    found = scan(files, partial(to_sample, ignore=config.ignore), progress)
+    found = scan(files, converter(config), progress)
     if found.accepted.is_empty():
         raise GateauError("data.no_usable_record", no_usable_sample("long_sft.path", config.path, found.rejected))
     return InputIndex(

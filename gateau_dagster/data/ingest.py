@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -13,8 +12,7 @@ import polars as pl
 from gateau_dagster import tables
 from gateau_dagster.config import LongSftConfig
 from gateau_dagster.data.catalogue import Convert, Identified
-from gateau_dagster.data.forms import to_sample
-from gateau_dagster.data.index import InputIndex
+from gateau_dagster.data.index import InputIndex, converter
 from gateau_dagster.data.readers import read_records
 from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.data.sources import Problem, SourceFile, location
@@ -62,7 +60,7 @@ def read_shards(
 
 def read_samples(config: LongSftConfig, index: InputIndex, wanted: pl.DataFrame) -> Iterator[Sample]:
     """Yield the long samples that `wanted` names, with the conversion of the index; see `read_wanted`."""
-    for found in read_wanted(index.files, wanted, partial(to_sample, ignore=config.ignore)):
+    for found in read_wanted(index.files, wanted, converter(config)):
         yield cast(Sample, found)
 
 
@@ -74,16 +72,23 @@ def read_wanted(files: Sequence[SourceFile], wanted: pl.DataFrame, convert: Conv
     """
     for (number,), part in sorted(wanted.partition_by("file", as_dict=True).items()):
         file = files[cast(int, number)]
-        known = {record: identity for record, *identity in part.select("record", "sample_id", "digest").iter_rows()}
+        known: dict[int, dict[str, str]] = {}
+        for record, sample_id, digest in part.select("record", "sample_id", "digest").iter_rows():
+            known.setdefault(record, {})[sample_id] = digest
         for item in read_records(file, wanted=known.keys()):
             if item.number not in known:
                 continue  # a known problem, or one that concerns nothing wanted
             if isinstance(item, Problem):
                 raise _changed(file, item.number)
-            sample = convert(item.value, location=location(file, item.number), stem=file.stem)
-            if isinstance(sample, Reject) or [sample.sample_id, sample.digest] != known.pop(item.number):
+            digests = known.pop(item.number)
+            for sample in convert(item.value, location=location(file, item.number), stem=file.stem):
+                if sample.sample_id not in digests:
+                    continue
+                if isinstance(sample, Reject) or sample.digest != digests.pop(sample.sample_id):
+                    raise _changed(file, item.number)
+                yield sample
+            if digests:
                 raise _changed(file, item.number)
-            yield sample
             if not known:
                 break
         if known:

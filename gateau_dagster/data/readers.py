@@ -1,4 +1,4 @@
-"""Read records of JSON, JSON Lines, Parquet and plain text files."""
+"""Read records of JSON, JSON Lines, Parquet and plain text files, and the session files of coding agents."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import re
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain, islice, takewhile
 from typing import IO, Any
@@ -15,10 +15,13 @@ from typing import IO, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from gateau_dagster.data.sessions import Session, session_of
 from gateau_dagster.data.sources import COMPRESSIONS, FORMATS, Problem, Record, SourceFile
 from gateau_dagster.data.streams import LONGEST_RECORD, Chunks, damage_reason, open_raw, open_stream, too_long, unheard
 
 _CHUNK = 1 << 18
+_SESSION_START = 1 << 22  # of bytes, at most, in the first line of a session
+_ENTRY_BYTES = 1 << 8  # of a session's line of which only the place in the tree is kept
 _SPACE = re.compile(r"[ \t\r\n]*")
 # _MARKS: where a value may begin or end, except after a backslash. _ESCAPED_BYTES: the code points of undecodable
 # bytes, which valid UTF-8 never contains.
@@ -366,20 +369,23 @@ def _read_text(chunks: Chunks, file: SourceFile, wanted: Collection[int] | None)
     if _LIST.match(head) or (file.format == "json" and head.lstrip()[:1] == b"["):
         yield from _read_values(pieces, chunks, file, wanted)
         return
-    if file.format == "json":
-        peeked, read = _peek(pieces)
-        pieces = chain(read, pieces)
-        if peeked and not any(_is_object(line) for line in peeked):
-            yield from _read_values(pieces, chunks, file, wanted)
-            return
-    yield from _read_lines(split_lines(pieces, LONGEST_RECORD), chunks, file, wanted)
+    # The first two lines distinguish JSON Lines from one object over many lines, the first one a session.
+    count, longest = (2, LONGEST_RECORD) if file.format == "json" else (1, _SESSION_START)
+    peeked, read = _peek(pieces, count, longest)
+    pieces = chain(read, pieces)
+    values = [_parsed(line) for line in peeked]
+    if file.format == "json" and values and not any(isinstance(value, dict) for value in values):
+        yield from _read_values(pieces, chunks, file, wanted)
+        return
+    lines, session = split_lines(pieces, LONGEST_RECORD), session_of(next(iter(values), None))
+    if session is None:
+        yield from _read_lines(lines, chunks, file, wanted)
+    elif wanted is None or 1 in wanted:
+        yield _read_session(session, lines, chunks, file)
 
 
-def _peek(pieces: Iterator[bytes]) -> tuple[list[bytes], list[bytes]]:
-    """Return the first two lines that are not blank, and the pieces that were read for them.
-
-    Either line distinguishes JSON Lines from one object over many lines. There are fewer lines if one is too long.
-    """
+def _peek(pieces: Iterator[bytes], count: int, longest: int) -> tuple[list[bytes], list[bytes]]:
+    """Return the first lines that are not blank, and the pieces that were read for them; fewer if one is too long."""
     read: list[bytes] = []
 
     def noted() -> Iterator[bytes]:
@@ -387,15 +393,16 @@ def _peek(pieces: Iterator[bytes]) -> tuple[list[bytes], list[bytes]]:
             read.append(piece)
             yield piece
 
-    short = takewhile(lambda line: line is not None, split_lines(noted(), LONGEST_RECORD))
-    return list(islice((line for line in short if line and line.strip()), 2)), read
+    short = takewhile(lambda line: line is not None, split_lines(noted(), longest))
+    return list(islice((line for line in short if line and line.strip()), count)), read
 
 
-def _is_object(line: bytes) -> bool:
+def _parsed(line: bytes) -> Any:
+    """Return the value of a line, or None if it is no JSON."""
     try:
-        return isinstance(json.loads(line.decode("utf-8")), dict)
+        return json.loads(line.decode("utf-8"))
     except (ValueError, RecursionError):
-        return False
+        return None
 
 
 def split_lines(pieces: Iterable[bytes], longest: int = LONGEST_RECORD) -> Iterator[bytes | None]:
@@ -443,6 +450,35 @@ def _read_lines(
         yield Problem(number=cut, reason=damage_reason(chunks.damage, file))
     elif problem is not None:
         yield problem
+
+
+def _read_session(
+    session: Session, lines: Iterable[bytes | None], chunks: Chunks, file: SourceFile
+) -> Record | Problem:
+    """Return a session file as record 1. Memory: its turns, of at most LONGEST_RECORD bytes, and one line."""
+    room, problem = LONGEST_RECORD, None
+    for number, line in enumerate(lines, start=1):
+        if line is not None and not line.strip():
+            continue
+        if problem is not None:
+            return problem
+        if line is None:
+            return Problem(number=number, reason=too_long("line"))
+        parsed = parse_line(line, number)
+        if isinstance(parsed, Problem):
+            problem = parsed
+        elif not isinstance(parsed.value, Mapping):
+            problem = Problem(number=number, reason="malformed session: the line is not an object")
+        else:
+            room -= len(line) if session.add(parsed.value) else _ENTRY_BYTES
+        if room < 0:
+            return Problem(number=number, reason=too_long("session"))
+    if chunks.damage is not None:
+        return Problem(number=1, reason=damage_reason(chunks.damage, file))
+    if problem is not None:
+        why = f"incomplete trace: the last line is cut off ({problem.reason}); remove it, or fetch the session again"
+        return Problem(number=problem.number, reason=why)
+    return Record(number=1, value=session.record(file.stem))
 
 
 def parse_line(line: bytes, number: int) -> Record | Problem:

@@ -12,6 +12,8 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
+from gateau_dagster.config.inputs import NonText
+
 Use = Literal["used", "ignored", "irrelevant", "unknown", "rejected"]
 """The use of a field; of several turns of one record, the strongest counts (see _STRENGTH)."""
 FieldCounts: TypeAlias = dict[str, dict[str, int]]
@@ -23,6 +25,8 @@ Fields of turns begin with `turn.`, those of parts of a turn's content with `tur
 LONG_TEXT = 300
 """Longest text in characters under an unknown key of a sample without context; a longer one may be the context."""
 TURN, PART = "turn.", "turn.content."
+LEFT_OUT = "(left out)"
+"""The field of a session's record that names what the reader has left out."""
 _STRENGTH: tuple[Use, ...] = ("irrelevant", "unknown", "used", "ignored", "rejected")
 _MOST_FIELDS, _LONGEST_NAME = 300, 60
 OTHER_FIELDS = "(further fields)"
@@ -64,6 +68,7 @@ _LOSS_FLAGS = {
 }
 _NO_LOSS_FLAGS = {"masked", "no_loss", "ignore_loss"}
 _TEXT_PARTS = (None, "text", "input_text", "output_text")
+_TOOL_PARTS = ("tool_use", "tool_result")
 _NO_TEXT_KEYS = {"role", "from", "type"}
 
 
@@ -77,11 +82,12 @@ class Fields:
     Args:
         ignore: names of `long_sft.ignore` or `short_chat.ignore`; a name counts for the record, its turns and parts,
             one that begins with `turn.` for turns alone.
-        section: `long_sft` or `short_chat`, for messages.
+        section: `long_sft` or `short_chat`, for messages; tools are read in `long_sft` alone.
+        parts: `drop` to leave out the parts of a turn that are not text.
     """
 
-    def __init__(self, ignore: Collection[str] = (), section: str = "long_sft") -> None:
-        self.ignore, self.section = frozenset(ignore), section
+    def __init__(self, ignore: Collection[str] = (), section: str = "long_sft", parts: NonText = "reject") -> None:
+        self.ignore, self.section, self._drops = frozenset(ignore), section, parts == "drop"
         self.uses: dict[str, Use] = {}
         self.problem: str | None = None
         self._kept: dict[str, Any] = {}
@@ -92,7 +98,13 @@ class Fields:
     def record(self, record: Mapping[str, Any]) -> dict[str, Any]:
         """Return the fields that have a value and are not ignored."""
         self._kept = self._without_ignored(record, "")
+        self.leave_out(*self._kept.pop(LEFT_OUT, ()))
         return self._kept
+
+    @property
+    def reads_tools(self) -> bool:
+        """Return whether tool calls and their results are part of a sample."""
+        return self.section == "long_sft"
 
     def turn_fields(self, turn: Mapping[str, Any]) -> dict[str, Any]:
         """Return the fields of a turn that have a value and are not ignored."""
@@ -115,14 +127,16 @@ class Fields:
         self._read.append(text)
         return text
 
-    def leave_out(self, name: str) -> None:
+    def leave_out(self, *names: str) -> None:
         """Note text of a used field that is not part of the sample, such as an unanswered question."""
-        self._note(name, "ignored")
+        for name in names:
+            self._note(name, "ignored")
 
     def fail(self, name: str, kind: str, why: str) -> None:
         """Note a field that rejects the record. The first problem is the reason; the other fields are noted as well."""
         self._note(name, "rejected")
-        cure = f"remove it, or name it in {self.section}.ignore"
+        drop = self.reads_tools and name.startswith(PART)
+        cure = f"remove it, {'set long_sft.parts: drop, ' if drop else ''}or name it in {self.section}.ignore"
         self.problem = self.problem or f"{kind} {_shown(name)}: {why}; {cure}"
 
     def turn(self, turn: Mapping[str, Any], *, number: int, role: str, used: Collection[str]) -> bool:
@@ -149,8 +163,11 @@ class Fields:
                 self._other(TURN + key, key, value, f" in turn {number} ({role})")
         return trained
 
-    def content(self, value: Any, place: str) -> Any:
-        """Return the text of a turn whose content is a list of parts, joined by blank lines; else `value` unchanged."""
+    def content(self, value: Any, place: str, tools: list[dict[str, Any]] | None = None) -> Any:
+        """Return the text of a turn whose content is a list of parts, joined by blank lines; else `value` unchanged.
+
+        tools: receives the parts that are tool calls and results; None where these cannot be read.
+        """
         if not isinstance(value, list) or not all(isinstance(part, Mapping) for part in value):
             return value
         texts = []
@@ -163,7 +180,12 @@ class Fields:
                     self._other(PART + key, key, other, f" in {place}")
                 continue
             name = str(kind or next(iter(part), "part"))
-            if name in self.ignore or PART + name in self.ignore:
+            if tools is not None and kind in _TOOL_PARTS:
+                self._note(PART + name, "used")
+                tools.append({**part, "type": kind})
+            elif kind == "thinking" and not holds(part.get(kind)):
+                self._note(PART + name, "irrelevant")  # reasoning that the agent has not kept
+            elif self._drops or name in self.ignore or PART + name in self.ignore:
                 self._leave_out_named(PART, name)
             else:
                 self.fail(PART + name, "unusable part", f"{place} has a part that is no text")

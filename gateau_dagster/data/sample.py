@@ -73,16 +73,24 @@ def read_conversation(text: str) -> tuple[list[dict[str, Any]], list[dict[str, A
     return content["messages"], content.get("tools") or []
 
 
-Role = Literal["system", "user", "assistant"]
+Role = Literal["system", "user", "assistant", "tool"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Turn:
-    """One message of a conversation. trained: false if the data exclude it from the loss."""
+    """One message of a conversation.
+
+    trained: false if the data exclude it from the loss.
+    tool_calls: of an assistant turn, in OpenAI's form, with the arguments as JSON text.
+    name, call_id: of a tool turn, the tool and the call that it answers; empty if the data do not say.
+    """
 
     role: Role
     content: str
     trained: bool = True
+    tool_calls: tuple[Mapping[str, Any], ...] = ()
+    name: str = ""
+    call_id: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -36,11 +36,11 @@ def to_conversation(
     ignore: Collection[str] = (),
     counts: FieldCounts | None = None,
 ) -> Conversation | Reject:
-    """Return the conversation of a record of any form that `to_sample` reads, or a Reject with the reason.
+    """Return the conversation of a record of any form that `to_samples` reads, or a Reject with the reason.
 
-    ShareGPT often splits long conversations. So assistant turns before the first user turn are dropped, and so is a
-    last unanswered user turn. An empty response rejects the whole conversation. The record's `system` becomes the first
-    turn. `ignore` and `counts`: see `to_sample`.
+    Tools and their results reject a record. ShareGPT often splits long conversations. So assistant turns before the
+    first user turn are dropped, and so is a last unanswered user turn. An empty response rejects the whole
+    conversation. The record's `system` becomes the first turn. `ignore` and `counts`: see `to_samples`.
     """
     own_id: str | None = None
     fields = Fields(ignore, "short_chat")
@@ -109,7 +109,7 @@ def short_chat_mix(
         GateauError: a file cannot be reached or changes between the passes, or no conversation is usable.
     """
     files = resolve_files(config.path, folder)
-    convert = partial(to_conversation, ignore=config.ignore)
+    convert = partial(_converted, config.ignore)
     found = scan(files, convert, progress)
     if counts is not None:
         counts.update(found.fields)
@@ -125,6 +125,10 @@ def short_chat_mix(
             rows = []
         progress(done, len(wanted), "conversations")
     return pl.concat(frames), found.rejected.select(tables.schema(tables.REJECTED).names())
+
+
+def _converted(ignore: Collection[str], record: Any, **given: Any) -> list[Conversation | Reject]:
+    return [to_conversation(record, ignore=ignore, **given)]
 
 
 def first_conversations(config: ShortChatConfig, folder: Path, count: int) -> list[list[dict[str, str]]]:

@@ -22,8 +22,13 @@ from __future__ import annotations
 import re
 from typing import Literal, NamedTuple
 
-Border = Literal["given", "last blank line", "label", "last line", "instruction first", "uncertain", "none"]
-"""The rule that found the border of context and instruction; given: they are separate fields."""
+Border = Literal[
+    "given", "last blank line", "label", "last line", "instruction first", "uncertain", "none", "conversation"
+]
+"""The rule that found the border of context and instruction.
+
+given: they are separate fields. conversation: the context holds the turns beside the last request and the response.
+"""
 
 _LINE_END = r"(?>\r{1,2}\n|[\n\r\v\x85\u2028\u2029])"
 _SPACE = r"(?:[^\S\n\r\v\x85\u2028\u2029]|[\u200b-\u200d\u2060\ufeff])"

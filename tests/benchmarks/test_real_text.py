@@ -14,7 +14,7 @@ import real_text
 from real_text_kinds import FAR_KINDS, KINDS, first_sentence, reworded
 from real_text_passages import FOLDS, Passages, Question, Room, normalised, read_questions
 
-from gateau_dagster.data.forms import to_sample
+from gateau_dagster.data.forms import to_samples
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.models.prompt import build_prompt
 from tests import tiny_models
@@ -53,7 +53,7 @@ def records(questions: list[Question], tokenizer: Any) -> list[dict[str, Any]]:
 def check_places(records: list[dict[str, Any]], tokenizer: Any) -> None:
     """Against the product's prompt within the window, as theta_A reads it: what it shows of the context, as text."""
     for record in records:
-        sample = to_sample(record, location="", stem="")
+        (sample,) = to_samples(record, location="", stem="")
         assert isinstance(sample, Sample) and sample.sample_id == record["sample_id"]
         shown = build_prompt(tokenizer, sample, max_length=record["window"]).context
         whole = tuple(tokenizer(record["context"], add_special_tokens=False)["input_ids"])

@@ -5,7 +5,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gateau_dagster.data.catalogue import Catalogue, scan
-from gateau_dagster.data.forms import to_sample
+from gateau_dagster.data.forms import to_samples
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.data.sources import resolve_files
 from gateau_dagster.progress import silent
@@ -18,7 +18,7 @@ RECORDS = st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(["x", "y", 
 def scanned(folder: Path, **files: bytes) -> Catalogue:
     for name, data in files.items():
         (folder / f"{name}.jsonl").write_bytes(data)
-    return scan(resolve_files("*.jsonl", folder), to_sample, silent)
+    return scan(resolve_files("*.jsonl", folder), to_samples, silent)
 
 
 def reasons(found: Catalogue) -> list[tuple[str, str]]:
@@ -74,7 +74,7 @@ def test_progress_ends_at_all_bytes(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / f"{name}.jsonl").write_bytes(jsonl(*(explicit(f"{name}{i}") for i in range(50))))
     files = resolve_files("*.jsonl", tmp_path)
-    scan(files, to_sample, lambda done, total, unit, note="": calls.append((done, total, unit, note)))
+    scan(files, to_samples, lambda done, total, unit, note="": calls.append((done, total, unit, note)))
     size = sum(file.size for file in files)
     assert calls[-1] == (size, size, "bytes", "b.jsonl: 100 samples, 0 rejected")
     assert [call[0] for call in calls] == sorted(call[0] for call in calls)
@@ -95,6 +95,6 @@ def test_against_the_obvious_way(tmp_path: Path, first: list[Any], second: list[
     assert found.records == len(first + second)
     assert found.records == len(found.accepted) + len(found.rejected) + found.duplicates_dropped
     for sample_id, digest in found.accepted.select("sample_id", "digest").iter_rows():
-        made = to_sample(explicit(sample_id, *contents[sample_id]), location="", stem="")
+        (made,) = to_samples(explicit(sample_id, *contents[sample_id]), location="", stem="")
         assert isinstance(made, Sample)
         assert made.digest == digest

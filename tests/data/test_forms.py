@@ -1,20 +1,25 @@
 """Long samples, and turns of conversations, from records of every form."""
 
+import json
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateau_dagster.data.forms import InvalidRecordError, kind_of, to_sample, turns_of
+from gateau_dagster.data.forms import InvalidRecordError, kind_of, to_samples, turns_of
+from gateau_dagster.data.record_fields import FieldCounts
 from gateau_dagster.data.sample import Reject, Sample, Turn, text_digest
+
+from .inputs import PATH
 
 DOCUMENT = "First paragraph.\n\nSecond paragraph."
 TEXT = st.text(alphabet=st.characters(exclude_categories=["Cs"]), min_size=1).filter(lambda text: text.strip())
 
 
 def convert(record: Any) -> Sample | Reject:
-    return to_sample(record, location="x.jsonl:7", stem="x")
+    (made,) = to_samples(record, location="x.jsonl:7", stem="x")
+    return made
 
 
 def sample(record: Any) -> Sample:
@@ -124,18 +129,18 @@ def test_sources(more: dict[str, Any], source: str) -> None:
         ({"id": "\udc00", "response": "r"}, "invalid text: lone surrogate U+DC00 in id"),
         (messages(("user", "q")), "missing response: no assistant turn follows the user turn"),
         (messages(("user", "q"), ("assistant", "")), "empty response: nothing to learn and nothing to score"),
-        (messages(("user", "q"), ("tool", "a")), "unknown role: 'tool' in turn 2"),
         (
-            messages(("user", "q"), ("assistant", "a"), ("user", "q"), ("assistant", "a")),
-            "several user turns: 2, but a long sample is one instruction and its response",
+            messages(("user", "q"), ("tool", "a")),
+            "wrong order of turns: user, tool; a user turn, then assistant turns with tool or user turns between them "
+            "wanted",
         ),
+        (messages(("user", "q"), ("assistant", "a"), ("assistant", "b")), None),
+        (messages(("assistant", "a"), ("user", "q")), None),
+        (messages(("system", "s")), None),
+        (messages(("user", "q"), ("assistant", " "), ("user", "q"), ("assistant", "a")), None),
         (
-            messages(("assistant", "a"), ("user", "q")),
-            "wrong order of turns: assistant, user; one user turn and one assistant turn wanted",
-        ),
-        (
-            messages(("system", "s")),
-            "wrong order of turns: system; one user turn and one assistant turn wanted",
+            messages(("user", "q"), ("assistant", "a"), ("tool", "r")),
+            "incomplete trace: it ends with a tool turn, not with an answer",
         ),
     ],
 )
@@ -219,3 +224,138 @@ def test_names_of_kinds() -> None:
     values = (None, True, 1, 1.5, "x", b"x", {}, [], object())
     expected = ["null", "a boolean", "a number", "a number", "text", "bytes", "an object", "a list", "object"]
     assert [kind_of(value) for value in values] == expected
+
+
+CALL = {"id": "c1", "type": "function", "function": {"name": "read", "arguments": '{"path": "a.py"}'}}
+STEPS = [
+    {"role": "user", "content": "Fix all of it."},
+    {"role": "assistant", "content": "Let me look.", "tool_calls": [CALL]},
+    {"role": "tool", "content": "x = 1\n\ny = 2", "tool_call_id": "c1", "name": "read"},
+    {"role": "assistant", "content": "Fixed."},
+]
+CONTEXT = 'Assistant:\nLet me look.\nread {"path": "a.py"}\n\nTool read:\nx = 1\n\ny = 2'
+USE = {"type": "tool_use", "id": "c1", "name": "read", "input": PATH}
+NAMELESS = [{key: text for key, text in step.items() if key not in ("tool_call_id", "name")} for step in STEPS]
+NAMELESS[1] = {**STEPS[1], "tool_calls": [{key: value for key, value in CALL.items() if key != "id"}]}
+
+
+def samples(record: Any, **options: Any) -> list[Sample]:
+    made = [*to_samples(record, location="x.jsonl:7", stem="x", **options)]
+    assert all(isinstance(each, Sample) for each in made), made
+    return [each for each in made if isinstance(each, Sample)]
+
+
+@pytest.mark.parametrize(
+    ("record", "steps"),
+    [
+        ({"messages": STEPS}, STEPS),
+        ({"messages": [{**STEPS[0], "tool_calls": None}, {**STEPS[1], "name": None}, *STEPS[2:]]}, STEPS),
+        ({"prompt": STEPS[:1], "completion": STEPS[1:]}, STEPS),
+        (
+            messages(
+                ("user", "Fix all of it."),
+                ("assistant", [{"type": "text", "text": "Let me look."}, USE]),
+                ("user", [{"type": "tool_result", "tool_use_id": "c1", "content": "x = 1\n\ny = 2"}]),
+                ("assistant", [{"type": "text", "text": "Fixed."}]),
+            ),
+            STEPS,
+        ),
+        (
+            {
+                "conversations": [
+                    {"from": "human", "value": "Fix all of it."},
+                    {"from": "gpt", "value": "Let me look."},
+                    {"from": "function_call", "value": '{"name": "read", "arguments": {"path": "a.py"}}'},
+                    {"from": "observation", "value": "x = 1\n\ny = 2"},
+                    {"from": "gpt", "value": "Fixed."},
+                ]
+            },
+            NAMELESS,
+        ),
+    ],
+)
+def test_every_form_of_a_trace(record: dict[str, Any], steps: list[dict[str, Any]]) -> None:
+    (made,) = samples(record)
+    assert json.loads(made.conversation) == {"messages": steps}
+    assert (made.context.replace("Tool:", "Tool read:"), made.instruction, made.response) == (
+        CONTEXT,
+        "Fix all of it.",
+        "Fixed.",
+    )
+    assert made.border == "conversation"
+    assert samples({"id": "s", **record})[0].digest == made.digest
+
+
+def test_tools_are_part_of_the_context() -> None:
+    tools = [{"type": "function", "function": {"name": "read"}}]
+    for form in (tools, json.dumps(tools)):
+        (made,) = samples({"messages": [{"role": "system", "content": "Be brief."}, *STEPS], "tools": form})
+        assert made.context == f"Tools:\n{json.dumps(tools[0])}\n\nSystem:\nBe brief.\n\n{CONTEXT}"
+        assert json.loads(made.conversation)["tools"] == tools
+
+
+def test_a_document_in_a_late_request_is_context() -> None:
+    document = "A line of a document.\n" * 200
+    turns = [("user", "Hello"), ("assistant", "Hello!"), ("user", f"{document}\n\nSummarise."), ("assistant", "Short.")]
+    (made,) = samples(messages(*turns, ("user", "Thanks")))
+    assert made.context == f"User:\nHello\n\nAssistant:\nHello!\n\nUser:\n{document}"
+    assert (made.instruction, made.response) == ("Summarise.", "Short.")
+    assert [turn["content"] for turn in json.loads(made.conversation)["messages"]] == [text for _, text in turns]
+
+
+def test_each_turn_is_a_sample_that_is_learned_once() -> None:
+    record = {
+        "id": "s",
+        "messages": [*STEPS, {"role": "user", "content": "More."}, {"role": "assistant", "content": "Ok."}],
+    }
+    made = samples(record, turns="each")
+    assert [each.sample_id for each in made] == ["s#1", "s#2", "s#3"]
+    assert [each.response for each in made] == ['Let me look.\nread {"path": "a.py"}', "Fixed.", "Ok."]
+    assert [each.instruction for each in made] == ["Fix all of it.", "Fix all of it.", "More."]
+    assert [each.context for each in made] == ["", CONTEXT, f"User:\nFix all of it.\n\n{CONTEXT}\n\nAssistant:\nFixed."]
+    whole = json.loads(made[2].conversation)["messages"]
+    assert [turn.get("trained", True) for turn in whole if turn["role"] == "assistant"] == [False, False, True]
+    for each in made:
+        turns = json.loads(each.conversation)["messages"]
+        assert [turn["content"] for turn in turns] == [turn["content"] for turn in whole[: len(turns)]]
+    unlearned = {**record, "messages": [*STEPS[:3], {**STEPS[3], "train": False}, *record["messages"][4:]]}
+    assert [each.sample_id for each in samples(unlearned, turns="each")] == ["s#1", "s#3"]
+    cut = samples({"messages": STEPS[:3]}, turns="each")
+    assert [each.response for each in cut] == [made[0].response]
+    assert len({each.sample_id.partition("#")[0] for each in samples({"messages": STEPS}, turns="each")}) == 1
+    assert samples(messages(("user", "c\n\nq"), ("assistant", "a")), turns="each")[0].context == "c"
+
+
+def test_observations_are_the_context_of_the_first_request() -> None:
+    counts: FieldCounts = {}
+    tool = {"role": "tool", "content": "z = 3"}
+    turns = [*STEPS[:3], tool, STEPS[3], {"role": "user", "content": "More."}, {"role": "assistant", "content": "Ok."}]
+    (made,) = samples({"messages": turns}, turns="observations", counts=counts)
+    assert (made.context, made.instruction, made.response) == ("x = 1\n\ny = 2\n\nz = 3", "Fix all of it.", "Ok.")
+    assert made.conversation == "" and counts["turns that are no observations"] == {"ignored": 1}
+    (made,) = to_samples(
+        {"messages": [STEPS[0], STEPS[3], *STEPS[:1], STEPS[3]]}, location="x", stem="x", turns="observations"
+    )
+    assert isinstance(made, Reject) and made.reason.startswith("no observations")
+
+
+def test_parts_that_are_no_text_are_left_out_if_that_is_set() -> None:
+    image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBOR"}}
+    thought = {"type": "thinking", "thinking": "Hm.", "signature": "ab"}
+    result = {
+        "type": "tool_result",
+        "tool_use_id": "c1",
+        "content": [image, {"type": "text", "text": "x = 1\n\ny = 2"}],
+    }
+    record = messages(
+        ("user", [{"type": "text", "text": "Fix all of it."}, image]),
+        ("assistant", [thought, {"type": "text", "text": "Let me look."}, USE]),
+        ("user", [result]),
+        ("assistant", "Fixed."),
+    )
+    assert reason(record).startswith("unusable part turn.content.image: turn 1 (user) has a part that is no text")
+    assert "long_sft.parts: drop" in reason(record)
+    counts: FieldCounts = {}
+    (made,) = samples(record, parts="drop", counts=counts)
+    assert json.loads(made.conversation) == {"messages": STEPS}
+    assert counts["turn.content.image"] == counts["turn.content.thinking"] == {"ignored": 1}

@@ -7,7 +7,7 @@ import pytest
 from gateau_dagster import tables
 from gateau_dagster.config import LongSftConfig
 from gateau_dagster.data import ingest
-from gateau_dagster.data.forms import to_sample
+from gateau_dagster.data.forms import to_samples
 from gateau_dagster.data.index import build_index
 from gateau_dagster.data.ingest import read_shards
 from gateau_dagster.data.sample import Sample
@@ -38,7 +38,7 @@ def test_all_shards_hold_all_samples(folder: Path) -> None:
     rows = {row["sample_id"]: row for row in pl.concat([raw for _, raw, _ in found]).to_dicts()}
     assert len(rows) == 90
     for record in RECORDS:
-        sample = to_sample(record, location="", stem="")
+        (sample,) = to_samples(record, location="", stem="")
         assert isinstance(sample, Sample)
         assert rows[sample.sample_id] == {
             "sample_id": sample.sample_id,

@@ -18,12 +18,15 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from gateau_dagster.data import readers, streams
+from gateau_dagster.data.forms import to_samples
 from gateau_dagster.data.readers import json_values, read_plain_text, read_records, split_lines
+from gateau_dagster.data.record_fields import FieldCounts
+from gateau_dagster.data.sample import Sample
 from gateau_dagster.data.sources import Problem, Record, SourceFile, location, resolve_files
 from gateau_dagster.data.streams import Chunks, GuardedFile, damage_reason, open_raw, open_stream, unheard
 from tests.error_codes import refused
 
-from .inputs import explicit, file_of, jsonl, packed, parquet, put, read, zstd
+from .inputs import PATH, SESSIONS, explicit, file_of, jsonl, packed, parquet, put, read, zstd
 
 THREE = [explicit("a"), explicit("b", "né 北京"), explicit("c")]
 ANY_JSON = st.recursive(
@@ -549,3 +552,149 @@ def test_damage_has_a_kind(tmp_path: Path) -> None:
     assert damage_reason(gzip.BadGzipFile("CRC check failed"), gz) == "damaged gzip: CRC check failed"
     assert damage_reason(OSError("Truncated compressed stream"), zst).startswith("truncated zstd")
     assert damage_reason(pa.ArrowInvalid("ZSTD decompress failed"), zst).startswith("damaged zstd")
+
+
+def session(folder: Path, *lines: dict[str, Any] | bytes, name: str = "s.jsonl") -> Record | Problem:
+    data = b"".join(line if isinstance(line, bytes) else jsonl(line) for line in lines)
+    (item,) = read_records(put(folder / name, packed(data, name)))
+    return item
+
+
+@pytest.mark.parametrize("name", ["s.jsonl", "s.json", "s.jsonl.gz"])
+@pytest.mark.parametrize("agent", SESSIONS)
+def test_a_session_is_one_record_with_what_the_model_saw(tmp_path: Path, agent: str, name: str) -> None:
+    found = session(tmp_path, *SESSIONS[agent], name=name)
+    assert isinstance(found, Record) and found.number == 1
+    (made,) = to_samples(found.value, location="", stem="")
+    assert isinstance(made, Sample), made
+    assert (made.sample_id, made.source, made.response) == ("s", agent, "Fixed.")
+    turns = json.loads(made.conversation)["messages"]
+    call = {"id": "c1", "type": "function", "function": {"name": "read", "arguments": json.dumps(PATH)}}
+    assert turns == [
+        {"role": "user", "content": "Fix all of it."},
+        {"role": "assistant", "content": "Let me look.", "tool_calls": [call]},
+        {"role": "tool", "content": "x = 1\n\ny = 2", "tool_call_id": "c1", "name": "read"},
+        {"role": "assistant", "content": "Fixed."},
+    ]
+
+
+LEFT_OUT = {
+    "claude-code": {"turns of an abandoned branch", "turns of subagents", "answers that failed"},
+    "codex": {"items of the type web_search_call"},
+    "pi": {"answers that failed"},
+    "my-agent": set(),
+}
+
+
+@pytest.mark.parametrize("agent", SESSIONS)
+def test_what_is_left_out_of_a_session_is_counted(tmp_path: Path, agent: str) -> None:
+    found = session(tmp_path, *SESSIONS[agent])
+    assert isinstance(found, Record)
+    counts: FieldCounts = {}
+    assert len([*to_samples(found.value, location="", stem="", counts=counts)]) == 1
+    assert {name for name, uses in counts.items() if "ignored" in uses} == LEFT_OUT[agent]
+
+
+def test_a_compaction_ends_what_the_model_saw(tmp_path: Path) -> None:
+    claude, codex, pi = (SESSIONS[name] for name in ("claude-code", "codex", "pi"))
+    answer, summary = {"role": "assistant", "content": [{"type": "text", "text": "Done."}]}, "Read a.py."
+    said = {"role": "user", "content": summary}
+    boundary = {"type": "system", "subtype": "compact_boundary", "uuid": "b", "parentUuid": None, "sessionId": "s"}
+    compacted = {"type": "compaction", "id": "e5", "parentId": "e4", "summary": summary, "firstKeptEntryId": "e4"}
+    history = [{"type": "message", "role": "user", "content": summary}]
+    found = [
+        session(
+            tmp_path,
+            *claude,
+            boundary,
+            {
+                "type": "user",
+                "message": said,
+                "uuid": "v",
+                "parentUuid": "b",
+                "sessionId": "s",
+                "isCompactSummary": True,
+            },
+            {"type": "assistant", "message": answer, "uuid": "w", "parentUuid": "v", "sessionId": "s"},
+        ),
+        session(
+            tmp_path,
+            *codex,
+            {"type": "compacted", "payload": {"message": "", "replacement_history": history}},
+            {"type": "response_item", "payload": {"type": "message", **answer}},
+        ),
+        session(tmp_path, *pi, compacted, {"type": "message", "id": "e6", "parentId": "e5", "message": answer}),
+    ]
+    for item in found:
+        assert isinstance(item, Record) and "turns before a compaction" in item.value["(left out)"]
+        texts = [
+            text for text in ("Fix all", "Let me", "Fixed", summary, "Done") if text in str(item.value["messages"])
+        ]
+        assert texts == (["Fixed", summary, "Done"] if item is found[2] else [summary, "Done"])
+
+
+def test_parallel_calls_and_subagents_files_are_whole(tmp_path: Path) -> None:
+    def line(number: int, parent: int | None, kind: str, part: dict[str, Any], answer: str = "") -> dict[str, Any]:
+        message = {"role": kind, "content": [part], **({"id": answer} if answer else {})}
+        place = {"uuid": f"u{number}", "parentUuid": None if parent is None else f"u{parent}", "sessionId": "s"}
+        return {"type": kind, "message": message, "isSidechain": True, **place}
+
+    calls = [{"type": "tool_use", "id": name, "name": "read", "input": {}} for name in "ab"]
+    results = [{"type": "tool_result", "tool_use_id": name, "content": name} for name in "ab"]
+    found = session(
+        tmp_path,
+        line(0, None, "user", {"type": "text", "text": "Go."}),
+        line(1, 0, "assistant", calls[0], "m"),
+        line(2, 1, "assistant", calls[1], "m"),
+        line(3, 1, "user", results[0]),
+        line(4, 2, "user", results[1]),
+        line(5, 4, "assistant", {"type": "text", "text": "Done."}, "n"),
+    )
+    assert isinstance(found, Record)
+    assert [turn["role"] for turn in found.value["messages"]] == ["user", "assistant", "user", "assistant"]
+    assert found.value["messages"][1]["content"] == calls and found.value["messages"][2]["content"] == results
+
+
+@pytest.mark.parametrize("agent", SESSIONS)
+def test_a_damaged_session_is_one_reject(tmp_path: Path, agent: str) -> None:
+    lines = [jsonl(line) for line in SESSIONS[agent]]
+    cut = session(tmp_path, *lines[:-1], lines[-1][:-9])
+    assert isinstance(cut, Problem) and cut.reason.startswith("incomplete trace: the last line is cut off")
+    assert cut.number == len(lines)
+    inside = session(tmp_path, *lines[:2], lines[2][:-9] + b"\n", *lines[3:])
+    assert isinstance(inside, Problem) and (inside.number, inside.reason[:14]) == (3, "malformed JSON")
+    other = session(tmp_path, *lines, b"[1]\n", b"\n")
+    assert isinstance(other, Problem) and other.reason.startswith("incomplete trace: the last line is cut off")
+
+
+@pytest.mark.usefixtures("one_mib")
+def test_a_session_without_end_costs_no_memory(tmp_path: Path) -> None:
+    head, *_, event, last = SESSIONS["codex"]
+    output = {
+        "type": "response_item",
+        "payload": {"type": "function_call_output", "call_id": "c", "output": "x" * 10_000},
+    }
+    noise = {"type": "event_msg", "payload": {"type": "token_count", "info": "x" * 10_000}}
+    file = put(tmp_path / "events.jsonl", jsonl(head, *[noise] * 1000, *SESSIONS["codex"][1:]))
+    tracemalloc.start()
+    (whole,) = read_records(file)
+    (long,) = read_records(put(tmp_path / "turns.jsonl", jsonl(head, *[output] * 1000, event, last)))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert isinstance(whole, Record) and len(whole.value["messages"]) == 4
+    assert isinstance(long, Problem) and long.reason.startswith("too long: the session has more than 1 MiB")
+    assert peak < 30 * MIB
+
+
+@SAME_FOLDER
+@given(st.sampled_from([*SESSIONS]), st.lists(st.tuples(st.integers(0, 11), st.text(), ANY_JSON), max_size=4))
+def test_no_session_crashes(tmp_path: Path, agent: str, changes: list[tuple[int, str, Any]]) -> None:
+    lines = json.loads(json.dumps(SESSIONS[agent]))
+    for place, key, value in changes:
+        line = lines[place % len(lines)]
+        inner = next((line[name] for name in ("message", "payload") if isinstance(line.get(name), dict)), line)
+        names = sorted(inner)
+        inner[names[len(key) % len(names)]] = value
+    for item in read_records(put(tmp_path / "s.jsonl", jsonl(*lines))):
+        for made in to_samples(item.value, location="p", stem="s") if isinstance(item, Record) else ():
+            assert made.sample_id

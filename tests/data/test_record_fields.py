@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateau_dagster.config.models import Template
-from gateau_dagster.data.forms import to_sample
+from gateau_dagster.data.forms import to_samples
 from gateau_dagster.data.record_fields import FieldCounts, field_lines
 from gateau_dagster.data.sample import Conversation, Reject, Sample
 from gateau_dagster.data.short_chat import to_conversation
@@ -25,7 +25,8 @@ LONG = "A sentence of a document. " * 20
 
 def long(record: dict[str, Any], *ignore: str) -> tuple[Sample | Reject, FieldCounts]:
     counts: FieldCounts = {}
-    return to_sample(record, location="x:1", stem="x", ignore=ignore, counts=counts), counts
+    (made,) = to_samples(record, location="x:1", stem="x", ignore=ignore, counts=counts)
+    return made, counts
 
 
 def chat(record: dict[str, Any], *ignore: str) -> tuple[Conversation | Reject, FieldCounts]:
@@ -86,24 +87,23 @@ def test_parts_of_every_form(record: dict[str, Any], parts: tuple[str, str, str]
         ({"system": "s", "system_prompt": "t", "messages": TURNS}, "two system texts"),
         ({"system": "s", "messages": [{"role": "system", "content": "t"}, *TURNS]}, "two system texts"),
         ({"messages": TURNS, "conversations": [{"from": "human", "value": "x"}]}, "unusable field conversations"),
-        ({"system": "", "tools": '[{"name": "weather"}]', "messages": TURNS}, "unusable field tools"),
+        ({"system": "", "tools": "weather", "messages": TURNS}, "unusable tools"),
+        ({"tools": [{"name": "weather"}], "prompt": "q", "completion": "a"}, "unusable field tools"),
         ({"images": ["cat.jpg"], "messages": TURNS}, "unusable field images"),
         ({"image": {"bytes": b"x", "path": None}, "messages": TURNS}, "unusable field image"),
         ({"chosen": "a", "rejected": "b", "messages": TURNS}, "unusable field rejected"),
         ({"history": [["q", "a"]], "instruction": "q", "output": "r"}, "unusable field history"),
         ({"reasoning": "because", "question": "q", "answer": "r"}, "unusable field reasoning"),
         (with_turn(reasoning_content="because"), "unusable field turn.reasoning_content"),
-        (with_turn(content=None, tool_calls=[{"id": "1"}]), "unusable field turn.tool_calls"),
+        (with_turn(content=None, tool_calls=[{"function": {"name": "weather"}}]), "incomplete trace"),
+        (with_turn(tool_calls=["weather"]), "unusable tool call"),
+        (with_turn(role="function_call", content="weather"), "unusable tool call"),
         (with_turn(content=[{"type": "image_url", "image_url": {"url": "u"}}]), "unusable part turn.content.image_url"),
         (with_turn(weight=0), "not to be learned"),
         (with_turn(weight=0.5), "unclear flag turn.weight"),
         (with_turn(train="false"), "unclear flag turn.train"),
         (with_turn(mask=True), "unclear flag turn.mask"),
         (with_turn(value="other"), "two contents"),
-        (
-            {"prompt": TURNS[:1], "completion": [{**TURNS[1], "tool_calls": [{"id": "1"}]}]},
-            "unusable field turn.tool_calls",
-        ),
         ({"prompt": TURNS[:1], "completion": []}, "missing response"),
         ({"prompt": TURNS[:1], "chosen": TURNS[1:]}, "missing response"),
         ({"messages": TURNS, "train": False}, "not to be learned train"),
@@ -125,7 +125,7 @@ def test_what_cannot_be_used_rejects_its_record(record: dict[str, Any], kind: st
         name = kind.rsplit(maxsplit=1)[-1]
         made, counts = long(record, name)
         assert counts[name] == {"ignored": 1}
-        assert isinstance(made, Sample) or "turn.content" in name or "tool_calls" in name, made
+        assert isinstance(made, Sample) or "turn.content" in name, made
 
 
 @pytest.mark.parametrize("more", [{"label": True}, {"label": 0}, {"kto_tag": True}, {"loss_mask": []}])
@@ -221,7 +221,7 @@ def test_lines_are_few_and_printable() -> None:
     counts: FieldCounts = {}
     for number in range(400):
         record = {"instruction": "q", "output": "r", f"\x1b[31m{number:03}": "x", "y" * 500: "z"}
-        to_sample(record, location="x:1", stem="x", counts=counts)
+        to_samples(record, location="x:1", stem="x", counts=counts)
     lines = field_lines(counts, "long_sft")
     assert len(counts) <= 301 and len(lines) == 2
     assert all(line.isprintable() and len(line) < 2000 for line in lines)
@@ -349,12 +349,17 @@ def account_for(record: dict[str, Any], ignore: set[str]) -> None:
             continue
         texts = [turn.content for turn in made.turns] if isinstance(made, Conversation) else []
         texts += [made.context, made.instruction, made.response] if isinstance(made, Sample) else []
+        if isinstance(made, Sample) and made.conversation:
+            texts = [re.sub(r"(?m)^(System|User|Assistant):$", "", text) for text in texts]
+            messages = json.loads(made.conversation)["messages"]
+            assert sorted(words_of(messages)) == sorted(words_of(texts))
         read = words_of(texts)
         assert len({*read}) == len(read) and not re.sub(r"w\d+z|<image>|\[\]", "", "".join(texts)).strip(), (
             "nothing is added"
         )
         turns = turns_in(record)
-        outside = left_out_words(turns) if isinstance(made, Conversation) else []
+        open_end = [word for role, content, _ in turns[-1:] if role == "user" for word in words_of(content)]
+        outside = left_out_words(turns) if isinstance(made, Conversation) else open_end
         assert ("ignored" in str([uses for name, uses in counts.items() if " " in name])) == bool(outside)
         for name, words in fields_in(copy.deepcopy(record), ignore):
             if words and not {*words} <= {*read, *words_of(made.sample_id), *outside}:
@@ -388,6 +393,8 @@ def check_labels(record: dict[str, Any], ignore: set[str], made: Sample | Conver
         learned = encoded.input_ids[encoded.labels != IGNORED].tolist()
         told = str(tokenizer().decode(learned))
         read = words_of([made.response] if isinstance(made, Sample) else [turn.content for turn in made.turns])
+        if isinstance(made, Sample) and made.conversation and template == "chat":
+            read = words_of(json.loads(made.conversation)["messages"])
         assert words_of(told) == [word for word in read if word in answers]
         assert not re.sub(r"w\d+z|<image>|</s>|<\|end\|>", "", told).strip()
 

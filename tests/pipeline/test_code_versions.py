@@ -1,6 +1,6 @@
 """Raising a code version makes again what that code makes, and what reads it, once; of every asset there is."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,9 +11,9 @@ import pytest
 from gateau_dagster.config import Config
 from gateau_dagster.config.evaluation import EvaluationConfig
 from gateau_dagster.config.judge import JudgeConfig
-from gateau_dagster.data import index, ingest
+from gateau_dagster.data import index
 from gateau_dagster.data.ingest import read_shards
-from gateau_dagster.data.sample import Reject, Sample
+from gateau_dagster.data.sample import Sample
 from gateau_dagster.evaluation.judged import RatedBenchmark
 from gateau_dagster.evaluation.registry import all_benchmarks
 from gateau_dagster.methods.registry import all_methods, all_sample_tables
@@ -171,14 +171,13 @@ def test_the_input_is_read_anew_as_the_new_code_reads_it(tmp_path: Path, monkeyp
     first = read_and_write(project)
     assert planned(project) == {}
 
-    def shorter(*given: Any, **options: Any) -> Sample | Reject:
-        found = to_sample(*given, **options)
-        assert isinstance(found, Sample)
-        return replace(found, response=found.response.removesuffix(" ."))
+    def shorter(*given: Any, **options: Any) -> Iterator[Sample]:
+        for found in to_samples(*given, **options):
+            assert isinstance(found, Sample)
+            yield replace(found, response=found.response.removesuffix(" ."))
 
-    to_sample = ingest.to_sample
-    for module in (index, ingest):
-        monkeypatch.setattr(module, "to_sample", shorter)
+    to_samples = index.to_samples
+    monkeypatch.setattr(index, "to_samples", shorter)
     raise_version(monkeypatch, "gateau_dagster.data.index.CODE_VERSION")
     assert planned(project) == dict.fromkeys("012", "changed: code version; input")
     second = read_and_write(project)
