@@ -27,14 +27,16 @@ DEMO = "demo"
 DEMO_FOLDER = "gateau_demo"
 """Folder of the embedded demo, below the current one: its store, its models, its records."""
 
+KEY_SHAPE = re.compile(
+    r"\b(?:hf_[A-Za-z0-9]{20,}|(?:AKIA|ASIA)[A-Z0-9]{16}|sk-[\w-]{20,}|AIza[\w-]{30,}|"
+    r"(?:gsk|gh[opsu]|github_pat|xai|nvapi|glpat|xox[abprs])[-_][\w-]{16,})"
+)
+"""The shape of a key of the common services."""
 # Credentials, recognised by their place in an address or by their own shape.
 _SHAPES = (
     re.compile(r"(?<=://)[^\s/@]*:(?!\d+/)[^\s@]*(?=@)|(?<=://)[^\s/@]+(?=@)"),
     re.compile(r"(?i)(?<=[?&;])(?:x-amz-(?:signature|credential|security-token)|signature|token)=[^\s&;'\"]+"),
-    re.compile(
-        r"\b(?:hf_[A-Za-z0-9]{20,}|(?:AKIA|ASIA)[A-Z0-9]{16}|sk-[\w-]{20,}|AIza[\w-]{30,}|"
-        r"(?:gsk|gh[opsu]|github_pat|xai|nvapi|glpat|xox[abprs])[-_][\w-]{16,})"
-    ),
+    KEY_SHAPE,
 )
 # Variables whose names mark them as secret, whether the configuration names them or not.
 _SECRET_NAME = re.compile(

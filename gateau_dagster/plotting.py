@@ -12,6 +12,7 @@ import matplotlib as mpl
 import numpy as np
 import polars as pl
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.text import Text
@@ -157,6 +158,13 @@ def to_svg(figure: Figure) -> bytes:
         FigureCanvasSVG(figure).print_svg(buffer, metadata={"Date": None, "Creator": None})
     # Keep the layout, which takes half of the drawing time, for the next time that the figure is drawn.
     figure.set_layout_engine("none")
+    return buffer.getvalue()
+
+
+def to_png(figure: Figure) -> bytes:
+    """Return the figure as a PNG image, for pages that show no SVG of their own."""
+    buffer = BytesIO()
+    FigureCanvasAgg(figure).print_png(buffer, metadata={"Software": None})
     return buffer.getvalue()
 
 

@@ -164,6 +164,14 @@ VARIANT_CHECKPOINT = (
     _column("tokens", pl.Int64, "Tokens that it was trained on, over all steps; null likewise.", nullable=True),
     _column("seconds", pl.Float64, "What its training took, all processes side by side.", nullable=True),
 )
+PUBLISHED = (
+    _column("config", pl.String, "A configuration of the data set, such as selected."),
+    _column("rows", pl.Int64, "Its rows."),
+    _column("bytes", pl.Int64, "Size of its file."),
+    _column("repository", pl.String, "Name of the data set on the hub."),
+    _column("revision", pl.String, "SHA of the commit that holds it; the data version of the asset."),
+    _column("url", pl.String, "Page of this revision."),
+)
 _QUESTION_ID = _column("question_id", pl.String, "Id of the question, unique in its benchmark.")
 ANSWERS = (
     _QUESTION_ID,

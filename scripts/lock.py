@@ -13,7 +13,7 @@ _HEADER = """\
 # torch: any other version, or a range, brings gigabytes of CUDA packages on a machine without a GPU.
 """
 # Without `evaluation`, whose lm-eval brings 25 packages for one benchmark: its tests are left out where it is missing.
-_FOR_TESTS = ("dev", "datasets", "judge", "postgres", "ray")
+_FOR_TESTS = ("dev", "datasets", "judge", "postgres", "publish", "ray")
 _DEV_HEADER = "# What tests and checks need beyond requirements.lock.\n-r requirements.lock\n"
 
 

@@ -54,6 +54,7 @@ EVERYTHING: dict[str, Any] = {
         "mt_bench": {key: f"s3://a/{key}" for key in ("questions", "references", "prompts")},
         "judge": {"base_url": "http://localhost:8000/v1", "model": "judge"},
     },
+    "publish": {"repository": "a/selection", "license": "other"},
 }
 _TYPES: dict[Any, str] = {
     bool: "true or false",

@@ -39,7 +39,7 @@ def version_tags(
         stamp: of the output.
         stamps: of all outputs, if the caller has read them.
     """
-    tags = {DATA_VERSION_TAG: stamp.fingerprint}
+    tags = {DATA_VERSION_TAG: state.asset(asset).data_version(stamp)}
     if has_many(state.pipeline, asset):
         return tags
     tags[CODE_VERSION_TAG] = state.pipeline.code_versions[asset]

@@ -205,7 +205,7 @@ class Step:
         assert stamp is not None, f"{self.assets} was not made"
         metadata = page_metadata({"fingerprint": stamp.fingerprint, **metadata})
         tags = self._tags(self.assets[0], None, stamp)
-        yield dg.MaterializeResult(metadata=metadata, data_version=dg.DataVersion(stamp.fingerprint), tags=tags)
+        yield dg.MaterializeResult(metadata=metadata, data_version=dg.DataVersion(tags[DATA_VERSION_TAG]), tags=tags)
 
     @contextmanager
     def naming_the_variant(self) -> Iterator[None]:

@@ -44,6 +44,7 @@ def cli() -> None:
     gateau demo       the same on built-in data, in the folder gateau_demo
     gateau show       one sample: why it ranks where it does
     gateau export     the chosen samples as a file that a trainer reads
+    gateau publish    the chosen samples as a data set on the Hugging Face hub
     gateau status     how each asset stands, and what is at work
     gateau open       the report, or the Dagster UI, in the browser
     gateau dev        the Dagster UI on this configuration
@@ -118,6 +119,19 @@ def export(config_file: str | None, kind: str, file: Path | None, max_tokens: in
     from gateau_dagster.cli.export import export_selection
 
     export_selection(_load(config_file), kind, file or Path("selected.jsonl"), max_tokens=max_tokens)
+
+
+@cli.command()
+@_config_option
+def publish(config_file: str | None) -> None:
+    """Bring the data set on the Hugging Face hub up to date that the section `publish` names.
+
+    It holds the chosen samples, their scores and a data card. Runs first what these need. The token comes from
+    HF_TOKEN. One commit makes a new revision visible; what the hub holds already is not uploaded again.
+    """
+    from gateau_dagster.cli.run import publish_selection
+
+    publish_selection(_load(config_file), os.environ[ENVIRONMENT_VARIABLE])
 
 
 @cli.command()

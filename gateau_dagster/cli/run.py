@@ -16,17 +16,18 @@ from gateau_dagster.cli.display import (
 )
 from gateau_dagster.cli.plan import show_plan
 from gateau_dagster.config import PRESETS, Config
-from gateau_dagster.errors import gateau_command
+from gateau_dagster.errors import GateauError, gateau_command
 from gateau_dagster.execution.interruption import ends_in_order
 from gateau_dagster.execution.row_checkpoints import save_all_rows
 from gateau_dagster.methods.registry import GATEAU
-from gateau_dagster.pipeline.declarations import EXPLORER_FILE, REPORT_FILE
+from gateau_dagster.pipeline.declarations import EXPLORER_FILE, PUBLISHED, REPORT_FILE
 from gateau_dagster.pipeline.losses import losses
 from gateau_dagster.pipeline.selection_reads import CHOSEN, PRESETS_TABLE, ranking_asset, wants_presets
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.resources.locks.lease import store_lease
 from gateau_dagster.selection.statistics import auroc_by_source
 from gateau_dagster.storage import fence
+from gateau_dagster.storage.hub import hub_token
 
 
 def run_pipeline(config: Config, config_file: str, until: str | None) -> None:
@@ -37,6 +38,21 @@ def run_pipeline(config: Config, config_file: str, until: str | None) -> None:
     """
     with ends_in_order(save_all_rows):
         _run(config, config_file, until)
+
+
+def publish_selection(config: Config, config_file: str) -> None:
+    """Run what the data set on the hub needs, and upload it.
+
+    Raises:
+        GateauError: no data set or no token is configured, or a step failed.
+    """
+    if config.publish is None:
+        raise GateauError(
+            "publish.not_configured",
+            "no data set is configured: add `publish: {repository: owner/name, license: …}` to the configuration.",
+        )
+    hub_token()  # before hours of scoring
+    run_pipeline(config, config_file, PUBLISHED)
 
 
 def _run(config: Config, config_file: str, until: str | None) -> None:
@@ -80,6 +96,8 @@ def _conclude(out: Console, state: State, until: str | None, worked: bool, resul
     if worked and CHOSEN in asked:
         export = gateau_command("export messages --out selected.jsonl")
         out.print(f"Chosen samples: {as_line(state.store.address(CHOSEN))}; for a trainer: {as_line(export)}")
+    if PUBLISHED in asked:
+        out.print(f"Data set: [bold]{as_line(state.read(PUBLISHED, ['url'])['url'][0])}[/bold]")
     if "report" in asked:
         out.print(f"Report: [bold]{as_line(state.store.files.address(REPORT_FILE))}[/bold]")
         out.print(f"Every sample: {as_line(state.store.files.address(EXPLORER_FILE))}")

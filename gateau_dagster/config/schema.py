@@ -21,6 +21,7 @@ from gateau_dagster.config.inputs import (
 )
 from gateau_dagster.config.made_models import check_made_models
 from gateau_dagster.config.models import ModelConfig, ScoringConfig
+from gateau_dagster.config.publish import PublishConfig
 from gateau_dagster.config.selection import SelectionConfig
 from gateau_dagster.config.training import TrainedTurns, TrainingConfig
 from gateau_dagster.config.variants import OtherModel, Variant, VariantsConfig, variants_of
@@ -51,6 +52,11 @@ class Config(Section):
     training: TrainingConfig = TrainingConfig()
     variants: VariantsConfig | None = Field(default=None, description="Models to compare in one experiment.")
     evaluation: EvaluationConfig = EvaluationConfig()
+    publish: PublishConfig | None = Field(
+        default=None,
+        exclude_if=lambda value: value is None,
+        description="The data set on the Hugging Face hub that `gateau run` keeps up to date; null: no upload.",
+    )
     execution: ExecutionConfig = ExecutionConfig()
     demo: DemoConfig | None = Field(
         default=None, description="Settings of the data and models behind paths that begin with demo:."

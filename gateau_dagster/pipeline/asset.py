@@ -106,6 +106,7 @@ class Asset:
         already, which counts by its digest in the settings.
     means: digest of the settings that change no row but decide which rows can be computed (what fits into memory, which
         server replies). Missing rows are tried again when it changes.
+    by_revision: whether its content is a revision elsewhere, which Dagster shows as its data version.
     """
 
     key: str
@@ -134,6 +135,7 @@ class Asset:
     model: str = ""
     means: str = ""
     parts: Mapping[str, Part] = field(default_factory=dict)
+    by_revision: bool = False
 
     def __post_init__(self) -> None:
         assert all(part.reads.items() <= self.reads.items() for part in self.parts.values()), self.key
@@ -208,6 +210,10 @@ class Asset:
     def fingerprint(self, versions: Mapping[str, str]) -> str:
         """Return the data version of the output made from these upstream versions."""
         return fingerprint({"asset": self.key, **self.made_from(versions)})
+
+    def data_version(self, stamp: Stamp) -> str:
+        """Return what Dagster shows as the version of an output with this stamp."""
+        return stamp.content if self.by_revision else stamp.fingerprint
 
     def is_current(self, stamp: Stamp | None, wanted: str) -> bool:
         """Return whether an output with this stamp is up to date, or as complete as the current `means` allow."""

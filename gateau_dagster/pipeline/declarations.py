@@ -6,13 +6,14 @@ asset, declare it here and write the function in `assets/` that its `maker` name
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from gateau_dagster import tables
 from gateau_dagster.comparison.compare import CODE_VERSION as COMPARISON_CODE_VERSION
 from gateau_dagster.config import Config
 from gateau_dagster.data.index import CODE_VERSION as INPUT_CODE_VERSION
 from gateau_dagster.data.short_chat import CODE_VERSION as SHORT_CHAT_CODE_VERSION
+from gateau_dagster.evaluation.contamination import FAMILY as CONTAMINATION
 from gateau_dagster.evaluation.document_split import CODE_VERSION as SPLIT_CODE_VERSION
 from gateau_dagster.evaluation.document_split import SPLIT
 from gateau_dagster.evaluation.registry import (
@@ -35,6 +36,7 @@ from gateau_dagster.pipeline.asset import (
     Observed,
 )
 from gateau_dagster.pipeline.evaluation_assets import (
+    asking_benchmarks,
     characteristics,
     contamination,
     experiment_assets,
@@ -52,15 +54,19 @@ from gateau_dagster.pipeline.selection_reads import (
     compared_methods,
     comparison_reads,
     has_comparison,
+    ranking_asset,
 )
 from gateau_dagster.selection.combine import CODE_VERSION as SCORES_CODE_VERSION
 from gateau_dagster.selection.combine import COLUMNS as SCORES_COLUMNS
 from gateau_dagster.selection.joining import COLUMNS
 from gateau_dagster.storage.stamp import fingerprint
 
+PUBLISHED = "published/main"
 REPORT_FILE, EXPLORER_FILE, COMPARISON_FILE = "report.html", "explore.html", "comparison.json"
 # Versions of the page and of the viewer beside it: raise one when the same tables give a different file.
 REPORT_CODE_VERSION, EXPLORER_CODE_VERSION = "14", "2"
+# Raise it when the same tables give other files on the hub.
+PUBLISHED_CODE_VERSION = "1"
 
 
 def raw_long_sft(config: Config) -> Iterator[Asset]:
@@ -276,6 +282,49 @@ def report(config: Config, shown: Sequence[str]) -> Asset:
     )
 
 
+def published_tables(config: Config) -> dict[str, str]:
+    """Return the tables of the data set on the hub by the names of its configurations."""
+    return {"selected": CHOSEN, "scores": ranking_asset(config)}
+
+
+def published(config: Config) -> Iterator[Asset]:
+    """Declare the data set on the hub, if the configuration names one."""
+    options = config.publish
+    if options is None:
+        return
+    contaminations = [f"{CONTAMINATION}/{name}" for name in asking_benchmarks(config)]
+    reads = ["raw_long_sft", *published_tables(config).values(), *contaminations]
+    yield Asset(
+        key=PUBLISHED,
+        of="recipe",
+        maker="published",
+        group="selection",
+        kinds=("huggingface",),
+        summary="the revision of a data set on the Hugging Face hub that holds the selection",
+        description="Uploads the chosen samples, their scores and a data card to the hub, in one commit. Its data "
+        "version is the commit's SHA. Refuses samples with secrets, and too many that a benchmark asks about.",
+        reads=dict.fromkeys(reads, "fingerprint"),
+        settings={
+            **{f"publish.{name}": getattr(options, name) for name in ("repository", "license", "private")},
+            "configuration": fingerprint(published_configuration(config)),
+        },
+        code_version=PUBLISHED_CODE_VERSION,
+        columns=tables.PUBLISHED,
+        own_rejects=False,
+        by_revision=True,
+    )
+
+
+def published_configuration(config: Config) -> dict[str, Any]:
+    """Return the sections that give the same selection from the same files, as the data card shows them."""
+    return config.model_dump(
+        mode="json",
+        include={"long_sft", "models", "scoring", "selection"},
+        exclude={"long_sft": {"verify"}, "models": {"__all__": {"verify"}}, "scoring": OPERATIONAL_SCORING},
+        exclude_defaults=True,
+    )
+
+
 def _shown_configuration(config: Config) -> str:
     """Return a digest of the configuration that the report prints, without settings of how the pipeline runs."""
     shown = with_benchmarks(config).model_dump(
@@ -290,6 +339,7 @@ def _shown_configuration(config: Config) -> str:
                 "judge": {"concurrency", "retries", "timeout", "token_limit"},
             },
             "execution": True,
+            "publish": True,
             "demo": True,
             "scoring": OPERATIONAL_SCORING,
             "training": OPERATIONAL_TRAINING - {"enabled"},

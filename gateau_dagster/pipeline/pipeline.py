@@ -144,7 +144,8 @@ def pipeline_of(config: Config) -> Pipeline:
     found = [asset for declare in declarations.DECLARED for asset in declare(config)]
     required = _required(config, found)
     report = declarations.report(config, [asset.key for asset in found if asset.key in required])
-    return Pipeline(config=config, assets=[*found, report], required=required | {report.key})
+    beside = [*declarations.published(config), report]
+    return Pipeline(config=config, assets=[*found, *beside], required=required | {asset.key for asset in beside})
 
 
 def partition_sets(config: Config) -> Mapping[str, list[str]]:

@@ -53,6 +53,7 @@ from gateau_dagster.selection.per_document import countable_samples
 from gateau_dagster.selection.rules import check_data
 from gateau_dagster.storage import Stamp, Store
 from gateau_dagster.storage.documents import changed_records, document_stamp, folder_stamp
+from gateau_dagster.storage.hub import hub_token
 from gateau_dagster.training.homologous_texts import check_homologous, text_signatures
 
 _SAMPLES = 64  # by which tokenizers are compared
@@ -317,6 +318,8 @@ class State:
         ):
             if server is not None and families & asking:
                 yield partial(server_key, place, server.key, server.base_url)
+        if self.config.publish is not None:
+            yield hub_token
 
     def check_device(self) -> None:
         """Check that the scoring device is in this machine; skip workers of a cluster, which checks its own.

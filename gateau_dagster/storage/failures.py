@@ -235,7 +235,7 @@ def readable_input(address: str) -> Iterator[None]:
 
 def explained(error: Exception, action: str) -> Exception:
     """Return the failure as a GateauError or TransientError if its cause is known, else unchanged."""
-    links = [*_chain(error)]
+    links = [*chain(error)]
     made = (
         *(_of_disk(link, action) or _first(_SERVER_CAUSES, link, action) for link in links),
         *(_of_connection(link, action) for link in links),  # s3fs converts an answer to a system error
@@ -249,7 +249,7 @@ def explained_by_system(error: Exception, action: str) -> Exception:
 
     Only errors of the operating system count, and those that only a storage client raises; see `explained`.
     """
-    made = (of(link, action) for link in _chain(error) for of in (_of_disk, _of_memory, _of_connection, _of_client))
+    made = (of(link, action) for link in chain(error) for of in (_of_disk, _of_memory, _of_connection, _of_client))
     return next((found for found in made if found is not None), error)
 
 
@@ -266,16 +266,17 @@ def _first(causes: Sequence[_Cause], error: BaseException | None, action: str) -
 def _hub_page(action: str) -> str:
     """Return the page of the data set that an action names, such as "read hf://datasets/owner/name/file"."""
     parts = action.partition(HUB)[2].split("@")[0].split("/")[:3]
-    return f"{_hub_endpoint()}/{'/'.join(parts)}"
+    return f"{hub_endpoint()}/{'/'.join(parts)}"
 
 
-def _hub_endpoint() -> str:
+def hub_endpoint() -> str:
+    """Return the address of the hub."""
     return os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")
 
 
 def is_gated(error: BaseException) -> bool:
     """Return whether the hub refused a repository because its terms were not accepted."""
-    return any(_GATED.by_kind(link) for link in _chain(error))
+    return any(_GATED.by_kind(link) for link in chain(error))
 
 
 def hub_model_failure(  # noqa: PLR0911  one answer after the other
@@ -292,7 +293,7 @@ def hub_model_failure(  # noqa: PLR0911  one answer after the other
     Returns:
         A TransientError if the hub may answer otherwise later; None if it did not answer at all.
     """
-    for link in _chain(error):
+    for link in chain(error):
         kinds = {each.__name__ for each in type(link).__mro__}
         status = getattr(getattr(link, "response", None), "status_code", None)
         # The error of a gated repository is a subclass of that of a missing one.
@@ -300,7 +301,7 @@ def hub_model_failure(  # noqa: PLR0911  one answer after the other
             return GateauError(
                 "hub.gated",
                 f"{place}.path: {name} is gated on the Hugging Face hub, and this account may not read it. Sign in at "
-                f"{_hub_endpoint()}/{name}, accept its terms there, and set HF_TOKEN to a token of that account. Some "
+                f"{hub_endpoint()}/{name}, accept its terms there, and set HF_TOKEN to a token of that account. Some "
                 "owners have to confirm the request first.",
             )
         if "DisabledRepoError" in kinds:
@@ -409,7 +410,8 @@ def _of_client(link: BaseException, action: str) -> GateauError | None:
     return _first(causes, link, action)
 
 
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
+def chain(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an error and those that caused it."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))

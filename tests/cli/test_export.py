@@ -80,6 +80,11 @@ def test_what_cannot_be_written_is_refused(command: Command, finished: Path, wor
     assert status == 1 and f"[{code}" in err
 
 
+def test_a_data_set_that_is_not_configured_is_not_published(command: Command, finished: Path) -> None:
+    status, _, err = command("publish")
+    assert status == 1 and "[publish.not_configured]" in err
+
+
 def test_nothing_is_selected_yet(command: Command, project: Path) -> None:
     status, _, err = command("export", "messages")
     assert status == 1 and "[storage.not_computed]" in err

@@ -1,0 +1,145 @@
+"""Make the asset `published/main`: the selection as a data set on the Hugging Face hub."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import dagster as dg
+import polars as pl
+
+from gateau_dagster import tables
+from gateau_dagster.assets.steps.step import Output, Step, makes_asset
+from gateau_dagster.config.publish import PublishConfig
+from gateau_dagster.data.secret_scan import SCANNER, scanner_version, secrets_in
+from gateau_dagster.data.trainer_records import trainer_records
+from gateau_dagster.errors import GateauError
+from gateau_dagster.evaluation.contamination import FAMILY, LEAST_SHARE, NEAR
+from gateau_dagster.pipeline.declarations import PUBLISHED, published_tables
+from gateau_dagster.pipeline.losses import losses
+from gateau_dagster.pipeline.selection_reads import CHOSEN, PRESETS_TABLE
+from gateau_dagster.pipeline.state import State
+from gateau_dagster.readable import listed, plural
+from gateau_dagster.report.data_card import (
+    CARD,
+    LENGTHS_CHART,
+    OWN_FILES,
+    CardFacts,
+    data_card,
+    data_file,
+    lengths_chart,
+)
+from gateau_dagster.storage.hub import hub_token, publish_files
+
+_NAMED = 5  # samples in a message
+
+
+@makes_asset
+def published(step: Step) -> None:
+    """Check the chosen samples, write them and a card into a folder, and make the hub hold it."""
+    for output in step.in_turn():
+        options, token = output.state.config.publish, hub_token()
+        assert options is not None
+        selected = output.state.read(CHOSEN)
+        checks = [_contamination(output.state, options, selected), _secrets(output, options, selected)]
+        with TemporaryDirectory(prefix="gateau-") as folder:
+            files = _written(output.state, options, selected, checks, Path(folder))
+            revision = publish_files(
+                options.repository,
+                Path(folder),
+                private=options.private,
+                summary=f"Publish {plural(selected.height, 'sample')} (fingerprint {output.wanted.fingerprint})",
+                own=OWN_FILES,
+                token=token,
+            )
+        address = {"repository": options.repository, "revision": revision.sha, "url": revision.url}
+        rows = [{**file, **address} for file in files]
+        output.write(pl.DataFrame(rows, tables.schema(tables.PUBLISHED)), content=revision.sha)
+        output.metadata |= {"data_set": dg.MetadataValue.url(revision.url), "revision": revision.sha}
+
+
+def _contamination(state: State, options: PublishConfig, selected: pl.DataFrame) -> str:
+    """Return how many chosen samples contain a benchmark's question; raise GateauError if that is too many."""
+    assets = [asset for asset in state.asset(PUBLISHED).reads if asset.startswith(f"{FAMILY}/")]
+    if not assets:
+        return "Contamination: not looked for, since no configured benchmark asks questions."
+    contains = (pl.col("share") >= LEAST_SHARE) | (pl.col("similarity") >= NEAR)
+    found = pl.concat(state.read(asset, ["sample_id", "share", "similarity"]).filter(contains) for asset in assets)
+    samples = selected.join(found, on="sample_id", how="semi")["sample_id"].sort().to_list()
+    benchmarks = listed([asset.partition("/")[2] for asset in assets])
+    amount = f"{len(samples):,} of {plural(selected.height, 'chosen sample')}"
+    if len(samples) > options.max_contaminated * selected.height:
+        raise GateauError(
+            "publish.contaminated",
+            f"publish.max_contaminated: {amount} contain a question of {benchmarks}, more than a share of "
+            f"{options.max_contaminated:g} (such as {', '.join(samples[:_NAMED])}). Remove them from the data, or "
+            "raise publish.max_contaminated. Nothing was uploaded.",
+        )
+    return f"Contamination: {amount} contain a question of {benchmarks}."
+
+
+def _secrets(output: Output, options: PublishConfig, selected: pl.DataFrame) -> str:
+    """Return how the texts were scanned; raise GateauError if one has a secret, or if a public one was not scanned."""
+    scanner = scanner_version()
+    if not scanner and not options.private:
+        raise GateauError(
+            "publish.no_scanner",
+            f"publish.private: a public data set is scanned for secrets first, but {SCANNER} is not installed: pip "
+            "install 'gateau-dagster[publish]'.",
+        )
+    found = secrets_in(selected, output.progress)
+    if found:
+        named = [f"{name} ({', '.join(kinds)})" for name, kinds in sorted(found.items())]
+        raise GateauError(
+            "publish.secrets",
+            f"publish: {plural(len(found), 'chosen sample')} with a secret: {'; '.join(named[:_NAMED])}. Remove it "
+            "from the data, and replace it where it is in use. Nothing was uploaded.",
+        )
+    if not scanner:
+        return f"Secrets: no key of the common services was found. {SCANNER}, which finds more, was not installed."
+    return f"Secrets: none was found by {SCANNER} {scanner}."
+
+
+def _written(
+    state: State, options: PublishConfig, selected: pl.DataFrame, checks: Sequence[str], folder: Path
+) -> list[dict[str, Any]]:
+    """Write the data set's files into a folder; return config, rows and bytes of each table."""
+    found = []
+    for config, asset in published_tables(state.config).items():
+        table = trainer_records(selected, "messages") if asset == CHOSEN else state.read(asset)
+        path = folder / data_file(config)
+        path.parent.mkdir(exist_ok=True)
+        table.write_parquet(path)
+        found.append({"config": config, "rows": table.height, "bytes": path.stat().st_size})
+    lengths, unit = _lengths(state)
+    lengths = lengths.with_columns(selected=pl.col("sample_id").is_in(selected["sample_id"].to_list()))
+    stamp = state.stamp(CHOSEN, None)
+    assert stamp is not None
+    facts = CardFacts(
+        config=state.config,
+        options=options,
+        sizes={file["config"]: file["rows"] for file in found},
+        lengths=lengths,
+        unit=unit,
+        losses=[f"{loss.asset}: {loss.sentence}" for loss in losses(state, state.pipeline.ancestors([CHOSEN]))],
+        checks=checks,
+        fingerprint=stamp.fingerprint,
+    )
+    (folder / CARD).write_text(data_card(facts), encoding="utf-8")
+    (folder / LENGTHS_CHART).parent.mkdir()
+    (folder / LENGTHS_CHART).write_bytes(lengths_chart(facts))
+    return found
+
+
+def _lengths(state: State) -> tuple[pl.DataFrame, str]:
+    """Return source and length of the context of every sample, and the unit: tokens where the ranking counts them."""
+    raw = state.read("raw_long_sft", ["sample_id", "source"])
+    if PRESETS_TABLE in published_tables(state.config).values():
+        counted = state.read(PRESETS_TABLE, ["sample_id", "context_tokens"])
+        return raw.join(counted.rename({"context_tokens": "length"}), on="sample_id", how="left"), "tokens"
+    size = pl.col("context").str.len_bytes().alias("length")
+    sizes = [
+        state.store.read("raw_long_sft", each, ["sample_id", "context"]).select("sample_id", size)
+        for each in state.shards
+    ]
+    return raw.join(pl.concat(sizes), on="sample_id", how="left"), "bytes"

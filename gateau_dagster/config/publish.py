@@ -1,0 +1,54 @@
+"""Define the section about the data set on the Hugging Face hub that holds the selection."""
+
+import re
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+
+from gateau_dagster.config.base import Section
+from gateau_dagster.errors import GateauError
+
+# The hub's rules: 96 characters, no -- or .., and no name that ends in .git.
+_REPOSITORY = re.compile(
+    r"(?!.*(?:--|\.\.)|.*\.git$)(?=.{1,96}$)[A-Za-z0-9][\w.-]*/[A-Za-z0-9_][\w.-]*(?<![.-])", re.ASCII
+)
+_LICENSE = re.compile(r"[a-z0-9][a-z0-9.+-]+")
+
+
+def _repository(name: str) -> str:
+    if not _REPOSITORY.fullmatch(name):
+        raise GateauError(
+            "publish.repository",
+            "is not the name of a data set on the hub: give owner/name, such as my-team/my-selection",
+        )
+    return name
+
+
+def _license(name: str) -> str:
+    if not _LICENSE.fullmatch(name):
+        raise GateauError(
+            "publish.license",
+            "is not a licence as the hub names it: give an identifier such as cc-by-4.0, apache-2.0 or other",
+        )
+    return name
+
+
+class PublishConfig(Section):
+    """The data set on the Hugging Face hub that holds the chosen samples, their scores and a data card."""
+
+    repository: Annotated[str, AfterValidator(_repository)] = Field(
+        description="Owner and name of the data set on the hub; it is created where it does not exist.",
+        examples=["my-team/my-selection"],
+    )
+    license: Annotated[str, AfterValidator(_license)] = Field(
+        description="Licence of the data, by the hub's identifier. There is no default: the data's sources decide.",
+        examples=["cc-by-4.0"],
+    )
+    private: bool = Field(default=True, description="Whether only the owner sees a data set that is created.")
+    max_contaminated: float = Field(
+        default=0.0,
+        ge=0,
+        le=1,
+        description="Share of the chosen samples that may contain a question of a configured benchmark. Above it "
+        "nothing is uploaded.",
+    )

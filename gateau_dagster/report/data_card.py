@@ -1,0 +1,167 @@
+"""Write the card of a published data set: its README.md on the hub, from stored tables and the configuration."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any
+
+import polars as pl
+import yaml
+
+from gateau_dagster.config import Config
+from gateau_dagster.config.publish import PublishConfig
+from gateau_dagster.pipeline.declarations import published_configuration
+from gateau_dagster.readable import percentage, plural
+from gateau_dagster.report.provenance import chosen_by, ranked_by, scored_by
+
+CARD, LENGTHS_CHART = "README.md", "charts/lengths.png"
+# Where the hub's categories of sizes begin.
+_SIZES = {1_000: "n<1K", 10_000: "1K<n<10K", 100_000: "10K<n<100K", 1_000_000: "100K<n<1M"}
+_LARGEST = "1M<n<10M"
+_QUANTILES = {"shortest": 0.0, "median": 0.5, "90 %": 0.9, "longest": 1.0}
+_CONTENTS = {
+    "selected": "the chosen samples, best first: `messages`, `sample_id`, `source`, `score`, `rank`",
+    "scores": "the scores of every sample, chosen or not",
+    "evidence": "the parts of its context that each response depends on, and how far it depends on them",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class CardFacts:
+    """The facts of a data card.
+
+    sizes: rows of each configuration by its name. lengths: by sample its `source`, whether it is `selected`, and the
+    `length` of its context in `unit`. losses: what input and scoring lost, in sentences. checks: what was looked for
+    before the upload. fingerprint: of the chosen samples.
+    """
+
+    config: Config
+    options: PublishConfig
+    sizes: Mapping[str, int]
+    lengths: pl.DataFrame
+    unit: str
+    losses: Sequence[str]
+    checks: Sequence[str]
+    fingerprint: str
+
+    @property
+    def chosen(self) -> pl.DataFrame:
+        """Return the rows of `lengths` that are selected."""
+        return self.lengths.filter("selected")
+
+
+def data_card(facts: CardFacts) -> str:
+    """Return the card as Markdown, with the front matter that the hub and `datasets` read. It holds no time and no
+    path of this machine, so equal facts give the same text.
+    """
+    options, selection = facts.options, facts.config.selection
+    name = options.repository.rpartition("/")[2]
+    chosen, given = facts.chosen.height, facts.lengths.height
+    header = yaml.safe_dump(_front_matter(facts, name), sort_keys=False, allow_unicode=True)
+    models = [f"`{key}`: {_cell(path)}" for key, path in scored_by(facts.config)]
+    method = [
+        ("ranked by", _cell(ranked_by(selection))),
+        ("rule", _cell(chosen_by(selection))),
+        *([("models", "; ".join(models))] if models else []),
+        ("fingerprint", f"`{facts.fingerprint}`"),
+        ("made with", f"gateau-dagster {version('gateau-dagster')}"),
+    ]
+    loading = [f'load_dataset("{options.repository}", "{key}", split="train")' for key in facts.sizes]
+    sections = [
+        f"# {name}",
+        f"{chosen:,} of {plural(given, 'long instruction sample')} ({percentage(chosen / max(1, given))}), chosen for "
+        "training with long contexts.",
+        _table(
+            ("configuration", "rows", "content"), [(f"`{k}`", f"{n:,}", _CONTENTS[k]) for k, n in facts.sizes.items()]
+        ),
+        _block("python", "\n".join(["from datasets import load_dataset", "", *loading])),
+        "## Method",
+        _table(("", ""), method),
+        "## Sources",
+        _table(("source", "given", "chosen", "share chosen"), _sources(facts)),
+        "## Lengths",
+        _table((f"context ({facts.unit})", *_QUANTILES), _quantiles(facts)),
+        f"![Context lengths of all and of chosen samples]({LENGTHS_CHART})",
+        "## Left out",
+        "\n".join(f"- {_cell(each)}" for each in facts.losses) or "Nothing was rejected or cut.",
+        "## Checks",
+        "\n".join(f"- {_cell(each)}" for each in facts.checks),
+        "## Reproduce",
+        f"Write these sections into `gateau.yaml`, correct the paths, and run `gateau run --until selected_subset` of "
+        f"gateau-dagster {version('gateau-dagster')}. The same files give the fingerprint above.",
+        _block("yaml", yaml.safe_dump(published_configuration(facts.config), sort_keys=False, allow_unicode=True)),
+    ]
+    return f"---\n{header}---\n\n" + "\n\n".join(sections) + "\n"
+
+
+def _front_matter(facts: CardFacts, name: str) -> dict[str, Any]:
+    size = next((text for limit, text in _SIZES.items() if facts.sizes["selected"] < limit), _LARGEST)
+    configs = [
+        {
+            "config_name": key,
+            "data_files": [{"split": "train", "path": data_file(key)}],
+            **({} if at else {"default": True}),
+        }
+        for at, key in enumerate(facts.sizes)
+    ]
+    return {
+        "license": facts.options.license,
+        "pretty_name": name,
+        "tags": ["gateau", "long-context", "sft"],
+        "task_categories": ["text-generation"],
+        "size_categories": [size],
+        "configs": configs,
+    }
+
+
+def data_file(config: str) -> str:
+    """Return the path of a configuration's file in the data set."""
+    return f"data/{config}.parquet"
+
+
+OWN_FILES = frozenset({*map(data_file, _CONTENTS), LENGTHS_CHART})
+"""Files that a revision may hold besides the card."""
+
+
+def lengths_chart(facts: CardFacts) -> bytes:
+    """Return the chart of the contexts' lengths as a PNG image."""
+    from gateau_dagster.plotting import to_png
+    from gateau_dagster.report.plots.score_plots import context_lengths
+
+    frame = facts.lengths.rename({"length": f"context_{facts.unit}"})
+    return to_png(context_lengths(frame, selected=frame["selected"], unit=facts.unit))
+
+
+def _sources(facts: CardFacts) -> list[tuple[str, ...]]:
+    counts = facts.lengths.group_by("source").agg(given=pl.len(), chosen=pl.col("selected").sum())
+    ordered = counts.sort(["chosen", "source"], descending=[True, False], nulls_last=True)
+    return [
+        (_cell(source or "(unknown)"), f"{given:,}", f"{chosen:,}", percentage(chosen / given))
+        for source, given, chosen in ordered.iter_rows()
+    ]
+
+
+def _quantiles(facts: CardFacts) -> list[tuple[str, ...]]:
+    found = []
+    for name, frame in (("all samples", facts.lengths), ("chosen", facts.chosen)):
+        values = frame["length"].drop_nulls()
+        quantiles = [values.quantile(each, "nearest") for each in _QUANTILES.values()]
+        found.append((name, *("–" if each is None else f"{each:,.0f}" for each in quantiles)))
+    return found
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _cell(text: str) -> str:
+    """Return a text of the data or the configuration so that it is no Markdown of its own."""
+    line = " ".join(text.split()).replace("\\", "\\\\")
+    for sign in "|`*_[]<>#":
+        line = line.replace(sign, f"\\{sign}")
+    return line
+
+
+def _block(language: str, text: str) -> str:
+    return f"```{language}\n{text.rstrip()}\n```"

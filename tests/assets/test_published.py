@@ -1,0 +1,136 @@
+"""The selection as a data set on the hub: what it holds, when it is a new revision, and what is not uploaded."""
+
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+import yaml
+
+from gateau_dagster import tables
+from gateau_dagster.data import secret_scan
+from gateau_dagster.evaluation.contamination import OVERLAPS
+from gateau_dagster.pipeline.declarations import PUBLISHED
+from gateau_dagster.storage import Stamp
+from tests.assets.harness import Pipeline, failure_of, value_of, version_of, versions_on_record
+from tests.evaluation.quiz import quiz
+from tests.hub_writing import TOKEN, Hub, hub
+from tests.project import change_config
+
+__all__ = ["hub", "quiz"]
+NAME = "team/selection"
+SECTION: dict[str, Any] = {"repository": NAME, "license": "cc-by-4.0"}
+
+
+@pytest.fixture
+def kept(small: Pipeline) -> Iterator[Pipeline]:
+    """A finished project that publishes, and is as it was afterwards."""
+    before, table = small.file.read_text(), Path(small.state().store.address("selected_subset"))
+    selected = table.read_bytes()
+    change_config(small.file, publish=SECTION)
+    yield small
+    small.file.write_text(before)
+    table.write_bytes(selected)
+
+
+def card_of(hub: Hub) -> tuple[dict[str, Any], str]:
+    """Front matter and text."""
+    _, header, text = hub.repositories[NAME].files["README.md"].decode().split("---\n", 2)
+    return yaml.safe_load(header), text
+
+
+def table_of(hub: Hub, config: str) -> pl.DataFrame:
+    (path,) = (each["data_files"][0]["path"] for each in card_of(hub)[0]["configs"] if each["config_name"] == config)
+    return pl.read_parquet(io.BytesIO(hub.repositories[NAME].files[path]))
+
+
+def test_a_private_data_set_with_a_card_is_one_commit_whose_sha_is_the_version(kept: Pipeline, hub: Hub) -> None:
+    assert [work.asset for work in kept.state().plan().work] == [PUBLISHED], "the report does not depend on it"
+    ((key, event),) = kept.made(PUBLISHED).items()
+    made, state = hub.repositories[NAME], kept.state()
+    assert key == (PUBLISHED, None) and made.private and len(made.commits) == 2
+    assert version_of(event) == made.sha == versions_on_record(kept.instance, state, PUBLISHED)[None]
+    assert value_of(event, "data_set") == f"{hub.address}/datasets/{NAME}/tree/{made.sha}"
+    chosen = state.read("selected_subset").sort("rank")
+    selected = table_of(hub, "selected")
+    assert selected["sample_id"].to_list() == chosen["sample_id"].to_list()
+    assert selected["messages"][0][1] == {"role": "assistant", "content": chosen["response"][0]}
+    assert table_of(hub, "scores").equals(state.read("combined_scores"))
+    assert state.read(PUBLISHED)["rows"].to_list() == [chosen.height, 24]
+    header, text = card_of(hub)
+    assert header["license"] == "cc-by-4.0" and header["size_categories"] == ["n<1K"]
+    assert [each.get("default") for each in header["configs"]] == [True, None]
+    for fact in ("6 of 24 long", "preset robust", kept.stamp("selected_subset").fingerprint, "| far | 12 | ", "secret"):
+        assert fact in text.lower() or fact in text
+    assert made.files["charts/lengths.png"].startswith(b"\x89PNG")
+    assert not kept.state().plan() and TOKEN not in str(made.files)
+    assert [event for (asset, _), event in kept.made(PUBLISHED).items()] == [] and len(made.commits) == 2
+
+    sent = len(hub.puts)
+    kept.made(PUBLISHED, publish={"license": "apache-2.0"})
+    assert len(made.commits) == 3 and card_of(hub)[0]["license"] == "apache-2.0"
+    assert len(hub.puts) == sent and kept.stamp(PUBLISHED).content == made.sha
+
+
+def refusal(kept: Pipeline) -> str:
+    return failure_of(kept.make(PUBLISHED, fails=True)) or ""
+
+
+def plant(kept: Pipeline, text: str) -> None:
+    """Put a text into the first chosen sample, as the store holds it."""
+    store, stamp = kept.state().store, kept.stamp("selected_subset")
+    table = store.read("selected_subset").with_row_index("row")
+    table = table.with_columns(context=pl.when(pl.col("row") == 0).then(pl.lit(text)).otherwise("context"))
+    store.write(table.drop("row"), "selected_subset", None, stamp)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        (f"export HF_TOKEN={TOKEN}", "key of a service"),
+        ("see\n-----BEGIN RSA PRIVATE KEY-----\nMIIEpAIBAAKCAQEA7bq", "Private Key"),
+    ],
+)
+def test_a_text_with_a_secret_is_named_and_never_uploaded(text: str, kind: str, kept: Pipeline, hub: Hub) -> None:
+    if kind == "Private Key":
+        pytest.importorskip("detect_secrets", reason="bc-detect-secrets is not installed: make setup")
+    change_config(kept.file, publish={"license": f"other-{len(kind)}"})  # another revision than the tests before
+    plant(kept, text)
+    said = refusal(kept)
+    assert "1 chosen sample with a secret: s000" in said and kind in said and text[-9:] not in said
+    assert hub.received == []
+
+
+def test_without_the_scanner_only_a_private_data_set_is_written(
+    kept: Pipeline, hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(secret_scan, "SCANNER", "not-installed")
+    change_config(kept.file, publish={"license": "other", "private": False})
+    assert "pip install 'gateau-dagster[publish]'" in refusal(kept) and hub.received == []
+    change_config(kept.file, publish={"license": "other", "private": True})
+    assert kept.make(PUBLISHED).success
+    assert "was not installed" in card_of(hub)[1]
+
+
+def test_a_selection_that_a_benchmark_asks_about_is_not_published(kept: Pipeline, hub: Hub, quiz: str) -> None:
+    change_config(kept.file, training={"enabled": True}, evaluation={"benchmarks": [quiz], quiz: {"texts": ["Who?"]}})
+    first, *others = kept.state().read("selected_subset")["sample_id"]
+    rows = [(first, "q0", 3, 0.5, 0.1), (others[0], "q0", 1, 0.01, 0.1), ("elsewhere", "q0", 9, 1.0, 1.0)]
+    for shard in kept.state().shards:
+        table = pl.DataFrame(rows if shard == "0" else [], tables.schema(OVERLAPS), orient="row")
+        kept.state().store.write(table, f"contamination/{quiz}", shard, Stamp(fingerprint="f"))
+    said = refusal(kept)
+    assert "1 of 6 chosen samples contain a question of quiz" in said and first in said and others[0] not in said
+    assert hub.received == []
+    change_config(kept.file, publish={"max_contaminated": 0.2})
+    assert kept.make(PUBLISHED).success
+    assert "1 of 6 chosen samples contain a question of quiz" in card_of(hub)[1]
+
+
+def test_without_a_token_nothing_is_asked(kept: Pipeline, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HF_TOKEN")
+    change_config(kept.file, publish={"license": "mit"})
+    assert "HF_TOKEN" in refusal(kept) and hub.received == []
+    assert [str(error) for error in kept.state().findings() if error.code == "publish.no_token"]

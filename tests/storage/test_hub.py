@@ -1,0 +1,118 @@
+"""Data sets on the hub: one commit, nothing twice, and answers that refuse."""
+
+from pathlib import Path
+
+import pytest
+
+from gateau_dagster.errors import TransientError
+from gateau_dagster.storage.hub import Revision, hub_token, publish_files
+from tests.error_codes import refused
+from tests.hub_writing import READER, TOKEN, Hub, Repository, hub
+
+__all__ = ["hub"]
+NAME = "team/selection"
+COMMIT = f"POST /api/datasets/{NAME}/commit"
+FILES = {"README.md": b"# card", "data/selected.parquet": b"rows", "data/evidence.parquet": b"more rows"}
+
+
+def publish(folder: Path, files: dict[str, bytes], *, private: bool = True, token: str = TOKEN) -> Revision:
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+    return publish_files(NAME, folder, private=private, summary="all", own={*FILES}, token=token)
+
+
+def test_a_private_data_set_gets_one_commit_and_the_same_files_none(hub: Hub, tmp_path: Path) -> None:
+    first = publish(tmp_path / "first", FILES)
+    made = hub.repositories[NAME]
+    assert made.private and len(made.commits) == 2 and first.sha == made.sha
+    assert made.files == {".gitattributes": made.commits[0][".gitattributes"], **FILES}
+    assert first.url == f"{hub.address}/datasets/{NAME}/tree/{first.sha}"
+    assert publish(tmp_path / "first", {}) == first
+    assert len(made.commits) == 2 and len(hub.puts) == 2
+    made.commits.append({**made.files, "LICENSE": b"theirs"})
+    second = publish(tmp_path / "second", {"README.md": b"# new", "data/selected.parquet": b"rows"})
+    assert {*made.files} == {".gitattributes", "LICENSE", "README.md", "data/selected.parquet"}
+    assert len(made.commits) == 4 and second.sha == made.sha != first.sha
+    assert len(hub.puts) == 2, "what has not changed is not sent"
+
+
+@pytest.mark.parametrize(
+    ("fault", "requests"),
+    [
+        ({COMMIT: [429, 429]}, 3),
+        ({"POST /api/repos/create": [429], COMMIT: [412]}, 2),
+        ({f"POST /api/datasets/{NAME}/preupload": [503, "cut"]}, 1),
+        ({"PUT": ["cut", 500]}, 1),
+    ],
+    ids=["limited", "another commit", "before", "objects"],
+)
+def test_a_fault_that_passes_goes_unnoticed(
+    fault: dict[str, list[int | str]], requests: int, hub: Hub, tmp_path: Path
+) -> None:
+    hub.faults = fault
+    made = publish(tmp_path, FILES)
+    assert hub.repositories[NAME].files.items() >= FILES.items()
+    assert len(hub.repositories[NAME].commits) == 2 and made.sha == hub.repositories[NAME].sha
+    assert hub.received.count(f"{COMMIT}/main") == requests and not any(fault.values())
+
+
+def test_the_hub_says_how_long_to_wait_up_to_a_limit(hub: Hub, tmp_path: Path) -> None:
+    hub.faults = {COMMIT: [429, 412]}
+    publish(tmp_path, FILES)
+    assert hub.waits == [60.0, 4.0]
+
+
+def test_an_answer_that_is_lost_makes_no_second_commit(hub: Hub, tmp_path: Path) -> None:
+    hub.faults = {COMMIT: ["lost"]}
+    with pytest.raises(TransientError, match=NAME):
+        publish(tmp_path, FILES)
+    made = hub.repositories[NAME]
+    assert publish(tmp_path, {}).sha == made.sha and len(made.commits) == 2
+
+
+@pytest.mark.parametrize(
+    ("fault", "code"),
+    [(COMMIT, "hub.unavailable"), ("PUT", "hub.unavailable"), ("POST /api/datasets", "hub.unavailable")],
+)
+def test_a_fault_that_stays_leaves_no_half(fault: str, code: str, hub: Hub, tmp_path: Path) -> None:
+    hub.faults = {fault: [429] * 99}
+    with refused(code, NAME):
+        publish(tmp_path, FILES)
+    assert len(hub.repositories[NAME].commits) == 1, "nobody sees what is not complete"
+    hub.faults = {}
+    publish(tmp_path, {})
+    assert len(hub.repositories[NAME].commits) == 2 and len(hub.puts) == 2
+
+
+@pytest.mark.parametrize("token", [READER, "hf_nobody"])
+def test_a_token_without_rights_writes_nothing(token: str, hub: Hub, tmp_path: Path) -> None:
+    with refused("publish.refused", f"{NAME}.*HTTP status 40[13].*HF_TOKEN"):
+        publish(tmp_path, FILES, token=token)
+    hub.repositories[NAME] = Repository(private=True)
+    with refused("publish.refused", "write access"):
+        publish(tmp_path, FILES, token=token)
+    assert len(hub.repositories[NAME].commits) == 1 and not hub.puts
+
+
+def test_a_public_data_set_is_not_taken_for_a_private_one(hub: Hub, tmp_path: Path) -> None:
+    hub.repositories[NAME] = Repository(private=False)
+    with refused("publish.public", NAME):
+        publish(tmp_path, FILES)
+    assert not hub.puts
+    assert publish(tmp_path, {}, private=False).sha == hub.repositories[NAME].sha
+
+
+def test_somebody_who_commits_again_and_again_is_named(hub: Hub, tmp_path: Path) -> None:
+    hub.faults = {COMMIT: [412] * 5}
+    with refused("publish.moved", NAME):
+        publish(tmp_path, FILES)
+
+
+@pytest.mark.parametrize("value", [None, " "])
+def test_there_is_no_token(value: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    if value is not None:
+        monkeypatch.setenv("HF_TOKEN", value)
+    with refused("publish.no_token"):
+        hub_token()
