@@ -102,19 +102,23 @@ def schema() -> None:
 @click.option(
     "--max-tokens",
     type=click.IntRange(min=1),
-    help="Cut longer samples at the start of the context, as scoring does. Trainers cut the end, or drop the sample.",
+    help="Shorten longer samples at the start of the context, or by their oldest turns. Trainers cut the end, or drop "
+    "the sample.",
 )
 def export(config_file: str | None, kind: str, file: Path | None, max_tokens: int | None) -> None:
     """Write the chosen samples as a file that a trainer reads, best first.
 
     \b
     messages     {"messages": [{"role": "user", ...}, {"role": "assistant", ...}]}: TRL, axolotl, ms-swift
-    prompt       {"prompt": [user turn], "completion": [assistant turn]}: TRL, loss on the completion only
+    prompt       {"prompt": [turns], "completion": [last turn]}: TRL, loss on the completion only
     sharegpt     {"conversations": [{"from": "human", ...}, {"from": "gpt", ...}]}: LLaMA-Factory
     alpaca       {"instruction", "input", "output"}: LLaMA-Factory, axolotl
     fields       {"context", "instruction", "response"}, as in the table selected_subset
+    tokenised    {"input_ids", "labels", "attention_mask"}: what training here learns; TRL, axolotl
 
-    Each record also has sample_id, source, score and rank. The file's ending decides: .jsonl or .parquet.
+    A sample of several exchanges has all its turns in the first three, and a column tools. Each record also has
+    sample_id, source, score and rank. The file's ending decides: .jsonl or .parquet. The command prints the line by
+    which a trainer reads the file.
     """
     from gateau_dagster.cli.export import export_selection
 

@@ -2,76 +2,193 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from itertools import islice
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
 
-import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
 from rich.progress import track
 
+from gateau_dagster import tables
 from gateau_dagster.cli.display import as_line, console
 from gateau_dagster.config import Config
-from gateau_dagster.data.trainer_records import check_form, trainer_records
+from gateau_dagster.data.sample import Sample, read_conversation
+from gateau_dagster.data.trainer_records import (
+    FORMS,
+    TOOLS,
+    Form,
+    Record,
+    check_form,
+    trainer_record,
+    trainer_schema,
+    trainer_table,
+)
 from gateau_dagster.demo.prepare import ensure_demo_pair
 from gateau_dagster.errors import GateauError, UnscorableSampleError, gateau_command
-from gateau_dagster.execution.shard_tables import samples_of
 from gateau_dagster.pipeline.selection_reads import CHOSEN
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.readable import plural
 from gateau_dagster.storage.failures import readable_failures
 from gateau_dagster.storage.local import replace_local
 
-_ENDINGS = {".jsonl": "write_ndjson", ".parquet": "write_parquet"}
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+_KINDS = {".jsonl": "json", ".parquet": "parquet"}
+_TOGETHER = 64  # samples in memory
+TOKENISED = "tokenised"
+_TOKENS = {name: pa.list_(pa.int32()) for name in ("input_ids", "labels")} | {"attention_mask": pa.list_(pa.int8())}
+_Make = Callable[[Sample], tuple[Record, bool]]
+"""Make the record of a sample, and tell whether it was shortened."""
 
 
 def export_selection(config: Config, form: str, file: Path, *, max_tokens: int | None = None) -> None:
-    """Write `selected_subset` in a form of RECORDS; the file is replaced in one step.
+    """Write `selected_subset` in a form of FORMS, or tokenised; the file is replaced in one step.
 
-    Warns if the selection is not the one that the configuration describes now.
+    Warns if the selection is not the one that the configuration describes now. Few samples are in memory at a time.
 
     Args:
-        max_tokens: cut longer samples at the start of the context, and leave out those whose other parts are too long.
+        config: of the project.
+        form: a key of FORMS, or TOKENISED.
+        file: its ending decides how it is written.
+        max_tokens: shorten longer samples as training does, and leave out those that cannot be shortened enough.
 
     Raises:
         GateauError: there is no such form or ending, nothing is selected yet, the file cannot be written, or the
-            configuration has no model that counts `max_tokens`.
+            configuration has no model that counts the tokens.
     """
-    check_form(form)
-    if file.suffix not in _ENDINGS:
+    check_form(form, [*FORMS, TOKENISED])
+    if file.suffix not in _KINDS:
         raise GateauError(
-            "export.ending", f"{file} must end in {' or '.join(_ENDINGS)}, which decides how it is written."
+            "export.ending", f"{file} must end in {' or '.join(_KINDS)}, which decides how it is written."
         )
     out, state = console(), State(config=config)
-    selected = state.read(CHOSEN)
-    with out.status("Comparing the selection with the configuration"):
-        if note := _out_of_date(state):
-            out.print(f"[yellow]![/yellow] {as_line(note)}")
-    if max_tokens is not None:
-        selected = _fitted(config, selected, max_tokens)
-    records = trainer_records(selected, form)
-    with readable_failures(f"write {file}"):
-        replace_local(file, getattr(records, _ENDINGS[file.suffix]))
-    out.print(f"[green]Wrote[/green] {plural(records.height, 'sample')} to [bold]{as_line(str(file))}[/bold]")
+    with TemporaryDirectory() as scratch:
+        selected = pq.ParquetFile(state.store.fetched(CHOSEN, Path(scratch)))
+        with out.status("Comparing the selection with the configuration"):
+            if note := _out_of_date(state):
+                out.print(f"[yellow]![/yellow] {as_line(note)}")
+        columns = _TOKENS if form == TOKENISED else FORMS[form].columns
+        schema = trainer_schema(columns, conversations=tables.CONVERSATION.name in selected.schema_arrow.names)
+        make = _tokenised(config, max_tokens) if form == TOKENISED else _fitted(config, FORMS[form], max_tokens)
+        counts: Counter[str] = Counter()
+        records = _records(selected, make, counts)
+        with readable_failures(f"write {file}"):
+            replace_local(file, lambda path: _write(records, schema, path, file.suffix))
+    if counts["shortened"]:
+        out.print(f"Shortened {plural(counts['shortened'], 'sample')} to fit the tokens that are allowed.")
+    out.print(f"[green]Wrote[/green] {plural(counts['written'], 'sample')} to [bold]{as_line(str(file))}[/bold]")
+    for trainer, line in _trainers(form, file, has_tools=TOOLS in schema.names):
+        out.print(f"  {trainer}: {as_line(line)}", soft_wrap=True)
 
 
-def _fitted(config: Config, selected: pl.DataFrame, max_tokens: int) -> pl.DataFrame:
-    """Return the samples with at most `max_tokens` tokens of models.long, and print what was cut or left out."""
-    from gateau_dagster.models.loading import load_tokenizer
-    from gateau_dagster.models.prompt import fitted_context
-
-    if "long" not in config.models:
-        raise GateauError("export.model", "--max-tokens counts tokens of models.long, which is not configured.")
-    ensure_demo_pair(config)
-    tokenizer = load_tokenizer(config.models[config.origin("long")], folder=config.folder)
-    out, contexts = console(), list[str | None]()
-    for sample in track(samples_of(selected), "Fitting samples", selected.height, console=out, transient=True):
+def _records(selected: pq.ParquetFile, make: _Make, counts: Counter[str]) -> Iterator[Record]:
+    """Yield the record of each sample, best first as in the table; print which are left out, and count the others."""
+    out = console()
+    rows = (row for batch in selected.iter_batches(_TOGETHER) for row in batch.to_pylist())
+    for row in track(rows, "Exporting samples", selected.metadata.num_rows, console=out, transient=True):
         try:
-            contexts.append(fitted_context(tokenizer, sample, max_tokens=max_tokens))
+            record, shortened = make(Sample.of_row(row))
         except UnscorableSampleError as error:
-            contexts.append(None)
-            out.print(f"[yellow]![/yellow] Left out {as_line(sample.sample_id)}: {as_line(str(error))}")
-    fitted = pl.Series("context", contexts, dtype=pl.String)
-    if shortened := selected.filter(fitted != selected["context"]).height:
-        out.print(f"Cut the start of the context of {plural(shortened, 'sample')} to fit {max_tokens:,} tokens.")
-    return selected.with_columns(fitted).drop_nulls("context")
+            out.print(f"[yellow]![/yellow] Left out {as_line(row['sample_id'])}: {as_line(str(error))}")
+            continue
+        counts.update(written=1, shortened=int(shortened))
+        yield trainer_record(row, record)
+
+
+def _write(records: Iterable[Record], schema: pa.Schema, path: Path, suffix: str) -> None:
+    if suffix == ".jsonl":
+        with path.open("w", encoding="utf-8") as file:
+            for record in records:
+                whole = {name: record.get(name) for name in schema.names}
+                file.write(json.dumps(whole, ensure_ascii=False, separators=(",", ":")) + "\n")
+        return
+    rest = iter(records)
+    with pq.ParquetWriter(path, schema) as file:
+        while some := [*islice(rest, _TOGETHER)]:
+            file.write_table(trainer_table(some, schema))
+
+
+def _tokenised(config: Config, max_tokens: int | None) -> _Make:
+    """Return what makes the tokens and labels of the asset `training_mix`."""
+    from gateau_dagster.training.encode import encode_long
+
+    tokenizer = _tokenizer(config, config.training.model)
+
+    def make(sample: Sample) -> tuple[Record, bool]:
+        encoded = encode_long(
+            tokenizer,
+            sample,
+            template=config.scoring.template,
+            max_length=max_tokens or config.training.max_length,
+            truncation=config.training.truncation,
+            trained_turns=config.trained_turns,
+        )
+        tokens = {"input_ids": encoded.input_ids.tolist(), "labels": encoded.labels.tolist()}
+        return {**tokens, "attention_mask": [1] * len(encoded.input_ids)}, encoded.truncated_tokens > 0
+
+    return make
+
+
+def _fitted(config: Config, form: Form, max_tokens: int | None) -> _Make:
+    """Return what makes the records of a form, of at most `max_tokens` tokens of models.long."""
+    from gateau_dagster.models.prompt import fitted_context, fitted_turns
+
+    if max_tokens is None:
+        return lambda sample: (form.record(sample, config.trained_turns), False)
+    tokenizer, most = _tokenizer(config, "long"), max_tokens
+
+    def make(sample: Sample) -> tuple[Record, bool]:
+        if form.of_turns and sample.conversation:
+            messages, tools = read_conversation(sample.conversation)
+            kept, shortened = fitted_turns(tokenizer, messages, tools, max_tokens=most)
+            fitted = replace(sample, conversation=json.dumps({"messages": kept, "tools": tools}))
+        else:
+            fitted = replace(sample, context=fitted_context(tokenizer, sample, max_tokens=most))
+            shortened = fitted.context != sample.context
+        return form.record(fitted, config.trained_turns), bool(shortened)
+
+    return make
+
+
+def _tokenizer(config: Config, model: str) -> PreTrainedTokenizerBase:
+    from gateau_dagster.models.loading import load_tokenizer
+
+    if model not in config.models:
+        raise GateauError("export.model", f"Tokens are those of models.{model}, which is not configured.")
+    ensure_demo_pair(config)
+    return load_tokenizer(config.located_model(config.origin(model)), folder=config.folder)
+
+
+def _trainers(form: str, file: Path, *, has_tools: bool) -> Iterator[tuple[str, str]]:
+    """Yield the trainers that read a form, and how each is told about the file."""
+    kind = _KINDS[file.suffix]
+    trl = f'load_dataset("{kind}", data_files="{file}", split="train")'
+    axolotl = f"path: {file}, ds_type: {kind}"
+    info: dict[str, Any] = {"file_name": file.name}
+    tools = {TOOLS: TOOLS} if has_tools else {}
+    if form == "messages":
+        yield "TRL", f"{trl}, with assistant_only_loss=True"
+        fields = "type: chat_template, field_messages: messages, roles_to_train: [assistant]"
+        yield "axolotl", f"- {{{axolotl}, {fields}{', message_field_training: loss' if has_tools else ''}}}"
+        yield "ms-swift", f"--dataset {file}"
+    elif form == "prompt":
+        yield "TRL", trl
+    elif form == "sharegpt":
+        entry = info | {"formatting": "sharegpt", "columns": {"messages": "conversations", **tools}}
+        yield "LLaMA-Factory, dataset_info.json", json.dumps({"gateau": entry})
+    elif form == "alpaca":
+        yield "LLaMA-Factory, dataset_info.json", json.dumps({"gateau": info})
+        yield "axolotl", f"- {{{axolotl}, type: alpaca}}"
+    elif form == TOKENISED:
+        yield "TRL", trl
+        yield "axolotl", f"- {{{axolotl}, type: }}"
 
 
 def _out_of_date(state: State) -> str:

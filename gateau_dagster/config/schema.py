@@ -220,8 +220,8 @@ class Config(Section):
 
     @property
     def trained_turns(self) -> TrainedTurns:
-        """Return `training.trained_turns`, without it what suits the samples."""
-        return self.training.trained_turns or "all"
+        """Return `training.trained_turns`, without it what suits `long_sft.turns`."""
+        return self.training.trained_turns or ("last" if self.long_sft.turns == "each" else "all")
 
     def origin(self, model: str) -> str:
         """Return the model whose folder or hub name is known beforehand: itself, or the one that it is made from."""

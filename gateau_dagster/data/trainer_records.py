@@ -1,60 +1,157 @@
-"""Turn chosen samples into the records that trainers read."""
+"""Turn chosen samples into the records that trainers read.
+
+A sample of several exchanges keeps its turns and tool calls in the forms of turns; the other forms have the transcript
+that was scored. A turn without loss has `"loss": false`, as ms-swift and, by `message_field_training`, axolotl read it.
+"""
+
+import json
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import polars as pl
+import pyarrow as pa
 
+from gateau_dagster.config.training import TrainedTurns
+from gateau_dagster.data.sample import Sample, read_conversation
 from gateau_dagster.errors import GateauError
 from gateau_dagster.readable import nearest_name
 
-_TURN = pl.Struct({"role": pl.String(), "content": pl.String()})
-_SHAREGPT_TURN = pl.Struct({"from": pl.String(), "value": pl.String()})
-# LongAlign's form: document, blank line, instruction, as models.prompt.chat_frame shows it to a chat template.
-_USER = (
-    pl.when(pl.col("context") == "")
-    .then(pl.col("instruction"))
-    .otherwise(pl.concat_str("context", pl.lit("\n\n"), "instruction"))
-)
-_ANSWER = pl.col("response")
+Record = dict[str, Any]
+_TEXT = pa.string()
+_TURNS = pa.list_(pa.struct({"role": _TEXT, "content": _TEXT}))
+# Turns differ in their fields, and tool calls in their arguments. Trainers' templates print a null, so each turn is a
+# JSON value, which the package datasets reads as it is.
+_JSON_TURNS = pa.list_(pa.json_())
+_BETWEEN_RESULTS = "\n</tool_response>\n<tool_response>\n"  # LLaMA-Factory allows one turn of results
+TOOLS = "tools"
+"""The column of a conversation's tools, as JSON text: TRL, axolotl, LLaMA-Factory and ms-swift read that."""
 
 
-def _turn(role: str, content: pl.Expr) -> pl.Expr:
-    return pl.struct(pl.lit(role).alias("role"), content.alias("content"))
+@dataclass(frozen=True, kw_only=True)
+class Form:
+    """A form of records. of_turns: whether it keeps the turns of a conversation. columns: Arrow types by name."""
+
+    of_turns: bool
+    columns: Mapping[str, pa.DataType]
+    record: Callable[[Sample, TrainedTurns], Record]
 
 
-def _turns(*turns: pl.Expr, dtype: pl.Struct = _TURN) -> pl.Expr:
-    return pl.concat_list(*turns).cast(pl.List(dtype))
+def _turns(sample: Sample, trained: TrainedTurns) -> tuple[list[Record], Record]:
+    """Return the turns of a sample, and its tools as a column if it has a conversation."""
+    if not sample.conversation:  # LongAlign's form, as models.prompt.chat_frame shows it to a chat template
+        return [{"role": "user", "content": sample.user_turn}, {"role": "assistant", "content": sample.response}], {}
+    messages, tools = read_conversation(sample.conversation)
+    for place, message in enumerate(messages, start=1):
+        earlier = trained == "last" and place < len(messages)
+        if not message.pop("trained", True) or (earlier and message["role"] == "assistant"):
+            message["loss"] = False
+    return messages, {TOOLS: json.dumps(tools, ensure_ascii=False) if tools else None}
 
 
-def _sharegpt(speaker: str, content: pl.Expr) -> pl.Expr:
-    return pl.struct(pl.lit(speaker).alias("from"), content.alias("value"))
+def _messages(sample: Sample, trained: TrainedTurns) -> Record:
+    messages, tools = _turns(sample, trained)
+    return {"messages": messages, **tools}
 
 
-RECORDS: dict[str, tuple[pl.Expr, ...]] = {
-    "messages": (_turns(_turn("user", _USER), _turn("assistant", _ANSWER)).alias("messages"),),
-    "prompt": (
-        _turns(_turn("user", _USER)).alias("prompt"),
-        _turns(_turn("assistant", _ANSWER)).alias("completion"),
+def _prompt(sample: Sample, trained: TrainedTurns) -> Record:
+    messages, tools = _turns(sample, trained)
+    return {"prompt": messages[:-1], "completion": messages[-1:], **tools}
+
+
+_SPEAKERS = {"user": "human", "assistant": "gpt", "tool": "observation"}
+
+
+def _sharegpt(sample: Sample, trained: TrainedTurns) -> Record:
+    messages, tools = _turns(sample, trained)
+    said: list[Record] = []
+    for message in messages:
+        speaker, text = _SPEAKERS.get(message["role"], message["role"]), message["content"]
+        if calls := message.get("tool_calls"):
+            speaker = "function_call"
+            value = json.dumps([_called(call) for call in calls], ensure_ascii=False)
+            text = f"{text}\n<tool_call>{value}</tool_call>" if text else value
+        if speaker == "observation" and said and said[-1]["from"] == speaker:
+            said[-1]["value"] += _BETWEEN_RESULTS + text
+        else:
+            said.append({"from": speaker, "value": text})
+    return {"conversations": said, **tools}
+
+
+def _called(call: Mapping[str, Any]) -> Record:
+    return {name: call["function"].get(name) for name in ("name", "arguments")}
+
+
+FORMS: dict[str, Form] = {
+    "messages": Form(of_turns=True, columns={"messages": _JSON_TURNS, TOOLS: _TEXT}, record=_messages),
+    "prompt": Form(
+        of_turns=True, columns={"prompt": _JSON_TURNS, "completion": _JSON_TURNS, TOOLS: _TEXT}, record=_prompt
     ),
-    "sharegpt": (
-        _turns(_sharegpt("human", _USER), _sharegpt("gpt", _ANSWER), dtype=_SHAREGPT_TURN).alias("conversations"),
+    "sharegpt": Form(
+        of_turns=True,
+        columns={"conversations": pa.list_(pa.struct({"from": _TEXT, "value": _TEXT})), TOOLS: _TEXT},
+        record=_sharegpt,
     ),
-    "alpaca": (pl.col("instruction"), pl.col("context").alias("input"), _ANSWER.alias("output")),
-    "fields": (pl.col("context"), pl.col("instruction"), pl.col("response")),
+    "alpaca": Form(
+        of_turns=False,
+        columns={"instruction": _TEXT, "input": _TEXT, "output": _TEXT},
+        record=lambda sample, _: {
+            "instruction": sample.instruction,
+            "input": sample.context,
+            "output": sample.response,
+        },
+    ),
+    "fields": Form(
+        of_turns=False,
+        columns={"context": _TEXT, "instruction": _TEXT, "response": _TEXT},
+        record=lambda sample, _: {
+            "context": sample.context,
+            "instruction": sample.instruction,
+            "response": sample.response,
+        },
+    ),
 }
-"""The columns of each form's records, from those of tables.RAW_LONG_SFT."""
-_ABOUT = ("sample_id", "source", "score", "rank")
+"""The forms of records by name."""
+_ABOUT = {"sample_id": _TEXT, "source": _TEXT, "score": pa.float64(), "rank": pa.int32()}
 
 
-def check_form(form: str) -> None:
+def check_form(form: str, forms: Collection[str] = FORMS.keys()) -> None:
     """Raise GateauError if there is no such form."""
-    if form not in RECORDS:
-        raise GateauError("export.format", f"there is no format {form!r}; {nearest_name(form, RECORDS)}")
+    if form not in forms:
+        raise GateauError("export.format", f"there is no format {form!r}; {nearest_name(form, forms)}")
 
 
-def trainer_records(selected: pl.DataFrame, form: str) -> pl.DataFrame:
-    """Return the records of chosen samples, best first, with `sample_id`, `source`, `score` and `rank`.
+def trainer_record(row: Mapping[str, Any], record: Record) -> Record:
+    """Return the record of a row of tables.SELECTED_SUBSET, with `sample_id`, `source`, `score` and `rank`."""
+    return record | {name: row[name] for name in _ABOUT}
+
+
+def trainer_schema(columns: Mapping[str, pa.DataType], *, conversations: bool) -> pa.Schema:
+    """Return the Arrow schema of records. `conversations`: whether some samples have several exchanges."""
+    if not conversations:
+        columns = {name: _TURNS if kind == _JSON_TURNS else kind for name, kind in columns.items() if name != TOOLS}
+    return pa.schema({**columns, **_ABOUT})
+
+
+def trainer_table(records: list[Record], schema: pa.Schema) -> pa.Table:
+    """Return records as an Arrow table; missing columns are null."""
+    columns = []
+    for field in schema:
+        if field.type == _JSON_TURNS:
+            turns = [[json.dumps(turn, ensure_ascii=False) for turn in record[field.name]] for record in records]
+            columns.append(pa.array(turns, pa.list_(_TEXT)).cast(field.type))
+        else:
+            columns.append(pa.array([record.get(field.name) for record in records], field.type))
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def trainer_records(selected: pl.DataFrame, form: str, trained: TrainedTurns = "all") -> Iterator[Record]:
+    """Yield the records of chosen samples, best first.
 
     Args:
-        selected: tables.SELECTED_SUBSET.
-        form: a key of RECORDS.
+        selected: tables.SELECTED_SUBSET, with or without conversations.
+        form: a key of FORMS.
+        trained: turns that have loss.
     """
-    return selected.sort("rank").select(*RECORDS[form], *_ABOUT)
+    for row in selected.sort("rank").iter_rows(named=True):
+        yield trainer_record(row, FORMS[form].record(Sample.of_row(row), trained))

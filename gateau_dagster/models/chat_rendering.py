@@ -52,19 +52,42 @@ def render_chat(
     tools: Tools = (),
 ) -> object:
     """Return a conversation as the template prints it. Raises what the template raises."""
-    given: list[Any] = [dict(message) for message in conversation]
     known: list[Any] | None = [dict(tool) for tool in tools] or None
     template = tokenizer.get_chat_template(tools=known)
     if _CALLED in template:
         template = _fixed_clock() + template
-    return tokenizer.apply_chat_template(
-        given,
-        tools=known,
-        chat_template=template,
-        tokenize=False,
-        add_generation_prompt=add_generation_prompt,
-        date_string=FIXED_DATE,
-    )
+
+    def rendered(given: Sequence[Message]) -> object:
+        turns: list[Any] = [dict(message) for message in given]
+        return tokenizer.apply_chat_template(
+            turns,
+            tools=known,
+            chat_template=template,
+            tokenize=False,
+            add_generation_prompt=add_generation_prompt,
+            date_string=FIXED_DATE,
+        )
+
+    try:
+        return rendered(conversation)
+    except TypeError:  # it joins the arguments of a call to its text: DeepSeek-V3's
+        if not any(message.get("tool_calls") for message in conversation):
+            raise
+        return rendered([_with_text_arguments(message) for message in conversation])
+
+
+def _with_text_arguments(message: Message) -> Message:
+    calls = [
+        {
+            **call,
+            "function": {
+                **call["function"],
+                "arguments": json.dumps(call["function"]["arguments"], ensure_ascii=False),
+            },
+        }
+        for call in message.get("tool_calls") or ()
+    ]
+    return {**message, "tool_calls": calls} if calls else message
 
 
 def with_system_place(tokenizer: PreTrainedTokenizerBase, conversation: Sequence[Message]) -> list[dict[str, Any]]:
@@ -281,14 +304,14 @@ def _as_last(
 
 
 def _says(said: str, answer: str, calls: Sequence[Mapping[str, Any]]) -> bool:
-    """Return whether `said` is the answer, or its text and then the names of its calls; white space may differ."""
+    """Return whether `said` is the answer, or has its text and the names of its calls; white space may differ."""
     rest, text = _squeezed(said), _squeezed(answer)
     if not calls:
         return rest == text
     for part in (text, *(_squeezed(call["function"]["name"]) for call in calls)):
-        _, found, rest = rest.partition(part) if part else ("", True, rest)
-        if not found:
+        if part not in rest:
             return False
+        rest = rest.replace(part, "", 1)
     return True
 
 

@@ -228,7 +228,7 @@ def _mix_settings(config: Config, observed: Observed) -> dict[str, Any]:
         "training.max_length": training.max_length,
         "training.truncation": training.truncation,
         "training.seed": training.seed,
-        **({} if training.trained_turns is None else {"training.trained_turns": training.trained_turns}),
+        **({} if config.trained_turns == "all" else {"training.trained_turns": config.trained_turns}),
         **weighs,
         **{f"training.mix.{name}": value for name, value in training.mix.model_dump(mode="json").items()},
     }

@@ -161,10 +161,13 @@ FIELDS: dict[str, tuple[Any, set[str]]] = {
     "selection.duplicates": ("keep", CHOSEN),
     "selection.count": (3, CHOSEN),
     "selection.ground_truth": (["far"], REPORT),
+    "long_sft.turns": ("each", MIXED),  # the default of training.trained_turns follows it; samples by their content
+    "long_sft.parts": ("drop", REPORT),
     "training.enabled": (False, NO_TRAINING),
     "training.model": ("short", MIXED),
     "training.max_length": (64, MIXED),
     "training.truncation": ("right", MIXED),
+    "training.trained_turns": ("last", MIXED),
     "training.mix.long_fraction": (0.5, MIXED),
     "training.mix.without_long": (True, MIXED),
     "training.mix.weights": ({"long": 2.0}, MIXED),

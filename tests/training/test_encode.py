@@ -354,12 +354,14 @@ QWEN3 = (  # thoughts only after the last question
         "{% endif %}{{ said }}{% for c",
     )
 )
-WITH_TOOLS = {"hermes": HERMES, "llama": LLAMA, "channels": CHANNELS, "qwen3": QWEN3}
+TEXT_ARGUMENTS = HERMES.replace("{{ c.function.arguments | tojson }}", "{{ '' + c.function.arguments }}")  # DeepSeek-V3
+WITH_TOOLS = {"hermes": HERMES, "llama": LLAMA, "channels": CHANNELS, "qwen3": QWEN3, "deepseek": TEXT_ARGUMENTS}
 TOOLS = [{"type": "function", "function": {"name": "read", "parameters": {"type": "object", "properties": {}}}}]
 
 
 def call(name: str, **arguments: Any) -> dict[str, Any]:
-    return {"id": "call00001", "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
+    text = json.dumps(arguments, ensure_ascii=False)
+    return {"id": "call00001", "type": "function", "function": {"name": name, "arguments": text}}
 
 
 def turn(role: str, content: str, **more: Any) -> dict[str, Any]:
@@ -394,7 +396,8 @@ def slow_labels(template: str, messages: list[dict[str, Any]]) -> tuple[list[int
     tokens, given = tokenizer(chat=template), json.loads(json.dumps(messages))
     for message in given:
         for each in message.get("tool_calls", []):
-            each["function"]["arguments"] = json.loads(each["function"]["arguments"])
+            if template != TEXT_ARGUMENTS:
+                each["function"]["arguments"] = json.loads(each["function"]["arguments"])
 
     tools: list[Any] = TOOLS
 
