@@ -19,7 +19,7 @@ from gateau_dagster.pipeline.declarations import COMPARISON_FILE, EXPLORER_FILE,
 from gateau_dagster.pipeline.evaluation_assets import EXPERIMENT
 from gateau_dagster.pipeline.losses import losses, totals, unseen_shares
 from gateau_dagster.pipeline.plan import Key
-from gateau_dagster.pipeline.selection_reads import PRESETS_TABLE, compared_methods, ranking_asset
+from gateau_dagster.pipeline.selection_reads import EVIDENCE, PRESETS_TABLE, compared_methods, ranking_asset
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.scoring.pair_tables import CAM
 from gateau_dagster.storage import Stamp
@@ -80,6 +80,7 @@ def _inputs(state: State) -> "ReportInputs":
         losses=[*losses(state, assets)],
         evidence=partial(evidence_maps, state),
         named=named_by_sample(state) if CAM in assets else None,
+        dependencies=state.read(EVIDENCE, ["sample_id", "dependency"]) if EVIDENCE in assets else None,
         totals=[*totals(state, assets, recorded)],
         unseen=unseen_shares(state, [state.asset(key) for key in assets]),
         training_log=read_training_log(store) if "checkpoint" in assets else None,

@@ -19,7 +19,7 @@ from gateau_dagster.methods.method import Reads
 from gateau_dagster.methods.registry import chosen_methods, reads_attention
 from gateau_dagster.pipeline.losses import check_some_scored
 from gateau_dagster.pipeline.recipes import Recipe
-from gateau_dagster.pipeline.selection_reads import PRESETS_TABLE, ranking_asset
+from gateau_dagster.pipeline.selection_reads import EVIDENCE, PRESETS_TABLE, ranking_asset
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.progress import Progress
 from gateau_dagster.selection.combine import choose, ranked, ranked_by_score, with_reasons
@@ -52,6 +52,9 @@ def selected_subset(step: Step) -> None:
         subset = pl.DataFrame(schema=tables.schema(tables.SELECTED_SUBSET))
         if chosen.height:
             subset = with_texts(step.state, chosen, output.progress)
+        if output.recipe.has_evidence:
+            found = output.state.read(EVIDENCE, ["sample_id", *tables.schema(tables.DEPENDS)])
+            subset = subset.join(found, on="sample_id", how="left", maintain_order="left")
         if limited.unfilled:
             step.log.warning(f"{output.partition}: {unfilled(limited)}" if output.partition else unfilled(limited))
         # The content digest covers what training reads: an equal choice under other scores must not retrain.
@@ -119,7 +122,8 @@ def chosen_samples(state: State, recipe: Recipe) -> tuple[pl.DataFrame, pl.DataF
         return _all(state, recipe)
     if recipe.variant.kind != "selected":
         none = pl.DataFrame(schema={"sample_id": pl.String()})
-        return none, none, LeftOut(rows=rejected_frame([]), repeats=0, by_document=False, passed_over=0, unfilled=0)
+        left = LeftOut(rows=rejected_frame([]), dropped=0, repeats=0, by_document=False, passed_over=0, unfilled=0)
+        return none, none, left
     config = recipe.config
     if recipe.draws_lots:
         method = chosen_methods(config)[config.selection.method]
@@ -149,6 +153,8 @@ def _all(state: State, recipe: Recipe) -> tuple[pl.DataFrame, pl.DataFrame, Left
 def unfilled(limited: LeftOut) -> str:
     """Return a log sentence for a choice with fewer samples than requested."""
     setting = "selection.per_document" if limited.by_document else "selection.duplicates: one"
+    if limited.dropped:
+        setting = "selection.drop"
     return f"{setting} leaves too few samples: {limited.unfilled} fewer are chosen than configured"
 
 
@@ -161,10 +167,12 @@ def _rejects(output: Output, limited: LeftOut) -> pl.DataFrame | None:
 
 
 def limit_figures(limited: LeftOut) -> dict[str, Any]:
-    """Return the counts of samples left out by `selection.duplicates` and `selection.per_document` as metadata."""
+    """Return the counts of samples left out by `selection.drop`, `duplicates` and `per_document` as metadata."""
     found = {"left_out_as_repeated_texts": limited.repeats}
+    if limited.dropped:
+        found["left_out_by_dependency"] = limited.dropped
     if limited.by_document:
-        found["left_out_by_document"] = limited.rows.height - limited.repeats
+        found["left_out_by_document"] = limited.rows.height - limited.repeats - limited.dropped
         found["passed_over_by_document"] = limited.passed_over
     return found | ({"could_not_be_filled": limited.unfilled} if limited.unfilled else {})
 
@@ -181,9 +189,18 @@ def _subset_figures(subset: pl.DataFrame, scores: pl.DataFrame) -> dict[str, Any
         "lowest_selected_score": lowest,
         "by_source": dict(subset["source"].value_counts(sort=True).iter_rows()),
         "sources": source_chart(subset["source"], "selected samples"),
+        **dependency_figures(subset),
         "scores": chart(histogram(scores["score"].to_numpy(), name="score", cut=lowest, cut_name="lowest selected")),
         **preview(shown, rows=SHOWN),
     }
+
+
+def dependency_figures(table: pl.DataFrame) -> dict[str, Any]:
+    """Return the count of samples of each dependency and a chart of their shares; nothing without that column."""
+    if "dependency" not in table.columns or table["dependency"].is_null().all():
+        return {}
+    counts = table["dependency"].drop_nulls().value_counts(sort=True)
+    return {"by_dependency": dict(counts.iter_rows()), "dependencies": source_chart(table["dependency"], "samples")}
 
 
 def with_texts(state: State, chosen: pl.DataFrame, progress: Progress) -> pl.DataFrame:

@@ -33,7 +33,7 @@ from real_text_passages import FOLDS, Fold, Room, read_questions
 from gateau_dagster.config.models import Template
 from gateau_dagster.models.prompt import response_offsets
 from gateau_dagster.models.tokenizer import load_tokenizer
-from gateau_dagster.report.evidence_card import named_of
+from gateau_dagster.selection.evidence import named_of
 
 METHODS = (
     *("gateau", "far_gain", "hmg", "cam", "information_gain", "key_tokens", "longattn"),

@@ -140,6 +140,24 @@ METHOD_SCORES = (
     ),
 )
 SELECTED_SUBSET = (*RAW_LONG_SFT, SCORE, RANK)
+SPANS = pl.List(pl.Struct({"start": pl.Int64(), "end": pl.Int64(), "gain": pl.Float64(), "tokens": pl.Int32()}))
+DEPENDS = (
+    _column(
+        "evidence",
+        SPANS,
+        "Segments that the response depends on: first and one-past-last character of the context, segment_gain of "
+        "`cam`, context tokens; null if the tokenizer reports no places.",
+        nullable=True,
+    ),
+    _column(
+        "dependency",
+        pl.String,
+        "What text the response depends on: closed_book, near, one_far, several_far or unpredictable; null for a "
+        "sample without a row in `evidence`.",
+        nullable=True,
+    ),
+)
+EVIDENCE = (SAMPLE_ID, DIGEST, *DEPENDS)
 TRAINING_MIX = (
     _column("position", pl.Int32, "Place in training order, over all epochs' common order."),
     SAMPLE_ID,

@@ -47,6 +47,7 @@ EVERYTHING: dict[str, Any] = {
         "rule": "diverse",
         "encoder": "encoder",
         "segment_lengths": [64],
+        "evidence": True,
     },
     "variants": {"methods": ["gateau"], "fractions": [0.1]},
     "evaluation": {

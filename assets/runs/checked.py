@@ -8,11 +8,13 @@ import polars as pl
 
 from gateau_dagster.assets.steps.metadata import rounded
 from gateau_dagster.assets.steps.partitions import has_many
+from gateau_dagster.config.selection import DEPENDENCIES
 from gateau_dagster.errors import GateauError, TransientError, gateau_command
 from gateau_dagster.evaluation.document_split import SPLIT
 from gateau_dagster.evaluation.judged import NOTABLE_UNREADABLE, unreadable
 from gateau_dagster.evaluation.statistics.experiment import configured_gate
 from gateau_dagster.pipeline.asset import (
+    FAR_SHARE,
     FINITE_VALUES,
     FULL_COVERAGE,
     GATE,
@@ -37,6 +39,8 @@ from gateau_dagster.pipeline.table_checks import (
     scored_or_rejected,
 )
 from gateau_dagster.readable import percent
+from gateau_dagster.selection.evidence import FAR, LEAST_FAR
+from gateau_dagster.selection.per_document import DROPPED
 
 DESCRIPTIONS = {
     UP_TO_DATE: "The table is up to date with its inputs; the result names the changed shards.",
@@ -49,10 +53,11 @@ DESCRIPTIONS = {
     "certain, and warns if it is possible.",
     TRUNCATED_SHARE: "At most a tenth of the tokens were truncated, except for a model that sees only its own window.",
     READABLE_REPLIES: "At most a twentieth of each variant's judgments have no readable score.",
+    FAR_SHARE: "At least half of the chosen samples depend on far text, by the column dependency.",
     NOTHING_RESERVED: "No document that is reserved for the evaluation was used in training.",
 }
 _ID = ["sample_id"]
-_WARNS = {UP_TO_DATE, GATE, NORMALISATION, REJECTED_SHARE, TRUNCATED_SHARE}
+_WARNS = {UP_TO_DATE, GATE, NORMALISATION, REJECTED_SHARE, TRUNCATED_SHARE, FAR_SHARE}
 Parts: TypeAlias = Sequence[str | None]
 
 
@@ -212,6 +217,20 @@ def _nothing_reserved(state: State, asset: Asset) -> dg.AssetCheckResult:
     return check_result(NOTHING_RESERVED, not found, trained_on=", ".join(found[:20]) or "none")
 
 
+def _far_share(state: State, asset: Asset) -> dg.AssetCheckResult:
+    """Check the shares of the dependencies among the chosen samples; those that are left out are counted beside."""
+    found = _table(state, asset, ["dependency"])["dependency"]
+    share = float(found.is_in(FAR).fill_null(False).mean() or 0.0)  # pyright: ignore[reportArgumentType]
+    left = state.read_rejected(asset.key)["reason"].str.starts_with(DROPPED).sum()
+    return check_result(
+        FAR_SHARE,
+        share >= LEAST_FAR or found.is_empty(),
+        facts={name: int((found == name).sum()) for name in DEPENDENCIES},
+        share=share,
+        left_out_by_selection_drop=int(left),
+    )
+
+
 def _rows(state: State, asset: Asset, parts: Parts, columns: list[str]) -> pl.DataFrame:
     return pl.concat([state.store.read(asset.key, part, columns) for part in parts])
 
@@ -248,6 +267,7 @@ _OF_THE_WHOLE: dict[str, Callable[[State, Asset], dg.AssetCheckResult]] = {
     GATE: _gate,
     READABLE_REPLIES: _readable_replies,
     NOTHING_RESERVED: _nothing_reserved,
+    FAR_SHARE: _far_share,
 }
 _OF_PARTS: dict[str, Callable[[State, Asset, Parts], dg.AssetCheckResult]] = {
     UNIQUE_IDS: _unique_ids,

@@ -1,6 +1,6 @@
 """Define the section about the ranking and the selection: the method, the rule, and the amount."""
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import Field, field_validator, model_validator
 
@@ -12,6 +12,8 @@ Rule = Literal["top", "token_budget", "per_source", "per_source_tokens", "divers
 Share = Annotated[float, Field(gt=0)]
 Preset = Literal["paper", "official", "robust"]
 PRESETS: tuple[Preset, ...] = ("paper", "official", "robust")
+Dependency = Literal["closed_book", "near", "one_far", "several_far", "unpredictable"]
+DEPENDENCIES: tuple[Dependency, ...] = get_args(Dependency)
 # The paper's weight, and the one for two terms that are both probabilities.
 ALPHA: dict[Preset, float] = {"paper": 0.8, "official": 0.8, "robust": 0.5}
 
@@ -97,6 +99,13 @@ class RuleConfig(Section):
         "of each text can be chosen. keep: all of them can be chosen. A fraction counts all of them in "
         "both cases.",
     )
+    drop: list[Dependency] = Field(
+        default=[],
+        description="Values of `dependency` whose samples are not selected, under every rule. A fraction counts these "
+        "samples, too. With it, `evidence` is on.",
+        exclude_if=lambda value: not value,
+        examples=[["closed_book"]],
+    )
 
     @model_validator(mode="after")
     def _consistent(self) -> "RuleConfig":
@@ -132,6 +141,7 @@ class RuleConfig(Section):
         values["per_document"] = self.per_document
         # A choice under `keep` equals that of a store from before this setting, so its fingerprint stays valid.
         values["duplicates"] = self.duplicates if self.duplicates == "one" else None
+        values["drop"] = sorted(set(self.drop)) or None
         return {"rule": self.rule, **{name: value for name, value in values.items() if value is not None}}
 
     def chosen(self, scored: int) -> int:
@@ -220,6 +230,14 @@ class SelectionConfig(RuleConfig):
         default=[],
         description="Values of `source` known to need far context; with them the report shows each preset's AUROC.",
         examples=[["far_fact"]],
+    )
+
+    evidence: bool = Field(
+        default=False,
+        description="Whether the table `evidence` is made: where each response comes from. Its columns `evidence` and "
+        "`dependency` are in selected_subset, too. No model runs for it, so it needs a method that reads `cam` and "
+        "`perplexity/long`, such as gateau.",
+        exclude_if=lambda value: not value,
     )
 
     @model_validator(mode="before")

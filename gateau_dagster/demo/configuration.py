@@ -28,7 +28,10 @@ def embedded_demo(folder: Path, demo: DemoConfig | None = None) -> Config:
         scoring=ScoringConfig(max_length=2048, segment_length=128, dtype="float32"),
         # GATEAU's halves and the plain baselines: they load no model, and read tables that the pair computes anyway.
         selection=SelectionConfig(
-            fraction=0.3, compare=["hmg", "cam", "perplexity", "length", "random"], ground_truth=list(FAR_KINDS)
+            fraction=0.3,
+            compare=["hmg", "cam", "perplexity", "length", "random"],
+            ground_truth=list(FAR_KINDS),
+            evidence=True,
         ),
         # theta_A, since theta_B finds every fact already: nothing could be seen to improve.
         training=TrainingConfig(

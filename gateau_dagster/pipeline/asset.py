@@ -24,6 +24,7 @@ TRUNCATED_SHARE = "truncated_share"
 GATE = "gate"
 READABLE_REPLIES = "readable_replies"
 NOTHING_RESERVED = "nothing_reserved"
+FAR_SHARE = "far_share"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,7 +20,7 @@ from gateau_dagster.models.known_model import known_model, known_tokenizer, mode
 from gateau_dagster.models.positions import learned_positions
 from gateau_dagster.pipeline.plan import Plan
 from gateau_dagster.pipeline.recipes import recipes
-from gateau_dagster.pipeline.selection_reads import CHOSEN
+from gateau_dagster.pipeline.selection_reads import CHOSEN, EVIDENCE_READS, has_evidence
 from gateau_dagster.readable import nearest_name, percent, percentage, plural
 from gateau_dagster.selection.per_document import countable_samples, most_by_source, most_of_all
 from gateau_dagster.selection.rules import check_data
@@ -173,6 +173,17 @@ def warnings_of(config: Config, accepted: pl.DataFrame) -> list[str]:
         *_beyond_the_samples(config, accepted),
         *_beyond_the_scored(config, accepted),
         *_beyond_the_machine(config),
+        *without_evidence(config),
+    ]
+
+
+def without_evidence(config: Config) -> list[str]:
+    """Return a sentence if the table `evidence` is wanted, but is not made."""
+    if not config.selection.evidence or has_evidence(config):
+        return []
+    return [
+        f"selection.evidence is on, but no configured method reads both {' and '.join(EVIDENCE_READS)}, so there is no "
+        "table evidence. Add gateau to selection.compare, or remove the key."
     ]
 
 

@@ -50,14 +50,18 @@ from gateau_dagster.pipeline.recipes import OPERATIONAL_TRAINING, checkpoint, se
 from gateau_dagster.pipeline.scoring_assets import OPERATIONAL_SCORING, embedding_asset, made_models, sample_table_asset
 from gateau_dagster.pipeline.selection_reads import (
     CHOSEN,
+    EVIDENCE,
+    EVIDENCE_READS,
     PRESETS_TABLE,
     compared_methods,
     comparison_reads,
     has_comparison,
+    has_evidence,
     ranking_asset,
 )
 from gateau_dagster.selection.combine import CODE_VERSION as SCORES_CODE_VERSION
 from gateau_dagster.selection.combine import COLUMNS as SCORES_COLUMNS
+from gateau_dagster.selection.evidence import CODE_VERSION as EVIDENCE_CODE_VERSION
 from gateau_dagster.selection.joining import COLUMNS
 from gateau_dagster.storage.stamp import fingerprint
 
@@ -179,6 +183,27 @@ def combined_scores(config: Config) -> Iterator[Asset]:
         columns=SCORES_COLUMNS,
         finite=("perplexity_short", "perplexity_long", "hmp", "score"),
         checks=(UNIQUE_IDS, FINITE_VALUES, FULL_COVERAGE, NORMALISATION),
+        own_rejects=False,
+    )
+
+
+def evidence(config: Config) -> Iterator[Asset]:
+    """Declare what each response depends on, if `selection.evidence` or `selection.drop` needs it."""
+    if not has_evidence(config):
+        return
+    yield Asset(
+        key=EVIDENCE,
+        maker="evidence",
+        partitions=SHARD,
+        group="selection",
+        kinds=("polars",),
+        summary="the segments of its context that each response depends on, and what kind of text that is",
+        description="Which segments of the context raise a token of the response by half or more, with their places "
+        "in the text, and whether the response depends on far text, on near text or on none. Loads no model.",
+        reads=dict.fromkeys(("raw_long_sft", *EVIDENCE_READS), "fingerprint"),
+        code_version=EVIDENCE_CODE_VERSION,
+        columns=tables.EVIDENCE,
+        checks=(UNIQUE_IDS, FULL_COVERAGE),
         own_rejects=False,
     )
 
@@ -361,6 +386,7 @@ DECLARED: tuple[Declare, ...] = (
     sample_tables,
     combined_scores,
     sample_ratings,
+    evidence,
     method_scores,
     selected_subset,
     comparison,

@@ -93,6 +93,7 @@ _WHEN = {
     "random, or a further length in selection.segment_lengths",
     "document_split": "no asset reads it. Set selection.per_document, or train with a benchmark that reserves "
     "documents",
+    "evidence": "set selection.evidence: true, with a method that reads cam and perplexity/long, such as gateau",
 }
 
 

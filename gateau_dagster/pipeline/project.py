@@ -27,6 +27,7 @@ from gateau_dagster.errors import DEMO, DEMO_FOLDER, ENVIRONMENT_VARIABLE, Missi
 from gateau_dagster.evaluation.registry import check_benchmarks
 from gateau_dagster.evaluation.statistics.experiment import check_experiment
 from gateau_dagster.pipeline.recipes import CHECKPOINTS, TRAINED, check_variants
+from gateau_dagster.pipeline.selection_reads import EVIDENCE_READS, has_evidence
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.readable import nearest_name
 from gateau_dagster.storage.documents import remove_folder
@@ -67,6 +68,16 @@ def check_models(config: Config) -> None:
             "models.missing",
             f"selection.rule: {config.selection.rule} counts the tokens of models.long, which is missing: add it, "
             "or set another rule",
+        )
+
+
+def check_dependencies(config: Config) -> None:
+    """Raise GateauError if samples shall be dropped by their dependency, which no table of the configuration tells."""
+    if config.selection.drop and not has_evidence(config):
+        raise GateauError(
+            "selection.no_evidence",
+            f"selection.drop: reads `dependency`, which is made of {' and '.join(EVIDENCE_READS)}, but no configured "
+            "method reads both: add gateau to selection.compare, or remove the key",
         )
 
 
@@ -256,6 +267,7 @@ def check_project(config: Config) -> None:
     """
     # Report missing models first: forgetting a model is the most common mistake.
     check_models(config)
+    check_dependencies(config)
     check_store_apart(config)
     _check_training(config)
     check_benchmarks(config)

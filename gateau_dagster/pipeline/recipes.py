@@ -16,6 +16,7 @@ from gateau_dagster.methods.method import Reads
 from gateau_dagster.methods.registry import chosen_methods, known_methods
 from gateau_dagster.models.chat_rendering import rendering_settings
 from gateau_dagster.pipeline.asset import (
+    FAR_SHARE,
     FINITE_VALUES,
     NOTHING_RESERVED,
     REJECTED_SHARE,
@@ -28,7 +29,14 @@ from gateau_dagster.pipeline.asset import (
 )
 from gateau_dagster.pipeline.inputs import origin_key, other_key
 from gateau_dagster.pipeline.scoring_assets import made_upstream
-from gateau_dagster.pipeline.selection_reads import CHOSEN, PRESETS_TABLE, ranking_asset, selection_reads
+from gateau_dagster.pipeline.selection_reads import (
+    CHOSEN,
+    EVIDENCE,
+    PRESETS_TABLE,
+    has_evidence,
+    ranking_asset,
+    selection_reads,
+)
 from gateau_dagster.selection.rules import CODE_VERSION as SELECTION_CODE_VERSION
 from gateau_dagster.storage.stamp import By
 from gateau_dagster.training.deepspeed_agreement import agreed_deepspeed_config
@@ -142,9 +150,16 @@ class Recipe:
         scores: Reads = {ranking_asset(self.config): ["sample_id", "score"]}
         if self.draws_lots:
             scores = chosen_methods(self.config)[self.selection.method].reads()
+        if self.has_evidence:
+            scores = {**scores, EVIDENCE: tables.schema(tables.EVIDENCE).names()}
         for asset, columns in scores.items():
             found[asset] = [*dict.fromkeys([*found.get(asset, []), *columns])]
         return found
+
+    @property
+    def has_evidence(self) -> bool:
+        """Return whether its chosen samples have the columns of tables.DEPENDS."""
+        return self.is_main and has_evidence(self.project)
 
     @property
     def rule_reads(self) -> dict[str, list[str]]:
@@ -173,6 +188,8 @@ class Recipe:
             settings[f"selection.options.{selection.method}"] = selection.options[selection.method]
         if self.equal in {"samples", "tokens"}:
             settings["variants.equal"] = self.equal
+        if self.has_evidence:
+            settings["columns"] = tables.schema(tables.DEPENDS).names()
         return Part(reads=reads, settings=settings)
 
     def mix_part(self) -> Part:
@@ -290,6 +307,7 @@ def _of_variants(config: Config, part_of: Callable[[Recipe], Part]) -> dict[str,
 
 def selected_subset(config: Config) -> Iterator[Asset]:
     """Declare the samples that the single run is trained on."""
+    recipe = Recipe(config)
     yield Asset(
         key=CHOSEN,
         maker="selected_subset",
@@ -299,11 +317,11 @@ def selected_subset(config: Config) -> Iterator[Asset]:
         description="The samples with the highest scores, with their texts, for the training. None of them is "
         "reserved for the held-out evaluation.",
         code_version=SELECTION_CODE_VERSION,
-        columns=(*tables.SELECTED_SUBSET, tables.CONVERSATION),
+        columns=(*tables.SELECTED_SUBSET, *(tables.DEPENDS if recipe.has_evidence else ()), tables.CONVERSATION),
         finite=("score",),
-        checks=(UNIQUE_IDS, FINITE_VALUES),
+        checks=(UNIQUE_IDS, FINITE_VALUES, *([FAR_SHARE] if recipe.has_evidence else [])),
         goal=True,
-        **_of_main(Recipe(config).subset_part()),
+        **_of_main(recipe.subset_part()),
     )
 
 

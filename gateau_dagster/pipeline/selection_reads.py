@@ -6,9 +6,12 @@ from gateau_dagster.evaluation.registry import reserving
 from gateau_dagster.methods.cam_at import cam_at_asset, further_lengths
 from gateau_dagster.methods.method import Method
 from gateau_dagster.methods.registry import GATEAU, chosen_methods
+from gateau_dagster.scoring.pair_tables import CAM, THETA_B, perplexity_asset
+from gateau_dagster.selection.evidence import CAM_COLUMNS, LONG_COLUMNS
 from gateau_dagster.selection.joining import COLUMNS
 
-PRESETS_TABLE, CHOSEN = "combined_scores", "selected_subset"
+PRESETS_TABLE, CHOSEN, EVIDENCE = "combined_scores", "selected_subset", "evidence"
+EVIDENCE_READS = {CAM: CAM_COLUMNS, perplexity_asset(THETA_B): LONG_COLUMNS}
 
 
 def tables_read(config: Config) -> set[str]:
@@ -26,6 +29,12 @@ def wants_presets(config: Config) -> bool:
     return PRESETS_TABLE in tables_read(config)
 
 
+def has_evidence(config: Config) -> bool:
+    """Return whether the table `evidence` is made: it is configured, and methods read what it is made of anyway."""
+    selection = config.selection
+    return (selection.evidence or bool(selection.drop)) and EVIDENCE_READS.keys() <= tables_read(config)
+
+
 def ranking_asset(config: Config) -> str:
     """Return the table by whose order the samples are chosen."""
     method = config.selection.method
@@ -40,6 +49,8 @@ def selection_reads(config: Config) -> dict[str, list[str]]:
     found = {"raw_long_sft": ["sample_id", "source", *texts], ranking: ["sample_id", "score", *rank]}
     if rule in {"token_budget", "per_source_tokens"}:
         found["perplexity/long"] = ["sample_id", "context_tokens", "response_tokens"]
+    if config.selection.drop:
+        found[EVIDENCE] = ["sample_id", "dependency"]
     if rule == "diverse":
         found[f"embedding/{config.selection.encoder}"] = ["sample_id", "embedding"]
     limited = config.selection.per_document is not None

@@ -17,15 +17,17 @@ from matplotlib.figure import Figure
 from matplotlib.gridspec import GridSpec
 
 from gateau_dagster.config import PRESETS
+from gateau_dagster.config.selection import DEPENDENCIES
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.execution.shard_tables import samples_of
 from gateau_dagster.methods.registry import chosen_methods
+from gateau_dagster.pipeline.data_checks import without_evidence
 from gateau_dagster.plotting import DARK, INK, entitle, to_svg
 from gateau_dagster.readable import fixed, listed, number, percent, plural, unit_of_difference
 from gateau_dagster.report.comparison import PresetComparison, share
 from gateau_dagster.report.drawings import benchmark_outcomes, training_facts
 from gateau_dagster.report.effort import duration, effort_sentence, memory, quantity, table_efforts
-from gateau_dagster.report.evidence import NAMED_GAIN, Evidence
+from gateau_dagster.report.evidence import Evidence
 from gateau_dagster.report.evidence_card import EvidenceCard, SpanStrip, evidence_card
 from gateau_dagster.report.experiment import shown
 from gateau_dagster.report.experiment_section import experiment_section, figure_name
@@ -36,6 +38,7 @@ from gateau_dagster.report.plots import Drawing
 from gateau_dagster.report.plots.agreement_plots import bucket_name, share_text
 from gateau_dagster.report.provenance import chosen_by, provenance, ranked_by, scored_by
 from gateau_dagster.report.text import Snippet, breakable, printable, snippet
+from gateau_dagster.selection.evidence import NAMED_GAIN
 from gateau_dagster.selection.statistics import auroc_by_source
 
 
@@ -427,6 +430,8 @@ def build_report(inputs: ReportInputs, comparison: PresetComparison | None, draw
         no_evidence=cards.no_evidence,
         evidence=evidence_shares(inputs),
         named_gain=NAMED_GAIN,
+        dependencies=dependency_table(inputs),
+        without_evidence=without_evidence(inputs.config),
         sources=source_table(inputs.ranked),
         length_unit=inputs.length_unit,
         rejects=reject_groups(inputs.rejected),
@@ -481,6 +486,27 @@ def source_table(scores: pl.DataFrame) -> list[dict]:
         name = plural(rest.height, "other source")
         lines.append({"source": name, "scored": rest["scored"].sum(), "selected": rest["selected"].sum(), "far": False})
     return [{**line, "share": line["selected"] / line["scored"]} for line in lines]
+
+
+def dependency_table(inputs: ReportInputs) -> list[dict]:
+    """Return `dependency`, `samples`, `share`, `selected` and `selected_share` of each dependency; empty if unknown."""
+    if inputs.dependencies is None or inputs.dependencies.is_empty():
+        return []
+    chosen = inputs.dependencies.join(inputs.selected_subset, on="sample_id", how="semi")
+    every, of_chosen = (
+        {name: int((table["dependency"] == name).sum()) for name in DEPENDENCIES}
+        for table in (inputs.dependencies, chosen)
+    )
+    return [
+        {
+            "dependency": name,
+            "samples": every[name],
+            "share": every[name] / inputs.dependencies.height,
+            "selected": of_chosen[name],
+            "selected_share": of_chosen[name] / max(1, chosen.height),
+        }
+        for name in DEPENDENCIES
+    ]
 
 
 def evidence_html(card: EvidenceCard) -> str:

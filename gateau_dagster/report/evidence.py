@@ -15,6 +15,7 @@ from gateau_dagster.errors import GateauError, gateau_command
 from gateau_dagster.models.prompt import response_offsets
 from gateau_dagster.models.tokenizer import token_offsets
 from gateau_dagster.scoring.segments import cut_segments
+from gateau_dagster.selection.evidence import NAMED_GAIN
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -26,10 +27,6 @@ CAM_COLUMNS = (
     "near_probability", "far_probability", "far_segment", "segment_gain",
 )  # fmt: skip
 PERPLEXITY_COLUMNS = ("sample_id", "digest", "token_probability", "context_tokens", "truncated_tokens")
-# A far segment is named for a token whose probability it raises by a half. Then the token is likelier than all others
-# together, and from near text it is not. Plain text seldom reaches that by chance, even as a maximum over many
-# segments.
-NAMED_GAIN = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +47,7 @@ class EvidenceSegment:
 
     index: from 0, as in the tables.
     start, end: characters of the context; a segment ends where the next one starts.
+    tokens: how many of the context's tokens it has.
     near: whether theta_A saw any of it.
     gain: `cam.segment_gain`, in probability, summed over the response tokens.
     attention: the raw mean of Eq. 4; None if it was not observed.
@@ -60,6 +58,7 @@ class EvidenceSegment:
     index: int
     start: int
     end: int
+    tokens: int
     near: bool
     gain: float
     perplexity: float | None
@@ -197,13 +196,14 @@ def _segments(
             index=index,
             start=starts[index],
             end=ends[index],
+            tokens=last - first,
             near=index >= near,
             gain=cam["segment_gain"][index] or 0.0,
             perplexity=cam["segment_perplexity"][index],
             attention=attention[index],
             named=index in named,
         )
-        for index in range(len(spans))
+        for index, (first, last) in enumerate(spans)
     ]
 
 

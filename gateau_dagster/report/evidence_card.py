@@ -20,7 +20,6 @@ from gateau_dagster.models.prompt import build_prompt
 from gateau_dagster.models.tokenizer import token_offsets
 from gateau_dagster.readable import number
 from gateau_dagster.report.evidence import (
-    NAMED_GAIN,
     Evidence,
     EvidenceRows,
     EvidenceSegment,
@@ -30,6 +29,7 @@ from gateau_dagster.report.evidence import (
 )
 from gateau_dagster.report.text import Snippet, printable, snippet
 from gateau_dagster.scoring.pair_tables import CAM, THETA_A, THETA_B, perplexity_asset
+from gateau_dagster.selection.evidence import GAINS, NAMED, named_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -147,9 +147,6 @@ def _stretches(text: str, offsets: Sequence[tuple[int, int]], spans: Spans, befo
 
 
 SHORT, LONG = perplexity_asset(THETA_A), perplexity_asset(THETA_B)
-_GAINS = ["sample_id", "near_probability", "far_probability", "far_segment"]
-# Per sample, the far segments that its map names, ascending.
-NAMED = pl.Schema({"sample_id": pl.String(), "named": pl.List(pl.Int32())})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -279,21 +276,8 @@ def named_by_sample(state: State) -> pl.DataFrame:
     Raises:
         GateauError: the table is missing or damaged.
     """
-    parts = [named_of(state.store.read(CAM, shard, _GAINS)) for shard in state.shards]
+    parts = [named_of(state.store.read(CAM, shard, ["sample_id", *GAINS])) for shard in state.shards]
     return pl.concat([NAMED.to_frame(), *parts])
-
-
-def named_of(cam: pl.DataFrame) -> pl.DataFrame:
-    """Return NAMED for these rows of `cam`; the same segments as those of their maps."""
-    gain = pl.col("far_probability").cast(pl.Float64) - pl.col("near_probability")
-    named = (
-        cam.explode(*_GAINS[1:])
-        .filter(gain >= NAMED_GAIN, pl.col("far_segment").is_not_null())
-        .group_by("sample_id")
-        .agg(named=pl.col("far_segment").unique().sort())
-    )
-    found = cam.select("sample_id").join(named, on="sample_id", how="left", maintain_order="left")
-    return found.with_columns(pl.col("named").fill_null(pl.lit([], dtype=pl.List(pl.Int32()))))
 
 
 LEVELS = 8  # of shading; 0 is no shading

@@ -53,7 +53,9 @@ class ReportInputs:
     evidence: Callable[[Sequence[Sample]], EvidenceMaps] = lambda _: EvidenceMaps()
     """Makes the evidence maps of samples."""
     named: pl.DataFrame | None = None
-    """NAMED (evidence_card): for each row of `cam`, the segments that its map names."""
+    """NAMED (selection.evidence): for each row of `cam`, the segments that its map names."""
+    dependencies: pl.DataFrame | None = None
+    """`sample_id` and `dependency` of the table `evidence`."""
     training_log: Sequence[Mapping[str, Any]] | None = None
     """Entries with `step` and some of `loss`, `learning_rate`, `grad_norm`, `tokens_per_second`."""
     evaluations: Mapping[str, pl.DataFrame] = field(default_factory=dict)

@@ -1,4 +1,6 @@
-"""Choose the candidates of a ranking: one of the samples with identical texts, and the k best of a document."""
+"""Choose the candidates of a ranking: those of no dropped dependency, one of those with identical texts, the k best of
+a document.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,22 +11,42 @@ from gateau_dagster import tables
 from gateau_dagster.config.selection import RuleConfig
 from gateau_dagster.selection.token_budget import countable
 
+DROPPED = "selection.drop:"
+"""The first words of the reason for a sample of a dropped dependency."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class LeftOut:
-    """The samples that `selection.duplicates` and `selection.per_document` exclude from a choice.
+    """The samples that `selection.drop`, `selection.duplicates` and `selection.per_document` exclude from a choice.
 
-    rows: tables.REJECTED, sorted by id, of all samples with a score that are not candidates. repeats: how many of them
-    have the texts of a candidate. by_document: whether documents are limited. passed_over: samples that documents
-    exclude and that rank before the worst chosen sample. unfilled: samples that were requested but could not be chosen,
-    because too few were left; 0 if tokens are requested.
+    rows: tables.REJECTED, sorted by id, of all samples with a score that are not candidates. dropped: how many of them
+    have a dropped dependency. repeats: how many have the texts of a candidate. by_document: whether documents are
+    limited. passed_over: samples that documents exclude and that rank before the worst chosen sample. unfilled: samples
+    that were requested but could not be chosen, because too few were left; 0 if tokens are requested.
     """
 
     rows: pl.DataFrame
+    dropped: int
     repeats: int
     by_document: bool
     passed_over: int
     unfilled: int
+
+
+def without_dropped(ranked: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
+    """Return `ranked` in which samples whose `dependency` the rule drops have no score, and so are last; see
+    `with_best_of_documents`.
+    """
+    return _unscored(ranked, pl.col("dependency").is_in(rule.drop)) if rule.drop else ranked
+
+
+def dropped_samples(ranked: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
+    """Return tables.REJECTED of the samples with a score that `without_dropped` excludes."""
+    if not rule.drop:
+        return pl.DataFrame(schema=tables.schema(tables.REJECTED))
+    out = ranked.filter(pl.col("dependency").is_in(rule.drop), pl.col("score").is_not_null())
+    reason = pl.format(f"{DROPPED} its dependency is {{}}", "dependency")
+    return out.select("sample_id", reason=reason).sort("sample_id").match_to_schema(tables.schema(tables.REJECTED))
 
 
 def with_one_of_each_text(ranked: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
@@ -70,8 +92,7 @@ def with_best_of_documents(ranked: pl.DataFrame, rule: RuleConfig) -> pl.DataFra
 
     `ranked`: see rules.chosen_ids, sorted by rank, samples without a score last; with `document` str.
     """
-    kept = pl.when(~_follows_the_best(ranked, rule)).then("score")
-    return ranked.with_columns(score=kept).sort(pl.col("score").is_null(), maintain_order=True)
+    return _unscored(ranked, _follows_the_best(ranked, rule))
 
 
 def beyond_the_best(ranked: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
@@ -102,6 +123,12 @@ def most_by_source(samples: pl.DataFrame, most: int) -> Mapping[str, int]:
 def most_of_all(samples: pl.DataFrame, most: int) -> int:
     """Return how many samples the limit leaves at most, whatever the scores are. `samples`: `document` str."""
     return int(samples["document"].value_counts()["count"].clip(upper_bound=most).sum())
+
+
+def _unscored(ranked: pl.DataFrame, which: pl.Expr | pl.Series) -> pl.DataFrame:
+    """Return `ranked` in which these samples have no score and stand last."""
+    kept = pl.when(which).then(None).otherwise("score")
+    return ranked.with_columns(score=kept).sort(pl.col("score").is_null(), maintain_order=True)
 
 
 def _best_of_text(rule: RuleConfig) -> pl.Expr:

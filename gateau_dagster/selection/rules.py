@@ -1,7 +1,7 @@
 """Choose samples from a ranking: by number, by tokens, by source, or from every cluster.
 
-Under each rule, one of several identical samples is a candidate (`duplicates`), and a document may be limited to its
-best samples (`per_document`).
+Under each rule, samples of some dependencies are no candidates (`drop`), one of several identical samples is
+(`duplicates`), and a document may be limited to its best samples (`per_document`).
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -14,9 +14,11 @@ from gateau_dagster.selection.clusters import cluster_count, diverse
 from gateau_dagster.selection.per_document import (
     LeftOut,
     beyond_the_best,
+    dropped_samples,
     repeats_of_texts,
     with_best_of_documents,
     with_one_of_each_text,
+    without_dropped,
 )
 from gateau_dagster.selection.token_budget import check_sources, per_source, per_source_tokens, token_budget
 
@@ -52,11 +54,12 @@ def chosen_ids(samples: pl.DataFrame, rule: RuleConfig) -> list[str]:
         samples: one row per sample of the data set, in any order: `sample_id` str; `score` f64, null if the method has
             none: such a sample is never chosen, but counts if a rule refers to the whole data; `rank` int, 1 is the
             best; `source` str; `tokens` int, of context and response, null if unknown; for `diverse`, `embedding`
-            list[f32], null if there is none; with `rule.per_document`, `document` str; unless `rule.duplicates` is
-            keep, `digest` str. Equal ranks are in the order of the ids.
-        rule: the rule and the amount. A fraction is of the samples with a score, including those that `duplicates` and
-            `per_document` exclude. These two change which samples are chosen, and their number only if too few are
-            left. Repeated texts count once if a rule refers to the whole data, as for the share of a source.
+            list[f32], null if there is none; with `rule.per_document`, `document` str; with `rule.drop`, `dependency`
+            str, null if unknown; unless `rule.duplicates` is keep, `digest` str. Equal ranks are in the order of the
+            ids.
+        rule: the rule and the amount. A fraction is of the samples with a score, including those that `drop`,
+            `duplicates` and `per_document` exclude. These change which samples are chosen, and their number only if too
+            few are left. Repeated texts count once if a rule refers to the whole data, as for the share of a source.
 
     Raises:
         GateauError: the data cannot satisfy the rule.
@@ -72,30 +75,40 @@ def chosen_ids(samples: pl.DataFrame, rule: RuleConfig) -> list[str]:
             "cannot read; the method scores none of the others, for example because they are too short (see "
             f"`{gateau_command('validate')}`). Change selection.options, or the method",
         )
-    rule, ranked = _counted(rule, ranked), with_one_of_each_text(ranked, rule)
+    rule, ranked = _counted(rule, ranked), without_dropped(ranked, rule)
+    if not ranked.filter(scored()).height:
+        raise GateauError(
+            "selection.no_scores",
+            f"selection.drop: {', '.join(rule.drop)}: no other dependency is left among the samples with a score, so "
+            "none can be chosen: name fewer",
+        )
+    ranked = with_one_of_each_text(ranked, rule)
     if rule.per_document is not None:
         ranked = with_best_of_documents(ranked, rule)
     return _RULES[rule.rule](ranked, rule)["sample_id"].to_list()
 
 
 def left_out(samples: pl.DataFrame, rule: RuleConfig, chosen: Collection[str]) -> LeftOut:
-    """Return the samples that `rule.duplicates` and `rule.per_document` excluded from `samples` when `chosen` was
-    made.
+    """Return the samples that `rule.drop`, `rule.duplicates` and `rule.per_document` excluded from `samples` when
+    `chosen` was made.
     """
     ranked = _ranked(samples)
-    repeats, candidates = repeats_of_texts(ranked, rule), with_one_of_each_text(ranked, rule)
     wanted = 0 if rule.budget is not None else rule.chosen(ranked.filter(scored()).height)
+    dropped, ranked = dropped_samples(ranked, rule), without_dropped(ranked, rule)
+    repeats, candidates = repeats_of_texts(ranked, rule), with_one_of_each_text(ranked, rule)
+    counts = {"dropped": dropped.height, "repeats": repeats.height}
     if rule.per_document is None:
         unfilled = max(0, wanted - candidates.filter(scored()).height)
-        return LeftOut(rows=repeats, repeats=repeats.height, by_document=False, passed_over=0, unfilled=unfilled)
+        every = pl.concat([dropped, repeats]).sort("sample_id")
+        return LeftOut(rows=every, **counts, by_document=False, passed_over=0, unfilled=unfilled)
     rows = beyond_the_best(candidates, rule)
     ids = candidates["sample_id"]
     places = ids.is_in(list(chosen)).arg_true()
     before = ids.head(places[-1] if places.len() else 0)
     passed = rows.filter(pl.col("sample_id").is_in(before.implode())).height
-    every = pl.concat([rows, repeats]).sort("sample_id")
+    every = pl.concat([rows, dropped, repeats]).sort("sample_id")
     unfilled = max(0, wanted - len(chosen))
-    return LeftOut(rows=every, repeats=repeats.height, by_document=True, passed_over=passed, unfilled=unfilled)
+    return LeftOut(rows=every, **counts, by_document=True, passed_over=passed, unfilled=unfilled)
 
 
 def _ranked(samples: pl.DataFrame) -> pl.DataFrame:

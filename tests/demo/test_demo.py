@@ -23,6 +23,7 @@ from gateau_dagster.report.build import far_segments_with, planted_values
 from gateau_dagster.report.evidence import EvidenceRows, evidence
 from gateau_dagster.scoring.scorer import Request, score_samples
 from gateau_dagster.selection.combine import combine
+from gateau_dagster.selection.evidence import dependencies
 from gateau_dagster.selection.statistics import auroc
 from tests.project import ROOT, gateau
 
@@ -113,6 +114,30 @@ def test_the_evidence_map_names_the_segments_of_planted_facts_and_no_others(scor
     for kind in KINDS:
         answers = [answer for right in of_seeds for answer in right[kind]]
         assert len(answers) == 60 and sum(answers) >= 0.95 * len(answers), kind
+
+
+def test_dependencies_and_evidence_are_those_of_the_planted_facts(scored: list[Scored]) -> None:
+    """Facts of one sample that are in one segment are one place."""
+    tokenizer, length = build_tokenizer(2048), embedded_demo(Path()).scoring.segment_length
+    right, hit = [], []
+    for given in scored:
+        cam, long = (
+            {row["sample_id"]: row for row in table.iter_rows(named=True)} for table in (given.cam, given.long)
+        )
+        found = {row["sample_id"]: row for row in dependencies(given.cam, given.long).iter_rows(named=True)}
+        for sample in given.samples:
+            rows = EvidenceRows(cam=cam[sample.sample_id], long=long[sample.sample_id], short=None)
+            segments = evidence(sample, rows, tokenizer, segment_length=length).segments
+            planted = planted_values(sample.context, sample.instruction)
+            holding = [next(one for one in segments if one.start <= place < one.end) for place in planted]
+            far = {one.index for one in holding if not one.near}
+            kind = {"no_context": "closed_book", "noisy": "unpredictable"}.get(sample.source, "near")
+            wanted = ("one_far" if len(far) == 1 else "several_far") if far else kind
+            depends = found[sample.sample_id]
+            right.append(depends["dependency"] == wanted)
+            hit += [one.index in depends["segments"] for one in holding]
+    assert len(right) == 300 and sum(right) >= 0.95 * len(right)
+    assert len(hit) > 250 and sum(hit) >= 0.95 * len(hit)
 
 
 @pytest.mark.long

@@ -68,6 +68,7 @@ def made(gains: dict[int, float], *, count: int = 40, unseen: int = 0, named: tu
             start=unseen + number * WIDTH,
             end=unseen + (number + 1) * WIDTH,
             near=number == count - 1,
+            tokens=WIDTH,
             gain=gains.get(number, 0.0),
             perplexity=1.0,
             attention=None,

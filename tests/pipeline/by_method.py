@@ -70,5 +70,6 @@ def maximal() -> Config:
         rule="diverse",
         encoder="enc",
         segment_lengths=[64],
+        evidence=True,
         options={"ifd": {"model": "cherry"}},
     )

@@ -49,6 +49,7 @@ CONSTANTS: dict[str, set[str]] = {
     "scoring.segments.CODE_VERSION": {"cam"},
     "scoring.screening.CODE_VERSION": set(),  # of screened segments: see below
     "selection.combine.CODE_VERSION": {"combined_scores"},
+    "selection.evidence.CODE_VERSION": {"evidence"},
     "methods.registry.CODE_VERSION": {"method_scores"},
     "selection.rules.CODE_VERSION": {"selected_subset", "variant/selected_subset"},
     "comparison.compare.CODE_VERSION": {"comparison"},

@@ -20,7 +20,6 @@ from gateau_dagster.report.build import evidence_shares
 from gateau_dagster.report.evidence import Evidence, evidence
 from gateau_dagster.report.evidence_card import (
     LEVELS,
-    NAMED,
     SLOTS,
     EvidenceCard,
     EvidenceMaps,
@@ -32,11 +31,11 @@ from gateau_dagster.report.evidence_card import (
     evidence_maps,
     level,
     named_by_sample,
-    named_of,
     prompt_strip,
     segment_strip,
 )
 from gateau_dagster.report.inputs import ReportInputs
+from gateau_dagster.selection.evidence import NAMED, named_of
 from tests.error_codes import refused
 from tests.methods import measured
 from tests.methods.configured import method_of
@@ -244,7 +243,7 @@ def test_whole_tables_name_what_the_maps_name() -> None:
     assert named == {
         name: evidence(one, each, tokenizer(), segment_length=LENGTH).named for name, (one, each) in rows.items()
     }
-    assert named_of(cam.clear()).schema == module.NAMED
+    assert named_of(cam.clear()).schema == NAMED
 
 
 FILLER = "the baker admires the tower of amber . "  # a segment

@@ -457,3 +457,23 @@ def test_what_different_texts_cannot_give_is_known_before_any_score() -> None:
     check_data(*countable_samples(samples, RuleConfig(rule="per_source", fraction=1)))
     with refused("selection.clusters", "9"):
         check_data(*countable_samples(samples, RuleConfig(rule="diverse", encoder="e", clusters=9)))
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.rule)
+def test_samples_of_a_dropped_dependency_are_as_if_they_had_no_score(rule: RuleConfig) -> None:
+    kinds = ["closed_book", "one_far", "unpredictable", None]
+    samples = many().with_columns(
+        dependency=pl.Series([kinds[row % 4] for row in range(many().height)], dtype=pl.String)
+    )
+    dropping = RuleConfig.model_validate(rule.model_dump() | {"drop": ["closed_book", "unpredictable"]})
+    gone = pl.col("dependency").is_in(["closed_book", "unpredictable"]).fill_null(False)
+    blank = samples.with_columns(score=pl.when(~gone).then("score"))
+    # A fraction stays one of all samples with a score.
+    fixed = rule if rule.budget is not None else rule.taking(count=rule.chosen(samples["score"].count()))
+    chosen = chosen_ids(samples, dropping)
+    assert chosen == chosen_ids(blank, fixed)
+    out = left_out(samples, dropping, chosen)
+    wanted = samples.filter(gone, pl.col("score").is_not_null())["sample_id"].sort().to_list()
+    assert wanted and out.dropped == len(wanted)
+    dropped = out.rows.filter(pl.col("reason").str.starts_with("selection.drop: its dependency is "))
+    assert dropped["sample_id"].to_list() == wanted

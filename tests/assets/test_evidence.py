@@ -1,0 +1,72 @@
+"""The table `evidence` through the pipeline, the columns of the selection, and dropped dependencies."""
+
+import polars as pl
+import pytest
+
+from gateau_dagster import tables
+from gateau_dagster.assets.runs.checked import checked
+from gateau_dagster.pipeline.asset import FAR_SHARE
+from gateau_dagster.report import build
+from gateau_dagster.selection import evidence
+from tests.assets.harness import Pipeline, value_of
+
+
+def test_evidence_is_a_table_and_columns_of_the_selection_and_trains_nothing(
+    small: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = small.state().store
+    long = store.read_all("perplexity/long", small.state().shards)
+    middle = float(long["mean_probability"].median() or 0)  # pyright: ignore[reportArgumentType]
+    # The pair is untrained: what it predicts best of all counts as predicted, and any gain as evidence.
+    monkeypatch.setattr(evidence, "_PREDICTED", middle)
+    monkeypatch.setattr(evidence, "NAMED_GAIN", 1e-3)
+    before, raw = store.read("selected_subset", None), store.read_all("raw_long_sft", small.state().shards)
+    events = small.made(selection={"evidence": True})
+    assert {asset for asset, _ in events} == {"evidence", "selected_subset", "report"}
+    found = store.read_all("evidence", small.state().shards)
+    assert found.schema == tables.schema(tables.EVIDENCE) and {*found["sample_id"]} == {*raw["sample_id"]}
+    spans = found.join(raw, on="sample_id").explode("evidence").drop_nulls("evidence").unnest("evidence")
+    assert (
+        spans.height
+        and spans.filter(
+            pl.col("end") > pl.col("context").str.len_chars(), pl.col("end") <= pl.col("start"), pl.col("gain") <= 0
+        ).is_empty()
+    )
+    assert spans["tokens"].is_between(1, small.config.scoring.segment_length).all()
+    chosen = store.read("selected_subset", None)
+    assert chosen.drop("evidence", "dependency").equals(before)
+    assert chosen.select("sample_id", "evidence", "dependency").equals(
+        chosen.select("sample_id").join(found.drop("digest"), on="sample_id", maintain_order="left")
+    )
+    counts = dict(chosen["dependency"].value_counts().iter_rows())
+    assert value_of(events["selected_subset", None], "by_dependency") == counts
+    page = store.files.read("report.html").decode()
+    assert "What the responses depend on" in page and all(f'<th scope="row">{name}</th>' in page for name in counts)
+
+
+def test_dropped_samples_are_not_chosen_but_counted(small: Pipeline) -> None:
+    state = small.state()
+    kinds = state.read("evidence", ["sample_id", "dependency"])
+    chosen = state.read("selected_subset", ["sample_id", "dependency"])
+    drop = chosen["dependency"][0]
+    events = small.made(until="selected_subset", selection={"evidence": True, "drop": [drop]})
+    assert {asset for asset, _ in events} == {"selected_subset"}
+    state = small.state()
+    assert drop not in state.read("selected_subset")["dependency"]
+    count = kinds.filter(dependency=drop).height
+    assert value_of(events["selected_subset", None], "left_out_by_dependency") == count > 0
+    result = checked(state, state.asset("selected_subset"), FAR_SHARE)
+    far = state.read("selected_subset")["dependency"].is_in(evidence.FAR).mean()
+    assert result.passed == (far >= evidence.LEAST_FAR)  # pyright: ignore[reportOptionalOperand]
+    assert result.metadata["left_out_by_selection_drop"].value == count
+    assert result.metadata[drop].value == 0
+
+
+def test_without_segments_there_is_no_evidence_and_the_reason_is_told(small: Pipeline) -> None:
+    assert small.state().pipeline.by_key.keys() >= {"evidence"}
+    small.made(until="raw_long_sft", selection={"drop": [], "method": "length", "compare": []})
+    state = small.state()
+    assert "evidence" not in state.pipeline.by_key
+    (reason,) = build.without_evidence(state.config)
+    assert reason in state.warnings and "gateau" in reason
+    assert {"evidence", "dependency"}.isdisjoint(tables.schema(state.asset("selected_subset").columns).names())
