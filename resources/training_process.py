@@ -23,6 +23,7 @@ import psutil
 from dagster_pipes import PipesContext, PipesEnvVarParamsLoader, open_dagster_pipes
 
 from gateau_dagster.errors import GateauError, redact_exception, redact_output, redacted
+from gateau_dagster.execution import collect_rarely
 from gateau_dagster.storage import fence
 from gateau_dagster.storage.fence import LeaseLostError
 from gateau_dagster.training.launch import (
@@ -157,6 +158,7 @@ def main(arguments: list[str]) -> int:
     warnings.filterwarnings("ignore", message=r"`torch\.distributed\.", category=FutureWarning)
     _end_with_launcher()
     share_cores()
+    collect_rarely()
     first = os.environ.get("RANK", "0") == "0"
     spec: TrainingSpec | None = None
     with ExitStack() as stack:

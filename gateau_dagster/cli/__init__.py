@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 
+from gateau_dagster.execution import collect_rarely
 from gateau_dagster.execution.interruption import ends_at_once
 
 _ERROR_STREAM = 2
@@ -16,6 +17,7 @@ _SPINS = "3000"
 def main() -> None:
     """Run the command. Slow imports come last, so that an interrupt during them is reported in one line."""
     _open_streams()
+    collect_rarely()
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault(
             "GOMP_SPINCOUNT", _SPINS

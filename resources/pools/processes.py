@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
+from gateau_dagster.execution import collect_rarely
 from gateau_dagster.execution.interruption import worker_ends_in_order
 from gateau_dagster.execution.row_checkpoints import save_all_rows
 from gateau_dagster.resources.pools.crew import Crew, Lost, Member, ScoringCrew
@@ -32,6 +33,7 @@ def run_worker(task: WorkerTask, connection: Connection) -> None:
     """Run a worker from start to end."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt reaches the step too, which then ends its workers
     _end_with_parent()
+    collect_rarely()
     with worker_ends_in_order(save_all_rows), suppress(EOFError):  # the step has closed its end
         worker = ScoringWorker(task, _Reports(connection).send)
         connection.send(worker.start())
