@@ -16,7 +16,7 @@ from gateau_dagster.data.sample import Sample, shard_keys
 from gateau_dagster.data.sources import resolve_files
 from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.document_split import SPLIT
-from gateau_dagster.models.known_model import known_model, known_tokenizer, model_folder, short_window
+from gateau_dagster.models.known_model import known_model, known_tokenizer, model_folder, own_window, short_window
 from gateau_dagster.models.positions import learned_positions
 from gateau_dagster.pipeline.plan import Plan
 from gateau_dagster.pipeline.recipes import recipes
@@ -93,6 +93,9 @@ def _check_model(config: Config) -> None:
     deepspeed = agreed_deepspeed_config(training, folder=config.folder)
     if training.sequence_parallel > 1:
         check_sharding(deepspeed)
+    window = own_window(config, config.origin(training.model))
+    if training.sequence_parallel == 1 and window is not None and window >= training.max_length:
+        return  # enough if they are learned, too; to look costs seconds of imports
     folder = model_folder(config, config.origin(training.model), local_only=True)
     known = None if folder is None else known_model(config, training.model).config
     if known is None:

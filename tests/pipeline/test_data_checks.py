@@ -3,6 +3,7 @@
 import shutil
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import polars as pl
 import pytest
@@ -11,6 +12,7 @@ from transformers.configuration_utils import PreTrainedConfig
 
 from gateau_dagster.config import Config
 from gateau_dagster.data.catalogue import ACCEPTED
+from gateau_dagster.pipeline import data_checks
 from gateau_dagster.pipeline.data_checks import check_training, warnings_of
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
@@ -125,6 +127,15 @@ def test_positions_that_the_trained_model_has_not_learned(tmp_path: Path) -> Non
     check_training(training_of({"max_length": 1024}, folder=tmp_path), samples(3, 10))
     saved_config(tmp_path, LlamaConfig, max_position_embeddings=64)
     check_training(config, samples(3, 10))
+
+
+def test_a_window_that_is_enough_is_read_without_transformers(tmp_path: Path) -> None:
+    """Its import took most of the time of a run that has nothing to do."""
+    saved_config(tmp_path, LlamaConfig, max_position_embeddings=64)
+    with mock.patch.object(data_checks, "known_model", side_effect=AssertionError):
+        check_training(training_of({"max_length": 64}, folder=tmp_path), samples(3, 10))
+        with pytest.raises(AssertionError):
+            check_training(training_of({"max_length": 65}, folder=tmp_path), samples(3, 10))
 
 
 @pytest.mark.parametrize(

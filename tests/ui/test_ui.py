@@ -287,13 +287,14 @@ def stored(file: Path) -> dict[tuple[str, str | None], int]:
     return found | {("report", None): (root / "report.html").stat().st_mtime_ns}
 
 
-def test_what_refresh_makes_stands_on_the_timeline_and_is_retried(
-    refreshed: dict[str, Any], page: Page, server: Server
-) -> None:
+def test_what_refresh_makes_stands_on_the_timeline(refreshed: dict[str, Any], page: Page, server: Server) -> None:
     page.goto(f"{server.url}/overview/activity/timeline")
     for job in ("refresh", "everything"):
         expect(page.get_by_role("link", name=job).first).to_be_visible()
+
+
+@pytest.mark.long
+def test_what_refresh_makes_is_retried(refreshed: dict[str, Any], server: Server) -> None:
     [work] = server.children(refreshed["runId"])
-    look_away(page)
     again = server.execute_again(work["runId"], "ALL_STEPS")
     assert server.ended(again)["status"] == "SUCCESS"

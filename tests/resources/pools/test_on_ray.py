@@ -107,6 +107,7 @@ def test_scores_are_those_of_one_process(cut: str, cluster: RayCluster, tmp_path
     assert cluster.soon_without_actors()
 
 
+@pytest.mark.long
 def test_a_killed_actor_costs_its_piece(cluster: RayCluster, tmp_path: Path) -> None:
     state = ingested(tmp_path, samples=8, shards=2, execution=on(cluster, 1, piece_minutes=0.0001), scoring=ALONE)
     (notes := tmp_path / "notes").mkdir()
