@@ -5,7 +5,7 @@ import hashlib
 import json
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import ThreadingHTTPServer
 from typing import Any
@@ -17,6 +17,9 @@ import pytest
 from tests.local_server import QuietHandler, served
 
 TOKEN, READER = "hf_writerwriterwriterwriter", "hf_readerreaderreaderreader"
+
+
+Fault = int | str | Callable[[], object]
 
 
 @dataclass
@@ -42,8 +45,8 @@ class Hub(ThreadingHTTPServer):
         repositories: by name. objects: the content of uploaded LFS files by SHA-256.
         received: method and path of each request. puts: the objects that were sent, in order.
         waits: for a test to collect what its client would have slept.
-        faults: what to do instead with the next requests whose method and path begin so: a status, "cut", or
-            "lost", which cuts after the work is done.
+        faults: what to do instead with the next requests whose method and path begin so: a status, "cut", or what cuts
+            the answer after the work is done: "lost", or something to call before.
     """
 
     daemon_threads = True
@@ -56,7 +59,7 @@ class Hub(ThreadingHTTPServer):
         self.received: list[str] = []
         self.puts: list[str] = []
         self.waits: list[float] = []
-        self.faults: dict[str, list[int | str]] = {}
+        self.faults: dict[str, list[Fault]] = {}
         self.lock = threading.Lock()
 
     @property
@@ -100,11 +103,13 @@ class _Handler(QuietHandler):
             if isinstance(fault, int):
                 self._json({"error": "as the test asked"}, fault, {"Retry-After": "3600"} if fault == 429 else {})
                 return
+            if callable(fault):
+                fault()
             found = self._answer(path, body)
-            if fault == "lost":
-                self._cut()
-            else:
+            if fault is None:
                 self._json(*found)
+            else:
+                self._cut()
 
     def _cut(self) -> None:
         self.close_connection = True

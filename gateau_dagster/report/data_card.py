@@ -1,5 +1,6 @@
 """Write the card of a published data set: its README.md on the hub, from stored tables and the configuration."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -18,6 +19,8 @@ CARD, LENGTHS_CHART = "README.md", "charts/lengths.png"
 # Where the hub's categories of sizes begin.
 _SIZES = {1_000: "n<1K", 10_000: "1K<n<10K", 100_000: "10K<n<100K", 1_000_000: "100K<n<1M"}
 _LARGEST = "1M<n<10M"
+# Of the absolute path of a local file, what precedes its name: the card shows nobody's folders.
+_FOLDERS = re.compile(r"(?<=[\s`'\"(])~?/(?:[^/\s`'\"]+/)+")
 _QUANTILES = {"shortest": 0.0, "median": 0.5, "90 %": 0.9, "longest": 1.0}
 _CONTENTS = {
     "selected": "the chosen samples, best first: `messages`, `sample_id`, `source`, `score`, `rank`",
@@ -52,7 +55,7 @@ class CardFacts:
 
 def data_card(facts: CardFacts) -> str:
     """Return the card as Markdown, with the front matter that the hub and `datasets` read. It holds no time and no
-    path of this machine, so equal facts give the same text.
+    folder of this machine, so equal facts give the same text.
     """
     options, selection = facts.options, facts.config.selection
     name = options.repository.rpartition("/")[2]
@@ -76,7 +79,7 @@ def data_card(facts: CardFacts) -> str:
         ),
         _block("python", "\n".join(["from datasets import load_dataset", "", *loading])),
         "## Method",
-        _table(("", ""), method),
+        _table(("setting", "value"), method),
         "## Sources",
         _table(("source", "given", "chosen", "share chosen"), _sources(facts)),
         "## Lengths",
@@ -91,7 +94,7 @@ def data_card(facts: CardFacts) -> str:
         f"gateau-dagster {version('gateau-dagster')}. The same files give the fingerprint above.",
         _block("yaml", yaml.safe_dump(published_configuration(facts.config), sort_keys=False, allow_unicode=True)),
     ]
-    return f"---\n{header}---\n\n" + "\n\n".join(sections) + "\n"
+    return _FOLDERS.sub("", f"---\n{header}---\n\n" + "\n\n".join(sections) + "\n")
 
 
 def _front_matter(facts: CardFacts, name: str) -> dict[str, Any]:

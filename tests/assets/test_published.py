@@ -1,6 +1,10 @@
 """The selection as a data set on the hub: what it holds, when it is a new revision, and what is not uploaded."""
 
 import io
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +21,7 @@ from gateau_dagster.storage import Stamp
 from tests.assets.harness import Pipeline, failure_of, value_of, version_of, versions_on_record
 from tests.evaluation.quiz import quiz
 from tests.hub_writing import TOKEN, Hub, hub
-from tests.project import change_config
+from tests.project import change_config, command_environment
 
 __all__ = ["hub", "quiz"]
 NAME = "team/selection"
@@ -33,6 +37,8 @@ def kept(small: Pipeline) -> Iterator[Pipeline]:
     yield small
     small.file.write_text(before)
     table.write_bytes(selected)
+    for folder in ("published", "contamination"):
+        small.state().store.files.remove(folder)
 
 
 def card_of(hub: Hub) -> tuple[dict[str, Any], str]:
@@ -66,10 +72,10 @@ def test_a_private_data_set_with_a_card_is_one_commit_whose_sha_is_the_version(k
         assert fact in text.lower() or fact in text
     assert made.files["charts/lengths.png"].startswith(b"\x89PNG")
     assert not kept.state().plan() and TOKEN not in str(made.files)
-    assert [event for (asset, _), event in kept.made(PUBLISHED).items()] == [] and len(made.commits) == 2
 
     sent = len(hub.puts)
-    kept.made(PUBLISHED, publish={"license": "apache-2.0"})
+    change_config(kept.file, publish={"license": "apache-2.0"})
+    assert kept.make(PUBLISHED).success
     assert len(made.commits) == 3 and card_of(hub)[0]["license"] == "apache-2.0"
     assert len(hub.puts) == sent and kept.stamp(PUBLISHED).content == made.sha
 
@@ -96,7 +102,6 @@ def plant(kept: Pipeline, text: str) -> None:
 def test_a_text_with_a_secret_is_named_and_never_uploaded(text: str, kind: str, kept: Pipeline, hub: Hub) -> None:
     if kind == "Private Key":
         pytest.importorskip("detect_secrets", reason="bc-detect-secrets is not installed: make setup")
-    change_config(kept.file, publish={"license": f"other-{len(kind)}"})  # another revision than the tests before
     plant(kept, text)
     said = refusal(kept)
     assert "1 chosen sample with a secret: s000" in said and kind in said and text[-9:] not in said
@@ -107,9 +112,9 @@ def test_without_the_scanner_only_a_private_data_set_is_written(
     kept: Pipeline, hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(secret_scan, "SCANNER", "not-installed")
-    change_config(kept.file, publish={"license": "other", "private": False})
+    change_config(kept.file, publish={"private": False})
     assert "pip install 'gateau-dagster[publish]'" in refusal(kept) and hub.received == []
-    change_config(kept.file, publish={"license": "other", "private": True})
+    change_config(kept.file, publish={"private": True})
     assert kept.make(PUBLISHED).success
     assert "was not installed" in card_of(hub)[1]
 
@@ -131,6 +136,31 @@ def test_a_selection_that_a_benchmark_asks_about_is_not_published(kept: Pipeline
 
 def test_without_a_token_nothing_is_asked(kept: Pipeline, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HF_TOKEN")
-    change_config(kept.file, publish={"license": "mit"})
     assert "HF_TOKEN" in refusal(kept) and hub.received == []
     assert [str(error) for error in kept.state().findings() if error.code == "publish.no_token"]
+
+
+@pytest.mark.long
+def test_a_killed_command_is_completed_and_other_libraries_read_the_data_set(
+    kept: Pipeline, hub: Hub, tmp_path: Path
+) -> None:
+    datasets = pytest.importorskip("datasets", reason="datasets is not installed: make setup")
+    folder = kept.file.parent
+    command = [sys.executable, "-m", "gateau_dagster.cli", "publish", "--config", str(kept.file)]
+    environment = command_environment(HF_HUB_DISABLE_XET="1", HF_HUB_OFFLINE="0")
+    with subprocess.Popen(command, cwd=folder, env=environment, start_new_session=True) as child:
+        hub.faults = {f"POST /api/datasets/{NAME}/commit": [lambda: os.killpg(child.pid, signal.SIGKILL)]}
+        assert child.wait(120) == -signal.SIGKILL
+    assert kept.state().stamp(PUBLISHED, None) is None and len(hub.repositories[NAME].commits) == 2
+    subprocess.run(command, cwd=folder, env=environment, check=True)
+    made = hub.repositories[NAME]
+    assert len(made.commits) == 2 and kept.stamp(PUBLISHED).content == made.sha
+    for name, content in made.files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(content)
+    for config, rows in (("selected", 6), ("scores", 24)):
+        kept_rows = datasets.load_dataset(str(tmp_path), config, split="train", cache_dir=str(tmp_path / "cache"))
+        assert kept_rows.num_rows == rows
+    assert (
+        datasets.load_dataset(str(tmp_path), cache_dir=str(tmp_path / "cache"))["train"].column_names[0] == "messages"
+    )

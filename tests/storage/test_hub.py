@@ -1,5 +1,8 @@
 """Data sets on the hub: one commit, nothing twice, and answers that refuse."""
 
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -7,7 +10,8 @@ import pytest
 from gateau_dagster.errors import TransientError
 from gateau_dagster.storage.hub import Revision, hub_token, publish_files
 from tests.error_codes import refused
-from tests.hub_writing import READER, TOKEN, Hub, Repository, hub
+from tests.hub_writing import READER, TOKEN, Fault, Hub, Repository, hub
+from tests.project import command_environment
 
 __all__ = ["hub"]
 NAME = "team/selection"
@@ -48,7 +52,7 @@ def test_a_private_data_set_gets_one_commit_and_the_same_files_none(hub: Hub, tm
     ids=["limited", "another commit", "before", "objects"],
 )
 def test_a_fault_that_passes_goes_unnoticed(
-    fault: dict[str, list[int | str]], requests: int, hub: Hub, tmp_path: Path
+    fault: dict[str, list[Fault]], requests: int, hub: Hub, tmp_path: Path
 ) -> None:
     hub.faults = fault
     made = publish(tmp_path, FILES)
@@ -61,6 +65,15 @@ def test_the_hub_says_how_long_to_wait_up_to_a_limit(hub: Hub, tmp_path: Path) -
     hub.faults = {COMMIT: [429, 412]}
     publish(tmp_path, FILES)
     assert hub.waits == [60.0, 4.0]
+
+
+def test_a_commit_that_comes_between_is_read_first(hub: Hub, tmp_path: Path) -> None:
+    made = hub.repositories[NAME] = Repository(private=True)
+    theirs = {"LICENSE": b"theirs", "data/evidence.parquet": b"old"}
+    hub.faults = {f"POST /api/datasets/{NAME}/preupload": [lambda: made.commits.append({**made.files, **theirs})]}
+    publish(tmp_path, {"README.md": b"# card"})
+    assert {*made.files} == {".gitattributes", "LICENSE", "README.md"} and len(made.commits) == 3
+    assert hub.received.count(f"{COMMIT}/main") == 2
 
 
 def test_an_answer_that_is_lost_makes_no_second_commit(hub: Hub, tmp_path: Path) -> None:
@@ -83,6 +96,26 @@ def test_a_fault_that_stays_leaves_no_half(fault: str, code: str, hub: Hub, tmp_
     hub.faults = {}
     publish(tmp_path, {})
     assert len(hub.repositories[NAME].commits) == 2 and len(hub.puts) == 2
+
+
+@pytest.mark.parametrize("request_", ["PUT", COMMIT])
+def test_a_killed_upload_is_completed_by_the_next_one(request_: str, hub: Hub, tmp_path: Path) -> None:
+    for name, content in FILES.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(content)
+    code = (
+        "import sys; from pathlib import Path; from gateau_dagster.storage.hub import publish_files as publish\n"
+        f"publish({NAME!r}, Path({str(tmp_path)!r}), private=True, summary='all', own=[], token={TOKEN!r})"
+    )
+    environment = command_environment(HF_HUB_DISABLE_XET="1", HF_HUB_OFFLINE="0")
+    with subprocess.Popen([sys.executable, "-c", code], env=environment) as child:
+        hub.faults = {request_: [child.kill]}
+        assert child.wait(60) == -signal.SIGKILL
+    made = hub.repositories[NAME]
+    assert len(made.commits) == (2 if request_ == COMMIT else 1)
+    assert publish(tmp_path, {}).sha == made.sha
+    assert len(made.commits) == 2 and made.files.items() >= FILES.items()
+    assert sorted(hub.puts) == sorted({*hub.puts}), "no object was sent twice"
 
 
 @pytest.mark.parametrize("token", [READER, "hf_nobody"])
