@@ -6,6 +6,7 @@ import polars as pl
 
 from gateau_dagster.assets.steps.metadata import chart
 from gateau_dagster.assets.steps.step import Step, makes_asset
+from gateau_dagster.data.index import last_of_conversations
 from gateau_dagster.evaluation.document_split import TEXTS, Documents, group_sizes, split
 from gateau_dagster.evaluation.registry import document_similarity, reserving
 from gateau_dagster.pipeline.data_checks import too_few
@@ -18,13 +19,16 @@ def document_split(step: Step) -> None:
     """Group the samples by document, near-duplicates included, and reserve some documents."""
     for output in step.in_turn():
         state, documents = output.state, Documents()
+        last = last_of_conversations(state.index) if state.config.long_sft.turns == "each" else {}
         options = reserving(state.config)
         for done, shard in enumerate(state.shards, start=1):
-            documents.add(state.store.read(RAW, shard, list(TEXTS)))
+            texts = state.store.read(RAW, shard, list(TEXTS))
+            documents.add(texts.filter(~pl.col("sample_id").is_in([*last])))
             output.progress(done, len(state.shards), "shards")
+        documents.join(last)
         found = split(documents, share=options and options.share, least=document_similarity(state.config))
-        texts = state.read(RAW, ["sample_id", "source", "digest"])
-        candidates = found.filter(~found["reserved"]).join(texts, on="sample_id")
+        sources = state.read(RAW, ["sample_id", "source", "digest"])
+        candidates = found.filter(~found["reserved"]).join(sources, on="sample_id")
         if warning := too_few(candidates, state.config.selection):
             step.log.warning(warning)
         output.write(found)

@@ -30,13 +30,17 @@ _SOURCES = 10
 
 @dataclass(frozen=True, kw_only=True)
 class ValidationSummary:
-    """Counts of records: read = accepted + rejected + duplicates_dropped. `kinds`: most frequent first."""
+    """Counts of records: read = usable_records + rejected + duplicates_dropped. `kinds`: most frequent first.
+
+    accepted: the samples of the usable records.
+    """
 
     files: tuple[str, ...]
     read: int
     accepted: int
     rejected: int
     duplicates_dropped: int
+    usable_records: int
     sources: tuple[tuple[str, int], ...]
     kinds: tuple[RejectKind, ...]
     fields: FieldCounts
@@ -45,7 +49,8 @@ class ValidationSummary:
     def lines(self) -> list[str]:
         """Return the summary as plain text."""
         files = "1 file" if len(self.files) == 1 else f"{len(self.files)} files"
-        text = [f"{self.read} records in {files}: {self.accepted} usable, {self.rejected} rejected"]
+        several = f", which are {self.accepted} samples" if self.usable_records < self.accepted else ""
+        text = [f"{self.read} records in {files}: {self.usable_records} usable{several}, {self.rejected} rejected"]
         if len(self.sources) > 1:
             named = ", ".join(f"{source} {count}" for source, count in self.sources[:_SOURCES])
             more = f" and {len(self.sources) - _SOURCES} more" if len(self.sources) > _SOURCES else ""
@@ -66,10 +71,11 @@ def validation_summary(index: InputIndex) -> ValidationSummary:
     sources = index.accepted.group_by("source").len().sort(["len", "source"], descending=[True, False])
     return ValidationSummary(
         files=tuple(file.label for file in index.files),
-        read=index.records,
+        read=index.records - len(index.accepted) + index.usable_records,
         accepted=len(index.accepted),
         rejected=len(index.rejected),
         duplicates_dropped=index.duplicates_dropped,
+        usable_records=index.usable_records,
         sources=tuple(sources.iter_rows()),
         kinds=index.rejects.kinds,
         fields=index.fields,

@@ -95,7 +95,7 @@ def to_samples(
             raise InvalidRecordError("empty response: nothing to learn and nothing to score")
         if not first.context.strip() and not first.instruction.strip():
             raise InvalidRecordError("empty prompt: neither context nor instruction")
-        fields.check(has_context=bool(first.context.strip()) and first.border != "none")
+        fields.check(has_context=_border(first) != "none")
     except InvalidRecordError as error:
         made = iter([Reject(sample_id=sample_id or location, reason=fields.reason(error))])
     else:
@@ -115,8 +115,13 @@ def _sample(parts: SampleParts, name: str, source: str) -> Sample:
         instruction=parts.instruction,
         response=parts.response,
         conversation=parts.conversation,
-        border=parts.border if parts.context.strip() else "none",
+        border=_border(parts),
     )
+
+
+def _border(parts: SampleParts) -> Border:
+    """Return the border; none for an empty context, unless it is that of a conversation's first answer."""
+    return parts.border if parts.context.strip() or parts.conversation else "none"
 
 
 def _object(record: Any) -> Mapping[str, Any]:

@@ -53,7 +53,12 @@ class InputIndex:
     @cached_property
     def rejects(self) -> Rejects:
         """Return the rejects among the records; a record that repeats another counts once."""
-        return rejects_among(self.rejected, self.accepted.height + self.rejected.height, named=True)
+        return rejects_among(self.rejected, self.usable_records + self.rejected.height, named=True)
+
+    @cached_property
+    def usable_records(self) -> int:
+        """Return how many records have a sample; `long_sft.turns: each` makes several of a record."""
+        return self.accepted.select("file", "record").n_unique()
 
     @cached_property
     def contexts(self) -> Contexts:
@@ -97,6 +102,12 @@ class InputIndex:
         for shard, *values in rejected.iter_rows():
             parts.setdefault(shard, []).extend(("-", *values))
         return {shard: text_digest(["raw_long_sft", CODE_VERSION, *values]) for shard, values in parts.items()}
+
+
+def last_of_conversations(index: InputIndex) -> dict[str, str]:
+    """Return the last sample of its record for each earlier one: `long_sft.turns: each` makes several of a record."""
+    last = index.accepted.select("sample_id", last=pl.col("sample_id").last().over("file", "record"))
+    return dict(last.filter(pl.col("sample_id") != pl.col("last")).iter_rows())
 
 
 def save_index(index: InputIndex, path: Path) -> None:

@@ -188,7 +188,7 @@ class Fields:
             elif self._drops or name in self.ignore or PART + name in self.ignore:
                 self._leave_out_named(PART, name)
             else:
-                self.fail(PART + name, "unusable part", f"{place} has a part that is no text")
+                self.fail(PART + name, "unusable part", f"{place} has a part that is not text")
         return "\n\n".join(texts)
 
     def check(self, *, has_context: bool) -> None:
@@ -310,7 +310,7 @@ def field_lines(counts: FieldCounts, section: str) -> list[str]:
     """Return a line per use with its fields, most frequent first, and how many records have each."""
     titles: dict[Use, str] = {
         "used": "fields used",
-        "ignored": f"left out ({section}.ignore, or no part of an exchange)",
+        "ignored": f"left out (by {section}, or no part of a sample)",
         "rejected": "fields that reject their record",
         "irrelevant": "known and not needed",
         "unknown": "unknown and not read",

@@ -125,7 +125,7 @@ class Trace:
             context=context,
             instruction=instruction,
             response=_said(self.turns[place]),
-            border="conversation" if context.strip() else "none",
+            border="conversation",
             conversation=f'{{"messages": [{messages}]{definitions}}}',
             suffix=suffix,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -58,6 +59,10 @@ class Documents:
 
     of: dict[str, str] = field(default_factory=dict)
     sketches: dict[str, LeanMinHash] = field(default_factory=dict)
+
+    def join(self, last: Mapping[str, str]) -> None:
+        """Give samples the document of a later sample of their conversation, which is added and begins like them."""
+        self.of.update({sample_id: self.of[later] for sample_id, later in last.items()})
 
     def add(self, samples: pl.DataFrame) -> None:
         """Add samples, with the columns TEXTS. Without a context, a sample's other texts are its document."""

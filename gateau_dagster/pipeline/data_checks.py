@@ -173,6 +173,7 @@ def chosen_share(config: Config, accepted: pl.DataFrame) -> float:
 def warnings_of(config: Config, accepted: pl.DataFrame) -> list[str]:
     """Return a sentence for each setting that is valid but may be unintended. `accepted`: as for `check_training`."""
     return [
+        *_scored_again(config, accepted),
         *_beyond_the_samples(config, accepted),
         *_beyond_the_scored(config, accepted),
         *_beyond_the_machine(config),
@@ -217,6 +218,19 @@ def _beyond_the_machine(config: Config) -> list[str]:
             f"slower and take more memory. Set at most {places:,}, or remove the key."
         )
     return found
+
+
+def _scored_again(config: Config, accepted: pl.DataFrame) -> list[str]:
+    """Return a sentence for the prefixes that the samples of one conversation repeat."""
+    if config.long_sft.turns != "each" or not accepted.height:
+        return []
+    tokens = (pl.col("characters") / _CHARACTERS).clip(upper_bound=config.scoring.max_length)
+    of_records = accepted.group_by("file", "record").agg(all=tokens.sum(), longest=tokens.max())
+    factor = float(of_records["all"].sum()) / max(1.0, float(of_records["longest"].sum()))
+    return [
+        f"long_sft.turns: each makes {plural(accepted.height, 'sample')} of {plural(of_records.height, 'record')}. "
+        f"Each repeats the turns before its own. About {factor:.1f} times the tokens of the conversations are scored."
+    ]
 
 
 def _beyond_the_samples(config: Config, accepted: pl.DataFrame) -> list[str]:

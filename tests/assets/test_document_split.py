@@ -249,3 +249,27 @@ def test_what_the_limit_leaves_may_be_too_little_for_the_rule() -> None:
     with pytest.raises(GateauError, match=r"source 'law' has 1 samples that can be chosen \(of 3\), but its share"):
         too_few(documents, SelectionConfig.model_validate(by_source))
     assert too_few(documents, SelectionConfig.model_validate({**by_source, "short_source": "share"})) == ""
+
+
+def test_samples_of_one_conversation_are_one_document(tmp_path: Path) -> None:
+    def trace(number: int) -> dict[str, Any]:
+        # The turns of a trace share no words, so that only the trace makes them one document.
+        texts = [words(100 * number + turn, 60) for turn in range(4)]
+        roles = ["user", "assistant", "user", "assistant"]
+        turns = [{"role": role, "content": text} for role, text in zip(roles, texts, strict=True)]
+        return {"id": f"t{number}", "messages": turns}
+
+    file = make_project(tmp_path, selection={"method": "length", "fraction": 1.0, "per_document": 1}, shards=3)
+    plain = [{**row, "id": f"p{number}"} for number, row in enumerate(records()[:: 3 * QUESTIONS])]
+    write_samples(tmp_path / "long.jsonl", [*map(trace, range(8)), *plain])
+    with pipeline_on(file) as project:
+        _, chosen, _ = selected(project, long_sft={"turns": "each"})
+        store = project.state().store
+        documents = store.read("document_split")
+        assert len(chosen) == documents["document"].n_unique() == 8 + len(plain)
+        ids = documents.group_by("document").agg("sample_id")["sample_id"].to_list()
+        assert {tuple(sorted(each)) for each in ids if len(each) > 1} == {(f"t{n}#1", f"t{n}#2") for n in range(8)}
+        subset = store.read("selected_subset")
+        assert subset.filter(pl.col("conversation").is_null())["sample_id"].sort().to_list() == [
+            row["id"] for row in plain
+        ]

@@ -353,7 +353,7 @@ def test_parts_that_are_no_text_are_left_out_if_that_is_set() -> None:
         ("user", [result]),
         ("assistant", "Fixed."),
     )
-    assert reason(record).startswith("unusable part turn.content.image: turn 1 (user) has a part that is no text")
+    assert reason(record).startswith("unusable part turn.content.image: turn 1 (user) has a part that is not text")
     assert "long_sft.parts: drop" in reason(record)
     counts: FieldCounts = {}
     (made,) = samples(record, parts="drop", counts=counts)

@@ -207,3 +207,22 @@ def test_a_file_that_is_written_behind_the_index_names_the_cure(tmp_path: Path) 
     reading = config.model_copy(update={"verify": "content"})
     ((_, table, _),) = read_shards(reading, tmp_path, cached_index(reading, tmp_path, cache), [0])
     assert table.filter(sample_id="a")["response"].item() == "yet"
+
+
+def test_another_way_to_read_turns_reads_the_files_again(tmp_path: Path) -> None:
+    turns = [{"role": role, "content": role} for role in ("user", "assistant", "user", "assistant")]
+    (tmp_path / "x.jsonl").write_bytes(jsonl({"id": "t", "messages": turns}))
+    ids = [
+        cached_index(LongSftConfig(path="x.jsonl", turns=way), tmp_path, tmp_path / "cache")
+        .accepted["sample_id"]
+        .to_list()
+        for way in ("last", "each", "each", "last")
+    ]
+    assert ids == [["t"], ["t#1", "t#2"], ["t#1", "t#2"], ["t"]]
+    image = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "q"}]}, turns[1]]
+    (tmp_path / "y.jsonl").write_bytes(jsonl(explicit("a"), {"id": "t", "messages": image}))
+    found = [
+        cached_index(LongSftConfig(path="y.jsonl", parts=way), tmp_path, tmp_path / "cache").accepted.height
+        for way in ("reject", "drop")
+    ]
+    assert found == [1, 2]

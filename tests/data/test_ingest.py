@@ -52,6 +52,24 @@ def test_all_shards_hold_all_samples(folder: Path) -> None:
     assert rejected["sample_id"].to_list() == ["bad", "long1.jsonl.gz:32"]
 
 
+def test_samples_of_one_record_are_read_in_their_shards(tmp_path: Path) -> None:
+    turns = [{"role": role, "content": role} for role in ("user", "assistant") * 6]
+    (tmp_path / "long.jsonl").write_bytes(jsonl({"id": "t", "messages": turns}, explicit("a")))
+    config = LongSftConfig(path="long.jsonl", shards=4, turns="each")
+    index = build_index(config, tmp_path)
+    found = {shard: raw for shard, raw, _ in read_shards(config, tmp_path, index, range(4))}
+    whole = pl.concat(found.values(), how="diagonal")
+    assert sorted(whole["sample_id"]) == ["a", *(f"t#{number}" for number in range(1, 7))]
+    assert whole.filter(pl.col("conversation").is_null())["sample_id"].to_list() == ["a"]
+    for shard, raw in found.items():
+        ((_, alone, _),) = read_shards(config, tmp_path, index, [shard])
+        assert alone.equals(raw)
+    turns[3]["content"] = "changed"
+    (tmp_path / "long.jsonl").write_bytes(jsonl({"id": "t", "messages": turns}, explicit("a")))
+    with refused("data.changed"):
+        list(read_shards(config, tmp_path, index, range(4)))
+
+
 def test_only_wanted_shards_and_only_files_that_hold_them(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     index = build_index(CONFIG, folder)
     target = index.accepted.filter(pl.col("file") == 1)["shard"][0]

@@ -1,4 +1,5 @@
 from pathlib import Path
+from typing import Any
 
 from gateau_dagster.cli.validate import RejectKind, ValidationSummary, validation_summary
 from gateau_dagster.config import LongSftConfig
@@ -7,9 +8,9 @@ from gateau_dagster.data.index import build_index
 from .inputs import explicit, jsonl
 
 
-def summary(folder: Path, data: bytes) -> ValidationSummary:
+def summary(folder: Path, data: bytes, **settings: Any) -> ValidationSummary:
     (folder / "x.jsonl").write_bytes(data)
-    return validation_summary(build_index(LongSftConfig(path="x.jsonl"), folder))
+    return validation_summary(build_index(LongSftConfig(path="x.jsonl", **settings), folder))
 
 
 def test_clean_input(tmp_path: Path) -> None:
@@ -20,6 +21,7 @@ def test_clean_input(tmp_path: Path) -> None:
         accepted=3,
         rejected=0,
         duplicates_dropped=0,
+        usable_records=3,
         sources=(("x", 2), ("books", 1)),
         kinds=(),
         fields={
@@ -33,6 +35,15 @@ def test_clean_input(tmp_path: Path) -> None:
         "fields used: context 3, id 3, instruction 3, response 3",
         "known and not needed: source 1",
     ]
+
+
+def test_samples_of_each_turn_are_not_counted_as_records(tmp_path: Path) -> None:
+    turns = [{"role": role, "content": role} for role in ("user", "assistant", "user", "assistant")]
+    data = jsonl({"id": "t", "messages": turns}, explicit("a"), explicit("b", ""))
+    assert summary(tmp_path, data).lines()[0] == "3 records in 1 file: 2 usable, 1 rejected"
+    each = summary(tmp_path, data, turns="each").lines()
+    assert each[0] == "3 records in 1 file: 2 usable, which are 3 samples, 1 rejected"
+    assert not any("no context" in line for line in each)
 
 
 def test_many_sources_are_cut_short(tmp_path: Path) -> None:

@@ -105,6 +105,23 @@ def test_training_on_what_was_not_scored_is_told(
     )
 
 
+def test_repeated_prefixes_of_conversations_are_told() -> None:
+    accepted = samples(4, 0).with_columns(
+        file=pl.lit(0, pl.Int32), record=pl.Series([1, 1, 1, 2]), characters=pl.Series([400, 800, 4000, 400])
+    )
+
+    def found(turns: str) -> list[str]:
+        data = {"path": "long.jsonl", "turns": turns}
+        return warnings_of(training_of({"enabled": False}, scoring={"max_length": 400}, long_sft=data), accepted)
+
+    assert found("last") == []
+    # Of 700 and 100 tokens, after truncation, 400 and 100 are different.
+    assert (
+        found("each")[0].startswith("long_sft.turns: each makes 4 samples of 2 records")
+        and "About 1.6 times" in found("each")[0]
+    )
+
+
 def test_the_largest_variant_has_to_be_held_too() -> None:
     many = samples(1_000_000, 10)
     part = {"training": {"epochs": 600}, "selection": {"fraction": 0.1}}
