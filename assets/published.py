@@ -7,12 +7,13 @@ from typing import Any
 
 import dagster as dg
 import polars as pl
+import pyarrow.parquet as pq
 
 from gateau_dagster import tables
 from gateau_dagster.assets.steps.step import Output, Step, makes_asset
 from gateau_dagster.config.publish import PublishConfig
 from gateau_dagster.data.secret_scan import SCANNER, scanner_version, secrets_in
-from gateau_dagster.data.trainer_records import trainer_records
+from gateau_dagster.data.trainer_records import records_table
 from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.contamination import FAMILY, LEAST_SHARE, NEAR
 from gateau_dagster.pipeline.declarations import PUBLISHED, published_tables
@@ -106,11 +107,13 @@ def _written(
     """Write the data set's files into a folder; return config, rows and bytes of each table."""
     found = []
     for config, asset in published_tables(state.config).items():
-        table = trainer_records(selected, "messages") if asset == CHOSEN else state.read(asset)
         path = folder / data_file(config)
         path.parent.mkdir(exist_ok=True)
-        table.write_parquet(path)
-        found.append({"config": config, "rows": table.height, "bytes": path.stat().st_size})
+        if asset == CHOSEN:
+            pq.write_table(records_table(selected, "messages", state.config.trained_turns), path)
+        else:
+            state.read(asset).write_parquet(path)
+        found.append({"config": config, "rows": pq.read_metadata(path).num_rows, "bytes": path.stat().st_size})
     lengths, unit = _lengths(state)
     lengths = lengths.with_columns(selected=pl.col("sample_id").is_in(selected["sample_id"].to_list()))
     stamp = state.stamp(CHOSEN, None)

@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 import yaml
 
-from gateau_dagster import tables
 from gateau_dagster.config import Config
 from gateau_dagster.data.sample import text_digest
-from gateau_dagster.data.trainer_records import FORMS, check_form, trainer_records, trainer_schema, trainer_table
+from gateau_dagster.data.trainer_records import check_form, records_table
 from gateau_dagster.errors import GateauError
 from gateau_dagster.explore.one_sample import OneSample, one_sample
 from gateau_dagster.pipeline.plan import ancestors
@@ -172,8 +171,7 @@ class Project:
                 "api.package", "to_dataset needs the package datasets: pip install 'gateau-dagster[datasets]'"
             ) from error
         selected, trained = self.selected(), self.config.trained_turns
-        schema = trainer_schema(FORMS[form].columns, conversations=tables.CONVERSATION.name in selected.columns)
-        records = trainer_table([*trainer_records(selected, form, trained)], schema)
+        records = records_table(selected, form, trained)
         # Its own fingerprint pickles types of pyarrow.
         return Dataset(records, fingerprint=text_digest((frame_digest(selected), form, trained)))
 

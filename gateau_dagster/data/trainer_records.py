@@ -16,6 +16,7 @@ from gateau_dagster.config.training import TrainedTurns
 from gateau_dagster.data.sample import Sample, read_conversation
 from gateau_dagster.errors import GateauError
 from gateau_dagster.readable import nearest_name
+from gateau_dagster.tables import CONVERSATION
 
 Record = dict[str, Any]
 _TEXT = pa.string()
@@ -155,3 +156,9 @@ def trainer_records(selected: pl.DataFrame, form: str, trained: TrainedTurns = "
     """
     for row in selected.sort("rank").iter_rows(named=True):
         yield trainer_record(row, FORMS[form].record(Sample.of_row(row), trained))
+
+
+def records_table(selected: pl.DataFrame, form: str, trained: TrainedTurns) -> pa.Table:
+    """Return all `trainer_records` as one Arrow table."""
+    schema = trainer_schema(FORMS[form].columns, conversations=CONVERSATION.name in selected.columns)
+    return trainer_table([*trainer_records(selected, form, trained)], schema)
