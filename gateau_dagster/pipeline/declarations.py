@@ -309,7 +309,8 @@ def report(config: Config, shown: Sequence[str]) -> Asset:
 
 def published_tables(config: Config) -> dict[str, str]:
     """Return the tables of the data set on the hub by the names of its configurations."""
-    return {"selected": CHOSEN, "scores": ranking_asset(config)}
+    evidence = {"evidence": EVIDENCE} if has_evidence(config) else {}
+    return {"selected": CHOSEN, "scores": ranking_asset(config), **evidence}
 
 
 def published(config: Config) -> Iterator[Asset]:
@@ -331,6 +332,7 @@ def published(config: Config) -> Iterator[Asset]:
         reads=dict.fromkeys(reads, "fingerprint"),
         settings={
             **{f"publish.{name}": getattr(options, name) for name in ("repository", "license", "private")},
+            "training.trained_turns": config.trained_turns,
             "configuration": fingerprint(published_configuration(config)),
         },
         code_version=PUBLISHED_CODE_VERSION,

@@ -37,7 +37,7 @@ def kept(small: Pipeline) -> Iterator[Pipeline]:
     yield small
     small.file.write_text(before)
     table.write_bytes(selected)
-    for folder in ("published", "contamination"):
+    for folder in ("published", "contamination", "evidence"):
         small.state().store.files.remove(folder)
 
 
@@ -146,6 +146,7 @@ def test_a_killed_command_is_completed_and_other_libraries_read_the_data_set(
 ) -> None:
     datasets = pytest.importorskip("datasets", reason="datasets is not installed: make setup")
     folder = kept.file.parent
+    change_config(kept.file, selection={"evidence": True})
     command = [sys.executable, "-m", "gateau_dagster.cli", "publish", "--config", str(kept.file)]
     environment = command_environment(HF_HUB_DISABLE_XET="1", HF_HUB_OFFLINE="0")
     with subprocess.Popen(command, cwd=folder, env=environment, start_new_session=True) as child:
@@ -158,7 +159,7 @@ def test_a_killed_command_is_completed_and_other_libraries_read_the_data_set(
     for name, content in made.files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(content)
-    for config, rows in (("selected", 6), ("scores", 24)):
+    for config, rows in (("selected", 6), ("scores", 24), ("evidence", 24)):
         kept_rows = datasets.load_dataset(str(tmp_path), config, split="train", cache_dir=str(tmp_path / "cache"))
         assert kept_rows.num_rows == rows
     assert (
