@@ -335,8 +335,10 @@ def _tools_of(record: Mapping[str, Any], fields: Fields) -> list[Any]:
             tools = json.loads(value) if isinstance(value, str) else value
         except ValueError:
             tools = None
-        if not isinstance(tools, list):
-            raise InvalidRecordError(f"unusable tools: {key} is {kind_of(value)}, not a list, or one as JSON text")
+        if not isinstance(tools, list) or not all(isinstance(tool, Mapping) for tool in tools):
+            raise InvalidRecordError(
+                f"unusable tools: {key} is {kind_of(value)}, not a list of objects or its JSON text"
+            )
         fields.use(key)
         checked_text(json.dumps(tools, ensure_ascii=False, default=str), key)
         return tools

@@ -20,7 +20,7 @@ from gateau_dagster.data.sources import COMPRESSIONS, FORMATS, Problem, Record, 
 from gateau_dagster.data.streams import LONGEST_RECORD, Chunks, damage_reason, open_raw, open_stream, too_long, unheard
 
 _CHUNK = 1 << 18
-_SESSION_START = 1 << 22  # of bytes, at most, in the first line of a session
+_SESSION_START = 1 << 25  # of bytes, at most, in the first line of a session
 _ENTRY_BYTES = 1 << 8  # of a session's line of which only the place in the tree is kept
 _SPACE = re.compile(r"[ \t\r\n]*")
 # _MARKS: where a value may begin or end, except after a backslash. _ESCAPED_BYTES: the code points of undecodable

@@ -98,7 +98,8 @@ class Fields:
     def record(self, record: Mapping[str, Any]) -> dict[str, Any]:
         """Return the fields that have a value and are not ignored."""
         self._kept = self._without_ignored(record, "")
-        self.leave_out(*self._kept.pop(LEFT_OUT, ()))
+        if isinstance(left_out := self._kept.pop(LEFT_OUT, None), list):
+            self.leave_out(*map(str, left_out))
         return self._kept
 
     @property

@@ -19,11 +19,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from gateau_dagster.data.forms import CONTEXT_KEYS, INPUT, INSTRUCTION_KEYS, RESPONSE_KEYS, TURN_KEYS
 from gateau_dagster.data.record_fields import LEFT_OUT
 
 Message = dict[str, Any]
-_NOT_SESSIONS = {"messages", "conversations", "data", "prompt", "context", "response", "instruction", "text"}
-_CLAUDE_TYPES = {"summary", "file-history-snapshot", "queue-operation"}
+_OF_RECORDS = {*TURN_KEYS, *CONTEXT_KEYS, *INSTRUCTION_KEYS, *RESPONSE_KEYS, INPUT, "text"}
+_OF_CLAUDE = {"sessionId", "leafUuid", "snapshot"}
+_OF_PI = {"cwd", "harness"}
 _CODEX_TYPES = {"session_meta", "response_item", "event_msg", "turn_context", "compacted"}
 _BRANCH = "turns of an abandoned branch"
 _COMPACTED = "turns before a compaction"
@@ -237,15 +239,13 @@ class _Pi(Session):
 def session_of(first: Any) -> Session | None:
     """Return an empty session of the agent that writes such a first line; None if the file is no session."""
     kind = first.get("type") if isinstance(first, Mapping) else None
-    if not isinstance(kind, str) or _NOT_SESSIONS & first.keys():
+    if not isinstance(kind, str) or _OF_RECORDS & first.keys():
         return None
-    if kind == "session":
+    if kind == "session" and _OF_PI & first.keys():
         return _Pi()
     if kind in _CODEX_TYPES and isinstance(first.get("payload"), Mapping):
         return _Codex(source="codex")
-    if kind in _CLAUDE_TYPES or isinstance(first.get("sessionId"), str):
-        return _ClaudeCode(source="claude-code")
-    return None
+    return _ClaudeCode(source="claude-code") if _OF_CLAUDE & first.keys() else None
 
 
 def _text(value: Any) -> str | None:

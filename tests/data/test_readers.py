@@ -586,6 +586,21 @@ LEFT_OUT = {
 }
 
 
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"type": "session", "text": "x", "cwd": "/"},
+        {"type": "session", "body": "x"},
+        {"type": "user", "sessionId": "s", "messages": []},
+        {"type": "summary", "summary": "x", "document": "y"},
+        {"type": "event_msg", "payload": "x"},
+        {"payload": {}, "sessionId": "s"},
+    ],
+)
+def test_records_with_such_fields_are_no_session(tmp_path: Path, record: dict[str, Any]) -> None:
+    assert read(tmp_path / "x.jsonl", jsonl(record, record))[0] == {1: record, 2: record}
+
+
 @pytest.mark.parametrize("agent", SESSIONS)
 def test_what_is_left_out_of_a_session_is_counted(tmp_path: Path, agent: str) -> None:
     found = session(tmp_path, *SESSIONS[agent])

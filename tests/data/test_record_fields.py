@@ -88,6 +88,7 @@ def test_parts_of_every_form(record: dict[str, Any], parts: tuple[str, str, str]
         ({"system": "s", "messages": [{"role": "system", "content": "t"}, *TURNS]}, "two system texts"),
         ({"messages": TURNS, "conversations": [{"from": "human", "value": "x"}]}, "unusable field conversations"),
         ({"system": "", "tools": "weather", "messages": TURNS}, "unusable tools"),
+        ({"tools": ["weather"], "messages": TURNS}, "unusable tools"),
         ({"tools": [{"name": "weather"}], "prompt": "q", "completion": "a"}, "unusable field tools"),
         ({"images": ["cat.jpg"], "messages": TURNS}, "unusable field images"),
         ({"image": {"bytes": b"x", "path": None}, "messages": TURNS}, "unusable field image"),
@@ -349,11 +350,12 @@ def account_for(record: dict[str, Any], ignore: set[str]) -> None:
             continue
         texts = [turn.content for turn in made.turns] if isinstance(made, Conversation) else []
         texts += [made.context, made.instruction, made.response] if isinstance(made, Sample) else []
+        tools = None
         if isinstance(made, Sample) and made.conversation:
-            texts = [re.sub(r"(?m)^(System|User|Assistant):$", "", text) for text in texts]
-            messages = json.loads(made.conversation)["messages"]
-            assert sorted(words_of(messages)) == sorted(words_of(texts))
-        read = words_of(texts)
+            conversation = json.loads(made.conversation)
+            assert sorted(words_of(conversation)) == sorted(words_of(texts))
+            texts, tools = [turn["content"] for turn in conversation["messages"]], conversation.get("tools")
+        read = words_of([texts, tools])
         assert len({*read}) == len(read) and not re.sub(r"w\d+z|<image>|\[\]", "", "".join(texts)).strip(), (
             "nothing is added"
         )
