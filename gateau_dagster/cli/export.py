@@ -146,6 +146,12 @@ def _fitted(config: Config, form: Form, max_tokens: int | None) -> _Make:
 
     def make(sample: Sample) -> tuple[Record, bool]:
         if form.of_turns and sample.conversation:
+            if not tokenizer.chat_template:
+                raise GateauError(
+                    "models.chat_template",
+                    "--max-tokens counts a conversation's tokens by the chat template of models.long, which has none. "
+                    "Leave the option out, or export fields, whose context is a transcript.",
+                )
             messages, tools = read_conversation(sample.conversation)
             kept, shortened = fitted_turns(tokenizer, messages, tools, max_tokens=most)
             fitted = replace(sample, conversation=json.dumps({"messages": kept, "tools": tools}))

@@ -272,33 +272,45 @@ def require_end(ends: Sequence[object], config: Config, *, ending: str = "") -> 
 
 
 def chat_warnings(
-    config: Config, digests: Mapping[str, str], conversations: Callable[[], Sequence[Sequence[Mapping[str, str]]]]
+    config: Config,
+    digests: Mapping[str, str],
+    conversations: Mapping[str, Callable[[], Sequence[Sequence[Mapping[str, Any]]]]],
 ) -> list[str]:
     """Return what users should know about the chat templates before any model runs: a sentence or two each.
 
     Args:
         config: with `scoring.template`.
         digests: of the configured models.
-        conversations: the first ones of the data; called only if they are trained on.
+        conversations: by section, its first ones; called only if they are trained on.
     """
     if config.scoring.template != "chat":
         return []
     trained = config.origin(config.training.model) if config.training.enabled else None
     names = [name for name, model in config.models.items() if model.task == "causal" and model.base is None]
-    trials: dict[str, Trial | None] = {}
+    trials: dict[str, dict[str, Trial]] = {}
     # Try the model with the records first: another model with the same tokenizer then needs no trial of its own.
     for name in sorted(names, key=lambda name: name != trained):
         with suppress(GateauError):  # `check_folder` gives the reason
-            trials[name] = chat_trial(config, name, digests[name], conversations() if name == trained else ())
+            given = {section: first() for section, first in conversations.items()} if name == trained else {}
+            for section, records in ({section: each for section, each in given.items() if each} or {"": ()}).items():
+                if (trial := chat_trial(config, name, digests[name], records)) is not None:
+                    trials.setdefault(name, {})[section] = trial
     return [
         f"models.{name}: {sentence}"
         for name in names
-        if (trial := trials.get(name)) is not None
-        for sentence in _sentences(trial, trained=name == trained)
+        for sentence in _sentences(trials.get(name, {}), trained=name == trained)
     ]
 
 
-def _sentences(trial: Trial, *, trained: bool) -> Iterator[str]:
+def _sentences(trials: Mapping[str, Trial], *, trained: bool) -> Iterator[str]:
+    """Yield what a template does: with answers, and with the conversations of each section."""
+    for trial in [*trials.values()][:1]:
+        yield from _sentences_on_answers(trial, trained=trained)
+    for section, trial in trials.items():
+        yield from _sentences_on_records(trial, section)
+
+
+def _sentences_on_answers(trial: Trial, *, trained: bool) -> Iterator[str]:
     asked, added = trial.change
     if asked.strip() or added.strip():
         kinds = "scored, trained and evaluated" if trained else "scored"
@@ -307,23 +319,27 @@ def _sentences(trial: Trial, *, trained: bool) -> Iterator[str]:
             f"its chat template puts {added!r} before a finished answer{instead}. Answers are {kinds} after this "
             "text, which has no loss"
         )
+
+
+def _sentences_on_records(trial: Trial, section: str) -> Iterator[str]:
     records = trial.records
     for reason, count in sorted(records.refused.items(), key=lambda each: -each[1])[:_MOST_REASONS]:
         yield (
-            f"{_share(count, records.tried, 'conversation')} of short_chat will be rejected: {reason}. The others are "
-            "trained on; the scores do not change"
+            f"{_share(count, records.tried, 'conversation')} of {section} will be rejected: {reason.rstrip('.')}. The "
+            "others are trained on; the scores do not change"
         )
     if records.unlearned:
+        cure = ". long_sft.turns: each trains each answer in a sample of its own" if section == "long_sft" else ""
         yield (
             f"its chat template rewrites earlier turns. {_share(records.unlearned, records.answers, 'answer')} of "
-            "short_chat stay in the text without loss, and each conversation's last answer is learned"
+            f"{section} stay in the text without loss, and each conversation's last answer is learned{cure}"
         )
     system = trial.behaviour.get("system")
     if records.systems and system in {REFUSED, DROPPED}:
         verb = "refuses" if system == REFUSED else "leaves out"
         yield (
             f"its chat template {verb} system turns. In {_share(records.systems, records.tried, 'conversation')} of "
-            "short_chat the system text is put before the first user turn"
+            f"{section} the system text is put before the first user turn"
         )
 
 

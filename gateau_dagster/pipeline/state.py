@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import chain
+from typing import Any
 
 import polars as pl
 
@@ -12,7 +13,7 @@ from gateau_dagster.config import Config
 from gateau_dagster.data.index import InputIndex, cached_index
 from gateau_dagster.data.ingest import read_samples
 from gateau_dagster.data.rejects import check_contexts, check_rejected
-from gateau_dagster.data.sample import Sample, shard_keys
+from gateau_dagster.data.sample import Sample, read_conversation, shard_keys
 from gateau_dagster.data.short_chat import first_conversations, short_chat_signature
 from gateau_dagster.data.sources import FILE_DIGESTS, content_signature, passed_over
 from gateau_dagster.demo.prepare import ensure_demo_data
@@ -355,6 +356,12 @@ class State:
         first = self.index.accepted.head(_SAMPLES).drop("shard")
         return list(read_samples(self.config.located_long_sft, self.index, first))
 
+    def _first_long_conversations(self) -> list[list[dict[str, Any]]]:
+        """Return the turns of the first samples of several exchanges, if all their answers are trained."""
+        if self.config.trained_turns == "last":
+            return []
+        return [read_conversation(each.conversation)[0] for each in self._first_samples() if each.conversation]
+
     @cached_property
     def warnings(self) -> list[str]:
         """Return a sentence for each setting that is valid but may be unintended."""
@@ -404,7 +411,10 @@ class State:
             return chat_warnings(
                 self.config,
                 self.model_digests,
-                lambda: [] if chat is None else first_conversations(chat, folder, _SAMPLES),
+                {
+                    "short_chat": lambda: [] if chat is None else first_conversations(chat, folder, _SAMPLES),
+                    "long_sft": self._first_long_conversations,
+                },
             )
         except GateauError:
             return []

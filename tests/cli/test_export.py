@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import pytest
 from gateau_dagster.data.trainer_records import FORMS, trainer_records, trainer_schema, trainer_table
 from tests.cli.command import Command
 from tests.project import change_config, make_project
-from tests.training.builders import save_model
+from tests.training.builders import save_model, tokenizer
 from tests.training.test_encode import HERMES
 
 
@@ -216,7 +217,11 @@ def test_counting_tokens_needs_a_model(command: Command, finished: Path) -> None
     assert status == 1 and "[export.model" in err and not Path("selected.jsonl").exists()
 
 
-_TRL = ("trl==1.16.0", "datasets==5.2.0", "dill", "multiprocess", "xxhash", "pandas", "pytz", "python-dateutil", "six")
+_PACKAGES = (
+    *("trl==1.16.0", "datasets==5.2.0", "dill", "multiprocess", "xxhash", "pandas", "pytz", "python-dateutil", "six"),
+    *("llamafactory==0.9.5", "omegaconf==2.3.0", "antlr4-python3-runtime==4.9.3"),
+    *("axolotl==0.19.0", "colorama", "addict"),
+)
 _TRAIN = """
 import json, sys
 from datasets import load_dataset
@@ -234,34 +239,64 @@ print("ROWS" + json.dumps(rows))
 """
 
 
-@pytest.mark.long
-def test_trl_learns_the_tokens_that_training_here_learns(command: Command, tmp_path: Path) -> None:
-    packages = tmp_path / "packages"
-    installed = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(packages), *_TRL]
-    subprocess.run(installed, check=True)
-    config = make_project(tmp_path, scoring={"template": "chat"})
-    save_model(tmp_path / "long")
-    # TRL finds the answers by these marks; ours finds them without.
-    marked = HERMES.replace("<|assistant|>\n{{ m.content }}", "<|assistant|>\n{% generation %}{{ m.content }}")
-    marked = marked.replace(
-        "{% endfor %}<|end|>\n{% else %}", "{% endfor %}<|end|>{% endgeneration %}{{ '\n' }}{% else %}"
-    )
-    (tmp_path / "long" / "chat_template.jinja").write_text(marked)
-    given = traces().with_columns(
-        pl.col("conversation").str.replace('"trained": false, ', "").str.replace(', "trained": false', "")
-    )
-    (tmp_path / "store").mkdir()
-    given.sort("rank").write_parquet(tmp_path / "store" / "selected_subset.parquet")
+_AXOLOTL = """
+import json, sys
+from datasets import load_dataset
+from transformers import AutoTokenizer
+from axolotl.prompt_strategies.chat_template import ChatTemplatePrompter, ChatTemplateStrategy
+model, file = sys.argv[1:]
+tokenizer = AutoTokenizer.from_pretrained(model)
+prompter = ChatTemplatePrompter(
+    tokenizer, chat_template=tokenizer.chat_template, max_length=100001, message_field_training="loss"
+)
+strategy = ChatTemplateStrategy(
+    prompter, tokenizer=tokenizer, train_on_inputs=False, sequence_len=100000, roles_to_train=["assistant"],
+    train_on_eos="turn",
+)
+rows = map(strategy.tokenize_prompt, load_dataset("parquet", data_files=file, split="train"))
+print("ROWS" + json.dumps([{name: [*row[name]] for name in ("input_ids", "labels")} for row in rows]))
+"""
+_LLAMA_FACTORY = """
+import json, sys
+from types import ModuleType
+from unittest.mock import Mock
+sys.modules["torchaudio"] = ModuleType("torchaudio")  # of sounds, which are not read
+sys.modules["torchaudio"].__spec__ = Mock()
+from datasets import load_dataset
+from transformers import AutoTokenizer
+from llamafactory.data.converter import get_dataset_converter
+from llamafactory.data.parser import DatasetAttr
+from llamafactory.data.processor.supervised import SupervisedDatasetProcessor
+from llamafactory.data.template import get_template_and_fix_tokenizer
+from llamafactory.hparams import DataArguments
+model, file, entry = sys.argv[1:]
+attributes = DatasetAttr("file", dataset_name=file)
+attributes.join(json.loads(entry)["gateau"])
+options, tokenizer = DataArguments(template="qwen", cutoff_len=100000), AutoTokenizer.from_pretrained(model)
+template = get_template_and_fix_tokenizer(tokenizer, options)
+convert = get_dataset_converter(attributes.formatting, attributes, options)
+rows = [*map(convert, load_dataset("json", data_files=file, split="train"))]
+processor = SupervisedDatasetProcessor(template=template, tokenizer=tokenizer, processor=None, data_args=options)
+made = processor.preprocess_dataset({name: [row[name] for row in rows] for name in rows[0]})
+print("ROWS" + json.dumps([dict(input_ids=a, labels=b) for a, b in zip(made["input_ids"], made["labels"])]))
+"""
 
-    def exported(form: str, name: str) -> list[str]:
-        status, _, err = command("export", form, "--out", name, "--config", str(config))
-        assert status == 0, err
-        return [{".jsonl": "json", ".parquet": "parquet"}[Path(name).suffix], name]
 
-    def learned(file: list[str], *, assistant: bool) -> list[dict[str, list[int]]]:
+class Trainers:
+    """Other trainers' packages in a folder of their own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.packages, self._cache = folder / "packages", folder / "cache"
+        install = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(self.packages)]
+        subprocess.run([*install, *_PACKAGES], check=True)
+
+    def rows(self, program: str, *words: object) -> list[dict[str, list[int]]]:
+        """Runs a program with the packages, and returns the rows that it prints."""
+        # LLaMA-Factory 0.9.5 asks for an older transformers.
+        added = {"PYTHONPATH": str(self.packages), "HF_HUB_OFFLINE": "1", "DISABLE_VERSION_CHECK": "1"}
         done = subprocess.run(
-            [sys.executable, "-c", _TRAIN, str(tmp_path / "long"), *file, "yes" if assistant else ""],
-            env={**os.environ, "PYTHONPATH": str(packages), "HF_HOME": str(tmp_path / "cache"), "HF_HUB_OFFLINE": "1"},
+            [sys.executable, "-c", program, *map(str, words)],
+            env={**os.environ, **added, "HF_HOME": str(self._cache)},
             capture_output=True,
             text=True,
             check=False,
@@ -269,13 +304,83 @@ def test_trl_learns_the_tokens_that_training_here_learns(command: Command, tmp_p
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout.rpartition("ROWS")[2])
 
+
+@pytest.fixture(scope="session")
+def trainers(tmp_path_factory: pytest.TempPathFactory) -> Trainers:
+    return Trainers(tmp_path_factory.mktemp("trainers"))
+
+
+def trace_project(folder: Path, chosen: pl.DataFrame, template: str, own: Any = None) -> Path:
+    """A project with a selection whose model has this chat template."""
+    config = make_project(folder, scoring={"template": "chat"})
+    change_config(config, training={"max_length": 4096})
+    save_model(folder / "long")
+    if own is not None:
+        own.save_pretrained(folder / "long")
+    (folder / "long" / "chat_template.jinja").write_text(template)
+    (folder / "store").mkdir()
+    chosen.sort("rank").write_parquet(folder / "store" / "selected_subset.parquet")
+    return config
+
+
+def test_a_conversation_loses_its_oldest_turns_to_fit(command: Command, tmp_path: Path) -> None:
+    config = trace_project(tmp_path, traces(), HERMES)
+    words = ("export", "messages", "--max-tokens", "250", "--config", str(config))
+    status, out, _ = command(*words)
+    short, whole = (json.loads(line) for line in Path("selected.jsonl").read_text().splitlines())
+    assert status == 0 and "Shortened 1 sample " in out and len(whole["messages"]) == 2
+    assert short["messages"] == [TRACE[0], {"role": "user", "content": "what?\n\nsure?"}, TRACE[-1]]
+    tokenizer(chat=None).save_pretrained(tmp_path / "long")
+    (tmp_path / "long" / "chat_template.jinja").unlink()
+    status, _, err = command(*words)
+    assert status == 1 and "[models.chat_template" in err
+
+
+@pytest.mark.long
+def test_trl_learns_the_tokens_that_training_here_learns(command: Command, tmp_path: Path, trainers: Trainers) -> None:
+    # TRL finds the answers by these marks; ours finds them without.
+    marked = HERMES.replace("<|assistant|>\n{{ m.content }}", "<|assistant|>\n{% generation %}{{ m.content }}")
+    marked = marked.replace(
+        "{% endfor %}<|end|>\n{% else %}", "{% endfor %}<|end|>{% endgeneration %}{{ '\n' }}{% else %}"
+    )
+    chosen = traces().with_columns(pl.col("conversation").str.replace_all(', "trained": false', ""))
+    config = trace_project(tmp_path, chosen, marked)
     for trained, form in (("all", "messages"), ("last", "prompt")):
         change_config(config, training={"trained_turns": trained})
-        ours = learned(exported("tokenised", "tokens.parquet"), assistant=False)
+        for given, name in (("tokenised", "tokens.parquet"), (form, "out.jsonl"), (form, "out.parquet")):
+            status, _, err = command("export", given, "--out", name, "--config", str(config))
+            assert status == 0, err
+        ours = trainers.rows(_TRAIN, tmp_path / "long", "parquet", "tokens.parquet", "")
         assert ours == pq.read_table("tokens.parquet", columns=["input_ids", "labels"]).to_pylist()
-        for name in ("out.jsonl", "out.parquet"):
-            for own, theirs in zip(ours, learned(exported(form, name), assistant=form == "messages"), strict=True):
+        assistant = "yes" if form == "messages" else ""
+        for kind, name in (("json", "out.jsonl"), ("parquet", "out.parquet")):
+            for own, theirs in zip(ours, trainers.rows(_TRAIN, tmp_path / "long", kind, name, assistant), strict=True):
                 count = len(own["input_ids"])
                 assert theirs["input_ids"][:count] == own["input_ids"] and theirs["labels"][:count] == own["labels"]
                 # The line feed after the last answer, on which a completion has loss.
                 assert len(theirs["input_ids"]) == count + 1
+
+
+@pytest.mark.long
+def test_axolotl_and_llama_factory_learn_the_same_tokens(command: Command, tmp_path: Path, trainers: Trainers) -> None:
+    """By their own loaders, with Qwen2.5's template; LLaMA-Factory learns the line feed after a turn's end, too."""
+    qwen = deepcopy(tokenizer(chat=None))
+    qwen.add_tokens(["<|im_start|>", "<|im_end|>"], special_tokens=True)
+    qwen.eos_token = "<|im_end|>"
+    template = (trainers.packages / "trl" / "chat_templates" / "qwen2_5.jinja").read_text()
+    config = trace_project(tmp_path, traces(), template, qwen)
+    said = {}
+    for form, name in (("tokenised", "tokens.parquet"), ("messages", "out.parquet"), ("sharegpt", "out.jsonl")):
+        status, said[form], err = command("export", form, "--out", name, "--config", str(config))
+        assert status == 0, err
+    ours = pq.read_table("tokens.parquet", columns=["input_ids", "labels"]).to_pylist()
+    feed = qwen("\n")["input_ids"]
+    for own, theirs in zip(ours, trainers.rows(_AXOLOTL, tmp_path / "long", "out.parquet"), strict=True):
+        assert theirs == {"input_ids": own["input_ids"] + feed, "labels": [*own["labels"], -100]}
+    entry = said["sharegpt"].partition("dataset_info.json: ")[2]
+    for own, theirs in zip(ours, trainers.rows(_LLAMA_FACTORY, tmp_path / "long", "out.jsonl", entry), strict=True):
+        assert theirs["input_ids"] == own["input_ids"] + feed
+        others = {
+            token for token, label in zip(theirs["labels"], [*own["labels"], -100], strict=True) if token != label
+        }
+        assert others <= {*feed, *qwen("wrong<|im_end|>")["input_ids"]}  # it has no flag for a turn without loss

@@ -290,6 +290,18 @@ def test_what_a_template_does_with_the_data_is_told_before_anything_runs(
     assert trials.call_count == 4
 
 
+def test_conversations_of_the_long_data_are_tried_too(chatting: Path) -> None:
+    talk = [{"role": role, "content": text} for role, text in (("user", "long a"), ("assistant", "b")) * 2]
+    with (chatting.parent / "long.jsonl").open("a") as file:
+        file.write(json.dumps({"id": "talk", "messages": talk}) + "\n")
+    use_template(chatting, BLOCK)
+    said = "rewrites earlier turns. 1 of the first 2 answers (50 %) of long_sft stay in the text without loss"
+    told = "\n".join(state_of(chatting).warnings)
+    assert said in told and "long_sft.turns: each trains each answer" in told and "of short_chat" in told
+    change_config(chatting, training={"trained_turns": "last"})
+    assert said not in "\n".join(state_of(chatting).warnings)
+
+
 def test_rows_are_kept_where_a_template_prints_nothing_more_before_an_answer(chatting: Path) -> None:
     def settings(template: str) -> set[str]:
         use_template(chatting, template)

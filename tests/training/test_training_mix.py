@@ -14,11 +14,12 @@ from gateau_dagster.config.training_sections import MixConfig
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.progress import silent
 from gateau_dagster.tables import REJECTED, SELECTED_SUBSET, SHORT_CHAT_MIX, TRAINING_MIX, schema
-from gateau_dagster.training.encode import encode_conversation, encode_long
+from gateau_dagster.training.encode import DROPPED, encode_conversation, encode_long
 from gateau_dagster.training.text_pieces import copies_of, wanted_samples
 from gateau_dagster.training.training_mix import build_training_mix, by_source, mix_sequences, mix_summary
 from tests.error_codes import refused
 from tests.training.builders import tokenizer
+from tests.training.test_encode import HERMES, TRACE, of_turns
 
 
 def sample(number: int, context: str = "the context") -> Sample:
@@ -250,3 +251,22 @@ def test_who_occurs_once_more_is_drawn_by_lot_and_hardly_changes_with_other_samp
         fewer = copies_of(sources.head(count), "long", {"a": 0.5}, 1)
         more = copies_of(sources.head(count + 1), "long", {"a": 0.5}, 1)
         assert sum(one != other for one, other in zip(fewer, more[:-1], strict=True)) <= 1
+
+
+def test_turns_without_loss_are_counted_and_samples_of_one_exchange_are_as_before() -> None:
+    talk = replace(sample(1), response=TRACE[-1]["content"], conversation=of_turns(TRACE).conversation)
+    frame = selected(sample(0), talk).with_columns(pl.Series("conversation", [None, talk.conversation]))
+    for turns, dropped in (("all", 1), ("last", 0)):
+        mix, rejected, unlearned = build_training_mix(
+            frame,
+            None,
+            tokenizer(chat=HERMES),
+            training=TrainingConfig(max_length=300),
+            template="chat",
+            progress=silent,
+            trained_turns=turns,
+        )
+        assert rejected.is_empty() and dict(unlearned) == ({DROPPED: dropped} if dropped else {})
+        plain = encode_long(tokenizer(chat=HERMES), sample(0), template="chat", max_length=300)
+        assert mix.filter(sample_id="long0")["input_ids"].to_list() == [plain.input_ids.tolist()]
+        assert mix.filter(sample_id="long1")["truncated_tokens"][0] > 0
