@@ -5,7 +5,7 @@ A session file is JSON Lines; its first line shows the agent. Of its lines only 
 | source | first line has | turns |
 |---|---|---|
 | Claude Code | `sessionId`, or a summary of the session | lines `user` and `assistant`, joined by `parentUuid` |
-| Codex CLI | `type: session_meta`, or another type with `payload` | lines `response_item` |
+| Codex CLI | `type: session_meta`, or another type with `payload` | lines `response_item`; before 2025-09 every line |
 | Pi | `type: session` | lines `message`, joined by `parentId` |
 | the Hub's session traces | `type: session` with `harness` | lines `message` |
 
@@ -136,7 +136,10 @@ class _ClaudeCode(Session):
 
 class _Codex(Session):
     def add(self, line: Mapping[str, Any]) -> bool:
-        kind, payload = line.get("type"), line.get("payload")
+        # Before 2025-09 an item was a line of its own, and the header had no type.
+        bare = "payload" not in line
+        kind = ("response_item" if "type" in line else "session_meta") if bare else line.get("type")
+        payload = line if bare else line.get("payload")
         if not isinstance(payload, Mapping):
             return False
         if kind == "session_meta" and not self.entries:
@@ -239,6 +242,12 @@ class _Pi(Session):
 def session_of(first: Any) -> Session | None:
     """Return an empty session of the agent that writes such a first line; None if the file is no session."""
     kind = first.get("type") if isinstance(first, Mapping) else None
+    if (
+        isinstance(first, Mapping)
+        and first.keys() >= {"id", "timestamp", "instructions"}
+        and not _OF_RECORDS & first.keys()
+    ):
+        return _Codex(source="codex")
     if not isinstance(kind, str) or _OF_RECORDS & first.keys():
         return None
     if kind == "session" and _OF_PI & first.keys():

@@ -578,6 +578,17 @@ def test_a_session_is_one_record_with_what_the_model_saw(tmp_path: Path, agent: 
     ]
 
 
+def test_an_older_session_of_codex_has_an_item_on_each_line(tmp_path: Path) -> None:
+    items = [line["payload"] for line in SESSIONS["codex"] if line["type"] == "response_item"]
+    header = {"id": "s", "timestamp": "2025-08-01T00:00:00Z", "instructions": "Be brief.", "git": {}}
+    found = session(tmp_path, header, items[0], {"record_type": "state"}, *items[1:])
+    assert isinstance(found, Record)
+    (made,) = to_samples(found.value, location="", stem="")
+    assert isinstance(made, Sample) and (made.source, made.response) == ("codex", "Fixed.")
+    roles = [turn["role"] for turn in json.loads(made.conversation)["messages"]]
+    assert roles == ["system", "user", "assistant", "tool", "assistant"]
+
+
 LEFT_OUT = {
     "claude-code": {"turns of an abandoned branch", "turns of subagents", "answers that failed"},
     "codex": {"items of the type web_search_call"},
