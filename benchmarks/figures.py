@@ -22,6 +22,8 @@ from kinds import groups
 from real_selection import ALL
 from real_text_kinds import KINDS as REAL_KINDS
 
+from gateau_dagster.config.selection import DEPENDENCIES
+
 ROOT = Path(__file__).parents[1]
 KEPT = ROOT / "docs" / "evidence" / "figures"
 ROBUST = "gateau[robust]"
@@ -74,6 +76,12 @@ def real_screened(measured: Json) -> dict[str, Any]:
     return {"settings": measured["settings"], "machine": measured["machine"], "results": results}
 
 
+def real_dependencies(measured: Json) -> dict[str, Any]:
+    """Shorten what real_selection.py wrote to how often dependency and evidence are right."""
+    results = {setting: result["dependency"] for setting, result in measured["results"].items()}
+    return {"settings": measured["settings"], "machine": measured["machine"], "results": results}
+
+
 def synthetic(measured: Json) -> dict[str, Any]:
     """Shorten what selection.py wrote."""
     by_seed = measured["probability_of_response"]
@@ -110,6 +118,7 @@ SOURCES: dict[str, tuple[str, Callable[[Json], Json]]] = {
     "real_report.json": ("real_text", real_text),
     "real_choose.json": ("real_choose", real_text),
     "real_screened.json": ("real_screened", real_screened),
+    "real_dependencies.json": ("real_dependencies", real_dependencies),
     "selection.json": ("synthetic", synthetic),
     "scoring.json": ("scoring", dict),
     "context_length.json": ("context_length", dict),
@@ -314,6 +323,32 @@ def real_every_kind(real: Json) -> str:
     return "\n".join(tables)
 
 
+def dependency_counts(real: Json) -> str:
+    """Return of each model, over its sizes, how many samples of each dependency get which, and the evidence's hits."""
+    singles, rows = _of_models(real["results"]), list[Row]()
+    for model in dict.fromkeys(_setting(setting)[0] for setting in singles):
+        results = [result for setting, result in singles.items() if _setting(setting)[0] == model]
+        for wanted in DEPENDENCIES:
+            found = [sum(result["counts"][wanted][name] for result in results) for name in DEPENDENCIES]
+            right = found[DEPENDENCIES.index(wanted)] / sum(found)
+            rows.append([model, f"`{wanted}`", *found, f"{100 * right:.0f} %"])
+    return _table(["model", "the passages make it", *(f"`{name}`" for name in DEPENDENCIES), "right"], rows)
+
+
+def evidence_hits(real: Json) -> str:
+    """Return how many passages have evidence on them, and how much evidence is on passages, by setting."""
+    rows = []
+    for setting, result in _of_models(real["results"]).items():
+        shares = (f"{100 * some / every:.1f} % of {every}" for some, every in (result["passages"], result["spans"]))
+        rows.append([setting, *shares])
+    return _table(["setting", "passages with evidence", "evidence on a passage"], rows)
+
+
+def _of_models(results: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the results of single models."""
+    return {setting: result for setting, result in results.items() if not setting.startswith(TOGETHER)}
+
+
 def synthetic_methods(language: Json) -> str:
     """Return AUROC of every method by group of kinds, and its precision over all kinds within reach."""
     methods = language["methods"]
@@ -480,6 +515,8 @@ TABLES: dict[str, tuple[tuple[str, ...], Callable[..., str]]] = {
     "real_answerable": (("real_text",), lambda real: real_methods(real, "answerable")),
     "real_precision": (("real_text",), real_precision),
     "screened": (("real_screened",), screened_segments),
+    "dependency_counts": (("real_dependencies",), dependency_counts),
+    "evidence_hits": (("real_dependencies",), evidence_hits),
     "screened_cost": (("scoring",), screened_cost),
     "real_kinds": (("real_text",), lambda real: real_kinds(real, "all")),
     "real_kinds_answerable": (("real_text",), lambda real: real_kinds(real, "answerable")),

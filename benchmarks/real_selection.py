@@ -31,9 +31,11 @@ from real_text_kinds import KINDS
 from real_text_passages import FOLDS, Fold, Room, read_questions
 
 from gateau_dagster.config.models import Template
+from gateau_dagster.config.selection import DEPENDENCIES
 from gateau_dagster.models.prompt import response_offsets
 from gateau_dagster.models.tokenizer import load_tokenizer
-from gateau_dagster.selection.evidence import named_of
+from gateau_dagster.report.evidence import EvidenceRows, evidence
+from gateau_dagster.selection.evidence import dependencies, named_of
 
 METHODS = (
     *("gateau", "far_gain", "hmg", "cam", "information_gain", "key_tokens", "longattn"),
@@ -154,6 +156,50 @@ def screening_agreement(every: Sequence[Tables], screened: Sequence[Tables]) -> 
     }
 
 
+def dependency_agreement(tables: Tables, case: RealCase) -> dict[str, Any]:
+    """Return how the columns of the product's table `evidence` agree with the places of the passages.
+
+    counts: samples by what their passages make them (`_depends_on`), then by `dependency`. passages: how many have
+    evidence on them, of all. spans: how many pieces of evidence are on a passage, of all.
+    """
+    tokenizer = load_tokenizer(case.model)
+    cam, long = (_by_id(tables[asset]) for asset in ("cam", "perplexity/long"))
+    found = _by_id(dependencies(tables["cam"], tables["perplexity/long"]))
+    counts = {wanted: dict.fromkeys(DEPENDENCIES, 0) for wanted in DEPENDENCIES}
+    hit, on = list[bool](), list[bool]()
+    for sample, record in zip(tables.samples, _labelled(replace(case, screened=None)), strict=True):
+        depends = found[sample.sample_id]
+        counts[_depends_on(record)][depends["dependency"]] += 1
+        rows = EvidenceRows(cam=cam[sample.sample_id], long=long[sample.sample_id], short=None)
+        length, template = case.segment_length, case.template
+        segments = evidence(sample, rows, tokenizer, segment_length=length, template=template).segments
+        spans = [(segments[index].start, segments[index].end) for index in depends["segments"]]
+        hit += [any(start < end and stop > begin for start, stop in spans) for begin, end in record["evidence"]]
+        on += [any(start < end and stop > begin for begin, end in record["evidence"]) for start, stop in spans]
+    return {"counts": counts, "passages": [sum(hit), len(hit)], "spans": [sum(on), len(on)]}
+
+
+def _depends_on(record: Mapping[str, Any]) -> str:
+    """Return the dependency of a sample by the places of its passages, and without any by its kind."""
+    if far := record["places"].count("far"):
+        return "one_far" if far == 1 else "several_far"
+    return "near" if record["places"] else "unpredictable" if record["source"] == "noise" else "closed_book"
+
+
+def _by_id(table: pl.DataFrame) -> dict[str, dict[str, Any]]:
+    return {row["sample_id"]: row for row in table.iter_rows(named=True)}
+
+
+def _together(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the sums of `dependency_agreement` over data sets."""
+    counts = {
+        wanted: {name: sum(each["counts"][wanted][name] for each in found) for name in DEPENDENCIES}
+        for wanted in DEPENDENCIES
+    }
+    sums = {name: [sum(each[name][place] for each in found) for place in (0, 1)] for name in ("passages", "spans")}
+    return {"counts": counts, **sums}
+
+
 def _best_far(gains: str) -> pl.Expr:
     return pl.col(gains).list.head(pl.col("segments") - pl.col("near_segments")).list.arg_max()
 
@@ -169,6 +215,7 @@ def measured(
 
     `difference`: of each method's AUROC over all kinds to that of the reference.
     `answerable`: the same without the far samples whose answer has a probability below KNOWN in every context.
+    `dependency`: dependency_agreement of all samples.
     `screening`: screening_agreement, by the label of the reference with screened segments.
     shares: of the segments that theta_B reads, each with figures of the reference of its own; 0: what is paid for.
     """
@@ -203,6 +250,7 @@ def measured(
         "unscored": {label: sum(int((each == -float("inf")).sum()) for each in of) for label, of in scores.items()},
         "not_run": missing,
         "screening": screening,
+        "dependency": _together([dependency_agreement(each, case) for each, case in zip(known, cases, strict=True)]),
     }
 
 

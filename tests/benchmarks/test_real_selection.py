@@ -62,6 +62,16 @@ def test_every_method_is_measured_by_kind(given: list[str], tmp_path: Path, caps
     assert "AUROC of gateau[robust] by kind" in printed and "Precision in the best 10%" in printed
 
 
+def test_dependencies_are_counted_by_the_places_of_the_passages(measured: dict[str, Any]) -> None:
+    (found,) = measured["results"].values()
+    counts = found["dependency"]["counts"]
+    totals = {wanted: sum(of.values()) for wanted, of in counts.items()}
+    assert totals == {"one_far": 2, "near": 2, "closed_book": 2, "several_far": 0, "unpredictable": 0}
+    assert found["dependency"]["passages"][1] == 4  # of far_one and near, in two seeds
+    hit, spans = (found["dependency"][name] for name in ("passages", "spans"))
+    assert 0 <= hit[0] <= hit[1] and 0 <= spans[0] <= spans[1]
+
+
 def test_what_is_kept_is_not_made_again(
     measured: dict[str, Any], given: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
