@@ -114,6 +114,8 @@ def export(config_file: str | None, kind: str, file: Path | None, max_tokens: in
     sharegpt     {"conversations": [{"from": "human", ...}, {"from": "gpt", ...}]}: LLaMA-Factory
     alpaca       {"instruction", "input", "output"}: LLaMA-Factory, axolotl
     fields       {"context", "instruction", "response"}, as in the table selected_subset
+    preference   {"prompt", "short_prompt", "chosen"}: the whole context, and the evidence only; LongPO, SoLoPO
+    chunks       {"instruction", "response", "chunks": [{"text", "grounding"}]}: rewards for context
     tokenised    {"input_ids", "labels", "attention_mask"}: what training here learns; TRL, axolotl
 
     A sample of several exchanges has all its turns in the first three, and a column tools. Each record also has

@@ -24,6 +24,8 @@ from gateau_dagster.data.trainer_records import (
     TOOLS,
     Form,
     Record,
+    Spans,
+    check_evidence,
     check_form,
     trainer_record,
     trainer_schema,
@@ -44,7 +46,7 @@ _KINDS = {".jsonl": "json", ".parquet": "parquet"}
 _TOGETHER = 64  # samples in memory
 TOKENISED = "tokenised"
 _TOKENS = {name: pa.list_(pa.int32()) for name in ("input_ids", "labels")} | {"attention_mask": pa.list_(pa.int8())}
-_Make = Callable[[Sample], tuple[Record, bool]]
+_Make = Callable[[Sample, Spans], tuple[Record, bool]]
 """Make the record of a sample, and tell whether it was shortened."""
 
 
@@ -74,13 +76,17 @@ def export_selection(config: Config, form: str, file: Path, *, max_tokens: int |
         with out.status("Comparing the selection with the configuration"):
             if note := _out_of_date(state):
                 out.print(f"[yellow]![/yellow] {as_line(note)}")
+        check_evidence(form, selected.schema_arrow.names)
         columns = _TOKENS if form == TOKENISED else FORMS[form].columns
         schema = trainer_schema(columns, conversations=tables.CONVERSATION.name in selected.schema_arrow.names)
         make = _tokenised(config, max_tokens) if form == TOKENISED else _fitted(config, FORMS[form], max_tokens)
         counts: Counter[str] = Counter()
-        records = _records(selected, make, counts)
+        needs_evidence = form in FORMS and FORMS[form].of_evidence
+        records = _records(selected, make, counts, needs_evidence=needs_evidence)
         with readable_failures(f"write {file}"):
             replace_local(file, lambda path: _write(records, schema, path, file.suffix))
+    if counts["without_evidence"]:
+        out.print(f"Left out {plural(counts['without_evidence'], 'sample')} without evidence.")
     if counts["shortened"]:
         out.print(f"Shortened {plural(counts['shortened'], 'sample')} to fit the tokens that are allowed.")
     out.print(f"[green]Wrote[/green] {plural(counts['written'], 'sample')} to [bold]{as_line(str(file))}[/bold]")
@@ -88,13 +94,17 @@ def export_selection(config: Config, form: str, file: Path, *, max_tokens: int |
         out.print(f"  {trainer}: {as_line(line)}", soft_wrap=True)
 
 
-def _records(selected: pq.ParquetFile, make: _Make, counts: Counter[str]) -> Iterator[Record]:
+def _records(selected: pq.ParquetFile, make: _Make, counts: Counter[str], *, needs_evidence: bool) -> Iterator[Record]:
     """Yield the record of each sample, best first as in the table; print which are left out, and count the others."""
     out = console()
     rows = (row for batch in selected.iter_batches(_TOGETHER) for row in batch.to_pylist())
     for row in track(rows, "Exporting samples", selected.metadata.num_rows, console=out, transient=True):
+        spans = row.get("evidence") or []
+        if needs_evidence and not spans:
+            counts.update(without_evidence=1)
+            continue
         try:
-            record, shortened = make(Sample.of_row(row))
+            record, shortened = make(Sample.of_row(row), spans)
         except UnscorableSampleError as error:
             out.print(f"[yellow]![/yellow] Left out {as_line(row['sample_id'])}: {as_line(str(error))}")
             continue
@@ -121,7 +131,7 @@ def _tokenised(config: Config, max_tokens: int | None) -> _Make:
 
     tokenizer = _tokenizer(config, config.training.model)
 
-    def make(sample: Sample) -> tuple[Record, bool]:
+    def make(sample: Sample, _: Spans) -> tuple[Record, bool]:
         encoded = encode_long(
             tokenizer,
             sample,
@@ -141,10 +151,14 @@ def _fitted(config: Config, form: Form, max_tokens: int | None) -> _Make:
     from gateau_dagster.models.prompt import fitted_context, fitted_turns
 
     if max_tokens is None:
-        return lambda sample: (form.record(sample, config.trained_turns), False)
+        return lambda sample, spans: (form.record(sample, config.trained_turns, spans), False)
+    if form.of_evidence:
+        raise GateauError(
+            "export.whole", "--max-tokens does not apply to this format: its places are of whole contexts."
+        )
     tokenizer, most = _tokenizer(config, "long"), max_tokens
 
-    def make(sample: Sample) -> tuple[Record, bool]:
+    def make(sample: Sample, spans: Spans) -> tuple[Record, bool]:
         if form.of_turns and sample.conversation:
             if not tokenizer.chat_template:
                 raise GateauError(
@@ -158,7 +172,7 @@ def _fitted(config: Config, form: Form, max_tokens: int | None) -> _Make:
         else:
             fitted = replace(sample, context=fitted_context(tokenizer, sample, max_tokens=most))
             shortened = fitted.context != sample.context
-        return form.record(fitted, config.trained_turns), bool(shortened)
+        return form.record(fitted, config.trained_turns, spans), bool(shortened)
 
     return make
 

@@ -5,8 +5,9 @@ that was scored. A turn without loss has `"loss": false`, as ms-swift and, by `m
 """
 
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import polars as pl
@@ -14,28 +15,36 @@ import pyarrow as pa
 
 from gateau_dagster.config.training import TrainedTurns
 from gateau_dagster.data.sample import Sample, read_conversation
-from gateau_dagster.errors import GateauError
+from gateau_dagster.errors import GateauError, gateau_command
 from gateau_dagster.readable import nearest_name
 from gateau_dagster.tables import CONVERSATION
 
 Record = dict[str, Any]
+Spans = Sequence[Mapping[str, Any]]
+"""The column `evidence` of a sample; empty without that column."""
 _TEXT = pa.string()
 _TURNS = pa.list_(pa.struct({"role": _TEXT, "content": _TEXT}))
 # Turns differ in their fields, and tool calls in their arguments. Trainers' templates print a null, so each turn is a
 # JSON value, which the package datasets reads as it is.
 _JSON_TURNS = pa.list_(pa.json_())
 _BETWEEN_RESULTS = "\n</tool_response>\n<tool_response>\n"  # LLaMA-Factory allows one turn of results
+_GAP = "\n\n"  # between pieces of evidence
 TOOLS = "tools"
 """The column of a conversation's tools, as JSON text: TRL, axolotl, LLaMA-Factory and ms-swift read that."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Form:
-    """A form of records. of_turns: whether it keeps the turns of a conversation. columns: Arrow types by name."""
+    """A form of records.
+
+    of_turns: whether it keeps the turns of a conversation. of_evidence: whether its records need evidence, so that
+    samples without any are left out. columns: Arrow types by name.
+    """
 
     of_turns: bool
+    of_evidence: bool = False
     columns: Mapping[str, pa.DataType]
-    record: Callable[[Sample, TrainedTurns], Record]
+    record: Callable[[Sample, TrainedTurns, Spans], Record]
 
 
 def _turns(sample: Sample, trained: TrainedTurns) -> tuple[list[Record], Record]:
@@ -50,12 +59,12 @@ def _turns(sample: Sample, trained: TrainedTurns) -> tuple[list[Record], Record]
     return messages, {TOOLS: json.dumps(tools, ensure_ascii=False) if tools else None}
 
 
-def _messages(sample: Sample, trained: TrainedTurns) -> Record:
+def _messages(sample: Sample, trained: TrainedTurns, _: Spans = ()) -> Record:
     messages, tools = _turns(sample, trained)
     return {"messages": messages, **tools}
 
 
-def _prompt(sample: Sample, trained: TrainedTurns) -> Record:
+def _prompt(sample: Sample, trained: TrainedTurns, _: Spans = ()) -> Record:
     messages, tools = _turns(sample, trained)
     return {"prompt": messages[:-1], "completion": messages[-1:], **tools}
 
@@ -63,7 +72,7 @@ def _prompt(sample: Sample, trained: TrainedTurns) -> Record:
 _SPEAKERS = {"user": "human", "assistant": "gpt", "tool": "observation"}
 
 
-def _sharegpt(sample: Sample, trained: TrainedTurns) -> Record:
+def _sharegpt(sample: Sample, trained: TrainedTurns, _: Spans = ()) -> Record:
     messages, tools = _turns(sample, trained)
     said: list[Record] = []
     for message in messages:
@@ -83,6 +92,32 @@ def _called(call: Mapping[str, Any]) -> Record:
     return {name: call["function"].get(name) for name in ("name", "arguments")}
 
 
+def _preference(sample: Sample, _: TrainedTurns, spans: Spans) -> Record:
+    """Return the response, the prompt with the whole context, and the one with nothing but the evidence."""
+    pieces = [sample.context[span["start"] : span["end"]] for span in spans]
+    # Segments that follow one another stay one text.
+    gaps = ["" if one["end"] == other["start"] else _GAP for one, other in pairwise(spans)]
+    evidence = "".join(piece + gap for piece, gap in zip(pieces, [*gaps, ""], strict=True))
+    prompts = {"prompt": sample, "short_prompt": replace(sample, context=evidence)}
+    turns = {name: [{"role": "user", "content": each.user_turn}] for name, each in prompts.items()}
+    return {**turns, "chosen": [{"role": "assistant", "content": sample.response}]}
+
+
+def _chunks(sample: Sample, _: TrainedTurns, spans: Spans) -> Record:
+    """Return the context cut at its evidence, the text between in pieces of about the same length."""
+    usual = sum(span["end"] - span["start"] for span in spans) / len(spans)
+    cut: list[tuple[int, int, bool]] = []
+    place = 0
+    for span in (*spans, {"start": len(sample.context), "end": len(sample.context)}):
+        gap = span["start"] - place
+        count = max(1, round(gap / usual)) if gap else 0
+        ends = [place + gap * number // count for number in range(count + 1)] if gap else []
+        cut += [(begin, end, False) for begin, end in pairwise(ends)] + [(span["start"], span["end"], True)]
+        place = span["end"]
+    chunks = [{"text": sample.context[begin:end], "grounding": is_evidence} for begin, end, is_evidence in cut[:-1]]
+    return {"instruction": sample.instruction, "response": sample.response, "chunks": chunks}
+
+
 FORMS: dict[str, Form] = {
     "messages": Form(of_turns=True, columns={"messages": _JSON_TURNS, TOOLS: _TEXT}, record=_messages),
     "prompt": Form(
@@ -96,7 +131,7 @@ FORMS: dict[str, Form] = {
     "alpaca": Form(
         of_turns=False,
         columns={"instruction": _TEXT, "input": _TEXT, "output": _TEXT},
-        record=lambda sample, _: {
+        record=lambda sample, *_: {
             "instruction": sample.instruction,
             "input": sample.context,
             "output": sample.response,
@@ -105,11 +140,27 @@ FORMS: dict[str, Form] = {
     "fields": Form(
         of_turns=False,
         columns={"context": _TEXT, "instruction": _TEXT, "response": _TEXT},
-        record=lambda sample, _: {
+        record=lambda sample, *_: {
             "context": sample.context,
             "instruction": sample.instruction,
             "response": sample.response,
         },
+    ),
+    "preference": Form(
+        of_turns=False,
+        of_evidence=True,
+        columns={"prompt": _TURNS, "short_prompt": _TURNS, "chosen": _TURNS},
+        record=_preference,
+    ),
+    "chunks": Form(
+        of_turns=False,
+        of_evidence=True,
+        columns={
+            "instruction": _TEXT,
+            "response": _TEXT,
+            "chunks": pa.list_(pa.struct({"text": _TEXT, "grounding": pa.bool_()})),
+        },
+        record=_chunks,
     ),
 }
 """The forms of records by name."""
@@ -120,6 +171,16 @@ def check_form(form: str, forms: Collection[str] = FORMS.keys()) -> None:
     """Raise GateauError if there is no such form."""
     if form not in forms:
         raise GateauError("export.format", f"there is no format {form!r}; {nearest_name(form, forms)}")
+
+
+def check_evidence(form: str, columns: Collection[str]) -> None:
+    """Raise GateauError if the form needs evidence, and the selection with these columns has none."""
+    if form in FORMS and FORMS[form].of_evidence and "evidence" not in columns:
+        raise GateauError(
+            "export.no_evidence",
+            f"format {form} needs the column evidence, which selected_subset lacks: set selection.evidence: true, and "
+            f"run `{gateau_command('run')}`.",
+        )
 
 
 def trainer_record(row: Mapping[str, Any], record: Record) -> Record:
@@ -147,15 +208,18 @@ def trainer_table(records: list[Record], schema: pa.Schema) -> pa.Table:
 
 
 def trainer_records(selected: pl.DataFrame, form: str, trained: TrainedTurns = "all") -> Iterator[Record]:
-    """Yield the records of chosen samples, best first.
+    """Yield the records of chosen samples, best first; without samples that lack evidence, if the form needs it.
 
     Args:
         selected: tables.SELECTED_SUBSET, with or without conversations.
         form: a key of FORMS.
         trained: turns that have loss.
     """
+    check_evidence(form, selected.columns)
     for row in selected.sort("rank").iter_rows(named=True):
-        yield trainer_record(row, FORMS[form].record(Sample.of_row(row), trained))
+        spans = row.get("evidence") or []
+        if spans or not FORMS[form].of_evidence:
+            yield trainer_record(row, FORMS[form].record(Sample.of_row(row), trained, spans))
 
 
 def records_table(selected: pl.DataFrame, form: str, trained: TrainedTurns) -> pa.Table:

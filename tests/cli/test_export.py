@@ -16,6 +16,7 @@ import pytest
 
 from gateau_dagster.data.trainer_records import FORMS, trainer_records, trainer_schema, trainer_table
 from tests.cli.command import Command
+from tests.error_codes import refused
 from tests.project import change_config, make_project
 from tests.training.builders import save_model, tokenizer
 from tests.training.test_encode import HERMES
@@ -64,12 +65,47 @@ ROWS = [
 ]
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", [form for form in FORMS if not FORMS[form].of_evidence])
 def test_each_form_is_its_twin(form: str) -> None:
     found = [*trainer_records(pl.DataFrame(ROWS), form)]
     assert found == [expected(row, form) for row in reversed(ROWS)]
     schema = trainer_schema(FORMS[form].columns, conversations=False)
     assert trainer_table(found, schema).to_pylist() == found
+
+
+SPANS = pl.DataFrame(
+    [
+        ROWS[0] | {"context": "0123456789" * 3, "evidence": [{"start": 4, "end": 8}, {"start": 8, "end": 12}]},
+        ROWS[1] | {"context": "alone", "evidence": []},
+        ROWS[1] | {"sample_id": "c", "context": "ab  cd", "evidence": [{"start": 0, "end": 2}, {"start": 4, "end": 6}]},
+    ]
+)
+
+
+def test_preference_has_the_whole_context_and_the_evidence_alone() -> None:
+    second, first = trainer_records(SPANS.reverse(), "preference")
+    assert (first["sample_id"], second["sample_id"]) == ("b", "c")  # the one without evidence is left out
+    assert first["prompt"][0]["content"] == "0123456789" * 3 + "\n\nq?"
+    assert first["short_prompt"] == [{"role": "user", "content": "45678901\n\nq?"}]
+    assert second["short_prompt"][0]["content"] == "ab\n\ncd\n\nonly\nthis"
+    assert first["chosen"] == [{"role": "assistant", "content": "r"}]
+
+
+def test_chunks_are_the_context_cut_at_its_evidence() -> None:
+    second, first = trainer_records(SPANS.reverse(), "chunks")
+    texts = [(chunk["text"], chunk["grounding"]) for chunk in first["chunks"]]
+    assert "".join(text for text, _ in texts) == "0123456789" * 3
+    assert [text for text, grounding in texts if grounding] == ["4567", "8901"]
+    assert {len(text) for text, grounding in texts if not grounding} <= {4, 5}
+    assert [chunk["text"] for chunk in second["chunks"]] == ["ab", "  ", "cd"]
+    for form in ("preference", "chunks"):
+        found = [*trainer_records(SPANS, form)]
+        assert trainer_table(found, trainer_schema(FORMS[form].columns, conversations=False)).to_pylist() == found
+
+
+def test_without_the_column_such_forms_are_refused() -> None:
+    with refused("export.no_evidence"):
+        next(trainer_records(pl.DataFrame(ROWS), "chunks"))
 
 
 CALLS = [
@@ -101,7 +137,7 @@ def traces() -> pl.DataFrame:
 
 def test_a_conversation_keeps_its_turns_and_tools() -> None:
     about = {name: ROWS[1][name] for name in ("sample_id", "source", "score", "rank")}
-    forms: dict[str, Any] = {form: [*trainer_records(traces(), form)] for form in FORMS}
+    forms: dict[str, Any] = {form: [*trainer_records(traces(), form)] for form in FORMS if not FORMS[form].of_evidence}
     assert forms["messages"][0] == about | {"messages": TRACE, "tools": json.dumps(TOOL)}
     assert forms["prompt"][0] == about | {"prompt": TRACE[:-1], "completion": TRACE[-1:], "tools": json.dumps(TOOL)}
     called = [{"name": name, "arguments": CALLS[place]["function"]["arguments"]} for place, name in enumerate("fg")]
@@ -112,6 +148,15 @@ def test_a_conversation_keeps_its_turns_and_tools() -> None:
     assert forms["fields"][0] == expected(ROWS[1], "fields") and forms["messages"][1] == expected(ROWS[0], "messages")
     (last, *_) = trainer_records(traces(), "messages", "last")
     assert [turn["content"] for turn in last["messages"] if turn.get("loss") is False] == ["I look", "wrong"]
+
+
+def test_samples_without_evidence_are_left_out_and_counted(command: Command, finished: Path, tmp_path: Path) -> None:
+    SPANS.sort("rank").write_parquet(tmp_path / "store" / "selected_subset.parquet")
+    status, out, err = command("export", "chunks", "--out", "out.jsonl")
+    assert (status, err) == (0, "") and "Left out 1 sample without evidence" in out and "Wrote 2 samples" in out
+    assert len((tmp_path / "out.jsonl").read_text().splitlines()) == 2
+    status, _, err = command("export", "preference", "--max-tokens", "40")
+    assert status != 0 and "[export.whole]" in err
 
 
 @pytest.mark.parametrize("name", ["out.jsonl", "out.parquet"])
