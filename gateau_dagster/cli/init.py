@@ -178,7 +178,8 @@ def proposed_text(folder: Path, answers: Answers) -> str:
         f"  segment_length: {segment.value}  # {segment.reason}",
         f"  dtype: {looked.dtype.value}  # {looked.dtype.reason}",
         f"  device: {answers.device}",
-        "selection: {fraction: 0.1}  # or count: 1000",
+        "# evidence: the segments that each response depends on, in the table evidence and in selected_subset",
+        "selection: {fraction: 0.1, evidence: true}  # or count: 1000",
         *_training_lines(answers, int(length.value), str(looked.dtype.value)),
     ]
     if answers.goal != "select":
