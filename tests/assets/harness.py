@@ -16,7 +16,7 @@ from dagster._core.storage.tags import ASSET_PARTITION_RANGE_END_TAG, ASSET_PART
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
-from gateau_dagster.assets.runs.instance import open_instance
+from gateau_dagster.assets.runs.instance import open_instance, open_log
 from gateau_dagster.assets.runs.refresh import Refreshed, refresh
 from gateau_dagster.assets.steps.definition import asset_definitions
 from gateau_dagster.assets.steps.event_log import recorded_tags
@@ -176,7 +176,7 @@ def pipeline_on(file: Path) -> Iterator[Pipeline]:
         patch.setenv("DAGSTER_HOME", "")
         patch.setenv("GATEAU_CONFIG", str(file))
         forget_definitions()
-        with open_instance(load_project(file)) as instance:
+        with open_instance(load_project(file)) as instance, open_log(instance):
             yield Pipeline(file, instance)
         forget_definitions()
 
