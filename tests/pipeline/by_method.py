@@ -32,6 +32,7 @@ def by_method(
     training: bool = False,
     variants: dict[str, Any] | None = None,
     scoring: dict[str, Any] | None = None,
+    publish: dict[str, Any] | None = None,
     **selection: Any,
 ) -> Config:
     """`models`: in the place of the pair. `selection`: its further keys."""
@@ -48,6 +49,7 @@ def by_method(
             "scoring": scoring or {},
             "training": {"enabled": training},
             "variants": variants,
+            "publish": publish,
             "evaluation": {"benchmarks": BENCHMARKS, "judge": JUDGE if "judge" in (method, *compare) else None},
         }
     )
@@ -71,5 +73,6 @@ def maximal() -> Config:
         encoder="enc",
         segment_lengths=[64],
         evidence=True,
+        publish={"repository": "me/mine", "license": "other"},
         options={"ifd": {"model": "cherry"}},
     )

@@ -56,6 +56,7 @@ CONSTANTS: dict[str, set[str]] = {
     "evaluation.statistics.experiment.CODE_VERSION": {"experiment"},
     "pipeline.declarations.REPORT_CODE_VERSION": {"report"},
     "pipeline.declarations.EXPLORER_CODE_VERSION": {"report"},
+    "pipeline.declarations.PUBLISHED_CODE_VERSION": {"published/main"},
 }
 OF_ANSWERS = "evaluation.generation.answering.CODE_VERSION"  # see test_evaluation_assets
 # Tables of methods and rules say their version where they are declared.

@@ -125,6 +125,7 @@ def test_every_field_of_the_configuration_has_a_line_here() -> None:
     known -= {field for field in known if field.startswith(("execution.notify.", "execution.ray."))}  # see below
     known -= {field for field in known if field.startswith("evaluation.judge.")}  # see test_benchmark_judgments
     known -= _of_models_alone()
+    of_training |= {f"publish.{name}" for name in PUBLISH}
     assert {*FIELDS, *PAIR_ONLY, *of_rules, *of_training, *of_made_models, *of_variants, *of_engine} == known
 
 
@@ -165,6 +166,26 @@ def test_the_gate_decides_no_table(field: str, tmp_path: Path) -> None:
         versions(configured(tmp_path, **{"evaluation.gate": gate})) for gate in (GATE, GATE | {field: OF_GATE[field]})
     )
     assert stale(base, changed) == REPORT
+
+
+PUBLISH = {"repository": "me/mine", "license": "other", "private": True, "max_contaminated": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "made"),
+    [
+        ("repository", "me/other", True),
+        ("license", "mit", True),
+        ("private", False, True),
+        ("max_contaminated", 1.0, False),
+    ],
+)
+def test_where_and_how_the_selection_is_published_decides_the_upload_alone(
+    field: str, value: object, made: bool, tmp_path: Path
+) -> None:
+    """The limit only refuses an upload."""
+    base, changed = (versions(configured(tmp_path, publish=section)) for section in (PUBLISH, PUBLISH | {field: value}))
+    assert stale(base, changed) == ({"published/main"} if made else NOTHING)
 
 
 @pytest.mark.parametrize("field", OF_RULES)
