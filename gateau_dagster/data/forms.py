@@ -326,23 +326,50 @@ def _exchange(turns: list[Turn]) -> SampleParts:
 
 
 def _tools_of(record: Mapping[str, Any], fields: Fields) -> list[Any]:
-    """Return the record's definitions of tools: a list, or one as JSON text."""
+    """Return the record's definitions of tools, a list or one as JSON text, in OpenAI's form."""
     for key in TOOLS_KEYS:
         value = record.get(key)
         if not holds(value):
             continue
-        try:
-            tools = json.loads(value) if isinstance(value, str) else value
-        except ValueError:
-            tools = None
+        tools = _parsed(value, key)
         if not isinstance(tools, list) or not all(isinstance(tool, Mapping) for tool in tools):
             raise InvalidRecordError(
                 f"unusable tools: {key} is {kind_of(value)}, not a list of objects or its JSON text"
             )
         fields.use(key)
-        checked_text(json.dumps(tools, ensure_ascii=False, default=str), key)
-        return tools
+        return [_definition(tool) for tool in json.loads(_json_text(tools, key))]
     return []
+
+
+def _definition(tool: dict[str, Any]) -> dict[str, Any]:
+    """Return a tool's definition in OpenAI's form: of a bare function, or of Anthropic's form with `input_schema`."""
+    if "name" not in tool or "function" in tool or tool.get("type") not in (None, "function", "custom"):
+        return tool
+    names = {"input_schema": "parameters"}
+    return {"type": "function", "function": {names.get(key, key): tool[key] for key in tool if key != "type"}}
+
+
+def _parsed(value: Any, place: str) -> Any:
+    """Return the value of JSON text, None if it is no JSON; anything but text unchanged."""
+    try:
+        return json.loads(value) if isinstance(value, str) else value
+    except RecursionError:
+        raise _too_deep(place) from None
+    except ValueError:
+        return None
+
+
+def _json_text(value: Any, place: str) -> str:
+    """Return a value as JSON text that can be stored."""
+    try:
+        text = json.dumps(value, ensure_ascii=False, default=str)
+    except RecursionError:
+        raise _too_deep(place) from None
+    return checked_text(text, place)
+
+
+def _too_deep(place: str) -> InvalidRecordError:
+    return InvalidRecordError(f"nested too deeply: the JSON in {place} cannot be read")
 
 
 def turns_of(record: Mapping[str, Any], fields: Fields | None = None) -> list[Turn] | None:
@@ -383,6 +410,8 @@ def _prompt_and_completion(record: Mapping[str, Any], fields: Fields) -> list[Tu
         numbered = enumerate(items, start=len(turns) + 1)
         found = [turn for number, item in numbered for turn in _turns(item, number, key, fields)]
         turns += found if key == "completion" else [replace(turn, trained=False) for turn in found]
+    if not turns:
+        raise InvalidRecordError("no turns: prompt and completion are empty")
     return turns
 
 
@@ -413,7 +442,7 @@ def _turns(item: Any, number: int, key: str, fields: Fields) -> Iterator[Turn]:
     calls = [*_calls(item, place)] if known == "assistant" and fields.reads_tools else []
     if given in ("function_call", "tool_call"):
         content, calls = "", [*_calls_in(content, place)]
-    text = fields.content(content, place, parts if fields.reads_tools else None)
+    text = fields.content(content, place, known, parts if fields.reads_tools else None)
     for part in parts:
         if part["type"] == "tool_use":
             calls.append(_call(part, part.get("input"), place))
@@ -449,10 +478,7 @@ def _calls(item: Mapping[str, Any], place: str) -> Iterator[dict[str, Any]]:
 
 def _calls_in(content: Any, place: str) -> Iterator[dict[str, Any]]:
     """Yield the tool calls of ShareGPT's `function_call`: JSON text of one with name and arguments, or several."""
-    try:
-        given = json.loads(content) if isinstance(content, str) else content
-    except ValueError:
-        given = None
+    given = _parsed(content, place)
     for call in given if isinstance(given, list) else [given]:
         if not isinstance(call, Mapping):
             raise InvalidRecordError(f"unusable tool call: {place} is not JSON with name and arguments")
@@ -461,8 +487,10 @@ def _calls_in(content: Any, place: str) -> Iterator[dict[str, Any]]:
 
 def _call(call: Mapping[str, Any], arguments: Any, place: str) -> dict[str, Any]:
     """Return a tool call in OpenAI's form, with its arguments as JSON text."""
-    if not isinstance(arguments, str):
-        arguments = json.dumps({} if arguments is None else arguments, ensure_ascii=False, default=str)
+    if isinstance(arguments, str) and arguments.strip():
+        _json_text(_parsed(arguments, place), place)
+    else:
+        arguments = _json_text({} if arguments is None or isinstance(arguments, str) else arguments, place)
     function = {"name": checked_text(call.get("name"), place), "arguments": checked_text(arguments, place)}
     own_id = {"id": checked_text(call["id"], place)} if call.get("id") else {}
     return {**own_id, "type": "function", "function": function}

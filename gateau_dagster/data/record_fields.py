@@ -68,7 +68,7 @@ _LOSS_FLAGS = {
 }
 _NO_LOSS_FLAGS = {"masked", "no_loss", "ignore_loss"}
 _TEXT_PARTS = (None, "text", "input_text", "output_text")
-_TOOL_PARTS = ("tool_use", "tool_result")
+_TOOL_PARTS = {"assistant": "tool_use", "user": "tool_result", "tool": "tool_result"}
 _NO_TEXT_KEYS = {"role", "from", "type"}
 
 
@@ -136,7 +136,7 @@ class Fields:
     def fail(self, name: str, kind: str, why: str) -> None:
         """Note a field that rejects the record. The first problem is the reason; the other fields are noted as well."""
         self._note(name, "rejected")
-        drop = self.reads_tools and name.startswith(PART)
+        drop = self.reads_tools and kind == "unusable part"
         cure = f"remove it, {'set long_sft.parts: drop, ' if drop else ''}or name it in {self.section}.ignore"
         self.problem = self.problem or f"{kind} {_shown(name)}: {why}; {cure}"
 
@@ -164,10 +164,11 @@ class Fields:
                 self._other(TURN + key, key, value, f" in turn {number} ({role})")
         return trained
 
-    def content(self, value: Any, place: str, tools: list[dict[str, Any]] | None = None) -> Any:
+    def content(self, value: Any, place: str, role: str = "", tools: list[dict[str, Any]] | None = None) -> Any:
         """Return the text of a turn whose content is a list of parts, joined by blank lines; else `value` unchanged.
 
-        tools: receives the parts that are tool calls and results; None where these cannot be read.
+        tools: receives the parts that are tool calls, of an assistant turn, or results, of a user or tool turn; None
+            where these cannot be read.
         """
         if not isinstance(value, list) or not all(isinstance(part, Mapping) for part in value):
             return value
@@ -181,7 +182,7 @@ class Fields:
                     self._other(PART + key, key, other, f" in {place}")
                 continue
             name = str(kind or next(iter(part), "part"))
-            if tools is not None and kind in _TOOL_PARTS:
+            if tools is not None and kind is not None and kind == _TOOL_PARTS.get(role):
                 self._note(PART + name, "used")
                 tools.append({**part, "type": kind})
             elif kind == "thinking" and not holds(part.get(kind)):

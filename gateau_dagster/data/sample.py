@@ -63,12 +63,13 @@ class Sample:
 def read_conversation(text: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Return the messages and the tools of `Sample.conversation`.
 
-    The arguments of a tool call that are JSON text become its value: most chat templates expect that.
+    The arguments of a tool call that are JSON text become its value: most chat templates expect that. Too deep ones
+    stay text.
     """
     content = json.loads(text)
     for message in content["messages"]:
         for call in message.get("tool_calls") or ():
-            with suppress(TypeError, ValueError):
+            with suppress(TypeError, ValueError, RecursionError):
                 call["function"]["arguments"] = json.loads(call["function"]["arguments"])
     return content["messages"], content.get("tools") or []
 

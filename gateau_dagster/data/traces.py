@@ -18,7 +18,7 @@ _LONG_REQUEST = 2000  # characters; a longer user turn may hold a document befor
 _SPEAKERS = {"system": "System", "user": "User", "assistant": "Assistant"}
 _FOLLOWS = {
     None: {"user"},
-    "system": {"user", "assistant"},
+    "system": {"user", "assistant", "tool"},
     "user": {"assistant", "system"},
     "assistant": {"user", "tool", "system"},
     "tool": {"user", "tool", "assistant", "system"},
@@ -45,26 +45,26 @@ class Trace:
         fields: of the record; receives what is left out.
 
     Raises:
-        InvalidRecordError: the turns are not in a possible order, or one has no text.
+        InvalidRecordError: the turns are not in a possible order, or the last one has no text.
     """
 
     def __init__(self, turns: Sequence[Turn], tools: Sequence[Any], fields: Fields) -> None:
-        self.turns = _ordered(turns, fields)
         self._tools, self._fields = tools, fields
-        calls = [call for turn in self.turns for call in turn.tool_calls]
-        names = {call["id"]: call["function"]["name"] for call in calls if "id" in call}
-        self.turns = [replace(turn, name=turn.name or names.get(turn.call_id, "")) for turn in self.turns]
+        self.turns = _joined(turns)
+        if not self.is_exchange:
+            self.turns = _named(_ordered(self.turns or list(turns), fields))
 
     @property
     def is_exchange(self) -> bool:
-        """Return whether it is one question and one answer without tools, whose turns are the sample's texts."""
-        roles = [turn.role for turn in self.turns if turn.role != "system"]
-        return roles == ["user", "assistant"] and not self.turns[-1].tool_calls and not self._tools
+        """Return whether it is one question and one answer without tools, at most after a system turn."""
+        roles = [turn.role for turn in self.turns]
+        spoken = roles[roles[:1] == ["system"] :]
+        return spoken == ["user", "assistant"] and not self.turns[-1].tool_calls and not self._tools
 
     @property
     def content_id(self) -> str:
-        """Return an id from the content of all turns."""
-        return text_digest(self._messages)[:32]
+        """Return an id from the content of all turns and the tools."""
+        return text_digest([*self._messages, *map(_dumped, self._tools)])[:32]
 
     @cached_property
     def _messages(self) -> list[str]:
@@ -141,36 +141,76 @@ class Trace:
         return SampleParts(context, instruction, self.turns[-1].content, "conversation")
 
 
-def _ordered(turns: Sequence[Turn], fields: Fields) -> list[Turn]:
-    """Return the turns with one system turn at the beginning, each step of an agent in one turn, and no open end."""
-    start = next((place for place, turn in enumerate(turns) if turn.role != "system"), len(turns))
-    system = _BETWEEN.join(turn.content for turn in turns[:start] if turn.content.strip())
-    rest = list[Turn]()
-    for turn in turns[start:]:
-        last = rest[-1] if rest else None
-        if last and last.role == turn.role == "assistant" and (last.tool_calls or turn.tool_calls):
-            text = _BETWEEN.join(part for part in (last.content, turn.content) if part.strip())
-            calls, trained = (*last.tool_calls, *turn.tool_calls), last.trained and turn.trained
-            rest[-1] = replace(last, content=text, tool_calls=calls, trained=trained)
-        elif turn.role != "system" or turn.content.strip():
-            rest.append(turn)
-    if [turn.role for turn in rest] == ["user"]:
+def _named(turns: Sequence[Turn]) -> list[Turn]:
+    """Return the turns with the name of the tool in each result, from the last call before it that has its id."""
+    named, names = list[Turn](), dict[str, str]()
+    for turn in turns:
+        names.update((call["id"], call["function"]["name"]) for call in turn.tool_calls if "id" in call)
+        named.append(replace(turn, name=turn.name or names.get(turn.call_id, "")))
+    return named
+
+
+def _joined(turns: Sequence[Turn]) -> list[Turn]:
+    """Return the turns with adjacent system turns in one, each step of an agent in one, and no blank system turn."""
+    joined = list[Turn]()
+    for turn in turns:
+        last = joined[-1] if joined else None
+        if turn.role == "system" and not turn.content.strip():
+            continue
+        if last and last.role == turn.role and (turn.role == "system" or last.tool_calls or turn.tool_calls):
+            joined[-1] = _together(last, turn)
+        else:
+            joined.append(turn)
+    return joined
+
+
+def _together(first: Turn, second: Turn) -> Turn:
+    return replace(
+        first,
+        content=_BETWEEN.join(turn.content for turn in (first, second) if turn.content.strip()),
+        tool_calls=(*first.tool_calls, *second.tool_calls),
+        trained=first.trained and second.trained,
+    )
+
+
+def _ordered(turns: list[Turn], fields: Fields) -> list[Turn]:
+    """Return the turns that have text, in a possible order and without an open end."""
+    if [turn.role for turn in turns if turn.role != "system"] == ["user"]:
         raise InvalidRecordError("missing response: no assistant turn follows the user turn")
-    while len(rest) > 1 and rest[-1].role in ("user", "system"):
-        rest.pop()
+    while len(turns) > 1 and turns[-1].role in ("user", "system"):
+        turns = turns[:-1]
         fields.leave_out("last question without an answer")
-    before = None
-    for turn in rest:
-        if turn.role not in _FOLLOWS[before] or not rest:
+    turns = _with_text(turns, fields)
+    before = speaker = None
+    for turn in turns[[turn.role for turn in turns[:1]] == ["system"] :]:
+        if turn.role not in _FOLLOWS[before] or (turn.role == "tool" and speaker == "user"):
             raise _wrong_order(turns)
-        before = turn.role
-    if not any(turn.role == "assistant" for turn in rest):
+        before, speaker = turn.role, speaker if turn.role == "system" else turn.role
+    if not any(turn.role == "assistant" for turn in turns):
         raise _wrong_order(turns)
-    for turn in rest:
-        if turn.role != "tool" and not turn.content.strip() and not turn.tool_calls:
-            only = "empty response: nothing to learn and nothing to score"
-            raise InvalidRecordError(only if turn is rest[-1] else f"empty turn: a turn of the {turn.role} has no text")
-    return [*([Turn(role="system", content=system)] if system else []), *rest]
+    if _is_empty(turns[-1]):
+        raise InvalidRecordError("empty response: nothing to learn and nothing to score")
+    return turns
+
+
+def _with_text(turns: Sequence[Turn], fields: Fields) -> list[Turn]:
+    """Return the last turn and those with text; two of one speaker between which one was left out become one."""
+    kept, gap = list[Turn](), False
+    for place, turn in enumerate(turns, start=1):
+        if _is_empty(turn) and place < len(turns):
+            fields.leave_out("turns without text")
+            gap = True
+            continue
+        if gap and kept and kept[-1].role == turn.role != "tool":
+            kept[-1] = _together(kept[-1], turn)
+        else:
+            kept.append(turn)
+        gap = False
+    return kept
+
+
+def _is_empty(turn: Turn) -> bool:
+    return turn.role != "tool" and not turn.content.strip() and not turn.tool_calls
 
 
 def _wrong_order(turns: Sequence[Turn]) -> InvalidRecordError:

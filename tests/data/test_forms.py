@@ -137,7 +137,7 @@ def test_sources(more: dict[str, Any], source: str) -> None:
         (messages(("user", "q"), ("assistant", "a"), ("assistant", "b")), None),
         (messages(("assistant", "a"), ("user", "q")), None),
         (messages(("system", "s")), None),
-        (messages(("user", "q"), ("assistant", " "), ("user", "q"), ("assistant", "a")), None),
+        (messages(("user", "q"), ("assistant", "a"), ("user", "q"), ("assistant", " ")), None),
         (
             messages(("user", "q"), ("assistant", "a"), ("tool", "r")),
             "incomplete trace: it ends with a tool turn, not with an answer",
@@ -237,6 +237,15 @@ CONTEXT = 'Assistant:\nLet me look.\nread {"path": "a.py"}\n\nTool read:\nx = 1\
 USE = {"type": "tool_use", "id": "c1", "name": "read", "input": PATH}
 NAMELESS = [{key: text for key, text in step.items() if key not in ("tool_call_id", "name")} for step in STEPS]
 NAMELESS[1] = {**STEPS[1], "tool_calls": [{key: value for key, value in CALL.items() if key != "id"}]}
+
+
+EXCHANGE_TEXTS = [("user", "q"), ("assistant", "a")]
+
+
+def steps_with(arguments: Any) -> dict[str, Any]:
+    """Return a trace whose call has these arguments."""
+    call = {**CALL, "function": {"name": "read", "arguments": arguments}}
+    return {"messages": [STEPS[0], {**STEPS[1], "tool_calls": [call]}, *STEPS[2:]]}
 
 
 def samples(record: Any, **options: Any) -> list[Sample]:
@@ -359,3 +368,112 @@ def test_parts_that_are_no_text_are_left_out_if_that_is_set() -> None:
     (made,) = samples(record, parts="drop", counts=counts)
     assert json.loads(made.conversation) == {"messages": STEPS}
     assert counts["turn.content.image"] == counts["turn.content.thinking"] == {"ignored": 1}
+
+
+def made_of(record: Any, **options: Any) -> list[tuple[str, str]]:
+    """Return the roles and contents of a record's conversation."""
+    (made,) = samples(record, **options)
+    return [(turn["role"], turn["content"]) for turn in json.loads(made.conversation)["messages"]]
+
+
+THOUGHT = [{"type": "thinking", "thinking": "Hm."}]
+
+
+@pytest.mark.parametrize(
+    ("given", "read"),
+    [
+        # A system turn after the user turn is no system text in front of the document.
+        (
+            [("system", "s"), ("user", "q"), ("system", "m"), ("assistant", "a")],
+            [("system", "s"), ("user", "q"), ("system", "m"), ("assistant", "a")],
+        ),
+        (
+            [("user", "q"), ("system", "m"), ("system", "n"), ("assistant", "a")],
+            [("user", "q"), ("system", "m\n\nn"), ("assistant", "a")],
+        ),
+        (
+            [("user", "q"), ("assistant", [USE]), ("system", "m"), ("tool", "o"), ("assistant", "a")],
+            [("user", "q"), ("assistant", ""), ("system", "m"), ("tool", "o"), ("assistant", "a")],
+        ),
+        # Turns without text are left out; what then stands together is one turn.
+        (
+            [
+                ("user", "q"),
+                ("assistant", "b"),
+                ("user", "r"),
+                ("assistant", THOUGHT),
+                ("user", "s"),
+                ("assistant", "a"),
+            ],
+            [("user", "q"), ("assistant", "b"), ("user", "r\n\ns"), ("assistant", "a")],
+        ),
+        (
+            [("user", "q"), ("assistant", "b"), ("user", " "), ("assistant", [USE]), ("tool", ""), ("assistant", "a")],
+            [("user", "q"), ("assistant", "b"), ("tool", ""), ("assistant", "a")],
+        ),
+    ],
+)
+def test_turns_that_are_no_exchange_in_turn(given: list[tuple[str, Any]], read: list[tuple[str, str]]) -> None:
+    counts: FieldCounts = {}
+    assert made_of(messages(*given), parts="drop", counts=counts) == read
+    textless = any(content in (" ", THOUGHT) for _, content in given)
+    assert counts.get("turns without text") == ({"ignored": 1} if textless else None)
+
+
+def test_an_exchange_may_have_its_text_before_an_empty_question() -> None:
+    made = sample(messages(("system", "doc"), ("user", ""), ("assistant", "x")))
+    assert (made.context, made.instruction, made.response, made.conversation) == ("doc", "", "x", "")
+
+
+@pytest.mark.parametrize(
+    ("record", "why"),
+    [
+        ({"prompt": [], "completion": [], "system": "s"}, "no turns: prompt and completion are empty"),
+        ({**messages(("user", [USE])), "system": "s"}, "unusable part turn.content.tool_use: turn 1 (user) has"),
+        (messages(("system", [USE]), *EXCHANGE_TEXTS), "unusable part turn.content.tool_use: turn 1 (system) has"),
+        (
+            messages(("user", "q"), ("assistant", [{"type": "tool_result", "content": "o"}, {"text": "a"}])),
+            "unusable part turn.content.tool_result: turn 2 (assistant) has",
+        ),
+        ({**messages(*EXCHANGE_TEXTS), "tools": "[" * 200_000}, "nested too deeply: the JSON in tools"),
+        (
+            {"conversations": [{"from": "human", "value": "q"}, {"from": "function_call", "value": "[" * 200_000}]},
+            "nested too deeply: the JSON in turn 2 (assistant)",
+        ),
+        (steps_with("[" * 200_000), "nested too deeply: the JSON in turn 2 (assistant)"),
+        (steps_with('{"x": "\\ud83d"}'), "invalid text: lone surrogate U+D83D in turn 2 (assistant)"),
+    ],
+)
+def test_unusable_turns_reject_their_record(record: dict[str, Any], why: str) -> None:
+    assert reason(record).startswith(why)
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"), [("", "{}"), (None, "{}"), ("not JSON", "not JSON"), ({"a": 1}, '{"a": 1}')]
+)
+def test_arguments_of_a_call_are_text(given: Any, kept: str) -> None:
+    (made,) = samples(steps_with(given))
+    assert json.loads(made.conversation)["messages"][1]["tool_calls"][0]["function"]["arguments"] == kept
+
+
+def test_a_result_has_the_name_of_the_last_call_with_its_id() -> None:
+    second = {**CALL, "function": {"name": "write", "arguments": "{}"}}
+    result = {"role": "tool", "content": "o", "tool_call_id": "c1"}
+    steps = [*STEPS[:2], result, {"role": "assistant", "content": "", "tool_calls": [second]}, result, STEPS[3]]
+    turns = json.loads(samples({"messages": steps})[0].conversation)["messages"]
+    assert [turn["name"] for turn in turns if turn["role"] == "tool"] == ["read", "write"]
+
+
+def test_tools_of_every_form_are_in_one_form_and_part_of_the_id() -> None:
+    function = {"name": "read", "description": "d", "parameters": {"type": "object"}}
+    wanted = {"type": "function", "function": function}
+    anthropic = {"name": "read", "description": "d", "input_schema": {"type": "object"}}
+    web = {"type": "web_search_20250305", "name": "web_search"}
+    for form, read in [
+        *((form, wanted) for form in (wanted, function, {**function, "type": "function"}, anthropic)),
+        (web, web),
+    ]:
+        (made,) = samples({**messages(*EXCHANGE_TEXTS), "tools": [form]})
+        assert json.loads(made.conversation)["tools"] == [read]
+    ids = {sample({"messages": STEPS, "tools": [{"name": name}]}).sample_id for name in ("f", "g")}
+    assert len(ids) == 2
