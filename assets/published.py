@@ -23,6 +23,7 @@ from gateau_dagster.pipeline.state import State
 from gateau_dagster.readable import listed, plural
 from gateau_dagster.report.data_card import (
     CARD,
+    CARD_MARK,
     LENGTHS_CHART,
     OWN_FILES,
     CardFacts,
@@ -51,6 +52,7 @@ def published(step: Step) -> None:
                 private=options.private,
                 summary=f"Publish {plural(selected.height, 'sample')} (fingerprint {output.wanted.fingerprint})",
                 own=OWN_FILES,
+                mark=CARD_MARK,
                 token=token,
             )
         address = {"repository": options.repository, "revision": revision.sha, "url": revision.url}

@@ -101,7 +101,9 @@ class _Handler(QuietHandler):
                 self._cut()
                 return
             if isinstance(fault, int):
-                self._json({"error": "as the test asked"}, fault, {"Retry-After": "3600"} if fault == 429 else {})
+                self._json(
+                    {"error": f"as the test asked, not {TOKEN}"}, fault, {"Retry-After": "3600"} if fault == 429 else {}
+                )
                 return
             if callable(fault):
                 fault()
@@ -144,6 +146,8 @@ class _Handler(QuietHandler):
         if match is None or found is None:
             return answer({"error": "Repository not found"}, 404, {"X-Error-Code": "RepoNotFound"})
         action = match[2] or ""
+        if self.command == "GET" and action.startswith("resolve/"):
+            return answer(found.files[action.split("/", 2)[2]])
         if self.command == "GET":
             siblings = [{"rfilename": name} for name in sorted(found.files)]
             return answer(
@@ -185,7 +189,8 @@ class _Handler(QuietHandler):
         return {"oid": asked["oid"], "size": asked["size"], **here}
 
     def _place(self, oid: str) -> str:
-        return f"{self.server.address}/lfs/{oid}"
+        """Return a signed address: of another server, as far as a client can see."""
+        return f"{self.server.address.replace('127.0.0.1', 'localhost')}/lfs/{oid}"
 
     def _commit(self, name: str, found: Repository, lines: list[dict[str, Any]]) -> Answer:
         head, *changes = ((line["key"], line["value"]) for line in lines)
@@ -206,7 +211,7 @@ class _Handler(QuietHandler):
         )
 
     def _json(self, value: Any, status: int, headers: dict[str, str]) -> None:
-        body = json.dumps(value).encode()
+        body = value if isinstance(value, bytes) else json.dumps(value).encode()
         self.send_response(status)
         for key, text in {
             "Content-Type": "application/json",

@@ -16,6 +16,8 @@ from gateau_dagster.readable import percentage, plural
 from gateau_dagster.report.provenance import chosen_by, ranked_by, scored_by
 
 CARD, LENGTHS_CHART = "README.md", "charts/lengths.png"
+CARD_MARK = "| made with | gateau-dagster "
+"""What every card contains, and hardly any README that a person writes."""
 # Where the hub's categories of sizes begin.
 _SIZES = {1_000: "n<1K", 10_000: "1K<n<10K", 100_000: "10K<n<100K", 1_000_000: "100K<n<1M"}
 _LARGEST = "1M<n<10M"

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
-from gateau_dagster.errors import GateauError, TransientError
+from gateau_dagster.errors import GateauError, TransientError, redacted
+from gateau_dagster.readable import listed
 from gateau_dagster.storage.failures import chain, hub_endpoint, readable_failures
 
 _log = logging.getLogger(__name__)
@@ -18,6 +20,8 @@ _FIRST_WAIT, _LONGEST_WAIT = 1.0, 60.0  # seconds between two tries, whatever th
 _BUSY = 429
 _MOVED = frozenset({409, 412})  # another commit came first
 _REFUSED = frozenset({401, 403, 404})
+_UNACCEPTED = frozenset({400, 413, 422})
+_README = "README.md"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +48,7 @@ def hub_token() -> str:
 
 
 def publish_files(
-    repository: str, folder: Path, *, private: bool, summary: str, own: Collection[str], token: str
+    repository: str, folder: Path, *, private: bool, summary: str, own: Collection[str], mark: str, token: str
 ) -> Revision:
     """Make a data set on the hub hold the files of a folder, by one commit.
 
@@ -56,21 +60,23 @@ def publish_files(
         folder: holds the files, and nothing else.
         private: whether a new data set is private.
         summary: of the commit.
-        own: files that an earlier revision may hold; those that the folder lacks are removed.
+        own: files that an earlier revision may hold besides README.md; those that the folder lacks are removed.
+        mark: a text in the README.md of every revision from here. Without it the files belong to somebody else.
         token: see hub_token.
 
     Raises:
-        GateauError: the token may not write, or the data set is public although it should be private.
+        GateauError: the token may not write, the hub does not accept the files, the data set is public although it
+            should be private, or it holds files of these names that do not come from here.
         TransientError: the hub does not answer, limits requests or fails; trying again may help.
     """
     with readable_failures(f"publish {repository}"):
         for tries in count(1):
             try:
-                return _committed(repository, folder, private, summary, own, token)
+                return _committed(repository, folder, private, summary, own, mark, token)
             except Exception as error:
-                answer = _answer(error)
+                answer, text = _answer(error)
                 if tries == _TRIES or answer is None or answer.status_code not in {_BUSY, *_MOVED}:
-                    if answer is not None and (refusal := _refusal(answer.status_code, repository)) is not None:
+                    if answer is not None and (refusal := _refusal(answer, text, repository)) is not None:
                         raise refusal from error
                     raise
                 wait = _wait(answer, tries)
@@ -80,7 +86,7 @@ def publish_files(
 
 
 def _committed(
-    repository: str, folder: Path, private: bool, summary: str, own: Collection[str], token: str
+    repository: str, folder: Path, private: bool, summary: str, own: Collection[str], mark: str, token: str
 ) -> Revision:
     from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
 
@@ -95,6 +101,13 @@ def _committed(
         )
     files = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
     held = {each.rfilename for each in head.siblings or ()}
+    foreign = sorted(held.intersection({_README, *own}))
+    if foreign and not (_README in held and mark in _readme(api, repository, head.sha)):
+        raise GateauError(
+            "publish.foreign",
+            f"publish.repository: {repository} on the hub holds {listed(foreign)}, not written by gateau-dagster, and "
+            "an upload would replace or remove them. Name another repository, or remove these files from this one.",
+        )
     made = api.create_commit(
         repository,
         [
@@ -108,10 +121,24 @@ def _committed(
     return Revision(sha=made.oid, url=f"{api.endpoint}/datasets/{repository}/tree/{made.oid}")
 
 
-def _answer(error: BaseException) -> Any:
-    """Return the hub's answer that an error is about; None if there is none."""
-    found = (getattr(link, "response", None) for link in chain(error))
-    return next((each for each in found if hasattr(each, "status_code")), None)
+def _readme(api: Any, repository: str, revision: str | None) -> str:
+    from huggingface_hub import hf_hub_url
+    from huggingface_hub.utils import build_hf_headers, get_session, hf_raise_for_status
+
+    address = hf_hub_url(repository, _README, repo_type="dataset", revision=revision, endpoint=api.endpoint)
+    answer = get_session().get(address, headers=build_hf_headers(token=api.token))
+    hf_raise_for_status(answer)
+    return answer.text
+
+
+def _answer(error: BaseException) -> tuple[Any, str]:
+    """Return the answer that an error is about, and the server's own text on one line; None if there is no answer."""
+    for link in chain(error):
+        answer = getattr(link, "response", None)
+        if hasattr(answer, "status_code"):
+            text = getattr(link, "server_message", None) or str(link)
+            return answer, redacted(" ".join(text.split()))
+    return None, ""
 
 
 def _wait(answer: Any, tries: int) -> float:
@@ -120,13 +147,24 @@ def _wait(answer: Any, tries: int) -> float:
     return min(_LONGEST_WAIT, float(asked) if asked.isdigit() else _FIRST_WAIT * 2**tries)
 
 
-def _refusal(status: int, repository: str) -> GateauError | None:
-    """Return what the status of an answer means for a data set; None where `readable_failures` explains it."""
-    if status in _REFUSED:
+def _refusal(answer: Any, text: str, repository: str) -> GateauError | None:
+    """Return what an answer of the hub means for a data set; None where `readable_failures` explains it.
+
+    Objects go to signed addresses of another server, whose refusals say nothing about the token.
+    """
+    status = answer.status_code
+    of_hub = urlsplit(str(answer.url)).netloc == urlsplit(hub_endpoint()).netloc
+    if of_hub and status in _REFUSED:
         return GateauError(
             "publish.refused",
-            f"publish.repository: the hub does not let this token write to {repository} (HTTP status {status}). Set "
-            "HF_TOKEN to a token with write access to it, or correct the name.",
+            f"publish.repository: the hub refuses to write to {repository} (HTTP status {status}: {text}). If that "
+            "names no other reason, set HF_TOKEN to a token with write access to it, or correct the name.",
+        )
+    if of_hub and status in _UNACCEPTED:
+        return GateauError(
+            "publish.unaccepted",
+            f"publish: the hub does not accept the files for {repository} (HTTP status {status}: {text}). Correct what "
+            "it names, such as publish.license. Nothing was replaced.",
         )
     if status in _MOVED:
         return TransientError(

@@ -23,7 +23,7 @@ def publish(folder: Path, files: dict[str, bytes], *, private: bool = True, toke
     for name, content in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(content)
-    return publish_files(NAME, folder, private=private, summary="all", own={*FILES}, token=token)
+    return publish_files(NAME, folder, private=private, summary="all", own={*FILES}, mark="card", token=token)
 
 
 def test_a_private_data_set_gets_one_commit_and_the_same_files_none(hub: Hub, tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_the_hub_says_how_long_to_wait_up_to_a_limit(hub: Hub, tmp_path: Path) -
 
 def test_a_commit_that_comes_between_is_read_first(hub: Hub, tmp_path: Path) -> None:
     made = hub.repositories[NAME] = Repository(private=True)
-    theirs = {"LICENSE": b"theirs", "data/evidence.parquet": b"old"}
+    theirs = {"LICENSE": b"theirs", "README.md": b"old card", "data/evidence.parquet": b"old"}
     hub.faults = {f"POST /api/datasets/{NAME}/preupload": [lambda: made.commits.append({**made.files, **theirs})]}
     publish(tmp_path, {"README.md": b"# card"})
     assert {*made.files} == {".gitattributes", "LICENSE", "README.md"} and len(made.commits) == 3
@@ -105,7 +105,7 @@ def test_a_killed_upload_is_completed_by_the_next_one(request_: str, hub: Hub, t
         (tmp_path / name).write_bytes(content)
     code = (
         "import sys; from pathlib import Path; from gateau_dagster.storage.hub import publish_files as publish\n"
-        f"publish({NAME!r}, Path({str(tmp_path)!r}), private=True, summary='all', own=[], token={TOKEN!r})"
+        f"publish({NAME!r}, Path({str(tmp_path)!r}), private=True, summary='all', own=[], mark='card', token={TOKEN!r})"
     )
     environment = command_environment(HF_HUB_DISABLE_XET="1", HF_HUB_OFFLINE="0")
     with subprocess.Popen([sys.executable, "-c", code], env=environment) as child:
@@ -134,6 +134,37 @@ def test_a_public_data_set_is_not_taken_for_a_private_one(hub: Hub, tmp_path: Pa
         publish(tmp_path, FILES)
     assert not hub.puts
     assert publish(tmp_path, {}, private=False).sha == hub.repositories[NAME].sha
+
+
+@pytest.mark.parametrize("theirs", [{"README.md": b"# Our data"}, {"data/evidence.parquet": b"card"}])
+def test_files_of_somebody_else_are_left_alone(theirs: dict[str, bytes], hub: Hub, tmp_path: Path) -> None:
+    made = hub.repositories[NAME] = Repository(private=True)
+    made.commits.append({**made.files, **theirs})
+    with refused("publish.foreign", f"{NAME}.*{next(iter(theirs))}"):
+        publish(tmp_path, FILES)
+    assert len(made.commits) == 2 and not hub.puts
+    made.commits.append({**made.files, "README.md": b"an older card"})
+    publish(tmp_path, {})
+    assert made.files.items() >= FILES.items()
+
+
+@pytest.mark.parametrize(
+    ("request_", "status"), [("POST /api/validate-yaml", 400), ("POST /api/datasets", 413), (COMMIT, 422)]
+)
+def test_what_the_hub_does_not_accept_is_not_tried_again(request_: str, status: int, hub: Hub, tmp_path: Path) -> None:
+    hub.faults = {request_: [status]}
+    with refused("publish.unaccepted", rf"HTTP status {status}: as the test asked, not \*\*\*") as found:
+        publish(tmp_path, FILES)
+    assert not isinstance(found.value, TransientError) and len(hub.repositories[NAME].commits) == 1
+
+
+def test_only_the_hub_itself_refuses_a_token(hub: Hub, tmp_path: Path) -> None:
+    hub.faults = {"PUT": [403] * 9}
+    with refused("hub.unavailable", "403"):
+        publish(tmp_path, FILES)
+    hub.faults = {COMMIT: [403]}
+    with refused("publish.refused", "HTTP status 403: as the test asked"):
+        publish(tmp_path, FILES)
 
 
 def test_somebody_who_commits_again_and_again_is_named(hub: Hub, tmp_path: Path) -> None:
