@@ -1,6 +1,7 @@
 """Make the asset `published/main`: the selection as a data set on the Hugging Face hub."""
 
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -12,12 +13,15 @@ import pyarrow.parquet as pq
 from gateau_dagster import tables
 from gateau_dagster.assets.steps.step import Output, Step, makes_asset
 from gateau_dagster.config.publish import PublishConfig
+from gateau_dagster.config.training import TrainedTurns
 from gateau_dagster.data.secret_scan import SCANNER, scanner_version, secrets_in
-from gateau_dagster.data.trainer_records import records_table
+from gateau_dagster.data.trainer_records import FORMS, trainer_records, trainer_schema, trainer_table
 from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.contamination import FAMILY, LEAST_SHARE, NEAR
+from gateau_dagster.evaluation.document_split import SPLIT
 from gateau_dagster.pipeline.declarations import PUBLISHED, published_tables
 from gateau_dagster.pipeline.losses import losses
+from gateau_dagster.pipeline.scoring_assets import HOMOLOGOUS, PRE_EXPERIENCED
 from gateau_dagster.pipeline.selection_reads import CHOSEN, PRESETS_TABLE
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.readable import listed, plural
@@ -34,6 +38,7 @@ from gateau_dagster.report.data_card import (
 from gateau_dagster.storage.hub import hub_token, publish_files
 
 _NAMED = 5  # samples in a message
+_TOGETHER = 64  # samples of a row group
 
 
 @makes_asset
@@ -44,7 +49,10 @@ def published(step: Step) -> None:
         assert options is not None
         selected = output.state.read(CHOSEN)
         checks = [_contamination(output.state, options, selected), _secrets(output, options, selected)]
-        with TemporaryDirectory(prefix="gateau-") as folder:
+        work = output.state.config.work_folder
+        work.mkdir(parents=True, exist_ok=True)
+        # The texts may be private, so they stay out of the system's folder for temporary files.
+        with TemporaryDirectory(prefix="publish-", dir=work) as folder:
             files = _written(output.state, options, selected, checks, Path(folder))
             revision = publish_files(
                 options.repository,
@@ -93,14 +101,21 @@ def _secrets(output: Output, options: PublishConfig, selected: pl.DataFrame) -> 
     found = secrets_in(selected, output.progress)
     if found:
         named = [f"{name} ({', '.join(kinds)})" for name, kinds in sorted(found.items())]
+        every = output.state.config.work_folder / "samples-with-secrets.csv"
+        kinds_by_id = [(name, "; ".join(kinds)) for name, kinds in sorted(found.items())]
+        every.parent.mkdir(parents=True, exist_ok=True)
+        pl.DataFrame(kinds_by_id, ["sample_id", "kinds"], orient="row").write_csv(every)
         raise GateauError(
             "publish.secrets",
-            f"publish: {plural(len(found), 'chosen sample')} with a secret: {'; '.join(named[:_NAMED])}. Remove it "
-            "from the data, and replace it where it is in use. Nothing was uploaded.",
+            f"publish: {plural(len(found), 'chosen sample')} with a secret: {'; '.join(named[:_NAMED])}. All are "
+            f"listed in {every}. Remove it from the data, and replace it where it is in use. Nothing was uploaded.",
         )
     if not scanner:
-        return f"Secrets: no key of the common services was found. {SCANNER}, which finds more, was not installed."
-    return f"Secrets: none was found by {SCANNER} {scanner}."
+        return (
+            "Secrets: no key matched the patterns of the common services; passwords are not looked for. "
+            f"{SCANNER}, which knows more patterns, was not installed."
+        )
+    return f"Secrets: no key matched the patterns of {SCANNER} {scanner}; passwords are not looked for."
 
 
 def _written(
@@ -112,7 +127,7 @@ def _written(
         path = folder / data_file(config)
         path.parent.mkdir(exist_ok=True)
         if asset == CHOSEN:
-            pq.write_table(records_table(selected, "messages", state.config.trained_turns), path)
+            _write_selected(selected, state.config.trained_turns, path)
         else:
             state.read(asset).write_parquet(path)
         found.append({"config": config, "rows": pq.read_metadata(path).num_rows, "bytes": path.stat().st_size})
@@ -120,20 +135,31 @@ def _written(
     lengths = lengths.with_columns(selected=pl.col("sample_id").is_in(selected["sample_id"].to_list()))
     stamp = state.stamp(CHOSEN, None)
     assert stamp is not None
+    upstream = state.pipeline.ancestors([CHOSEN])
     facts = CardFacts(
         config=state.config,
         options=options,
         sizes={file["config"]: file["rows"] for file in found},
         lengths=lengths,
         unit=unit,
-        losses=[f"{loss.asset}: {loss.sentence}" for loss in losses(state, state.pipeline.ancestors([CHOSEN]))],
+        losses=[f"{loss.asset}: {loss.sentence}" for loss in losses(state, upstream)],
         checks=checks,
         fingerprint=stamp.fingerprint,
+        is_whole=not any(asset.partition("/")[0] in {SPLIT, HOMOLOGOUS, PRE_EXPERIENCED} for asset in upstream),
     )
     (folder / CARD).write_text(data_card(facts), encoding="utf-8")
     (folder / LENGTHS_CHART).parent.mkdir()
     (folder / LENGTHS_CHART).write_bytes(lengths_chart(facts))
     return found
+
+
+def _write_selected(selected: pl.DataFrame, trained: TrainedTurns, path: Path) -> None:
+    """Write the chosen samples as messages, a row group at a time."""
+    schema = trainer_schema(FORMS["messages"].columns, conversations=tables.CONVERSATION.name in selected.columns)
+    records = trainer_records(selected, "messages", trained)
+    with pq.ParquetWriter(path, schema) as file:
+        while some := [*islice(records, _TOGETHER)]:
+            file.write_table(trainer_table(some, schema))
 
 
 def _lengths(state: State) -> tuple[pl.DataFrame, str]:

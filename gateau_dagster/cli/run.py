@@ -44,14 +44,13 @@ def publish_selection(config: Config, config_file: str) -> None:
     """Run what the data set on the hub needs, and upload it.
 
     Raises:
-        GateauError: no data set or no token is configured, or a step failed.
+        GateauError: no data set is configured, or a step failed.
     """
     if config.publish is None:
         raise GateauError(
             "publish.not_configured",
             "no data set is configured: add `publish: {repository: owner/name, license: …}` to the configuration.",
         )
-    hub_token()  # before hours of scoring
     run_pipeline(config, config_file, PUBLISHED)
 
 
@@ -70,6 +69,8 @@ def _run(config: Config, config_file: str, until: str | None) -> None:
         with out.status("Comparing the store with the configuration"):
             state = State(config=config)
             plan = state.plan_until(until)
+        if any(work.asset == PUBLISHED for work in plan.work):
+            hub_token()  # before hours of scoring
         if plan:
             show_plan(out, state, plan)
         with RunDisplay(out, config.work_folder / "progress").shown():

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, TypeAlias
@@ -19,6 +20,8 @@ SCANNER = "bc-detect-secrets"
 """The package of the extra `publish`; without it only keys of the common services are found."""
 # An address with a user and a password is an example far more often than a secret.
 _NOISY = "Basic Auth Credentials"
+# AWS's documented examples end so, and classes of HTML pages begin as keys of OpenAI do, without a digit.
+_HARMLESS = re.compile(r".*EXAMPLE(?:KEY)?|sk-\D*")
 Detector: TypeAlias = Callable[[str], bool]
 
 
@@ -52,7 +55,7 @@ def secrets_in(samples: pl.DataFrame, progress: Progress) -> dict[str, list[str]
 
 def _detectors() -> dict[str, Detector]:
     """Return the detectors by the kind of secret that they find: patterns alone, which need no request."""
-    detectors: dict[str, Detector] = {"key of a service": lambda text: KEY_SHAPE.search(text) is not None}
+    detectors: dict[str, Detector] = {"key of a service": lambda text: _has_secret(KEY_SHAPE.findall(text))}
     if scanner_version():
         from detect_secrets.core.plugins.util import get_mapping_from_secret_type_to_class
         from detect_secrets.plugins.base import RegexBasedDetector
@@ -64,4 +67,8 @@ def _detectors() -> dict[str, Detector]:
 
 
 def _finds(plugin: RegexBasedDetector, text: str) -> bool:
-    return next(plugin.analyze_string(text), None) is not None
+    return _has_secret(plugin.analyze_string(text))
+
+
+def _has_secret(matches: Iterable[str]) -> bool:
+    return any(not _HARMLESS.fullmatch(match) for match in matches)

@@ -1,9 +1,9 @@
 """Write the card of a published data set: its README.md on the hub, from stored tables and the configuration."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
+from pathlib import PurePosixPath
 from typing import Any
 
 import polars as pl
@@ -16,13 +16,13 @@ from gateau_dagster.readable import percentage, plural
 from gateau_dagster.report.provenance import chosen_by, ranked_by, scored_by
 
 CARD, LENGTHS_CHART = "README.md", "charts/lengths.png"
+# A text of every card, and hardly of any README that a person writes.
 CARD_MARK = "| made with | gateau-dagster "
-"""What every card contains, and hardly any README that a person writes."""
 # Where the hub's categories of sizes begin.
 _SIZES = {1_000: "n<1K", 10_000: "1K<n<10K", 100_000: "10K<n<100K", 1_000_000: "100K<n<1M"}
 _LARGEST = "1M<n<10M"
-# Of the absolute path of a local file, what precedes its name: the card shows nobody's folders.
-_FOLDERS = re.compile(r"(?<=[\s`'\"(])~?/(?:[^/\s`'\"]+/)+")
+# Keys of the configuration with paths: the card shows nobody's folders.
+_PATHS = frozenset({"path", "texts", "short_texts", "plugins", "deepspeed"})
 _QUANTILES = {"shortest": 0.0, "median": 0.5, "90 %": 0.9, "longest": 1.0}
 _CONTENTS = {
     "selected": "the chosen samples, best first: `messages`, `sample_id`, `source`, `score`, `rank`",
@@ -37,7 +37,7 @@ class CardFacts:
 
     sizes: rows of each configuration by its name. lengths: by sample its `source`, whether it is `selected`, and the
     `length` of its context in `unit`. losses: what input and scoring lost, in sentences. checks: what was looked for
-    before the upload. fingerprint: of the chosen samples.
+    before the upload. fingerprint: of the chosen samples. is_whole: whether the shown configuration decides it.
     """
 
     config: Config
@@ -48,6 +48,7 @@ class CardFacts:
     losses: Sequence[str]
     checks: Sequence[str]
     fingerprint: str
+    is_whole: bool
 
     @property
     def chosen(self) -> pl.DataFrame:
@@ -60,10 +61,11 @@ def data_card(facts: CardFacts) -> str:
     folder of this machine, so equal facts give the same text.
     """
     options, selection = facts.options, facts.config.selection
+    selection = selection.model_copy(update={"options": _shown(selection.options)})
     name = options.repository.rpartition("/")[2]
     chosen, given = facts.chosen.height, facts.lengths.height
     header = yaml.safe_dump(_front_matter(facts, name), sort_keys=False, allow_unicode=True)
-    models = [f"`{key}`: {_cell(path)}" for key, path in scored_by(facts.config)]
+    models = [f"`{key}`: {_cell(_shown(path, is_path=True))}" for key, path in scored_by(facts.config)]
     method = [
         ("ranked by", _cell(ranked_by(selection))),
         ("rule", _cell(chosen_by(selection))),
@@ -71,6 +73,7 @@ def data_card(facts: CardFacts) -> str:
         ("fingerprint", f"`{facts.fingerprint}`"),
         ("made with", f"gateau-dagster {version('gateau-dagster')}"),
     ]
+    shown = yaml.safe_dump(_shown(published_configuration(facts.config)), sort_keys=False, allow_unicode=True)
     loading = [f'load_dataset("{options.repository}", "{key}", split="train")' for key in facts.sizes]
     sections = [
         f"# {name}",
@@ -93,10 +96,19 @@ def data_card(facts: CardFacts) -> str:
         "\n".join(f"- {_cell(each)}" for each in facts.checks),
         "## Reproduce",
         f"Write these sections into `gateau.yaml`, correct the paths, and run `gateau run --until selected_subset` of "
-        f"gateau-dagster {version('gateau-dagster')}. The same files give the fingerprint above.",
-        _block("yaml", yaml.safe_dump(published_configuration(facts.config), sort_keys=False, allow_unicode=True)),
+        f"gateau-dagster {version('gateau-dagster')}.{' The same files give the fingerprint above.' * facts.is_whole}",
+        _block("yaml", shown),
     ]
-    return _FOLDERS.sub("", f"---\n{header}---\n\n" + "\n\n".join(sections) + "\n")
+    return f"---\n{header}---\n\n" + "\n\n".join(sections) + "\n"
+
+
+def _shown(value: Any, *, is_path: bool = False) -> Any:
+    """Return a part of the configuration with the names of local files in place of their absolute paths."""
+    if isinstance(value, dict):
+        return {key: _shown(each, is_path=is_path or key in _PATHS) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_shown(each, is_path=is_path) for each in value]
+    return PurePosixPath(value).name if is_path and isinstance(value, str) and value.startswith(("/", "~")) else value
 
 
 def _front_matter(facts: CardFacts, name: str) -> dict[str, Any]:

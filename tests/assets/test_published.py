@@ -68,6 +68,7 @@ def test_a_private_data_set_with_a_card_is_one_commit_whose_sha_is_the_version(k
     header, text = card_of(hub)
     assert header["license"] == "cc-by-4.0" and header["size_categories"] == ["n<1K"]
     assert [each.get("default") for each in header["configs"]] == [True, None]
+    assert not [*(kept.file.parent / ".gateau").glob("publish-*")]
     for fact in ("6 of 24 long", "preset robust", kept.stamp("selected_subset").fingerprint, "| far | 12 | ", "secret"):
         assert fact in text.lower() or fact in text
     assert made.files["charts/lengths.png"].startswith(b"\x89PNG")
@@ -105,7 +106,15 @@ def test_a_text_with_a_secret_is_named_and_never_uploaded(text: str, kind: str, 
     plant(kept, text)
     said = refusal(kept)
     assert "1 chosen sample with a secret: s000" in said and kind in said and text[-9:] not in said
+    listed = (kept.file.parent / ".gateau" / "samples-with-secrets.csv").read_text()
+    assert listed.startswith("sample_id,kinds\ns000") and kind in listed and text[-9:] not in listed
     assert hub.received == []
+
+
+@pytest.mark.parametrize("text", ["<div class=sk-toggleable__label-arrow>", "AKIAIOSFODNN7EXAMPLE", "sk-" + "a1" * 12])
+def test_documented_examples_and_classes_of_pages_are_no_secrets(text: str) -> None:
+    found = secret_scan.secrets_in(pl.DataFrame({"sample_id": ["a"], "context": [text]}), lambda *_: None)
+    assert bool(found) == (text == "sk-" + "a1" * 12), found
 
 
 def test_without_the_scanner_only_a_private_data_set_is_written(

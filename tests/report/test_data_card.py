@@ -7,10 +7,10 @@ from gateau_dagster.config.publish import PublishConfig
 from gateau_dagster.report.data_card import CardFacts, data_card
 from tests.project import configured
 
-SOURCES = ["a | b", "<script>", None, "a | b"]
+SOURCES = ["a | b", "/r/<script>", None, "a | b"]
 
 
-def card(**sections: object) -> tuple[dict[str, object], str]:
+def card(*, is_whole: bool = True, **sections: object) -> tuple[dict[str, object], str]:
     """Front matter and text."""
     facts = CardFacts(
         config=configured(**sections),
@@ -21,6 +21,7 @@ def card(**sections: object) -> tuple[dict[str, object], str]:
         losses=["cam: 1 of 4 samples rejected: [link](x)"],
         checks=["Secrets: none"],
         fingerprint="f" * 32,
+        is_whole=is_whole,
     )
     _, header, text = data_card(facts).split("---\n", 2)
     return yaml.safe_load(header), text
@@ -38,16 +39,21 @@ def test_the_front_matter_is_what_the_hub_reads() -> None:
 
 def test_texts_of_the_data_are_no_markup() -> None:
     text = card()[1]
-    assert r"| a \| b | 2 | 1 | 50 % |" in text and r"| \<script\> | 1 | 0 | 0 % |" in text
+    assert r"| a \| b | 2 | 1 | 50 % |" in text and r"| /r/\<script\> | 1 | 0 | 0 % |" in text
     assert r"\[link\](x)" in text and "| (unknown) | 1 | 0 |" in text
     assert "| all samples | 1 | 2 | 3 | 3 |" in text and "| chosen | 1 | 1 | 1 | 1 |" in text
 
 
 def test_the_configuration_loads_and_names_no_folder_of_the_machine() -> None:
-    models = {"short": {"path": "/home/me/models/a"}, "long": {"path": "~/private/b"}}
+    models = {"short": {"path": "/home/jane doe/models/a"}, "long": {"path": "~/private/b"}}
     long_sft = {"path": ["/data/secret/x.jsonl", "s3://bucket/y.jsonl", "own/z.jsonl"], "verify": "content"}
     text = card(models=models, long_sft=long_sft)[1]
     shown = yaml.safe_load(text.split("```yaml\n")[1].split("```")[0])
     assert shown["long_sft"] == {"path": ["x.jsonl", "s3://bucket/y.jsonl", "own/z.jsonl"]}
     assert {name: each["path"] for name, each in shown["models"].items()} == {"short": "a", "long": "b"}
     assert "/home" not in text and "private" not in text and "secret/" not in text
+
+
+def test_only_a_configuration_that_decides_the_fingerprint_promises_it() -> None:
+    assert "The same files give the fingerprint" in card()[1]
+    assert "fingerprint above" not in card(is_whole=False)[1]
