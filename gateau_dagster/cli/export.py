@@ -18,6 +18,7 @@ from rich.progress import track
 from gateau_dagster import tables
 from gateau_dagster.cli.display import as_line, console
 from gateau_dagster.config import Config
+from gateau_dagster.config.training import TrainedTurns
 from gateau_dagster.data.sample import Sample, read_conversation
 from gateau_dagster.data.trainer_records import (
     FORMS,
@@ -27,9 +28,11 @@ from gateau_dagster.data.trainer_records import (
     Spans,
     check_evidence,
     check_form,
+    check_lines,
     trainer_record,
     trainer_schema,
     trainer_table,
+    usable_evidence,
 )
 from gateau_dagster.demo.prepare import ensure_demo_pair
 from gateau_dagster.errors import GateauError, UnscorableSampleError, gateau_command
@@ -62,8 +65,8 @@ def export_selection(config: Config, form: str, file: Path, *, max_tokens: int |
         max_tokens: shorten longer samples as training does, and leave out those that cannot be shortened enough.
 
     Raises:
-        GateauError: there is no such form or ending, nothing is selected yet, the file cannot be written, or the
-            configuration has no model that counts the tokens.
+        GateauError: there is no such form or ending, nothing is selected yet, no sample fits the form, the file cannot
+            hold the turns or cannot be written, or the configuration has no model that counts the tokens.
     """
     check_form(form, [*FORMS, TOKENISED])
     if file.suffix not in _KINDS:
@@ -78,8 +81,10 @@ def export_selection(config: Config, form: str, file: Path, *, max_tokens: int |
                 out.print(f"[yellow]![/yellow] {as_line(note)}")
         check_evidence(form, selected.schema_arrow.names)
         columns = _TOKENS if form == TOKENISED else FORMS[form].columns
-        schema = trainer_schema(columns, conversations=tables.CONVERSATION.name in selected.schema_arrow.names)
-        make = _tokenised(config, max_tokens) if form == TOKENISED else _fitted(config, FORMS[form], max_tokens)
+        trained = config.trained_turns if tables.CONVERSATION.name in selected.schema_arrow.names else None
+        schema = trainer_schema(columns, conversations=trained is not None)
+        tokenised = form == TOKENISED
+        make = _tokenised(config, max_tokens) if tokenised else _fitted(config, FORMS[form], trained, max_tokens)
         counts: Counter[str] = Counter()
         needs_evidence = form in FORMS and FORMS[form].of_evidence
         records = _records(selected, make, counts, needs_evidence=needs_evidence)
@@ -90,7 +95,7 @@ def export_selection(config: Config, form: str, file: Path, *, max_tokens: int |
     if counts["shortened"]:
         out.print(f"Shortened {plural(counts['shortened'], 'sample')} to fit the tokens that are allowed.")
     out.print(f"[green]Wrote[/green] {plural(counts['written'], 'sample')} to [bold]{as_line(str(file))}[/bold]")
-    for trainer, line in _trainers(form, file, has_tools=TOOLS in schema.names):
+    for trainer, line in _trainers(form, file, trained):
         out.print(f"  {trainer}: {as_line(line)}", soft_wrap=True)
 
 
@@ -99,7 +104,7 @@ def _records(selected: pq.ParquetFile, make: _Make, counts: Counter[str], *, nee
     out = console()
     rows = (row for batch in selected.iter_batches(_TOGETHER) for row in batch.to_pylist())
     for row in track(rows, "Exporting samples", selected.metadata.num_rows, console=out, transient=True):
-        spans = row.get("evidence") or []
+        spans = usable_evidence(row)
         if needs_evidence and not spans:
             counts.update(without_evidence=1)
             continue
@@ -110,14 +115,21 @@ def _records(selected: pq.ParquetFile, make: _Make, counts: Counter[str], *, nee
             continue
         counts.update(written=1, shortened=int(shortened))
         yield trainer_record(row, record)
+    if not counts["written"]:
+        lacking = f", {counts['without_evidence']} of them for lack of evidence" if needs_evidence else ""
+        raise GateauError(
+            "export.empty",
+            f"No file is written. The selection has {plural(selected.metadata.num_rows, 'sample')}, and all are left "
+            f"out{lacking}.",
+        )
 
 
 def _write(records: Iterable[Record], schema: pa.Schema, path: Path, suffix: str) -> None:
     if suffix == ".jsonl":
         with path.open("w", encoding="utf-8") as file:
             for record in records:
-                whole = {name: record.get(name) for name in schema.names}
-                file.write(json.dumps(whole, ensure_ascii=False, separators=(",", ":")) + "\n")
+                check_lines(record, schema)
+                file.write(json.dumps(record, ensure_ascii=False, separators=(",", ":")) + "\n")
         return
     rest = iter(records)
     with pq.ParquetWriter(path, schema) as file:
@@ -146,12 +158,12 @@ def _tokenised(config: Config, max_tokens: int | None) -> _Make:
     return make
 
 
-def _fitted(config: Config, form: Form, max_tokens: int | None) -> _Make:
+def _fitted(config: Config, form: Form, trained: TrainedTurns | None, max_tokens: int | None) -> _Make:
     """Return what makes the records of a form, of at most `max_tokens` tokens of models.long."""
     from gateau_dagster.models.prompt import fitted_context, fitted_turns
 
     if max_tokens is None:
-        return lambda sample, spans: (form.record(sample, config.trained_turns, spans), False)
+        return lambda sample, spans: (form.record(sample, trained, spans), False)
     if form.of_evidence:
         raise GateauError(
             "export.whole", "--max-tokens does not apply to this format: its places are of whole contexts."
@@ -172,7 +184,7 @@ def _fitted(config: Config, form: Form, max_tokens: int | None) -> _Make:
         else:
             fitted = replace(sample, context=fitted_context(tokenizer, sample, max_tokens=most))
             shortened = fitted.context != sample.context
-        return form.record(fitted, config.trained_turns, spans), bool(shortened)
+        return form.record(fitted, trained, spans), bool(shortened)
 
     return make
 
@@ -186,17 +198,22 @@ def _tokenizer(config: Config, model: str) -> PreTrainedTokenizerBase:
     return load_tokenizer(config.located_model(config.origin(model)), folder=config.folder)
 
 
-def _trainers(form: str, file: Path, *, has_tools: bool) -> Iterator[tuple[str, str]]:
-    """Yield the trainers that read a form, and how each is told about the file."""
+def _trainers(form: str, file: Path, trained: TrainedTurns | None) -> Iterator[tuple[str, str]]:
+    """Yield the trainers that read a form, and how each is told about the file.
+
+    trained: the turns that have loss; None if no sample has several exchanges.
+    """
     kind = _KINDS[file.suffix]
     trl = f'load_dataset("{kind}", data_files="{file}", split="train")'
     axolotl = f"path: {file}, ds_type: {kind}"
     info: dict[str, Any] = {"file_name": file.name}
-    tools = {TOOLS: TOOLS} if has_tools else {}
+    tools = {TOOLS: TOOLS} if trained else {}
     if form == "messages":
-        yield "TRL", f"{trl}, with assistant_only_loss=True"
+        # TRL ignores `loss`, and would learn the earlier answers, too.
+        only = f"{gateau_command('export prompt')}, whose loss counts the last turn only"
+        yield "TRL", only if trained == "last" else f"{trl}, with assistant_only_loss=True"
         fields = "type: chat_template, field_messages: messages, roles_to_train: [assistant]"
-        yield "axolotl", f"- {{{axolotl}, {fields}{', message_field_training: loss' if has_tools else ''}}}"
+        yield "axolotl", f"- {{{axolotl}, {fields}{', message_field_training: loss' if trained else ''}}}"
         yield "ms-swift", f"--dataset {file}"
     elif form == "prompt":
         yield "TRL", trl

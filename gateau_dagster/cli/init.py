@@ -124,7 +124,7 @@ def write_project(folder: Path, answers: Answers, *, force: bool) -> None:
         ("gateau validate", "what of the data can be used, and how a sample is read"),
         ("gateau plan", "what would run, and how long it takes"),
         ("gateau run" + (" --until selected_subset" if answers.goal == "select" else ""), "run it"),
-        ("gateau export messages --out selected.jsonl", "the chosen samples, for a trainer"),
+        ("gateau export messages --out selected.parquet", "the chosen samples, for a trainer"),
     ):
         out.print(f"  {command:<46}{meaning}", markup=False, soft_wrap=True)
 

@@ -95,7 +95,9 @@ def _conclude(out: Console, state: State, until: str | None, worked: bool, resul
     if worked:
         _show_ground_truth(out, state, asked)
     if worked and CHOSEN in asked:
-        export = gateau_command("export messages --out selected.jsonl")
+        export = gateau_command(
+            f"export {'prompt' if state.config.trained_turns == 'last' else 'messages'} --out selected.parquet"
+        )
         out.print(f"Chosen samples: {as_line(state.store.address(CHOSEN))}; for a trainer: {as_line(export)}")
     if PUBLISHED in asked:
         out.print(f"Data set: [bold]{as_line(state.read(PUBLISHED, ['url'])['url'][0])}[/bold]")

@@ -1,10 +1,12 @@
 """Turn chosen samples into the records that trainers read.
 
 A sample of several exchanges keeps its turns and tool calls in the forms of turns; the other forms have the transcript
-that was scored. A turn without loss has `"loss": false`, as ms-swift and, by `message_field_training`, axolotl read it.
+that was scored. In a selection with conversations each turn says by `loss` whether it is learned, as ms-swift and, by
+`message_field_training`, axolotl read it. All have it because `datasets` reads JSON Lines by the fields of the first.
 """
 
 import json
+import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -15,7 +17,7 @@ import pyarrow as pa
 
 from gateau_dagster.config.training import TrainedTurns
 from gateau_dagster.data.sample import Sample, read_conversation
-from gateau_dagster.errors import GateauError, gateau_command
+from gateau_dagster.errors import GateauError, UnscorableSampleError, gateau_command
 from gateau_dagster.readable import nearest_name
 from gateau_dagster.tables import CONVERSATION
 
@@ -29,6 +31,7 @@ _TURNS = pa.list_(pa.struct({"role": _TEXT, "content": _TEXT}))
 _JSON_TURNS = pa.list_(pa.json_())
 _BETWEEN_RESULTS = "\n</tool_response>\n<tool_response>\n"  # LLaMA-Factory allows one turn of results
 _GAP = "\n\n"  # between pieces of evidence
+_LEAST_CHUNK = 500  # characters of text without evidence, so that short evidence does not cut it to crumbs
 TOOLS = "tools"
 """The column of a conversation's tools, as JSON text: TRL, axolotl, LLaMA-Factory and ms-swift read that."""
 
@@ -38,42 +41,50 @@ class Form:
     """A form of records.
 
     of_turns: whether it keeps the turns of a conversation. of_evidence: whether its records need evidence, so that
-    samples without any are left out. columns: Arrow types by name.
+    samples without any are left out. columns: Arrow types by name. record: makes one of a sample, the turns that have
+    loss (None if no selected sample has several exchanges), and the evidence.
     """
 
     of_turns: bool
     of_evidence: bool = False
     columns: Mapping[str, pa.DataType]
-    record: Callable[[Sample, TrainedTurns, Spans], Record]
+    record: Callable[[Sample, TrainedTurns | None, Spans], Record]
 
 
-def _turns(sample: Sample, trained: TrainedTurns) -> tuple[list[Record], Record]:
-    """Return the turns of a sample, and its tools as a column if it has a conversation."""
-    if not sample.conversation:  # LongAlign's form, as models.prompt.chat_frame shows it to a chat template
-        return [{"role": "user", "content": sample.user_turn}, {"role": "assistant", "content": sample.response}], {}
-    messages, tools = read_conversation(sample.conversation)
+def _turns(sample: Sample, trained: TrainedTurns | None, no_tools: str = "[]") -> tuple[list[Record], Record]:
+    """Return the turns of a sample, and its tools as a column if some sample has a conversation."""
+    # LongAlign's form, as models.prompt.chat_frame shows it to a chat template
+    messages: list[Record] = [
+        {"role": "user", "content": sample.user_turn},
+        {"role": "assistant", "content": sample.response},
+    ]
+    tools: list[Record] = []
+    if sample.conversation:
+        messages, tools = read_conversation(sample.conversation)
+    if trained is None:
+        return messages, {}
     for place, message in enumerate(messages, start=1):
-        earlier = trained == "last" and place < len(messages)
-        if not message.pop("trained", True) or (earlier and message["role"] == "assistant"):
-            message["loss"] = False
-    return messages, {TOOLS: json.dumps(tools, ensure_ascii=False) if tools else None}
+        learned = message.pop("trained", True) and (trained == "all" or place == len(messages))
+        message["loss"] = learned and message["role"] == "assistant"
+    return messages, {TOOLS: json.dumps(tools, ensure_ascii=False) if tools else no_tools}
 
 
-def _messages(sample: Sample, trained: TrainedTurns, _: Spans = ()) -> Record:
+def _messages(sample: Sample, trained: TrainedTurns | None, _: Spans = ()) -> Record:
     messages, tools = _turns(sample, trained)
     return {"messages": messages, **tools}
 
 
-def _prompt(sample: Sample, trained: TrainedTurns, _: Spans = ()) -> Record:
+def _prompt(sample: Sample, trained: TrainedTurns | None, _: Spans = ()) -> Record:
     messages, tools = _turns(sample, trained)
     return {"prompt": messages[:-1], "completion": messages[-1:], **tools}
 
 
 _SPEAKERS = {"user": "human", "assistant": "gpt", "tool": "observation"}
+_ALTERNATING = (("human", "observation"), ("gpt", "function_call"))  # LLaMA-Factory skips other conversations
 
 
-def _sharegpt(sample: Sample, trained: TrainedTurns, _: Spans = ()) -> Record:
-    messages, tools = _turns(sample, trained)
+def _sharegpt(sample: Sample, trained: TrainedTurns | None, _: Spans = ()) -> Record:
+    messages, tools = _turns(sample, trained, no_tools="")  # LLaMA-Factory shows a model an empty list as tools
     said: list[Record] = []
     for message in messages:
         speaker, text = _SPEAKERS.get(message["role"], message["role"]), message["content"]
@@ -85,6 +96,13 @@ def _sharegpt(sample: Sample, trained: TrainedTurns, _: Spans = ()) -> Record:
             said[-1]["value"] += _BETWEEN_RESULTS + text
         else:
             said.append({"from": speaker, "value": text})
+    speakers = [turn["from"] for turn in said]
+    if speakers[0] == "system":
+        del speakers[0]
+    for place, speaker in enumerate(speakers):
+        if speaker not in _ALTERNATING[place % 2]:
+            before = f"follows {speakers[place - 1]}" if place else "comes first"
+            raise UnscorableSampleError(f"the turn {speaker} {before}, and LLaMA-Factory skips such a conversation")
     return {"conversations": said, **tools}
 
 
@@ -92,7 +110,7 @@ def _called(call: Mapping[str, Any]) -> Record:
     return {name: call["function"].get(name) for name in ("name", "arguments")}
 
 
-def _preference(sample: Sample, _: TrainedTurns, spans: Spans) -> Record:
+def _preference(sample: Sample, _: TrainedTurns | None, spans: Spans) -> Record:
     """Return the response, the prompt with the whole context, and the one with nothing but the evidence."""
     pieces = [sample.context[span["start"] : span["end"]] for span in spans]
     # Segments that follow one another stay one text.
@@ -103,9 +121,9 @@ def _preference(sample: Sample, _: TrainedTurns, spans: Spans) -> Record:
     return {**turns, "chosen": [{"role": "assistant", "content": sample.response}]}
 
 
-def _chunks(sample: Sample, _: TrainedTurns, spans: Spans) -> Record:
-    """Return the context cut at its evidence, the text between in pieces of about the same length."""
-    usual = sum(span["end"] - span["start"] for span in spans) / len(spans)
+def _chunks(sample: Sample, _: TrainedTurns | None, spans: Spans) -> Record:
+    """Return the context cut at its evidence, the text between in pieces of about the length of its longest span."""
+    usual = max(_LEAST_CHUNK, *(span["end"] - span["start"] for span in spans))
     cut: list[tuple[int, int, bool]] = []
     place = 0
     for span in (*spans, {"start": len(sample.context), "end": len(sample.context)}):
@@ -183,6 +201,22 @@ def check_evidence(form: str, columns: Collection[str]) -> None:
         )
 
 
+def check_lines(record: Record, schema: pa.Schema) -> None:
+    """Raise GateauError if a turn of the record has fields that turns of other records lack, as tool calls do."""
+    turns = [turn for field in schema if field.type == _JSON_TURNS for turn in record[field.name]]
+    if more := sorted({name for turn in turns for name in turn} - {"role", "content", "loss"}):
+        raise GateauError(
+            "export.turn_fields",
+            f"{record['sample_id']} has turns with {', '.join(more)}, which other turns lack. The package datasets "
+            "cannot read that from JSON Lines: name a file that ends in .parquet.",
+        )
+
+
+def usable_evidence(row: Mapping[str, Any]) -> Spans:
+    """Return the column `evidence` of a row without empty spans; empty without the column."""
+    return [span for span in row.get("evidence") or () if span["start"] < span["end"]]
+
+
 def trainer_record(row: Mapping[str, Any], record: Record) -> Record:
     """Return the record of a row of tables.SELECTED_SUBSET, with `sample_id`, `source`, `score` and `rank`."""
     return record | {name: row[name] for name in _ABOUT}
@@ -196,19 +230,21 @@ def trainer_schema(columns: Mapping[str, pa.DataType], *, conversations: bool) -
 
 
 def trainer_table(records: list[Record], schema: pa.Schema) -> pa.Table:
-    """Return records as an Arrow table; missing columns are null."""
+    """Return records as an Arrow table."""
     columns = []
     for field in schema:
         if field.type == _JSON_TURNS:
             turns = [[json.dumps(turn, ensure_ascii=False) for turn in record[field.name]] for record in records]
             columns.append(pa.array(turns, pa.list_(_TEXT)).cast(field.type))
         else:
-            columns.append(pa.array([record.get(field.name) for record in records], field.type))
+            columns.append(pa.array([record[field.name] for record in records], field.type))
     return pa.Table.from_arrays(columns, schema=schema)
 
 
 def trainer_records(selected: pl.DataFrame, form: str, trained: TrainedTurns = "all") -> Iterator[Record]:
     """Yield the records of chosen samples, best first; without samples that lack evidence, if the form needs it.
+
+    Warns of each sample that the form cannot hold, and leaves it out.
 
     Args:
         selected: tables.SELECTED_SUBSET, with or without conversations.
@@ -216,10 +252,17 @@ def trainer_records(selected: pl.DataFrame, form: str, trained: TrainedTurns = "
         trained: turns that have loss.
     """
     check_evidence(form, selected.columns)
+    turns = trained if CONVERSATION.name in selected.columns else None
     for row in selected.sort("rank").iter_rows(named=True):
-        spans = row.get("evidence") or []
-        if spans or not FORMS[form].of_evidence:
-            yield trainer_record(row, FORMS[form].record(Sample.of_row(row), trained, spans))
+        spans = usable_evidence(row)
+        if FORMS[form].of_evidence and not spans:
+            continue
+        try:
+            record = FORMS[form].record(Sample.of_row(row), turns, spans)
+        except UnscorableSampleError as error:
+            warnings.warn(f"Left out {row['sample_id']}: {error}", stacklevel=2)
+            continue
+        yield trainer_record(row, record)
 
 
 def records_table(selected: pl.DataFrame, form: str, trained: TrainedTurns) -> pa.Table:

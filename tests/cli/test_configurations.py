@@ -99,7 +99,7 @@ def test_a_run_names_its_configuration_and_what_follows_it(command: Command, tmp
         assert first == f"GATEAU on my data/second try.yaml; the store is {file.parent / 'gateau_store'}"
         assert ("gateau dev --config 'my data/second try.yaml'\n" in out) == worked
         chosen = f"Chosen samples: {file.parent}/gateau_store/selected_subset.parquet; for a trainer: gateau export"
-        assert (f"{chosen} messages --out selected.jsonl --config 'my data/second try.yaml'\n" in out) == worked
+        assert (f"{chosen} messages --out selected.parquet --config 'my data/second try.yaml'\n" in out) == worked
     assert (
         "`gateau run --config 'my data/second try.yaml'`"
         in command("plan", "--config", str(file), "--until", "raw_long_sft")[1]
