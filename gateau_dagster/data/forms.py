@@ -95,7 +95,8 @@ def to_samples(
             raise InvalidRecordError("empty response: nothing to learn and nothing to score")
         if not first.context.strip() and not first.instruction.strip():
             raise InvalidRecordError("empty prompt: neither context nor instruction")
-        fields.check(has_context=_border(first) != "none")
+        contexts = CONTEXT_KEYS if first.border == "conversation" else ()
+        fields.check(has_context=_border(first) != "none", contexts=contexts)
     except InvalidRecordError as error:
         made = iter([Reject(sample_id=sample_id or location, reason=fields.reason(error))])
     else:

@@ -87,6 +87,8 @@ def read_wanted(files: Sequence[SourceFile], wanted: pl.DataFrame, convert: Conv
                 if isinstance(sample, Reject) or sample.digest != digests.pop(sample.sample_id):
                     raise _changed(file, item.number)
                 yield sample
+                if not digests:
+                    break
             if digests:
                 raise _changed(file, item.number)
             if not known:

@@ -378,6 +378,7 @@ def _read_text(chunks: Chunks, file: SourceFile, wanted: Collection[int] | None)
         yield from _read_values(pieces, chunks, file, wanted)
         return
     lines, session = split_lines(pieces, LONGEST_RECORD), session_of(next(iter(values), None))
+    del values, peeked, read, pieces  # the first record, which this generator would keep to the end
     if session is None:
         yield from _read_lines(lines, chunks, file, wanted)
     elif wanted is None or 1 in wanted:

@@ -193,19 +193,23 @@ class Fields:
                 self.fail(PART + name, "unusable part", f"{place} has a part that is not text")
         return "\n\n".join(texts)
 
-    def check(self, *, has_context: bool) -> None:
+    def check(self, *, has_context: bool, contexts: Collection[str] = ()) -> None:
         """Note the record's other fields, and raise InvalidRecordError if one of them must not be left out.
 
         Args:
             has_context: whether the sample has a context: without one, long text under an unknown key may be it.
+            contexts: names under which long text is a context, although the sample has another.
         """
         self._note_rest(self._kept)
         for name, label, leaves in self._others:
             if self._repeated(leaves):
                 self._note(name, "irrelevant", instead=True)
-            elif not has_context and (size := sum(map(len, leaves))) > LONG_TEXT:
+            elif (not has_context or name in contexts) and (size := sum(map(len, leaves))) > LONG_TEXT:
                 why = f"{size} characters of text{label} are not read, and the sample has no context"
-                self.fail(name, "unknown field", f"{why}: call it context, instruction or response")
+                cure = "call it context, instruction or response"
+                if has_context:
+                    why, cure = f"{size} characters of text are not part of the turns", "put them into a turn"
+                self.fail(name, "unknown field", f"{why}: {cure}")
         if self.problem is not None:
             raise InvalidRecordError(self.problem)
 

@@ -15,6 +15,7 @@ model no longer saw are left out: those before a compaction, and those of a bran
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,6 +28,10 @@ _OF_RECORDS = {*TURN_KEYS, *CONTEXT_KEYS, *INSTRUCTION_KEYS, *RESPONSE_KEYS, INP
 _OF_CLAUDE = {"sessionId", "leafUuid", "snapshot"}
 _OF_PI = {"cwd", "harness"}
 _CODEX_TYPES = {"session_meta", "response_item", "event_msg", "turn_context", "compacted"}
+_ADDED = re.compile(
+    r"\s*(<(environment_context|user_instructions|turn_aborted|skill|user_shell_command|subagent_notification)>"
+    r"|# AGENTS\.md instructions)"
+)
 _BRANCH = "turns of an abandoned branch"
 _COMPACTED = "turns before a compaction"
 _FAILED = "answers that failed"
@@ -68,7 +73,9 @@ class Session:
         """Return the session as a record with this id; parts of one turn are one message."""
         merged: list[Message] = []
         for message in self.messages():
-            if merged and merged[-1]["role"] == message["role"]:
+            if not message["content"]:
+                self.left_out.add("turns without text")
+            elif merged and merged[-1]["role"] == message["role"]:
                 merged[-1]["content"] = [*_parts(merged[-1]["content"]), *_parts(message["content"])]
             else:
                 merged.append(message)
@@ -153,7 +160,16 @@ class _Codex(Session):
             if isinstance(history, list):
                 return [self._append(self._message(item)) for item in history if isinstance(item, Mapping)] != []
             return self._append({"role": "user", "content": payload.get("message")})
+        if kind == "event_msg" and payload.get("type") == "thread_rolled_back":
+            self._roll_back(payload.get("num_turns"))
         return kind == "response_item" and self._append(self._message(payload))
+
+    def _roll_back(self, turns: Any) -> None:
+        """Leave out the last `turns` requests of the user with what follows them."""
+        asked = [place for place, entry in enumerate(self.entries) if _is_request(entry)]
+        if isinstance(turns, int) and turns > 0 and asked:
+            del self.entries[asked[-min(turns, len(asked))] :]
+            self.left_out.add(_BRANCH)
 
     def _append(self, message: Message | None) -> bool:
         if message is not None:
@@ -241,14 +257,15 @@ class _Pi(Session):
 
 def session_of(first: Any) -> Session | None:
     """Return an empty session of the agent that writes such a first line; None if the file is no session."""
-    kind = first.get("type") if isinstance(first, Mapping) else None
-    if (
-        isinstance(first, Mapping)
-        and first.keys() >= {"id", "timestamp", "instructions"}
-        and not _OF_RECORDS & first.keys()
+    # Claude Code's progress has an object as its `data`; a record has a list.
+    if not isinstance(first, Mapping) or any(
+        key != "data" or not isinstance(first[key], Mapping) for key in _OF_RECORDS & first.keys()
     ):
+        return None
+    if first.keys() >= {"id", "timestamp", "instructions"}:
         return _Codex(source="codex")
-    if not isinstance(kind, str) or _OF_RECORDS & first.keys():
+    kind = first.get("type")
+    if not isinstance(kind, str):
         return None
     if kind == "session" and _OF_PI & first.keys():
         return _Pi()
@@ -275,6 +292,15 @@ def _parts(content: Any) -> list[Any]:
 def _parts_of(entry: _Entry) -> Iterator[Mapping[str, Any]]:
     content = (entry.message or {}).get("content")
     yield from (part for part in _list(content) if isinstance(part, Mapping))
+
+
+def _is_request(entry: _Entry) -> bool:
+    """Return whether a turn is the user's own, not a tool's result nor what Codex adds in the user's name."""
+    message = entry.message or {}
+    parts = [part for part in _parts(message.get("content")) if isinstance(part, Mapping)]
+    start = next((text for part in parts if (text := _text(part.get("text")))), "")
+    is_result = any(part.get("type") == "tool_result" for part in parts)
+    return message.get("role") == "user" and not is_result and not _ADDED.match(start)
 
 
 def _answer(part: Message) -> Message:

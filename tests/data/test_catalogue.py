@@ -1,3 +1,4 @@
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -98,3 +99,13 @@ def test_against_the_obvious_way(tmp_path: Path, first: list[Any], second: list[
         (made,) = to_samples(explicit(sample_id, *contents[sample_id]), location="", stem="")
         assert isinstance(made, Sample)
         assert made.digest == digest
+
+
+def test_one_sample_in_conflict_takes_those_of_its_record_with_it(tmp_path: Path) -> None:
+    def record(*answers: str) -> dict[str, Any]:
+        turns = [({"role": "user", "content": "q"}, {"role": "assistant", "content": answer}) for answer in answers]
+        return {"id": "a", "messages": [turn for pair in turns for turn in pair]}
+
+    (tmp_path / "x.jsonl").write_bytes(jsonl(record("1", "2"), record("1", "3")))
+    found = scan(resolve_files("x.jsonl", tmp_path), partial(to_samples, turns="each"), silent)
+    assert found.accepted.is_empty() and found.rejected["sample_id"].to_list() == ["a#1", "a#1", "a#2", "a#2"]

@@ -477,3 +477,17 @@ def test_tools_of_every_form_are_in_one_form_and_part_of_the_id() -> None:
         assert json.loads(made.conversation)["tools"] == [read]
     ids = {sample({"messages": STEPS, "tools": [{"name": name}]}).sample_id for name in ("f", "g")}
     assert len(ids) == 2
+
+
+@pytest.mark.parametrize("key", ["context", "document"])
+@pytest.mark.parametrize("more", [{"messages": [*STEPS[::3], *STEPS[::3]]}, {"tools": [{"name": "f"}]}])
+def test_a_document_beside_a_conversation_is_not_lost(key: str, more: dict[str, Any]) -> None:
+    record = {"messages": STEPS[::3], **more, key: "long " * 160}
+    assert reason(record).startswith(f"unknown field {key}: 800 characters of text are not part of the turns: put them")
+    assert sample({**record, key: "Fix all"}).conversation
+    assert sample({**record, key: None, "patch": "long " * 160}).conversation
+
+
+def test_the_cure_has_an_effect() -> None:
+    part = {"type": "text", "text": "hi", "image": "abc"}
+    assert "parts: drop" not in reason(messages(("user", [part]), ("assistant", "a")))

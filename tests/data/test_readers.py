@@ -681,6 +681,31 @@ def test_parallel_calls_and_subagents_files_are_whole(tmp_path: Path) -> None:
     assert found.value["messages"][1]["content"] == calls and found.value["messages"][2]["content"] == results
 
 
+def test_what_codex_rolled_back_is_an_abandoned_branch(tmp_path: Path) -> None:
+    def said(role: str, text: str) -> dict[str, Any]:
+        payload = {"type": "message", "role": role, "content": [{"type": "input_text", "text": text}]}
+        return {"type": "response_item", "payload": payload}
+
+    again = [said("user", "No."), said("assistant", "Sorry."), said("user", "<turn_aborted> </turn_aborted>")]
+    back = {"type": "event_msg", "payload": {"type": "thread_rolled_back", "num_turns": 1}}
+    empty = {"type": "response_item", "payload": {"type": "message", "role": "user", "content": ""}}
+    found = session(tmp_path, *SESSIONS["codex"], *again, back, empty, said("user", "More."), said("assistant", "Ok."))
+    assert isinstance(found, Record)
+    assert {"turns of an abandoned branch", "turns without text"} <= {*found.value["(left out)"]}
+    texts = str(found.value["messages"])
+    assert [text in texts for text in ("Fix all", "No.", "Sorry.", "aborted", "More.")] == [True, *[False] * 3, True]
+
+
+def test_a_session_may_begin_with_progress_and_have_turns_without_content(tmp_path: Path) -> None:
+    progress = {"type": "progress", "data": {"type": "hook_progress"}, "uuid": "p", "sessionId": "s"}
+    null = {"type": "user", "message": {"role": "user", "content": None}, "sessionId": "s"}
+    found = session(tmp_path, progress, null, *SESSIONS["claude-code"])
+    assert isinstance(found, Record) and found.value["source"] == "claude-code"
+    assert "turns without text" in found.value["(left out)"]
+    (made,) = to_samples(found.value, location="", stem="")
+    assert isinstance(made, Sample), made
+
+
 @pytest.mark.parametrize("agent", SESSIONS)
 def test_a_damaged_session_is_one_reject(tmp_path: Path, agent: str) -> None:
     lines = [jsonl(line) for line in SESSIONS[agent]]
