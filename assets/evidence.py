@@ -50,7 +50,9 @@ def _evidence(state: State, shard: str | None, tokenizer: PreTrainedTokenizerBas
         asset: state.store.read(asset, shard, [*dict.fromkeys((*columns, *_BESIDE[asset]))])
         for asset, columns in EVIDENCE_READS.items()
     }
-    depends = raw.select("sample_id", "digest").join(dependencies(found[CAM], found[LONG]), on="sample_id")
+    depends = raw.select("sample_id", "digest").join(
+        dependencies(found[CAM], found[LONG]), on="sample_id", maintain_order="left"
+    )
     spans = pl.Series("evidence", [None] * depends.height, dtype=tables.SPANS)
     if tokenizer.is_fast:
         samples = raw.join(depends.select("sample_id", "segments"), on="sample_id", maintain_order="left")

@@ -151,11 +151,15 @@ def _all(state: State, recipe: Recipe) -> tuple[pl.DataFrame, pl.DataFrame, Left
 
 
 def unfilled(limited: LeftOut) -> str:
-    """Return a log sentence for a choice with fewer samples than requested."""
-    setting = "selection.per_document" if limited.by_document else "selection.duplicates: one"
-    if limited.dropped:
-        setting = "selection.drop"
-    return f"{setting} leaves too few samples: {limited.unfilled} fewer are chosen than configured"
+    """Return a log sentence for a choice with fewer samples than requested, with the settings that left samples out."""
+    counts = {
+        "selection.drop": limited.dropped,
+        "selection.duplicates: one": limited.repeats,
+        "selection.per_document": limited.beyond_the_best,
+    }
+    settings = [setting for setting, count in counts.items() if count]
+    leave = "leaves" if len(settings) == 1 else "leave"
+    return f"{' and '.join(settings)} {leave} too few samples: {limited.unfilled} fewer are chosen than configured"
 
 
 def _rejects(output: Output, limited: LeftOut) -> pl.DataFrame | None:
@@ -172,7 +176,7 @@ def limit_figures(limited: LeftOut) -> dict[str, Any]:
     if limited.dropped:
         found["left_out_by_dependency"] = limited.dropped
     if limited.by_document:
-        found["left_out_by_document"] = limited.rows.height - limited.repeats - limited.dropped
+        found["left_out_by_document"] = limited.beyond_the_best
         found["passed_over_by_document"] = limited.passed_over
     return found | ({"could_not_be_filled": limited.unfilled} if limited.unfilled else {})
 

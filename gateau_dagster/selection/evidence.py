@@ -12,16 +12,18 @@ import polars as pl
 from gateau_dagster.config.selection import Dependency
 
 # Raise it when the same tables give other rows.
-CODE_VERSION = "1"
+CODE_VERSION = "2"
 
 # Then the token is likelier than all others together, and from near text it is not. Plain text seldom reaches that by
 # chance, even as a maximum over many segments.
 NAMED_GAIN = 0.5
-# The best near segment makes the whole response e^5 = 150 times likelier than the median segment does. This finds near
-# evidence that far text repeats.
+# The best near segment makes the whole response e^5 = 150 times likelier than the typical one. This finds near evidence
+# that far text repeats.
 _WHOLE_RESPONSE = 5.0
-# A near segment of less than e times the likelihood that the median segment gives is no evidence.
+# Beside a near segment that makes the response e times likelier than the typical one, one that does not is no evidence.
 _ONE_SEGMENT = 1.0
+# The median of so many segments, one of them far, is typical. That of fewer may be the evidence itself.
+_COMPARED = 3
 # Mean probability of a response token, given everything, below which nothing explains a response without evidence.
 _PREDICTED = 0.1
 
@@ -82,28 +84,35 @@ def dependencies(cam: pl.DataFrame, long: pl.DataFrame) -> pl.DataFrame:
 def _near_evidence(cam: pl.DataFrame) -> pl.DataFrame:
     """Return `sample_id` and `near` list[i32], the near segments that are evidence, of the samples that have some.
 
-    Near text is evidence if it raises a token by NAMED_GAIN, and far text does not raise it as well, or the text is
-    better for the whole response than the median segment.
+    Near text is evidence if it raises a token by NAMED_GAIN, and far text does not raise it as well, or one of its
+    segments makes the whole response likelier by _WHOLE_RESPONSE than the typical segment does: the median of those
+    that were read. An empty context takes its place where these are too few.
     """
     none, near, far = (pl.col(f"{name}_probability").cast(pl.Float64) for name in ("no_context", "near", "far"))
     tokens = cam.explode("no_context_probability", "near_probability", "far_probability").group_by("sample_id")
     by_token = tokens.agg(
-        tokens=pl.len(), raised=(near - none).max(), alone=(near - pl.max_horizontal(none, far)).max()
+        tokens=pl.len(),
+        raised=(near - none).max(),
+        alone=(near - pl.max_horizontal(none, far)).max(),
+        no_context=-none.log().mean(),
     )
     log_perplexity, segment = pl.col("segment_perplexity").log(), pl.col("segment")
-    # How much likelier the response is than behind the median segment, in nats; a single segment has none beside it.
-    better = (log_perplexity.median().over("sample_id") - log_perplexity) * pl.col("tokens")
-    better = pl.when(pl.len().over("sample_id") > 1).then(better).otherwise(float("inf"))
+    # Segments that screening leaves unread have no perplexity.
+    far_is_read = log_perplexity.filter(segment < pl.col("first_near")).count().over("sample_id") > 0
+    comparable = far_is_read & (log_perplexity.count().over("sample_id") >= _COMPARED)
+    typical = pl.when(comparable).then(log_perplexity.median().over("sample_id")).otherwise("no_context")
+    # Of the best segment that is left, and of each: how much likelier it makes the response, in nats.
+    best, better = pl.col("better").max().over("sample_id"), pl.col("better")
     segments = pl.int_ranges(pl.col("segment_gain").list.len(), dtype=pl.Int32)
     return (
         cam.select("sample_id", "near_segments", "segment_gain", "segment_perplexity", segment=segments)
         .with_columns(first_near=segment.list.len() - pl.col("near_segments"))
         .explode("segment", "segment_gain", "segment_perplexity")
         .join(by_token, on="sample_id")
-        .with_columns(better=better)
-        .filter(segment >= pl.col("first_near"), pl.col("raised") >= NAMED_GAIN)
-        .filter((pl.col("alone") >= NAMED_GAIN) | (pl.col("better").max().over("sample_id") >= _WHOLE_RESPONSE))
-        .filter(pl.col("segment_gain") >= NAMED_GAIN, pl.col("better") >= _ONE_SEGMENT)
+        .with_columns(better=(typical - log_perplexity) * pl.col("tokens"))
+        .filter(segment >= pl.col("first_near"), pl.col("raised") >= NAMED_GAIN, pl.col("segment_gain") >= NAMED_GAIN)
+        .filter((pl.col("alone") >= NAMED_GAIN) | (best >= _WHOLE_RESPONSE))
+        .filter((better >= _ONE_SEGMENT) | (best < _ONE_SEGMENT))
         .group_by("sample_id")
         .agg(near=segment.sort())
     )

@@ -32,6 +32,11 @@ class LeftOut:
     passed_over: int
     unfilled: int
 
+    @property
+    def beyond_the_best(self) -> int:
+        """Return how many samples `selection.per_document` leaves out."""
+        return self.rows.height - self.repeats - self.dropped
+
 
 def without_dropped(ranked: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
     """Return `ranked` in which samples whose `dependency` the rule drops have no score, and so are last; see

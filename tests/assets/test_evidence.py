@@ -4,10 +4,14 @@ import polars as pl
 import pytest
 
 from gateau_dagster import tables
+from gateau_dagster.assets import evidence as assets
 from gateau_dagster.assets.runs.checked import checked
+from gateau_dagster.assets.selection import unfilled
+from gateau_dagster.config.selection import RuleConfig
 from gateau_dagster.pipeline.asset import FAR_SHARE
 from gateau_dagster.report import build
 from gateau_dagster.selection import evidence
+from gateau_dagster.selection.rules import chosen_ids, left_out
 from tests.assets.harness import Pipeline, value_of
 
 
@@ -20,6 +24,8 @@ def test_evidence_is_a_table_and_columns_of_the_selection_and_trains_nothing(
     # The pair is untrained: what it predicts best of all counts as predicted, and any gain as evidence.
     monkeypatch.setattr(evidence, "_PREDICTED", middle)
     monkeypatch.setattr(evidence, "NAMED_GAIN", 1e-3)
+    # The spans must follow their samples in whatever order these are found.
+    monkeypatch.setattr(assets, "dependencies", lambda cam, long: evidence.dependencies(cam, long).reverse())
     before, raw = store.read("selected_subset", None), store.read_all("raw_long_sft", small.state().shards)
     events = small.made(selection={"evidence": True})
     assert {asset for asset, _ in events} == {"evidence", "selected_subset", "report"}
@@ -33,6 +39,11 @@ def test_evidence_is_a_table_and_columns_of_the_selection_and_trains_nothing(
         ).is_empty()
     )
     assert spans["tokens"].is_between(1, small.config.scoring.segment_length).all()
+    of_sample = store.read_all("cam", small.state().shards).select("sample_id", "segment_gain")
+    gains = found.join(of_sample, on="sample_id").select(
+        "segment_gain", pl.col("evidence").list.eval(pl.element().struct["gain"])
+    )
+    assert gains.select(pl.col("evidence").list.set_difference("segment_gain").list.len().sum()).item() == 0
     chosen = store.read("selected_subset", None)
     assert chosen.drop("evidence", "dependency").equals(before)
     assert chosen.select("sample_id", "evidence", "dependency").equals(
@@ -60,6 +71,29 @@ def test_dropped_samples_are_not_chosen_but_counted(small: Pipeline) -> None:
     assert result.passed == (far >= evidence.LEAST_FAR)  # pyright: ignore[reportOptionalOperand]
     assert result.metadata["left_out_by_selection_drop"].value == count
     assert result.metadata[drop].value == 0
+
+
+@pytest.mark.parametrize(
+    ("drop", "limit", "said"),
+    [
+        (["near"], 1, "selection.drop and selection.per_document leave too few samples: 3"),
+        ([], 1, "selection.per_document leaves too few samples: 3"),
+        (["near"], None, "selection.drop leaves too few samples: 1"),
+    ],
+)
+def test_all_settings_that_leave_too_few_samples_are_named(drop: list[str], limit: int | None, said: str) -> None:
+    samples = pl.DataFrame(
+        {
+            "sample_id": [*"abcde"],
+            "digest": [*"abcde"],
+            "score": [5.0, 4.0, 3.0, 2.0, 1.0],
+            "rank": [1, 2, 3, 4, 5],
+            "document": [*"xxxyy"],
+            "dependency": ["one_far", "one_far", "one_far", "near", "one_far"],
+        }
+    )
+    rule = RuleConfig.model_validate({"fraction": 1, "drop": drop, "per_document": limit})
+    assert unfilled(left_out(samples, rule, chosen_ids(samples, rule))).startswith(said)
 
 
 def test_without_segments_there_is_no_evidence_and_the_reason_is_told(small: Pipeline) -> None:

@@ -70,6 +70,16 @@ OTHER = [0.9, 0.1, 0.1]
         # What theta_A's window holds alone, without another segment to compare it with.
         (figures(0.1, [HIGH]), "near", [0]),
         (figures(0.1, [HIGH, LOW, LOW, LOW], read={0, 3}), "one_far", [0]),
+        # Each near segment has a fact of its own, or they have the same one, and there is no far text.
+        (figures(0.1, [HIGH, OTHER]), "near", [0, 1]),
+        (figures(0.1, [HIGH, HIGH]), "near", [0, 1]),
+        (figures(0.1, [LOW, HIGH, OTHER]), "near", [1, 2]),
+        (figures(0.1, [HIGH, OTHER], read={1}), "near", [1]),
+        # Segments that were not read are compared with nothing.
+        (figures(0.1, [LOW, LOW, LOW, HIGH], read={3}), "near", [3]),
+        (figures(0.01, [[0.9] * 3, [0.01] * 3, [0.01] * 3, [0.9] * 3], read={0, 3}), "near", [3]),
+        # As many as screening reads at least are enough to compare: any text will do.
+        (figures(0.01, [[0.9] * 3] * 8, read={0, 3, 6, 7}), "closed_book", []),
     ],
 )  # fmt: skip
 def test_what_a_response_depends_on(row: Figures, dependency: str, segments: list[int]) -> None:
