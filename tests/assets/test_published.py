@@ -17,6 +17,7 @@ from gateau_dagster import tables
 from gateau_dagster.data import secret_scan
 from gateau_dagster.evaluation.contamination import OVERLAPS
 from gateau_dagster.pipeline.declarations import PUBLISHED
+from gateau_dagster.progress import silent
 from gateau_dagster.storage import Stamp
 from tests.assets.harness import Pipeline, failure_of, value_of, version_of, versions_on_record
 from tests.evaluation.quiz import quiz
@@ -113,7 +114,7 @@ def test_a_text_with_a_secret_is_named_and_never_uploaded(text: str, kind: str, 
 
 @pytest.mark.parametrize("text", ["<div class=sk-toggleable__label-arrow>", "AKIAIOSFODNN7EXAMPLE", "sk-" + "a1" * 12])
 def test_documented_examples_and_classes_of_pages_are_no_secrets(text: str) -> None:
-    found = secret_scan.secrets_in(pl.DataFrame({"sample_id": ["a"], "context": [text]}), lambda *_: None)
+    found = secret_scan.secrets_in(pl.DataFrame({"sample_id": ["a"], "context": [text]}), silent)
     assert bool(found) == (text == "sk-" + "a1" * 12), found
 
 
