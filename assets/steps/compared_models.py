@@ -54,8 +54,9 @@ def _shards(state: State, asset: str, columns: Sequence[str]) -> Iterator[pl.Dat
 def _samples(state: State, ids: Collection[str]) -> list[Sample]:
     """Return the samples, reading one shard at a time so that other texts do not stay in memory."""
     wanted = pl.DataFrame({"sample_id": list(ids)}, schema={"sample_id": pl.String()})
-    found = [state.store.read("raw_long_sft", shard).join(wanted, on="sample_id", how="semi") for shard in state.shards]
-    return list(samples_of(pl.concat(found).sort("sample_id")))
+    found = [state.store.read_rows("raw_long_sft", shard, wanted) for shard in state.shards]
+    # `conversation` is only in shards that have conversations.
+    return list(samples_of(pl.concat(found, how="diagonal").sort("sample_id")))
 
 
 def asked_questions(step: Step, models: ModelsResource) -> Sequence[Question]:

@@ -24,11 +24,15 @@ from pydantic import TypeAdapter
 
 from gateau_dagster.errors import GateauError, UnscorableSampleError
 
+Record = Mapping[str, Any]
+"""A conversation of the data: its `messages`, and its `tools` if there are any, see Sample.conversation."""
+
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 _SECONDS = 10.0  # of CPU time; a template takes milliseconds
 _SECONDS_FOR_RECORDS = 4.0  # after which no further record is tried
+_MOST_TURNS, _MOST_CHARACTERS, _MOST_OF_A_TURN = 50, 100_000, 2_000  # of a tried conversation
 _BYTES = 2 << 30  # beyond the memory that the tokenizer uses
 _PATIENCE = 600.0  # seconds, because the process may start slowly on a busy machine
 _CURE = "Correct the model's chat template, or set scoring.template: gateau."
@@ -45,7 +49,8 @@ class RecordTrial:
     """The result of a template on the first conversations of the data.
 
     tried: number of conversations. refused: number of rejected conversations by reason. systems: number with a system
-    turn. answers, unlearned: number of all answers of the others, and of the earlier ones that the template rewrites.
+    turn. answers, unlearned: number of all answers of the others that should be learned, and of the earlier ones among
+    them that the template rewrites.
     """
 
     tried: int = 0
@@ -87,7 +92,7 @@ class Trial:
 
 
 def try_chat_template(
-    folder: Path, place: str, *, trust_remote_code: bool = False, records: Sequence[Sequence[Mapping[str, str]]] = ()
+    folder: Path, place: str, *, trust_remote_code: bool = False, records: Sequence[Record] = ()
 ) -> Trial:
     """Return what the chat template of the tokenizer in `folder` does.
 
@@ -95,14 +100,14 @@ def try_chat_template(
         folder: model folder; its tokenizer is read.
         place: of the model in the configuration, for messages.
         trust_remote_code: whether the tokenizer may be remote code.
-        records: some conversations of the data.
+        records: some conversations of the data; the beginning of each is tried.
 
     Raises:
         GateauError: the template cannot be used, or does not end.
     """
     command = [sys.executable, "-m", __name__, str(folder), str(int(trust_remote_code)), str(_SECONDS)]
     try:
-        given = json.dumps([[dict(message) for message in each] for each in records])
+        given = json.dumps([_shortened(each) for each in records])
         done = subprocess.run(command, input=given, capture_output=True, text=True, timeout=_PATIENCE, check=False)
     except subprocess.TimeoutExpired as error:
         raise GateauError(
@@ -124,7 +129,19 @@ def try_chat_template(
     return trial
 
 
-def trial_of(tokenizer: PreTrainedTokenizerBase, records: Sequence[Sequence[Mapping[str, str]]] = ()) -> Trial:
+def _shortened(record: Record) -> dict[str, Any]:
+    """Return the beginning of a conversation. The time of a trial grows with the square of the number of turns."""
+    kept: list[dict[str, Any]] = []
+    for message in record["messages"][:_MOST_TURNS]:
+        text = message["content"] if message["role"] == "assistant" else message["content"][:_MOST_OF_A_TURN]
+        kept.append({**message, "content": text})
+        if len(json.dumps(kept)) > _MOST_CHARACTERS:
+            break
+    answers = [place for place, message in enumerate(kept, start=1) if message["role"] == "assistant"]
+    return {**record, "messages": kept[: answers[-1]] if answers else kept}
+
+
+def trial_of(tokenizer: PreTrainedTokenizerBase, records: Sequence[Record] = ()) -> Trial:
     """Return what a tokenizer's chat template does, tried in this process; see `try_chat_template`."""
     from gateau_dagster.models.chat_rendering import answer_ending, frame_change
     from gateau_dagster.models.prompt import answer_ends, chat_frame
@@ -213,23 +230,25 @@ def _own_system(tokenizer: PreTrainedTokenizerBase) -> str:
     return "added" if len(own.split()) > 1 else ""
 
 
-def _tried_records(tokenizer: PreTrainedTokenizerBase, records: Sequence[Sequence[Mapping[str, str]]]) -> RecordTrial:
+def _tried_records(tokenizer: PreTrainedTokenizerBase, records: Sequence[Record]) -> RecordTrial:
     from gateau_dagster.models.chat_rendering import rendered_answers
 
     refused: Counter[str] = Counter()
     tried = systems = answers = unlearned = 0
     started = time.process_time()
-    for messages in records:
+    for record in records:
         if time.process_time() - started > _SECONDS_FOR_RECORDS:
             break
         tried += 1
+        flags = [message.get("trained", True) for message in record["messages"]]
+        messages = [{key: each for key, each in message.items() if key != "trained"} for message in record["messages"]]
         systems += messages[0]["role"] == "system"
         try:
-            _, found = rendered_answers(tokenizer, messages)
+            _, found = rendered_answers(tokenizer, messages, tools=record.get("tools", ()), trained=flags)
         except UnscorableSampleError as error:
             refused[str(error)] += 1
             continue
-        answers += len(found)
+        answers += sum(flags[answer.turn] for answer in found)
         unlearned += sum(not answer.kept for answer in found)
     return RecordTrial(tried=tried, refused=dict(refused), systems=systems, answers=answers, unlearned=unlearned)
 

@@ -128,8 +128,9 @@ def fitted_turns(
     tokens that are left out.
 
     The oldest turns after the first answer's question are left out first. The turns before the first answer stay, and
-    with them the question that the first kept answer belongs to. The last answer stays with the results that it
-    follows. If these turns are too long, the longest of them that is no answer loses its start.
+    with them the question that the first kept answer belongs to. If that answer followed a tool's result, which is now
+    left out, it gets `trained: false`. The last answer stays with the results that it follows. If these turns are too
+    long, the longest of them that is no answer loses its start.
 
     Raises UnscorableSampleError if the template refuses the conversation, or the kept turns are still too long.
     """
@@ -137,8 +138,8 @@ def fitted_turns(
     if whole <= max_tokens:
         return [*messages], 0
     answers = [place for place, message in enumerate(messages) if message["role"] == "assistant"]
-    follows_results = len(messages) > 1 and messages[-2]["role"] == "tool"
-    begins = answers[1:-1] if follows_results else answers[1:]
+    follows_question = len(messages) > 1 and messages[-2]["role"] == "user"
+    begins = answers[1:] if follows_question else answers[1:-1]
     fitting = bisect_left(
         begins, True, key=lambda begin: _chat_tokens(tokenizer, _later_turns(messages, begin), tools) <= max_tokens
     )
@@ -169,7 +170,10 @@ def _later_turns(messages: Sequence[Message], begin: int) -> list[Message]:
         if head and head[-1]["role"] == "user":  # many templates refuse two user turns in a row
             question = {**question, "content": f"{head.pop()['content']}\n\n{question['content']}"}
         head.append(question)
-    return [*head, *messages[begin:]]
+    answer, *others = messages[begin:]
+    if begin > first and messages[begin - 1]["role"] != "user":  # it states what is left out
+        answer = {**answer, "trained": False}
+    return [*head, answer, *others]
 
 
 def _chat_tokens(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message], tools: Tools) -> int:

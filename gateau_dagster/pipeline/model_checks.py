@@ -16,7 +16,7 @@ from gateau_dagster.data.sources import FILE_DIGESTS, SourceFile, content_signat
 from gateau_dagster.errors import GateauError, gateau_command
 from gateau_dagster.evaluation.registry import chosen_benchmarks
 from gateau_dagster.methods.registry import chosen_methods
-from gateau_dagster.models.chat_template import DROPPED, REFUSED, RecordTrial, Trial, try_chat_template
+from gateau_dagster.models.chat_template import DROPPED, REFUSED, Record, RecordTrial, Trial, try_chat_template
 from gateau_dagster.models.decoder_config import (
     ATTENTION_CURE,
     check_decoder,
@@ -95,9 +95,7 @@ def check_folder(config: Config, name: str, digest: str, *, scores: bool = False
         chat_trial(config, name, digest)
 
 
-def chat_trial(
-    config: Config, name: str, digest: str, records: Sequence[Sequence[Mapping[str, str]]] = ()
-) -> Trial | None:
+def chat_trial(config: Config, name: str, digest: str, records: Sequence[Record] = ()) -> Trial | None:
     """Return what the chat template of a model does, also with `records`; None if its tokenizer is not here.
 
     A missing tokenizer on the hub is downloaded, so that its template is known before scoring. The result for the
@@ -132,10 +130,13 @@ def _tokenizer_folder(config: Config, name: str, digest: str) -> Path | None:
 
 
 def _remembered_trial(
-    config: Config, folder: Path, place: str, digest: str, code: bool, records: Sequence[Sequence[Mapping[str, str]]]
+    config: Config, folder: Path, place: str, digest: str, code: bool, records: Sequence[Record]
 ) -> Trial:
-    """Try a template, or recall its trial. `digest`: of the model; it counts if its code makes the tokenizer."""
-    shown = text_digest([json.dumps([[dict(message) for message in each] for each in records])]) if records else ""
+    """Try a template, or recall its trial. `digest`: of the model; it counts if its code makes the tokenizer.
+
+    A template that does not end, or fails, with `records` is tried without them: the data may be the cause.
+    """
+    shown = text_digest([json.dumps(records)]) if records else ""
     cache, key = _memory(config), _trial_key(config, folder, digest, code)
     known = recall(cache, key + shown)
     if isinstance(known, dict):
@@ -146,8 +147,10 @@ def _remembered_trial(
     try:
         found = try_chat_template(folder, place, trust_remote_code=code, records=records)
     except GateauError as error:
-        _REFUSALS[refusal] = str(error)
-        raise
+        if not records:
+            _REFUSALS[refusal] = str(error)
+            raise
+        found = _remembered_trial(config, folder, place, digest, code, ())
     for of_records, each in {"": replace(found, records=RecordTrial()), shown: found}.items():
         remember(cache, key + of_records, each.as_json())
     return found
@@ -274,7 +277,7 @@ def require_end(ends: Sequence[object], config: Config, *, ending: str = "") -> 
 def chat_warnings(
     config: Config,
     digests: Mapping[str, str],
-    conversations: Mapping[str, Callable[[], Sequence[Sequence[Mapping[str, Any]]]]],
+    conversations: Mapping[str, Callable[[], Sequence[Record]]],
 ) -> list[str]:
     """Return what users should know about the chat templates before any model runs: a sentence or two each.
 

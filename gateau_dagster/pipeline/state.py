@@ -5,7 +5,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import chain
-from typing import Any
 
 import polars as pl
 
@@ -21,6 +20,7 @@ from gateau_dagster.errors import GateauError, MissingUpstreamError
 from gateau_dagster.evaluation.server_client import server_key
 from gateau_dagster.methods.judge import SAMPLE_RATINGS
 from gateau_dagster.methods.registry import chosen_methods, reads_attention, watched_models
+from gateau_dagster.models.chat_template import Record
 from gateau_dagster.models.model_digest import address_digest, model_digest
 from gateau_dagster.pipeline.asset import Asset, Observed
 from gateau_dagster.pipeline.data_checks import (
@@ -55,6 +55,7 @@ from gateau_dagster.selection.rules import check_data
 from gateau_dagster.storage import Stamp, Store
 from gateau_dagster.storage.documents import changed_records, document_stamp, folder_stamp
 from gateau_dagster.storage.hub import hub_token
+from gateau_dagster.training.encode import flagged_turns
 from gateau_dagster.training.homologous_texts import check_homologous, text_signatures
 
 _SAMPLES = 64  # by which tokenizers are compared
@@ -356,11 +357,15 @@ class State:
         first = self.index.accepted.head(_SAMPLES).drop("shard")
         return list(read_samples(self.config.located_long_sft, self.index, first))
 
-    def _first_long_conversations(self) -> list[list[dict[str, Any]]]:
-        """Return the turns of the first samples of several exchanges, if all their answers are trained."""
-        if self.config.trained_turns == "last":
-            return []
-        return [read_conversation(each.conversation)[0] for each in self._first_samples() if each.conversation]
+    def _first_long_conversations(self) -> list[Record]:
+        """Return the first samples of several exchanges; with `trained_turns: last`, no earlier answer is trained."""
+        found = [read_conversation(each.conversation) for each in self._first_samples() if each.conversation]
+        return [{"messages": flagged_turns(each, self.config.trained_turns), "tools": tools} for each, tools in found]
+
+    def _first_short_conversations(self) -> list[Record]:
+        chat = self.config.located_short_chat
+        first = [] if chat is None else first_conversations(chat, self.config.folder, _SAMPLES)
+        return [{"messages": messages} for messages in first]
 
     @cached_property
     def warnings(self) -> list[str]:
@@ -406,15 +411,11 @@ class State:
     @cached_property
     def _chat_warnings(self) -> list[str]:
         """Return what chat templates do with the data's first conversations; other checks report missing files."""
-        chat, folder = self.config.located_short_chat, self.config.folder
         try:
             return chat_warnings(
                 self.config,
                 self.model_digests,
-                {
-                    "short_chat": lambda: [] if chat is None else first_conversations(chat, folder, _SAMPLES),
-                    "long_sft": self._first_long_conversations,
-                },
+                {"short_chat": self._first_short_conversations, "long_sft": self._first_long_conversations},
             )
         except GateauError:
             return []

@@ -114,8 +114,7 @@ def _encode_turns(
 ) -> Encoded:
     kept, tools = read_conversation(conversation)
     _check_answers(kept)
-    if trained_turns == "last":
-        kept = [*({**message, "trained": False} for message in kept[:-1]), kept[-1]]
+    kept = flagged_turns(kept, trained_turns)
     wanted, room, truncated = sum(map(_is_learned, kept)), max_length, 0
     while True:
         if truncation == "context":
@@ -127,6 +126,13 @@ def _encode_turns(
         if truncation == "right" or not encoded.truncated_tokens:
             return _counted(replace(encoded, truncated_tokens=truncated + encoded.truncated_tokens), wanted, rewritten)
         room -= encoded.truncated_tokens  # tokenised in pieces, a text may have more tokens
+
+
+def flagged_turns(messages: Sequence[Message], trained_turns: TrainedTurns) -> list[Message]:
+    """Return a conversation with `trained: false` on the answers that `trained_turns` leaves out."""
+    if trained_turns == "all":
+        return [*messages]
+    return [*({**message, "trained": False} for message in messages[:-1]), messages[-1]]
 
 
 def _is_learned(message: Message) -> bool:

@@ -160,10 +160,12 @@ def test_the_first_conversations_of_the_data_are_tried(tmp_path: Path, monkeypat
     monkeypatch.setattr(chat_template, "_SECONDS", 4.0)  # what the process imports takes longer, and does not count
     with_template(STRICT).save_pretrained(tmp_path)
     talk = [{"role": role, "content": text} for role, text in (("user", "a"), ("assistant", "b"))]
-    records = [talk, [*talk, talk[1]], [{"role": "system", "content": "c"}, *talk]]
+    long = [{"role": "user", "content": "a" * 10**6}, *talk[1:], *talk * 999]
+    turns = [talk, [*talk, talk[1]], [{"role": "system", "content": "c"}, *talk], long]
+    records = [{"messages": each} for each in turns]
     found = try_chat_template(tmp_path, "models.long.path", records=records)
-    assert found == trial_of(with_template(STRICT), records)
-    assert found.records.tried == 3 and found.records.systems == 1 and found.records.answers == 2
+    assert found == trial_of(with_template(STRICT), [*records[:3], {"messages": talk * 25}])
+    assert found.records.tried == 4 and found.records.systems == 1 and found.records.answers == 2 + 25
     [(reason, count)] = found.records.refused.items()
     assert count == 1 and "roles must alternate" in reason
 

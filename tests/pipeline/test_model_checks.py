@@ -3,10 +3,12 @@
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
 
+from gateau_dagster.errors import GateauError
 from gateau_dagster.models.chat_template import Trial
 from gateau_dagster.models.known_model import known_tokenizer
 from gateau_dagster.pipeline import model_checks
@@ -290,16 +292,34 @@ def test_what_a_template_does_with_the_data_is_told_before_anything_runs(
     assert trials.call_count == 4
 
 
+def test_a_template_that_fails_only_with_the_data_is_tried_without_them(
+    chatting: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails_with_records(folder: Path, place: str, *, records: Any = (), **_: object) -> Trial:
+        if records:
+            raise GateauError("models.chat_template", f"{place}: does not end")
+        return try_here(folder, place)
+
+    trials = Mock(wraps=fails_with_records)
+    monkeypatch.setattr(model_checks, "try_chat_template", trials)
+    assert state_of(chatting).plan() and state_of(chatting).plan()
+    assert trials.call_count == 2, "each result is remembered"
+
+
 def test_conversations_of_the_long_data_are_tried_too(chatting: Path) -> None:
     talk = [{"role": role, "content": text} for role, text in (("user", "long a"), ("assistant", "b")) * 2]
     with (chatting.parent / "long.jsonl").open("a") as file:
-        file.write(json.dumps({"id": "talk", "messages": talk}) + "\n")
+        file.write(json.dumps({"id": "talk", "messages": talk, "tools": [{"name": "f"}]}) + "\n")
     use_template(chatting, BLOCK)
     said = "rewrites earlier turns. 1 of the first 2 answers (50 %) of long_sft stay in the text without loss"
     told = "\n".join(state_of(chatting).warnings)
     assert said in told and "long_sft.turns: each trains each answer" in told and "of short_chat" in told
     change_config(chatting, training={"trained_turns": "last"})
-    assert said not in "\n".join(state_of(chatting).warnings)
+    assert "of long_sft" not in "\n".join(state_of(chatting).warnings)
+    use_template(chatting, "{% if tools %}{{ raise_exception('no tools') }}{% endif %}" + CHATML)
+    assert "1 of the first 1 conversation (100 %) of long_sft will be rejected" in "\n".join(
+        state_of(chatting).warnings
+    )
 
 
 def test_rows_are_kept_where_a_template_prints_nothing_more_before_an_answer(chatting: Path) -> None:

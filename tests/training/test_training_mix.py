@@ -256,7 +256,7 @@ def test_who_occurs_once_more_is_drawn_by_lot_and_hardly_changes_with_other_samp
 def test_turns_without_loss_are_counted_and_samples_of_one_exchange_are_as_before() -> None:
     talk = replace(sample(1), response=TRACE[-1]["content"], conversation=of_turns(TRACE).conversation)
     frame = selected(sample(0), talk).with_columns(pl.Series("conversation", [None, talk.conversation]))
-    for turns, dropped in (("all", 1), ("last", 0)):
+    for turns, dropped in (("all", 2), ("last", 0)):
         mix, rejected, unlearned = build_training_mix(
             frame,
             None,
