@@ -120,7 +120,7 @@ class TrainingConfig(Section):
         exclude_if=lambda value: value is None,
         description="Turns of the assistant that are learned in a long sample of several exchanges, with "
         "scoring.template: chat. all: each one. last: the response only. Default: all; last with long_sft.turns: each, "
-        "whose samples repeat the earlier turns.",
+        "whose samples repeat the earlier turns without loss, also with all.",
         examples=["last"],
     )
     mix: MixConfig = Field(default=MixConfig(), description="What the mix consists of.")
