@@ -372,7 +372,7 @@ def _read_text(chunks: Chunks, file: SourceFile, wanted: Collection[int] | None)
     # The first two lines distinguish JSON Lines from one object over many lines, the first one a session.
     count, longest = (2, LONGEST_RECORD) if file.format == "json" else (1, _SESSION_START)
     peeked, read = _peek(pieces, count, longest)
-    pieces = chain(read, pieces)
+    pieces = chain(iter(read), pieces)  # the iterator frees its list at the end, a list would stay
     values = [_parsed(line) for line in peeked]
     if file.format == "json" and values and not any(isinstance(value, dict) for value in values):
         yield from _read_values(pieces, chunks, file, wanted)

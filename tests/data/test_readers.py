@@ -706,6 +706,18 @@ def test_a_session_may_begin_with_progress_and_have_turns_without_content(tmp_pa
     assert isinstance(made, Sample), made
 
 
+def test_the_first_record_is_not_kept(tmp_path: Path) -> None:
+    file = put(tmp_path / "x.jsonl", jsonl({"text": "x" * 5_000_000}, *[{"text": "y" * 600_000}] * 3))
+    records = read_records(file)
+    tracemalloc.start()
+    try:
+        assert [next(records).number for _ in range(3)] == [1, 2, 3]
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < 4_000_000
+
+
 @pytest.mark.parametrize("agent", SESSIONS)
 def test_a_damaged_session_is_one_reject(tmp_path: Path, agent: str) -> None:
     lines = [jsonl(line) for line in SESSIONS[agent]]
