@@ -302,7 +302,10 @@ def test_a_template_that_fails_only_with_the_data_is_tried_without_them(
 
     trials = Mock(wraps=fails_with_records)
     monkeypatch.setattr(model_checks, "try_chat_template", trials)
-    assert state_of(chatting).plan() and state_of(chatting).plan()
+    config = state_of(chatting).config
+    for records in ([{"messages": []}], (), [{"messages": []}]):
+        found = model_checks._remembered_trial(config, chatting.parent / "long", "place", "", False, records)
+        assert found.records.tried == 0
     assert trials.call_count == 2, "each result is remembered"
 
 

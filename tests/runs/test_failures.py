@@ -63,6 +63,7 @@ def test_what_is_wrong_from_the_start(file: Path, sections: dict[str, Any], said
 @pytest.mark.long
 def test_a_model_without_the_attention_interface(file: Path) -> None:
     """Perplexities alone can be computed with it; the attention of CAM cannot. What was made before stays."""
+    change_config(file, selection={"preset": "paper"})  # the default reads no attention
     folder = file.parent / "long"
     shutil.rmtree(folder)
     tokenizer = build_tokenizer(512)
