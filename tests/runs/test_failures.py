@@ -62,7 +62,7 @@ def test_what_is_wrong_from_the_start(file: Path, sections: dict[str, Any], said
 
 @pytest.mark.long
 def test_a_model_without_the_attention_interface(file: Path) -> None:
-    """Perplexities alone can be computed with it; the attention of CAM cannot. What was made before stays."""
+    """Perplexities alone can be computed with it; the attention of CAM cannot."""
     change_config(file, selection={"preset": "paper"})  # the default reads no attention
     folder = file.parent / "long"
     shutil.rmtree(folder)
@@ -71,17 +71,12 @@ def test_a_model_without_the_attention_interface(file: Path) -> None:
     BloomForCausalLM(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     message = failing(file)
-    assert message.startswith("Error: perplexity/long + cam: ")
+    assert message.startswith("Error: models.long.path: ")
     assert all(part in message for part in ("attention", "loom", "Llama")), "name and cure"
-    state = State(config=load_project(file))
-    assert state.plan().of("raw_long_sft") is None
-    kept = [asset for asset in ("perplexity/short", "perplexity/long") if state.plan().of(asset) is None]
+    assert not list(file.parent.glob("store/**/*.parquet")), "it is said before anything is scored"
 
     write_model(folder, seed=2)
-    done = gateau("run", "--config", str(file), folder=file.parent)
-    assert "Done" in done.stdout
-    assert "✓ raw_long_sft" not in done.stdout
-    assert all(f"✓ {asset}" not in done.stdout for asset in kept if asset == "perplexity/short")
+    assert "Done" in gateau("run", "--config", str(file), folder=file.parent).stdout
     assert not State(config=load_project(file)).plan()
 
 
