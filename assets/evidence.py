@@ -33,8 +33,8 @@ def evidence(step: Step) -> None:
     tokenizer = mix_tokenizer(step.state, THETA_B, step.progress)
     if not tokenizer.is_fast:
         step.log.warning(
-            f"The tokenizer of models.{THETA_B} does not report the places of its tokens, since it has no "
-            "tokenizer.json: the column evidence is null. The column dependency is complete."
+            f"The tokenizer of models.{THETA_B} has no tokenizer.json, so it does not report the offsets of its tokens."
+            " The column evidence is null. The column dependency is complete."
         )
     for done, output in enumerate(step.in_turn(), start=1):
         table, rejected = _evidence(step.state, output.partition, tokenizer)

@@ -200,7 +200,7 @@ def _subset_figures(subset: pl.DataFrame, scores: pl.DataFrame) -> dict[str, Any
 
 
 def dependency_figures(table: pl.DataFrame) -> dict[str, Any]:
-    """Return the count of samples of each dependency and a chart of their shares; nothing without that column."""
+    """Return the count of samples by dependency and a chart of the shares; empty without that column."""
     if "dependency" not in table.columns or table["dependency"].is_null().all():
         return {}
     counts = table["dependency"].drop_nulls().value_counts(sort=True)

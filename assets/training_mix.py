@@ -43,8 +43,8 @@ def selected_mix(
 ) -> tuple[pl.DataFrame, pl.DataFrame, Counter[str], str]:
     """Build the mix of the chosen samples (as in selected_subset) under a configuration.
 
-    Return what `build_training_mix` returns, and a content digest without source names: a renamed source must not
-    retrain.
+    Return what `build_training_mix` returns, and a content digest without source names, so that renaming a
+    source does not retrain.
     """
     from gateau_dagster.models.prompt import answer_ends
     from gateau_dagster.training.training_mix import build_training_mix
@@ -98,7 +98,7 @@ def pre_experience_mix(step: Step) -> None:
         chosen = _pre_experience_samples(output, model)
         wanted, state = chosen.select("sample_id"), output.state
         parts = [state.store.read_rows("raw_long_sft", shard, wanted) for shard in state.shards]
-        texts = pl.concat(parts, how="diagonal")  # some have conversations
+        texts = pl.concat(parts, how="diagonal")  # not every shard has the column `conversation`
         mix, rejected, unlearned = build_training_mix(
             texts.sort("sample_id"),
             None,

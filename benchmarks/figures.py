@@ -77,7 +77,7 @@ def real_screened(measured: Json) -> dict[str, Any]:
 
 
 def real_dependencies(measured: Json) -> dict[str, Any]:
-    """Shorten what real_selection.py wrote to how often dependency and evidence are right."""
+    """Shorten what real_selection.py wrote: keep how often dependency and evidence are right."""
     results = {setting: result["dependency"] for setting, result in measured["results"].items()}
     return {"settings": measured["settings"], "machine": measured["machine"], "results": results}
 
@@ -324,7 +324,7 @@ def real_every_kind(real: Json) -> str:
 
 
 def dependency_counts(real: Json) -> str:
-    """Return of each model, over its sizes, how many samples of each dependency get which, and the evidence's hits."""
+    """Return the samples of each model by the dependency of their passages and the column's, over all its sizes."""
     singles, rows = _of_models(real["results"]), list[Row]()
     for model in dict.fromkeys(_setting(setting)[0] for setting in singles):
         results = [result for setting, result in singles.items() if _setting(setting)[0] == model]
@@ -332,11 +332,11 @@ def dependency_counts(real: Json) -> str:
             found = [sum(result["counts"][wanted][name] for result in results) for name in DEPENDENCIES]
             right = found[DEPENDENCIES.index(wanted)] / sum(found)
             rows.append([model, f"`{wanted}`", *found, f"{100 * right:.0f} %"])
-    return _table(["model", "the passages make it", *(f"`{name}`" for name in DEPENDENCIES), "right"], rows)
+    return _table(["model", "by its passages", *(f"`{name}`" for name in DEPENDENCIES), "right"], rows)
 
 
 def evidence_hits(real: Json) -> str:
-    """Return how many passages have evidence on them, and how much evidence is on passages, by setting."""
+    """Return the share of passages with evidence, and the share of evidence on a passage, by setting."""
     rows = []
     for setting, result in _of_models(real["results"]).items():
         shares = (f"{100 * some / every:.1f} % of {every}" for some, every in (result["passages"], result["spans"]))

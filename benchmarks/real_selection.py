@@ -159,8 +159,8 @@ def screening_agreement(every: Sequence[Tables], screened: Sequence[Tables]) -> 
 def dependency_agreement(tables: Tables, case: RealCase) -> dict[str, Any]:
     """Return how the columns of the product's table `evidence` agree with the places of the passages.
 
-    counts: samples by what their passages make them (`_depends_on`), then by `dependency`. passages: how many have
-    evidence on them, of all. spans: how many pieces of evidence are on a passage, of all.
+    counts: samples by the dependency of their passages (`_depends_on`), then by `dependency`. passages: the number with
+    evidence on them, and of all. spans: the number of pieces of evidence on a passage, and of all.
     """
     tokenizer = load_tokenizer(case.model)
     cam, long = (_by_id(tables[asset]) for asset in ("cam", "perplexity/long"))
@@ -180,7 +180,7 @@ def dependency_agreement(tables: Tables, case: RealCase) -> dict[str, Any]:
 
 
 def _depends_on(record: Mapping[str, Any]) -> str:
-    """Return the dependency of a sample by the places of its passages, and without any by its kind."""
+    """Return the dependency of a sample by the places of its passages; without passages, by its kind."""
     if far := record["places"].count("far"):
         return "one_far" if far == 1 else "several_far"
     return "near" if record["places"] else "unpredictable" if record["source"] == "noise" else "closed_book"

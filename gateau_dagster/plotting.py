@@ -162,7 +162,7 @@ def to_svg(figure: Figure) -> bytes:
 
 
 def to_png(figure: Figure) -> bytes:
-    """Return the figure as a PNG image, for pages that show no SVG of their own."""
+    """Return the figure as a PNG image, for pages that do not show SVG, such as the hub's."""
     buffer = BytesIO()
     FigureCanvasAgg(figure).print_png(buffer, metadata={"Software": None})
     return buffer.getvalue()

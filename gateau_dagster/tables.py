@@ -146,7 +146,7 @@ DEPENDS = (
         "evidence",
         SPANS,
         "Segments that the response depends on: first and one-past-last character of the context, segment_gain of "
-        "`cam`, context tokens; null if the tokenizer reports no places.",
+        "`cam`, context tokens; null if the tokenizer reports no offsets.",
         nullable=True,
     ),
     _column(
@@ -184,7 +184,7 @@ VARIANT_CHECKPOINT = (
 )
 PUBLISHED = (
     _column("config", pl.String, "A configuration of the data set, such as selected."),
-    _column("rows", pl.Int64, "Its rows."),
+    _column("rows", pl.Int64, "Number of its rows."),
     _column("bytes", pl.Int64, "Size of its file."),
     _column("repository", pl.String, "Name of the data set on the hub."),
     _column("revision", pl.String, "SHA of the commit that holds it; the data version of the asset."),

@@ -218,7 +218,10 @@ def _nothing_reserved(state: State, asset: Asset) -> dg.AssetCheckResult:
 
 
 def _far_share(state: State, asset: Asset) -> dg.AssetCheckResult:
-    """Check the shares of the dependencies among the chosen samples; those that are left out are counted beside."""
+    """Check the share of chosen samples that depend on far text.
+
+    The result counts the samples of each dependency, and those that `selection.drop` leaves out.
+    """
     found = _table(state, asset, ["dependency"])["dependency"]
     share = float(found.is_in(FAR).fill_null(False).mean() or 0.0)  # pyright: ignore[reportArgumentType]
     left = state.read_rejected(asset.key)["reason"].str.starts_with(DROPPED).sum()

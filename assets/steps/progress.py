@@ -89,8 +89,8 @@ class ScoringProgress:
 
     Sample lengths vary widely, so the time left comes from the FLOPs planned for each shard. Within a shard it comes
     from the text scored so far. At first it comes from the tokens read, if their share of the planned ones is larger:
-    a pass holds parts of many samples before the first is complete. The rates count only the time spent on scoring: no
-    loading, no writing.
+    a pass holds parts of many samples before the first is complete. The rates leave out the
+    time of loading and writing.
 
     Args:
         sizes: samples of every shard of the step, including those whose rows are kept.
@@ -127,7 +127,7 @@ class ScoringProgress:
         """Report one more finished sample of a shard."""
         planned = self._tokens.get(shard.shard)
         by_tokens = min(1.0, shard.tokens / planned) if planned else shard.share
-        # The plan may be too low, so the text decides the more of it is scored.
+        # The planned tokens may be too few, so the weight of the text grows with the share that is scored.
         share = max(shard.share, shard.share**2 + (1 - shard.share) * by_tokens)
         now = _Counted(
             scored=shard.scored,

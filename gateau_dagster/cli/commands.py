@@ -102,8 +102,8 @@ def schema() -> None:
 @click.option(
     "--max-tokens",
     type=click.IntRange(min=1),
-    help="Shorten longer samples at the start of the context, or by their oldest turns. Trainers cut the end, or drop "
-    "the sample.",
+    help="Shorten longer samples: cut the start of the context, or leave out the oldest turns. Without it, trainers "
+    "cut the end or drop the sample.",
 )
 def export(config_file: str | None, kind: str, file: Path | None, max_tokens: int | None) -> None:
     """Write the chosen samples as a file that a trainer reads, best first.
@@ -119,7 +119,7 @@ def export(config_file: str | None, kind: str, file: Path | None, max_tokens: in
     tokenised    {"input_ids", "labels", "attention_mask"}: what training here learns; TRL, axolotl
 
     A sample of several exchanges has all its turns in the first three, and a column tools. Each record also has
-    sample_id, source, score and rank. The file's ending decides: .jsonl or .parquet. The command prints the line by
+    sample_id, source, score and rank. The file's ending decides: .jsonl or .parquet. The command prints the line with
     which a trainer reads the file.
     """
     from gateau_dagster.cli.export import export_selection
@@ -130,10 +130,10 @@ def export(config_file: str | None, kind: str, file: Path | None, max_tokens: in
 @cli.command()
 @_config_option
 def publish(config_file: str | None) -> None:
-    """Bring the data set on the Hugging Face hub up to date that the section `publish` names.
+    """Update the data set on the Hugging Face hub that the section `publish` names.
 
-    It holds the chosen samples, their scores and a data card. Runs first what these need. The token comes from
-    HF_TOKEN. One commit makes a new revision visible; what the hub holds already is not uploaded again.
+    It holds the chosen samples, their scores and a data card. The command first runs what these need. The token comes
+    from HF_TOKEN. One commit makes a new revision visible. Files that the hub already holds are not uploaded again.
     """
     from gateau_dagster.cli.run import publish_selection
 

@@ -68,8 +68,8 @@ class LongSftConfig(Section):
     )
     parts: NonText = Field(
         default="reject",
-        description="Parts of a turn that are not text, such as images and reasoning. reject: they reject the record; "
-        "drop: they are left out and counted, and its text is kept.",
+        description="Parts of a turn that are not text, such as images and reasoning. reject: the record is rejected. "
+        "drop: they are left out and counted; the record's text is kept.",
         exclude_if="reject".__eq__,
     )
     allow_empty_context: bool = Field(

@@ -44,11 +44,15 @@ class PublishConfig(Section):
         description="Licence of the data, by the hub's identifier. There is no default: the data's sources decide.",
         examples=["cc-by-4.0"],
     )
-    private: bool = Field(default=True, description="Whether only the owner sees a data set that is created.")
+    private: bool = Field(
+        default=True,
+        description="Whether a new data set is private. While this is true, a data set that is already public "
+        "is not overwritten.",
+    )
     max_contaminated: float = Field(
         default=0.0,
         ge=0,
         le=1,
-        description="Share of the chosen samples that may contain a question of a configured benchmark. Above it "
-        "nothing is uploaded.",
+        description="Largest share of the chosen samples that may contain a question of a configured benchmark. Above "
+        "it, nothing is uploaded.",
     )

@@ -220,7 +220,7 @@ class Config(Section):
 
     @property
     def trained_turns(self) -> TrainedTurns:
-        """Return `training.trained_turns`, without it what suits `long_sft.turns`."""
+        """Return `training.trained_turns`; if it is null, `last` for `long_sft.turns: each`, else `all`."""
         return self.training.trained_turns or ("last" if self.long_sft.turns == "each" else "all")
 
     def origin(self, model: str) -> str:

@@ -102,7 +102,7 @@ class RuleConfig(Section):
     drop: list[Dependency] = Field(
         default=[],
         description="Values of `dependency` whose samples are not selected, under every rule. A fraction counts these "
-        "samples, too. With it, `evidence` is on.",
+        "samples, too. Setting it switches `evidence` on.",
         exclude_if=lambda value: not value,
         examples=[["closed_book"]],
     )
@@ -234,9 +234,9 @@ class SelectionConfig(RuleConfig):
 
     evidence: bool = Field(
         default=False,
-        description="Whether the table `evidence` is made: where each response comes from. Its columns `evidence` and "
-        "`dependency` are in selected_subset, too. No model runs for it, so it needs a method that reads `cam` and "
-        "`perplexity/long`, such as gateau.",
+        description="Whether to make the table `evidence`: the segments that each response depends on. Its columns "
+        "`evidence` and `dependency` are in selected_subset, too. No model runs for it, so it needs a method that "
+        "reads `cam` and `perplexity/long`, such as gateau.",
         exclude_if=lambda value: not value,
     )
 

@@ -118,9 +118,9 @@ class TrainingConfig(Section):
     trained_turns: TrainedTurns | None = Field(
         default=None,
         exclude_if=lambda value: value is None,
-        description="Turns of the assistant that are learned in a long sample of several exchanges, with "
-        "scoring.template: chat. all: each one. last: the response only. Default: all; last with long_sft.turns: each, "
-        "whose samples repeat the earlier turns without loss, also with all.",
+        description="Assistant turns with loss in a long sample of several exchanges, under scoring.template: chat. "
+        "all: every turn. last: the response only. Default: all; last with long_sft.turns: each. The samples of `each` "
+        "repeat earlier turns without loss, whichever is set.",
         examples=["last"],
     )
     mix: MixConfig = Field(default=MixConfig(), description="What the mix consists of.")
@@ -187,9 +187,10 @@ class TrainingConfig(Section):
     loss: Literal["token", "sequence", "longce", "exact"] = Field(
         default="token",
         description="token: the mean over all trained tokens of a step. sequence: every sequence counts the same "
-        "(LongAlign's loss weighting). longce: as token, and a long sample's response tokens count more that models."
-        "long finds likelier than models.short (LongCE), see longce_gamma. exact: as token, but a token counts more if "
-        "at least a quarter of a row's tokens precede it in its own sequence. Rare lengths count most (EXACT).",
+        "(LongAlign's loss weighting). longce: as token, but response tokens of long samples count more if models."
+        "long finds them likelier than models.short does (LongCE, see longce_gamma). exact: as token, but a "
+        "token counts more if at least a quarter of a row's tokens precede it in its own sequence. Rare lengths count "
+        "most (EXACT).",
     )
     longce_gamma: float = Field(
         default=5.0,

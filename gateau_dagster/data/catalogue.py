@@ -71,7 +71,7 @@ def scan(files: Sequence[SourceFile], convert: Convert, progress: Progress) -> C
     """Read all of `files` once. Memory: one record, and some 250 bytes for each earlier one.
 
     Of records with the same id and content the first is kept. Records with the same id and different content are all
-    rejected, each naming the others' places, with all other samples of their records.
+    rejected, each naming the others' places. Their records are rejected whole, with all other samples.
 
     Raises:
         GateauError: a file cannot be reached.
@@ -113,7 +113,7 @@ def _without_duplicates(rows: _Rows, files: Sequence[SourceFile]) -> Catalogue:
     frame = pl.DataFrame(rows.accepted, schema=ACCEPTED, orient="row")
     rejected = pl.DataFrame(rows.rejected, schema=REJECTED, orient="row")
     frame = frame.with_columns(pl.col("digest").n_unique().over("sample_id").alias("contents"))
-    for together in (["file", "record"], ["sample_id"]):  # of a record, one sample in conflict takes the others with it
+    for together in (["file", "record"], ["sample_id"]):  # a record with a sample in conflict is rejected whole
         frame = frame.with_columns(pl.col("contents").max().over(together))
     same = frame.filter(pl.col("contents") == 1).drop("contents")
     accepted = same.unique(subset="sample_id", keep="first", maintain_order=True)

@@ -31,7 +31,7 @@ _ROLES: dict[str, Role] = {
     "gpt": "assistant",
     "model": "assistant",
 }
-# Beside _ROLES, where tools are read; `function_call` is ShareGPT's assistant turn that is a call as JSON.
+# These roles count only where tools are read. ShareGPT's `function_call` is an assistant turn with a call as JSON.
 _TOOL_ROLES: dict[str, Role] = {
     **dict.fromkeys(("tool", "function", "observation", "tool_response", "tool_result"), "tool"),
     **dict.fromkeys(("function_call", "tool_call"), "assistant"),
@@ -67,16 +67,16 @@ def to_samples(
 ) -> Iterator[Sample | Reject]:
     """Return the long instruction samples of a record (docs/how-to/data.md), or a Reject with the reason.
 
-    The record has explicit parts (see `explicit_parts`), or turns in a chat form. Of one exchange of a user and an
+    The record has explicit parts (see `explicit_parts`), or turns in a chat form. In one exchange of a user and an
     assistant, `user_turns` splits the user turn: the instruction follows its last blank line, the context precedes it.
     A turn without a clear border is instruction only, and its `border` is none. Explicit parts may lack the
     instruction, unless there is text under another key, which may be it. A leading system message, or the record's
-    `system`, precedes the context. More turns, or tools, are a `Trace`. A record without an id is named by the digest
+    `system`, precedes the context. Other conversations are a `Trace`. A record without an id is named by the digest
     of its content, a reject by its `location`. `stem` is the `source` of records that have none.
 
     Args:
         record: one record of a file.
-        location: of the record, for a reject.
+        location: the record's place, for a reject.
         stem: see above.
         ignore: see `long_sft.ignore`.
         turns: see `long_sft.turns`; `each` yields several samples of a record, with ids `<id>#1`, `<id>#2` and so on.
@@ -343,7 +343,7 @@ def _tools_of(record: Mapping[str, Any], fields: Fields) -> list[Any]:
 
 
 def _definition(tool: dict[str, Any]) -> dict[str, Any]:
-    """Return a tool's definition in OpenAI's form: of a bare function, or of Anthropic's form with `input_schema`."""
+    """Return a tool's definition in OpenAI's form, from a bare function or Anthropic's form with `input_schema`."""
     if "name" not in tool or "function" in tool or tool.get("type") not in (None, "function", "custom"):
         return tool
     names = {"input_schema": "parameters"}

@@ -57,7 +57,7 @@ class InputIndex:
 
     @cached_property
     def usable_records(self) -> int:
-        """Return how many records have a sample; `long_sft.turns: each` makes several of a record."""
+        """Return how many records have a sample; with `long_sft.turns: each` one may have several."""
         return self.accepted.select("file", "record").n_unique()
 
     @cached_property
@@ -105,7 +105,7 @@ class InputIndex:
 
 
 def last_of_conversations(index: InputIndex) -> dict[str, str]:
-    """Return the last sample of its record for each earlier one: `long_sft.turns: each` makes several of a record."""
+    """Return, by the id of each earlier sample of a record, the id of the record's last sample."""
     last = index.accepted.select("sample_id", last=pl.col("sample_id").last().over("file", "record"))
     return dict(last.filter(pl.col("sample_id") != pl.col("last")).iter_rows())
 

@@ -20,8 +20,8 @@ from gateau_dagster.data.sources import COMPRESSIONS, FORMATS, Problem, Record, 
 from gateau_dagster.data.streams import LONGEST_RECORD, Chunks, damage_reason, open_raw, open_stream, too_long, unheard
 
 _CHUNK = 1 << 18
-_SESSION_START = 1 << 25  # of bytes, at most, in the first line of a session
-_ENTRY_BYTES = 1 << 8  # of a session's line of which only the place in the tree is kept
+_SESSION_START = 1 << 25  # bytes; a longer first line does not begin a session
+_ENTRY_BYTES = 1 << 8  # counted for a session's line of which only the place in the tree is kept
 _SPACE = re.compile(r"[ \t\r\n]*")
 # _MARKS: where a value may begin or end, except after a backslash. _ESCAPED_BYTES: the code points of undecodable
 # bytes, which valid UTF-8 never contains.
@@ -372,7 +372,7 @@ def _read_text(chunks: Chunks, file: SourceFile, wanted: Collection[int] | None)
     # The first two lines distinguish JSON Lines from one object over many lines, the first one a session.
     count, longest = (2, LONGEST_RECORD) if file.format == "json" else (1, _SESSION_START)
     peeked, read = _peek(pieces, count, longest)
-    pieces = chain(iter(read), pieces)  # the iterator frees its list at the end, a list would stay
+    pieces = chain(iter(read), pieces)  # a list would keep the pieces to the end
     values = [_parsed(line) for line in peeked]
     if file.format == "json" and values and not any(isinstance(value, dict) for value in values):
         yield from _read_values(pieces, chunks, file, wanted)
@@ -456,7 +456,7 @@ def _read_lines(
 def _read_session(
     session: Session, lines: Iterable[bytes | None], chunks: Chunks, file: SourceFile
 ) -> Record | Problem:
-    """Return a session file as record 1. Memory: its turns, of at most LONGEST_RECORD bytes, and one line."""
+    """Return a session file as record 1. Keep its turns, at most LONGEST_RECORD bytes, and one line in memory."""
     room, problem = LONGEST_RECORD, None
     for number, line in enumerate(lines, start=1):
         if line is not None and not line.strip():

@@ -167,8 +167,8 @@ class Fields:
     def content(self, value: Any, place: str, role: str = "", tools: list[dict[str, Any]] | None = None) -> Any:
         """Return the text of a turn whose content is a list of parts, joined by blank lines; else `value` unchanged.
 
-        tools: receives the parts that are tool calls, of an assistant turn, or results, of a user or tool turn; None
-            where these cannot be read.
+        tools: receives the tool calls of an assistant turn, or the results of a user or tool turn; None where these
+            cannot be read.
         """
         if not isinstance(value, list) or not all(isinstance(part, Mapping) for part in value):
             return value

@@ -23,7 +23,7 @@ def text_digest(parts: Sequence[str]) -> str:
 class Sample:
     """A sample (c, x; y) of the paper: `context`, `instruction` and target `response`.
 
-    conversation: of a sample with several exchanges, its turns up to the response, as JSON text of `{"messages": [...],
+    conversation: the turns of several exchanges up to the response, as JSON text of `{"messages": [...],
         "tools": [...]}` in OpenAI's form. A turn without loss has `"trained": false`. Empty for one exchange.
     """
 
@@ -63,8 +63,8 @@ class Sample:
 def read_conversation(text: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Return the messages and the tools of `Sample.conversation`.
 
-    The arguments of a tool call that are JSON text become its value: most chat templates expect that. Too deep ones
-    stay text.
+    JSON text in the arguments of a tool call becomes its value, because most chat templates expect that. Arguments that
+    are nested too deeply stay text.
     """
     content = json.loads(text)
     for message in content["messages"]:
@@ -82,8 +82,8 @@ class Turn:
     """One message of a conversation.
 
     trained: false if the data exclude it from the loss.
-    tool_calls: of an assistant turn, in OpenAI's form, with the arguments as JSON text.
-    name, call_id: of a tool turn, the tool and the call that it answers; empty if the data do not say.
+    tool_calls: the calls of an assistant turn in OpenAI's form, with the arguments as JSON text.
+    name, call_id: the tool and the call that a tool turn answers; empty if the data lack them.
     """
 
     role: Role

@@ -20,7 +20,7 @@ SCANNER = "bc-detect-secrets"
 """The package of the extra `publish`; without it only keys of the common services are found."""
 # An address with a user and a password is an example far more often than a secret.
 _NOISY = "Basic Auth Credentials"
-# AWS's documented examples end so, and classes of HTML pages begin as keys of OpenAI do, without a digit.
+# Example keys in AWS's documentation end in EXAMPLE. Classes of HTML pages begin with sk-, too, but have no digit.
 _HARMLESS = re.compile(r".*EXAMPLE(?:KEY)?|sk-\D*")
 Detector: TypeAlias = Callable[[str], bool]
 

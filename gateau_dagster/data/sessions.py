@@ -1,6 +1,6 @@
 """Read the session file of a coding agent as one record with `messages`.
 
-A session file is JSON Lines; its first line shows the agent. Of its lines only the turns of the conversation are kept.
+A session file is JSON Lines; its first line shows the agent. Only lines that are turns of the conversation are kept.
 
 | source | first line has | turns |
 |---|---|---|
@@ -41,8 +41,8 @@ _FAILED = "answers that failed"
 class _Entry:
     """A line: its place in the tree, and its message if it is a turn.
 
-    answer: the id of the API's answer, of which each part has a line of its own. aside: whether it is a subagent's.
-    first_kept: of a compaction, the first earlier entry that the model still saw.
+    answer: the id of the API's answer, whose parts have a line each. aside: whether the line is a subagent's.
+    first_kept: the first earlier entry that the model still saw after a compaction; None for other lines.
     """
 
     key: str | None = None
@@ -55,7 +55,7 @@ class _Entry:
 
 @dataclass(kw_only=True)
 class Session:
-    """The turns of a session file, line by line. left_out: what is not part of the record."""
+    """The turns of a session file, line by line. left_out: names of content that is not part of the record."""
 
     source: str = ""
     entries: list[_Entry] = field(default_factory=list)

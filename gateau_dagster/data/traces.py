@@ -26,7 +26,7 @@ _FOLLOWS = {
 
 
 class SampleParts(NamedTuple):
-    """The texts of a sample. suffix: what tells the samples of one record apart, behind its id."""
+    """The texts of a sample. suffix: follows the record's id, and differs between the samples of one record."""
 
     context: str
     instruction: str
@@ -40,9 +40,9 @@ class Trace:
     """A conversation with several turns, or with tools.
 
     Args:
-        turns: of the record, in order.
+        turns: the record's turns, in order.
         tools: the definitions of the tools, in OpenAI's form; empty if the record has none.
-        fields: of the record; receives what is left out.
+        fields: the record's fields; notes the turns that are left out.
 
     Raises:
         InvalidRecordError: the turns are not in a possible order, or the last one has no text.
@@ -82,14 +82,14 @@ class Trace:
 
     @cached_property
     def _requests(self) -> dict[int, tuple[str, str]]:
-        """Return what precedes the request in each user turn that is long enough for a document, and the request."""
+        """Return, by the place of each user turn, the document before its request (if it is long) and the request."""
         return {place: _request(turn.content) for place, turn in enumerate(self.turns) if turn.role == "user"}
 
     def parts(self, turns: Turns) -> Iterator[SampleParts]:
-        """Return the texts of its samples; see `long_sft.turns`.
+        """Return the texts of the samples that `turns` names; see `long_sft.turns`.
 
         Raises:
-            InvalidRecordError: there is none, and the reason.
+            InvalidRecordError: the conversation gives no sample.
         """
         if turns == "each":
             return self._of_each()
@@ -113,7 +113,7 @@ class Trace:
         return (self._up_to(place, suffix=f"#{answers.index(place) + 1}") for place in trained)
 
     def _up_to(self, place: int, suffix: str = "") -> SampleParts:
-        """Return the sample whose response is the turn at `place`; of `each`, earlier answers are not learned again."""
+        """Return the sample whose response is the turn at `place`. With a `suffix`, only this one is learned."""
         asked = max(number for number in self._requests if number < place)
         above, instruction = self._requests[asked]
         tools = [f"Tools:\n{_BETWEEN.join(map(_dumped, self._tools))}"] if self._tools else []
@@ -151,7 +151,7 @@ def _named(turns: Sequence[Turn]) -> list[Turn]:
 
 
 def _joined(turns: Sequence[Turn]) -> list[Turn]:
-    """Return the turns with adjacent system turns in one, each step of an agent in one, and no blank system turn."""
+    """Return the turns without blank system turns. Join adjacent system turns, and the turns of an agent's step."""
     joined = list[Turn]()
     for turn in turns:
         last = joined[-1] if joined else None
@@ -194,7 +194,7 @@ def _ordered(turns: list[Turn], fields: Fields) -> list[Turn]:
 
 
 def _with_text(turns: Sequence[Turn], fields: Fields) -> list[Turn]:
-    """Return the last turn and those with text; two of one speaker between which one was left out become one."""
+    """Return the turns with text, and the last one. Join turns of one speaker around one that is left out."""
     kept, gap = list[Turn](), False
     for place, turn in enumerate(turns, start=1):
         if _is_empty(turn) and place < len(turns):
@@ -228,7 +228,7 @@ def _request(content: str) -> tuple[str, str]:
 
 
 def _said(turn: Turn) -> str:
-    """Return a turn's text, and its tool calls as name and arguments, one a line."""
+    """Return a turn's text, and its tool calls as name and arguments, one per line."""
     calls = (f"{call['function']['name']} {call['function']['arguments']}" for call in turn.tool_calls)
     return "\n".join([*([turn.content] if turn.content or not turn.tool_calls else []), *calls])
 

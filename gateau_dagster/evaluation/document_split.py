@@ -61,7 +61,7 @@ class Documents:
     sketches: dict[str, LeanMinHash] = field(default_factory=dict)
 
     def join(self, last: Mapping[str, str]) -> None:
-        """Give samples the document of a later sample of their conversation, which is added and begins like them."""
+        """Give samples the document of the last sample of their conversation, which `add` has received."""
         self.of.update({sample_id: self.of[later] for sample_id, later in last.items()})
 
     def add(self, samples: pl.DataFrame) -> None:

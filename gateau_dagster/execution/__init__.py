@@ -6,5 +6,5 @@ _OBJECTS, _YOUNG, _OLD = 50_000, 20, 50  # gc.set_threshold; Python's own are 70
 
 
 def collect_rarely() -> None:
-    """Let this process look for unreachable cycles less often: a fifth of the time to import torch and transformers."""
+    """Collect garbage less often in this process: it takes a fifth of the time to import torch and transformers."""
     gc.set_threshold(_OBJECTS, _YOUNG, _OLD)

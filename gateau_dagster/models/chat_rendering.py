@@ -40,7 +40,7 @@ _CALLED = "strftime_now"
 _CODES = (*"aAbBcdDeFfgGhHIjmMnprRStTuUVwWxXyYzZ", *(f"-{code}" for code in "dHIjmMSy"), "%")
 
 Message = Mapping[str, Any]
-"""`role` and `content`. An assistant's may have `tool_calls`, a tool's `tool_call_id` and `name`: OpenAI's form."""
+"""`role` and `content`; in an assistant turn `tool_calls`, in a tool turn `tool_call_id` and `name`: OpenAI's form."""
 Tools = Sequence[Mapping[str, Any]]
 
 
@@ -51,7 +51,7 @@ def render_chat(
     add_generation_prompt: bool,
     tools: Tools = (),
 ) -> object:
-    """Return a conversation as the template prints it. Raises what the template raises."""
+    """Return a conversation as the template prints it. Raise what the template raises."""
     known: list[Any] | None = [dict(tool) for tool in tools] or None
     template = tokenizer.get_chat_template(tools=known)
     if _CALLED in template:
@@ -70,7 +70,7 @@ def render_chat(
 
     try:
         return rendered(conversation)
-    except TypeError:  # it joins the arguments of a call to its text: DeepSeek-V3's
+    except TypeError:  # a template such as DeepSeek-V3's joins the arguments of a call to text
         if not any(message.get("tool_calls") for message in conversation):
             raise
         return rendered([_with_text_arguments(message) for message in conversation])
@@ -115,7 +115,7 @@ def keeps_system(tokenizer: PreTrainedTokenizerBase) -> bool:
 
 
 def _keeps_calls(tokenizer: PreTrainedTokenizerBase) -> bool:
-    """Return whether the template prints tool calls, or refuses to: then it says why when it prints a conversation."""
+    """Return whether the template prints tool calls, or raises: its error then is the reason for each conversation."""
     template = str(tokenizer.chat_template)
     if template not in _KEEPS_CALLS:
         probe = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "", "tool_calls": [_CALL]}]
@@ -214,10 +214,10 @@ def rendered_answers(
     exactly this text. Thoughts that a template drops even from a last answer stay in it: the model should write them.
 
     Args:
-        tokenizer: with the template.
-        messages: of the conversation.
-        tools: that the assistant may call.
-        trained: for each turn, whether its place is asked for; the last answer's always is.
+        tokenizer: has the chat template.
+        messages: the turns of the conversation.
+        tools: the tools that the assistant may call.
+        trained: whether to find the answer of each turn; default: every answer. The last answer is always found.
 
     Raises:
         UnscorableSampleError: the template refuses the conversation, or prints another answer than the given one.
@@ -259,7 +259,7 @@ def _squeezed(text: str) -> str:
 
 
 def refusal(messages: Sequence[Message], error: Exception) -> UnscorableSampleError:
-    """Return what a template that raised `error` means for a conversation."""
+    """Return the reason to reject a conversation whose template raised `error`."""
     reason = f"the chat template refuses the conversation: {str(error) or type(error).__name__}"
     has_tools = any(message["role"] == "tool" or message.get("tool_calls") for message in messages)
     return UnscorableSampleError(f"{reason.rstrip('.')}. {_CURE}" if has_tools else reason)
@@ -273,7 +273,7 @@ def _as_last(
     A tool call may have another frame than a text, such as a channel's name. It then begins where the template asks for
     an answer, and ends with the text.
 
-    number: of the answer's turn in the original conversation, for messages.
+    number: the number of the answer's turn in the original conversation, for messages.
     """
     asked, answer, calls = messages[:-1], messages[-1]["content"], messages[-1].get("tool_calls") or ()
     frame = _finished_frame(tokenizer, asked, tools)
@@ -286,7 +286,7 @@ def _as_last(
         raise refusal(messages, error) from error
     before, after = frame
     ending = answer_ending(tokenizer)
-    # Without its thoughts, if the template drops them even from a last answer.
+    # Some templates drop thoughts even from a last answer, so the answer without them is tried, too.
     for text in dict.fromkeys((answer, without_thoughts(answer))):
         for left in dict.fromkeys((before_answer(before, answer), before, *begins)):
             same_end = printed.endswith(after)

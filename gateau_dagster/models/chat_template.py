@@ -49,8 +49,8 @@ class RecordTrial:
     """The result of a template on the first conversations of the data.
 
     tried: number of conversations. refused: number of rejected conversations by reason. systems: number with a system
-    turn. answers, unlearned: number of all answers of the others that should be learned, and of the earlier ones among
-    them that the template rewrites.
+    turn. answers: number of answers to be learned in the other conversations. unlearned: number of them that the
+    template rewrites.
     """
 
     tried: int = 0

@@ -124,15 +124,15 @@ def fitted_context(tokenizer: PreTrainedTokenizerBase, sample: Sample, *, max_to
 def fitted_turns(
     tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message], tools: Tools, *, max_tokens: int
 ) -> tuple[list[Message], int]:
-    """Return the turns of a conversation with which its chat template prints at most `max_tokens` tokens, and the
-    tokens that are left out.
+    """Return the turns of a conversation that fit `max_tokens` tokens, and the number of tokens that are left out.
 
-    The oldest turns after the first answer's question are left out first. The turns before the first answer stay, and
-    with them the question that the first kept answer belongs to. If that answer followed a tool's result, which is now
-    left out, it gets `trained: false`. The last answer stays with the results that it follows. If these turns are too
-    long, the longest of them that is no answer loses its start.
+    The chat template prints the turns before they are counted. The oldest answers are left out first. The turns before
+    the first answer stay, and so does the question that the first kept answer belongs to. If that answer followed a
+    tool's result, which is now left out, it gets `trained: false`. The last answer stays with the results that it
+    follows. If these turns are too long, the longest of them that is no answer loses its start.
 
-    Raises UnscorableSampleError if the template refuses the conversation, or the kept turns are still too long.
+    Raises:
+        UnscorableSampleError: the template refuses the conversation, or the kept turns are still too long.
     """
     whole = _chat_tokens(tokenizer, messages, tools)
     if whole <= max_tokens:
@@ -171,7 +171,7 @@ def _later_turns(messages: Sequence[Message], begin: int) -> list[Message]:
             question = {**question, "content": f"{head.pop()['content']}\n\n{question['content']}"}
         head.append(question)
     answer, *others = messages[begin:]
-    if begin > first and messages[begin - 1]["role"] != "user":  # it states what is left out
+    if begin > first and messages[begin - 1]["role"] != "user":  # it may state the result of a tool, which is left out
         answer = {**answer, "trained": False}
     return [*head, answer, *others]
 

@@ -95,7 +95,7 @@ def _check_model(config: Config) -> None:
         check_sharding(deepspeed)
     window = own_window(config, config.origin(training.model))
     if training.sequence_parallel == 1 and window is not None and window >= training.max_length:
-        return  # enough if they are learned, too; to look costs seconds of imports
+        return  # learned positions suffice, too, and the checks below import transformers, which takes seconds
     folder = model_folder(config, config.origin(training.model), local_only=True)
     known = None if folder is None else known_model(config, training.model).config
     if known is None:
@@ -221,7 +221,7 @@ def _beyond_the_machine(config: Config) -> list[str]:
 
 
 def _scored_again(config: Config, accepted: pl.DataFrame) -> list[str]:
-    """Return a sentence for the prefixes that the samples of one conversation repeat."""
+    """Return a sentence about the tokens that are scored again because samples of one conversation repeat turns."""
     if config.long_sft.turns != "each" or not accepted.height:
         return []
     tokens = (pl.col("characters") / _CHARACTERS).clip(upper_bound=config.scoring.max_length)

@@ -198,8 +198,8 @@ def evidence(config: Config) -> Iterator[Asset]:
         group="selection",
         kinds=("polars",),
         summary="the segments of its context that each response depends on, and what kind of text that is",
-        description="Which segments of the context raise a token of the response by half or more, with their places "
-        "in the text, and whether the response depends on far text, on near text or on none. Loads no model.",
+        description="The segments of the context that raise the probability of a response token by 0.5 or more, with "
+        "their offsets. Says whether the response depends on far text, near text or none. Loads no model.",
         reads=dict.fromkeys(("raw_long_sft", *EVIDENCE_READS), "fingerprint"),
         code_version=EVIDENCE_CODE_VERSION,
         columns=tables.EVIDENCE,
@@ -328,7 +328,7 @@ def published(config: Config) -> Iterator[Asset]:
         kinds=("huggingface",),
         summary="the revision of a data set on the Hugging Face hub that holds the selection",
         description="Uploads the chosen samples, their scores and a data card to the hub, in one commit. Its data "
-        "version is the commit's SHA. Refuses samples with secrets, and too many that a benchmark asks about.",
+        "version is the commit's SHA. Refuses samples with secrets, or with too many questions of benchmarks.",
         reads=dict.fromkeys(reads, "fingerprint"),
         settings={
             **{f"publish.{name}": getattr(options, name) for name in ("repository", "license", "private")},

@@ -132,7 +132,7 @@ def _tokenizer_folder(config: Config, name: str, digest: str) -> Path | None:
 def _remembered_trial(
     config: Config, folder: Path, place: str, digest: str, code: bool, records: Sequence[Record]
 ) -> Trial:
-    """Try a template, or recall its trial. `digest`: of the model; it counts if its code makes the tokenizer.
+    """Return the trial of a template, recalled if known. `digest`: the model's, used if its code makes the tokenizer.
 
     A template that does not end, or fails, with `records` is tried without them: the data may be the cause.
     """
@@ -284,7 +284,7 @@ def chat_warnings(
     Args:
         config: with `scoring.template`.
         digests: of the configured models.
-        conversations: by section, its first ones; called only if they are trained on.
+        conversations: by section, a function that returns its first ones; called only if they are trained on.
     """
     if config.scoring.template != "chat":
         return []

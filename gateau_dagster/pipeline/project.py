@@ -72,7 +72,7 @@ def check_models(config: Config) -> None:
 
 
 def check_dependencies(config: Config) -> None:
-    """Raise GateauError if samples shall be dropped by their dependency, which no table of the configuration tells."""
+    """Raise GateauError if `selection.drop` needs the table `evidence`, which the configured methods cannot make."""
     if config.selection.drop and not has_evidence(config):
         raise GateauError(
             "selection.no_evidence",

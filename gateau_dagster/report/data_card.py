@@ -16,7 +16,7 @@ from gateau_dagster.readable import percentage, plural
 from gateau_dagster.report.provenance import chosen_by, ranked_by, scored_by
 
 CARD, LENGTHS_CHART = "README.md", "charts/lengths.png"
-# A text of every card, and hardly of any README that a person writes.
+# Every card holds this text. A README that a person writes hardly does.
 CARD_MARK = "| made with | gateau-dagster "
 # Where the hub's categories of sizes begin.
 _SIZES = {1_000: "n<1K", 10_000: "1K<n<10K", 100_000: "10K<n<100K", 1_000_000: "100K<n<1M"}
@@ -35,9 +35,10 @@ _CONTENTS = {
 class CardFacts:
     """The facts of a data card.
 
-    sizes: rows of each configuration by its name. lengths: by sample its `source`, whether it is `selected`, and the
-    `length` of its context in `unit`. losses: what input and scoring lost, in sentences. checks: what was looked for
-    before the upload. fingerprint: of the chosen samples. is_whole: whether the shown configuration decides it.
+    sizes: rows of each configuration by its name. lengths: a row per sample, with `source` str, `selected` bool, and
+    `length` of its context in `unit`. losses: sentences on rejected and truncated data. checks: sentences on the checks
+    before the upload. fingerprint: the chosen samples' fingerprint. is_whole: whether the shown configuration alone
+    decides it.
     """
 
     config: Config
@@ -57,8 +58,9 @@ class CardFacts:
 
 
 def data_card(facts: CardFacts) -> str:
-    """Return the card as Markdown, with the front matter that the hub and `datasets` read. It holds no time and no
-    folder of this machine, so equal facts give the same text.
+    """Return the card as Markdown, with the front matter that the hub and `datasets` read.
+
+    It holds no time and no folder of this machine, so equal facts give the same text.
     """
     options, selection = facts.options, facts.config.selection
     selection = selection.model_copy(update={"options": _shown(selection.options)})

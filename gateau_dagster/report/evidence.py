@@ -47,7 +47,7 @@ class EvidenceSegment:
 
     index: from 0, as in the tables.
     start, end: characters of the context; a segment ends where the next one starts.
-    tokens: how many of the context's tokens it has.
+    tokens: number of the context's tokens in it.
     near: whether theta_A saw any of it.
     gain: `cam.segment_gain`, in probability, summed over the response tokens.
     attention: the raw mean of Eq. 4; None if it was not observed.

@@ -31,7 +31,7 @@ FAR: tuple[Dependency, ...] = ("one_far", "several_far")
 LEAST_FAR = 0.5
 """The share of far dependencies among the chosen samples below which the check of `selected_subset` warns."""
 
-# Per sample, the far segments that its map names, ascending.
+# The far segments that the map of each sample names, ascending.
 NAMED = pl.Schema({"sample_id": pl.String(), "named": pl.List(pl.Int32())})
 GAINS = ("near_probability", "far_probability", "far_segment")
 CAM_COLUMNS = ("sample_id", *GAINS, "no_context_probability", "near_segments", "segment_gain", "segment_perplexity")
@@ -39,7 +39,7 @@ LONG_COLUMNS = ("sample_id", "mean_probability")
 
 
 def named_of(cam: pl.DataFrame) -> pl.DataFrame:
-    """Return NAMED for these rows of `cam`; the same segments as those of their maps."""
+    """Return NAMED for these rows of `cam`: the far segments that their evidence maps name."""
     gain = pl.col("far_probability").cast(pl.Float64) - pl.col("near_probability")
     named = (
         cam.explode(*GAINS)
@@ -59,8 +59,8 @@ def dependencies(cam: pl.DataFrame, long: pl.DataFrame) -> pl.DataFrame:
     probability below _PREDICTED even given everything; else `closed_book`.
 
     Args:
-        cam: CAM_COLUMNS.
-        long: LONG_COLUMNS of theta_B's perplexity table.
+        cam: rows of the table `cam`, with CAM_COLUMNS.
+        long: rows of theta_B's perplexity table, with LONG_COLUMNS.
     """
     near = _near_evidence(cam)
     found = long.select(LONG_COLUMNS).join(named_of(cam), on="sample_id").join(near, on="sample_id", how="left")
@@ -84,9 +84,10 @@ def dependencies(cam: pl.DataFrame, long: pl.DataFrame) -> pl.DataFrame:
 def _near_evidence(cam: pl.DataFrame) -> pl.DataFrame:
     """Return `sample_id` and `near` list[i32], the near segments that are evidence, of the samples that have some.
 
-    Near text is evidence if it raises a token by NAMED_GAIN, and far text does not raise it as well, or one of its
-    segments makes the whole response likelier by _WHOLE_RESPONSE than the typical segment does: the median of those
-    that were read. An empty context takes its place where these are too few.
+    Near text must raise a token by NAMED_GAIN. It is evidence if far text does not raise that token as much. It is
+    evidence, too, if one of its segments makes the whole response likelier by _WHOLE_RESPONSE than the typical segment.
+    The typical segment has the median perplexity of those that were read; if these are too few, an empty context takes
+    its place.
     """
     none, near, far = (pl.col(f"{name}_probability").cast(pl.Float64) for name in ("no_context", "near", "far"))
     tokens = cam.explode("no_context_probability", "near_probability", "far_probability").group_by("sample_id")
@@ -101,7 +102,7 @@ def _near_evidence(cam: pl.DataFrame) -> pl.DataFrame:
     far_is_read = log_perplexity.filter(segment < pl.col("first_near")).count().over("sample_id") > 0
     comparable = far_is_read & (log_perplexity.count().over("sample_id") >= _COMPARED)
     typical = pl.when(comparable).then(log_perplexity.median().over("sample_id")).otherwise("no_context")
-    # Of the best segment that is left, and of each: how much likelier it makes the response, in nats.
+    # How much likelier than the typical one the best segment and each segment make the response, in nats.
     best, better = pl.col("better").max().over("sample_id"), pl.col("better")
     segments = pl.int_ranges(pl.col("segment_gain").list.len(), dtype=pl.Int32)
     return (

@@ -1,5 +1,6 @@
-"""Choose the candidates of a ranking: those of no dropped dependency, one of those with identical texts, the k best of
-a document.
+"""Choose the candidates of a ranking.
+
+Samples of a dropped dependency are left out, and so are repeated texts and all but the k best samples of a document.
 """
 
 from collections.abc import Mapping
@@ -39,8 +40,9 @@ class LeftOut:
 
 
 def without_dropped(ranked: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
-    """Return `ranked` in which samples whose `dependency` the rule drops have no score, and so are last; see
-    `with_best_of_documents`.
+    """Return `ranked` without the scores of samples that the rule drops, which are then last.
+
+    `ranked`: as for `with_best_of_documents`, with `dependency` str.
     """
     return _unscored(ranked, pl.col("dependency").is_in(rule.drop)) if rule.drop else ranked
 
@@ -131,7 +133,7 @@ def most_of_all(samples: pl.DataFrame, most: int) -> int:
 
 
 def _unscored(ranked: pl.DataFrame, which: pl.Expr | pl.Series) -> pl.DataFrame:
-    """Return `ranked` in which these samples have no score and stand last."""
+    """Return `ranked` in which these samples have no score and come last."""
     kept = pl.when(which).then(None).otherwise("score")
     return ranked.with_columns(score=kept).sort(pl.col("score").is_null(), maintain_order=True)
 

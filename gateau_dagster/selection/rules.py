@@ -1,7 +1,7 @@
 """Choose samples from a ranking: by number, by tokens, by source, or from every cluster.
 
-Under each rule, samples of some dependencies are no candidates (`drop`), one of several identical samples is
-(`duplicates`), and a document may be limited to its best samples (`per_document`).
+Under each rule, `drop` leaves out samples of some dependencies, `duplicates` all but one of several identical samples,
+and `per_document` all but the best samples of a document.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -79,8 +79,8 @@ def chosen_ids(samples: pl.DataFrame, rule: RuleConfig) -> list[str]:
     if not ranked.filter(scored()).height:
         raise GateauError(
             "selection.no_scores",
-            f"selection.drop: {', '.join(rule.drop)}: no other dependency is left among the samples with a score, so "
-            "none can be chosen: name fewer",
+            f"selection.drop: every sample with a score has one of the dependencies {', '.join(rule.drop)}, so none "
+            "can be chosen. Name fewer dependencies.",
         )
     ranked = with_one_of_each_text(ranked, rule)
     if rule.per_document is not None:
@@ -89,9 +89,7 @@ def chosen_ids(samples: pl.DataFrame, rule: RuleConfig) -> list[str]:
 
 
 def left_out(samples: pl.DataFrame, rule: RuleConfig, chosen: Collection[str]) -> LeftOut:
-    """Return the samples that `rule.drop`, `rule.duplicates` and `rule.per_document` excluded from `samples` when
-    `chosen` was made.
-    """
+    """Return the samples that `rule` excluded from `samples` when `chosen` was made."""
     ranked = _ranked(samples)
     wanted = 0 if rule.budget is not None else rule.chosen(ranked.filter(scored()).height)
     dropped, ranked = dropped_samples(ranked, rule), without_dropped(ranked, rule)

@@ -1,4 +1,4 @@
-"""Write a data set to the Hugging Face hub: one commit with all files, or none where the hub holds them already."""
+"""Write a data set to the Hugging Face hub: one commit with all files, or none if the hub already holds them."""
 
 import logging
 import os
@@ -53,20 +53,25 @@ def publish_files(
     """Make a data set on the hub hold the files of a folder, by one commit.
 
     A file with the same content is not sent again, and without a difference there is no commit. Only the commit makes
-    files visible, so an upload that broke off is completed by the next one. A commit that came between is read first.
+    files visible, so the next upload completes one that broke off. If another commit comes first, that one is
+    read and the upload is tried again.
 
     Args:
         repository: owner/name; created if it does not exist.
         folder: holds the files, and nothing else.
         private: whether a new data set is private.
-        summary: of the commit.
+        summary: the message of the commit.
         own: files that an earlier revision may hold besides README.md; those that the folder lacks are removed.
-        mark: a text in the README.md of every revision from here. Without it the files belong to somebody else.
+        mark: a text in the README.md of every revision that this function makes. Without it, the files belong to
+            somebody else.
         token: see hub_token.
 
+    Returns:
+        The new revision, or the present one if nothing differs.
+
     Raises:
-        GateauError: the token may not write, the hub does not accept the files, the data set is public although it
-            should be private, or it holds files of these names that do not come from here.
+        GateauError: the token may not write, the hub does not accept the files, the data set is public but should be
+            private, or it holds such files without `mark`.
         TransientError: the hub does not answer, limits requests or fails; trying again may help.
     """
     with readable_failures(f"publish {repository}"):

@@ -101,7 +101,7 @@ class MixRows(Dataset[list[TrainingDocument]]):
 
     @property
     def has_long_prefixes(self) -> bool:
-        """Return whether a token weighs more for what precedes it."""
+        """Return whether some token weighs more because of the tokens before it."""
         return self._by_prefix is not None and bool((self._by_prefix > 1).any())
 
     @property

@@ -29,7 +29,7 @@ IGNORED = -100
 
 Truncation = Literal["context", "right"]
 REWRITTEN, DROPPED = "rewritten by the chat template", "left out to fit training.max_length"
-"""Why an answer has no loss, although it should be learned."""
+"""The reasons why an answer that should be learned has no loss."""
 
 
 @dataclass(frozen=True, kw_only=True)

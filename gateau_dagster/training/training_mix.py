@@ -53,7 +53,7 @@ def build_training_mix(
         template: as in scoring, `gateau` or `chat`.
         progress: in samples.
         longce: weighs the tokens of long samples, if `training.loss` is longce.
-        trained_turns: answers of a long sample of several exchanges that are learned.
+        trained_turns: the answers of a long sample of several exchanges that are learned.
 
     Returns:
         The mix (`tables.TRAINING_MIX`, with `longce` `tables.WEIGHTED_MIX`), in which a sample of weight 2 has two
