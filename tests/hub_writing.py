@@ -1,4 +1,4 @@
-"""A small server that keeps data sets as the Hugging Face hub does: repositories, commits, LFS objects."""
+"""Serve data sets as the Hugging Face hub does, with repositories, commits and LFS objects."""
 
 import base64
 import hashlib
@@ -39,7 +39,7 @@ class Repository:
 
 
 class Hub(ThreadingHTTPServer):
-    """It answers the calls of `HfApi.create_repo` and `create_commit` as the hub does.
+    """Answer the calls of `HfApi.create_repo` and `create_commit` as the hub does.
 
     Attributes:
         repositories: by name. objects: the content of uploaded LFS files by SHA-256.
@@ -67,7 +67,7 @@ class Hub(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_address[1]}"
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that was killed is what a test is about."""
+        """Print nothing: some tests kill the client."""
 
 
 Answer = tuple[Any, int, dict[str, str]]
@@ -189,7 +189,7 @@ class _Handler(QuietHandler):
         return {"oid": asked["oid"], "size": asked["size"], **here}
 
     def _place(self, oid: str) -> str:
-        """Return a signed address: of another server, as far as a client can see."""
+        """Return a signed address, which a client takes for another server's."""
         return f"{self.server.address.replace('127.0.0.1', 'localhost')}/lfs/{oid}"
 
     def _commit(self, name: str, found: Repository, lines: list[dict[str, Any]]) -> Answer:
@@ -225,12 +225,12 @@ class _Handler(QuietHandler):
 
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
-    """A hub without any data set, which this process takes for the real one; it never sleeps."""
+    """Yield a hub without data sets, which this process takes for the real one. Replace sleep by nothing."""
     server = Hub()
     with served(server):
         monkeypatch.setenv("HF_ENDPOINT", server.address)
         monkeypatch.setenv("HF_TOKEN", TOKEN)
-        # Read from the environment when huggingface_hub is imported.
+        # huggingface_hub reads these from the environment only when it is imported.
         monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_DISABLE_XET", True)
         monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
         monkeypatch.setattr("time.sleep", server.waits.append)

@@ -267,7 +267,7 @@ def test_the_commands_of_a_page_run(page: str, finished: Path, tmp_path: Path) -
 
 
 def test_other_libraries_read_every_table(whole_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The page's queries, and each table of a finished store as a whole."""
+    """Run the page's queries, and read each table of a finished store whole."""
     duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed: make setup")
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hub"))
     datasets = pytest.importorskip("datasets", reason="datasets is not installed: make setup")

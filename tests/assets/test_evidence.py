@@ -1,4 +1,4 @@
-"""The table `evidence` through the pipeline, the columns of the selection, and dropped dependencies."""
+"""Run the pipeline to the table `evidence`; check the selection's columns and dropped dependencies."""
 
 import polars as pl
 import pytest
@@ -21,7 +21,7 @@ def test_evidence_is_a_table_and_columns_of_the_selection_and_trains_nothing(
     store = small.state().store
     long = store.read_all("perplexity/long", small.state().shards)
     middle = float(long["mean_probability"].median() or 0)  # pyright: ignore[reportArgumentType]
-    # The pair is untrained: what it predicts best of all counts as predicted, and any gain as evidence.
+    # The pair is untrained, so the better half of its predictions counts as predicted, and any gain as evidence.
     monkeypatch.setattr(evidence, "_PREDICTED", middle)
     monkeypatch.setattr(evidence, "NAMED_GAIN", 1e-3)
     # The spans must follow their samples in whatever order these are found.

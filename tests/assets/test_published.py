@@ -1,4 +1,4 @@
-"""The selection as a data set on the hub: what it holds, when it is a new revision, and what is not uploaded."""
+"""Publish the selection: check the data set's content, when it gets a new revision, and what is not uploaded."""
 
 import io
 import os
@@ -31,7 +31,7 @@ SECTION: dict[str, Any] = {"repository": NAME, "license": "cc-by-4.0"}
 
 @pytest.fixture
 def kept(small: Pipeline) -> Iterator[Pipeline]:
-    """A finished project that publishes, and is as it was afterwards."""
+    """Yield a finished project that publishes; restore it afterwards."""
     before, table = small.file.read_text(), Path(small.state().store.address("selected_subset"))
     selected = table.read_bytes()
     change_config(small.file, publish=SECTION)
@@ -43,7 +43,7 @@ def kept(small: Pipeline) -> Iterator[Pipeline]:
 
 
 def card_of(hub: Hub) -> tuple[dict[str, Any], str]:
-    """Front matter and text."""
+    """Return the front matter and the text of the card."""
     _, header, text = hub.repositories[NAME].files["README.md"].decode().split("---\n", 2)
     return yaml.safe_load(header), text
 

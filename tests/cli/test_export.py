@@ -131,12 +131,12 @@ TRACE = [
     {"role": "assistant", "content": "17"},
 ]
 LOSSES = [False, False, True, False, False, False, False, True]
-"""Of the turns of TRACE: whether they are learned."""
+"""Whether each turn of TRACE is learned."""
 TOOL = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}]
 
 
 def traces() -> pl.DataFrame:
-    """The rows, one of them with several exchanges; its calls have their arguments as text, as OpenAI writes them."""
+    """Return rows, one of them with several exchanges. Its calls have their arguments as text, as in OpenAI's form."""
     given = json.loads(json.dumps(TRACE))
     for each in given[2]["tool_calls"]:
         each["function"]["arguments"] = json.dumps(each["function"]["arguments"])
@@ -146,7 +146,7 @@ def traces() -> pl.DataFrame:
 
 
 def told(*messages: tuple[str, str]) -> pl.DataFrame:
-    """The rows, one of them with a conversation of these roles and texts."""
+    """Return rows, one of them with a conversation of these roles and texts."""
     text = json.dumps({"messages": [{"role": role, "content": content} for role, content in messages]})
     return pl.DataFrame([ROWS[0] | {"conversation": None}, ROWS[1] | {"conversation": text}])
 
@@ -173,7 +173,7 @@ def test_a_conversation_keeps_its_turns_and_tools() -> None:
 def test_json_lines_have_the_same_fields_throughout(
     command: Command, finished: Path, tmp_path: Path, form: str
 ) -> None:
-    """`datasets` takes the fields from the first 10 MB, and fails on others and on text after nulls."""
+    """Check the fields of each line: `datasets` takes them from the first 10 MB, and fails on others."""
     chosen = told(("user", "a"), ("assistant", "b"), ("user", "c"), ("assistant", "d"))
     chosen.sort("rank").write_parquet(tmp_path / "store" / "selected_subset.parquet")
     status, _, err = command("export", form, "--out", "out.jsonl")
@@ -211,7 +211,7 @@ def test_what_llama_factory_would_skip_is_left_out_of_sharegpt(
 
 
 def test_trl_is_given_the_form_whose_loss_is_on_the_last_turn(command: Command, finished: Path, tmp_path: Path) -> None:
-    """It ignores `loss`, so that it would learn the earlier answers of messages."""
+    """Check the form that is named: TRL ignores `loss`, so it would learn the earlier answers of messages."""
     traces().sort("rank").write_parquet(tmp_path / "store" / "selected_subset.parquet")
     for trained, advised in (("all", "assistant_only_loss=True"), ("last", "gateau export prompt")):
         change_config(finished, training={"trained_turns": trained})
@@ -374,7 +374,7 @@ _LLAMA_FACTORY = """
 import json, sys
 from types import ModuleType
 from unittest.mock import Mock
-sys.modules["torchaudio"] = ModuleType("torchaudio")  # of sounds, which are not read
+sys.modules["torchaudio"] = ModuleType("torchaudio")  # no sound is read
 sys.modules["torchaudio"].__spec__ = Mock()
 from datasets import load_dataset
 from transformers import AutoTokenizer
@@ -397,7 +397,7 @@ print("ROWS" + json.dumps([dict(input_ids=a, labels=b) for a, b in zip(made["inp
 
 
 class Trainers:
-    """Other trainers' packages in a folder of their own."""
+    """Install other trainers' packages into a folder of their own, and run programs with them."""
 
     def __init__(self, folder: Path) -> None:
         self.packages, self._cache = folder / "packages", folder / "cache"
@@ -405,8 +405,8 @@ class Trainers:
         subprocess.run([*install, *_PACKAGES], check=True)
 
     def rows(self, program: str, *words: object) -> list[dict[str, list[int]]]:
-        """Runs a program with the packages, and returns the rows that it prints."""
-        # LLaMA-Factory 0.9.5 asks for an older transformers.
+        """Run a program with the packages; return the rows that it prints."""
+        # LLaMA-Factory 0.9.5 refuses the installed transformers unless its version check is off.
         added = {"PYTHONPATH": str(self.packages), "HF_HUB_OFFLINE": "1", "DISABLE_VERSION_CHECK": "1"}
         done = subprocess.run(
             [sys.executable, "-c", program, *map(str, words)],
@@ -425,7 +425,7 @@ def trainers(tmp_path_factory: pytest.TempPathFactory) -> Trainers:
 
 
 def trace_project(folder: Path, chosen: pl.DataFrame, template: str, own: Any = None) -> Path:
-    """A project with a selection whose model has this chat template."""
+    """Write a project with a selection whose model has this chat template; return its configuration."""
     config = make_project(folder, scoring={"template": "chat"})
     change_config(config, training={"max_length": 4096})
     save_model(folder / "long")
@@ -453,7 +453,7 @@ def test_a_conversation_loses_its_oldest_turns_to_fit(command: Command, tmp_path
 
 @pytest.mark.long
 def test_trl_learns_the_tokens_that_training_here_learns(command: Command, tmp_path: Path, trainers: Trainers) -> None:
-    # TRL finds the answers by these marks; ours finds them without.
+    # TRL finds the answers by these marks; training here needs none.
     marked = HERMES.replace("<|assistant|>\n{{ m.content }}", "<|assistant|>\n{% generation %}{{ m.content }}")
     marked = marked.replace(
         "{% endfor %}<|end|>\n{% else %}", "{% endfor %}<|end|>{% endgeneration %}{{ '\n' }}{% else %}"
@@ -472,13 +472,13 @@ def test_trl_learns_the_tokens_that_training_here_learns(command: Command, tmp_p
         for own, theirs in zip(ours, learned, strict=True):
             count = len(own["input_ids"])
             assert theirs["input_ids"][:count] == own["input_ids"] and theirs["labels"][:count] == own["labels"]
-            # The line feed after the last answer, on which a completion has loss.
+            # TRL's completion includes the line feed after the last answer, so it has loss.
             assert len(theirs["input_ids"]) == count + 1
 
 
 @pytest.mark.long
 def test_axolotl_and_llama_factory_learn_the_same_tokens(command: Command, tmp_path: Path, trainers: Trainers) -> None:
-    """By their own loaders, with Qwen2.5's template; LLaMA-Factory learns the line feed after a turn's end, too."""
+    """Compare by the trainers' own loaders. LLaMA-Factory learns the line feed after a turn's end, too."""
     qwen = deepcopy(tokenizer(chat=None))
     qwen.add_tokens(["<|im_start|>", "<|im_end|>"], special_tokens=True)
     qwen.eos_token = "<|im_end|>"
@@ -498,4 +498,7 @@ def test_axolotl_and_llama_factory_learn_the_same_tokens(command: Command, tmp_p
         others = {
             token for token, label in zip(theirs["labels"], [*own["labels"], -100], strict=True) if token != label
         }
-        assert others <= {*feed, *qwen("wrong<|im_end|>")["input_ids"]}  # it has no flag for a turn without loss
+        assert others <= {
+            *feed,
+            *qwen("wrong<|im_end|>")["input_ids"],
+        }  # LLaMA-Factory has no flag for a turn without loss

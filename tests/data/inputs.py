@@ -137,4 +137,4 @@ SESSIONS: dict[str, list[dict[str, Any]]] = {
         _simple(role="assistant", content="Fixed."),
     ],
 }
-"""The same session by each agent, with lines that are no part of it."""
+"""The lines of the same session as each agent writes it, with lines that are no turns."""

@@ -382,7 +382,7 @@ THOUGHT = [{"type": "thinking", "thinking": "Hm."}]
 @pytest.mark.parametrize(
     ("given", "read"),
     [
-        # A system turn after the user turn is no system text in front of the document.
+        # A system turn after the user turn must not come before the document.
         (
             [("system", "s"), ("user", "q"), ("system", "m"), ("assistant", "a")],
             [("system", "s"), ("user", "q"), ("system", "m"), ("assistant", "a")],
@@ -395,7 +395,7 @@ THOUGHT = [{"type": "thinking", "thinking": "Hm."}]
             [("user", "q"), ("assistant", [USE]), ("system", "m"), ("tool", "o"), ("assistant", "a")],
             [("user", "q"), ("assistant", ""), ("system", "m"), ("tool", "o"), ("assistant", "a")],
         ),
-        # Turns without text are left out; what then stands together is one turn.
+        # Turns without text are left out; then adjacent turns of one speaker become one.
         (
             [
                 ("user", "q"),

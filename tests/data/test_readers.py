@@ -281,7 +281,7 @@ OBJECTS = st.dictionaries(st.text(), st.text() | st.integers() | st.none() | st.
 VALUES = st.lists(st.integers() | OBJECTS)
 
 
-@example(values=[123456, 78], size=1, chunk=1)  # a number that a piece ends in is not a whole one
+@example(values=[123456, 78], size=1, chunk=1)  # a number at the end of a piece may go on in the next one
 @given(values=VALUES, size=st.integers(1, 9), chunk=st.integers(1, 40))
 def test_any_cutting_gives_the_values(values: list[Any], size: int, chunk: int) -> None:
     original = readers._CHUNK
@@ -353,7 +353,7 @@ def test_a_value_that_python_lacks_costs_no_row(tmp_path: Path, kind: pa.DataTyp
     assert problems == {}
     whens = [record.pop("when") for record in records.values()]
     assert [*records.values()] == ROWS
-    assert whens[0] is not None and whens[1] is None  # with pandas, PyArrow makes its types of some
+    assert whens[0] is not None and whens[1] is None  # where pandas is installed, PyArrow returns some as its types
 
 
 def test_text_that_is_no_utf8_costs_its_row(tmp_path: Path) -> None:

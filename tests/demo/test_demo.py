@@ -117,7 +117,7 @@ def test_the_evidence_map_names_the_segments_of_planted_facts_and_no_others(scor
 
 
 def test_dependencies_and_evidence_are_those_of_the_planted_facts(scored: list[Scored]) -> None:
-    """Facts of one sample that are in one segment are one place."""
+    """Compare the columns with the segments of the planted facts; facts in one segment count once."""
     tokenizer, length = build_tokenizer(2048), embedded_demo(Path()).scoring.segment_length
     right, hit = [], []
     for given in scored:

@@ -115,7 +115,7 @@ def test_repeated_prefixes_of_conversations_are_told() -> None:
         return warnings_of(training_of({"enabled": False}, scoring={"max_length": 400}, long_sft=data), accepted)
 
     assert found("last") == []
-    # Of 700 and 100 tokens, after truncation, 400 and 100 are different.
+    # After truncation the samples of the two records have 700 and 100 tokens; 400 and 100 of them are different.
     assert (
         found("each")[0].startswith("long_sft.turns: each makes 4 samples of 2 records")
         and "About 1.6 times" in found("each")[0]
@@ -147,7 +147,7 @@ def test_positions_that_the_trained_model_has_not_learned(tmp_path: Path) -> Non
 
 
 def test_a_window_that_is_enough_is_read_without_transformers(tmp_path: Path) -> None:
-    """Its import took most of the time of a run that has nothing to do."""
+    """Check the modules: importing transformers took most of the time of a run that has nothing to do."""
     saved_config(tmp_path, LlamaConfig, max_position_embeddings=64)
     with mock.patch.object(data_checks, "known_model", side_effect=AssertionError):
         check_training(training_of({"max_length": 64}, folder=tmp_path), samples(3, 10))

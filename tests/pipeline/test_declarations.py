@@ -183,7 +183,7 @@ PUBLISH = {"repository": "me/mine", "license": "other", "private": True, "max_co
 def test_where_and_how_the_selection_is_published_decides_the_upload_alone(
     field: str, value: object, made: bool, tmp_path: Path
 ) -> None:
-    """The limit only refuses an upload."""
+    """Check that the limit changes no fingerprint: it only refuses an upload."""
     base, changed = (versions(configured(tmp_path, publish=section)) for section in (PUBLISH, PUBLISH | {field: value}))
     assert stale(base, changed) == ({"published/main"} if made else NOTHING)
 

@@ -1,4 +1,4 @@
-"""The card of a published data set."""
+"""Check the card of a published data set."""
 
 import polars as pl
 import yaml
@@ -11,7 +11,7 @@ SOURCES = ["a | b", "/r/<script>", None, "a | b"]
 
 
 def card(*, is_whole: bool = True, **sections: object) -> tuple[dict[str, object], str]:
-    """Front matter and text."""
+    """Return the front matter and the text of a card."""
     facts = CardFacts(
         config=configured(**sections),
         options=PublishConfig(repository="team/selection", license="mit"),

@@ -62,7 +62,7 @@ def test_what_is_wrong_from_the_start(file: Path, sections: dict[str, Any], said
 
 @pytest.mark.long
 def test_a_model_without_the_attention_interface(file: Path) -> None:
-    """Perplexities alone can be computed with it; the attention of CAM cannot."""
+    """Check the refusal: such a model gives perplexities, but not the attention that CAM reads."""
     change_config(file, selection={"preset": "paper"})  # the default reads no attention
     folder = file.parent / "long"
     shutil.rmtree(folder)

@@ -1,4 +1,4 @@
-"""What responses depend on: hand-made figures of one sample each, against what must be said of them."""
+"""Check what responses depend on, by hand-made probabilities of one sample each."""
 
 from typing import Any
 
@@ -9,14 +9,14 @@ import pytest
 from gateau_dagster import tables
 from gateau_dagster.selection.evidence import CAM_COLUMNS, LONG_COLUMNS, dependencies
 
-NEAR = 2  # of the last segments
+NEAR = 2  # segments at the end
 Figures = dict[str, Any]
 
 
 def figures(
     alone: float, segments: list[list[float]], everything: float = 0.9, read: set[int] | None = None
 ) -> Figures:
-    """Rows of both tables for p(y_t|s_i,x) [N][|y|], by the equations of scoring.segments.
+    """Return rows of both tables for p(y_t|s_i,x) [N][|y|], by the equations of scoring.segments.
 
     alone: p(y_t|x) of every token. everything: mean p(y_t|c,x). read: what screening leaves; None: all.
     """
@@ -67,7 +67,7 @@ OTHER = [0.9, 0.1, 0.1]
         (figures(0.6, [[0.6] * 3] * 4), "closed_book", []),
         (figures(0.1, [LOW, LOW, LOW, [0.1, 0.55, 0.1]]), "closed_book", []),
         (figures(0.01, [[0.01] * 3] * 4, everything=0.05), "unpredictable", []),
-        # What theta_A's window holds alone, without another segment to compare it with.
+        # The near segment is the only one, so there is none to compare it with.
         (figures(0.1, [HIGH]), "near", [0]),
         (figures(0.1, [HIGH, LOW, LOW, LOW], read={0, 3}), "one_far", [0]),
         # Each near segment has a fact of its own, or they have the same one, and there is no far text.
@@ -78,7 +78,7 @@ OTHER = [0.9, 0.1, 0.1]
         # Segments that were not read are compared with nothing.
         (figures(0.1, [LOW, LOW, LOW, HIGH], read={3}), "near", [3]),
         (figures(0.01, [[0.9] * 3, [0.01] * 3, [0.01] * 3, [0.9] * 3], read={0, 3}), "near", [3]),
-        # As many as screening reads at least are enough to compare: any text will do.
+        # The fewest segments that screening reads are enough to compare: here any text helps.
         (figures(0.01, [[0.9] * 3] * 8, read={0, 3, 6, 7}), "closed_book", []),
     ],
 )  # fmt: skip

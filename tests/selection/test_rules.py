@@ -468,7 +468,7 @@ def test_samples_of_a_dropped_dependency_are_as_if_they_had_no_score(rule: RuleC
     dropping = RuleConfig.model_validate(rule.model_dump() | {"drop": ["closed_book", "unpredictable"]})
     gone = pl.col("dependency").is_in(["closed_book", "unpredictable"]).fill_null(False)
     blank = samples.with_columns(score=pl.when(~gone).then("score"))
-    # A fraction stays one of all samples with a score.
+    # A fraction still refers to all samples with a score.
     fixed = rule if rule.budget is not None else rule.taking(count=rule.chosen(samples["score"].count()))
     chosen = chosen_ids(samples, dropping)
     assert chosen == chosen_ids(blank, fixed)

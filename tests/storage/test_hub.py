@@ -1,4 +1,4 @@
-"""Data sets on the hub: one commit, nothing twice, and answers that refuse."""
+"""Publish files to a hub: check that there is one commit, nothing is sent twice, and refusals are explained."""
 
 import signal
 import subprocess

@@ -72,7 +72,7 @@ def test_without_rejects_there_is_no_file_of_them(store: Store) -> None:
 
 
 def test_a_table_without_rows_has_no_row_group(tmp_path: Path) -> None:
-    """`datasets` takes the rows of the first group as the size of a batch, which must not be 0."""
+    """Check the file: `datasets` takes the rows of the first group as its batch size, which must not be 0."""
     store = Store(str(tmp_path))
     store.write(FRAME.clear(), "cam", "0", STAMP)
     assert pq.ParquetFile(tmp_path / "cam" / "0.parquet").num_row_groups == 0

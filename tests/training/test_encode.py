@@ -317,7 +317,7 @@ def test_a_long_sample_without_room_for_its_response_is_rejected() -> None:
         encode_long(tokenizer(), SAMPLE, template="gateau", max_length=needed - 1)
 
 
-# Templates with tools, each of the form of a real one.
+# Templates with tools. Each has the form of a real one.
 _ROLE = "<|{{ m.role }}|>\n{{ m.content }}<|end|>\n"
 _ASKS = "{% if add_generation_prompt %}<|assistant|>\n{% endif %}"
 HERMES = (  # Qwen2.5, Hermes: calls beside the text, results in a user's turn
@@ -330,7 +330,7 @@ HERMES = (  # Qwen2.5, Hermes: calls beside the text, results in a user's turn
     '{"name": "{{ c.function.name }}", "arguments": {{ c.function.arguments | tojson }}}\n</tool_call>{% endfor %}'
     f"<|end|>\n{{% else %}}{_ROLE}{{% endif %}}{{% endfor %}}{_ASKS}"
 )
-LLAMA = (  # Llama 3.1: one call a turn, without a text; results as JSON
+LLAMA = (  # Llama 3.1: one call per turn, without a text; results as JSON
     "{% for m in messages %}{% if m.role == 'tool' %}<|ipython|>\n{{ m.content | tojson }}<|end|>\n"
     "{% elif m.tool_calls %}{% if m.tool_calls | length != 1 %}{{ raise_exception('single tool-calls only!') }}"
     "{% endif %}{% set c = m.tool_calls[0].function %}<|assistant|>\n"
@@ -392,7 +392,7 @@ def encoded_turns(template: str, messages: list[dict[str, Any]], **options: Any)
 
 
 def slow_labels(template: str, messages: list[dict[str, Any]]) -> tuple[list[int], list[int]]:
-    """Ids and labels from the renderings of all prefixes: what an answer adds to the text that asks for it."""
+    """Return ids and labels from the renderings of all prefixes. What an answer adds to its prompt has loss."""
     tokens, given = tokenizer(chat=template), json.loads(json.dumps(messages))
     for message in given:
         for each in message.get("tool_calls", []):
@@ -516,7 +516,7 @@ def test_a_text_beside_a_call_that_a_template_drops_is_a_reject() -> None:
 
 
 def later(messages: list[dict[str, Any]], begin: int) -> list[dict[str, Any]]:
-    """The conversation from an answer on, with what is asked there after the first question."""
+    """Return the conversation from an answer on, with the first question and the question of that answer."""
     (first, *_), asked = (
         [place for place, each in enumerate(messages[:begin]) if each["role"] == "user"] for _ in "ab"
     )

@@ -1,4 +1,4 @@
-"""What a benchmark reads of the store."""
+"""Check which samples a benchmark reads from the store."""
 
 from pathlib import Path
 from types import SimpleNamespace
