@@ -1,7 +1,7 @@
 """Choose samples from a ranking: by number, by tokens, by source, or from every cluster.
 
-Under each rule, `drop` leaves out samples of some dependencies, `duplicates` all but one of several identical samples,
-and `per_document` all but the best samples of a document.
+Under each rule, `drop` leaves out samples of some dependencies. `duplicates` leaves out all but one of identical
+samples, and `per_document` all but the best samples of a document.
 """
 
 from collections.abc import Callable, Collection, Mapping

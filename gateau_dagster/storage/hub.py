@@ -70,8 +70,8 @@ def publish_files(
         The new revision, or the present one if nothing differs.
 
     Raises:
-        GateauError: the token may not write, the hub does not accept the files, the data set is public but should be
-            private, or it holds such files without `mark`.
+        GateauError: the token may not write, or the hub does not accept the files. Also if the data set is public but
+            should be private, or holds such files without `mark`.
         TransientError: the hub does not answer, limits requests or fails; trying again may help.
     """
     with readable_failures(f"publish {repository}"):
@@ -173,7 +173,9 @@ def _refusal(answer: Any, text: str, repository: str) -> GateauError | None:
         )
     if status in _MOVED:
         return TransientError(
-            "publish.moved", f"{repository} on the hub changes while it is written. Nothing was replaced: run again."
+            "publish.moved",
+            f"publish.repository: other commits to {repository} on the hub came first at each try. Nothing was "
+            "replaced. Run again when they are done.",
         )
     if status == _BUSY:
         return TransientError(
