@@ -1,9 +1,9 @@
 """Make the asset `published/main`: the selection as a data set on the Hugging Face hub."""
 
-from collections.abc import Sequence
-from itertools import islice
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import dagster as dg
@@ -13,9 +13,8 @@ import pyarrow.parquet as pq
 from gateau_dagster import tables
 from gateau_dagster.assets.steps.step import Output, Step, makes_asset
 from gateau_dagster.config.publish import PublishConfig
-from gateau_dagster.config.training import TrainedTurns
 from gateau_dagster.data.secret_scan import SCANNER, scanner_version, secrets_in
-from gateau_dagster.data.trainer_records import FORMS, trainer_records, trainer_schema, trainer_table
+from gateau_dagster.data.trainer_records import FORMS, trainer_records, trainer_schema, write_parquet
 from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.contamination import FAMILY, LEAST_SHARE, NEAR
 from gateau_dagster.evaluation.document_split import SPLIT
@@ -38,7 +37,6 @@ from gateau_dagster.report.data_card import (
 from gateau_dagster.storage.hub import hub_token, publish_files
 
 _NAMED = 5  # samples in a message
-_TOGETHER = 64  # samples of a row group
 
 
 @makes_asset
@@ -49,14 +47,11 @@ def published(step: Step) -> None:
         assert options is not None
         selected = output.state.read(CHOSEN)
         checks = [_contamination(output.state, options, selected), _secrets(output, options, selected)]
-        work = output.state.config.work_folder
-        work.mkdir(parents=True, exist_ok=True)
-        # The texts may be private, so they stay out of the system's folder for temporary files.
-        with TemporaryDirectory(prefix="publish-", dir=work) as folder:
-            files = _written(output.state, options, selected, checks, Path(folder))
+        with _empty_folder(output.state.config.work_folder / "publish") as folder:
+            files = _written(output.state, options, selected, checks, folder)
             revision = publish_files(
                 options.repository,
-                Path(folder),
+                folder,
                 private=options.private,
                 summary=f"Publish {plural(selected.height, 'sample')} (fingerprint {output.wanted.fingerprint})",
                 own=OWN_FILES,
@@ -67,6 +62,20 @@ def published(step: Step) -> None:
         rows = [{**file, **address} for file in files]
         output.write(pl.DataFrame(rows, tables.schema(tables.PUBLISHED)), content=revision.sha)
         output.metadata |= {"data_set": dg.MetadataValue.url(revision.url), "revision": revision.sha}
+
+
+@contextmanager
+def _empty_folder(folder: Path) -> Iterator[Path]:
+    """Yield the folder without what a killed upload has left in it, and remove it afterwards.
+
+    The texts may be private, so they stay out of the system's folder for temporary files.
+    """
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _contamination(state: State, options: PublishConfig, selected: pl.DataFrame) -> str:
@@ -127,7 +136,9 @@ def _written(
         path = folder / data_file(config)
         path.parent.mkdir(exist_ok=True)
         if asset == CHOSEN:
-            _write_selected(selected, state.config.trained_turns, path)
+            columns, conversations = FORMS["messages"].columns, tables.CONVERSATION.name in selected.columns
+            records = trainer_records(selected, "messages", state.config.trained_turns)
+            write_parquet(records, trainer_schema(columns, conversations=conversations), path)
         else:
             state.read(asset).write_parquet(path)
         found.append({"config": config, "rows": pq.read_metadata(path).num_rows, "bytes": path.stat().st_size})
@@ -151,15 +162,6 @@ def _written(
     (folder / LENGTHS_CHART).parent.mkdir()
     (folder / LENGTHS_CHART).write_bytes(lengths_chart(facts))
     return found
-
-
-def _write_selected(selected: pl.DataFrame, trained: TrainedTurns, path: Path) -> None:
-    """Write the chosen samples as messages, a row group at a time."""
-    schema = trainer_schema(FORMS["messages"].columns, conversations=tables.CONVERSATION.name in selected.columns)
-    records = trainer_records(selected, "messages", trained)
-    with pq.ParquetWriter(path, schema) as file:
-        while some := [*islice(records, _TOGETHER)]:
-            file.write_table(trainer_table(some, schema))
 
 
 def _lengths(state: State) -> tuple[pl.DataFrame, str]:

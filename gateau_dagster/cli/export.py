@@ -6,7 +6,6 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -22,6 +21,7 @@ from gateau_dagster.config.training import TrainedTurns
 from gateau_dagster.data.sample import Sample, read_conversation
 from gateau_dagster.data.trainer_records import (
     FORMS,
+    TOGETHER,
     TOOLS,
     Form,
     Record,
@@ -31,8 +31,8 @@ from gateau_dagster.data.trainer_records import (
     check_lines,
     trainer_record,
     trainer_schema,
-    trainer_table,
     usable_evidence,
+    write_parquet,
 )
 from gateau_dagster.demo.prepare import ensure_demo_pair
 from gateau_dagster.errors import GateauError, UnscorableSampleError, gateau_command
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 _KINDS = {".jsonl": "json", ".parquet": "parquet"}
-_TOGETHER = 64  # samples in memory
 TOKENISED = "tokenised"
 _TOKENS = {name: pa.list_(pa.int32()) for name in ("input_ids", "labels")} | {"attention_mask": pa.list_(pa.int8())}
 _Make = Callable[[Sample, Spans], tuple[Record, bool]]
@@ -102,7 +101,7 @@ def export_selection(config: Config, form: str, file: Path, *, max_tokens: int |
 def _records(selected: pq.ParquetFile, make: _Make, counts: Counter[str], *, needs_evidence: bool) -> Iterator[Record]:
     """Yield the record of each sample, best first as in the table; print which are left out, and count the others."""
     out = console()
-    rows = (row for batch in selected.iter_batches(_TOGETHER) for row in batch.to_pylist())
+    rows = (row for batch in selected.iter_batches(TOGETHER) for row in batch.to_pylist())
     for row in track(rows, "Exporting samples", selected.metadata.num_rows, console=out, transient=True):
         spans = usable_evidence(row)
         if needs_evidence and not spans:
@@ -130,11 +129,8 @@ def _write(records: Iterable[Record], schema: pa.Schema, path: Path, suffix: str
             for record in records:
                 check_lines(record, schema)
                 file.write(json.dumps(record, ensure_ascii=False, separators=(",", ":")) + "\n")
-        return
-    rest = iter(records)
-    with pq.ParquetWriter(path, schema) as file:
-        while some := [*islice(rest, _TOGETHER)]:
-            file.write_table(trainer_table(some, schema))
+    else:
+        write_parquet(records, schema, path)
 
 
 def _tokenised(config: Config, max_tokens: int | None) -> _Make:

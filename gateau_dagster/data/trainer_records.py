@@ -7,13 +7,15 @@ that was scored. In a selection with conversations each turn says by `loss` whet
 
 import json
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import islice, pairwise
+from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from gateau_dagster.config.training import TrainedTurns
 from gateau_dagster.data.sample import Sample, read_conversation
@@ -32,6 +34,8 @@ _JSON_TURNS = pa.list_(pa.json_())
 _BETWEEN_RESULTS = "\n</tool_response>\n<tool_response>\n"  # LLaMA-Factory allows one turn of results
 _GAP = "\n\n"  # between pieces of evidence
 _LEAST_CHUNK = 500  # characters of text without evidence, so that short evidence does not cut it to crumbs
+TOGETHER = 64
+"""Samples that are in memory at a time, and in a row group."""
 TOOLS = "tools"
 """The column of a conversation's tools, as JSON text: TRL, axolotl, LLaMA-Factory and ms-swift read that."""
 
@@ -136,6 +140,15 @@ def _chunks(sample: Sample, _: TrainedTurns | None, spans: Spans) -> Record:
     return {"instruction": sample.instruction, "response": sample.response, "chunks": chunks}
 
 
+def _of_fields(**columns: str) -> Form:
+    """Return the form whose columns are these fields of a sample."""
+    return Form(
+        of_turns=False,
+        columns=dict.fromkeys(columns, _TEXT),
+        record=lambda sample, *_: {name: getattr(sample, field) for name, field in columns.items()},
+    )
+
+
 FORMS: dict[str, Form] = {
     "messages": Form(of_turns=True, columns={"messages": _JSON_TURNS, TOOLS: _TEXT}, record=_messages),
     "prompt": Form(
@@ -146,24 +159,8 @@ FORMS: dict[str, Form] = {
         columns={"conversations": pa.list_(pa.struct({"from": _TEXT, "value": _TEXT})), TOOLS: _TEXT},
         record=_sharegpt,
     ),
-    "alpaca": Form(
-        of_turns=False,
-        columns={"instruction": _TEXT, "input": _TEXT, "output": _TEXT},
-        record=lambda sample, *_: {
-            "instruction": sample.instruction,
-            "input": sample.context,
-            "output": sample.response,
-        },
-    ),
-    "fields": Form(
-        of_turns=False,
-        columns={"context": _TEXT, "instruction": _TEXT, "response": _TEXT},
-        record=lambda sample, *_: {
-            "context": sample.context,
-            "instruction": sample.instruction,
-            "response": sample.response,
-        },
-    ),
+    "alpaca": _of_fields(instruction="instruction", input="context", output="response"),
+    "fields": _of_fields(context="context", instruction="instruction", response="response"),
     "preference": Form(
         of_turns=False,
         of_evidence=True,
@@ -239,6 +236,14 @@ def trainer_table(records: list[Record], schema: pa.Schema) -> pa.Table:
         else:
             columns.append(pa.array([record[field.name] for record in records], field.type))
     return pa.Table.from_arrays(columns, schema=schema)
+
+
+def write_parquet(records: Iterable[Record], schema: pa.Schema, path: Path) -> None:
+    """Write records as Parquet, of which a row group at a time is in memory."""
+    rest = iter(records)
+    with pq.ParquetWriter(path, schema) as file:
+        while some := [*islice(rest, TOGETHER)]:
+            file.write_table(trainer_table(some, schema))
 
 
 def trainer_records(selected: pl.DataFrame, form: str, trained: TrainedTurns = "all") -> Iterator[Record]:

@@ -14,7 +14,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from gateau_dagster.data.trainer_records import FORMS, trainer_records, trainer_schema, trainer_table
+from gateau_dagster.data.trainer_records import (
+    FORMS,
+    TOGETHER,
+    trainer_records,
+    trainer_schema,
+    trainer_table,
+    write_parquet,
+)
 from tests.cli.command import Command
 from tests.error_codes import refused
 from tests.project import change_config, make_project
@@ -63,6 +70,15 @@ ROWS = [
         "rank": 1,
     },
 ]
+
+
+def test_a_large_selection_has_several_row_groups(tmp_path: Path) -> None:
+    """A reader of the hub scans no gigabytes for one sample."""
+    rows = pl.DataFrame([{**ROWS[0], "rank": rank} for rank in range(TOGETHER + 1)])
+    schema = trainer_schema(FORMS["messages"].columns, conversations=False)
+    write_parquet(trainer_records(rows, "messages"), schema, tmp_path / "out.parquet")
+    assert pq.read_metadata(tmp_path / "out.parquet").num_row_groups == 2
+    assert pq.read_table(tmp_path / "out.parquet")["rank"].to_pylist() == rows["rank"].to_list()
 
 
 @pytest.mark.parametrize("form", [form for form in FORMS if not FORMS[form].of_evidence])

@@ -10,7 +10,7 @@ import pytest
 from gateau_dagster.cli import commands, main
 from gateau_dagster.pipeline import model_checks
 from tests.cli.command import Command
-from tests.project import change_config, gateau, sample, try_here, write_samples
+from tests.project import change_config, gateau, make_project, sample, try_here, write_samples
 from tests.tiny_models import tokenizer
 
 
@@ -270,3 +270,14 @@ def test_no_line_of_a_plan_is_wider_than_the_terminal(
     assert status == 0
     assert max(len(line.rstrip()) for line in out.splitlines()) <= int(columns)
     assert "perplexity/short" in out, "names of assets are never broken"
+
+
+@pytest.mark.parametrize("name", ["run", "publish"])
+def test_a_token_that_is_missing_is_said_before_anything_runs(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    file = make_project(tmp_path, publish={"repository": "me/mine", "license": "other"})
+    status, _, err = command(name, "--config", str(file))
+    assert status == 1 and "[publish.no_token]" in err
+    assert not [*tmp_path.glob("store/**/*.parquet")]
