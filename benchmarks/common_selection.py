@@ -59,6 +59,7 @@ class LabelledCase:
     """
 
     folder: Path
+    device: str = "cpu"
     segment_length: int = 128
     alpha: float | None = None
     screened: float | None = None
@@ -86,7 +87,7 @@ class LabelledCase:
         if options:
             selection |= {"options": {method: dict(options)}}
             selection |= {name: value for name, value in options.items() if name == "preset"}
-        scoring = {"dtype": "float32", "device": "cpu", "segment_length": self.segment_length} | self.scoring()
+        scoring = {"dtype": "float32", "device": self.device, "segment_length": self.segment_length} | self.scoring()
         if self.screened is not None:
             scoring["segments"] = "screened"
         return Config.model_validate(
@@ -158,7 +159,7 @@ class Tables(Mapping[str, pl.DataFrame]):
     def _scored(self, table: SampleTable) -> list[dict[str, Any]]:
         config, name = self.case.config(), table.model
         if name not in self._loaded:
-            place = {"dtype": config.scoring.dtype, "device": "cpu", "folder": Path()}
+            place = {"dtype": config.scoring.dtype, "device": config.scoring.device, "folder": Path()}
             self._loaded[name] = load_model(config.models[name], **place)
         loaded = self._loaded[name]
         length = effective_max_length(loaded, config.models[name], config.scoring)

@@ -320,6 +320,7 @@ def parse(given: list[str] | None) -> argparse.Namespace:
     capable = torch.cpu.get_capabilities()
     fast = "bfloat16" if capable.get("avx512_bf16") or capable.get("amx_bf16") else "float32"
     add("--dtype", choices=["float32", "bfloat16"], default=fast, help="default: bfloat16 where the processor has it")
+    add("--device", default="cpu", help="as scoring.device")
     add("--draws", type=int, default=400, help="of the bootstrap")
     add("--folder", type=Path, default=Path("build/benchmarks/real_selection"), help="for the tables")
     add("--methods", nargs="+", default=list(METHODS), help="names, or labels as gateau[paper]")
@@ -331,7 +332,7 @@ def parse(given: list[str] | None) -> argparse.Namespace:
 
 def cases_by_setting(arguments: argparse.Namespace) -> dict[str, list[RealCase]]:
     """Return the cases of each setting, one per seed; then those of all models, and of all models and sizes."""
-    same = {name: getattr(arguments, name) for name in ("folder", "nq", "per_kind", "fold", "template", "dtype")}
+    same = {name: getattr(arguments, name) for name in ("folder", "nq", "per_kind", "fold", "template", "dtype", "device")}
     same |= {"segment_length": arguments.segment_length, "kinds": tuple(arguments.kinds)}
     found: dict[str, list[RealCase]] = {}
     together: dict[str, list[RealCase]] = {}
