@@ -17,7 +17,7 @@ from gateau_dagster.explore.sample_pages import TextPart, pieces, shortened
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.readable import nearest_name, number, plural
 from gateau_dagster.report.evidence import Evidence, EvidenceSegment, EvidenceToken
-from gateau_dagster.report.evidence_card import Bar, SpanStrip
+from gateau_dagster.report.evidence_card import Bar, Depends, SpanStrip
 from gateau_dagster.report.text import printable
 
 _BLOCKS, _EMPTY = "·▁▂▃▄▅▆▇█", 0  # by level of shading
@@ -88,6 +88,7 @@ def print_sample(config: Config, name: str, method: str | None) -> None:
         _show_places(out, found.places, place)
         _show_figures(out, place, figures)
     _show_text(out, "Instruction", found.sample.instruction)
+    _show_depends(out, found.maps.depends.get(found.sample.sample_id))
     if found.maps.maps:
         _show_map(out, found.maps.maps[found.sample.sample_id])
     else:
@@ -204,6 +205,20 @@ def _value(value: Any) -> str:
 def _show_text(out: Console, title: str, text: str) -> None:
     out.print(f"\n[bold]{title}[/bold]")
     _show_indented(out, Text(shortened(text, LONGEST) or "(empty)"))
+
+
+def _show_depends(out: Console, depends: Depends | None) -> None:
+    """Print what the response depends on, and those segments; nothing if that was not measured."""
+    if depends is None:
+        return
+    out.print(f"\n[bold]The response depends on[/bold] {depends.words}")
+    if depends.spans is None:
+        out.print("  [dim]The long model's tokenizer reports no places of its tokens in a text.[/dim]")
+    for span in depends.spans or ():
+        where = f"characters {span.start + 1:,} to {span.end:,}, gain {span.gain:.3f}: "
+        line = Text.assemble((where, "green"), " ".join(span.beginning.split()))
+        line.truncate(max(_NARROWEST, out.width - len(_INDENT)), overflow="ellipsis")
+        out.print(Text(_INDENT).append_text(line))
 
 
 def _show_map(out: Console, evidence: Evidence) -> None:

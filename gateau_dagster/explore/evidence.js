@@ -19,6 +19,7 @@ function passages(sample) {
   const parts = [
     make("h3", {}, "Instruction"), make("div", { class: "text short" }, sample.instruction || "(empty)"),
     ...(sample.tokens ? mappedResponse(sample, segments, context) : plainResponse(sample)),
+    ...dependence(sample),
     make("h3", {}, "Context"), context,
   ];
   if (sample.unseen) {
@@ -32,6 +33,26 @@ const plainResponse = (sample) => [
   make("div", { class: "text short" }, sample.response || "(empty)"),
   sample.why_not ? make("p", { class: "note" }, sample.why_not) : null,
 ];
+
+/** What the response depends on, and those segments; nothing where that was not measured. */
+function dependence({ depends, spans }) {
+  if (depends === undefined) return [];
+  const sentence = make("p", { class: "depends" }, "The response depends on ", make("strong", {}, depends), ".");
+  if (!spans?.length) {
+    const unknown = "The long model's tokenizer reports no places of its tokens in a text.";
+    return [sentence, spans === null ? make("p", { class: "muted" }, unknown) : null];
+  }
+  const rows = spans.map(([first, last, gain, tokens, beginning]) =>
+    make("tr", {},
+      make("th", { scope: "row" }, `${whole.format(first)} to ${whole.format(last)}`),
+      make("td", { class: "n" }, gain.toFixed(3)), make("td", { class: "n" }, whole.format(tokens)),
+      make("td", {}, isolated(`${beginning} …`))));
+  return [sentence, make("table", { class: "spans" },
+    make("caption", {}, "Evidence in the context"),
+    make("thead", {}, make("tr", {}, ...["characters", "gain", "tokens", "text"].map((name, place) =>
+      make("th", { scope: "col", class: place === 1 || place === 2 ? "n" : "" }, name)))),
+    make("tbody", {}, ...rows))];
+}
 
 /** The response and what is said of its token stay in sight while the context is read. */
 function mappedResponse(sample, segments, context) {

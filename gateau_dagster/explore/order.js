@@ -40,13 +40,19 @@ const CHOICES = {
   unscored: (row, rank) => !rank[row],
 };
 
+const dependingOn = (name) => {
+  const rows = new Set(index.depends[name]);
+  return (row) => rows.has(row);
+};
+
 /** The rows that `state` asks for, in its order. */
 async function listed(state) {
   const rows = await ordered(`${state.order}/${state.order === "rank" ? state.ranking : 0}`);
   const { rank } = await ranking(state.ranking);
   const wanted = state.text.trim().toLowerCase();
   const texts = wanted ? await openings() : null;
-  const chosen = CHOICES[state.choice];
+  const [kind, name] = state.choice.split(" ");
+  const chosen = kind === "depends" ? dependingOn(name) : CHOICES[kind];
   const within = (row) => {
     const length = index.context[row] ?? 0;
     return (state.low === null || length >= state.low) && (state.high === null || length <= state.high);

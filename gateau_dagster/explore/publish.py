@@ -12,6 +12,7 @@ import polars as pl
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from gateau_dagster.config.selection import DEPENDENCIES
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.execution.shard_tables import samples_of
 from gateau_dagster.explore.rankings import Ranking, disputed, rankings
@@ -19,6 +20,7 @@ from gateau_dagster.explore.sample_pages import LONGEST, PAGE_ROWS, Shard, openi
 from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.models.known_model import model_folder
 from gateau_dagster.pipeline.declarations import EXPLORER_FILE
+from gateau_dagster.pipeline.selection_reads import EVIDENCE
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.progress import Progress
 from gateau_dagster.readable import number, plural
@@ -191,6 +193,7 @@ def index_content(inputs: ReportInputs, found: Sequence[Ranking], shards: Sequen
         "selected": _rows_of(rows, inputs.selected_subset["sample_id"].to_list()),
         "reserved": _rows_of(rows, inputs.reserved),
         "far": far.arg_true().to_list(),
+        "depends": _depends(rows, inputs.dependencies),
         "unseen": rows.join(inputs.unseen, on="sample_id").sort("row").select("row", "unseen").rows(),
         "rankings": [_ranking(ranking, rows, put) for ranking in found],
         "disputed": None if spread is None else put("disputed", spread.round(4).to_list()),
@@ -212,6 +215,14 @@ def _lengths(inputs: ReportInputs) -> pl.DataFrame:
 def _rows_of(rows: pl.DataFrame, ids: Sequence[str]) -> list[int]:
     wanted = pl.DataFrame({"sample_id": ids}, schema={"sample_id": pl.String()})
     return rows.join(wanted, on="sample_id", how="semi").sort("row")["row"].to_list()
+
+
+def _depends(rows: pl.DataFrame, dependencies: pl.DataFrame | None) -> dict[str, list[int]]:
+    """Return the rows of each dependency that some sample has."""
+    if dependencies is None:
+        return {}
+    found = {name: dependencies.filter(dependency=name)["sample_id"].to_list() for name in DEPENDENCIES}
+    return {name: _rows_of(rows, ids) for name, ids in found.items() if ids}
 
 
 def _ranking(ranking: Ranking, rows: pl.DataFrame, put: Put) -> dict[str, Any]:
@@ -296,7 +307,7 @@ def _is_measured(state: State) -> bool:
 
 def _shard(state: State, evidence: MakeMaps, shard: str, makers: Mapping[str, Any], data: DataFiles) -> Shard:
     """Return a shard's files, after writing those that are missing or damaged. `makers`: from `_makers`."""
-    mapped = dict.fromkeys([RAW, CAM, LONG, SHORT, *(each.table for _, each in span_maps(state))])
+    mapped = dict.fromkeys([RAW, CAM, LONG, SHORT, EVIDENCE, *(each.table for _, each in span_maps(state))])
     made_from = [asset for asset in mapped if asset in state.asset("report").reads]
     stamps = state.store.stamps((asset, shard) for asset in made_from)
     versions = {asset: stamp.fingerprint for (asset, _), stamp in stamps.items() if stamp is not None}

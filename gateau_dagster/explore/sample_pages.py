@@ -12,7 +12,7 @@ import polars as pl
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.pipeline.declarations import EXPLORER_CODE_VERSION
 from gateau_dagster.report.evidence import Evidence, EvidenceToken
-from gateau_dagster.report.evidence_card import EvidenceMaps, SpanStrip
+from gateau_dagster.report.evidence_card import DependedSpan, EvidenceMaps, SpanStrip
 from gateau_dagster.report.text import printable
 from gateau_dagster.storage.stamp import fingerprint
 
@@ -119,7 +119,7 @@ def openings(instructions: pl.Series) -> list[str]:
 
 def sample_content(sample: Sample, told: EvidenceMaps) -> dict[str, Any]:
     """Return a sample for the page: its texts, its evidence map if there is one, and the maps of methods."""
-    evidence = told.maps.get(sample.sample_id)
+    evidence, depends = told.maps.get(sample.sample_id), told.depends.get(sample.sample_id)
     found: dict[str, Any] = {
         "instruction": shortened(sample.instruction, LONGEST // 2),
         "response": shortened(sample.response, LONGEST // 2),
@@ -131,6 +131,8 @@ def sample_content(sample: Sample, told: EvidenceMaps) -> dict[str, Any]:
         "why_not": told.missing,
         "strips": [_strip(strip) for strip in told.strips.get(sample.sample_id, ())],
     }
+    if depends is not None:
+        found |= {"depends": depends.words, "spans": None if depends.spans is None else [*map(_span, depends.spans)]}
     if evidence is None:
         return found
     shown = {piece[1] for piece in found["context"]}
@@ -158,6 +160,11 @@ def _token(token: EvidenceToken) -> tuple[Any, ...]:
     given = (token.short, token.none, token.near, token.far, token.full, token.gain)
     rounded = (None if value is None else round(value, 4) for value in given)
     return printable(token.text), *rounded, -1 if token.segment is None else token.segment, token.named
+
+
+def _span(span: DependedSpan) -> tuple[Any, ...]:
+    """Return the first and the last character from 1, the gain, the tokens and the beginning of the text."""
+    return span.start + 1, span.end, round(span.gain, 4), span.tokens, span.beginning
 
 
 def _strip(strip: SpanStrip) -> tuple[Any, ...]:

@@ -10,6 +10,8 @@ function fillControls() {
   for (const [value, list] of [["far", index.far], ["reserved", index.reserved]]) {
     if (!list.length) byId("choice").querySelector(`[value=${value}]`).remove();
   }
+  const depends = Object.keys(index.depends).map((name) => option(`depends ${name}`, name));
+  if (depends.length) byId("choice").append(make("optgroup", { label: "The response depends on" }, ...depends));
   byId("unit").textContent = index.unit;
   byId("response-unit").textContent = index.unit;
 }

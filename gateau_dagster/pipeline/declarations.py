@@ -68,7 +68,7 @@ from gateau_dagster.storage.stamp import fingerprint
 PUBLISHED = "published/main"
 REPORT_FILE, EXPLORER_FILE, COMPARISON_FILE = "report.html", "explore.html", "comparison.json"
 # Versions of the page and of the viewer beside it: raise one when the same tables give a different file.
-REPORT_CODE_VERSION, EXPLORER_CODE_VERSION = "14", "2"
+REPORT_CODE_VERSION, EXPLORER_CODE_VERSION = "15", "3"
 # Raise it when the same tables give other files on the hub.
 PUBLISHED_CODE_VERSION = "1"
 

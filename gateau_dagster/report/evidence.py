@@ -113,6 +113,15 @@ class Evidence:
         return [segment.index for segment in self.segments if segment.named]
 
 
+def check_version(table: str, row: Row, sample: Sample) -> None:
+    """Raise GateauError if a table's row is of other texts than the sample's."""
+    if row["digest"] != sample.digest:
+        raise GateauError(
+            "storage.out_of_date",
+            f"{table}: sample {sample.sample_id} is another version there: run `{gateau_command('run')}`",
+        )
+
+
 def evidence(
     sample: Sample,
     rows: EvidenceRows,
@@ -134,11 +143,8 @@ def evidence(
         GateauError: the rows do not match these texts or this tokenizer, or it does not give token offsets.
     """
     for name, row in (("cam", rows.cam), ("perplexity/long", rows.long), ("perplexity/short", rows.short)):
-        if row is not None and row["digest"] != sample.digest:
-            raise GateauError(
-                "storage.out_of_date",
-                f"{name}: sample {sample.sample_id} is another version there: run `{gateau_command('run')}`",
-            )
+        if row is not None:
+            check_version(name, row, sample)
     context = token_offsets(tokenizer, sample.context)
     response = response_offsets(tokenizer, sample, template)
     _check_tokens(sample, rows, len(context), len(response), segment_length)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from gateau_dagster.config.models import Template
+from gateau_dagster.config.selection import Dependency
 from gateau_dagster.data.sample import Sample, shard_keys, shard_of
 from gateau_dagster.errors import GateauError, gateau_command
 from gateau_dagster.methods.method import SpanMap, Spans
@@ -18,6 +19,7 @@ from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.models.known_model import known_tokenizer
 from gateau_dagster.models.prompt import build_prompt
 from gateau_dagster.models.tokenizer import token_offsets
+from gateau_dagster.pipeline.selection_reads import EVIDENCE
 from gateau_dagster.readable import number
 from gateau_dagster.report.evidence import (
     Evidence,
@@ -25,11 +27,12 @@ from gateau_dagster.report.evidence import (
     EvidenceSegment,
     EvidenceToken,
     Row,
+    check_version,
     evidence,
 )
 from gateau_dagster.report.text import Snippet, printable, snippet
 from gateau_dagster.scoring.pair_tables import CAM, THETA_A, THETA_B, perplexity_asset
-from gateau_dagster.selection.evidence import GAINS, NAMED, named_of
+from gateau_dagster.selection.evidence import GAINS, MEANINGS, NAMED, named_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -150,14 +153,42 @@ SHORT, LONG = perplexity_asset(THETA_A), perplexity_asset(THETA_B)
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvidenceMaps:
-    """Maps by sample id, and those of the configured methods that read spans.
+class DependedSpan:
+    """A segment that the response depends on: characters [start, end) of the context, and how its text begins.
 
-    missing: sentences on why there are none; empty if segments were not measured at all.
+    gain: in probability of a response token. tokens: of the segment.
+    """
+
+    start: int
+    end: int
+    gain: float
+    tokens: int
+    beginning: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Depends:
+    """What a response depends on, from a row of the table `evidence`. spans: None if their places are unknown."""
+
+    dependency: Dependency
+    spans: Sequence[DependedSpan] | None
+
+    @property
+    def words(self) -> str:
+        """Return `one_far: one far segment`."""
+        return f"{self.dependency}: {MEANINGS[self.dependency]}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvidenceMaps:
+    """Maps by sample id, those of the configured methods that read spans, and what each response depends on.
+
+    missing: sentences on why there are no maps; empty if segments were not measured at all.
     """
 
     maps: Mapping[str, Evidence] = field(default_factory=dict)
     strips: Mapping[str, Sequence[SpanStrip]] = field(default_factory=dict)
+    depends: Mapping[str, Depends] = field(default_factory=dict)
     missing: str = ""
 
 
@@ -182,7 +213,23 @@ def evidence_maps(
         if is_there(span_map.table):
             for strip in _strips(state, samples, maps, methods, span_map, missing):
                 strips.setdefault(strip.sample.sample_id, []).append(strip)
-    return EvidenceMaps(maps=maps, strips=strips, missing=" ".join(dict.fromkeys(missing)))
+    depends = _depends(state, samples) if EVIDENCE in state.pipeline.required and is_there(EVIDENCE) else {}
+    return EvidenceMaps(maps=maps, strips=strips, depends=depends, missing=" ".join(dict.fromkeys(missing)))
+
+
+def _depends(state: State, samples: Sequence[Sample]) -> dict[str, Depends]:
+    rows, found = _rows(state, EVIDENCE, samples), dict[str, Depends]()
+    for one in samples:
+        if (row := rows.get(one.sample_id)) is not None:
+            check_version(EVIDENCE, row, one)
+            spans = None if row["evidence"] is None else [_span(one.context, **span) for span in row["evidence"]]
+            found[one.sample_id] = Depends(dependency=row["dependency"], spans=spans)
+    return found
+
+
+def _span(context: str, start: int, end: int, gain: float, tokens: int) -> DependedSpan:
+    beginning = printable(context[start : min(end, start + _BEGINNING)])
+    return DependedSpan(start=start, end=end, gain=gain, tokens=tokens, beginning=beginning)
 
 
 def _pair_maps(state: State, samples: Sequence[Sample], missing: list[str]) -> dict[str, Evidence]:

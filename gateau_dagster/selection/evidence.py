@@ -28,6 +28,14 @@ _COMPARED = 3
 _PREDICTED = 0.1
 
 FAR: tuple[Dependency, ...] = ("one_far", "several_far")
+MEANINGS: dict[Dependency, str] = {
+    "closed_book": "no text; it is predicted without the context",
+    "near": "near text",
+    "one_far": "one far segment",
+    "several_far": "several far segments",
+    "unpredictable": "no text that was found; it is not predicted",
+}
+"""What the response depends on, in words."""
 LEAST_FAR = 0.5
 """The share of far dependencies among the chosen samples below which the check of `selected_subset` warns."""
 

@@ -7,16 +7,18 @@ from gateau_dagster import tables
 from gateau_dagster.assets import evidence as assets
 from gateau_dagster.assets.runs.checked import checked
 from gateau_dagster.assets.selection import unfilled
+from gateau_dagster.cli.show import print_sample
 from gateau_dagster.config.selection import RuleConfig
 from gateau_dagster.pipeline.asset import FAR_SHARE
 from gateau_dagster.report import build
 from gateau_dagster.selection import evidence
 from gateau_dagster.selection.rules import chosen_ids, left_out
 from tests.assets.harness import Pipeline, value_of
+from tests.explore.builders import content_of, index_of
 
 
 def test_evidence_is_a_table_and_columns_of_the_selection_and_trains_nothing(
-    small: Pipeline, monkeypatch: pytest.MonkeyPatch
+    small: Pipeline, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     store = small.state().store
     long = store.read_all("perplexity/long", small.state().shards)
@@ -53,6 +55,32 @@ def test_evidence_is_a_table_and_columns_of_the_selection_and_trains_nothing(
     assert value_of(events["selected_subset", None], "by_dependency") == counts
     page = store.files.read("report.html").decode()
     assert "What the responses depend on" in page and all(f'<th scope="row">{name}</th>' in page for name in counts)
+    check_shown(small, found, raw, capfd)
+
+
+def check_shown(small: Pipeline, found: pl.DataFrame, raw: pl.DataFrame, capfd: pytest.CaptureFixture[str]) -> None:
+    """Check what the viewer and `gateau show` say of samples with and without evidence."""
+    folder = small.file.parent / "store"
+    index = index_of(folder / "explore.html")
+    by_name = {name: {index["ids"][row] for row in rows} for name, rows in index["depends"].items()}
+    kinds = dict(found.select("sample_id", "dependency").iter_rows())
+    assert by_name == {name: {each for each in kinds if kinds[each] == name} for name in {*kinds.values()}}
+    pages = [content_of(folder / "explore" / name) for shard in index["shards"] for name in shard["pages"]]
+    samples = dict(zip(index["ids"], (sample for page in pages for sample in page), strict=True))
+    contexts = dict(raw.select("sample_id", "context").iter_rows())
+    for name, spans in found.select("sample_id", "evidence").iter_rows():
+        assert samples[name]["depends"].startswith(f"{kinds[name]}: ")
+        wanted = [(span["start"] + 1, span["end"], round(span["gain"], 4), span["tokens"]) for span in spans]
+        assert [tuple(span[:4]) for span in samples[name]["spans"]] == wanted
+        assert all(
+            contexts[name][first - 1 : last].startswith(text) for first, last, _, _, text in samples[name]["spans"]
+        )
+    for name in (found.filter(pl.col("evidence").list.len() == length)["sample_id"][0] for length in (0, 1)):
+        print_sample(small.config, name, None)
+        said = " ".join(capfd.readouterr().out.split())
+        assert f"The response depends on {samples[name]['depends']}" in said
+        for first, last, gain, _, text in samples[name]["spans"]:
+            assert f"characters {first:,} to {last:,}, gain {gain:.3f}: {text[:10]}" in said
 
 
 def test_dropped_samples_are_not_chosen_but_counted(small: Pipeline) -> None:
@@ -68,7 +96,7 @@ def test_dropped_samples_are_not_chosen_but_counted(small: Pipeline) -> None:
     assert value_of(events["selected_subset", None], "left_out_by_dependency") == count > 0
     result = checked(state, state.asset("selected_subset"), FAR_SHARE)
     far = state.read("selected_subset")["dependency"].is_in(evidence.FAR).mean()
-    assert result.passed == (far >= evidence.LEAST_FAR)  # pyright: ignore[reportOptionalOperand]
+    assert result.passed == (far >= evidence.LEAST_FAR)  # pyright: ignore[reportOperatorIssue]
     assert result.metadata["left_out_by_selection_drop"].value == count
     assert result.metadata[drop].value == 0
 

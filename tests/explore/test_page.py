@@ -11,7 +11,7 @@ from playwright.sync_api import FloatRect, Locator, Page, expect
 
 from gateau_dagster.models.prompt import build_prompt
 from gateau_dagster.report.evidence import Evidence, evidence
-from gateau_dagster.report.evidence_card import EvidenceMaps, SpanStrip, Stretch
+from gateau_dagster.report.evidence_card import DependedSpan, Depends, EvidenceMaps, SpanStrip, Stretch
 from gateau_dagster.report.inputs import ReportInputs
 from tests import tiny_models
 from tests.explore.builders import method_scores, write_viewer
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.browser
 
 COUNT = 130
 HOSTILE = "</script><img src=x onerror=\"document.title='taken'\"><script>document.title='taken'</script>\u202e"
-MAPPED, GIVER = "s000003", 2
+MAPPED, LACKING, GIVER = "s000003", "s000004", 2
 RESERVED = scores(COUNT).sort("rank")["sample_id"][2]
 CONTEXT = f"{HOSTILE} {tiny_models.text(1, 60)}"
 
@@ -48,13 +48,16 @@ def given() -> ReportInputs:
     is_mapped = pl.col("sample_id") == MAPPED
     texts = {"context": CONTEXT, "instruction": HOSTILE, "response": "one two"}
     changed = [pl.when(is_mapped).then(pl.lit(text)).otherwise(name).alias(name) for name, text in texts.items()]
-    return inputs(COUNT, raw=raw(COUNT).with_columns(*changed).lazy(), reserved=[RESERVED])
+    kinds = pl.DataFrame({"sample_id": [MAPPED, LACKING], "dependency": ["one_far", "near"]})
+    return inputs(COUNT, raw=raw(COUNT).with_columns(*changed).lazy(), reserved=[RESERVED], dependencies=kinds)
 
 
 @pytest.fixture(scope="module")
 def place(given: ReportInputs, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("viewer with space")
-    told = EvidenceMaps(maps={MAPPED: mapped()}, strips={MAPPED: [own_map()]})
+    span = DependedSpan(start=1024, end=1100, gain=0.75, tokens=16, beginning=HOSTILE)
+    depends = {MAPPED: Depends(dependency="one_far", spans=[span]), LACKING: Depends(dependency="near", spans=None)}
+    told = EvidenceMaps(maps={MAPPED: mapped()}, strips={MAPPED: [own_map()]}, depends=depends)
     return write_viewer(folder, given, method_scores(given, "ladm"), told)
 
 
@@ -193,6 +196,19 @@ def test_a_method_s_own_map_is_as_long_as_the_context(page: Page) -> None:
 
 def test_a_sample_without_a_method_s_map_has_no_strip(page: Page) -> None:
     assert open_sample(page, "s000004").locator(".strip-map").count() == 0
+
+
+def test_what_the_response_depends_on_is_shown_and_can_be_chosen(page: Page) -> None:
+    shown = open_sample(page, MAPPED)
+    expect(shown.locator(".depends")).to_have_text("The response depends on one_far: one far segment.")
+    cells = shown.locator(".spans tbody").locator("th, td").all_inner_texts()
+    assert cells[:3] == ["1,025 to 1,100", "0.750", "16"] and cells[3].startswith("</script>")
+    expect(open_sample(page, LACKING)).to_contain_text("reports no places of its tokens")
+    assert open_sample(page, "s000005").locator(".depends").count() == 0
+    page.get_by_role("button", name="Close").click()
+    page.select_option("#choice", label="near")
+    expect(page.locator("#where")).to_have_text("1–1 of 1 sample")
+    assert ids(page) == [LACKING]
 
 
 def test_a_token_shows_its_segment(page: Page) -> None:
