@@ -332,7 +332,8 @@ def parse(given: list[str] | None) -> argparse.Namespace:
 
 def cases_by_setting(arguments: argparse.Namespace) -> dict[str, list[RealCase]]:
     """Return the cases of each setting, one per seed; then those of all models, and of all models and sizes."""
-    same = {name: getattr(arguments, name) for name in ("folder", "nq", "per_kind", "fold", "template", "dtype", "device")}
+    same = {name: getattr(arguments, name) for name in ("folder", "nq", "per_kind", "fold", "template")}
+    same |= {"dtype": arguments.dtype, "device": arguments.device}
     same |= {"segment_length": arguments.segment_length, "kinds": tuple(arguments.kinds)}
     found: dict[str, list[RealCase]] = {}
     together: dict[str, list[RealCase]] = {}
