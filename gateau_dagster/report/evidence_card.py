@@ -168,7 +168,7 @@ class DependedSpan:
 
 @dataclass(frozen=True, kw_only=True)
 class Depends:
-    """What a response depends on, from a row of the table `evidence`. spans: None if their places are unknown."""
+    """The dependency of a response, from a row of the table `evidence`. spans: None if their places are unknown."""
 
     dependency: Dependency
     spans: Sequence[DependedSpan] | None

@@ -35,7 +35,7 @@ MEANINGS: dict[Dependency, str] = {
     "several_far": "several far segments",
     "unpredictable": "no text that was found; it is not predicted",
 }
-"""What the response depends on, in words."""
+"""Each dependency in words."""
 LEAST_FAR = 0.5
 """The share of far dependencies among the chosen samples below which the check of `selected_subset` warns."""
 
