@@ -29,12 +29,17 @@ _OF_THE_MACHINE = (
     "chunked_loss",
     "liger",
     "gradient_checkpointing",
+    "offload_activations",
+    "tiled_mlp",
     "save_steps",
     "launcher",
     "hostfile",
     "report_to",
 )
-_OPERATIONAL = {"gradient_checkpointing", "save_steps", "launcher", "hostfile", "report_to"}
+_OPERATIONAL = {
+    *("gradient_checkpointing", "offload_activations", "tiled_mlp"),
+    *("save_steps", "launcher", "hostfile", "report_to"),
+}
 
 
 def check_made_models(models: Mapping[str, ModelConfig], training: TrainingConfig, *, segment_length: int) -> None:

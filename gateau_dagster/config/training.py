@@ -5,7 +5,7 @@ step" are counted over all ranks, so that a recipe stays the same on one GPU and
 """
 
 from collections.abc import Mapping
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, field_validator, model_validator
 
@@ -229,6 +229,22 @@ class TrainingConfig(Section):
     gradient_checkpointing: bool = Field(
         default=False, description="Recompute activations in the backward pass: less memory, about a third more time."
     )
+    offload_activations: Literal["auto", "on", "off"] = Field(
+        default="auto",
+        exclude_if=lambda value: value == "auto",
+        description="Where each layer's input waits for the backward pass, with gradient_checkpointing. on: in the "
+        "host's memory, layers x tokens x hidden size numbers. off: on the GPU. auto: in the host's memory only if a "
+        "pass would not fit otherwise. It changes no result.",
+        examples=["on"],
+    )
+    tiled_mlp: Literal["auto", "off"] | Annotated[int, Field(ge=1, le=LONGEST)] = Field(
+        default="auto",
+        exclude_if=lambda value: value == "auto",
+        description="Tokens that a feed-forward layer computes at a time, instead of a whole row: less memory, but the "
+        "layer is computed once more. auto: tiles of 32,768 tokens if a pass would not fit otherwise. off: never. "
+        "Losses and gradients change by rounding only.",
+        examples=[32768],
+    )
     seed: int = Field(default=42, ge=0, lt=MOST_SEEDS, description="Seeds the order of the data and dropout.")
     processes: int = Field(
         default=1,
@@ -302,6 +318,7 @@ class TrainingConfig(Section):
                 "choose one",
             )
         check_sequence_parallel(self)
+        check_levers(self)
         rows = (self.max_steps or 1) * self.passes_per_step * self.batch_size * self.data_processes
         if rows > MOST_ROWS:
             raise GateauError(
@@ -311,6 +328,12 @@ class TrainingConfig(Section):
                 f"step, batch_size, processes) exceed {MOST_ROWS:,}, the most that can be planned: lower one of them",
             )
         return self
+
+    @field_validator("offload_activations", "tiled_mlp", mode="before")
+    @classmethod
+    def _words(cls, given: Any) -> Any:
+        """Return on and off as words: YAML reads them as true and false."""
+        return ("on" if given else "off") if isinstance(given, bool) else given
 
     @field_validator("skip")
     @classmethod
@@ -362,6 +385,26 @@ class TrainingConfig(Section):
                 f"all processes (batch_size x processes{' x pack_length' if packed else ''}): choose a multiple",
             )
         return wanted // unit
+
+
+def check_levers(training: TrainingConfig) -> None:
+    """Check that the settings that save memory apply, and change no result.
+
+    Raises:
+        ValueError: one does not; the message says why, and what to change.
+    """
+    if training.offload_activations == "on" and not training.gradient_checkpointing:
+        raise GateauError(
+            "training.conflict",
+            "offload_activations: on moves what gradient checkpointing keeps, but gradient_checkpointing is false: "
+            "set gradient_checkpointing: true, or offload_activations: auto",
+        )
+    if isinstance(training.tiled_mlp, int) and training.lora is not None and training.lora.dropout > 0:
+        raise GateauError(
+            "training.conflict",
+            f"tiled_mlp: {training.tiled_mlp} would drop other numbers in the backward pass than in the forward pass "
+            f"with lora.dropout: {training.lora.dropout:g}: set lora.dropout: 0, or tiled_mlp: auto",
+        )
 
 
 def check_sequence_parallel(training: TrainingConfig) -> None:

@@ -132,7 +132,7 @@ def layers_of(model: PreTrainedModel) -> Sequence[torch.nn.Module]:
 
 def token_wise_parts(layer: torch.nn.Module) -> list[torch.nn.Module]:
     """Return the parts of a layer that treat every token by itself, so that some rows suffice in the last layer."""
-    return _feed_forward(layer) + _projections(layer)
+    return feed_forward(layer) + _projections(layer)
 
 
 def output_projection(layer: torch.nn.Module) -> torch.nn.Module | None:
@@ -148,7 +148,7 @@ def output_projection(layer: torch.nn.Module) -> torch.nn.Module | None:
 def narrowable_layer(loaded: LoadedModel) -> torch.nn.Module | None:
     """Return the last layer if it is found and has parts that can run on fewer rows; None otherwise."""
     layers = decoder_layers(loaded)
-    return layers[-1] if layers and _feed_forward(layers[-1]) else None
+    return layers[-1] if layers and feed_forward(layers[-1]) else None
 
 
 def read_rows(loaded: LoadedModel, lengths: tuple[int, ...], spans: Iterable[Span]) -> ReadRows | None:
@@ -170,7 +170,8 @@ def only_read_rows(loaded: LoadedModel, rows: ReadRows | None) -> Iterator[None]
         yield
 
 
-def _feed_forward(layer: torch.nn.Module) -> list[torch.nn.Module]:
+def feed_forward(layer: torch.nn.Module) -> list[torch.nn.Module]:
+    """Return a layer's feed-forward parts of a known name."""
     return [part for name in _FEED_FORWARD if isinstance(part := getattr(layer, name, None), torch.nn.Module)]
 
 

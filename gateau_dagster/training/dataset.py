@@ -114,6 +114,12 @@ class MixRows(Dataset[list[TrainingDocument]]):
             longest = max(sum(self.lengths[each.row] for each in row) for row in self._plan.rows)
         return longest if self._skip is None else max(longest, self._skip.length)
 
+    @property
+    def longest_pass(self) -> int:
+        """Return a bound of the tokens of one pass of a rank, padding included."""
+        longest = max(sum(self.lengths[each.row] for each in row) for row in self._plan.rows)
+        return longest * self._plan.rows_per_batch
+
     def _document(self, document: MixDocument) -> TrainingDocument:
         row = document.row
         input_ids, labels = (torch.tensor(self._mix[name][row].to_numpy()).long() for name in ("input_ids", "labels"))

@@ -40,13 +40,16 @@ _ELSEWHERE = {"enabled", "model", "deepspeed", "launcher", "hostfile", "gradient
 _PACKAGES = ("gateau-dagster", "torch", "transformers", "accelerate", "deepspeed", "peft")
 
 
-def model_card(spec: TrainingSpec, plan: BatchPlan, steps: Sequence[Metrics]) -> str:
+def model_card(
+    spec: TrainingSpec, plan: BatchPlan, steps: Sequence[Metrics], used: Mapping[str, Any] | None = None
+) -> str:
     """Return the model card: Markdown with the front matter that the Hugging Face hub reads.
 
     Args:
         spec: of the training.
         plan: its batches.
         steps: its log.
+        used: the `model` section of `used_settings`, whose levers replace those that the settings leave to `auto`.
     """
     front = {
         "base_model": None if Path(spec.base_model).is_absolute() else spec.base_model,
@@ -59,7 +62,7 @@ def model_card(spec: TrainingSpec, plan: BatchPlan, steps: Sequence[Metrics]) ->
         f"---\n{matter}---\n\n# {_plain(Path(spec.base_model).name)}, trained for long contexts",
         _section("Data", {"Base model": _base(spec), **spec.provenance}),
         _section("Outcome", _outcome(plan, steps)),
-        _section("Recipe", _recipe(spec)),
+        _section("Recipe", _recipe(spec) | _levers(used or {})),
         _section("Versions", _versions()),
     ]
     return "\n\n".join(sections) + "\n"
@@ -92,6 +95,13 @@ def _recipe(spec: TrainingSpec) -> dict[str, str]:
     if spec.deepspeed is not None:
         found["deepspeed, zero_optimization"] = _shown(spec.deepspeed["zero_optimization"])
     return found
+
+
+def _levers(used: Mapping[str, Any]) -> dict[str, str]:
+    """Return the levers that saved memory."""
+    shown = {"offload_activations": "on"} if used.get("offloaded_activations") else {}
+    tokens = used.get("mlp_tile_tokens")
+    return shown if tokens is None else shown | {"tiled_mlp": str(tokens)}
 
 
 def _is_off(value: Any) -> bool:
@@ -246,7 +256,8 @@ def write_output(
             tokenizer.save_pretrained(temporary)
             _write_log(temporary / RECORD_NAME, spec, _batches(trainer, spec, plan))
             write_plan(plan, temporary / PLAN_NAME)
-            (temporary / CARD_NAME).write_text(model_card(spec, plan, read_log(spec.log)), encoding="utf-8")
+            used = json.loads((spec.work / SETTINGS_NAME).read_text(encoding="utf-8"))["model"]
+            (temporary / CARD_NAME).write_text(model_card(spec, plan, read_log(spec.log), used), encoding="utf-8")
             flush_folder(temporary)  # before the checkpoints are removed
             prove_leases()
             _replace(temporary, spec.output)

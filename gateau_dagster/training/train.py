@@ -11,6 +11,7 @@ import logging
 import math
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,13 +32,17 @@ from gateau_dagster.training.batch_plan import BatchPlan, plan_batches, write_pl
 from gateau_dagster.training.dataset import MixRows, PadRight, SideBySide
 from gateau_dagster.training.deepspeed_config import join_by_gloo
 from gateau_dagster.training.launch import is_finished
+from gateau_dagster.training.memory_levers import Levers, choose_levers, pass_shape, untiled
 from gateau_dagster.training.metrics import Report, StepLog, rewind_log
 from gateau_dagster.training.model import PLAN_NAME, load_base, write_output
+from gateau_dagster.training.offloaded_checkpoints import offload_checkpoints
 from gateau_dagster.training.readiness import check_device, check_packages, check_ranks
 from gateau_dagster.training.response_loss import use_chunked_loss
 from gateau_dagster.training.sequence_parallel import PartOfSequence, parallelism, part_of, share_sequences
 from gateau_dagster.training.spec import TrainingSpec
+from gateau_dagster.training.tiled_mlp import tile_feed_forward, why_untiled
 from gateau_dagster.training.trainer import ResponseTrainer, TrainingCallback, barrier
+from gateau_dagster.training.used_settings import count_parameters
 
 _log = logging.getLogger(__name__)
 # Norms, rotary embedding and feed-forward layers. Liger's losses would replace ours, which supports weights.
@@ -135,11 +140,14 @@ def make_trainer(
     collator: Any = (
         SideBySide(weighted=weighted) if spec.side_by_side else PadRight(pad_token_id=pad, weighted=weighted)
     )
+    tileable = _tileable(training, model, cuda=arguments.device.type == "cuda")
     if (size := training.sequence_parallel) > 1:
         share_sequences(model, size=size)
         collator = PartOfSequence(whole=collator, part=part_of(arguments, size), size=size)
     trained = model if training.lora is None else with_adapters(model, training.lora, seed=training.seed)
+    levers = _levers(spec, trained, arguments.device, tokens=rows.longest_pass // size, tileable=tileable)
     trainer = ResponseTrainer(model=trained, args=arguments, train_dataset=rows, data_collator=collator)
+    trainer.change_model = partial(_pull, spec, model, levers, longest=rows.longest_pass // size)
     if size == 1 and not trainer.model_accepts_loss_kwargs:
         raise GateauError(
             "training.architecture",
@@ -148,6 +156,44 @@ def make_trainer(
         )
     trainer.remove_callback(PrinterCallback)
     return trainer
+
+
+def _tileable(training: TrainingConfig, model: PreTrainedModel, *, cuda: bool) -> bool:
+    """Return whether the feed-forward layers may be tiled.
+
+    Raises:
+        GateauError: the settings ask for tiles, but this model's layers cannot be tiled.
+    """
+    if training.tiled_mlp == "off" or (training.tiled_mlp == "auto" and not cuda):
+        return False
+    reason = why_untiled(model)
+    if reason is not None and training.tiled_mlp != "auto":
+        raise untiled(model, reason)
+    return reason is None
+
+
+def _levers(
+    spec: TrainingSpec, trained: torch.nn.Module, device: torch.device, *, tokens: int, tileable: bool
+) -> Levers:
+    """Return the levers for passes of `tokens` tokens on this rank's device."""
+    parameters = list(trained.parameters())
+    shape = pass_shape(
+        trained.config,  # pyright: ignore[reportArgumentType]
+        parameters=count_parameters(parameters),
+        trained=count_parameters([each for each in parameters if each.requires_grad]),
+        tokens=tokens,
+    )
+    total = torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else None
+    return choose_levers(spec.training, shape, deepspeed=spec.deepspeed, device_bytes=total, tileable=tileable)
+
+
+def _pull(spec: TrainingSpec, model: PreTrainedModel, levers: Levers, *, longest: int) -> None:
+    """Apply the levers to a model whose longest pass has `longest` tokens on a rank."""
+    if levers.offload:
+        offload_checkpoints(model)
+    if levers.tile_tokens is not None:
+        spread = spec.deepspeed is not None and spec.deepspeed["zero_optimization"]["stage"] == 3
+        tile_feed_forward(model, tokens=levers.tile_tokens, longest=longest if spread else None)
 
 
 def read_mix(path: Path, *, weighted: bool = False) -> pl.DataFrame:

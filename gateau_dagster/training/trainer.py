@@ -1,6 +1,7 @@
 """Extend the Hugging Face Trainer with readable failures, complete checkpoints and figures per step."""
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -35,14 +36,22 @@ class ResponseTrainer(Trainer):
     The Trainer counts the labelled tokens of a step over all ranks and accumulated passes. The model divides its summed
     loss by this number. If a batch has `weights`, their sum is used instead, except for the mix's own weights of tokens
     (LongCE), which are not normalised.
+
+    change_model: called once before the training, after Liger's kernels and gradient checkpointing are in place.
     """
 
     def __init__(self, **arguments: Any) -> None:
         super().__init__(**arguments)
+        self.change_model: Callable[[], None] | None = None
         if self.get_sp_size() > 1:
             self.loss_is_scaled_for_ga = True
             # Every rank of a group already has its part of the batch.
             self.accelerator.deepspeed_ulysses_dl_adapter = _as_it_is  # pyright: ignore[reportAttributeAccessIssue]
+
+    def _prepare_for_training(self, *arguments: Any, **options: Any) -> Any:
+        if self.change_model is not None:
+            self.change_model()
+        return super()._prepare_for_training(*arguments, **options)
 
     def _get_dataloader(self, dataset: Dataset[Any], *arguments: Any, **options: Any) -> DataLoader[Any]:
         if (size := self.get_sp_size()) > 1:

@@ -12,6 +12,8 @@ from gateau_dagster.storage.files import replace_text
 from gateau_dagster.training.batch_plan import BatchPlan
 from gateau_dagster.training.dataset import MixRows
 from gateau_dagster.training.encode import IGNORED
+from gateau_dagster.training.offloaded_checkpoints import has_offloaded_checkpoints
+from gateau_dagster.training.tiled_mlp import tile_tokens
 
 Settings = dict[str, Any]
 SETTINGS_NAME = "settings.json"  # file in the training's work folder
@@ -136,9 +138,11 @@ def _model(model: Any, optimizer: Any) -> Settings:
         "rope": getattr(body.config.get_text_config(decoder=True), "rope_parameters", None),
         "chunked_loss": "forward" in vars(body),
         "gradient_checkpointing": any(getattr(module, "gradient_checkpointing", False) for module in model.modules()),
+        "offloaded_activations": has_offloaded_checkpoints(body),
+        "mlp_tile_tokens": tile_tokens(body),
         "liger_kernels": any(_is_liger(module) for module in model.modules()),
-        "trained_parameters": _count([each for each in parameters if each.requires_grad]),
-        "parameters": _count(parameters),
+        "trained_parameters": count_parameters([each for each in parameters if each.requires_grad]),
+        "parameters": count_parameters(parameters),
     }
 
 
@@ -161,7 +165,7 @@ def _types(tensors: list[torch.Tensor]) -> list[str]:
     return sorted({str(each.dtype).removeprefix("torch.") for each in tensors})
 
 
-def _count(parameters: list[Any]) -> int:
+def count_parameters(parameters: list[Any]) -> int:
     """Return the number of parameters of the whole model: under ZeRO-3 a rank holds a part, and `ds_numel` is the
     whole.
     """

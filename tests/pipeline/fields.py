@@ -199,6 +199,8 @@ FIELDS: dict[str, tuple[Any, set[str]]] = {
     "training.launcher": (["srun"], NOTHING),
     "training.hostfile": ("hosts", NOTHING),
     "training.gradient_checkpointing": (True, NOTHING),
+    "training.offload_activations": ("off", NOTHING),
+    "training.tiled_mlp": (4096, NOTHING),
     "training.save_steps": (7, NOTHING),
     # Without the held-out evaluation no sample is reserved.
     "evaluation.enabled": (False, CHOSEN - EVALUATED | REPORT),

@@ -50,6 +50,8 @@ FIELDS: dict[str, tuple[Any, set[str]]] = {
     "training.liger": (True, TRAINED),
     "training.report_to": (["wandb"], set()),
     "training.gradient_checkpointing": (True, set()),
+    "training.offload_activations": ("off", set()),
+    "training.tiled_mlp": (4096, set()),
 }
 
 

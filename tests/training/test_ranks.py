@@ -18,6 +18,7 @@ from tests.training.builders import (
     log_of,
     make_spec,
     rank_process,
+    result_of,
     run,
     save_model,
     start,
@@ -100,6 +101,32 @@ def test_every_preset_of_deepspeed_and_none(tmp_path: Path, stage: str | None, c
     assert not tied or not plan_of(spec, read_mix(spec.mix)).rows[-1]
     finish(start(spec, tmp_path / "spec.json"))
     has_learned(compare_with_loop(spec))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("stage", "changes"),
+    [
+        (None, {}),
+        ("zero2", {"lora": {"rank": 4}}),
+        ("zero3", {"gradient_accumulation": 2}),
+        ("zero3", {"lora": {"rank": 4}}),
+        # Ranks read rows of different lengths, and some of fewer tokens than tiles.
+        ("zero3", {"batching": "padded", "pack_length": None, "skip": None}),
+    ],
+)
+def test_tiles_and_offloaded_checkpoints_on_two_ranks(
+    tmp_path: Path, stage: str | None, changes: dict[str, Any]
+) -> None:
+    config = whole_parts(stage, tmp_path) if stage else None
+    settings = {"max_steps": 8, "gradient_checkpointing": True, **PACKED, **changes}
+    plain = make_spec(tmp_path, name="plain", deepspeed=config, **settings)
+    finish(start(plain, tmp_path / "plain.json"))
+    levers = make_spec(tmp_path, deepspeed=config, offload_activations="on", tiled_mlp=3, **settings)
+    finish(start(levers, tmp_path / "spec.json"))
+    agree(levers, plain)
+    used = result_of(levers)["settings"]["model"]
+    assert (used["offloaded_activations"], used["mlp_tile_tokens"]) == (True, 3)
 
 
 @pytest.mark.long
