@@ -200,10 +200,7 @@ def stage_training(model: ModelConfig, training: TrainingConfig) -> TrainingConf
 
 
 def _homologous_training(model: ModelConfig, machine: Mapping[str, Any]) -> TrainingConfig:
-    """Return one pass over the mix, in packed rows of `length` tokens whose documents do not see one another.
-
-    Processes that share a sequence would lose the mask between documents, so each reads rows of its own here.
-    """
+    """Return one pass over the mix, in packed rows of `length` tokens whose documents do not see one another."""
     options = homologous_options(model)
     same = ("learning_rate", "scheduler", "warmup_ratio", "adam_betas", "weight_decay", "max_grad_norm", "loss", "seed")
     return TrainingConfig.model_validate(
@@ -211,7 +208,6 @@ def _homologous_training(model: ModelConfig, machine: Mapping[str, Any]) -> Trai
             **machine,
             **{name: getattr(options, name) for name in same},
             "model": model.base,
-            "sequence_parallel": 1,
             "epochs": 1.0,
             "batching": "packed",
             "max_length": options.length,

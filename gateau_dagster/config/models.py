@@ -75,8 +75,8 @@ class HomologousOptions(Section):
     Source: section 6, and for the optimiser the authors' released `train_64K.sh` in princeton-nlp/ProLong.
 
     Settings that fit a training to this machine are in `training` only: dtype, batch_size (rows of `length` tokens),
-    processes, deepspeed, liger, gradient_checkpointing, offload_activations, tiled_mlp, save_steps; and report_to. Its
-    sequence_parallel is ignored: packed rows do not support it, so each process reads rows of its own.
+    processes, sequence_parallel, deepspeed, liger, gradient_checkpointing, offload_activations, tiled_mlp, save_steps;
+    and report_to.
     """
 
     texts: InputAddresses = Field(

@@ -212,8 +212,8 @@ class TrainingConfig(Section):
     sequence_parallel: int = Field(
         default=1,
         ge=1,
-        description="Processes that share one sequence (Ulysses); they divide `processes`. For padded, sorted and "
-        "concatenated rows: packed ones are refused, and homologous models, whose rows are packed, are made without.",
+        description="Processes that share each row (Ulysses). The number divides `processes` and the model's attention "
+        "heads. It needs DeepSpeed.",
     )
     liger: bool = Field(
         default=False,
@@ -420,25 +420,13 @@ def check_sequence_parallel(training: TrainingConfig) -> None:
             "training.sequence_parallel",
             "sequence_parallel: needs DeepSpeed: set deepspeed, for example to zero3",
         )
-    if training.batching == "packed":
-        raise GateauError(
-            "training.sequence_parallel",
-            "sequence_parallel: works without a mask, so documents packed into one row would see each other: set "
-            "batching to padded or sorted",
-        )
-    if training.skip is not None:
-        raise GateauError(
-            "training.sequence_parallel",
-            "sequence_parallel: uses transformers' attention, which treats a skipped position as the border of a "
-            "document: remove skip",
-        )
     if not training.chunked_loss:
         raise GateauError(
             "training.sequence_parallel",
             "sequence_parallel: is wrong with the model's own loss, which shifts labels within each part of a "
             "sequence: set chunked_loss: true",
         )
-    if training.lora is not None or training.liger:
+    if training.liger:
         raise GateauError(
-            "training.sequence_parallel", "sequence_parallel: is not known to be exact with lora or liger: remove them"
+            "training.sequence_parallel", "sequence_parallel: is not known to be exact with liger: remove it"
         )

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 Rope = dict[str, Any]
 """The parameters of a rotary embedding, in the form of transformers' `rope_parameters`."""
+BY_LENGTH = {"dynamic", "longrope"}
+"""Scalings whose frequencies depend on the text's length, and were chosen for the present base."""
 
 
 def learned_positions(config: PreTrainedConfig) -> int | None:

@@ -1,8 +1,8 @@
-"""Test in one process whether ranks that share a sequence would compute what one rank computes.
+"""Test in one process whether ranks that share a row would compute what one rank computes.
 
-In Ulysses' exchange each rank keeps a part of the tokens, and the attention sees them all. This module runs a few
-tokens as a whole and keeps the attention of each layer. Then it runs each part alone and answers its attention from
-what was kept. If the parts come out as in the whole, the model's tokens interact in plain causal attention only, and it
+In Ulysses' exchange each rank keeps a part of the tokens, and the attention sees them all. This module runs a short row
+of documents as a whole and keeps the attention of each layer. Then it runs each part alone and answers its attention
+from what was kept. If the parts come out as in the whole, the model's tokens interact in the attention only, and it
 knows their positions.
 """
 
@@ -12,19 +12,21 @@ from typing import Any
 import torch
 from torch import Tensor
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
-from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from gateau_dagster.models.body import body_of
+from gateau_dagster.models.mask_pattern import UnknownAttentionError, describe_mask
 from gateau_dagster.models.memory import is_out_of_memory
 from gateau_dagster.models.probe import ROUNDING, probe_ids, probing
+from gateau_dagster.models.training_attention import attend_row
 
-NAME = "gateau_parts_of_a_sequence"  # names the attention function and mask function in transformers' registries
-_TOKENS, _PARTS = 12, (slice(0, 5), slice(5, 12))
+NAME = "gateau_parts_of_a_row"  # names the attention function and the mask function in transformers' registries
+_LENGTHS, _PARTS = (4, 5, 3), (slice(0, 6), slice(6, 12))  # the second document is in both parts
+_POSITIONS = (0, 1, 2, 3, 0, 1, 7, 8, 9, 0, 1, 5)  # some are skipped
 
 
 @dataclass(kw_only=True)
 class _Layers:
-    """The input and output of each layer's attention over the whole sequence; `part` is the part that runs now."""
+    """The input and output of each layer's attention over the whole row; `part` is the part that runs now."""
 
     inputs: list[tuple[Tensor, Tensor, Tensor]] = field(default_factory=list)  # [1, heads, tokens, size] each
     outputs: list[Tensor] = field(default_factory=list)  # [1, tokens, heads, size]
@@ -38,21 +40,16 @@ class _UnequalPartsError(Exception):
 
 
 def parts_differ(model: PreTrainedModel) -> str | None:
-    """Return why ranks that share a sequence would compute something else than one rank; None if they would not.
+    """Return why ranks that share a row would compute something else than one rank; None if they would not.
 
-    Under ZeRO-3 all ranks must call it. Out-of-memory errors are raised.
+    `model` attends within documents (models.training_attention). Under ZeRO-3 all ranks must call it. Out-of-memory
+    errors are raised.
     """
-    own = model.config._attn_implementation or "sdpa"
-    if body_of(model) is model or not getattr(model, "_supports_attention_backend", False):
-        return "its code does not use transformers' attention interface"
-    if getattr(model.config.get_text_config(decoder=True), "attn_temperature_tuning", False):
-        return "its attention counts tokens from the begin of each part"  # only beyond the length of a trial (Llama 4)
+    own = model.config._attn_implementation
+    assert own is not None
     try:
-        ids = probe_ids(model, _TOKENS)[None]
-        wanted = _states(model, input_ids=ids, attention_mask=torch.ones_like(ids))
-        model.set_attn_implementation(NAME)
-        _compare(model, ids, wanted)
-    except _UnequalPartsError as error:
+        _compare(model)
+    except (_UnequalPartsError, UnknownAttentionError) as error:
         return str(error)
     except (TypeError, ValueError, AttributeError, IndexError, RuntimeError) as error:
         if is_out_of_memory(error):
@@ -64,27 +61,34 @@ def parts_differ(model: PreTrainedModel) -> str | None:
     return None
 
 
-def _compare(model: PreTrainedModel, ids: Tensor, wanted: Tensor) -> None:
-    if model.config._attn_implementation != NAME:
+def _compare(model: PreTrainedModel) -> None:
+    whole_row, layers = slice(0, len(_POSITIONS)), _Layers()
+    wanted = _states(model, whole_row)
+    most = ROUNDING[wanted.dtype]
+    model.set_attn_implementation(NAME)
+    if not _difference(_states(model, whole_row, layers), wanted) <= most:
         raise _UnequalPartsError("its attention function cannot be replaced")
-    positions, layers, most = torch.arange(_TOKENS, device=ids.device)[None], _Layers(), ROUNDING[wanted.dtype]
-    whole = _states(model, input_ids=ids, position_ids=positions, gateau_layers=layers)
-    if not layers.outputs:
-        raise _UnequalPartsError("it does not run its attention through transformers' interface")
-    if not _difference(whole, wanted) <= most:
-        raise _UnequalPartsError("its attention is not plainly causal, or counts positions otherwise than from 0")
     for layers.part in _PARTS:
         layers.layer = 0
-        states = _states(
-            model, input_ids=ids[:, layers.part], position_ids=positions[:, layers.part], gateau_layers=layers
-        )
-        if not (layers.alike and _difference(states, whole[layers.part]) <= most):
+        states = _states(model, layers.part, layers)
+        if not (layers.alike and _difference(states, wanted[layers.part]) <= most):
             raise _UnequalPartsError("a part of a sequence comes out otherwise than in the whole")
 
 
-def _states(model: PreTrainedModel, **inputs: Any) -> Tensor:
+def _states(model: PreTrainedModel, part: slice, layers: _Layers | None = None) -> Tensor:
+    """Return the last hidden states [tokens, hidden] of a part of the probe's row; `layers`: see `_attend`."""
+    ids = probe_ids(model, len(_POSITIONS))[None, part]
+    positions = torch.tensor([_POSITIONS], device=ids.device)[:, part]
+    borders = torch.tensor((0, *_LENGTHS), device=ids.device).cumsum(0).to(torch.int32)
+    documents = {f"cu_seq_lens_{side}": borders for side in "qk"} | {
+        f"max_length_{side}": max(_LENGTHS) for side in "qk"
+    }
+    told = {} if layers is None else {"gateau_layers": layers}
     with probing(model):
-        return body_of(model)(**inputs, use_cache=False, return_dict=True).last_hidden_state[0]
+        output = body_of(model)(
+            input_ids=ids, position_ids=positions, use_cache=False, return_dict=True, **documents, **told
+        )
+    return output.last_hidden_state[0]
 
 
 def _attend(
@@ -97,14 +101,13 @@ def _attend(
     gateau_layers: _Layers | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """Attend from query [1, H, T, D] to key and value [1, H_kv, T, D] without a mask; return [1, T, H, D]."""
-    del attention_mask
-    if gateau_layers is None or "position_ids" not in kwargs:
-        raise _UnequalPartsError("it does not tell its attention what its forward is told, such as positions")
+    """Attend from query [1, H, T, D] to key and value [1, H_kv, T, D] of the whole row; return [1, T, H, D]."""
+    if gateau_layers is None:
+        raise _UnequalPartsError("it does not tell its attention what its forward is told")
     part, layer = gateau_layers.part, gateau_layers.layer
     if part is None:
         _check_heads(module, query, key, value)
-        output, _ = sdpa_attention_forward(module, query, key, value, None, **kwargs)
+        output, _ = attend_row(module, query, key, value, attention_mask, **kwargs)  # pyright: ignore[reportCallIssue]
         gateau_layers.inputs.append((query, key, value))
         gateau_layers.outputs.append(output)
         return output, None
@@ -130,9 +133,5 @@ def _difference(found: Tensor, expected: Tensor) -> float:
     return float((found - expected).norm() / expected.norm())
 
 
-def _no_mask(*_: Any, **__: Any) -> None:
-    return None
-
-
 AttentionInterface.register(NAME, _attend)
-AttentionMaskInterface.register(NAME, _no_mask)  # pyright: ignore[reportArgumentType]
+AttentionMaskInterface.register(NAME, describe_mask)  # pyright: ignore[reportArgumentType]

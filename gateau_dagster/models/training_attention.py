@@ -146,7 +146,8 @@ def _name_documents(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict
     edges = borders.tolist()  # on CUDA the only synchronisation of a forward pass
     lengths = tuple(end - begin for begin, end in pairwise(edges))
     shape = tuple(tokens.shape[:2])
-    if edges[0] != 0 or (1, edges[-1]) != shape or min(lengths) < 1:
+    # A rank that shares the row has one of its equal parts. `attend_row` checks that it gets the whole.
+    if edges[0] != 0 or shape[0] != 1 or edges[-1] % shape[1] or min(lengths) < 1:
         raise ValueError(f"documents that end at {edges[1:]} do not make up a batch of {shape} tokens")
     # With a mask of ones, transformers does not look for borders in the positions.
     mask = torch.ones(shape, dtype=torch.int64, device=tokens.device)
@@ -154,7 +155,7 @@ def _name_documents(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict
 
 
 @torch.compiler.disable  # it reads lengths in Python
-def _attend(
+def attend_row(
     module: torch.nn.Module,
     query: Tensor,
     key: Tensor,
@@ -169,7 +170,14 @@ def _attend(
     cu_seq_lens_q: Tensor | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """Attend from query [1, H, T, D] to key [1, H_kv, T, D] and value [1, H_kv, T, D_v]; return [1, T, H, D_v]."""
+    """Attend from query [1, H, T, D] to key [1, H_kv, T, D] and value [1, H_kv, T, D_v]; return [1, T, H, D_v].
+
+    The attention function of transformers' registry, for a whole row.
+
+    Raises:
+        UnknownAttentionError: the model does not name the documents, or its mask is not known.
+        GateauError: the model drops attention weights.
+    """
     if document_lengths is None or cu_seq_lens_q is None:
         raise UnknownAttentionError("it does not tell its layers where documents begin")
     if not query.shape[2] == key.shape[2] == sum(document_lengths):
@@ -209,5 +217,5 @@ def _unsupported_dropout(module: torch.nn.Module, dropout: float) -> GateauError
     )
 
 
-AttentionInterface.register(NAME, _attend)
+AttentionInterface.register(NAME, attend_row)
 AttentionMaskInterface.register(NAME, describe_mask)  # pyright: ignore[reportArgumentType]

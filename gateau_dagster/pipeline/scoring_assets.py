@@ -234,7 +234,7 @@ def _pre_experienced(config: Config, name: str) -> Asset:
 def _homologous_model(config: Config, name: str) -> Asset:
     def settings(observed: Observed) -> dict[str, Any]:
         machine = _machine(config, name)
-        del machine["training.sequence_parallel"]  # it is made without
+        del machine["training.sequence_parallel"]  # `tokens_per_step` decides which rows make up a step
         # No rope_theta: the rotary embedding is extended from the one that the weights were trained with.
         return {**_base(config, name, observed), **_recipe(config, name), **machine}
 

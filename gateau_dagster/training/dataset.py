@@ -187,10 +187,12 @@ class PadRight:
 class SideBySide:
     """Collator that makes one row of all documents. They do not see one another (models.training_attention).
 
-    weighted: adds `weights`, see `loss_weights`.
+    weighted: adds `weights`, see `loss_weights`. joined: the documents of each row are one, with positions from 0, as
+    in `PadRight`.
     """
 
     weighted: bool = False
+    joined: bool = False
 
     def __call__(self, rows: Rows) -> Batch:
         """Return the batch of one row.
@@ -198,13 +200,16 @@ class SideBySide:
         It has `input_ids`, `labels`, `position_ids`, int64 [1, T]; `cu_seq_lens_q/k`, int32 [documents + 1], the start
         of each document, and T; `max_length_q/k`, the longest one; `row`, int64 [documents]; and weights [1, T].
         """
-        documents = [each for row in rows for each in row] or [_FILLER]
-        lengths = [each.input_ids.numel() for each in documents]
+        rows = [row for row in rows if row] or [[_FILLER]]
+        documents = [each for row in rows for each in row]
+        sequences = rows if self.joined else [[each] for each in documents]
+        lengths = [sum(each.input_ids.numel() for each in sequence) for sequence in sequences]
         starts = torch.tensor([0, *accumulate(lengths)], dtype=torch.int32)
+        positions = [*map(torch.arange, lengths)] if self.joined else [each.positions for each in documents]
         batch: Batch = {
             "input_ids": torch.cat([each.input_ids for each in documents])[None],
             "labels": torch.cat([each.labels for each in documents])[None],
-            "position_ids": torch.cat([each.positions for each in documents])[None],
+            "position_ids": torch.cat(positions)[None],
             "row": _real_rows(documents),
         }
         batch |= {f"cu_seq_lens_{side}": starts for side in "qk"} | {

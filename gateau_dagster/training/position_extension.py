@@ -12,10 +12,7 @@ from transformers.configuration_utils import PreTrainedConfig
 
 from gateau_dagster.config.training_sections import PositionExtension
 from gateau_dagster.errors import GateauError
-from gateau_dagster.models.positions import Rope, full_attention_ropes, rotated_dimensions, scaled_positions
-
-_BY_LENGTH = {"dynamic", "longrope"}
-"""Scalings whose frequencies depend on the text's length, and were chosen for the present base."""
+from gateau_dagster.models.positions import BY_LENGTH, Rope, full_attention_ropes, rotated_dimensions, scaled_positions
 
 
 def extend_positions(config: PreTrainedConfig, section: PositionExtension, *, name: str) -> None:
@@ -96,10 +93,10 @@ def _change(rope: Rope, section: PositionExtension, text_config: Any, *, name: s
 
 def _check_combination(kind: str, section: PositionExtension, *, name: str) -> None:
     """Refuse invalid combinations: a scaled embedding accepts its own method, and most accept another base."""
-    if kind in {"default", section.method} or (section.method == "theta" and kind not in _BY_LENGTH):
+    if kind in {"default", section.method} or (section.method == "theta" and kind not in BY_LENGTH):
         return
     cures = ["train the model as it is, without the extension", "start from a model whose rope_type is default"]
-    if section.method != "theta" and kind not in _BY_LENGTH:
+    if section.method != "theta" and kind not in BY_LENGTH:
         cures.insert(0, "use method: theta")
     raise GateauError(
         "training.positions",

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import importlib.util
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from gateau_dagster.config.training import TrainingConfig
 from gateau_dagster.errors import GateauError
+from gateau_dagster.models.positions import BY_LENGTH, full_attention_ropes
 from gateau_dagster.readable import plural
 
 if TYPE_CHECKING:
     from transformers.configuration_utils import PreTrainedConfig
-import importlib.util
-from collections.abc import Callable
 
-from gateau_dagster.config.training import TrainingConfig
+_ATTENTION = {"full_attention", "sliding_attention", "chunked_attention"}
 
 
 def check_sharding(deepspeed: dict[str, Any] | None) -> None:
@@ -27,10 +29,10 @@ def check_sharding(deepspeed: dict[str, Any] | None) -> None:
 
 
 def check_heads(model_config: PreTrainedConfig, size: int, *, name: str) -> None:
-    """Check that `size` ranks can split the heads of a model whose attention is plainly causal.
+    """Check that `size` ranks can share a row: each holds some tokens and, in the attention, some heads.
 
     Raises:
-        GateauError: they cannot, or some layers do not see the whole sequence (the exchange of heads drops masks).
+        GateauError: the heads cannot be divided, or something other than attention depends on tokens of other ranks.
     """
     config: Any = model_config.get_text_config(decoder=True)
     heads, shared = (getattr(config, key, None) for key in ("num_attention_heads", "num_key_value_heads"))
@@ -44,13 +46,22 @@ def check_heads(model_config: PreTrainedConfig, size: int, *, name: str) -> None
             f"training.sequence_parallel: {heads} attention heads ({shared} of keys) cannot be divided among "
             f"{size} processes. Set a divisor of both.",
         )
-    kinds = set(getattr(config, "layer_types", None) or [])
-    if getattr(config, "sliding_window", None) is not None or kinds - {"full_attention"}:
-        raise unsupported(
-            model_config,
-            name,
-            "it has layers that do not see the whole sequence, and the exchange of heads drops their masks",
-        )
+    reason = _beyond_attention(config)
+    if reason is not None:
+        raise unsupported(model_config, name, reason)
+
+
+def _beyond_attention(config: Any) -> str | None:
+    """Return what in the model, apart from its attention, depends on tokens that a rank does not hold."""
+    others = {*(getattr(config, "layer_types", None) or [])} - _ATTENTION
+    if others:
+        return f"it has {' and '.join(sorted(others))} layers, and only attention sees the tokens of all ranks"
+    ropes = full_attention_ropes(getattr(config, "rope_parameters", None) or {})
+    if any(rope.get("rope_type") in BY_LENGTH for rope in ropes):
+        return "its rotary embedding depends on the length of a sequence, of which each rank holds a part"
+    if getattr(config, "attn_temperature_tuning", False):  # Llama 4
+        return "its attention counts tokens from the begin of each part"
+    return None
 
 
 def unsupported(model_config: PreTrainedConfig, name: str, reason: str) -> GateauError:

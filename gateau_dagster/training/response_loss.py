@@ -175,7 +175,10 @@ def use_chunked_loss(model: PreTrainedModel, *, chunk: int | None = None) -> Non
 
     a float32 scalar (float64 for a float64 model). `weights` float32 [B, T], which LongAlign's loss weighting needs, is
     1 by default; without `num_items_in_batch` the sum is divided by the number of labels in this batch. Without any
-    label, the loss is 0 with gradients of 0 for every parameter. Without `labels` the model is unchanged.
+    label, the loss is 0 with gradients of 0 for every parameter. Without labels the model is unchanged.
+
+    A part of a sequence has `shift_labels` and `shift_weights` instead: label t is predicted from token t and those
+    before it, and the last label may be a token of the next part.
 
     It supports tied embeddings, a bias, frozen or not, Gemma's final soft cap, and Granite's and Cohere's logit scales.
 
@@ -212,22 +215,27 @@ def _forward(
     labels: Tensor | None = None,
     weights: Tensor | None = None,
     num_items_in_batch: Tensor | int | None = None,
+    shift_labels: Tensor | None = None,
+    shift_weights: Tensor | None = None,
     **kwargs: Any,
 ) -> Any:
     """Replace the model's own forward."""
-    if labels is None:
+    if labels is not None:
+        shift_labels = torch.nn.functional.pad(labels[:, 1:], (0, 1), value=IGNORED)
+        shift_weights = None if weights is None else torch.nn.functional.pad(weights[:, 1:], (0, 1))
+    if shift_labels is None:
         return type(self).forward(self, input_ids=input_ids, **kwargs)
     head = self.get_output_embeddings()
     if head is None or "forward" not in vars(head):
         raise _unsupported(self, "its output layer was exchanged since, for example by LoRA on lm_head")
     kwargs |= {"use_cache": False, "return_dict": True}
     states = body_of(self)(input_ids=input_ids, **kwargs).last_hidden_state  # [B, T, hidden]
-    targets = labels[:, 1:].reshape(-1)
+    targets = shift_labels.reshape(-1)
     rows = (targets != IGNORED).nonzero()[:, 0]
     total = head(
-        states[:, :-1].reshape(-1, states.shape[-1])[rows],
+        states.reshape(-1, states.shape[-1])[rows],
         targets[rows],
-        None if weights is None else weights[:, 1:].reshape(-1)[rows],
+        None if shift_weights is None else shift_weights.reshape(-1)[rows],
     )
     if num_items_in_batch is None:
         num_items_in_batch = max(1, len(rows))

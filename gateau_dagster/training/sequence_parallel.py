@@ -1,32 +1,41 @@
-"""Ulysses sequence parallelism: ranks share each sequence, by its tokens and, in the attention, by its heads.
+"""Ulysses sequence parallelism: ranks share each row, by its tokens and, in the attention, by its heads.
 
-DeepSpeed exchanges tokens against heads around the attention (Jacobs et al. 2023, arXiv 2309.14509), through
-accelerate's ParallelismConfig. Its own data loader distributes batches in another order, in which a training cannot be
-resumed. Here each rank reads the batch of its group and keeps its part. The loss is summed over the parts, and divided
-once by the count of the whole global batch. It is exact with several passes per step, too.
+DeepSpeed exchanges tokens against heads around the attention (Jacobs et al. 2023, arXiv 2309.14509). Its own wrapper
+drops the masks of the layers, and with them documents and sliding windows. Here the exchange surrounds our attention
+within documents, which keeps them. DeepSpeed's data loader distributes batches in another order, in which a training
+cannot be resumed. Here each rank reads the batch of its group and keeps its part. The loss is summed over the parts,
+and divided once by the count of the whole global batch. It is exact with several passes per step, too.
 """
 
 from dataclasses import dataclass
-from types import MethodType
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset
-from transformers import PreTrainedModel, TrainingArguments
-from transformers.modeling_outputs import CausalLMOutputWithPast
+from transformers import (
+    AttentionInterface,
+    AttentionMaskInterface,
+    PreTrainedModel,
+    TrainerCallback,
+    TrainerControl,
+    TrainerState,
+    TrainingArguments,
+)
 
+from gateau_dagster.models.mask_pattern import describe_mask
 from gateau_dagster.models.sequence_parts import parts_differ
-from gateau_dagster.training.dataset import Batch, MixRows, PadRight, Rows, TrainingDocument
+from gateau_dagster.models.training_attention import NAME as WHOLE_ROW
+from gateau_dagster.models.training_attention import attend_row
+from gateau_dagster.training.dataset import Batch, MixRows, Rows, SideBySide, TrainingDocument
 from gateau_dagster.training.encode import IGNORED
 from gateau_dagster.training.readiness import check_heads, check_sharding, unsupported
 
-ATTENTION = "sdpa"
+NAME = "gateau_shared_rows"  # names the attention function and the mask function in transformers' registries
 
 
 def parallelism(*, size: int, processes: int, deepspeed: dict[str, Any] | None) -> Any:
-    """Return accelerate's configuration: `size` ranks share a sequence, of `processes` in all, by DeepSpeed's
-    `deepspeed`.
+    """Return accelerate's configuration: `size` ranks share a row, of `processes` in all, by DeepSpeed's `deepspeed`.
 
     Raises:
         GateauError: DeepSpeed would scale the gradient differently than `ResponseTrainer` compensates for.
@@ -35,11 +44,11 @@ def parallelism(*, size: int, processes: int, deepspeed: dict[str, Any] | None) 
     from accelerate.utils import DeepSpeedSequenceParallelConfig
 
     check_sharding(deepspeed)
+    handler = DeepSpeedSequenceParallelConfig(sp_seq_length_is_variable=True)
+    # DeepSpeed requires the model's attention here. accelerate's constructor accepts only its own list of names.
+    handler.sp_attn_implementation = WHOLE_ROW
     return ParallelismConfig(
-        sp_size=size,
-        sp_backend="deepspeed",
-        dp_replicate_size=processes // size,
-        sp_handler=DeepSpeedSequenceParallelConfig(sp_seq_length_is_variable=True, sp_attn_implementation=ATTENTION),
+        sp_size=size, sp_backend="deepspeed", dp_replicate_size=processes // size, sp_handler=handler
     )
 
 
@@ -60,78 +69,112 @@ class SharedRows(Dataset[list[TrainingDocument]]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PartOfSequence:
-    """Collator that pads as `whole` does, to a multiple of `size` tokens, and keeps part number `part`."""
+class PartOfRow:
+    """Collator that makes the row of `whole`, pads it to a multiple of `size` tokens, and keeps part number `part`."""
 
-    whole: PadRight
+    whole: SideBySide
     part: int
     size: int
 
     def __call__(self, rows: Rows) -> Batch:
-        """Return `input_ids`, `position_ids`, `shift_labels` int64 [batch, tokens of a part], `row`, and
-        `shift_weights`.
+        """Return the part of the batch of one row.
 
-        Token t of a part is trained with shift_labels t, the next token, even if that is in the next part.
+        It has `input_ids`, `position_ids`, `shift_labels` int64 [1, tokens of a part], and `shift_weights`. The other
+        entries are those of the whole row. Token t of a part is trained with shift_labels t, the next token, even if
+        that is in the next part. Padding is a document of its own.
         """
         batch = self.whole(rows)
-        ids = batch["input_ids"]
-        tokens = -(-ids.shape[1] // self.size)  # rounded up
-        missing = tokens * self.size - ids.shape[1]
-        positions = torch.arange(tokens * self.size).expand(len(ids), -1)
+        length = batch["input_ids"].shape[1]
+        tokens = -(-length // self.size)  # rounded up
+        missing = tokens * self.size - length
         sequences = {
-            "input_ids": _longer(ids, missing, self.whole.pad_token_id),
-            "position_ids": positions,
-            "shift_labels": _longer(batch["labels"][:, 1:], missing + 1, IGNORED),
+            "input_ids": _longer(batch.pop("input_ids"), missing, 0),
+            "position_ids": _longer(batch.pop("position_ids"), missing, 0),
+            "shift_labels": _longer(batch.pop("labels")[:, 1:], missing + 1, IGNORED),
         }
         if "weights" in batch:
-            sequences["shift_weights"] = _longer(batch["weights"][:, 1:], missing + 1, 0)
+            sequences["shift_weights"] = _longer(batch.pop("weights")[:, 1:], missing + 1, 0)
+        if missing:
+            for side in "qk":
+                borders = batch[f"cu_seq_lens_{side}"]
+                batch[f"cu_seq_lens_{side}"] = torch.cat([borders, borders.new_tensor([length + missing])])
+                batch[f"max_length_{side}"] = max(batch[f"max_length_{side}"], missing)
         mine = slice(self.part * tokens, (self.part + 1) * tokens)
-        return {name: value[:, mine].contiguous() for name, value in sequences.items()} | {"row": batch["row"]}
+        return batch | {name: value[:, mine].contiguous() for name, value in sequences.items()}
 
 
 def _longer(values: Tensor, missing: int, fill: float) -> Tensor:
     return torch.nn.functional.pad(values, (0, missing), value=fill)
 
 
-def share_sequences(model: PreTrainedModel, *, size: int) -> None:
-    """Let `model`, after `use_chunked_loss`, return the loss of a part of each sequence, with shifted labels.
+def check_shareable(model: PreTrainedModel, *, size: int) -> None:
+    """Check that `size` ranks can share rows. `model` attends within documents and has the chunked loss.
 
     Raises:
-        GateauError: its heads cannot be split, its attention is not plainly causal (the exchange drops masks), or a
-            trial shows that a part of a sequence does not come out as in the whole.
+        GateauError: its heads cannot be split, or a trial shows that a part of a row does not come out as in the whole.
     """
     name = type(model).__name__
     check_heads(model.config, size, name=name)
-    if model.config._attn_implementation != ATTENTION:
-        reason = f"it computes its attention by {model.config._attn_implementation}, but {ATTENTION} is needed"
-        raise unsupported(model.config, name, reason)
     reason = parts_differ(model)
     if reason is not None:
         raise unsupported(model.config, name, reason)
-    model.forward = MethodType(_forward, model)
 
 
-def _forward(
-    self: PreTrainedModel,
-    input_ids: Tensor,
-    position_ids: Tensor,
-    shift_labels: Tensor,
-    num_items_in_batch: Tensor,
-    shift_weights: Tensor | None = None,
-) -> Any:
-    """Replace the model's own forward."""
-    states = self.base_model(
-        input_ids=input_ids, position_ids=position_ids, use_cache=False, return_dict=True
-    ).last_hidden_state
-    targets = shift_labels.reshape(-1)
-    rows = (targets != IGNORED).nonzero()[:, 0]
-    head: Any = self.get_output_embeddings()
-    total = head(
-        states.reshape(-1, states.shape[-1])[rows],
-        targets[rows],
-        None if shift_weights is None else shift_weights.reshape(-1)[rows],
+class HeadExchange(TrainerCallback):
+    """Callback that surrounds the model's attention by the exchange, once DeepSpeed has formed the groups of ranks.
+
+    DeepSpeed has put its own wrapper around `WHOLE_ROW` by then, without the masks of the layers. The model no longer
+    uses that name afterwards.
+    """
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        self._model = model
+
+    def on_train_begin(self, args: TrainingArguments, _: TrainerState, __: TrainerControl, **kwargs: Any) -> None:
+        """Let the model attend to the tokens of all ranks of the group."""
+        del args, kwargs
+        AttentionInterface.register(NAME, exchanged_attention(self._model))
+        AttentionMaskInterface.register(NAME, describe_mask)  # pyright: ignore[reportArgumentType]
+        self._model.set_attn_implementation(NAME)
+
+
+def exchanged_attention(model: PreTrainedModel) -> Any:
+    """Return the attention function of a rank that holds a part of a row, for transformers' registry."""
+    from deepspeed.runtime.sequence_parallel.parallel_state_sp import get_sequence_parallel_group
+    from deepspeed.runtime.sequence_parallel.ulysses_sp import UlyssesSPAttentionHF
+
+    config: Any = model.config.get_text_config(decoder=True)
+    heads, group = config.num_attention_heads, cast(Any, get_sequence_parallel_group())
+    exchange = UlyssesSPAttentionHF(
+        attn=attend_row,
+        batch_size=1,
+        attn_head_count=heads,
+        attn_head_size=getattr(config, "head_dim", None) or config.hidden_size // heads,
+        kv_head_count=config.num_key_value_heads,
+        num_hidden_layers=config.num_hidden_layers,
+        process_group=group,
+        seq_length_is_variable=True,
     )
-    return CausalLMOutputWithPast(loss=total / num_items_in_batch)  # pyright: ignore[reportArgumentType]
+
+    def attend(
+        module: torch.nn.Module,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attention_mask: object,
+        *,
+        s_aux: Tensor | None = None,
+        **kwargs: Any,
+    ) -> tuple[Tensor, None]:
+        """Attend from a part's query [1, H, t, D] to the row's key and value [1, H_kv, t, D]; return [1, t, H, D]."""
+        # The exchange gathers the positions of all ranks, which `attend_row` does not read: one number is enough.
+        kwargs["position_ids"] = torch.zeros(1, 1, dtype=torch.int64, device=query.device)
+        if s_aux is not None:
+            s_aux = s_aux.chunk(exchange.world_size)[exchange.sp_rank]
+        output, _ = exchange(module, query, key, value, attention_mask, s_aux=s_aux, **kwargs)
+        return output.unflatten(-1, (heads, -1)), None
+
+    return attend
 
 
 def trained_items(batches: list[Batch], *, by_weight: bool = True) -> Tensor:

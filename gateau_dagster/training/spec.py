@@ -59,9 +59,11 @@ class TrainingSpec:
     def side_by_side(self) -> bool:
         """Return whether a batch is one row of documents without padding.
 
-        Skipped positions need it, too: transformers' own attention takes a skip for the border of a document.
+        Skipped positions need it, too: transformers' own attention takes a skip for the border of a document. So do
+        ranks that share a row: only our own attention keeps its documents and windows apart there.
         """
-        return self.training.batching == "packed" or self.training.skip is not None
+        training = self.training
+        return training.batching == "packed" or training.skip is not None or training.sequence_parallel > 1
 
     @property
     def resume_key(self) -> str:

@@ -38,7 +38,7 @@ from gateau_dagster.training.model import PLAN_NAME, load_base, write_output
 from gateau_dagster.training.offloaded_checkpoints import offload_checkpoints
 from gateau_dagster.training.readiness import check_device, check_packages, check_ranks
 from gateau_dagster.training.response_loss import use_chunked_loss
-from gateau_dagster.training.sequence_parallel import PartOfSequence, parallelism, part_of, share_sequences
+from gateau_dagster.training.sequence_parallel import HeadExchange, PartOfRow, check_shareable, parallelism, part_of
 from gateau_dagster.training.spec import TrainingSpec
 from gateau_dagster.training.tiled_mlp import tile_feed_forward, why_untiled
 from gateau_dagster.training.trainer import ResponseTrainer, TrainingCallback, barrier
@@ -138,17 +138,21 @@ def make_trainer(
         attend_within_documents(model)
     pad = tokenizer.pad_token_id if isinstance(tokenizer.pad_token_id, int) else 0
     collator: Any = (
-        SideBySide(weighted=weighted) if spec.side_by_side else PadRight(pad_token_id=pad, weighted=weighted)
+        SideBySide(weighted=weighted, joined=training.batching == "concatenated")
+        if spec.side_by_side
+        else PadRight(pad_token_id=pad, weighted=weighted)
     )
     tileable = _tileable(training, model, cuda=arguments.device.type == "cuda")
     if (size := training.sequence_parallel) > 1:
-        share_sequences(model, size=size)
-        collator = PartOfSequence(whole=collator, part=part_of(arguments, size), size=size)
+        check_shareable(model, size=size)
+        collator = PartOfRow(whole=collator, part=part_of(arguments, size), size=size)
     trained = model if training.lora is None else with_adapters(model, training.lora, seed=training.seed)
     levers = _levers(spec, trained, arguments.device, tokens=rows.longest_pass // size, tileable=tileable)
     trainer = ResponseTrainer(model=trained, args=arguments, train_dataset=rows, data_collator=collator)
     trainer.change_model = partial(_pull, spec, model, levers, longest=rows.longest_pass // size)
-    if size == 1 and not trainer.model_accepts_loss_kwargs:
+    if size > 1:
+        trainer.add_callback(HeadExchange(model))
+    elif not trainer.model_accepts_loss_kwargs:
         raise GateauError(
             "training.architecture",
             f"{type(model).__name__} cannot average its loss over a global batch: its forward accepts no loss "

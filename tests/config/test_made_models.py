@@ -105,12 +105,12 @@ def test_processes_share_its_sequences_as_those_of_the_training() -> None:
         with_models({"cherry": cherry(batch=10)}, training=given)
 
 
-def test_packed_rows_are_not_shared_by_processes() -> None:
+def test_its_packed_rows_are_shared_by_processes_too() -> None:
     given = {"processes": 4, "sequence_parallel": 2, "deepspeed": "zero3"}
     config = with_models({"long": PROLONG}, training=given)
     found = stage_training(config.models["long"], config.training)
-    assert (found.batching, found.sequence_parallel, found.data_processes) == ("packed", 1, 4)
-    assert (found.passes_per_step, config.training.data_processes) == (2, 2)
+    assert (found.batching, found.sequence_parallel, found.data_processes) == ("packed", 2, 2)
+    assert (found.passes_per_step, config.training.data_processes) == (4, 2)
 
 
 def test_the_window_that_is_declared_is_the_length_unless_more_is_asked_for() -> None:

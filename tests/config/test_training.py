@@ -11,17 +11,18 @@ from gateau_dagster.config.training_sections import ExtensionMethod, PositionExt
 SHARED = {"processes": 4, "sequence_parallel": 2, "deepspeed": "zero3"}
 
 
-def test_plain_rows_with_any_accumulation_and_loss() -> None:
+def test_processes_share_any_rows_with_any_accumulation_and_loss() -> None:
     for changes in (
         {},
         {"batching": "sorted"},
+        {"batching": "packed", "skip": {}},
         {"batching": "concatenated"},
         {"gradient_accumulation": 1},
         {"loss": "sequence"},
         {"loss": "longce"},
+        {"lora": {}},
     ):
         assert TrainingConfig.model_validate(SHARED | changes).data_processes == 2
-    TrainingConfig.model_validate({"batching": "packed", "skip": {}})
 
 
 def made(**given: Any) -> TrainingConfig:

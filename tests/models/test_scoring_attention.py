@@ -14,6 +14,7 @@ from gateau_dagster.models.attention_rows import AttentionSpec, attention_rows, 
 from gateau_dagster.models.last_layers import ReadRows
 from gateau_dagster.models.mask_pattern import NAME, MaskPattern, UnknownAttentionError, describe_mask
 from gateau_dagster.models.sequence_parts import parts_differ
+from gateau_dagster.models.training_attention import attend_within_documents
 from tests.tiny_models import loaded_model, model_config
 
 HEADS, GROUPS, DIM = 6, 2, 16
@@ -290,26 +291,26 @@ def make(kind: str, **changes: Any) -> PreTrainedModel:
     return AutoModelForCausalLM.from_config(model_config(kind, **changes), dtype=torch.float32)
 
 
-@pytest.mark.parametrize("kind", ["llama", "qwen3", "mixtral", "cohere", "granite", "ministral3"])
+@pytest.mark.parametrize(
+    "kind", ["llama", "qwen3", "mixtral", "cohere", "granite", "ministral3", "gpt_oss", "gemma2", "gemma3_text"]
+)
 def test_parts_that_come_out_as_in_the_whole(kind: str) -> None:
-    model = make(kind).train()
+    model = make(kind, **({"sliding_window": 3} if kind == "gemma3_text" else {})).train()
+    attend_within_documents(model)
+    own = model.config._attn_implementation
     assert parts_differ(model) is None
-    assert model.config._attn_implementation == "sdpa" and model.training
+    assert model.config._attn_implementation == own and model.training
 
 
 @pytest.mark.parametrize(
     ("kind", "changes", "reason"),
     [
-        ("llama4_text", {"layer_types": ["full_attention"] * 2}, "counts tokens from the begin of each part"),
-        ("stablelm", {}, "does not use transformers' attention interface"),
-        ("nemotron", {}, "does not tell its attention .* positions"),
-        ("gpt_oss", {}, "not plainly causal"),
-        ("lfm2", {"layer_types": ["conv", "full_attention"]}, "a part of a sequence comes out otherwise"),
         ("opt", {}, "heads are not those that its configuration names"),
     ],
 )
 def test_what_would_be_wrong(kind: str, changes: dict[str, Any], reason: str) -> None:
     model = make(kind, **changes)
+    attend_within_documents(model)
     own = model.config._attn_implementation
     found = parts_differ(model)
     assert found is not None and re.search(reason, found), found
@@ -318,6 +319,7 @@ def test_what_would_be_wrong(kind: str, changes: dict[str, Any], reason: str) ->
 
 def test_positions_that_a_model_makes_up_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     model = make("llama")
+    attend_within_documents(model)
     rotary = model.model.rotary_emb.forward  # pyright: ignore
 
     def from_zero(states: torch.Tensor, position_ids: torch.Tensor) -> Any:

@@ -159,7 +159,7 @@ def test_a_window_that_is_enough_is_read_without_transformers(tmp_path: Path) ->
     ("training", "keys", "message"),
     [
         ({}, {"num_attention_heads": 1, "num_key_value_heads": 1}, r"1 attention heads .* Set a divisor"),
-        ({}, {"layer_types": ["sliding_attention"] * 32}, "do not see the whole sequence"),
+        ({}, {"layer_types": ["conv", "full_attention"] * 16}, "has conv layers"),
         ({"deepspeed": {"zero_optimization": {"stage": 0}}}, {}, "needs DeepSpeed's ZeRO stage 1, 2 or 3"),
     ],
 )

@@ -85,7 +85,7 @@ def test_a_field_reaches_exactly_what_it_changes(field: str, tmp_path: Path) -> 
     assert stale(versions(base), versions(changed)) - {"report"} == wanted - {"report"}
 
 
-def test_processes_that_share_sequences_do_not_share_its_rows(tmp_path: Path) -> None:
+def test_processes_that_share_its_rows_make_the_same_model(tmp_path: Path) -> None:
     shared = {"training.processes": 2, "training.deepspeed": "zero3"}
     base, changed = made(tmp_path, **shared), made(tmp_path, **shared, **{"training.sequence_parallel": 2})
     assert stale(versions(base), versions(changed)) - {"report"} == fields.TRAINED - {"report"}

@@ -169,6 +169,7 @@ def test_adapters_are_merged_into_one_model(tmp_path: Path, stage: str) -> None:
         ("zero3", {"processes": 4, "gradient_accumulation": 2}),
         ("zero3", {"batching": "concatenated", "pack_length": 90, "loss": "sequence"}),
         ("zero2", {"gradient_accumulation": 3, "loss": "longce"}),
+        ("zero3", {"processes": 4, "batching": "packed", "pack_length": 70, "skip": SKIPS, "batch_size": 1}),
     ],
 )
 def test_ranks_that_share_a_sequence(tmp_path: Path, stage: str, changes: dict[str, Any]) -> None:

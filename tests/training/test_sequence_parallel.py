@@ -7,18 +7,21 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from gateau_dagster.training.dataset import MixRows, PadRight
+from gateau_dagster.models.training_attention import attend_within_documents
+from gateau_dagster.training.dataset import MixRows, PadRight, SideBySide
 from gateau_dagster.training.encode import IGNORED
+from gateau_dagster.training.readiness import check_heads
 from gateau_dagster.training.response_loss import use_chunked_loss
 from gateau_dagster.training.sequence_parallel import (
-    PartOfSequence,
+    PartOfRow,
     SharedRows,
+    check_shareable,
     parallelism,
-    share_sequences,
     trained_items,
 )
 from gateau_dagster.training.train import plan_of, read_mix
 from tests.error_codes import refused
+from tests.tiny_models import model_config
 from tests.training.builders import make_model, make_spec
 
 
@@ -30,24 +33,38 @@ def rows_of(folder: Path, **changes: Any) -> MixRows:
 
 @pytest.mark.parametrize("size", [2, 3])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_parts_side_by_side_are_the_whole_batch(tmp_path: Path, size: int, weighted: bool) -> None:
-    rows = [rows_of(tmp_path)[index] for index in range(3)]
-    whole = PadRight(pad_token_id=1, weighted=weighted)
+@pytest.mark.parametrize("joined", [False, True])
+def test_parts_side_by_side_are_the_whole_row(tmp_path: Path, size: int, weighted: bool, joined: bool) -> None:
+    rows = [[*rows_of(tmp_path)[0], *rows_of(tmp_path)[1]], [], rows_of(tmp_path)[2]]
+    whole = SideBySide(weighted=weighted, joined=joined)
     batch = whole(rows)
-    parts = [PartOfSequence(whole=whole, part=part, size=size)(rows) for part in range(size)]
+    parts = [PartOfRow(whole=whole, part=part, size=size)(rows) for part in range(size)]
     length = batch["input_ids"].shape[1]
-    joined = {name: torch.cat([part[name] for part in parts], 1) for name in parts[0] if name != "row"}
-    assert {part["input_ids"].shape[1] for part in parts} == {-(-length // size)}
-    assert torch.equal(joined["input_ids"][:, :length], batch["input_ids"])
-    assert torch.equal(joined["position_ids"][0], torch.arange(joined["input_ids"].shape[1]))
-    assert torch.equal(joined["shift_labels"][:, : length - 1], batch["labels"][:, 1:])
-    assert (joined["shift_labels"][:, length - 1 :] == IGNORED).all()
-    assert (joined["input_ids"][:, length:] == 1).all()
-    assert all(part["row"].tolist() == batch["row"].tolist() for part in parts)
+    tokens = -(-length // size)
+    split = ("input_ids", "position_ids", "shift_labels", "shift_weights")
+    joint = {name: torch.cat([part[name] for part in parts], 1) for name in split if name in parts[0]}
+    assert {part["input_ids"].shape[1] for part in parts} == {tokens}
+    for name in ("input_ids", "position_ids"):
+        assert torch.equal(joint[name][:, :length], batch[name])
+    assert torch.equal(joint["shift_labels"][:, : length - 1], batch["labels"][:, 1:])
+    assert (joint["shift_labels"][:, length - 1 :] == IGNORED).all()
+    borders = batch["cu_seq_lens_q"].tolist()
+    assert len(borders) == (3 if joined else 4)
+    for part in parts:
+        assert part["cu_seq_lens_q"].tolist() == borders + ([tokens * size] if tokens * size > length else [])
+        assert part["row"].tolist() == batch["row"].tolist()
+        assert not {"labels", "weights"} & part.keys()
     trained = batch["labels"][:, 1:] != IGNORED
     wanted = batch["weights"][:, 1:][trained].sum() if weighted else trained.sum()
     torch.testing.assert_close(sum(trained_items([part]) for part in parts), wanted)
     assert sum(trained_items([part], by_weight=False) for part in parts) == trained.sum()
+
+
+def test_a_row_of_padding_longer_than_its_documents() -> None:
+    part = PartOfRow(whole=SideBySide(weighted=True), part=3, size=4)([[]])
+    assert part["input_ids"].shape == (1, 1)
+    assert part["cu_seq_lens_q"].tolist() == [0, 1, 4]
+    assert part["max_length_q"] == 3
 
 
 @pytest.mark.parametrize(("processes", "size"), [(2, 2), (4, 2), (6, 3)])
@@ -63,35 +80,43 @@ def test_every_rank_reads_the_batch_of_its_group(tmp_path: Path, processes: int,
 
 
 def test_the_loss_of_the_parts_adds_up(tmp_path: Path) -> None:
-    """One part: the loss of the whole sequence, by the model's own forward."""
+    """One part: the loss of the whole batch, by the model's own forward."""
     spec = make_spec(tmp_path)
     rows = [rows_of(tmp_path)[index] for index in range(2)]
     model = AutoModelForCausalLM.from_pretrained(spec.base_model)
-    whole = PadRight(pad_token_id=1)
-    batch = whole(rows)
+    batch = PadRight(pad_token_id=1)(rows)
     batch.pop("row")
     wanted = model(**batch, num_items_in_batch=7).loss
     use_chunked_loss(model)
-    share_sequences(model, size=1)
-    part = PartOfSequence(whole=whole, part=0, size=1)(rows)
+    attend_within_documents(model)
+    check_shareable(model, size=1)
+    part = PartOfRow(whole=SideBySide(), part=0, size=1)(rows)
     part.pop("row")
     torch.testing.assert_close(model(**part, num_items_in_batch=torch.tensor(7)).loss, wanted)
 
 
 @pytest.mark.parametrize(
-    ("kind", "size", "message"),
+    ("kind", "size", "changes", "message"),
     [
-        ("llama", 3, "cannot be divided among 3 processes"),
-        ("mistral", 2, "do not see the whole sequence"),
-        ("gpt2", 2, "does not name num_attention_heads and num_key_value_heads"),
-        ("mamba", 2, "does not name num_attention_heads"),
-        ("llama4_text", 2, "do not see the whole sequence"),
-        ("stablelm", 2, "does not use transformers' attention interface"),
+        ("llama", 3, {}, "cannot be divided among 3 processes"),
+        ("gpt2", 2, {}, "does not name num_attention_heads and num_key_value_heads"),
+        ("mamba", 2, {}, "does not name num_attention_heads"),
+        ("llama4_text", 2, {}, "counts tokens from the begin of each part"),
+        ("lfm2", 2, {"layer_types": ["conv", "full_attention"]}, "has conv layers"),
+        ("llama", 2, {"rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}},
+         "rotary embedding depends on the length"),
     ],
-)
-def test_models_that_cannot_share(kind: str, size: int, message: str) -> None:
+)  # fmt: skip
+def test_models_that_cannot_share(kind: str, size: int, changes: dict[str, Any], message: str) -> None:
     with refused("training.sequence_parallel", message):
-        share_sequences(make_model(kind), size=size)
+        check_heads(model_config(kind, **changes), size, name="it")
+
+
+def test_a_model_whose_trial_fails() -> None:
+    model = make_model("opt", dtype=torch.float32)
+    attend_within_documents(model)
+    with refused("training.sequence_parallel", "heads are not those"):
+        check_shareable(model, size=2)
 
 
 @pytest.mark.parametrize("config", [None, {"zero_optimization": {"stage": 0}},
