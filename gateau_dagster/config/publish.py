@@ -1,9 +1,9 @@
 """Define the section about the data set on the Hugging Face hub that holds the selection."""
 
 import re
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 
 from gateau_dagster.config.base import Section
 from gateau_dagster.errors import GateauError
@@ -35,6 +35,18 @@ def _license(name: str) -> str:
 
 class PublishConfig(Section):
     """The data set on the Hugging Face hub that holds the chosen samples, their scores and a data card."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_the_single_run(cls, given: Any) -> Any:
+        # A variant's amount may depend on all others (variants.equal), so no `selection` on its card reproduces it.
+        if isinstance(given, dict) and "variants" in given:
+            raise GateauError(
+                "publish.variants",
+                "variants: the selections of variants are not published. Give `selection` the variant's method, preset "
+                "and amount, name another repository, and publish that: no sample is scored again",
+            )
+        return given
 
     repository: Annotated[str, AfterValidator(_repository)] = Field(
         description="Owner and name of the data set on the hub; it is created where it does not exist.",
