@@ -35,6 +35,7 @@ from gateau_dagster.training.batch_plan import BatchPlan
 from gateau_dagster.training.batching import MixDocument
 from gateau_dagster.training.dataset import MixRows
 from gateau_dagster.training.encode import IGNORED
+from gateau_dagster.training.memory_plan import MemoryPlan, ModelSizes, Pass, Sharding, memory_plan
 from gateau_dagster.training.readiness import check_device, check_packages
 from gateau_dagster.training.spec import TrainingSpec
 from gateau_dagster.training.train import make_trainer, training_arguments
@@ -221,6 +222,12 @@ class Prepared:
     result: dict[str, Any]  # what is known before the first step
 
 
+def planned_memory(spec: TrainingSpec, sizes: ModelSizes, tokens: int, trained: int, *, device: str) -> MemoryPlan:
+    """Return the memory that `gateau plan` expects of a pass over `tokens` tokens: `planned_bytes` at its peak."""
+    sharding = Sharding.of(spec.deepspeed, ranks=spec.training.processes, hidden=sizes.hidden)
+    return memory_plan(sizes, Pass.of(spec.training, sharding, tokens=tokens, trained=trained, device=device))
+
+
 def prepare(case: Case, settings: TrainingSettings, folder: Path) -> Prepared:
     """Return the model, on the device that the Trainer takes, and its trainer, which writes nothing into `folder`."""
     training = case.training
@@ -235,6 +242,7 @@ def prepare(case: Case, settings: TrainingSettings, folder: Path) -> Prepared:
     model.config.use_cache = False
     shape, parameters = ModelShape.of(model.config), sum(each.numel() for each in model.parameters())
     rows, plan, trained_tokens = row_of(case, settings)
+    planned = planned_memory(spec, ModelSizes.of(model), case.tokens, trained_tokens, device=arguments.device.type)
     trainer = make_trainer(spec, model, loaded.tokenizer, arguments, rows)
     clock = Clock(rows, plan, enough_seconds=settings.enough_seconds)
     clock.trainer = trainer
@@ -253,6 +261,8 @@ def prepare(case: Case, settings: TrainingSettings, folder: Path) -> Prepared:
             "parameters": parameters,
             "trained_parameters": learned,
             "device": str(arguments.device),
+            "planned_bytes": planned.device_bytes,
+            "planned": asdict(planned),
             "prepare_seconds": time.perf_counter() - started,
         },
     )

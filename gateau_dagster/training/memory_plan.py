@@ -1,0 +1,530 @@
+"""Plan the memory of a training: what one device and its host hold at the fullest moment of an optimiser step, by part.
+
+The arithmetic follows what torch keeps. A layer keeps, for the backward pass: its residual stream, the inputs of its
+matrices, the fp32 copies of its norms, queries, keys, values and output of the attention, and the intermediate values
+of its feed-forward part. With gradient checkpointing only its input is kept, and one layer at a time is recomputed.
+
+A step has four moments that can be the fullest. *loss*: all layers' tensors are kept, and a chunk of logits exists.
+*backward*: the last layer's gradients are computed. *embedding*: almost all gradients exist. *update*: the optimiser's
+temporaries exist.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from gateau_dagster.models.positions import first_of, spans_of
+
+if TYPE_CHECKING:
+    from torch import nn
+    from transformers import PreTrainedModel
+
+    from gateau_dagster.config.training import TrainingConfig
+
+PARTS = ("weights", "gradients", "optimiser", "checkpoints", "attention", "mlp", "loss")
+
+_EXPERTS_A_TOKEN = ("num_experts_per_tok", "top_k_experts", "moe_k", "moe_topk", "num_selected_experts")
+_FLOAT = 4  # bytes of float32
+_WIDTHS = {"bfloat16": 2, "float16": 2, "float32": 4}
+_LOGITS = {"cpu": 2**22, "cuda": 2**27}  # elements of a chunk of logits, as in `response_loss`
+_LEAST_ROWS = 128
+_WINDOW_ROWS = 63  # of a block of a sliding window, as in `attention_kernels`, without the first
+_LIVE = 1_000_000_000  # DeepSpeed's stage3_max_live_parameters: gathered weights that ZeRO-3 keeps for their next use
+_SUB_GROUP = 1_000_000_000  # DeepSpeed's sub_group_size: weights that ZeRO-3 updates at once
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerSizes:
+    """The numbers of one decoder layer; widths are numbers per token.
+
+    weights: parameters. matrices: those that autocast copies, which are not those of experts.
+    readers: linear layers of attention and feed-forward part that read the hidden states.
+    heads, keys: width of all queries and of all keys. head: width of one head.
+    fused: one matrix makes queries, keys and values, and its output stays as long as the values do.
+    span: tokens that a query sees; None: all.
+    norms: norms of the hidden states. head_norms: width of queries and keys that are normed.
+    plain: the norms are torch's own LayerNorm, which keeps its input alone.
+    up, down: width of what the first and the last matrix of the feed-forward part compute and read.
+    chosen: experts that a token meets; 0: no experts. Then up and down are those of one expert.
+    experts: weights of the experts.
+    adapted: inputs and outputs of the linear layers together, for low-rank adapters.
+    """
+
+    weights: int
+    matrices: int
+    readers: tuple[int, int]
+    heads: int
+    keys: int
+    head: int
+    fused: bool
+    span: int | None
+    norms: int
+    head_norms: int
+    plain: bool
+    up: int
+    down: int
+    chosen: int
+    experts: int
+    adapted: int
+
+    @property
+    def gated(self) -> bool:
+        """Return whether the feed-forward part multiplies two branches."""
+        return self.up == 2 * self.down
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelSizes:
+    """The numbers of a decoder. weights: all parameters; embedding, head: of the word embedding and the output layer.
+
+    tied: the output layer is the embedding, which counts once in `weights`.
+    """
+
+    layers: tuple[LayerSizes, ...]
+    weights: int
+    embedding: int
+    vocabulary: int
+    hidden: int
+    tied: bool
+
+    @classmethod
+    def of(cls, model: PreTrainedModel) -> ModelSizes:
+        """Return the sizes of a model before adapters are added; it may be on the device `meta`."""
+        from gateau_dagster.models.last_layers import layers_of
+
+        config: Any = model.config.get_text_config(decoder=True)
+        embedding: Any = model.get_input_embeddings().weight
+        output: Any = model.get_output_embeddings()
+        layers = layers_of(model)
+        spans = spans_of(config)
+        if len(spans) != len(layers):  # the configuration names none, or counts layers differently
+            spans = (None,) * len(layers)
+        return cls(
+            layers=tuple(_layer_sizes(layer, config, span) for layer, span in zip(layers, spans, strict=True)),
+            weights=sum(each.numel() for each in model.parameters()),
+            embedding=embedding.numel(),
+            vocabulary=embedding.shape[0],
+            hidden=config.hidden_size,
+            tied=output is not None and output.weight is embedding,
+        )
+
+    def adapters(self, rank: int) -> int:
+        """Return the parameters of low-rank adapters on all linear layers of the decoder's layers."""
+        return rank * sum(layer.adapted for layer in self.layers)
+
+
+def _layer_sizes(layer: nn.Module, config: Any, span: int | None) -> LayerSizes:
+    from torch import nn
+
+    from gateau_dagster.models.last_layers import output_projection
+
+    hidden = config.hidden_size
+    projection = output_projection(layer)
+    attention = next((part for part in layer.modules() if projection in [*part.children()]), None)
+    inside = {*()} if attention is None else {*attention.modules()}
+    linear = {part: sizes for part in layer.modules() if (sizes := _linear_sizes(part)) is not None}
+    heads = linear[projection][0] if projection in linear else 0
+    queries = [sizes for part, sizes in linear.items() if part in inside and part is not projection]
+    others = [sizes for part, sizes in linear.items() if part not in inside and part is not projection]
+    ups = [out for into, out in others if into == hidden]
+    up, down, chosen = sum(ups), max((into for into, out in others if out == hidden), default=0), 0
+    experts = [weight for weight in layer.parameters() if weight.ndim == 3]
+    adapted = sum(map(sum, linear.values()))
+    if experts:
+        chosen = int(first_of(config, *_EXPERTS_A_TOKEN) or 1)
+        wide = [size for weight in experts for size in weight.shape[1:] if size != hidden]
+        up, down = max(wide), min(wide)
+        # peft: as many ranks as experts; the gate and its branch share a matrix and get twice as many.
+        adapted += sum(
+            weight.shape[0] * sum(weight.shape[1:]) * (2 if up > down and up in weight.shape else 1)
+            for weight in experts
+        )
+    keys = max(0, sum(out for _, out in queries) - heads) // 2
+    norms = [part for part in layer.modules() if _is_norm(part)]
+    widths = [next(part.parameters()).numel() for part in norms]
+    return LayerSizes(
+        weights=sum(each.numel() for each in layer.parameters()),
+        matrices=sum(each.numel() for each in layer.parameters() if each.ndim == 2),
+        readers=(len(queries), len(ups)),
+        heads=heads,
+        keys=keys,
+        head=getattr(config, "head_dim", None) or hidden // config.num_attention_heads,
+        fused=len(queries) == 1 and getattr(config, "rope_parameters", None) is not None,
+        span=span,
+        norms=widths.count(hidden),
+        head_norms=heads + keys if any(width != hidden for width in widths) else 0,
+        plain=any(isinstance(part, nn.LayerNorm) for part in norms),
+        up=up,
+        down=down,
+        chosen=chosen,
+        experts=sum(weight.numel() for weight in experts),
+        adapted=adapted,
+    )
+
+
+def _is_norm(part: nn.Module) -> bool:
+    return "Norm" in type(part).__name__ and any(True for _ in part.parameters(recurse=False))
+
+
+def _linear_sizes(part: nn.Module) -> tuple[int, int] | None:
+    """Return inputs and outputs of a linear layer; None for other modules."""
+    from torch import nn
+
+    if isinstance(part, nn.Linear):
+        return part.in_features, part.out_features
+    if type(part).__name__ == "Conv1D":  # GPT-2
+        weight: Any = part.weight
+        return weight.shape[0], weight.shape[1]
+    return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sharding:
+    """The part of a rank in DeepSpeed, and what waits in the host's memory. stage 0: a rank holds everything."""
+
+    stage: int = 0
+    ranks: int = 1
+    deepspeed: bool = False
+    offloads_optimiser: bool = False
+    offloads_weights: bool = False
+    bucket: int = 0  # gradients that are reduced at once
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any] | None, *, ranks: int, hidden: int) -> Sharding:
+        """Return what a resolved DeepSpeed configuration asks for."""
+        if config is None:
+            return cls(ranks=ranks)
+        zero = config["zero_optimization"]
+        bucket = zero.get("reduce_bucket_size", 500_000_000)
+        return cls(
+            stage=zero["stage"],
+            ranks=ranks,
+            deepspeed=True,
+            offloads_optimiser=zero.get("offload_optimizer", {}).get("device", "none") != "none",
+            offloads_weights=zero.get("offload_param", {}).get("device", "none") != "none",
+            bucket=hidden**2 if bucket == "auto" else int(bucket),
+        )
+
+    def part(self, stage: int) -> float:
+        """Return the share that a rank holds of what is shared out from this stage on."""
+        return 1 / self.ranks if self.stage >= stage else 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pass:
+    """One forward and backward pass of a rank, and how it is computed.
+
+    tokens: of all its rows; with sequence parallelism, of the rank's part.
+    trained: tokens with loss; None: all.
+    tile: tokens that the feed-forward part computes at a time; None: all.
+    offloads: whether the layers' checkpoints wait in the host's memory.
+    accumulates: whether gradients of an earlier pass exist.
+    device: its type, cpu or cuda.
+    """
+
+    tokens: int
+    dtype: str
+    trained: int | None = None
+    checkpointing: bool = False
+    rank: int | None = None  # of the adapters
+    chunked: bool = True
+    tile: int | None = None
+    offloads: bool = False
+    accumulates: bool = False
+    sharding: Sharding = Sharding()
+    device: str = "cuda"
+
+    @classmethod
+    def of(
+        cls,
+        training: TrainingConfig,
+        sharding: Sharding,
+        *,
+        tokens: int,
+        trained: int | None = None,
+        device: str = "cuda",
+        offloads: bool = False,
+        tile: int | None = None,
+    ) -> Pass:
+        """Return the pass of a section `training` over rows of `tokens` tokens in all."""
+        return cls(
+            tokens=-(-tokens // training.sequence_parallel),
+            trained=trained,
+            dtype=training.dtype,
+            checkpointing=training.gradient_checkpointing,
+            rank=None if training.lora is None else training.lora.rank,
+            chunked=training.chunked_loss,
+            tile=tile,
+            offloads=offloads,
+            accumulates=training.passes_per_step > 1,
+            sharding=sharding,
+            device=device,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryPlan:
+    """Bytes by part, `PARTS`, at the fullest moment of a step, and in the host's memory for one rank."""
+
+    moment: str
+    device: Mapping[str, int]
+    host: Mapping[str, int]
+
+    @property
+    def device_bytes(self) -> int:
+        """Return the bytes of the device at the fullest moment."""
+        return sum(self.device.values())
+
+    @property
+    def host_bytes(self) -> int:
+        """Return the bytes of the host, for one rank."""
+        return sum(self.host.values())
+
+
+def memory_plan(sizes: ModelSizes, run: Pass) -> MemoryPlan:
+    """Return the plan of one rank."""
+    moments = _Moments(sizes=sizes, run=run)
+    found = dict(moments.each())
+    fullest = max(found, key=lambda name: sum(found[name].values()))
+    whole = {part: round(found[fullest].get(part, 0)) for part in PARTS}
+    return MemoryPlan(moment=fullest, device=whole, host={key: round(value) for key, value in moments.host().items()})
+
+
+Bytes = dict[str, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Moments:
+    sizes: ModelSizes
+    run: Pass
+
+    @property
+    def _half(self) -> bool:
+        """Return whether products are in half precision."""
+        return self._width == 2
+
+    @property
+    def _width(self) -> int:
+        return _WIDTHS[self.run.dtype]
+
+    @property
+    def _autocast(self) -> bool:
+        return self._half and not self.run.sharding.deepspeed
+
+    @property
+    def _stream(self) -> int:
+        """Return the bytes of a number of the residual stream."""
+        return _FLOAT if self._autocast else self._width
+
+    @property
+    def _whole(self) -> bool:
+        """Return whether the model's own weights are trained."""
+        return self.run.rank is None
+
+    @cached_property
+    def _trained(self) -> int:
+        return self.sizes.weights if self.run.rank is None else self.sizes.adapters(self.run.rank)
+
+    @property
+    def _present(self) -> int:
+        return self.sizes.weights + (0 if self._whole else self._trained)
+
+    def each(self) -> Iterator[tuple[str, Bytes]]:
+        """Yield the bytes by part of each moment."""
+        gradients, head = self._gradients(), self._head_gradient()
+        before = gradients if self.run.accumulates else 0.0
+        always: Bytes = {"weights": self._weights(), "optimiser": self._optimiser()}
+        saved, stream = self._saved(), float(self._stream * self.run.tokens * self.sizes.hidden)
+        layer = max(self.sizes.layers, key=lambda one: sum(self._kept(one).values()))
+        copies, own_copy = self._copies(), self._copy(layer)
+        running = _sum(always, saved, {"weights": copies + self._gathered()})
+        yield "forward", _sum(running, {"gradients": before}, self._forward(layer))
+        yield "loss", _sum(running, {"gradients": max(before, head)}, self._loss())
+        backward = _sum(always, {"weights": self._gathered(), "loss": stream}, self._backward(layer))
+        checkpointing = self.run.checkpointing
+        kept = self._kept(layer)
+        first = {"weights": own_copy if checkpointing else copies, "gradients": max(before, head)}
+        yield "backward of the last layer", _sum(backward, saved, kept if checkpointing else {}, first)
+        alone = {} if self.run.offloads or not checkpointing else {"checkpoints": stream}
+        last = {"weights": own_copy, "gradients": gradients}
+        yield "backward of the first layer", _sum(backward, alone, kept, last)
+        twice = _FLOAT * self.sizes.embedding * (self._whole and self.sizes.tied)
+        embedding = {"weights": self._gathered(), "gradients": gradients + twice, "loss": stream}
+        yield "backward of the embedding", _sum(always, embedding)
+        yield "update", _sum(always, {"gradients": gradients, "optimiser": self._update()})
+
+    # What stays
+
+    def _weights(self) -> float:
+        sharding = self.run.sharding
+        if not sharding.deepspeed:
+            return float(_FLOAT * self._present)
+        if sharding.offloads_weights:
+            return 0.0
+        return self._width * self._present * sharding.part(3)
+
+    def _gathered(self) -> float:
+        """Return the weights that ZeRO-3 has gathered, and keeps for their next use."""
+        sharding = self.run.sharding
+        if sharding.stage < 3 or (sharding.ranks == 1 and not sharding.offloads_weights):
+            return 0.0
+        return float(self._width * min(self._present, _LIVE))
+
+    def _gradients(self) -> float:
+        """Return the gradients of all trained weights."""
+        sharding = self.run.sharding
+        if not sharding.deepspeed:
+            return float(_FLOAT * self._trained * (2 if sharding.ranks > 1 else 1))  # DDP sends copies
+        bucket = 2.0 * self._width * min(sharding.bucket, self._trained) * (sharding.stage > 1)
+        if sharding.offloads_optimiser:
+            return bucket
+        return self._width * self._trained * sharding.part(2) + bucket
+
+    def _optimiser(self) -> float:
+        sharding = self.run.sharding
+        if sharding.offloads_optimiser:
+            return 0.0
+        if not sharding.deepspeed:
+            return 2.0 * _FLOAT * self._trained
+        return 3.0 * _FLOAT * self._trained * sharding.part(1)
+
+    def _update(self) -> float:
+        """Return the temporaries of the optimiser's update."""
+        sharding = self.run.sharding
+        if sharding.offloads_optimiser:
+            return 0.0
+        own = self._trained * sharding.part(1)
+        if not sharding.deepspeed:  # torch updates all weights at once on CUDA, one after another on the CPU
+            largest = max(self.sizes.embedding, 1) if self._whole else 0
+            return float(_FLOAT * (own if self.run.device == "cuda" else largest))
+        return 2.0 * _FLOAT * (min(own, _SUB_GROUP) if sharding.stage == 3 else own)
+
+    # The layers
+
+    def _across(self) -> int:
+        """Return the tokens that the feed-forward part computes at a time."""
+        return self.run.tokens if self.run.tile is None else min(self.run.tile, self.run.tokens)
+
+    def _kept(self, layer: LayerSizes) -> Bytes:
+        """Return what one layer keeps for its backward pass."""
+        w, r, hidden, tokens = self._width, self._stream, self.sizes.hidden, self.run.tokens
+        copy = _FLOAT if w < _FLOAT else 0  # norms compute in float32
+        readers = [each if self._autocast else min(each, 1) for each in layer.readers]  # autocast copies for each
+        low = w * (self.run.rank or 0)
+        before = min(layer.norms, 2)  # norms of the residual stream; the others norm what is added to it
+        after = layer.norms - before
+        if layer.plain:
+            normed = after * w * hidden
+        else:
+            normed = before * hidden * ((copy if r < _FLOAT else 0) + r * self._whole)
+            normed += (after * hidden + layer.head_norms) * (_FLOAT + w * self._whole)
+        attended = w * 2 * (layer.heads + layer.keys) + _FLOAT * layer.heads / layer.head
+        if layer.fused:
+            attended += w * (layer.heads + layer.keys)
+        if low and self._autocast:
+            attended += w * layer.heads + r * hidden  # adapters read copies, and their output is added
+        if self.run.device == "cpu" and layer.span is not None and layer.span < tokens:
+            attended += w * layer.heads + w * (layer.span + _WINDOW_ROWS)  # blocks of rows with masks, and their union
+        streams = r * hidden * (1 if self.run.checkpointing else 2)  # its input is a checkpoint
+        attention = streams + normed + w * hidden * readers[0] + attended + low * (layer.readers[0] + 1)
+        inner = self._inner(layer) + low * (layer.readers[1] + 1)
+        if layer.chosen:
+            inner += layer.chosen * 2 * r * hidden  # what the experts read and write, in the type of their weights
+        if self.run.tile is None:
+            return {"attention": attention * tokens, "mlp": (w * hidden * readers[1] + inner) * tokens}
+        # A tile keeps its input; its gradient is the whole row's.
+        whole = 2 * r * hidden * tokens
+        return {"attention": attention * tokens, "mlp": whole + (w * hidden * readers[1] + inner) * self._across()}
+
+    def _forward(self, layer: LayerSizes) -> Bytes:
+        """Return the temporaries of one layer's forward pass that it does not keep, at their fullest."""
+        r, hidden = self._stream, self.sizes.hidden
+        if not self.run.checkpointing:
+            return {}
+        inner = self._inner(layer)
+        return {"mlp": float(inner * self._across()), "attention": 2.0 * r * hidden * self.run.tokens}
+
+    def _backward(self, layer: LayerSizes) -> Bytes:
+        """Return what the backward pass of one layer adds to what it kept, at its fullest."""
+        w, r, tokens = self._width, self._stream, self.run.tokens
+        each = r * layer.chosen or w
+        inner = each * layer.down * (2 if layer.gated else 1)
+        if self.run.rank and self._autocast and not layer.chosen:
+            inner += _FLOAT * layer.down  # adapters turn their input into float32
+        mlp = float(inner * self._across())
+        # Gradients of queries, keys and values, and of their rotation; the feed-forward part is done with then.
+        rotated = float(tokens * (w * (layer.heads + 2 * layer.keys) + 4 * r * layer.heads))
+        done = self._kept(layer)["mlp"] if self.run.checkpointing else 0.0
+        return {"mlp": mlp, "attention": max(0.0, rotated - done - mlp)}
+
+    def _inner(self, layer: LayerSizes) -> float:
+        """Return what the feed-forward part of one layer computes for a token, as far as it is kept."""
+        width = self._stream * layer.chosen or self._width  # autocast leaves experts in the type of their weights
+        return width * (layer.up + layer.down * (2 if layer.gated else 1))
+
+    def _adapted_experts(self, layer: LayerSizes) -> float:
+        """Return the sums of experts' weights and adapters: peft computes them for every pass, and keeps them."""
+        return 0.0 if self._whole else float(self._stream * layer.experts)
+
+    def _saved(self) -> Bytes:
+        """Return what all layers keep until the backward pass."""
+        if not self.run.checkpointing:
+            return _sum(*map(self._kept, self.sizes.layers))
+        one = float(self._stream * self.run.tokens * self.sizes.hidden)
+        return {"checkpoints": one * (2 if self.run.offloads else len(self.sizes.layers))}
+
+    def _copies(self) -> float:
+        """Return the copies of the layers' weights that exist at the end of the forward pass."""
+        if not self._whole and self.run.checkpointing:
+            return 0.0
+        return sum(map(self._copy, self.sizes.layers))
+
+    def _copy(self, layer: LayerSizes) -> float:
+        return self._width * layer.matrices * self._autocast + self._adapted_experts(layer)
+
+    # The output layer
+
+    def _head_gradient(self) -> float:
+        """Return the gradient of the output layer's weights, which exists from the loss on."""
+        return float(_FLOAT * self.sizes.embedding) if self._whole else 0.0
+
+    def _loss(self) -> Bytes:
+        """Return the loss's own tensors, at the end of the forward pass."""
+        w, r, tokens, hidden, vocabulary = (
+            self._width, self._stream, self.run.tokens, self.sizes.hidden, self.sizes.vocabulary,
+        )  # fmt: skip
+        states = tokens * hidden * (r + (r if self._whole else 0) + (_FLOAT if r < _FLOAT else 0))
+        if not self.run.chunked:
+            return {"loss": float(states + tokens * vocabulary * (w + 3 * _FLOAT))}
+        trained = tokens if self.run.trained is None else min(self.run.trained, tokens)
+        rows = min(trained, max(_LEAST_ROWS, _LOGITS[self.run.device] // vocabulary))
+        chunk = rows * vocabulary * (_FLOAT + max(w if self._half else 0, _FLOAT if self.run.device == "cuda" else 0))
+        matrix = w * self.sizes.embedding * ((1 if self._autocast else 0) + (1 if self._whole and self._half else 0))
+        return {"loss": float(states + trained * hidden * (r + _FLOAT) + chunk + matrix)}
+
+    # The host
+
+    def host(self) -> Bytes:
+        """Return the bytes in the host's memory of one rank."""
+        sharding, kept = self.run.sharding, 0.0
+        if self.run.offloads and self.run.checkpointing:
+            kept = float(len(self.sizes.layers) * self._stream * self.run.tokens * self.sizes.hidden)
+        own = self._trained * sharding.part(1)
+        gradients = own * (_FLOAT + (self._width if sharding.stage == 3 else 0)) if sharding.offloads_optimiser else 0
+        return {
+            "weights": self._width * self._present * sharding.part(3) if sharding.offloads_weights else 0.0,
+            "gradients": gradients,
+            "optimiser": 3.0 * _FLOAT * own if sharding.offloads_optimiser else 0.0,
+            "checkpoints": kept,
+        }
+
+
+def _sum(*parts: Mapping[str, float]) -> Bytes:
+    whole: Bytes = {}
+    for each in parts:
+        for part, value in each.items():
+            whole[part] = whole.get(part, 0.0) + value
+    return whole

@@ -1,0 +1,131 @@
+"""The memory plan against the bytes that torch really holds in a training step, counted tensor by tensor."""
+
+import weakref
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_iter
+from transformers import AutoModelForCausalLM, TrainerCallback
+from transformers.trainer_utils import SaveStrategy
+
+from gateau_dagster.config.training import TrainingConfig
+from gateau_dagster.training.batch_plan import BatchPlan
+from gateau_dagster.training.batching import MixDocument
+from gateau_dagster.training.dataset import MixRows
+from gateau_dagster.training.encode import IGNORED
+from gateau_dagster.training.memory_plan import ModelSizes, Pass, Sharding, memory_plan
+from gateau_dagster.training.spec import TrainingSpec
+from gateau_dagster.training.train import make_trainer, training_arguments
+from tests.tiny_models import model_config
+from tests.training.builders import tokenizer
+
+_TOKENS, _TRAINED, _STEPS = 768, 96, 2
+_SHAPE = {"hidden_size": 64, "num_hidden_layers": 3, "vocab_size": 1024, "num_attention_heads": 4}
+_KINDS: dict[str, dict[str, Any]] = {
+    "llama": {**_SHAPE, "intermediate_size": 176},
+    "qwen3": {**_SHAPE, "intermediate_size": 192, "head_dim": 32, "tie_word_embeddings": True},
+    "gemma3_text": {
+        **_SHAPE,
+        "intermediate_size": 256,
+        "sliding_window": 128,
+        "layer_types": ["sliding_attention", "sliding_attention", "full_attention"],
+    },
+    "mixtral": {**_SHAPE, "intermediate_size": 96, "num_local_experts": 4, "num_experts_per_tok": 2},
+    "gpt_neox": {**_SHAPE, "intermediate_size": 256},
+}
+
+
+class LiveBytes(TorchDispatchMode):
+    """The slow twin: adds up the storages that exist after every operation; `peak` is their most."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._held: dict[int, int] = {}
+        self.peak = 0
+
+    def add(self, tensor: torch.Tensor) -> None:
+        """Count a tensor's storage until it is freed."""
+        storage = tensor.untyped_storage()
+        if storage._cdata not in self._held:
+            self._held[storage._cdata] = storage.nbytes()
+            weakref.finalize(storage, self._held.pop, storage._cdata, 0)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        del types
+        out = func(*args, **(kwargs or {}))
+        for each in tree_iter(out):
+            if isinstance(each, torch.Tensor):
+                self.add(each)
+        self.peak = max(self.peak, sum(self._held.values()))
+        return out
+
+
+def _measured(kind: str, training: TrainingConfig, folder: Path) -> int:
+    """Return the peak of the second step of a training on one row of `_TOKENS` tokens."""
+    spec = TrainingSpec(mix=folder, base_model="random", output=folder, work=folder, training=training, fingerprint="x")
+    arguments = training_arguments(spec, steps=_STEPS, cpu=True)
+    arguments.save_strategy = SaveStrategy.NO
+    torch.manual_seed(0)
+    model = (
+        AutoModelForCausalLM.from_config(model_config(kind, **_KINDS[kind]), dtype=torch.float32)
+        .train()
+        .requires_grad_(True)
+    )
+    model.config.use_cache = False
+    ids = np.random.default_rng(0).integers(5, 1000, size=_TOKENS).tolist()
+    labels = [IGNORED] * (_TOKENS - _TRAINED) + ids[-_TRAINED:]
+    mix = pl.DataFrame({"position": [0], "sample_id": ["a"], "input_ids": [ids], "labels": [labels]})
+    rows = tuple((MixDocument(row=0, epoch=step),) for step in range(_STEPS))
+    plan = BatchPlan(rows=rows, steps=_STEPS, accumulation=1, processes=1, rows_per_batch=1)
+    trainer = make_trainer(spec, model, tokenizer(), arguments, MixRows(mix, plan))
+    live = LiveBytes()
+    assert isinstance(trainer.model, torch.nn.Module)
+    for each in (*trainer.model.parameters(), *trainer.model.buffers()):
+        live.add(each)
+    trainer.add_callback(_Forget(live))
+    with live:
+        trainer.train()
+    return live.peak
+
+
+class _Forget(TrainerCallback):
+    """Forgets the first step, in which the optimiser has no state yet."""
+
+    def __init__(self, live: LiveBytes) -> None:
+        self._live = live
+
+    def on_step_begin(self, *_: Any, **__: Any) -> None:
+        self._live.peak = 0
+
+
+def _sizes(kind: str) -> ModelSizes:
+    with torch.device("meta"):
+        return ModelSizes.of(AutoModelForCausalLM.from_config(model_config(kind, **_KINDS[kind])))
+
+
+def _training(**settings: Any) -> TrainingConfig:
+    given: dict[str, Any] = {"batching": "packed", "max_length": _TOKENS, "gradient_accumulation": 1}
+    return TrainingConfig.model_validate(given | settings)
+
+
+@pytest.mark.parametrize("kind", _KINDS)
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"gradient_checkpointing": True},
+        {"gradient_checkpointing": True, "lora": {}},
+        {"gradient_checkpointing": False, "dtype": "float32"},
+    ],
+    ids=["checkpoints", "adapters", "float32"],
+)
+def test_a_step_takes_what_the_plan_says(kind: str, settings: dict[str, Any], tmp_path: Path) -> None:
+    """Within 15 %, on shapes whose layers differ in norms, heads, gates, windows, experts and tied embeddings."""
+    training = _training(**settings, max_steps=_STEPS)
+    run = Pass.of(training, Sharding(), tokens=_TOKENS, trained=_TRAINED, device="cpu")
+    planned, measured = memory_plan(_sizes(kind), run).device_bytes, _measured(kind, training, tmp_path)
+    assert planned == pytest.approx(measured, rel=0.15)
