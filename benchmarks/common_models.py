@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 import numpy as np
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedTokenizerFast
+from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedTokenizerFast, Qwen3Config
 
 from gateau_dagster.config import ScoringConfig
 from gateau_dagster.data.sample import Sample
@@ -34,10 +34,25 @@ class Shape:
     vocabulary: int
 
 
+@dataclass(frozen=True, kw_only=True)
+class Qwen3Shape(Shape):
+    """The sizes of a Qwen3, whose heads have a size of their own and whose output layer may be the embeddings."""
+
+    head_dim: int
+    tied: bool = True
+
+
 SMALL = Shape(layers=4, hidden=256, heads=8, kv_heads=8, intermediate=688, vocabulary=32_000)
 SEVEN_BILLION = Shape(layers=32, hidden=4096, heads=32, kv_heads=32, intermediate=11_008, vocabulary=32_000)
 GROUPED = Shape(layers=32, hidden=4096, heads=32, kv_heads=8, intermediate=14_336, vocabulary=128_256)
 TINY = Shape(layers=2, hidden=32, heads=4, kv_heads=2, intermediate=48, vocabulary=300)
+FOUR_BILLION = Qwen3Shape(
+    layers=36, hidden=2560, heads=32, kv_heads=8, head_dim=128, intermediate=9728, vocabulary=151_936
+)
+EIGHT_BILLION = Qwen3Shape(
+    layers=36, hidden=4096, heads=32, kv_heads=8, head_dim=128, intermediate=12_288, vocabulary=151_936, tied=False
+)
+TINY_QWEN3 = Qwen3Shape(layers=2, hidden=32, heads=4, kv_heads=2, head_dim=16, intermediate=48, vocabulary=300)
 
 
 def build_tokenizer(vocabulary: int) -> PreTrainedTokenizerFast:
@@ -53,11 +68,14 @@ def build_tokenizer(vocabulary: int) -> PreTrainedTokenizerFast:
 def build_model(
     shape: Shape, *, name: str, dtype: torch.dtype = torch.float32, device: str = "cpu", seed: int = 0
 ) -> LoadedModel:
-    """Return a random Llama, made on the device itself: one of 7B parameters never passes through the host's memory.
+    """Return a random Llama or Qwen3, made on the device itself: 7B parameters never pass through the host's memory.
 
     The weights are wide enough (1/sqrt(hidden)) for attention that differs from token to token, as a trained one's.
     """
-    config = LlamaConfig(
+    family, own = LlamaConfig, {}
+    if isinstance(shape, Qwen3Shape):
+        family, own = Qwen3Config, {"head_dim": shape.head_dim, "tie_word_embeddings": shape.tied}
+    config = family(
         vocab_size=shape.vocabulary,
         hidden_size=shape.hidden,
         intermediate_size=shape.intermediate,
@@ -69,6 +87,7 @@ def build_model(
         bos_token_id=1,
         eos_token_id=2,
         rope_parameters={"rope_type": "default", "rope_theta": 1_000_000.0},
+        **own,
     )
     torch.manual_seed(seed)
     place = torch.device(device)

@@ -2,6 +2,7 @@
 
     PYTHONPATH=. python benchmarks/gpu.py --out gpu.json
     PYTHONPATH=. python benchmarks/gpu.py --only training            in less than five minutes
+    PYTHONPATH=. python benchmarks/gpu.py --only long                rows of 32k to 384k tokens; see --budget-seconds
     PYTHONPATH=. python benchmarks/gpu.py --tiny --device cpu        the whole script in about 40 seconds, on a CPU
 
 Parts, in this order: the device; its measured bf16 matrix-product peak; parity with float32 on the CPU; a randomly
@@ -26,6 +27,12 @@ build/benchmarks/gpu.json. Exit status 1 when a part failed or the numbers diffe
 import argparse
 import gc
 import os
+
+# Before torch starts CUDA: less fragmentation, and pages of host memory that are pinned by several threads.
+os.environ.setdefault(
+    "PYTORCH_CUDA_ALLOC_CONF",
+    "expandable_segments:True,pinned_use_cuda_host_register:True,pinned_num_register_threads:8",
+)
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -38,7 +45,17 @@ import common_models as models
 import common_scoring as straightforward
 import torch
 from common_scoring import Pass, PassKind, cam_differences, difference, make_pass, measure, score
-from gpu_training import FULL_TRAINING, PREFIX, QUICK_TRAINING, measure_case
+from gpu_training import (
+    FULL_TRAINING,
+    LONG_TRAINING,
+    PREFIX,
+    QUICK_LONG_TRAINING,
+    QUICK_TRAINING,
+    LongSettings,
+    free_host_memory,
+    measure_case,
+    one_rank,
+)
 
 from gateau_dagster.config import ScoringConfig
 from gateau_dagster.data.sample import Sample
@@ -58,8 +75,9 @@ TRAINING_HEADER = (
 )
 TRAINING_NOTE = """\
 A step: forward pass, loss in chunks, backward pass with gradient checkpointing, AdamW; bfloat16 autocast over float32
-weights, without DeepSpeed. LoRA: rank 16, all linear layers. Share of peak counts forward and backward pass; with
-recomputation also each layer's second forward pass, for checkpointing. Peak GiB: everything that is held.
+weights without DeepSpeed, bfloat16 weights with it. LoRA: rank 16, all linear layers. Share of peak counts forward and
+backward pass; with recomputation also each layer's second forward pass, for checkpointing. Peak GiB: everything that is
+held. Levers: checkpoints in the host's memory, feed-forward layers in tiles. Rows with levers: the first step.
 """
 
 Results = Mapping[str, Mapping[str, Any]]
@@ -413,12 +431,20 @@ def score_all(gpu: Gpu, parts: Parts) -> None:
         parts.run(name, 25, lambda kind=kind: gpu.measure_pass(kind, settings.lengths[1]))
 
 
+def train_long(parts: Parts, training: LongSettings) -> None:
+    """Run the long rows, in one process group."""
+    with one_rank():
+        for case in training.cases:
+            free_host_memory()
+            parts.run(case.name, case.at_most_seconds, lambda case=case: measure_case(case, training))
+
+
 def parse(arguments: list[str] | None) -> argparse.Namespace:
     """Parse the command line."""
     parser = common.benchmark_parser(__doc__, default=Path(os.environ.get("OUT", "build/benchmarks")) / "gpu.json")
     parser.add_argument("--device", default="cuda", help="cuda, cuda:1, cpu")
     parser.add_argument("--tiny", action="store_true", help="tiny models: tries the script, measures nothing")
-    parser.add_argument("--only", choices=["scoring", "training"], help="one half alone")
+    parser.add_argument("--only", choices=["scoring", "training", "long"], help="one kind alone; long only with this")
     parser.add_argument("--budget-seconds", type=float, default=520.0, help="no part starts that may outlast it")
     return parser.parse_args(arguments)
 
@@ -433,14 +459,16 @@ def main(arguments: list[str] | None = None) -> int:
         parts.run("machine", 0, common.machine)
         parts.run("attention_backends", 0, gpu.backends)
         parts.run("matrix_product_peak", 10, gpu.matrix_product_peak)
-        if options.only != "training":
+        if options.only in (None, "scoring"):
             score_all(gpu, parts)
     del gpu  # and with it the last model
-    if options.only != "scoring":
+    if options.only in (None, "training"):
         parts.allow(_TRAINING_SECONDS)
         training = QUICK_TRAINING if options.tiny else FULL_TRAINING
         for case in training.cases:
             parts.run(case.name, case.at_most_seconds, lambda case=case: measure_case(case, training))
+    if options.only == "long":
+        train_long(parts, QUICK_LONG_TRAINING if options.tiny else LONG_TRAINING)
     if rows := rows_of(parts.results):
         common.show(common.table(HEADER, rows) + "\n")
     if rows := training_rows_of(parts.results):

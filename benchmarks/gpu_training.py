@@ -11,40 +11,54 @@ linear layers; 30 GiB of frozen float32 weights), and all its weights are tried 
 share out on one GPU: in its bfloat16 mode too, all weights come to 16 bytes a parameter, unless they wait on the CPU.
 """
 
+import os
 import random
+import socket
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl
 import torch
+from accelerate.state import AcceleratorState
 from common import PeakMemory, first_line, memory_held, reserved_bytes, say, synchronise
-from common_models import GROUPED, TINY, Shape, build_model
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from common_models import EIGHT_BILLION, FOUR_BILLION, GROUPED, TINY, TINY_QWEN3, Shape, build_model
+from transformers import (
+    PrinterCallback,
+    Trainer,
+    TrainerCallback,
+    TrainerControl,
+    TrainerState,
+    TrainingArguments,
+)
+from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 from transformers.trainer_utils import SaveStrategy
 
 from gateau_dagster.config.training import TrainingConfig
 from gateau_dagster.config.training_sections import LoraConfig
 from gateau_dagster.errors import GateauError
 from gateau_dagster.models.flops import ModelShape
+from gateau_dagster.training.adapters import with_adapters
 from gateau_dagster.training.batch_plan import BatchPlan
 from gateau_dagster.training.batching import MixDocument
 from gateau_dagster.training.dataset import MixRows
+from gateau_dagster.training.deepspeed_agreement import agreed_deepspeed_config
+from gateau_dagster.training.deepspeed_config import join_by_gloo
 from gateau_dagster.training.encode import IGNORED
+from gateau_dagster.training.memory_levers import TILE_TOKENS
 from gateau_dagster.training.memory_plan import MemoryPlan, ModelSizes, Pass, Sharding, memory_plan
 from gateau_dagster.training.readiness import check_device, check_packages
 from gateau_dagster.training.spec import TrainingSpec
 from gateau_dagster.training.train import make_trainer, training_arguments
-from gateau_dagster.training.trainer import ResponseTrainer
 from gateau_dagster.training.used_settings import used_settings
 
 PREFIX = "training "  # of the names of the parts
 WARM_UP, TIMED = 1, 3  # steps; the first one also makes the optimiser's state
-STEPS = WARM_UP + TIMED
 ONE_BILLION = Shape(layers=22, hidden=2048, heads=32, kv_heads=4, intermediate=5632, vocabulary=32_000)
 _SEED = 7
 
@@ -67,14 +81,30 @@ class Case:
     short: bool = False
     liger: bool = False
     at_most_seconds: float = 0.0  # what it may take on a Hopper GPU, generously
+    document: int | None = None  # tokens of each document; None: `short` decides
+    deepspeed: str | None = None
+    levers: Literal["auto", "on", "off"] = "off"
+    tile: int = TILE_TOKENS  # with levers: on
+    plain: bool = False  # transformers' own Trainer, loss and attention
+    warm_up: int = WARM_UP
+    timed: int = TIMED
 
     @property
     def name(self) -> str:
         """The name of the part."""
         weights = "LoRA" if self.model.lora else "all weights"
         documents = "short documents" if self.short else "one document"
-        liger = ", Liger" if self.liger else ""
-        return f"{PREFIX}{self.model.name}, {weights}, {self.tokens} tokens, {documents}{liger}"
+        if self.document is not None and self.document < self.tokens:
+            documents = f"documents of {self.document}"
+        more = [f", {self.deepspeed}"] if self.deepspeed else []
+        more += [", transformers alone"] if self.plain else [f", levers {self.levers}"] if self.deepspeed else []
+        more += [", Liger"] if self.liger else []
+        return f"{PREFIX}{self.model.name}, {weights}, {self.tokens} tokens, {documents}{''.join(more)}"
+
+    @property
+    def steps(self) -> int:
+        """The optimiser steps in all."""
+        return self.warm_up + self.timed
 
     @property
     def training(self) -> TrainingConfig:
@@ -82,9 +112,12 @@ class Case:
         return TrainingConfig(
             batching="packed",
             max_length=self.tokens,
-            max_steps=STEPS,
+            max_steps=self.steps,
             gradient_accumulation=1,
             gradient_checkpointing=True,
+            offload_activations=self.levers,
+            tiled_mlp=self.tile if self.levers == "on" else self.levers,
+            deepspeed=self.deepspeed,
             lora=LoraConfig() if self.model.lora else None,
             liger=self.liger,
         )
@@ -127,8 +160,68 @@ QUICK_TRAINING = TrainingSettings(
 )
 
 
+@dataclass(frozen=True, kw_only=True)
+class LongSettings(TrainingSettings):
+    """Rows of 32k to 384k tokens under DeepSpeed, so that the frozen weights and the residual stream are bfloat16.
+
+    The levers are off, on (checkpoints of activations in the host's memory, feed-forward layers in tiles), or auto.
+    One step each, the first one. Documents of 32k tokens: the memory of a row does not depend on its documents, but the
+    time of one document of 384k tokens would be ten times as long.
+    """
+
+    four: Trained = Trained(name="Qwen3 4B", shape=FOUR_BILLION, lora=True)
+    eight: Trained = Trained(name="Qwen3 8B", shape=EIGHT_BILLION, lora=True)
+    unit: int = 32_768
+    tile: int = TILE_TOKENS
+
+    @property
+    def cases(self) -> Iterator[Case]:
+        """Yield the cases, the most valuable ones first."""
+        whole = Trained(name=self.four.name, shape=self.four.shape)
+        rows: tuple[tuple[Trained, int, str, str, float], ...] = (
+            (self.four, 1, "zero2", "auto", 15),
+            (self.four, 1, "zero2", "plain", 15),
+            (self.four, 2, "zero2", "plain", 20),
+            (self.four, 4, "zero2", "plain", 25),
+            (self.four, 4, "zero2", "on", 45),
+            (self.four, 12, "zero2", "on", 110),
+            (self.eight, 4, "zero2", "on", 50),
+            (self.four, 2, "zero2", "off", 25),
+            (self.four, 2, "zero2", "on", 25),
+            (whole, 2, "zero2_offload", "on", 60),
+            (self.four, 8, "zero2", "on", 70),
+            (self.eight, 8, "zero2", "on", 90),
+        )
+        for model, units, deepspeed, levers, most in rows:
+            plain = levers == "plain"
+            yield Case(
+                model=model,
+                tokens=units * self.unit,
+                document=units * self.unit if plain else self.unit,
+                deepspeed=deepspeed,
+                levers="off" if plain else levers,  # pyright: ignore[reportArgumentType]
+                tile=self.tile,
+                plain=plain,
+                warm_up=0,
+                timed=1,
+                at_most_seconds=most,
+            )
+
+
+LONG_TRAINING = LongSettings()
+QUICK_LONG_TRAINING = LongSettings(
+    four=Trained(name="Qwen3 4B", shape=TINY_QWEN3, lora=True),
+    eight=Trained(name="Qwen3 8B", shape=TINY_QWEN3, lora=True),
+    unit=32,
+    tile=24,
+    response_tokens=10,
+)
+
+
 def document_lengths(case: Case, settings: TrainingSettings) -> list[int]:
     """Return the tokens of each document; together they fill the row."""
+    if case.document is not None:
+        return [case.document] * (case.tokens // case.document)
     if not case.short:
         return [case.tokens]
     rng, (shortest, longest) = random.Random(_SEED), settings.short_lengths
@@ -149,8 +242,8 @@ def row_of(case: Case, settings: TrainingSettings) -> tuple[MixRows, BatchPlan, 
     count = len(lengths)
     names = [f"d{index:05d}" for index in range(count)]
     mix = pl.DataFrame({"position": range(count), "sample_id": names, "input_ids": ids, "labels": labels})
-    rows = tuple(tuple(MixDocument(row=index, epoch=step) for index in range(count)) for step in range(STEPS))
-    plan = BatchPlan(rows=rows, steps=STEPS, accumulation=1, processes=1, rows_per_batch=1)
+    rows = tuple(tuple(MixDocument(row=index, epoch=step) for index in range(count)) for step in range(case.steps))
+    plan = BatchPlan(rows=rows, steps=case.steps, accumulation=1, processes=1, rows_per_batch=1)
     return MixRows(mix, plan), plan, sum(trained)
 
 
@@ -188,11 +281,11 @@ def step_flops(
 class Clock(TrainerCallback):
     """Seconds of each step after the warm-up, from the end of the one before; and the settings really used."""
 
-    def __init__(self, rows: MixRows, plan: BatchPlan, *, enough_seconds: float) -> None:
+    def __init__(self, rows: MixRows, plan: BatchPlan, *, warm_up: int, enough_seconds: float) -> None:
         self.seconds: list[float] = []
         self.used: dict[str, Any] = {}
-        self.trainer: ResponseTrainer | None = None
-        self._rows, self._plan, self._enough = rows, plan, enough_seconds
+        self.trainer: Trainer | None = None
+        self._rows, self._plan, self._warm_up, self._enough = rows, plan, warm_up, enough_seconds
         self._last = 0.0
 
     def on_train_begin(self, args: TrainingArguments, _: TrainerState, __: TrainerControl, **kwargs: Any) -> None:
@@ -202,11 +295,17 @@ class Clock(TrainerCallback):
         optimizer, scheduler = kwargs["optimizer"], kwargs["lr_scheduler"]
         self.used = used_settings(self.trainer, optimizer, scheduler, plan=self._plan, rows=self._rows)
 
+    def on_step_begin(self, args: TrainingArguments, state: TrainerState, _: TrainerControl, **__: Any) -> None:
+        """Start the clock of the first step."""
+        if state.global_step == 0:
+            synchronise(args.device)
+            self._last = time.perf_counter()
+
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Record the time of a step; once `enough_seconds` have gone there is no further one."""
         synchronise(args.device)
         now = time.perf_counter()
-        if state.global_step > WARM_UP:
+        if state.global_step > self._warm_up:
             self.seconds.append(now - self._last)
             control.should_training_stop |= sum(self.seconds) >= self._enough
         self._last = now
@@ -216,7 +315,7 @@ class Clock(TrainerCallback):
 class Prepared:
     """A case about to run."""
 
-    trainer: ResponseTrainer
+    trainer: Trainer
     clock: Clock
     flops: StepFlops
     result: dict[str, Any]  # what is known before the first step
@@ -232,9 +331,17 @@ def prepare(case: Case, settings: TrainingSettings, folder: Path) -> Prepared:
     """Return the model, on the device that the Trainer takes, and its trainer, which writes nothing into `folder`."""
     training = case.training
     spec = TrainingSpec(
-        mix=folder, base_model="random", output=folder, work=folder, training=training, fingerprint="benchmark"
+        mix=folder,
+        base_model="random",
+        output=folder,
+        work=folder,
+        training=training,
+        fingerprint="benchmark",
+        deepspeed=agreed_deepspeed_config(training, folder=folder),
     )
-    arguments = training_arguments(spec, steps=STEPS)
+    arguments = training_arguments(spec, steps=case.steps)
+    if spec.deepspeed is not None and arguments.use_cpu:
+        join_by_gloo()
     arguments.save_strategy = SaveStrategy.NO
     started = time.perf_counter()
     loaded = build_model(case.model.shape, name=case.model.name, device=str(arguments.device))
@@ -243,10 +350,15 @@ def prepare(case: Case, settings: TrainingSettings, folder: Path) -> Prepared:
     shape, parameters = ModelShape.of(model.config), sum(each.numel() for each in model.parameters())
     rows, plan, trained_tokens = row_of(case, settings)
     planned = planned_memory(spec, ModelSizes.of(model), case.tokens, trained_tokens, device=arguments.device.type)
-    trainer = make_trainer(spec, model, loaded.tokenizer, arguments, rows)
-    clock = Clock(rows, plan, enough_seconds=settings.enough_seconds)
+    if case.plain:
+        trainer = plain_trainer(case, model, arguments, rows)
+    else:
+        trainer = make_trainer(spec, model, loaded.tokenizer, arguments, rows)
+    clock = Clock(rows, plan, warm_up=case.warm_up, enough_seconds=settings.enough_seconds)
     clock.trainer = trainer
     trainer.add_callback(clock)
+    if spec.deepspeed is not None:  # DeepSpeed's engine would do it, within the measured peak
+        trainer.model.to(torch.bfloat16)  # pyright: ignore
     learned = sum(each.numel() for each in trainer.model.parameters() if each.requires_grad)  # pyright: ignore
     low_rank = {} if training.lora is None else {"adapters": learned, "rank": training.lora.rank}
     return Prepared(
@@ -268,6 +380,39 @@ def prepare(case: Case, settings: TrainingSettings, folder: Path) -> Prepared:
     )
 
 
+def plain_trainer(case: Case, model: Any, arguments: TrainingArguments, rows: MixRows) -> Trainer:
+    """Return transformers' Trainer with its own loss and attention, on the same single document."""
+    if case.training.lora is not None:
+        model = with_adapters(model, case.training.lora, seed=case.training.seed)
+    documents = [document for index in range(len(rows)) for document in rows[index]]
+    data: Any = [{"input_ids": each.input_ids, "labels": each.labels} for each in documents]
+    trainer = Trainer(model=model, args=arguments, train_dataset=data)
+    trainer.remove_callback(PrinterCallback)
+    return trainer
+
+
+@contextmanager
+def one_rank() -> Iterator[None]:
+    """Let DeepSpeed run in this process, as its only rank; afterwards trainings without it run here again."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    own = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    own |= {} if torch.cuda.is_available() else {"DS_ACCELERATOR": "cpu"}
+    before = dict(os.environ)
+    os.environ.update(own)
+    AcceleratorState._reset_state(reset_partial_state=True)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+        if torch.distributed.is_initialized():
+            torch.distributed.destroy_process_group()
+        unset_hf_deepspeed_config()
+        AcceleratorState._reset_state(reset_partial_state=True)
+
+
 def measure_case(case: Case, settings: TrainingSettings) -> dict[str, Any]:
     """Return the times of a case's steps and their peak memory, or why there are none: `left_out`, `out_of_memory`."""
     lack = "not installed"
@@ -277,11 +422,53 @@ def measure_case(case: Case, settings: TrainingSettings) -> dict[str, Any]:
         check_device(case.training, cuda=torch.cuda.is_available())
     except GateauError as error:
         return {"left_out": lack, "reason": str(error)}
+    prepared = None
     with TemporaryDirectory() as folder:
         try:
-            return _measured(prepare(case, settings, Path(folder)))
+            prepared = prepare(case, settings, Path(folder))
+            return _measured(prepared)
         except torch.OutOfMemoryError as error:
             return {"out_of_memory": first_line(error)}
+        finally:
+            if prepared is not None and case.deepspeed is not None:
+                release(prepared.trainer)
+
+
+def release(trainer: Trainer) -> None:
+    """Free the tensors of a training under DeepSpeed, which keeps its engines until the process ends."""
+    trainer.accelerator.free_memory()
+    zero = getattr(trainer.optimizer, "optimizer", trainer.optimizer)
+    for held in (vars(zero) if zero is not None else {}, getattr(zero, "state", {})):
+        _empty(held, depth=4)
+    for parameter in trainer.model.parameters():  # pyright: ignore[reportOptionalMemberAccess]
+        _empty(parameter, depth=0)
+
+
+def _empty(held: Any, *, depth: int) -> None:
+    if isinstance(held, torch.Tensor):
+        held.grad = None
+        held.data = torch.empty(0, dtype=held.dtype, device=held.device)
+    elif depth and isinstance(held, dict | list | tuple):
+        for each in held.values() if isinstance(held, dict) else held:
+            _empty(each, depth=depth - 1)
+
+
+def host_bytes() -> int | None:
+    """Return the most pinned memory of the host that torch held at a time; None where it does not count it."""
+    counted = getattr(torch.cuda, "host_memory_stats", None)
+    stats = counted() if counted is not None and torch.cuda.is_available() else {}
+    return next((stats[name] for name in ("allocated_bytes.peak", "allocated_bytes.all.peak") if name in stats), None)
+
+
+def free_host_memory() -> None:
+    """Return the pinned memory that torch keeps for reuse to the system, and forget its peak."""
+    if torch.cuda.is_available():
+        for name in ("_host_emptyCache", "_accelerator_emptyHostCache"):
+            if hasattr(torch._C, name):
+                getattr(torch._C, name)()
+                break
+        if hasattr(torch.cuda, "reset_peak_host_memory_stats"):
+            torch.cuda.reset_peak_host_memory_stats()
 
 
 def _measured(prepared: Prepared) -> dict[str, Any]:
@@ -299,6 +486,7 @@ def _measured(prepared: Prepared) -> dict[str, Any]:
         "recomputed_flops": prepared.flops.recomputed,
         "held_bytes": held,  # by the model
         "total_peak_bytes": memory.read(),
+        "host_bytes": host_bytes(),
         "losses": [each["loss"] for each in trainer.state.log_history if "loss" in each],
         "used": clock.used,
     }

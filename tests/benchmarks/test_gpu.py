@@ -1,6 +1,7 @@
 """The GPU script on a CPU with tiny models: all of it, parts that fail or come too late, and steps of training."""
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -182,7 +183,7 @@ def test_memory_that_does_not_suffice_is_a_row(monkeypatch: pytest.MonkeyPatch, 
     def train(_: Any) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB.\nmore")
 
-    monkeypatch.setattr(gpu_training.ResponseTrainer, "train", train)
+    monkeypatch.setattr(gpu_training.Trainer, "train", train)
     parts = gpu.Parts(file=tmp_path / "gpu.json", budget_seconds=100, tiny=False)
     case = tiny_case()
     parts.run(case.name, 0, lambda: gpu_training.measure_case(case, gpu_training.QUICK_TRAINING))
@@ -261,3 +262,26 @@ def test_scoring_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert gpu.main(["--tiny", "--device", "cpu", "--only", "scoring", "--out", str(file)]) == 0
     given = ["machine", "attention_backends", "matrix_product_peak"]
     assert list(json.loads(file.read_text())["parts"]) == [*given, "parity"]
+
+
+class FewLongRows(gpu_training.LongSettings):
+    @property
+    def cases(self) -> Iterator[gpu_training.Case]:
+        every = list(super().cases)
+        yield from (every[0], every[2], every[4])
+
+
+def test_long_rows_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(gpu, "QUICK_LONG_TRAINING", FewLongRows(**vars(gpu_training.QUICK_LONG_TRAINING)))
+    file = tmp_path / "gpu.json"
+    assert gpu.main(["--tiny", "--device", "cpu", "--only", "long", "--out", str(file)]) == 0
+    parts = json.loads(file.read_text())["parts"]
+    found = [part for name, part in parts.items() if name.startswith(gpu_training.PREFIX)]
+    assert [part["tokens"] for part in found] == [32, 64, 128]
+    assert [part["used"]["model"]["chunked_loss"] for part in found] == [True, False, True]
+    assert [part["used"]["model"]["mlp_tile_tokens"] for part in found] == [None, None, 24]
+    assert [part["used"]["model"]["offloaded_activations"] for part in found] == [False, False, True]
+    assert all(part["used"]["deepspeed"]["zero_stage"] == 2 and len(part["seconds"]) == 1 for part in found)
+    assert "transformers alone" in capsys.readouterr().out
+    # Trainings without DeepSpeed run in this process again.
+    assert gpu_training.measure_case(tiny_case(), gpu_training.QUICK_TRAINING)["used"]["deepspeed"] is None
