@@ -120,6 +120,7 @@ class Case:
             deepspeed=self.deepspeed,
             lora=LoraConfig() if self.model.lora else None,
             liger=self.liger,
+            chunked_loss=not self.plain,
         )
 
 
@@ -321,10 +322,12 @@ class Prepared:
     result: dict[str, Any]  # what is known before the first step
 
 
-def planned_memory(spec: TrainingSpec, sizes: ModelSizes, tokens: int, trained: int, *, device: str) -> MemoryPlan:
+def planned_memory(
+    spec: TrainingSpec, sizes: ModelSizes, tokens: int, trained: int, *, device: str, **levers: Any
+) -> MemoryPlan:
     """Return the memory that `gateau plan` expects of a pass over `tokens` tokens: `planned_bytes` at its peak."""
     sharding = Sharding.of(spec.deepspeed, ranks=spec.training.processes, hidden=sizes.hidden)
-    return memory_plan(sizes, Pass.of(spec.training, sharding, tokens=tokens, trained=trained, device=device))
+    return memory_plan(sizes, Pass.of(spec.training, sharding, tokens=tokens, trained=trained, device=device, **levers))
 
 
 def prepare(case: Case, settings: TrainingSettings, folder: Path) -> Prepared:
@@ -349,7 +352,10 @@ def prepare(case: Case, settings: TrainingSettings, folder: Path) -> Prepared:
     model.config.use_cache = False
     shape, parameters = ModelShape.of(model.config), sum(each.numel() for each in model.parameters())
     rows, plan, trained_tokens = row_of(case, settings)
-    planned = planned_memory(spec, ModelSizes.of(model), case.tokens, trained_tokens, device=arguments.device.type)
+    levers = {"offloads": True, "tile": case.tile} if case.levers == "on" else {}
+    planned = planned_memory(
+        spec, ModelSizes.of(model), case.tokens, trained_tokens, device=arguments.device.type, **levers
+    )
     if case.plain:
         trainer = plain_trainer(case, model, arguments, rows)
     else:
