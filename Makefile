@@ -10,7 +10,7 @@ export HF_HUB_DISABLE_TELEMETRY := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo dev test test-long test-kills test-pretrained test-mutations browser check lint format docs docs-serve example-real example-homologous example-pretrained clean \
+.PHONY: help setup demo dev test test-long test-kills test-cuda test-pretrained test-mutations browser check lint format docs docs-serve example-real example-homologous example-pretrained clean \
 	benchmark-selection benchmark-real benchmark-scoring benchmark-context-length benchmark-training benchmark-experiment benchmark-gpu figures architectures
 
 help:  ## this list
@@ -60,6 +60,9 @@ test-long: $(VENV)/.dev-installed browser  ## the tests that `make test` leaves 
 
 test-kills: $(VENV)/.dev-installed  ## a hundred kills and forty take-overs at random moments; each ends as an undisturbed run; KILLS_OF=demo: of the demo, 90 minutes
 	@PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 KILLS_OF=$(KILLS_OF) PYTEST_DEBUG_TEMPROOT=$(FOLDERS) $(BIN)/python -m pytest -m kills -v -rP --numprocesses 2 --dist load
+
+test-cuda: $(VENV)/.dev-installed  ## the tests that need a CUDA GPU, and torch's CUDA build
+	@$(BIN)/python -m pytest -m cuda -rs
 
 test-pretrained: $(VENV)/.dev-installed  ## every figure of real models against the slow reference: MODELS="folder folder"; 5 minutes each
 	@GATEAU_TEST_MODELS="$(MODELS)" $(PYTEST) tests/scoring/test_pretrained.py -m long

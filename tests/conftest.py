@@ -35,6 +35,12 @@ settings.load_profile("shared-cores")
 collect_rarely()
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Hide GPUs from all tests but those of `make test-cuda`: the others expect what a CPU does."""
+    if config.option.markexpr != "cuda":
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+
+
 def pytest_collection_finish() -> None:
     """Leave imported objects out of later garbage collections, which took a quarter of the time of the tests."""
     gc.collect()
@@ -43,6 +49,10 @@ def pytest_collection_finish() -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Slow modules first: one that began last would keep one process busy while the others have nothing to do."""
+    if not os.environ.get("CUDA_VISIBLE_DEVICES", "hidden"):
+        for item in items:
+            if item.get_closest_marker("cuda"):
+                item.add_marker(pytest.mark.skip(reason="needs a CUDA GPU: make test-cuda"))
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 

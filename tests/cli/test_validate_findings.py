@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from tests.cli.command import Command
 from tests.project import change_config, make_project, sample, write_samples
@@ -75,7 +74,6 @@ def test_a_bucket_that_is_not_there_ends_validate(command: Command, project: Pat
     assert status == 1 and "the bucket does not exist" in " ".join(err.split())
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
 def test_a_plan_names_a_device_that_is_not_here_before_its_table(command: Command, tmp_path: Path) -> None:
     """Its estimate, which measures the device, ends it afterwards."""
     make_project(tmp_path, samples=4, shards=1, scoring={"device": "cuda"})
@@ -84,7 +82,6 @@ def test_a_plan_names_a_device_that_is_not_here_before_its_table(command: Comman
     assert out.index("! scoring.device: cuda is configured") < out.index("raw_long_sft")
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
 def test_more_ranks_and_workers_than_cores_are_warned_of(command: Command, project: Path) -> None:
     assert "CPU core" not in command("validate")[1]
     many = (os.cpu_count() or 1) + 1

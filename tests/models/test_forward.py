@@ -112,7 +112,7 @@ def test_on_the_cpu_it_is_there_at_once() -> None:
     assert copy.array.dtype == np.float64 and copy.array.tolist() == [1.0, 2.5]
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+@pytest.mark.cuda
 def test_on_a_gpu_it_waits_only_when_it_is_read() -> None:
     values = torch.arange(2**20, dtype=torch.float64, device="cuda")
     torch.cuda._sleep(200_000_000)

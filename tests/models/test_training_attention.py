@@ -186,7 +186,7 @@ def test_the_variable_length_kernel_is_told_the_batch_s_own_borders(
     assert len(calls) == layers and all(starts is row["cu_seq_lens_q"] for starts in calls)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+@pytest.mark.cuda
 @pytest.mark.parametrize("lengths", ROWS)
 @pytest.mark.parametrize("kind", ["llama", "mistral"])
 def test_the_variable_length_kernel_itself(

@@ -5,7 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
 
 from gateau_dagster.resources.pools import node_check
 from gateau_dagster.resources.pools.node_check import Expected, code_digest, installed_versions, marked_store, problems
@@ -58,7 +57,6 @@ def test_other_sources(expected: Expected, monkeypatch: pytest.MonkeyPatch) -> N
     code_digest.cache_clear()
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
 def test_a_missing_gpu(expected: Expected) -> None:
     [line] = problems(replace(expected, cuda=True))
     assert "torch finds none" in line and "execution.ray.gpus to 0" in line
