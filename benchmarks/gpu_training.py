@@ -54,6 +54,7 @@ from gateau_dagster.training.memory_levers import TILE_TOKENS
 from gateau_dagster.training.memory_plan import MemoryPlan, ModelSizes, Pass, Sharding, memory_plan
 from gateau_dagster.training.readiness import check_device, check_packages
 from gateau_dagster.training.spec import TrainingSpec
+from gateau_dagster.training.step_flops import StepFlops, step_flops
 from gateau_dagster.training.train import make_trainer, training_arguments
 from gateau_dagster.training.used_settings import used_settings
 
@@ -246,37 +247,6 @@ def row_of(case: Case, settings: TrainingSettings) -> tuple[MixRows, BatchPlan, 
     rows = tuple(tuple(MixDocument(row=index, epoch=step) for index in range(count)) for step in range(case.steps))
     plan = BatchPlan(rows=rows, steps=case.steps, accumulation=1, processes=1, rows_per_batch=1)
     return MixRows(mix, plan), plan, sum(trained)
-
-
-@dataclass(frozen=True, kw_only=True)
-class StepFlops:
-    """Of one optimiser step, without the optimiser's own: `counted`, and what gradient checkpointing adds to it."""
-
-    counted: float
-    recomputed: float
-
-
-def step_flops(
-    shape: ModelShape, lengths: list[int], *, trained_tokens: int, adapters: int = 0, rank: int | None = None
-) -> StepFlops:
-    """Return the FLOPs of documents side by side, each attending to itself, with the output layer over trained tokens.
-
-    `counted` is one forward pass, and twice as much backward: 6 a weight and token, where the output layer's weights
-    meet trained tokens only, and three times the attention's. With adapters of this `rank`, and `adapters` weights in
-    all, the frozen matrices have no gradients: 4 a weight and token of them, 6 of the adapters.
-
-    `recomputed` is each layer's forward pass once more, without its last product: no gradient needs that.
-    """
-    tokens = float(sum(lengths))
-    matrices = shape.token_flops * tokens
-    attention = float(shape.attention_flops(np.array(lengths, dtype=np.float64)).sum())
-    low_rank = 2.0 * adapters * tokens
-    last = 2.0 * shape.layers * shape.hidden * (rank or shape.intermediate) * tokens
-    passes = 3 if rank is None else 2
-    return StepFlops(
-        counted=passes * (matrices + shape.head_flops(trained_tokens)) + 3 * (attention + low_rank),
-        recomputed=matrices + attention + low_rank - last,
-    )
 
 
 class Clock(TrainerCallback):

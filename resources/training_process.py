@@ -49,6 +49,7 @@ def progress_line(metrics: dict[str, Any]) -> str:
         f"step {metrics['step']}/{metrics['total']}  loss {metrics['loss']:.4f}  lr {metrics['learning_rate']:.2e}  "
         + (f"grad norm {norm:.3f}  " if norm is not None else "")
         + f"{metrics['tokens_per_second']:,.0f} tokens/s  {metrics['seconds_left']:.0f} s left  "
+        + (f"MFU {metrics['mfu']:.0%}  " if metrics.get("mfu") is not None else "")
         + f"peak {metrics['peak_memory_bytes'] / 2**20:,.0f} MiB"
     )
 

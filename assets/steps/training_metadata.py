@@ -15,7 +15,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _SHOWN_STEPS = 20
-_COLUMNS = ("step", "loss", "learning_rate", "grad_norm", "tokens", "tokens_per_second", "peak_memory_bytes")
+_COLUMNS = (
+    *("step", "loss", "learning_rate", "grad_norm", "tokens", "seconds", "tokens_per_second", "mfu"),
+    *("peak_memory_bytes", "host_memory_bytes"),
+)
 
 
 def trained_model_metadata(state: State, folder: str, mix: str, training: TrainingConfig) -> dict[str, Any]:
@@ -28,7 +31,7 @@ def trained_model_metadata(state: State, folder: str, mix: str, training: Traini
         training: the settings; with skips, their distances are drawn.
     """
     from gateau_dagster.report.plots.small_charts import curve
-    from gateau_dagster.report.plots.training_plots import training_curve
+    from gateau_dagster.report.plots.training_plots import training_curve, training_speed
 
     record = read_training_record(state.store, folder)
     log = record.get("steps", [])
@@ -38,7 +41,7 @@ def trained_model_metadata(state: State, folder: str, mix: str, training: Traini
         metadata["path"] = dg.MetadataValue.path(address)
     if not log:
         return metadata
-    figures: dict[str, Figure] = {"training curve": training_curve(log)}
+    figures: dict[str, Figure] = {"training curve": training_curve(log), "speed and memory": training_speed(log)}
     if training.skip is not None:
         figures["relative distances"] = _distances(state, mix, training)
     return {

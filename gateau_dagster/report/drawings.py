@@ -147,6 +147,8 @@ def _downstream(inputs: ReportInputs) -> dict[str, Drawing]:
     if inputs.training_log:
         figure = training_plots.training_curve(inputs.training_log)
         drawn["training"] = Drawing(figure, "Loss and learning rate by step")
+        figure = training_plots.training_speed(inputs.training_log)
+        drawn["training_speed"] = Drawing(figure, "Tokens per second and memory by step")
     named = [each for outcome in benchmark_outcomes(inputs) for each in outcome.figures.items()]
     named += [(figure.name, figure) for section in inputs.further for figure in section.figures]
     drawn |= {name: Drawing(figure.draw(), figure.alt) for name, figure in named}

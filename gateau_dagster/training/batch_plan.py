@@ -52,9 +52,12 @@ class BatchPlan:
 
     def step_documents(self, step: int) -> list[MixDocument]:
         """Return the documents that optimiser step `step` (counted from 1) learns from."""
+        return [document for row in self.step_rows(step) for document in row]
+
+    def step_rows(self, step: int) -> Sequence[Sequence[MixDocument]]:
+        """Return the rows that optimiser step `step` (counted from 1) learns from; empty ones fill up its passes."""
         assert 1 <= step <= self.steps, step
-        rows = self.rows[(step - 1) * self.rows_per_step : step * self.rows_per_step]
-        return [document for row in rows for document in row]
+        return self.rows[(step - 1) * self.rows_per_step : step * self.rows_per_step]
 
     def costs(self, lengths: Sequence[int]) -> np.ndarray:
         """Return the attention cost of each row, int64 [rows], see `row_costs`. lengths: tokens of each document."""

@@ -46,6 +46,13 @@ _FILLER = TrainingDocument(
 )
 
 
+def trained_tokens(mix: pl.DataFrame) -> list[int]:
+    """Return the trained tokens of each document; the first label never counts."""
+    labels = pl.col("labels").list
+    trained = labels.len() - labels.count_matches(IGNORED) - (labels.first() != IGNORED)
+    return mix.select(trained)["labels"].to_list()
+
+
 class MixRows(Dataset[list[TrainingDocument]]):
     """The rows of `plan` over the mix (tables.TRAINING_MIX or WEIGHTED_MIX), with skipped positions if `skip` is set.
 
@@ -70,6 +77,7 @@ class MixRows(Dataset[list[TrainingDocument]]):
         self._plan, self._skip, self._seed = plan, skip, seed
         self.sample_ids: list[str] = self._mix["sample_id"].to_list()
         self._copies = copy_numbers(self.sample_ids)
+        self._trained: list[int] | None = None  # counted when they are first needed
         self.lengths: list[int] = self._mix["input_ids"].list.len().to_list()
         tokens = [sum(self.lengths[each.row] for each in plan.step_documents(step + 1)) for step in range(plan.steps)]
         self._by_prefix = None if long_prefix is None else self._weights_by_prefix(long_prefix)
@@ -93,6 +101,17 @@ class MixRows(Dataset[list[TrainingDocument]]):
     def tokens_until(self, step: int) -> int:
         """Return the tokens of the mix that steps 1..step learn from, without padding."""
         return self._tokens_until[step]
+
+    def work_of_step(self, step: int) -> tuple[list[int], int]:
+        """Return the lengths over which attention runs in a step, one per document or concatenated row, and the number
+        of trained tokens.
+        """
+        if self._trained is None:
+            self._trained = trained_tokens(self._mix)
+        rows = [[each.row for each in row] for row in self._plan.step_rows(step) if row]
+        lengths = [[self.lengths[document] for document in row] for row in rows]
+        together = [sum(row) for row in lengths] if self._plan.concatenated else [n for row in lengths for n in row]
+        return together, sum(self._trained[document] for row in rows for document in row)
 
     @property
     def weighs_tokens(self) -> bool:

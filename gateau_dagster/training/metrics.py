@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import torch
 
 from gateau_dagster.readable import plural
@@ -64,7 +65,7 @@ def _line(metrics: Metrics) -> str:
 
 
 def peak_memory_bytes() -> int:
-    """Return the peak memory of the GPU if one is used, else of the process."""
+    """Return the peak memory of the GPU since the last step if one is used, else of the process since its start."""
     if torch.cuda.is_initialized():
         return torch.cuda.max_memory_allocated()
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
@@ -73,12 +74,34 @@ def peak_memory_bytes() -> int:
 class StepLog:
     """Turn the Trainer's figures into one record per step.
 
-    The fields are `step, total, loss, learning_rate, grad_norm, tokens, tokens_per_second, seconds_left,
-    peak_memory_bytes`. Tokens and rates are over all ranks; rates are over the last step and since this start.
+    The fields are `step, total, loss, learning_rate, grad_norm, tokens, seconds, tokens_per_second, seconds_left, mfu,
+    peak_memory_bytes, host_memory_bytes`. Tokens and rates are over all ranks; rates are over the last step and since
+    this start. `mfu` is the model's FLOP/s, without recomputation and padding, as a part of what the GPUs reach in a
+    matrix product; null on a CPU. Memory is this rank's: the peak of the GPU in this step, and the process's pages.
+
+    Args:
+        path: of the log.
+        rows: of the training.
+        first_step: the last step that was logged before this start.
+        total: number of steps.
+        report: called with each record.
+        work: FLOPs of a step over all ranks, if known.
+        peak: FLOP/s of all GPUs in a matrix product, if measured.
     """
 
-    def __init__(self, path: Path, *, rows: MixRows, first_step: int, total: int, report: Report) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        rows: MixRows,
+        first_step: int,
+        total: int,
+        report: Report,
+        work: Callable[[int], float | None] = lambda _: None,
+        peak: float | None = None,
+    ) -> None:
         self._path, self._rows, self._total, self._report = path, rows, total, report
+        self._work, self._peak = work, peak
         self._first_step = first_step
         self._started = self._last = time.monotonic()
         self._tokens = rows.tokens_until(first_step)
@@ -86,7 +109,8 @@ class StepLog:
     def record(self, step: int, *, loss: float, learning_rate: float, grad_norm: float | None) -> None:
         """Append one line and report it."""
         now = time.monotonic()
-        tokens = self._rows.tokens_until(step)
+        tokens, seconds = self._rows.tokens_until(step), max(now - self._last, 1e-9)
+        flops = None if self._peak is None else self._work(step)
         metrics: Metrics = {
             "step": step,
             "total": self._total,
@@ -94,10 +118,15 @@ class StepLog:
             "learning_rate": learning_rate,
             "grad_norm": grad_norm,
             "tokens": tokens,
-            "tokens_per_second": (tokens - self._tokens) / max(now - self._last, 1e-9),
+            "seconds": seconds,
+            "tokens_per_second": (tokens - self._tokens) / seconds,
             "seconds_left": (now - self._started) / (step - self._first_step) * (self._total - step),
+            "mfu": None if flops is None or self._peak is None else flops / seconds / self._peak,
             "peak_memory_bytes": peak_memory_bytes(),
+            "host_memory_bytes": psutil.Process().memory_info().rss,
         }
+        if torch.cuda.is_initialized():
+            torch.cuda.reset_peak_memory_stats()
         self._last, self._tokens = now, tokens
         with self._path.open("a", encoding="utf-8") as log:
             log.write(_line(metrics))

@@ -22,6 +22,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from gateau_dagster.config.training import TrainingConfig
 from gateau_dagster.errors import GateauError
+from gateau_dagster.models.devices import matrix_product_speed
 from gateau_dagster.models.training_attention import attend_within_documents
 from gateau_dagster.storage.parquet import read_local
 from gateau_dagster.storage.seal import DamagedFileError
@@ -40,6 +41,7 @@ from gateau_dagster.training.readiness import check_device, check_packages, chec
 from gateau_dagster.training.response_loss import use_chunked_loss
 from gateau_dagster.training.sequence_parallel import HeadExchange, PartOfRow, check_shareable, parallelism, part_of
 from gateau_dagster.training.spec import TrainingSpec
+from gateau_dagster.training.step_flops import StepWork
 from gateau_dagster.training.tiled_mlp import tile_feed_forward, why_untiled
 from gateau_dagster.training.trainer import ResponseTrainer, TrainingCallback, barrier
 from gateau_dagster.training.used_settings import count_parameters
@@ -91,12 +93,29 @@ def train(spec: TrainingSpec, report: Report, *, cpu: bool = False, say: Callabl
     model, tokenizer = load_base(spec, longest=rows.farthest)
     trainer = make_trainer(spec, model, tokenizer, arguments, rows)
     first_step = 0 if resumed is None else checkpoints.step_of(resumed)
-    log = StepLog(spec.log, rows=rows, first_step=first_step, total=plan.steps, report=report)
+    lora = spec.training.lora
+    log = StepLog(
+        spec.log,
+        rows=rows,
+        first_step=first_step,
+        total=plan.steps,
+        report=report,
+        work=StepWork(trainer.model, rows, rank=None if lora is None else lora.rank),  # pyright: ignore[reportArgumentType]
+        peak=_peak(arguments, spec.training.dtype),
+    )
     trainer.add_callback(TrainingCallback(spec, trainer, plan, rows, log))
     trainer.train(resume_from_checkpoint=None if resumed is None else str(resumed))
     write_output(trainer, tokenizer, spec, plan)
     if arguments.process_index == 0:
         checkpoints.discard_all(spec.work)
+
+
+def _peak(arguments: TrainingArguments, dtype: str) -> float | None:
+    """Return the FLOP/s that all ranks' GPUs together reach in a matrix product; None on a CPU."""
+    if arguments.device.type != "cuda":
+        return None
+    speed = matrix_product_speed(str(arguments.device), dtype)
+    return None if speed is None else speed * arguments.world_size
 
 
 def plan_of(spec: TrainingSpec, mix: pl.DataFrame) -> BatchPlan:

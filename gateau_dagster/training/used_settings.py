@@ -4,14 +4,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 import torch
 from transformers import Trainer
 
 from gateau_dagster.storage.files import replace_text
 from gateau_dagster.training.batch_plan import BatchPlan
-from gateau_dagster.training.dataset import MixRows
-from gateau_dagster.training.encode import IGNORED
+from gateau_dagster.training.dataset import MixRows, trained_tokens
 from gateau_dagster.training.offloaded_checkpoints import has_offloaded_checkpoints
 from gateau_dagster.training.tiled_mlp import tile_tokens
 
@@ -105,7 +103,7 @@ def _batch(trainer: Trainer) -> Settings:
 
 def _data(plan: BatchPlan, rows: MixRows) -> Settings:
     documents = [document for row in plan.rows for document in row]
-    skip, trained = rows._skip, _trained_tokens(rows)
+    skip, trained = rows._skip, trained_tokens(rows._mix)
     return {
         "documents": len(documents),
         "trained_tokens": sum(trained[document.row] for document in documents),
@@ -118,13 +116,6 @@ def _data(plan: BatchPlan, rows: MixRows) -> Settings:
         "positions_below": rows.farthest,
         "skip": None if skip is None else skip.model_dump(mode="json"),
     }
-
-
-def _trained_tokens(rows: MixRows) -> list[int]:
-    """Return the trained tokens of each document; the first label never counts."""
-    labels = pl.col("labels").list
-    trained = labels.len() - labels.count_matches(IGNORED) - (labels.first() != IGNORED)
-    return rows._mix.select(trained)["labels"].to_list()
 
 
 def _model(model: Any, optimizer: Any) -> Settings:

@@ -124,6 +124,7 @@ def scores(count: int, *, segments: int = 4, equal: bool = False, preset: str = 
 def training_log(steps: int = 8) -> list[dict[str, float]]:
     return [
         {"step": i, "loss": 2 / i, "learning_rate": 1e-5 / i, "grad_norm": float(i), "tokens_per_second": 1000.0 + i}
+        | {"mfu": 0.4, "peak_memory_bytes": 3.0 * 2**30, "host_memory_bytes": 2.0 * 2**30}
         for i in range(1, steps + 1)
     ]
 

@@ -57,6 +57,10 @@ def replace_train(monkeypatch: pytest.MonkeyPatch, train: Any) -> None:
     monkeypatch.setattr(training_process, "signal", type("Signals", (), {"signal": lambda *_: None, "SIGTERM": 15}))
 
 
+def test_progress_line_with_the_share_of_the_peak() -> None:
+    assert "17 s left  MFU 41%  peak 3,072 MiB" in training_process.progress_line(METRICS | {"mfu": 0.413})
+
+
 def test_progress_line() -> None:
     assert progress_line(METRICS) == (
         "step 3/20  loss 1.2500  lr 2.00e-05  grad norm 0.500  1,234 tokens/s  17 s left  peak 3,072 MiB"

@@ -208,6 +208,25 @@ def test_no_flipped_bit_of_a_line_costs_another_line_or_is_taken_for_the_truth(t
     assert told > 7 * first
 
 
+@pytest.mark.parametrize("batching", ["padded", "packed", "concatenated"])
+def test_the_work_of_a_step_is_that_of_its_documents(tmp_path: Path, batching: str) -> None:
+    mix = pl.read_parquet(save_mix(tmp_path / "mix.parquet", rows=9))
+    packs = batching != "padded"
+    plan = make_plan(
+        mix["input_ids"].list.len().to_list(), batching=batching, epochs=3.0, pack_length=70 if packs else None
+    )
+    rows = MixRows(mix, plan)
+    assert packs or any(not row for row in plan.rows), "rows that fill up a pass"
+    for step in range(1, plan.steps + 1):
+        lengths, trained = [], 0
+        for index in range((step - 1) * plan.rows_per_step, step * plan.rows_per_step):
+            documents = rows[index]
+            sizes = [len(each.input_ids) for each in documents]
+            lengths += [sum(sizes)] if batching == "concatenated" and sizes else sizes
+            trained += sum(int((each.labels[1:] != IGNORED).sum()) for each in documents)
+        assert rows.work_of_step(step) == (lengths, trained)
+
+
 def test_every_step_is_logged_and_reported(tmp_path: Path) -> None:
     mix = pl.read_parquet(save_mix(tmp_path / "mix.parquet", rows=6))
     rows = MixRows(mix, make_plan(mix["input_ids"].list.len().to_list(), epochs=1, accumulation=1))
@@ -221,4 +240,14 @@ def test_every_step_is_logged_and_reported(tmp_path: Path) -> None:
     assert seen[1]["tokens"] == sum(rows.lengths)
     assert seen[0]["seconds_left"] > 0 == seen[1]["seconds_left"]
     assert all(metrics["tokens_per_second"] > 0 for metrics in seen)
+    assert [metrics["mfu"] for metrics in seen] == [None, None], "on a CPU"
+    assert all(50 * 2**20 < metrics["host_memory_bytes"] < 2**40 for metrics in seen)
+    done = rows.tokens_until(3) - rows.tokens_until(2)
+    assert seen[1]["seconds"] * seen[1]["tokens_per_second"] == pytest.approx(done)
+    log = StepLog(
+        tmp_path / "other.jsonl", rows=rows, first_step=2, total=3, report=seen.append, work=lambda step: 6.0 * step,
+        peak=1e3,
+    )  # fmt: skip
+    log.record(3, loss=1.5, learning_rate=0.0, grad_norm=4.0)
+    assert seen[2]["mfu"] * 1e3 * seen[2]["seconds"] == pytest.approx(18)
     assert 50 * 2**20 < peak_memory_bytes() < 2**40, "that of a process with torch"

@@ -84,6 +84,34 @@ def training_curve(log: Sequence[Mapping[str, Any]]) -> Figure:
     return figure
 
 
+def training_speed(log: Sequence[Mapping[str, Any]]) -> Figure:
+    """Draw tokens per second and memory by optimiser step, with the median share of the GPUs' peak where it is known.
+
+    Entries of `log`: `step`, and some of `tokens_per_second`, `mfu`, `peak_memory_bytes`, `host_memory_bytes`.
+    """
+    figure, (left, right) = new_figure("Speed and memory of the training", columns=2, height=3.2)
+    _line(left, log, "tokens_per_second", CHECKPOINT)
+    shares = curve(log, "mfu")[1]
+    title = "speed" if not shares else f"speed: {np.median(shares):.0%} of the GPUs' matrix products"
+    label(left, x="optimiser step", y="tokens per second", title=title)
+    for key, name, colour in (
+        ("peak_memory_bytes", "peak of the GPU, or of the process", FAR),
+        ("host_memory_bytes", "process in the host's memory", ALL),
+    ):
+        steps, values = curve(log, key)
+        if steps:
+            gibibytes = [value / 2**30 for value in values]
+            right.plot(steps, gibibytes, color=colour, marker="o" if len(steps) < SMOOTH_ABOVE else None, label=name)
+    if right.lines:
+        right.set_ylim(bottom=0)
+        right.locator_params(axis="x", integer=True, nbins=6)
+        legend(right)
+    else:
+        say(right, "no memory was logged")
+    label(right, x="optimiser step", y="GiB", title="memory of one rank")
+    return figure
+
+
 def curve(log: Sequence[Mapping[str, Any]], key: str) -> tuple[list[float], list[float]]:
     """Return steps and finite values of `key`, in step order; the last entry of a step counts (resumed runs)."""
     values = {float(entry["step"]): float(entry[key]) for entry in log if entry.get(key) is not None}

@@ -18,6 +18,7 @@ from gateau_dagster.report.plots.training_plots import (
     planned_and_actual,
     relative_distances,
     training_curve,
+    training_speed,
 )
 from tests.report.builders import effort
 
@@ -168,3 +169,21 @@ def test_a_pair_of_bars_a_table_in_order_and_in_one_unit() -> None:
 def test_without_a_pair_it_says_so() -> None:
     axis = planned_and_actual(table_efforts({"cam": [effort(planned=None)]})).axes[0]
     assert "no shard has both" in axis.texts[0].get_text()
+
+
+def test_speed_and_memory_of_a_training() -> None:
+    log = [
+        {"step": step, "tokens_per_second": 100.0 * step, "mfu": 0.25, "peak_memory_bytes": 2**31}
+        | ({"host_memory_bytes": 2**30} if step > 1 else {})
+        for step in range(1, 4)
+    ]
+    left, right = training_speed(log).axes
+    assert list(left.lines[0].get_ydata()) == [100.0, 200.0, 300.0]
+    assert "25%" in left.get_title(loc="left") + left.get_title()
+    assert [list(line.get_ydata()) for line in right.lines] == [[2.0, 2.0, 2.0], [1.0, 1.0]]
+    assert list(right.lines[1].get_xdata()) == [2.0, 3.0]
+
+
+def test_a_log_without_memory_says_so() -> None:
+    _, right = training_speed([{"step": 1, "tokens_per_second": 5.0}]).axes
+    assert any("no memory" in text.get_text() for text in right.texts)
