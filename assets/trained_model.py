@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 class TrainingRequest:
     """A model to train.
 
-    folder: in the store, the asset's name. mix: the asset with the tokenised samples. model: the configured model that
+    folder: in the store, the asset's name. mix: the asset with the tokenised samples. subset: the asset with the chosen
+    samples; empty for a model that the pipeline makes for others. model: the configured model that
     training starts from. scratch: the folder of unfinished work, below the one of the store. own_rotary: whether to
     start from the rotary base of the original training, ignoring rope_theta in the configuration.
     """
@@ -46,6 +47,7 @@ class TrainingRequest:
     mix: str
     model: str
     training: TrainingConfig
+    subset: str = ""
     scratch: str = ""
     own_rotary: bool = False
 
@@ -66,6 +68,7 @@ class TrainingRequest:
         return cls(
             folder=CHECKPOINT_FOLDER if recipe.is_main else own,
             mix=recipe.mix_table,
+            subset=recipe.subset_table,
             model=config.training.model,
             training=recipe.config.training,
             scratch="" if recipe.is_main else own,
@@ -125,7 +128,7 @@ def _train(output: Output, wanted: TrainingRequest, training: TrainingResource) 
         return copied
     ensure_demo_pair(state.config, output.progress)
     scratch = scratch_of(state, wanted)
-    spec = _spec(state, stamp, wanted, scratch)
+    spec = specification(state, stamp, wanted, scratch)
     training.run(context, spec, scratch / "spec.json", output.progress, partial(heed_termination, context))
     files = file_digests(spec.output)
     complete = Stamp(fingerprint=stamp.fingerprint, inputs=stamp.inputs, content=model_content(files), files=files)
@@ -157,7 +160,7 @@ def scratch_of(state: State, wanted: TrainingRequest) -> Path:
     return scratch_of_store(state) / wanted.scratch
 
 
-def _spec(state: State, stamp: Stamp, wanted: TrainingRequest, scratch: Path) -> "TrainingSpec":
+def specification(state: State, stamp: Stamp, wanted: TrainingRequest, scratch: Path) -> "TrainingSpec":
     """Return the specification for the training process, with its unfinished work below `scratch`."""
     from gateau_dagster.training.deepspeed_agreement import agreed_deepspeed_config
     from gateau_dagster.training.spec import TrainingSpec
@@ -165,8 +168,13 @@ def _spec(state: State, stamp: Stamp, wanted: TrainingRequest, scratch: Path) ->
     config = state.config
     model = loadable_model(state, wanted.model)
     local = config.folder / Path(model.path).expanduser()
+    mix = state.store.fetched(wanted.mix, scratch)
+    data = {"training_mix.parquet": mix} if wanted.training.report_data else {}
+    if data and wanted.subset:
+        data["selected_subset.parquet"] = state.store.fetched(wanted.subset, scratch)
     return TrainingSpec(
-        mix=state.store.fetched(wanted.mix, scratch),
+        mix=mix,
+        data=data,
         base_model=str(local.absolute()) if local.is_dir() else model.path,
         revision=model.revision,
         rope_theta=None if wanted.own_rotary else model.rope_theta,

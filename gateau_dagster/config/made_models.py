@@ -38,7 +38,7 @@ _OF_THE_MACHINE = (
 )
 _OPERATIONAL = {
     *("gradient_checkpointing", "offload_activations", "tiled_mlp"),
-    *("save_steps", "launcher", "hostfile", "report_to"),
+    *("save_steps", "launcher", "hostfile", "report_to", "report_data"),
 }
 
 

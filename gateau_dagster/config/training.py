@@ -225,6 +225,13 @@ class TrainingConfig(Section):
         description="Further destinations of the curves; their packages must be installed.",
         examples=[["wandb"]],
     )
+    report_data: bool = Field(
+        default=False,
+        exclude_if=lambda value: not value,
+        description="Whether W&B and MLflow of report_to also receive the training's data: the chosen samples and the "
+        "training mix, as the input of the training's run. They are not scanned for secrets.",
+        examples=[True],
+    )
     dtype: Dtype = Field(default="bfloat16", description="Precision of the forward and backward passes.")
     gradient_checkpointing: bool = Field(
         default=False, description="Recompute activations in the backward pass: less memory, about a third more time."

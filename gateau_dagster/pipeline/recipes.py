@@ -55,7 +55,7 @@ MAIN = Variant(name="main", kind="selected", cell="main")
 LENGTHS = "perplexity/long"
 # They decide how training runs, not its result.
 OPERATIONAL_TRAINING = {
-    *("enabled", "save_steps", "gradient_checkpointing", "launcher", "hostfile", "report_to"),
+    *("enabled", "save_steps", "gradient_checkpointing", "launcher", "hostfile", "report_to", "report_data"),
     *("offload_activations", "tiled_mlp"),
     *("preset", "sequences_per_step", "tokens_per_step"),  # their results are in other fields
 }
@@ -84,6 +84,11 @@ class Recipe:
     def subset(self) -> str:
         """Return the asset with its chosen samples."""
         return CHOSEN if self.is_main else SUBSETS
+
+    @property
+    def subset_table(self) -> str:
+        """Return the name of its chosen samples in the store."""
+        return CHOSEN if self.is_main else f"{SUBSETS}/{self.variant.name}"
 
     @property
     def mix(self) -> str:

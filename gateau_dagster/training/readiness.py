@@ -85,8 +85,13 @@ def check_packages(training: TrainingConfig, *, installed: Callable[[str], bool]
     """Check that the packages that the settings name are installed.
 
     Raises:
-        GateauError: a package of `training.report_to`, liger-kernel or peft is missing.
+        GateauError: a package of `training.report_to`, liger-kernel or peft is missing, or no tracker takes the data.
     """
+    if training.report_data and not {"wandb", "mlflow"}.intersection(training.report_to):
+        raise GateauError(
+            "training.conflict",
+            "training.report_data: only W&B and MLflow keep data. Add one to report_to, or set report_data to false.",
+        )
     for name in training.report_to:
         if not any(installed(package) for package in _PACKAGES[name]):
             raise GateauError(

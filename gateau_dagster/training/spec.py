@@ -17,7 +17,7 @@ CODE_VERSION = "3"
 # Settings that change how often work is saved or shown, not the weights.
 _OPERATIONAL = {
     *{"save_steps", "enabled", "deepspeed", "gradient_checkpointing", "preset", "launcher", "hostfile", "report_to"},
-    *{"offload_activations", "tiled_mlp"},
+    *{"offload_activations", "tiled_mlp", "report_data"},
     *{"sequences_per_step", "tokens_per_step"},  # the resulting passes count
     *{"mix", "truncation"},  # the mix itself counts
 }
@@ -42,6 +42,8 @@ class TrainingSpec:
     """The resolved DeepSpeed configuration (`deepspeed_config`); `training.deepspeed` is not read again."""
     provenance: dict[str, str] = field(default_factory=dict)
     """The model card's lines on the data."""
+    data: dict[str, Path] = field(default_factory=dict)
+    """The files for trackers (`training.report_data`), by the names that they have there."""
     leases: str = ""
     """The store's leases, for ranks whose launcher does not pass on the environment; see `fence.exported`."""
 
@@ -94,8 +96,9 @@ class TrainingSpec:
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
             paths = {name: Path(content.pop(name)) for name in ("mix", "output", "work")}
+            data = {name: Path(path) for name, path in content.pop("data").items()}
             hostfile, training = content.pop("hostfile"), TrainingConfig.model_validate(content.pop("training"))
-            return cls(training=training, hostfile=hostfile and Path(hostfile), **paths, **content)
+            return cls(training=training, hostfile=hostfile and Path(hostfile), data=data, **paths, **content)
         except OSError as error:
             raise GateauError(
                 "training.file_damaged", f"the training specification {path} cannot be read: {error.strerror}"

@@ -20,6 +20,7 @@ from gateau_dagster.training.encode import IGNORED
 from gateau_dagster.training.metrics import StepLog
 from gateau_dagster.training.sequence_parallel import SharedRows, trained_items
 from gateau_dagster.training.spec import TrainingSpec
+from gateau_dagster.training.tracked_data import send_data
 from gateau_dagster.training.used_settings import SETTINGS_NAME, used_settings, write_settings
 
 
@@ -144,7 +145,7 @@ class TrainingCallback(TrainerCallback):
         """Record the settings that are really used.
 
         Raises:
-            GateauError: Liger has no kernels for this model.
+            GateauError: Liger has no kernels for this model, or a tracker does not take the data.
         """
         settings = used_settings(
             self._trainer, kwargs["optimizer"], kwargs["lr_scheduler"], plan=self._plan, rows=self._rows
@@ -157,6 +158,7 @@ class TrainingCallback(TrainerCallback):
         if args.process_index == 0:
             with saving("the training's settings", self._spec.work):
                 write_settings(settings, self._spec.work / SETTINGS_NAME)
+            send_data(self._spec)  # the trackers' callbacks come before this one
 
     def on_log(self, args: TrainingArguments, state: TrainerState, _: TrainerControl, **kwargs: Any) -> None:
         """Record the step.

@@ -9,7 +9,9 @@ import polars as pl
 import pytest
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from gateau_dagster.assets.trained_model import TrainingRequest, specification
 from gateau_dagster.pipeline import model_checks
+from gateau_dagster.pipeline.recipes import recipe_of
 from tests.assets.harness import Pipeline, pipeline_on
 from tests.data.inputs import SESSIONS
 from tests.project import change_config, make_project, try_here, write_model
@@ -85,6 +87,18 @@ def write(file: Path, lines: list[dict[str, Any]]) -> None:
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
+def check_tracked(traces: Pipeline) -> None:
+    """Check that a tracker would receive the chosen samples and the mix."""
+    change_config(traces.file, training={"report_to": ["wandb"], "report_data": True})
+    state, stamp = traces.state(), traces.stamp("checkpoint")
+    recipe = recipe_of(state.config, None)
+    names: Any = {"folder": "checkpoint", "mix": recipe.mix_table, "subset": recipe.subset_table, "model": "long"}
+    wanted = TrainingRequest(**names, training=state.config.training)
+    data = specification(state, stamp, wanted, traces.file.parent / "scratch").data
+    assert {name: path.name for name, path in data.items()} == {name: name for name in data} and len(data) == 2
+    assert all(path.is_file() for path in data.values())
+
+
 def test_traces_of_all_dialects_reach_a_trained_checkpoint_and_the_report(traces: Pipeline) -> None:
     assert {"evidence", "checkpoint", "report"} <= {asset for asset, _ in traces.made()}
     state, folder = traces.state(), traces.file.parent / "store"
@@ -110,4 +124,5 @@ def test_traces_of_all_dialects_reach_a_trained_checkpoint_and_the_report(traces
     )
     assert any((one != other).any() for one, other in zip(trained.parameters(), untrained.parameters(), strict=True))
     page = (folder / "report.html").read_text()
+    check_tracked(traces)
     assert "What the responses depend on" in page and all(name in page for name in (*RECORDS, *SESSIONS))

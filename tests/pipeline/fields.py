@@ -196,6 +196,7 @@ FIELDS: dict[str, tuple[Any, set[str]]] = {
     "training.chunked_loss": (False, TRAINED),
     "training.liger": (True, TRAINED),
     "training.report_to": (["tensorboard"], NOTHING),
+    "training.report_data": (True, NOTHING),
     "training.launcher": (["srun"], NOTHING),
     "training.hostfile": ("hosts", NOTHING),
     "training.gradient_checkpointing": (True, NOTHING),

@@ -247,6 +247,8 @@ def test_missing_packages(given: dict[str, Any], message: str) -> None:
     with refused("training.package", message):
         check_packages(training, installed=lambda package: False)
     check_packages(training, installed=lambda package: True)
+    with refused("training.conflict", "only W&B and MLflow keep data"):
+        check_packages(TrainingConfig(report_to=["tensorboard"], report_data=True), installed=lambda _: True)
     either = TrainingConfig(report_to=["tensorboard"])
     check_packages(either, installed=lambda package: package == "tensorboardX")
 
