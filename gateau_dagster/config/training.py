@@ -354,6 +354,15 @@ class TrainingConfig(Section):
         return self.batching in {"packed", "concatenated"}
 
     @property
+    def side_by_side(self) -> bool:
+        """Return whether a batch is one row of documents without padding.
+
+        Skipped positions need it, too: transformers' own attention takes a skip for the border of a document. So do
+        processes that share a row: only our own attention keeps its documents and windows apart there.
+        """
+        return self.batching == "packed" or self.skip is not None or self.sequence_parallel > 1
+
+    @property
     def row_tokens(self) -> int:
         """Return the tokens of a packed row."""
         return self.pack_length or self.max_length

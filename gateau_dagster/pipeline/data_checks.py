@@ -27,7 +27,7 @@ from gateau_dagster.selection.rules import check_data
 from gateau_dagster.storage import Store
 from gateau_dagster.training.deepspeed_agreement import agreed_deepspeed_config
 from gateau_dagster.training.launch import training_command
-from gateau_dagster.training.readiness import check_device, check_heads, check_packages, check_sharding
+from gateau_dagster.training.readiness import check_device, check_packages
 
 _CHARACTERS = 4  # per token, about
 _TOKEN_BYTES = 8  # per token of the mix in every rank: its id and its label
@@ -88,13 +88,11 @@ def _check_positions(config: Config) -> None:
 
 
 def _check_model(config: Config) -> None:
-    """Check positions and heads in the model's config.json; a model that is made here has those of its origin."""
+    """Check positions in the model's config.json; a model that is made here has those of its origin."""
     training = config.training
-    deepspeed = agreed_deepspeed_config(training, folder=config.folder)
-    if training.sequence_parallel > 1:
-        check_sharding(deepspeed)
+    agreed_deepspeed_config(training, folder=config.folder)  # raises
     window = own_window(config, config.origin(training.model))
-    if training.sequence_parallel == 1 and window is not None and window >= training.max_length:
+    if window is not None and window >= training.max_length:
         return  # learned positions suffice, too, and the checks below import transformers, which takes seconds
     folder = model_folder(config, config.origin(training.model), local_only=True)
     known = None if folder is None else known_model(config, training.model).config
@@ -108,8 +106,6 @@ def _check_model(config: Config) -> None:
             f"training.max_length: {training.max_length:,} tokens are more than the {positions:,} learned positions "
             f"of {name} (models.{training.model}): set at most {positions:,}",
         )
-    if training.sequence_parallel > 1:
-        check_heads(known, training.sequence_parallel, name=name)
 
 
 def check_sources(config: Config, accepted: pl.DataFrame) -> None:

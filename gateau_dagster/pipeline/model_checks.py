@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gateau_dagster.config.made_models import stage_training
 from gateau_dagster.data.sample import text_digest
 from gateau_dagster.data.sources import FILE_DIGESTS, SourceFile, content_signature
 from gateau_dagster.errors import GateauError, gateau_command
@@ -34,11 +35,14 @@ from gateau_dagster.models.tokenizer import load_tokenizer
 from gateau_dagster.pipeline.recipes import weighs_responses
 from gateau_dagster.readable import percentage, plural
 from gateau_dagster.storage.json_cache import recall, remember
+from gateau_dagster.training.deepspeed_agreement import agreed_deepspeed_config
+from gateau_dagster.training.fitting import check_architecture
+from gateau_dagster.training.readiness import check_sharding
 
 if TYPE_CHECKING:
     from transformers.configuration_utils import PreTrainedConfig
 
-    from gateau_dagster.config import Config, ModelConfig
+    from gateau_dagster.config import Config, ModelConfig, TrainingConfig
 
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
 # Version of the checks: raise it when they check more, since a model that passed is not checked again.
@@ -365,6 +369,35 @@ def check_others(config: Config) -> None:
             check_weight_files(folder, place)
             _check_readable(folder, place, other.trust_remote_code)
             _check_decoder(folder, place, other.model)
+
+
+def check_trained_models(config: Config, digests: Mapping[str, str]) -> None:
+    """Check that each model that is trained can be trained on the planned rows, before anything is scored.
+
+    `digests`: of the models. A model that passed is not tried again.
+
+    Raises:
+        GateauError: its architecture, or the settings of DeepSpeed, do not allow it.
+    """
+    trainings = {name: stage_training(config.models[name], config.training) for name in config.made_models}
+    if config.training.enabled:
+        trainings[config.training.model] = config.training
+    for name, training in trainings.items():
+        if training.sequence_parallel > 1:
+            check_sharding(agreed_deepspeed_config(training, folder=config.folder))
+        if training.side_by_side:
+            rows = f"rows {digests[name]} {training.chunked_loss} {training.sequence_parallel}"
+            _once(config, rows, partial(_check_architecture, config, name, training))
+
+
+def _check_architecture(config: Config, name: str, training: TrainingConfig) -> bool:
+    """Try the model's architecture; return False if its configuration is not on this machine yet."""
+    origin = config.origin(name)
+    folder = model_folder(config, origin, local_only=True)
+    known = None if folder is None else known_model(config, origin).config
+    if known is not None:
+        check_architecture(known, training, name=config.models[origin].path)
+    return known is not None
 
 
 def check_known_models(config: Config) -> None:

@@ -40,6 +40,7 @@ from gateau_dagster.pipeline.model_checks import (
     check_known_models,
     check_others,
     check_pair,
+    check_trained_models,
     is_untried,
     lost_first_tokens,
     unknown_chat_templates,
@@ -297,6 +298,7 @@ class State:
         # The digests are read when the check runs: a missing model is a finding of its own.
         yield lambda: check_answer_end(self.config, self.model_digests)
         yield partial(check_homologous, self.config)
+        yield lambda: check_trained_models(self.config, self.model_digests)
         yield partial(check_known_models, self.config)
 
     def _try_template(self) -> None:

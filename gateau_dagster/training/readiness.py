@@ -44,7 +44,7 @@ def check_heads(model_config: PreTrainedConfig, size: int, *, name: str) -> None
         raise GateauError(
             "training.sequence_parallel",
             f"training.sequence_parallel: {heads} attention heads ({shared} of keys) cannot be divided among "
-            f"{size} processes. Set a divisor of both.",
+            f"{size} processes. Set a divisor of {heads} that also divides {shared}, or is a multiple of it.",
         )
     reason = _beyond_attention(config)
     if reason is not None:

@@ -59,13 +59,8 @@ class TrainingSpec:
 
     @property
     def side_by_side(self) -> bool:
-        """Return whether a batch is one row of documents without padding.
-
-        Skipped positions need it, too: transformers' own attention takes a skip for the border of a document. So do
-        ranks that share a row: only our own attention keeps its documents and windows apart there.
-        """
-        training = self.training
-        return training.batching == "packed" or training.skip is not None or training.sequence_parallel > 1
+        """Return whether a batch is one row of documents without padding."""
+        return self.training.side_by_side
 
     @property
     def resume_key(self) -> str:

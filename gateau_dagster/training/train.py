@@ -23,7 +23,6 @@ from transformers.utils.logging import disable_progress_bar
 from gateau_dagster.config.training import TrainingConfig
 from gateau_dagster.errors import GateauError
 from gateau_dagster.models.devices import matrix_product_speed
-from gateau_dagster.models.training_attention import attend_within_documents
 from gateau_dagster.storage.parquet import read_local
 from gateau_dagster.storage.seal import DamagedFileError
 from gateau_dagster.tables import TRAINING_MIX, WEIGHTED_MIX, schema
@@ -32,14 +31,14 @@ from gateau_dagster.training.adapters import with_adapters
 from gateau_dagster.training.batch_plan import BatchPlan, plan_batches, write_plan
 from gateau_dagster.training.dataset import MixRows, PadRight, SideBySide
 from gateau_dagster.training.deepspeed_config import join_by_gloo
+from gateau_dagster.training.fitting import fit_to_rows
 from gateau_dagster.training.launch import is_finished
 from gateau_dagster.training.memory_levers import Levers, choose_levers, pass_shape, untiled
 from gateau_dagster.training.metrics import Report, StepLog, rewind_log
 from gateau_dagster.training.model import PLAN_NAME, load_base, write_output
 from gateau_dagster.training.offloaded_checkpoints import offload_checkpoints
 from gateau_dagster.training.readiness import check_device, check_packages, check_ranks
-from gateau_dagster.training.response_loss import use_chunked_loss
-from gateau_dagster.training.sequence_parallel import HeadExchange, PartOfRow, check_shareable, parallelism, part_of
+from gateau_dagster.training.sequence_parallel import HeadExchange, PartOfRow, parallelism, part_of
 from gateau_dagster.training.spec import TrainingSpec
 from gateau_dagster.training.step_flops import StepWork
 from gateau_dagster.training.tiled_mlp import tile_feed_forward, why_untiled
@@ -151,10 +150,7 @@ def make_trainer(
     """
     training = spec.training
     weighted = training.loss != "token"
-    if training.chunked_loss:
-        use_chunked_loss(model)
-    if spec.side_by_side:
-        attend_within_documents(model)
+    fit_to_rows(model, training)
     pad = tokenizer.pad_token_id if isinstance(tokenizer.pad_token_id, int) else 0
     collator: Any = (
         SideBySide(weighted=weighted, joined=training.batching == "concatenated")
@@ -163,7 +159,6 @@ def make_trainer(
     )
     tileable = _tileable(training, model, cuda=arguments.device.type == "cuda")
     if (size := training.sequence_parallel) > 1:
-        check_shareable(model, size=size)
         collator = PartOfRow(whole=collator, part=part_of(arguments, size), size=size)
     trained = model if training.lora is None else with_adapters(model, training.lora, seed=training.seed)
     levers = _levers(spec, trained, arguments.device, tokens=rows.longest_pass // size, tileable=tileable)

@@ -1,5 +1,6 @@
 """What is checked of the data before any model runs: a training that cannot work, texts without anything far."""
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -7,18 +8,28 @@ from unittest import mock
 
 import polars as pl
 import pytest
-from transformers import GPT2Config, LlamaConfig
+from transformers import (
+    GPT2Config,
+    LlamaConfig,
+    MambaConfig,
+    MixtralConfig,
+    NemotronConfig,
+    OPTConfig,
+    T5Config,
+)
 from transformers.configuration_utils import PreTrainedConfig
 
 from gateau_dagster.config import Config
 from gateau_dagster.data.catalogue import ACCEPTED
-from gateau_dagster.pipeline import data_checks
+from gateau_dagster.models.small_model import small_model
+from gateau_dagster.pipeline import data_checks, model_checks
 from gateau_dagster.pipeline.data_checks import check_training, warnings_of
+from gateau_dagster.pipeline.model_checks import check_trained_models
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
 from tests.error_codes import refused
 from tests.project import change_config, configured, make_project, sample, write_samples
-from tests.tiny_models import tokenizer
+from tests.tiny_models import model_config, tokenizer
 
 
 def samples(count: int, characters: int) -> pl.DataFrame:
@@ -155,23 +166,72 @@ def test_a_window_that_is_enough_is_read_without_transformers(tmp_path: Path) ->
             check_training(training_of({"max_length": 65}, folder=tmp_path), samples(3, 10))
 
 
+SHARED = {"processes": 2, "sequence_parallel": 2, "deepspeed": "zero3"}
+HEADS = {"num_attention_heads": 4, "num_key_value_heads": 2}
+
+
+def trained(folder: Path, training: dict[str, Any], **sections: Any) -> None:
+    config = training_of(training, folder=folder, **sections)
+    check_trained_models(config, dict.fromkeys(config.models, json.dumps(training)))
+
+
 @pytest.mark.parametrize(
-    ("training", "keys", "message"),
+    ("training", "kind", "keys", "code", "message"),
     [
-        ({}, {"num_attention_heads": 1, "num_key_value_heads": 1}, r"1 attention heads .* Set a divisor"),
-        ({}, {"layer_types": ["conv", "full_attention"] * 16}, "has conv layers"),
-        ({"deepspeed": {"zero_optimization": {"stage": 0}}}, {}, "needs DeepSpeed's ZeRO stage 1, 2 or 3"),
+        (SHARED, LlamaConfig, {"num_attention_heads": 1, "num_key_value_heads": 1}, "training.sequence_parallel",
+         r"^training\.sequence_parallel: 1 attention heads .* Set a divisor of 1"),
+        (SHARED, LlamaConfig, {"layer_types": ["conv", "full_attention"] * 16}, "training.sequence_parallel",
+         "has conv layers"),
+        (SHARED | {"deepspeed": {"zero_optimization": {"stage": 0}}}, LlamaConfig, {}, "training.sequence_parallel",
+         "needs DeepSpeed's ZeRO stage 1, 2 or 3"),
+        (SHARED, OPTConfig, {}, "training.sequence_parallel", "does not name num_attention_heads and num_key"),
+        ({"batching": "packed"}, MambaConfig, {}, "training.architecture", "cannot be trained on documents packed"),
+        ({"skip": {}}, NemotronConfig, {}, "training.architecture", "where documents begin"),
+        ({"batching": "packed"}, MixtralConfig, {"output_router_logits": True}, "training.architecture",
+         "adds a term to its loss"),
     ],
-)
-def test_sequences_that_cannot_be_shared(
-    training: dict[str, Any], keys: dict[str, Any], message: str, tmp_path: Path
+)  # fmt: skip
+def test_rows_that_an_architecture_cannot_be_trained_on(
+    training: dict[str, Any], kind: Any, keys: dict[str, Any], code: str, message: str, tmp_path: Path
 ) -> None:
-    given = {"processes": 2, "sequence_parallel": 2, "deepspeed": "zero3", **training}
-    saved_config(tmp_path, LlamaConfig, **{"num_attention_heads": 4, "num_key_value_heads": 2, **keys})
-    with refused("training.sequence_parallel", match=rf"^training\.sequence_parallel: .*{message}"):
-        check_training(training_of(given, folder=tmp_path), samples(3, 10))
-    saved_config(tmp_path, LlamaConfig, num_attention_heads=4, num_key_value_heads=2)
-    check_training(training_of({**given, "deepspeed": "zero3"}, folder=tmp_path), samples(3, 10))
+    heads = {} if kind in {MambaConfig, OPTConfig} else HEADS
+    saved_config(tmp_path, kind, **heads | keys)
+    with refused(code, match=message):
+        trained(tmp_path, training)
+    trained(tmp_path, {"enabled": False, **training})
+    saved_config(tmp_path, LlamaConfig, **HEADS)
+    trained(tmp_path, training | ({"deepspeed": "zero3"} if "deepspeed" in training else {}))
+
+
+def test_a_made_model_is_tried_even_if_no_checkpoint_is_trained(tmp_path: Path) -> None:
+    saved_config(tmp_path, LlamaConfig, num_attention_heads=1, num_key_value_heads=1)
+    shutil.move(tmp_path / "long", tmp_path / "short")
+    made = {"path": "homologous:short", "homologous": {"texts": "t", "length": 512, "tokens_per_step": 1024}}
+    config = configured(
+        models={"short": {"path": "short"}, "long": made}, training={"enabled": False, **SHARED}, folder=tmp_path
+    )
+    with refused("training.sequence_parallel", match="1 attention heads"):
+        check_trained_models(config, {"short": "digest", "long": "made:digest"})
+
+
+def test_an_architecture_is_tried_once(tmp_path: Path) -> None:
+    saved_config(tmp_path, LlamaConfig, **HEADS)
+    trained(tmp_path, SHARED)
+    with mock.patch.object(model_checks, "check_architecture", side_effect=AssertionError):
+        trained(tmp_path, SHARED)
+        with pytest.raises(AssertionError):
+            trained(tmp_path, SHARED | {"batching": "packed"})
+
+
+def test_a_small_model_has_the_heads_and_kinds_of_layers() -> None:
+    model = small_model(model_config("gemma3_text", num_attention_heads=8, num_hidden_layers=2, vocab_size=3000))
+    assert model is not None
+    assert (model.config.num_attention_heads, model.config.num_key_value_heads) == (8, 2)
+    assert model.config.layer_types == ["sliding_attention", "full_attention"]
+    assert sum(each.numel() for each in model.parameters()) < 200_000
+    deep = small_model(LlamaConfig(num_hidden_layers=80, hidden_size=8192, num_attention_heads=64))
+    assert deep is not None and deep.config.num_hidden_layers == 2
+    assert small_model(T5Config()) is None, "it is no causal model"
 
 
 def warnings(project: Path) -> list[str]:

@@ -94,7 +94,7 @@ def recorded_by_ranks(specs: Sequence[TrainingSpec], folder: Path) -> list[list[
         text=True,
         capture_output=True,
         check=False,
-        timeout=550,
+        timeout=1800,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return [list(_read(folder, number)) for number in range(len(specs))]
