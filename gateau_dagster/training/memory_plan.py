@@ -11,6 +11,7 @@ temporaries exist.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -104,9 +105,9 @@ class ModelSizes:
             spans = (None,) * len(layers)
         return cls(
             layers=tuple(_layer_sizes(layer, config, span) for layer, span in zip(layers, spans, strict=True)),
-            weights=sum(each.numel() for each in model.parameters()),
-            embedding=embedding.numel(),
-            vocabulary=embedding.shape[0],
+            weights=sum(map(_numel, model.parameters())),
+            embedding=_numel(embedding),
+            vocabulary=_shape(embedding)[0],
             hidden=config.hidden_size,
             tied=output is not None and output.weight is embedding,
         )
@@ -131,23 +132,20 @@ def _layer_sizes(layer: nn.Module, config: Any, span: int | None) -> LayerSizes:
     others = [sizes for part, sizes in linear.items() if part not in inside and part is not projection]
     ups = [out for into, out in others if into == hidden]
     up, down, chosen = sum(ups), max((into for into, out in others if out == hidden), default=0), 0
-    experts = [weight for weight in layer.parameters() if weight.ndim == 3]
+    experts = [shape for weight in layer.parameters() if len(shape := _shape(weight)) == 3]
     adapted = sum(map(sum, linear.values()))
     if experts:
         chosen = int(first_of(config, *_EXPERTS_A_TOKEN) or 1)
-        wide = [size for weight in experts for size in weight.shape[1:] if size != hidden]
+        wide = [size for shape in experts for size in shape[1:] if size != hidden]
         up, down = max(wide), min(wide)
         # peft: as many ranks as experts; the gate and its branch share a matrix and get twice as many.
-        adapted += sum(
-            weight.shape[0] * sum(weight.shape[1:]) * (2 if up > down and up in weight.shape else 1)
-            for weight in experts
-        )
+        adapted += sum(shape[0] * sum(shape[1:]) * (2 if up > down and up in shape else 1) for shape in experts)
     keys = max(0, sum(out for _, out in queries) - heads) // 2
     norms = [part for part in layer.modules() if _is_norm(part)]
-    widths = [next(part.parameters()).numel() for part in norms]
+    widths = [_numel(next(part.parameters())) for part in norms]
     return LayerSizes(
-        weights=sum(each.numel() for each in layer.parameters()),
-        matrices=sum(each.numel() for each in layer.parameters() if each.ndim == 2),
+        weights=sum(map(_numel, layer.parameters())),
+        matrices=sum(_numel(each) for each in layer.parameters() if len(_shape(each)) == 2),
         readers=(len(queries), len(ups)),
         heads=heads,
         keys=keys,
@@ -160,9 +158,18 @@ def _layer_sizes(layer: nn.Module, config: Any, span: int | None) -> LayerSizes:
         up=up,
         down=down,
         chosen=chosen,
-        experts=sum(weight.numel() for weight in experts),
+        experts=sum(map(math.prod, experts)),
         adapted=adapted,
     )
+
+
+def _shape(weight: Any) -> tuple[int, ...]:
+    """Return the shape of a weight, also where ZeRO-3 has taken it apart."""
+    return tuple(getattr(weight, "ds_shape", weight.shape))
+
+
+def _numel(weight: Any) -> int:
+    return math.prod(_shape(weight))
 
 
 def _is_norm(part: nn.Module) -> bool:
@@ -176,8 +183,8 @@ def _linear_sizes(part: nn.Module) -> tuple[int, int] | None:
     if isinstance(part, nn.Linear):
         return part.in_features, part.out_features
     if type(part).__name__ == "Conv1D":  # GPT-2
-        weight: Any = part.weight
-        return weight.shape[0], weight.shape[1]
+        into, out = _shape(part.weight)
+        return into, out
     return None
 
 
@@ -511,11 +518,17 @@ class _Moments:
         """Return the bytes in the host's memory of one rank."""
         sharding, kept = self.run.sharding, 0.0
         if self.run.offloads and self.run.checkpointing:
-            kept = float(len(self.sizes.layers) * self._stream * self.run.tokens * self.sizes.hidden)
+            one = self._stream * self.run.tokens * self.sizes.hidden
+            # torch rounds blocks of pinned memory up to a power of two.
+            one = 2 ** math.ceil(math.log2(one)) if self.run.device == "cuda" else one
+            kept = float(len(self.sizes.layers) * one)
         own = self._trained * sharding.part(1)
         gradients = own * (_FLOAT + (self._width if sharding.stage == 3 else 0)) if sharding.offloads_optimiser else 0
+        # Each rank loads all weights in float32 before it passes them on; under ZeRO-3 it loads its part.
+        loaded = 0.0 if sharding.stage == 3 or self.run.device == "cpu" else float(_FLOAT * self.sizes.weights)
+        waiting = self._width * self._present * sharding.part(3) if sharding.offloads_weights else 0.0
         return {
-            "weights": self._width * self._present * sharding.part(3) if sharding.offloads_weights else 0.0,
+            "weights": max(loaded, waiting),
             "gradients": gradients,
             "optimiser": 3.0 * _FLOAT * own if sharding.offloads_optimiser else 0.0,
             "checkpoints": kept,

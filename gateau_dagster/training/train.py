@@ -33,7 +33,8 @@ from gateau_dagster.training.dataset import MixRows, PadRight, SideBySide
 from gateau_dagster.training.deepspeed_config import join_by_gloo
 from gateau_dagster.training.fitting import fit_to_rows
 from gateau_dagster.training.launch import is_finished
-from gateau_dagster.training.memory_levers import Levers, choose_levers, pass_shape, untiled
+from gateau_dagster.training.memory_levers import Levers, choose_levers, untiled
+from gateau_dagster.training.memory_plan import ModelSizes
 from gateau_dagster.training.metrics import Report, StepLog, rewind_log
 from gateau_dagster.training.model import PLAN_NAME, load_base, write_output
 from gateau_dagster.training.offloaded_checkpoints import offload_checkpoints
@@ -43,7 +44,6 @@ from gateau_dagster.training.spec import TrainingSpec
 from gateau_dagster.training.step_flops import StepWork
 from gateau_dagster.training.tiled_mlp import tile_feed_forward, why_untiled
 from gateau_dagster.training.trainer import ResponseTrainer, TrainingCallback, barrier
-from gateau_dagster.training.used_settings import count_parameters
 
 _log = logging.getLogger(__name__)
 # Norms, rotary embedding and feed-forward layers. Liger's losses would replace ours, which supports weights.
@@ -160,8 +160,8 @@ def make_trainer(
     tileable = _tileable(training, model, cuda=arguments.device.type == "cuda")
     if (size := training.sequence_parallel) > 1:
         collator = PartOfRow(whole=collator, part=part_of(arguments, size), size=size)
+    levers = _levers(spec, ModelSizes.of(model), arguments.device, tokens=rows.longest_pass, tileable=tileable)
     trained = model if training.lora is None else with_adapters(model, training.lora, seed=training.seed)
-    levers = _levers(spec, trained, arguments.device, tokens=rows.longest_pass // size, tileable=tileable)
     trainer = ResponseTrainer(model=trained, args=arguments, train_dataset=rows, data_collator=collator)
     trainer.change_model = partial(_pull, spec, model, levers, longest=rows.longest_pass // size)
     if size > 1:
@@ -190,19 +190,12 @@ def _tileable(training: TrainingConfig, model: PreTrainedModel, *, cuda: bool) -
     return reason is None
 
 
-def _levers(
-    spec: TrainingSpec, trained: torch.nn.Module, device: torch.device, *, tokens: int, tileable: bool
-) -> Levers:
-    """Return the levers for passes of `tokens` tokens on this rank's device."""
-    parameters = list(trained.parameters())
-    shape = pass_shape(
-        trained.config,  # pyright: ignore[reportArgumentType]
-        parameters=count_parameters(parameters),
-        trained=count_parameters([each for each in parameters if each.requires_grad]),
-        tokens=tokens,
-    )
+def _levers(spec: TrainingSpec, sizes: ModelSizes, device: torch.device, *, tokens: int, tileable: bool) -> Levers:
+    """Return the levers for passes of `tokens` tokens, which ranks may share, on this rank's device."""
     total = torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else None
-    return choose_levers(spec.training, shape, deepspeed=spec.deepspeed, device_bytes=total, tileable=tileable)
+    return choose_levers(
+        spec.training, sizes, tokens=tokens, deepspeed=spec.deepspeed, device_bytes=total, tileable=tileable
+    )
 
 
 def _pull(spec: TrainingSpec, model: PreTrainedModel, levers: Levers, *, longest: int) -> None:

@@ -1,18 +1,20 @@
 """Levers that save memory: they change no loss and no gradient, and are chosen from arithmetic."""
 
 from collections.abc import Callable
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from pydantic import ValidationError
-from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedModel
+from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
 
 from gateau_dagster.config.training import TrainingConfig
 from gateau_dagster.config.training_sections import LoraConfig
 from gateau_dagster.training.adapters import with_adapters
-from gateau_dagster.training.memory_levers import Levers, PassShape, choose_levers, pass_bytes
+from gateau_dagster.training.memory_levers import Levers, choose_levers, levers_plan
+from gateau_dagster.training.memory_plan import ModelSizes
 from gateau_dagster.training.offloaded_checkpoints import has_offloaded_checkpoints, offload_checkpoints
 from gateau_dagster.training.response_loss import use_chunked_loss
 from gateau_dagster.training.tiled_mlp import tile_feed_forward, tile_tokens, why_untiled
@@ -187,40 +189,54 @@ def test_settings_that_cannot_apply_are_refused(tmp_path: Path) -> None:
     assert training_arguments(make_spec(tmp_path), steps=1).activation_checkpointing_kwargs is None
 
 
-# Qwen3-8B as LoRA on one GPU: bfloat16 under DeepSpeed.
-EIGHT_BILLION = {"layers": 36, "hidden": 4096, "intermediate": 12_288, "attention_width": 6144}
 ZERO = {"zero_optimization": {"stage": 2}}
 GIB = 2**30
 
 
-def eight_billion(tokens: int) -> PassShape:
-    return PassShape(**EIGHT_BILLION, parameters=8_190_000_000, trained=44_000_000, tokens=tokens)
+@cache
+def eight_billion() -> ModelSizes:
+    """Qwen3-8B, without weights."""
+    config = Qwen3Config(
+        hidden_size=4096,
+        intermediate_size=12_288,
+        num_hidden_layers=36,
+        vocab_size=151_936,
+        num_attention_heads=32,
+        num_key_value_heads=8,
+        head_dim=128,
+    )
+    with torch.device("meta"):
+        return ModelSizes.of(Qwen3ForCausalLM(config))
 
 
 @pytest.mark.parametrize(
     ("tokens", "levers"),
     [
         (8_192, Levers()),
-        (65_536, Levers()),
+        (98_304, Levers()),
         (131_072, Levers(tile_tokens=32_768)),
+        (196_608, Levers(offload=True)),
         (262_144, Levers(offload=True, tile_tokens=32_768)),
     ],
 )
 def test_auto_takes_the_cheapest_levers_that_fit(tokens: int, levers: Levers) -> None:
-    training = TrainingConfig(gradient_checkpointing=True, lora=LoraConfig())
-    shape = eight_billion(tokens)
-    assert choose_levers(training, shape, deepspeed=ZERO, device_bytes=80 * GIB) == levers
-    assert choose_levers(training, shape, deepspeed=ZERO, device_bytes=None) == Levers()
+    training, sizes = TrainingConfig(gradient_checkpointing=True, lora=LoraConfig()), eight_billion()
+    choose = partial(choose_levers, sizes=sizes, tokens=tokens, deepspeed=ZERO)
+    assert choose(training, device_bytes=80 * GIB) == levers
+    assert choose(training, device_bytes=None) == Levers()
     off = training.model_copy(update={"offload_activations": "off", "tiled_mlp": "off"})
-    assert choose_levers(off, shape, deepspeed=ZERO, device_bytes=80 * GIB) == Levers()
+    assert choose(off, device_bytes=80 * GIB) == Levers()
     on = training.model_copy(update={"offload_activations": "on", "tiled_mlp": 512})
-    assert choose_levers(on, shape, deepspeed=ZERO, device_bytes=80 * GIB) == Levers(offload=True, tile_tokens=512)
+    assert choose(on, device_bytes=80 * GIB) == Levers(offload=True, tile_tokens=512)
 
 
 def test_levers_save_what_they_say() -> None:
-    training, shape = TrainingConfig(gradient_checkpointing=True), eight_billion(131_072)
-    plain = pass_bytes(training, shape, Levers(), deepspeed=ZERO)
-    offloaded = pass_bytes(training, shape, Levers(offload=True), deepspeed=ZERO)
-    assert plain - offloaded == 35 * 131_072 * 4096 * 2  # all checkpoints but the one at work
-    tiled = pass_bytes(training, shape, Levers(tile_tokens=32_768), deepspeed=ZERO)
-    assert plain - tiled == 6 * (131_072 - 32_768) * 12_288 * 2
+    training = TrainingConfig(gradient_checkpointing=True, lora=LoraConfig())
+    planned = partial(levers_plan, training, eight_billion(), tokens=131_072, deepspeed=ZERO)
+    plain, offloaded, tiled = (
+        planned(each).device for each in (Levers(), Levers(offload=True), Levers(tile_tokens=32_768))
+    )
+    one = 131_072 * 4096 * 2
+    assert plain["checkpoints"] - offloaded["checkpoints"] == 34 * one  # two are on their way
+    assert planned(Levers(offload=True)).host["checkpoints"] == 36 * one
+    assert 3.5 < plain["mlp"] / (tiled["mlp"] - 2 * one) < 4.5  # of four tiles, and their states and gradients
