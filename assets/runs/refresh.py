@@ -22,6 +22,7 @@ from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError, gateau_command
 from gateau_dagster.estimate.judging import check_servers, planned_judging
 from gateau_dagster.estimate.questions import check_questions
+from gateau_dagster.estimate.training_memory import check_training_memory
 from gateau_dagster.execution.row_checkpoints import FOLDER
 from gateau_dagster.pipeline.plan import Plan
 from gateau_dagster.pipeline.state import State
@@ -145,6 +146,7 @@ class _Refresh:
                 return Refreshed(run_ids=run_ids, recorded=recorded, ended_runs=ended, failed_checks=failed_checks)
             if not run_ids:
                 check_questions(state, current)
+                check_training_memory(state, current)
             check_servers(state, current, planned_judging(state, current))  # before days of training, not after
             outcome = self._run(work_run(state, current))
             run_ids.append(outcome.run_id)

@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+import psutil
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -21,6 +22,7 @@ from gateau_dagster.estimate.judging import PlannedJudging, check_servers, passi
 from gateau_dagster.estimate.power import Power, experiment_power
 from gateau_dagster.estimate.questions import check_questions
 from gateau_dagster.estimate.scored_model import ScoredModel
+from gateau_dagster.estimate.training_memory import TrainingMemory, check_memory, gib, planned_memory
 from gateau_dagster.estimate.truncation import ExpectedTruncation, expected_truncation
 from gateau_dagster.evaluation.judging.cost import PlannedCost
 from gateau_dagster.pipeline.asset import VARIANT
@@ -30,6 +32,8 @@ from gateau_dagster.pipeline.plan import AFTER, Plan, Work
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.readable import indented_lines, number, unit_of_difference
 from gateau_dagster.report.effort import quantity
+from gateau_dagster.training.memory_levers import Levers
+from gateau_dagster.training.memory_plan import PARTS
 
 
 def show_judging(out: Console, state: State, plan: Plan) -> None:
@@ -144,6 +148,71 @@ def show_amounts(out: Console, planned: Sequence[Amount]) -> None:
         out.print(f"[dim]{as_line(line)}[/dim]", soft_wrap=False)
 
 
+def show_memory(out: Console, planned: Sequence[TrainingMemory]) -> None:
+    """Print a line per asset with trainings; with a table by part, and with cures, for one that does not fit."""
+    if planned:
+        out.print()
+    for each in planned:
+        mark = "" if each.fits else "[yellow]![/yellow] "
+        out.print(f"{mark}Memory of {as_line(f'{each.asset}: {_memory_line(each)}')}", soft_wrap=False)
+        if each.fits or each.memory is None:
+            continue
+        table = left_table("part", right=("GPU", "host, each rank"))
+        for part in PARTS:
+            sizes = (each.memory.device[part], each.memory.host.get(part, 0))
+            if any(sizes):
+                table.add_row(part, *(gib(size) if size else "" for size in sizes))
+        table.add_row("together", gib(each.memory.device_bytes), gib(each.memory.host_bytes), style="bold")
+        out.print(table)
+        if each.cures and not each.impossible:  # else the error names them
+            out.print("It has more room with one of these in `training`:")
+            for cure in each.cures:
+                out.print(f"  {as_line(cure)}", soft_wrap=False)
+
+
+def _memory_line(found: TrainingMemory) -> str:
+    if found.memory is None:
+        return f"not known: {found.unknown}."
+    tokens, needed = f"in a pass of {found.tokens:,} tokens", gib(found.memory.device_bytes)
+    if found.on_cpu:
+        ranks = f" for each of {found.ranks} ranks" if found.ranks > 1 else ""
+        return (
+            f"{needed}{ranks} {tokens}, of the {gib(psutil.virtual_memory().total)} of this machine, which has no GPU. "
+            "For a GPU elsewhere, give training.gpu_memory."
+        )
+    levers = [f"{name}: {value}" for name, value in _levers(found.levers)]
+    used = f", with {' and '.join(levers)}" if levers else ""
+    host = f" Host: {gib(found.memory.host_bytes)} for each rank." if found.memory.host_bytes else ""
+    about = " Its layers are not all softmax attention, so it may take more." if found.approximate else ""
+    if found.gpu_bytes is None:
+        cards = ", ".join(
+            f"{gib(card)} {f'{longest:,}' if longest else 'none'}" for card, longest in found.longest.items()
+        )
+        return f"{needed} of a GPU {tokens}{used}.{host} The longest pass that fits, in tokens: {cards}.{about}"
+    fitting = found.longest[found.gpu_bytes]
+    most = f" The longest pass that fits: {fitting:,} tokens." if fitting else ""
+    return f"{needed} of a GPU {tokens}{used}; it has {gib(found.gpu_bytes)}.{host}{most}{about}"
+
+
+def _levers(levers: Levers) -> Iterator[tuple[str, str]]:
+    if levers.offload:
+        yield "offload_activations", "on"
+    if levers.tile_tokens is not None:
+        yield "tiled_mlp", f"{levers.tile_tokens}"
+
+
+def memory_record(found: TrainingMemory) -> dict[str, Any]:
+    """Return the memory of a training for programs: the fields of TrainingMemory, and whether it fits."""
+    return {
+        **asdict(found),
+        "longest": {str(card): tokens for card, tokens in found.longest.items()},
+        "device_bytes": None if found.memory is None else found.memory.device_bytes,
+        "host_bytes": None if found.memory is None else found.memory.host_bytes,
+        "fits": found.fits,
+        "refused": found.impossible,
+    }
+
+
 def show_power(out: Console, powers: Sequence[Power]) -> None:
     """Print the difference of two models that each benchmark tells apart; nothing without an experiment."""
     if not powers:
@@ -184,7 +253,7 @@ def print_plan(config: Config, until: str | None, *, as_json: bool = False, work
 
     Raises:
         GateauError: the input or the store cannot be read, or there is no asset `until`; after the plan is printed,
-            files of a benchmark cannot be read.
+            files of a benchmark cannot be read, or a training does not fit into its GPUs.
     """
     out, state = console(), State(config=config)
     if as_json:
@@ -210,9 +279,12 @@ def print_plan(config: Config, until: str | None, *, as_json: bool = False, work
         for line in grounds(estimator):
             out.print(f"[dim]{as_line(line)}[/dim]", soft_wrap=False)
     show_amounts(out, planned_amounts(state, plan, estimator))
+    memory = planned_memory(state, plan, estimator)
+    show_memory(out, memory)
     show_power(out, experiment_power(state, plan))
     show_judging(out, state, plan)
     check_questions(state, plan)
+    check_memory(memory)
 
 
 def plan_record(state: State, plan: Plan, workers: int | None = None) -> dict[str, Any]:
@@ -220,6 +292,7 @@ def plan_record(state: State, plan: Plan, workers: int | None = None) -> dict[st
 
     `workers`: how many score side by side in the estimates; None if nothing is scored.
     `amounts`: the fields of each Amount.
+    `memory`: memory_record of each training.
     `power`: the fields of each Power.
     `judging`: from judging_record.
     `rejected`: records of the long input.
@@ -239,6 +312,7 @@ def plan_record(state: State, plan: Plan, workers: int | None = None) -> dict[st
         "grounds": list(grounds(estimator)) if estimates else [],
         "rejected": _rejects_record(state.index.rejects),
         "amounts": [asdict(each) for each in planned_amounts(state, plan, estimator)],
+        "memory": [memory_record(each) for each in planned_memory(state, plan, estimator)],
         "power": [asdict(power) for power in experiment_power(state, plan)],
         "judging": judging_record(state, plan),
         "truncation": {each.model: _truncation_record(each) for each in _expected(state, estimates)},

@@ -31,13 +31,14 @@ _OF_THE_MACHINE = (
     "gradient_checkpointing",
     "offload_activations",
     "tiled_mlp",
+    "gpu_memory",
     "save_steps",
     "launcher",
     "hostfile",
     "report_to",
 )
 _OPERATIONAL = {
-    *("gradient_checkpointing", "offload_activations", "tiled_mlp"),
+    *("gradient_checkpointing", "offload_activations", "tiled_mlp", "gpu_memory"),
     *("save_steps", "launcher", "hostfile", "report_to", "report_data"),
 }
 

@@ -252,6 +252,15 @@ class TrainingConfig(Section):
         "Losses and gradients change by rounding only.",
         examples=[32768],
     )
+    gpu_memory: float | None = Field(
+        default=None,
+        gt=0,
+        le=100_000,
+        exclude_if=lambda value: value is None,
+        description="GiB of each GPU that trains, for `gateau plan` on another machine. A training that does not fit "
+        "is refused. Default: the GPU of this machine, if the training runs here.",
+        examples=[80],
+    )
     seed: int = Field(default=42, ge=0, lt=MOST_SEEDS, description="Seeds the order of the data and dropout.")
     processes: int = Field(
         default=1,

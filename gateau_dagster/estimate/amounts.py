@@ -65,7 +65,7 @@ _BYTES = 4  # per token of short conversations, with the JSON around them
 
 
 def _trainings(state: State, plan: Plan, estimator: Estimator) -> Iterator[Amount]:
-    for asset, configs in _configs(state, plan).items():
+    for asset, configs in training_configs(state, plan).items():
         tokens = sum(_tokens(state, config, estimator) for config in configs)
         rate, within, grounds = _rate(state, estimator)
         seconds = None if rate is None else tokens / rate
@@ -80,7 +80,7 @@ def _trainings(state: State, plan: Plan, estimator: Estimator) -> Iterator[Amoun
         )
 
 
-def _configs(state: State, plan: Plan) -> dict[str, list[Config]]:
+def training_configs(state: State, plan: Plan) -> dict[str, list[Config]]:
     """Return by asset each training as the configuration of a single run."""
     variants = plan.of(CHECKPOINTS)
     stale = [state.config.variant_set[name] for name in (variants.partitions if variants else ())]

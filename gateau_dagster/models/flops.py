@@ -12,6 +12,7 @@ That is an approximation: the work of xLSTM, RWKV and RecurrentGemma outside the
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -24,6 +25,7 @@ from gateau_dagster.models.positions import first_of, spans_of
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
+    from transformers import PreTrainedModel
     from transformers.configuration_utils import PreTrainedConfig
 
 _STATE = 3  # multiply-adds per token and number of a recurrent layer's state
@@ -58,6 +60,22 @@ def built_layers(config: PreTrainedConfig, *, expert_share: float) -> BuiltLayer
 
     Raises GateauError if transformers has no class for it, it cannot be built, or its layers are not found.
     """
+    model, layers = model_without_weights(config)
+    inside = {id(part) for layer in layers for part in layer.modules()}
+    head: Any = model.get_output_embeddings()
+    outside = [part for part in model.modules() if id(part) not in inside and part is not head]
+    return BuiltLayers(
+        each=tuple(_work(layer, expert_share) for layer in layers),
+        hidden=int(getattr(head, "in_features", 0) or config.get_text_config(decoder=True).hidden_size),
+        outside=sum(_own(part, "", 1.0) for part in outside),
+    )
+
+
+def model_without_weights(config: PreTrainedConfig) -> tuple[PreTrainedModel, Sequence[nn.Module]]:
+    """Return a model of this configuration on the device 'meta', which allocates no memory, and its layers in order.
+
+    Raises GateauError if transformers has no class for it, it cannot be built, or its layers are not found.
+    """
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -80,14 +98,7 @@ def built_layers(config: PreTrainedConfig, *, expert_share: float) -> BuiltLayer
         ) from error
     if not layers:
         raise GateauError("models.flops", f"{unknown}: its layers are not in one list")
-    inside = {id(part) for layer in layers for part in layer.modules()}
-    head: Any = model.get_output_embeddings()
-    outside = [part for part in model.modules() if id(part) not in inside and part is not head]
-    return BuiltLayers(
-        each=tuple(_work(layer, expert_share) for layer in layers),
-        hidden=int(getattr(head, "in_features", 0) or config.get_text_config(decoder=True).hidden_size),
-        outside=sum(_own(part, "", 1.0) for part in outside),
-    )
+    return model, layers
 
 
 def _work(layer: nn.Module, share: float) -> LayerWork:
@@ -206,7 +217,7 @@ class ModelShape:
         Raises GateauError if that fails: the work of such a model is unknown.
         """
         text = config.get_text_config(decoder=True)
-        if not _alike(text):
+        if not alike(text):
             return cls.built(config)
         hidden, heads = text.hidden_size, text.num_attention_heads
         return cls(
@@ -326,7 +337,7 @@ def _pairs(lengths: Lengths, span: int | None) -> Lengths:
     return seen * (seen + 1) / 2 + (lengths - seen) * seen
 
 
-def _alike(text: Any) -> bool:
+def alike(text: Any) -> bool:
     """Return whether all layers are softmax attention of one shape and a feed-forward layer, under the usual names."""
     if getattr(text, "is_heterogeneous", False) or not {*(getattr(text, "layer_types", None) or ())} <= _SOFTMAX:
         return False

@@ -43,7 +43,7 @@ def choose_levers(
 
     Args:
         training: the settings.
-        sizes: of the model.
+        sizes: of the model; without layers `auto` pulls no lever.
         tokens: of the longest pass.
         deepspeed: the resolved DeepSpeed configuration.
         device_bytes: memory of the GPU; None on a CPU, where `auto` pulls no lever.
@@ -60,8 +60,8 @@ def choose_levers(
     elif device_bytes is None or not training.gradient_checkpointing:
         offloads = [False]
     choices = [Levers(offload=offload, tile_tokens=tile) for offload in offloads for tile in tiles]
-    if device_bytes is None:
-        return choices[-1]
+    if device_bytes is None or not sizes.layers:
+        return choices[0]
     fitting = (
         each
         for each in choices

@@ -17,11 +17,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from gateau_dagster.models.flops import model_without_weights
 from gateau_dagster.models.positions import first_of, spans_of
 
 if TYPE_CHECKING:
     from torch import nn
     from transformers import PreTrainedModel
+    from transformers.configuration_utils import PreTrainedConfig
 
     from gateau_dagster.config.training import TrainingConfig
 
@@ -93,36 +95,47 @@ class ModelSizes:
 
     @classmethod
     def of(cls, model: PreTrainedModel) -> ModelSizes:
-        """Return the sizes of a model before adapters are added; it may be on the device `meta`."""
+        """Return the sizes of a model before adapters are added; it may be on the device `meta`.
+
+        There are no `layers` if they are not found.
+        """
         from gateau_dagster.models.last_layers import layers_of
 
         config: Any = model.config.get_text_config(decoder=True)
         embedding: Any = model.get_input_embeddings().weight
         output: Any = model.get_output_embeddings()
-        layers = layers_of(model)
+        hidden, layers = _shape(embedding)[1], layers_of(model)
         spans = spans_of(config)
         if len(spans) != len(layers):  # the configuration names none, or counts layers differently
             spans = (None,) * len(layers)
         return cls(
-            layers=tuple(_layer_sizes(layer, config, span) for layer, span in zip(layers, spans, strict=True)),
+            layers=tuple(_layer_sizes(layer, config, hidden, span) for layer, span in zip(layers, spans, strict=True)),
             weights=sum(map(_numel, model.parameters())),
             embedding=_numel(embedding),
             vocabulary=_shape(embedding)[0],
-            hidden=config.hidden_size,
+            hidden=hidden,
             tied=output is not None and output.weight is embedding,
         )
+
+    @classmethod
+    def known(cls, config: PreTrainedConfig) -> ModelSizes:
+        """Return the sizes of a model of this configuration, built without weights.
+
+        Raises:
+            GateauError: it cannot be built, or its layers are not found.
+        """
+        return cls.of(model_without_weights(config)[0])
 
     def adapters(self, rank: int) -> int:
         """Return the parameters of low-rank adapters on all linear layers of the decoder's layers."""
         return rank * sum(layer.adapted for layer in self.layers)
 
 
-def _layer_sizes(layer: nn.Module, config: Any, span: int | None) -> LayerSizes:
+def _layer_sizes(layer: nn.Module, config: Any, hidden: int, span: int | None) -> LayerSizes:
     from torch import nn
 
     from gateau_dagster.models.last_layers import output_projection
 
-    hidden = config.hidden_size
     projection = output_projection(layer)
     attention = next((part for part in layer.modules() if projection in [*part.children()]), None)
     inside = {*()} if attention is None else {*attention.modules()}
@@ -149,7 +162,7 @@ def _layer_sizes(layer: nn.Module, config: Any, span: int | None) -> LayerSizes:
         readers=(len(queries), len(ups)),
         heads=heads,
         keys=keys,
-        head=getattr(config, "head_dim", None) or hidden // config.num_attention_heads,
+        head=getattr(config, "head_dim", None) or hidden // (getattr(config, "num_attention_heads", None) or 1),
         fused=len(queries) == 1 and getattr(config, "rope_parameters", None) is not None,
         span=span,
         norms=widths.count(hidden),
@@ -419,7 +432,7 @@ class _Moments:
         """Return what one layer keeps for its backward pass."""
         w, r, hidden, tokens = self._width, self._stream, self.sizes.hidden, self.run.tokens
         copy = _FLOAT if w < _FLOAT else 0  # norms compute in float32
-        readers = [each if self._autocast else min(each, 1) for each in layer.readers]  # autocast copies for each
+        readers = layer.readers[0] if self._autocast else min(layer.readers[0], 1)  # autocast copies for each
         low = w * (self.run.rank or 0)
         before = min(layer.norms, 2)  # norms of the residual stream; the others norm what is added to it
         after = layer.norms - before
@@ -436,23 +449,16 @@ class _Moments:
         if self.run.device == "cpu" and layer.span is not None and layer.span < tokens:
             attended += w * layer.heads + w * (layer.span + _WINDOW_ROWS)  # blocks of rows with masks, and their union
         streams = r * hidden * (1 if self.run.checkpointing else 2)  # its input is a checkpoint
-        attention = streams + normed + w * hidden * readers[0] + attended + low * (layer.readers[0] + 1)
-        inner = self._inner(layer) + low * (layer.readers[1] + 1)
-        if layer.chosen:
-            inner += layer.chosen * 2 * r * hidden  # what the experts read and write, in the type of their weights
-        if self.run.tile is None:
-            return {"attention": attention * tokens, "mlp": (w * hidden * readers[1] + inner) * tokens}
-        # A tile keeps its input; its gradient is the whole row's.
-        whole = 2 * r * hidden * tokens
-        return {"attention": attention * tokens, "mlp": whole + (w * hidden * readers[1] + inner) * self._across()}
+        attention = streams + normed + w * hidden * readers + attended + low * (layer.readers[0] + 1)
+        mlp = self._feed_forward(layer) if self.run.tile is None else r * hidden  # of tiles, their input alone
+        return {"attention": attention * tokens, "mlp": float(mlp * tokens)}
 
     def _forward(self, layer: LayerSizes) -> Bytes:
         """Return the temporaries of one layer's forward pass that it does not keep, at their fullest."""
         r, hidden = self._stream, self.sizes.hidden
-        if not self.run.checkpointing:
+        if not self.run.checkpointing and self.run.tile is None:
             return {}
-        inner = self._inner(layer)
-        return {"mlp": float(inner * self._across()), "attention": 2.0 * r * hidden * self.run.tokens}
+        return {"mlp": float(self._inner(layer) * self._across()), "attention": 2.0 * r * hidden * self.run.tokens}
 
     def _backward(self, layer: LayerSizes) -> Bytes:
         """Return what the backward pass of one layer adds to what it kept, at its fullest."""
@@ -462,10 +468,20 @@ class _Moments:
         if self.run.rank and self._autocast and not layer.chosen:
             inner += _FLOAT * layer.down  # adapters turn their input into float32
         mlp = float(inner * self._across())
+        if self.run.tile is not None:  # a tile is computed once more, and the gradients by all tiles' input are kept
+            mlp += self._feed_forward(layer) * self._across() + r * self.sizes.hidden * tokens
         # Gradients of queries, keys and values, and of their rotation; the feed-forward part is done with then.
         rotated = float(tokens * (w * (layer.heads + 2 * layer.keys) + 4 * r * layer.heads))
         done = self._kept(layer)["mlp"] if self.run.checkpointing else 0.0
         return {"mlp": mlp, "attention": max(0.0, rotated - done - mlp)}
+
+    def _feed_forward(self, layer: LayerSizes) -> float:
+        """Return what the feed-forward part of one layer keeps of a token."""
+        w, hidden = self._width, self.sizes.hidden
+        readers = layer.readers[1] if self._autocast else min(layer.readers[1], 1)
+        kept = w * hidden * readers + self._inner(layer) + w * (self.run.rank or 0) * (layer.readers[1] + 1)
+        # Experts read and write in the type of their weights.
+        return kept + layer.chosen * 2 * self._stream * hidden
 
     def _inner(self, layer: LayerSizes) -> float:
         """Return what the feed-forward part of one layer computes for a token, as far as it is kept."""
@@ -505,7 +521,7 @@ class _Moments:
         )  # fmt: skip
         states = tokens * hidden * (r + (r if self._whole else 0) + (_FLOAT if r < _FLOAT else 0))
         if not self.run.chunked:
-            return {"loss": float(states + tokens * vocabulary * (w + 3 * _FLOAT))}
+            return {"loss": float(states + tokens * vocabulary * 3 * _FLOAT)}  # logits, their softmax, its gradient
         trained = tokens if self.run.trained is None else min(self.run.trained, tokens)
         rows = min(trained, max(_LEAST_ROWS, _LOGITS[self.run.device] // vocabulary))
         chunk = rows * vocabulary * (_FLOAT + max(w if self._half else 0, _FLOAT if self.run.device == "cuda" else 0))

@@ -36,7 +36,7 @@ from gateau_dagster.training.used_settings import SETTINGS_NAME
 
 CARD_NAME = "README.md"
 # Settings that are not part of the recipe, or are listed in another form.
-_ELSEWHERE = {"enabled", "model", "deepspeed", "launcher", "hostfile", "gradient_accumulation"}
+_ELSEWHERE = {"enabled", "model", "deepspeed", "launcher", "hostfile", "gradient_accumulation", "gpu_memory"}
 _PACKAGES = ("gateau-dagster", "torch", "transformers", "accelerate", "deepspeed", "peft")
 
 

@@ -202,6 +202,7 @@ FIELDS: dict[str, tuple[Any, set[str]]] = {
     "training.gradient_checkpointing": (True, NOTHING),
     "training.offload_activations": ("off", NOTHING),
     "training.tiled_mlp": (4096, NOTHING),
+    "training.gpu_memory": (80, NOTHING),
     "training.save_steps": (7, NOTHING),
     # Without the held-out evaluation no sample is reserved.
     "evaluation.enabled": (False, CHOSEN - EVALUATED | REPORT),

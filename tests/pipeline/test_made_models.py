@@ -52,6 +52,7 @@ FIELDS: dict[str, tuple[Any, set[str]]] = {
     "training.gradient_checkpointing": (True, set()),
     "training.offload_activations": ("off", set()),
     "training.tiled_mlp": (4096, set()),
+    "training.gpu_memory": (80, set()),
 }
 
 

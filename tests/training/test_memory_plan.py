@@ -1,6 +1,7 @@
 """The memory plan against the bytes that torch really holds in a training step, counted tensor by tensor."""
 
 import weakref
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,9 @@ from gateau_dagster.config.training import TrainingConfig
 from gateau_dagster.training.batch_plan import BatchPlan
 from gateau_dagster.training.batching import MixDocument
 from gateau_dagster.training.dataset import MixRows
+from gateau_dagster.training.deepspeed_config import deepspeed_config
 from gateau_dagster.training.encode import IGNORED
-from gateau_dagster.training.memory_plan import ModelSizes, Pass, Sharding, memory_plan
+from gateau_dagster.training.memory_plan import PARTS, ModelSizes, Pass, Sharding, memory_plan
 from gateau_dagster.training.spec import TrainingSpec
 from gateau_dagster.training.train import make_trainer, training_arguments
 from tests.tiny_models import model_config
@@ -129,3 +131,50 @@ def test_a_step_takes_what_the_plan_says(kind: str, settings: dict[str, Any], tm
     run = Pass.of(training, Sharding(), tokens=_TOKENS, trained=_TRAINED, device="cpu")
     planned, measured = memory_plan(_sizes(kind), run).device_bytes, _measured(kind, training, tmp_path)
     assert planned == pytest.approx(measured, rel=0.15)
+
+
+@pytest.mark.parametrize("checkpointing", [True, False])
+def test_tiles_take_what_the_plan_says(checkpointing: bool, tmp_path: Path) -> None:
+    settings = {"gradient_checkpointing": checkpointing, "tiled_mlp": 96}
+    training = _training(**settings, max_steps=_STEPS)
+    run = Pass.of(training, Sharding(), tokens=_TOKENS, trained=_TRAINED, device="cpu", tile=96)
+    planned, measured = memory_plan(_sizes("llama"), run).device_bytes, _measured("llama", training, tmp_path)
+    assert planned == pytest.approx(measured, rel=0.15)
+    assert planned < memory_plan(_sizes("llama"), replace(run, tile=None)).device_bytes
+
+
+_SPEC = Pass(tokens=4096, dtype="bfloat16", checkpointing=True)
+
+
+def test_every_part_grows_with_the_tokens_and_none_is_negative() -> None:
+    sizes = _sizes("gemma3_text")
+    for run in (_SPEC, replace(_SPEC, rank=8), replace(_SPEC, checkpointing=False), replace(_SPEC, tile=512)):
+        plans = [memory_plan(sizes, replace(run, tokens=tokens)) for tokens in (1, 512, 4096, 100_000)]
+        assert all(min(each.device.values()) >= 0 and {*each.device} == {*PARTS} for each in plans)
+        assert [each.device_bytes for each in plans] == sorted(each.device_bytes for each in plans)
+
+
+@pytest.mark.parametrize("stage", [1, 2, 3])
+def test_what_ranks_share_out_is_a_part_of_the_whole(stage: int) -> None:
+    """ZeRO: from stage 1 on the optimiser's state, from 2 on gradients, from 3 on weights (Rajbhandari et al. 2020)."""
+    sizes = _sizes("llama")
+    alone, shared = (
+        memory_plan(sizes, replace(_SPEC, tokens=1, sharding=Sharding(stage=stage, ranks=ranks, deepspeed=True)))
+        for ranks in (1, 8)
+    )
+    weights = sizes.weights
+    assert alone.device["weights"] == 2 * weights and alone.host["optimiser"] == 0
+    assert shared.device["weights"] == (2 * weights if stage < 3 else 2 * weights / 8 + 2 * weights)  # and gathered
+    assert shared.device_bytes < alone.device_bytes
+
+
+def test_what_waits_in_the_host_leaves_the_gpu() -> None:
+    sizes = _sizes("llama")
+    offloading = deepspeed_config("zero3_offload", folder=Path())
+    sharding = Sharding.of(offloading, ranks=1, hidden=sizes.hidden)
+    found = memory_plan(sizes, replace(_SPEC, sharding=sharding))
+    assert found.device["optimiser"] == 0
+    assert found.host["optimiser"] == 12 * sizes.weights  # float32 weights and two moments
+    assert found.host["weights"] + found.host["gradients"] == (2 + 2 + 4) * sizes.weights
+    kept = memory_plan(sizes, replace(_SPEC, offloads=True)).host["checkpoints"]
+    assert kept == 3 * 4096 * 64 * 4

@@ -1,0 +1,263 @@
+"""Expect the memory of a plan's trainings, name the settings that would make one fit, refuse one that cannot run.
+
+The arithmetic is that of `training.memory_plan`, which also decides what a lever on `auto` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gateau_dagster.config import Config
+from gateau_dagster.config.training import TrainingConfig, check_sequence_parallel
+from gateau_dagster.config.training_sections import LoraConfig
+from gateau_dagster.errors import GateauError
+from gateau_dagster.estimate.amounts import training_configs
+from gateau_dagster.estimate.estimator import Estimator
+from gateau_dagster.models.flops import alike
+from gateau_dagster.models.known_model import known_model
+from gateau_dagster.pipeline.plan import Plan
+from gateau_dagster.pipeline.state import State
+from gateau_dagster.training.deepspeed_agreement import agreed_deepspeed_config
+from gateau_dagster.training.deepspeed_config import deepspeed_config
+from gateau_dagster.training.memory_levers import USABLE, Levers, choose_levers, levers_plan
+from gateau_dagster.training.memory_plan import PARTS, MemoryPlan, ModelSizes
+from gateau_dagster.training.readiness import check_heads
+
+if TYPE_CHECKING:
+    from transformers.configuration_utils import PreTrainedConfig
+
+GIB = 2**30
+CARDS = (24, 48, 80, 141)
+"""GiB of common GPUs, for plans on a machine that has none."""
+_MOST_GPUS = 1024
+_STEP = 1024  # tokens, of the longest pass that fits
+_LONGEST = 2**24
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingMemory:
+    """The memory of one rank of a training.
+
+    tokens: of its longest pass.
+    memory: None if it is not known; then `unknown` says why.
+    gpu_bytes: of each GPU; None if they are not known.
+    on_cpu: the training runs on this machine, which has no GPU.
+    approximate: not all layers are softmax attention, so that they may take more.
+    longest: tokens of the longest pass that fits, by bytes of a GPU; 0: none fits.
+    ranks: of this machine, which share its memory.
+    cures: settings that would make it fit, if it does not.
+    """
+
+    asset: str
+    tokens: int
+    memory: MemoryPlan | None
+    levers: Levers
+    gpu_bytes: int | None
+    on_cpu: bool
+    approximate: bool
+    longest: Mapping[int, int]
+    ranks: int
+    cures: Sequence[str]
+    unknown: str = ""
+
+    @property
+    def fits(self) -> bool:
+        """Return whether a GPU has the memory, with room for what no arithmetic knows; True if that is not known."""
+        if self.memory is None or self.gpu_bytes is None:
+            return True
+        return self.memory.device_bytes <= USABLE * self.gpu_bytes
+
+    @property
+    def impossible(self) -> bool:
+        """Return whether a GPU is known to have too little memory."""
+        if self.memory is None or self.gpu_bytes is None or self.approximate:
+            return False
+        return self.memory.device_bytes > self.gpu_bytes
+
+
+def planned_memory(state: State, plan: Plan, estimator: Estimator) -> list[TrainingMemory]:
+    """Return the memory of each asset's trainings in a plan: of the one that takes most.
+
+    Raises:
+        GateauError: training.deepspeed cannot be used.
+    """
+    found: list[TrainingMemory] = []
+    for asset, configs in training_configs(state, plan).items():
+        # Variants differ in their data, which decide the longest pass.
+        tokens = {config.training.model_dump_json(): config for config in configs}
+        each = [_memory(asset, config, _pass_tokens(state, config, estimator)) for config in tokens.values()]
+        found.append(max(each, key=lambda one: 0 if one.memory is None else one.memory.device_bytes))
+    return found
+
+
+def check_training_memory(state: State, plan: Plan | None = None) -> None:
+    """Check that the GPUs, as far as they are known, can hold the trainings of a plan; None: of what a run would do.
+
+    Raises:
+        GateauError: one cannot; the message holds its memory by part, and what would make it fit.
+    """
+    if not state.config.training.enabled or gpu_bytes(state.config.training) is None:
+        return
+    check_memory(planned_memory(state, state.plan() if plan is None else plan, Estimator(state)))
+
+
+def check_memory(planned: Sequence[TrainingMemory]) -> None:
+    """Raise GateauError for the first training that is impossible; see `check_training_memory`."""
+    for each in planned:
+        if each.impossible and each.memory is not None and each.gpu_bytes is not None:
+            parts = ", ".join(f"{part} {gib(each.memory.device[part])}" for part in PARTS if each.memory.device[part])
+            cures = " Take a smaller model, a shorter max_length or GPUs with more memory."
+            if each.cures:
+                cures = " It fits with one of these in `training`:" + "".join(f"\n  {cure}" for cure in each.cures)
+            raise GateauError(
+                "training.memory",
+                f"{each.asset}: a pass of {each.tokens:,} tokens takes {gib(each.memory.device_bytes)} of a GPU that "
+                f"has {gib(each.gpu_bytes)} ({parts}).{cures}",
+            )
+
+
+def gpu_bytes(training: TrainingConfig) -> int | None:
+    """Return the memory of each GPU that trains, as configured or as this machine has it; None if it is not known."""
+    if training.gpu_memory is not None:
+        return int(training.gpu_memory * GIB)
+    if training.launcher is not None or training.hostfile is not None:
+        return None
+    import torch
+
+    found = [torch.cuda.get_device_properties(index).total_memory for index in range(torch.cuda.device_count())]
+    return min(found, default=None)
+
+
+def gib(size: float) -> str:
+    """Return a number of bytes for readers."""
+    return f"{size / GIB:,.1f} GiB" if size >= 0.1 * GIB else f"{size / 2**20:,.1f} MiB"
+
+
+def _pass_tokens(state: State, config: Config, estimator: Estimator) -> int:
+    """Return the tokens of the longest pass of a rank, by the lengths of the samples."""
+    training, accepted = config.training, state.index.accepted
+    row = training.row_tokens
+    if accepted.height and not config.training.mix.without_long:
+        lengths = (accepted["characters"] / estimator.model(training.model).rates.context).clip(
+            upper_bound=training.max_length
+        )
+        row = min(row, int(float(lengths.sum() if training.packs else lengths.max()) + 1))  # pyright: ignore
+    return row * training.batch_size
+
+
+def _memory(asset: str, config: Config, tokens: int) -> TrainingMemory:
+    training, known = config.training, known_model(config, config.training.model)
+    given = gpu_bytes(training)
+    on_cpu = given is None and training.launcher is None and training.hostfile is None
+    here = training.processes if training.launcher is None and training.hostfile is None else 1
+    common: dict[str, Any] = {"asset": asset, "tokens": tokens, "gpu_bytes": given, "on_cpu": on_cpu, "ranks": here}
+    nothing: dict[str, Any] = {"memory": None, "levers": Levers(), "approximate": True, "longest": {}, "cures": ()}
+    if known.config is None:
+        return TrainingMemory(**common, **nothing, unknown=known.missing)
+    try:
+        sizes = ModelSizes.known(known.config)
+    except GateauError as error:
+        return TrainingMemory(**common, **nothing, unknown=str(error))
+    deepspeed = agreed_deepspeed_config(training, folder=config.folder)
+    levers = choose_levers(training, sizes, tokens=tokens, deepspeed=deepspeed, device_bytes=given)
+    device = "cpu" if on_cpu else "cuda"
+    memory = levers_plan(training, sizes, levers, tokens=tokens, deepspeed=deepspeed, device=device)
+    longest = partial(longest_pass, training, sizes, deepspeed=deepspeed)
+    cards = [] if on_cpu else [given] if given is not None else [card * GIB for card in CARDS]
+    found = TrainingMemory(
+        **common,
+        memory=memory,
+        levers=levers,
+        approximate=not alike(known.config.get_text_config(decoder=True)),
+        longest={card: longest(gpu_bytes=card) for card in cards},
+        cures=(),
+    )
+    if found.fits or given is None:
+        return found
+    options = {"tokens": tokens, "gpu_bytes": given, "deepspeed": deepspeed}
+    cures = tuple(_cures(training, sizes, **options, model=known.config, folder=config.folder))
+    return TrainingMemory(**{**vars(found), "cures": cures})
+
+
+def longest_pass(
+    training: TrainingConfig, sizes: ModelSizes, *, deepspeed: dict[str, Any] | None, gpu_bytes: int
+) -> int:
+    """Return the most tokens of a pass that fits, to the thousand; 0 if none does."""
+    least, most = 0, _LONGEST // _STEP
+    while least < most:
+        middle = (least + most + 1) // 2
+        if _fits(training, sizes, tokens=middle * _STEP, deepspeed=deepspeed, gpu_bytes=gpu_bytes):
+            least = middle
+        else:
+            most = middle - 1
+    return least * _STEP
+
+
+def _fits(
+    training: TrainingConfig, sizes: ModelSizes, *, tokens: int, deepspeed: dict[str, Any] | None, gpu_bytes: int
+) -> bool:
+    levers = choose_levers(training, sizes, tokens=tokens, deepspeed=deepspeed, device_bytes=gpu_bytes)
+    needed = levers_plan(training, sizes, levers, tokens=tokens, deepspeed=deepspeed).device_bytes
+    return needed <= USABLE * gpu_bytes
+
+
+def _divisible(training: TrainingConfig, model: PreTrainedConfig, count: int) -> bool:
+    """Return whether `count` ranks can share the sequences of this training."""
+    try:
+        check_sequence_parallel(training)
+        check_heads(model, count, name="")
+    except GateauError:
+        return False
+    return True
+
+
+def _cures(
+    training: TrainingConfig,
+    sizes: ModelSizes,
+    *,
+    tokens: int,
+    gpu_bytes: int,
+    deepspeed: dict[str, Any] | None,
+    model: PreTrainedConfig,
+    folder: Path,
+) -> Iterator[str]:
+    """Yield the changes of `training` that would make it fit, each by itself, the cheapest first."""
+    levers: dict[str, Any] = {"gradient_checkpointing": True, "offload_activations": "auto", "tiled_mlp": "auto"}
+    missing = {name: value for name, value in levers.items() if getattr(training, name) != value}
+    steps: dict[str, Any] = {"sequences_per_step": None, "tokens_per_step": None, "gradient_accumulation": 2}
+    fits = partial(_fits, sizes=sizes, gpu_bytes=gpu_bytes)
+    shown = ", ".join(f"{name}: {str(value).lower()}" for name, value in missing.items())
+    also = f", {shown}" if shown else ""
+
+    def changed(**changes: Any) -> TrainingConfig:
+        return training.model_copy(update=missing | steps | changes)
+
+    if missing and fits(changed(), tokens=tokens, deepspeed=deepspeed):
+        yield shown
+        return
+    if training.lora is None and fits(changed(lora=LoraConfig()), tokens=tokens, deepspeed=deepspeed):
+        yield f"lora: {{}}{also}"
+    offloading = deepspeed_config("zero3_offload", folder=folder)
+    if training.lora is None and fits(changed(), tokens=tokens, deepspeed=offloading):
+        plan = partial(levers_plan, changed(), sizes, tokens=tokens, deepspeed=offloading)
+        chosen = choose_levers(changed(), sizes, tokens=tokens, deepspeed=offloading, device_bytes=gpu_bytes)
+        yield f"deepspeed: zero3_offload{also}; {gib(plan(chosen).host_bytes)} of the host's memory for each rank"
+    spread = deepspeed_config("zero3", folder=folder)
+    for name, shares in (("", False), ("sequence_parallel", True)):
+        count = 2 * training.processes if training.processes > 1 else 2
+        while count <= _MOST_GPUS:
+            changes = {"processes": count} | ({name: count} if shares else {})
+            divides = not shares or _divisible(changed(**changes, deepspeed="zero3"), model, count)
+            if divides and fits(changed(**changes), tokens=tokens, deepspeed=spread):
+                together = f", sequence_parallel: {count}" if shares else ""
+                yield f"processes: {count}{together}, deepspeed: zero3{also}"
+                break
+            count *= 2
+    longest = longest_pass(changed(), sizes, deepspeed=deepspeed, gpu_bytes=gpu_bytes)
+    if longest >= training.batch_size * _STEP:
+        key = "pack_length and max_length" if training.packs else "max_length"
+        yield f"{key}: at most {longest // training.batch_size:,}{also}"

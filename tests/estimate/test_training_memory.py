@@ -1,0 +1,113 @@
+"""The memory of trainings in a plan: what fits, what would make it fit, and what is refused."""
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from rich.console import Console
+
+from gateau_dagster.cli import plan as command
+from gateau_dagster.cli.plan import plan_record, print_plan
+from gateau_dagster.cli.validate import print_validation
+from gateau_dagster.estimate.estimator import Estimator
+from gateau_dagster.estimate.training_memory import GIB, TrainingMemory, check_training_memory, planned_memory
+from gateau_dagster.models.known_model import known_model
+from gateau_dagster.pipeline.project import load_project
+from gateau_dagster.pipeline.state import State
+from gateau_dagster.training.memory_levers import USABLE, choose_levers, levers_plan
+from gateau_dagster.training.memory_plan import ModelSizes
+from tests.error_codes import refused
+from tests.project import change_config, make_project
+
+TOO_SMALL = 0.0004  # GiB
+
+
+def _state(folder: Path, **training: Any) -> State:
+    file = folder / "gateau.yaml"
+    if not file.exists():
+        make_project(folder, samples=12, shards=2, training=True, selection={"method": "length"})
+    change_config(file, training=training)
+    return State(config=load_project(file))
+
+
+def _planned(state: State) -> TrainingMemory:
+    (found,) = planned_memory(state, state.whole_plan(), Estimator(state))
+    return found
+
+
+def _printed(state: State, monkeypatch: pytest.MonkeyPatch) -> str:
+    text = io.StringIO()
+    monkeypatch.setattr(command, "console", lambda: Console(file=text, width=400))
+    print_plan(state.config, "checkpoint")
+    return text.getvalue()
+
+
+def test_a_training_that_fits_takes_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    state = _state(tmp_path, gpu_memory=80)
+    found = _planned(state)
+    assert found.fits and not found.cures and found.memory is not None
+    lines = [line for line in _printed(state, monkeypatch).splitlines() if "Memory of checkpoint" in line]
+    assert len(lines) == 1 and "it has 80.0 GiB" in lines[0]
+    check_training_memory(state)
+
+
+def test_a_machine_without_gpu_is_told_of_common_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    state = _state(tmp_path, launcher=["env"])
+    found = _planned(state)
+    assert found.gpu_bytes is None and found.fits and not found.impossible
+    assert [*found.longest] == [card * GIB for card in (24, 48, 80, 141)]
+    assert [*found.longest.values()] == sorted(found.longest.values())
+    assert "The longest pass that fits, in tokens: 24.0 GiB" in _printed(state, monkeypatch)
+
+
+@pytest.mark.parametrize("ways", [{}, {"batching": "packed", "pack_length": 1024}, {"batch_size": 2}])
+def test_one_that_does_not_fit_is_refused_with_its_parts(
+    ways: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = _state(tmp_path, gpu_memory=TOO_SMALL, **ways)
+    found = _planned(state)
+    assert found.impossible and not found.fits
+    with refused("training.memory") as raised:
+        _printed(state, monkeypatch)
+    assert all(part in str(raised.value) for part in ("weights", "optimiser", "loss"))
+    with refused("training.memory"):
+        check_training_memory(state)
+    with refused("training.memory"):
+        print_validation(state.config)
+    (record,) = json.loads(json.dumps(plan_record(state, state.whole_plan())))["memory"]
+    assert record["refused"] and record["device_bytes"] == sum(record["memory"]["device"].values())
+
+
+@pytest.mark.parametrize("kib", [700, 1000, 1200])
+def test_each_cure_makes_it_fit(kib: int, tmp_path: Path) -> None:
+    before = _planned(_state(tmp_path, gpu_memory=kib * 2**-20, max_length=512, batch_size=4))
+    assert not before.fits and before.cures
+    for cure in before.cures:
+        changes = yaml.safe_load("{" + cure.partition(";")[0].replace("at most ", "") + "}")
+        file = tmp_path / "gateau.yaml"
+        text = file.read_text(encoding="utf-8")
+        assert _planned(_state(tmp_path, **changes)).fits, cure
+        file.write_text(text, encoding="utf-8")
+
+
+def test_the_longest_pass_is_the_longest(tmp_path: Path) -> None:
+    state = _state(tmp_path, gpu_memory=1)
+    training, found = state.config.training, _planned(state)
+    known = known_model(state.config, "long").config
+    assert known is not None
+    longest, sizes = found.longest[GIB], ModelSizes.known(known)
+    for tokens, fits in ((longest, True), (longest + 1024, False)):
+        levers = choose_levers(training, sizes, tokens=tokens, deepspeed=None, device_bytes=GIB)
+        planned = levers_plan(training, sizes, levers, tokens=tokens, deepspeed=None)
+        assert (planned.device_bytes <= USABLE * GIB) == fits
+
+
+def test_a_model_with_other_layers_is_planned_but_not_refused(tmp_path: Path) -> None:
+    state = _state(tmp_path, gpu_memory=TOO_SMALL)
+    (tmp_path / "long" / "config.json").write_text('{"model_type": "mamba"}')
+    found = _planned(state)
+    assert found.approximate and not found.fits and not found.impossible
+    check_training_memory(state)
