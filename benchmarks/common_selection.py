@@ -166,7 +166,11 @@ class Tables(Mapping[str, pl.DataFrame]):
         sight = visible_tokens(config) if table.needs_visible_window else None
         running = Running(max_length=length, scoring=config.scoring, work=ForwardWork(), visible_tokens=sight)
         with _share_read(self.case.screened):
-            return [dict(row) for row in table.score(loaded, self.samples, running) if not isinstance(row, Reject)]
+            rows = list(table.score(loaded, self.samples, running))
+        for row in rows:
+            if isinstance(row, Reject) and row.may_pass:  # a full GPU: without the sample it would be another set
+                raise RuntimeError(f"{self.case.name}: {row.sample_id} was not scored: {row.reason}")
+        return [dict(row) for row in rows if not isinstance(row, Reject)]
 
 
 @contextmanager

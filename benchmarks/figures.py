@@ -17,6 +17,7 @@ from typing import Any
 
 from common import Spread, say
 from common_ranking import FIGURES, SHARES
+from gpu_training import PREFIX
 from kinds import KINDS as SYNTHETIC_KINDS
 from kinds import groups
 from real_selection import ALL
@@ -82,6 +83,35 @@ def real_dependencies(measured: Json) -> dict[str, Any]:
     return {"settings": measured["settings"], "machine": measured["machine"], "results": results}
 
 
+def gpu(measured: Json) -> dict[str, Any]:
+    """Shorten what gpu.py wrote: keep what its two tables show."""
+    parts, peak = measured["parts"], measured["parts"]["matrix_product_peak"]["flops_per_second"]
+    steps = {name.removeprefix(PREFIX): part for name, part in parts.items() if PREFIX in name}
+    training = {name: _on_gpu(part, peak) for name, part in steps.items() if "skipped" not in part}
+    scoring = {name: _on_gpu(part, peak) for name, part in parts.items() if "flops" in part and PREFIX not in name}
+    return {
+        "machine": parts["machine"],
+        "peak": round(peak / 1e12),
+        "parity": {dtype: max(found.values()) for dtype, found in parts["parity"].items() if dtype != "part_seconds"},
+        "straightforward": parts["straightforward"].get("ratio"),
+        "scoring": scoring,
+        "training": training,
+    }
+
+
+def _on_gpu(part: Json, peak: float) -> dict[str, Any]:
+    """Return a part's figures, in units that its table shows; those of a part without any, by its reason."""
+    if "flops" not in part:
+        reasons = ("out_of_memory", "left_out", "error")
+        return {"reason": next(name.replace("_", " ") for name in reasons if name in part)}
+    seconds, again = part["best_seconds"], part["flops"] + part.get("recomputed_flops", 0.0)
+    found = {"seconds": round(seconds, 3), "tokens": part["tokens"], "tflops": round(part["flops"] / seconds / 1e12)}
+    found |= {"share": round(part["flops"] / seconds / peak, 3), "again": round(again / seconds / peak, 3)}
+    found |= {name: part[name] for name in ("trained_tokens", "documents") if name in part}
+    sizes = {"gib": "total_peak_bytes", "planned_gib": "planned_bytes", "host_gib": "host_bytes"}
+    return found | {name: round(part[of] / 2**30, 1) for name, of in sizes.items() if part.get(of) is not None}
+
+
 def synthetic(measured: Json) -> dict[str, Any]:
     """Shorten what selection.py wrote."""
     by_seed = measured["probability_of_response"]
@@ -124,6 +154,9 @@ SOURCES: dict[str, tuple[str, Callable[[Json], Json]]] = {
     "context_length.json": ("context_length", dict),
     "training.json": ("training", dict),
     "experiment.json": ("experiment", dict),
+    "gpu.json": ("gpu", gpu),
+    "real_long_SmolLM2.json": ("real_long_SmolLM2", real_text),
+    "real_long_Gemma-3.json": ("real_long_Gemma-3", real_text),
 }
 
 
@@ -501,6 +534,58 @@ def experiment_outcome(experiment: Json) -> str:
     return "\n".join(f"- {sentence}" for of in experiment["sentences"].values() for sentence in of) + "\n"
 
 
+def gpu_scoring(gpu: Json) -> str:
+    """Return what each pass of scoring takes on a GPU."""
+    rows = [
+        [
+            *(_pass(name), f"{part['tokens']:,}", f"{part['seconds']:.2f}", f"{part['tokens'] / part['seconds']:,.0f}"),
+            *(part["tflops"], f"{100 * part['share']:.0f} %", part["gib"]),
+        ]
+        for name, part in gpu["scoring"].items()
+    ]
+    header = ["pass", "tokens", "seconds", "tokens/s", "TFLOP/s", "share of peak", "peak GiB"]
+    return _table(header, rows)
+
+
+def _pass(name: str) -> str:
+    """Return a part's name as the page says it: `grouped joint 16384` as `joint, 16,384, 8B with grouped heads`."""
+    model = ", 8B with grouped heads" if name.startswith("grouped ") else ""
+    kind, _, length = name.removeprefix("grouped ").rpartition(" ")
+    return f"`{kind}`, {int(length):,}{model}" if length.isdigit() else name
+
+
+def gpu_facts(gpu: Json) -> str:
+    """Return the GPU, its measured peak and what was compared on it."""
+    machine, ratio = gpu["machine"], gpu["straightforward"]
+    return _table(["", "measured"], [
+        ["GPU", f"{machine['gpu']}, torch {machine['torch']}, transformers {machine['transformers']}"],
+        ["peak of a bfloat16 matrix product, TFLOP/s", gpu["peak"]],
+        *([f"largest relative difference to float32 on the CPU, {name}", f"{value:.1e}"]
+          for name, value in gpu["parity"].items()),
+        *([["faster than the straightforward implementation, 4,096 tokens", f"{ratio:.2f} times"]] if ratio else []),
+    ])  # fmt: skip
+
+
+def gpu_training(gpu: Json) -> str:
+    """Return what a training step takes on a GPU."""
+    rows = []
+    for name, part in gpu["training"].items():
+        if "reason" in part:
+            rows.append([name, part["reason"], *[""] * 7])
+            continue
+        shares = [f"{100 * part[name]:.0f} %" for name in ("share", "again")]
+        rows.append([name, f"{part['seconds']:.2f}", f"{part['tokens'] / part['seconds']:,.0f}", part["tflops"]])
+        rows[-1] += [*shares, part["gib"], part.get("planned_gib", ""), part.get("host_gib", "")]
+    header = ["a step of", "seconds", "tokens/s", "TFLOP/s", "share of peak", "with recomputation"]
+    header += ["peak GiB", "planned GiB", "host GiB"]
+    return _table(header, rows)
+
+
+def real_long(*files: Json) -> str:
+    """Return AUROC of every method over all kinds in long contexts, a file for each model."""
+    return real_methods({"results": {name: each for file in files for name, each in file["results"].items()}}, "all")
+
+
 # A table's name: the files that it is made of, and its function.
 TABLES: dict[str, tuple[tuple[str, ...], Callable[..., str]]] = {
     "readme": (("real_text", "synthetic"), readme),
@@ -528,6 +613,9 @@ TABLES: dict[str, tuple[tuple[str, ...], Callable[..., str]]] = {
     "scoring": (("scoring",), scoring_ratios),
     "context_length": (("context_length",), context_lengths),
     "training": (("training",), training_sides),
+    "gpu_facts": (("gpu",), gpu_facts),
+    "gpu_scoring": (("gpu",), gpu_scoring),
+    "gpu_training": (("gpu",), gpu_training),
     "experiment_outcome": (("experiment",), experiment_outcome),
     "experiment_trained": (("experiment",), experiment_trained),
     "experiment_loss": (("experiment",), lambda found: experiment_values(found, "answer_loss", "value")),
@@ -550,7 +638,9 @@ def written(page: str, kept: Path) -> str:
 def pages() -> dict[Path, str]:
     """Return the pages that have marked tables, with their text."""
     texts = {
-        page: page.read_text(encoding="utf-8") for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
+        page: page.read_text(encoding="utf-8")
+        for page in (ROOT / "README.md", ROOT / "benchmarks" / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
+        if page.is_file()
     }
     return {page: text for page, text in texts.items() if _MARKED.search(text)}
 
