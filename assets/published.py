@@ -107,24 +107,33 @@ def _secrets(output: Output, options: PublishConfig, selected: pl.DataFrame) -> 
             f"publish.private: a public data set is scanned for secrets first, but {SCANNER} is not installed: pip "
             "install 'gateau-dagster[publish]'.",
         )
-    found = secrets_in(selected, output.progress)
-    if found:
-        named = [f"{name} ({', '.join(kinds)})" for name, kinds in sorted(found.items())]
+    accepted, found = {*options.accepted_secrets}, secrets_in(selected, output.progress)
+    rows = [
+        (name, kind, secret)
+        for name, kinds in sorted(found.items())
+        for secret, kind in kinds.items()
+        if secret not in accepted
+    ]
+    if rows:
         every = output.state.config.work_folder / "samples-with-secrets.csv"
-        kinds_by_id = [(name, "; ".join(kinds)) for name, kinds in sorted(found.items())]
         every.parent.mkdir(parents=True, exist_ok=True)
-        pl.DataFrame(kinds_by_id, ["sample_id", "kinds"], orient="row").write_csv(every)
+        pl.DataFrame(rows, ["sample_id", "kind", "hash"], orient="row").write_csv(every)
+        names = list(dict.fromkeys(name for name, _, _ in rows))
+        named = [f"{name} ({', '.join(dict.fromkeys(found[name].values()))})" for name in names[:_NAMED]]
         raise GateauError(
             "publish.secrets",
-            f"publish: {plural(len(found), 'chosen sample')} with a secret: {'; '.join(named[:_NAMED])}. All are "
-            f"listed in {every}. Remove it from the data, and replace it where it is in use. Nothing was uploaded.",
+            f"publish: {plural(len(names), 'chosen sample')} with a secret: {'; '.join(named)}. All are "
+            f"listed in {every}. Remove it from the data, and replace it where it is in use. If it is none, add its "
+            "hash to publish.accepted_secrets. Nothing was uploaded.",
         )
+    count = len({secret for kinds in found.values() for secret in kinds})
+    other = f" other than {plural(count, 'finding')} that its publisher calls no secret" if count else ""
     if not scanner:
         return (
-            "Secrets: no key matched the patterns of the common services; passwords are not looked for. "
+            f"Secrets: no key{other} matched the patterns of the common services; passwords are not looked for. "
             f"{SCANNER}, which knows more patterns, was not installed."
         )
-    return f"Secrets: no key matched the patterns of {SCANNER} {scanner}; passwords are not looked for."
+    return f"Secrets: no key{other} matched the patterns of {SCANNER} {scanner}; passwords are not looked for."
 
 
 def _written(

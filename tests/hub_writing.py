@@ -43,7 +43,7 @@ class Hub(ThreadingHTTPServer):
 
     Attributes:
         repositories: by name. objects: the content of uploaded LFS files by SHA-256.
-        received: method and path of each request. puts: the objects that were sent, in order.
+        received: method and path of each request. puts: the objects that were sent whole, in order.
         waits: for a test to collect what its client would have slept.
         faults: what to do instead with the next requests whose method and path begin so: a status, "cut", or what cuts
             the answer after the work is done: "lost", or something to call before.
@@ -130,9 +130,10 @@ class _Handler(QuietHandler):
     def _answer(self, path: str, body: bytes) -> Answer:
         hub, token = self.server, (self.headers.get("Authorization") or "").removeprefix("Bearer ")
         if self.command == "PUT":  # an address that the hub has signed
-            hub.puts.append(name := path.rpartition("/")[2])
-            if hashlib.sha256(body).hexdigest() != name:
+            name = path.rpartition("/")[2]
+            if hashlib.sha256(body).hexdigest() != name:  # as from a client that was killed
                 return answer({"error": "broken"}, 400)
+            hub.puts.append(name)
             hub.objects[name] = body
             return answer({})
         if token not in {TOKEN, READER}:

@@ -61,6 +61,13 @@ class PublishConfig(Section):
         description="Whether a new data set is private. While this is true, a data set that is already public "
         "is not overwritten.",
     )
+    accepted_secrets: list[Annotated[str, Field(pattern="^[0-9a-f]{16}$")]] = Field(
+        default=[],
+        exclude_if=lambda value: not value,
+        description="Hashes of the scanner's findings that are no secrets, from the file that the refusal names. "
+        "Samples without another finding are uploaded.",
+        examples=[["9f86d081884c7d65"]],
+    )
     max_contaminated: float = Field(
         default=0.0,
         ge=0,

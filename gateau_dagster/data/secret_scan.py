@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Callable, Iterable
-from functools import partial
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import polars as pl
 
 from gateau_dagster.errors import KEY_SHAPE
 from gateau_dagster.progress import Progress
-
-if TYPE_CHECKING:
-    from detect_secrets.plugins.base import RegexBasedDetector
 
 SCANNER = "bc-detect-secrets"
 """The package of the extra `publish`; without it only keys of the common services are found."""
@@ -22,7 +19,9 @@ SCANNER = "bc-detect-secrets"
 _NOISY = "Basic Auth Credentials"
 # Example keys in AWS's documentation end in EXAMPLE. Classes of HTML pages begin with sk-, too, but have no digit.
 _HARMLESS = re.compile(r".*EXAMPLE(?:KEY)?|sk-\D*")
-Detector: TypeAlias = Callable[[str], bool]
+Detector: TypeAlias = Callable[[str], Iterable[str]]
+Findings: TypeAlias = dict[str, dict[str, str]]
+"""The kind of each secret by its hash, by sample."""
 
 
 def scanner_version() -> str:
@@ -33,20 +32,27 @@ def scanner_version() -> str:
         return ""
 
 
-def secrets_in(samples: pl.DataFrame, progress: Progress) -> dict[str, list[str]]:
-    """Return the kinds of secrets in the texts of each sample that has one, by id; never a secret itself.
+def secrets_in(samples: pl.DataFrame, progress: Progress) -> Findings:
+    """Return the secrets in the texts of each sample that has one, as hashes; never a secret itself.
 
     Args:
         samples: tables.SELECTED_SUBSET; all its texts are scanned, as they are.
         progress: receives the number of scanned samples.
     """
-    detectors, found = _detectors(), dict[str, list[str]]()
+    detectors, found = _detectors(), Findings()
     texts = [
         name for name in samples.columns if name in {"source", "context", "instruction", "response", "conversation"}
     ]
     for done, row in enumerate(samples.select("sample_id", *texts).iter_rows(), start=1):
         sample_id, *parts = row
-        kinds = [kind for kind, finds in detectors.items() if any(finds(part) for part in parts if part)]
+        kinds = {
+            secret_hash(secret): kind
+            for kind, matches in detectors.items()
+            for part in parts
+            if part
+            for secret in matches(part)
+            if not _HARMLESS.fullmatch(secret)
+        }
         if kinds:
             found[sample_id] = kinds
         progress(done, samples.height, "samples", "secrets")
@@ -55,20 +61,17 @@ def secrets_in(samples: pl.DataFrame, progress: Progress) -> dict[str, list[str]
 
 def _detectors() -> dict[str, Detector]:
     """Return the detectors by the kind of secret that they find: patterns alone, which need no request."""
-    detectors: dict[str, Detector] = {"key of a service": lambda text: _has_secret(KEY_SHAPE.findall(text))}
+    detectors: dict[str, Detector] = {"key of a service": KEY_SHAPE.findall}
     if scanner_version():
         from detect_secrets.core.plugins.util import get_mapping_from_secret_type_to_class
         from detect_secrets.plugins.base import RegexBasedDetector
 
         for kind, plugin in get_mapping_from_secret_type_to_class().items():
             if issubclass(plugin, RegexBasedDetector) and kind != _NOISY:
-                detectors[kind] = partial(_finds, plugin())
+                detectors[kind] = plugin().analyze_string
     return detectors
 
 
-def _finds(plugin: RegexBasedDetector, text: str) -> bool:
-    return _has_secret(plugin.analyze_string(text))
-
-
-def _has_secret(matches: Iterable[str]) -> bool:
-    return any(not _HARMLESS.fullmatch(match) for match in matches)
+def secret_hash(secret: str) -> str:
+    """Return the beginning of a secret's SHA-256, which `publish.accepted_secrets` names it by."""
+    return hashlib.sha256(secret.encode(errors="surrogatepass")).hexdigest()[:16]

@@ -14,6 +14,7 @@ from gateau_dagster.data.sample import Turn, text_digest
 from gateau_dagster.data.user_turns import Border, split_user_turn
 
 _BETWEEN = "\n\n"
+_EMPTY = "empty response: nothing to learn and nothing to score"
 _LONG_REQUEST = 2000  # characters; a longer user turn may hold a document before its request
 _SPEAKERS = {"system": "System", "user": "User", "assistant": "Assistant"}
 _FOLLOWS = {
@@ -45,7 +46,7 @@ class Trace:
         fields: the record's fields; notes the turns that are left out.
 
     Raises:
-        InvalidRecordError: the turns are not in a possible order, or the last one has no text.
+        InvalidRecordError: the turns are not in a possible order.
     """
 
     def __init__(self, turns: Sequence[Turn], tools: Sequence[Any], fields: Fields) -> None:
@@ -94,6 +95,8 @@ class Trace:
         if turns == "each":
             return self._of_each()
         final = self.turns[-1]
+        if _is_empty(final):
+            raise InvalidRecordError(_EMPTY)
         if final.role != "assistant" or final.tool_calls:
             end = "tool call" if final.tool_calls else f"{final.role} turn"
             raise InvalidRecordError(f"incomplete trace: it ends with a {end}, not with an answer")
@@ -102,7 +105,9 @@ class Trace:
         return iter([self._observed() if turns == "observations" else self._up_to(len(self.turns) - 1)])
 
     def _of_each(self) -> Iterator[SampleParts]:
-        answers = [place for place, turn in enumerate(self.turns) if turn.role == "assistant"]
+        answers = [place for place, turn in enumerate(self.turns) if turn.role == "assistant" and not _is_empty(turn)]
+        if not answers:
+            raise InvalidRecordError(_EMPTY)
         trained = [place for place in answers if self.turns[place].trained]
         if not trained:
             raise InvalidRecordError("not to be learned: every response is flagged as one without loss")
@@ -188,8 +193,6 @@ def _ordered(turns: list[Turn], fields: Fields) -> list[Turn]:
         before, speaker = turn.role, speaker if turn.role == "system" else turn.role
     if not any(turn.role == "assistant" for turn in turns):
         raise _wrong_order(turns)
-    if _is_empty(turns[-1]):
-        raise InvalidRecordError("empty response: nothing to learn and nothing to score")
     return turns
 
 

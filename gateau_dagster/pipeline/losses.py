@@ -136,11 +136,20 @@ def unfilled(state: State) -> str:
     if rule.budget is not None:
         return ""
     found = state.read(CHOSEN, ["sample_id"]).height
-    if rule.per_document is not None and found < (wanted := _wanted(state)):
-        return f"{found:,} of {wanted:,} samples are chosen: selection.per_document allows no more"
+    limits = _limits(state) if rule.drop or rule.per_document is not None else []
+    if limits and found < (wanted := _wanted(state)):
+        verb = "allows" if len(limits) == 1 else "allow"
+        return f"{found:,} of {wanted:,} samples are chosen: {' and '.join(limits)} {verb} no more"
     if rule.count is not None and found < rule.count:
         return f"{found:,} of the {rule.count:,} samples of selection.count are chosen: no more can be chosen"
     return ""
+
+
+def _limits(state: State) -> list[str]:
+    """Return the settings that left samples out of the choice."""
+    reasons = state.read_rejected(CHOSEN)["reason"]
+    settings = ("selection.drop", "selection.duplicates: one", "selection.per_document")
+    return [setting for setting in settings if reasons.str.starts_with(f"{setting}:").any()]
 
 
 def _wanted(state: State) -> int:
@@ -148,8 +157,10 @@ def _wanted(state: State) -> int:
     rule = state.config.selection
     ranking = ranking_asset(state.config)
     score = f"score_{rule.preset}" if ranking == PRESETS_TABLE else "score"
-    scored = state.read(ranking, ["sample_id", score]).filter(pl.col(score).is_not_null())
-    candidates = scored.join(state.read(SPLIT, ["sample_id", "reserved"]).filter(~pl.col("reserved")), on="sample_id")
+    candidates = state.read(ranking, ["sample_id", score]).filter(pl.col(score).is_not_null())
+    if SPLIT in state.pipeline.by_key:
+        reserved = state.read(SPLIT, ["sample_id", "reserved"]).filter("reserved")
+        candidates = candidates.join(reserved, on="sample_id", how="anti")
     return rule.chosen(candidates.height)
 
 

@@ -5,6 +5,7 @@ import os
 import time
 from collections.abc import Collection
 from dataclasses import dataclass
+from functools import cache
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from gateau_dagster.storage.failures import chain, hub_endpoint, readable_failur
 _log = logging.getLogger(__name__)
 _TRIES = 5
 _FIRST_WAIT, _LONGEST_WAIT = 1.0, 60.0  # seconds between two tries, whatever the hub asks for
+_SECONDS_FOR_AN_ANSWER = 120.0  # without a sign of the hub; some commits take a minute
 _BUSY = 429
 _MOVED = frozenset({409, 412})  # another commit came first
 _REFUSED = frozenset({401, 403, 404})
@@ -74,6 +76,7 @@ def publish_files(
             should be private, or holds such files without `mark`.
         TransientError: the hub does not answer, limits requests or fails; trying again may help.
     """
+    _limit_waiting()
     with readable_failures(f"publish {repository}"):
         for tries in count(1):
             try:
@@ -88,6 +91,20 @@ def publish_files(
                 _log.warning(f"The hub answered {answer.status_code}. Trying again in {wait:.0f} s.")
                 time.sleep(wait)
     raise AssertionError
+
+
+@cache
+def _limit_waiting() -> None:
+    """Give this process's client of the hub a time-out. It has none, so a silent hub would stop a run for ever."""
+    from huggingface_hub import set_client_factory
+    from huggingface_hub.utils._http import default_client_factory
+
+    def client() -> Any:
+        made = default_client_factory()
+        made.timeout = _SECONDS_FOR_AN_ANSWER
+        return made
+
+    set_client_factory(client)
 
 
 def _committed(

@@ -111,8 +111,14 @@ def test_a_text_with_a_secret_is_named_and_never_uploaded(text: str, kind: str, 
     said = refusal(kept)
     assert "1 chosen sample with a secret: s000" in said and kind in said and text[-9:] not in said
     listed = (kept.file.parent / ".gateau" / "samples-with-secrets.csv").read_text()
-    assert listed.startswith("sample_id,kinds\ns000") and kind in listed and text[-9:] not in listed
+    assert listed.startswith("sample_id,kind,hash\ns000") and kind in listed and text[-9:] not in listed
     assert hub.received == []
+    hashes = pl.read_csv(io.StringIO(listed), schema_overrides={"hash": pl.String})["hash"].unique().to_list()
+    change_config(kept.file, publish={"accepted_secrets": ["0" * 16]})
+    assert kind in refusal(kept)
+    change_config(kept.file, publish={"accepted_secrets": hashes})
+    assert kept.make(PUBLISHED).success
+    assert f"other than {len(hashes)} finding" in card_of(hub)[1]
 
 
 @pytest.mark.parametrize("text", ["<div class=sk-toggleable__label-arrow>", "AKIAIOSFODNN7EXAMPLE", "sk-" + "a1" * 12])

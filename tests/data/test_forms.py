@@ -332,6 +332,10 @@ def test_each_turn_is_a_sample_that_is_learned_once() -> None:
     cut = samples({"messages": STEPS[:3]}, turns="each")
     assert [each.response for each in cut] == [made[0].response]
     assert len({each.sample_id.partition("#")[0] for each in samples({"messages": STEPS}, turns="each")}) == 1
+    silent = {**record, "messages": [*record["messages"][:5], {"role": "assistant", "content": " "}]}
+    assert [each.sample_id for each in samples(silent, turns="each")] == ["s#1", "s#2"]
+    (rejected,) = to_samples(silent, location="", stem="", turns="last")
+    assert isinstance(rejected, Reject) and rejected.reason.startswith("empty response")
     assert samples(messages(("user", "c\n\nq"), ("assistant", "a")), turns="each")[0].context == "c"
 
 

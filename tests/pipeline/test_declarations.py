@@ -168,7 +168,13 @@ def test_the_gate_decides_no_table(field: str, tmp_path: Path) -> None:
     assert stale(base, changed) == REPORT
 
 
-PUBLISH = {"repository": "me/mine", "license": "other", "private": True, "max_contaminated": 0.0}
+PUBLISH = {
+    "repository": "me/mine",
+    "license": "other",
+    "private": True,
+    "max_contaminated": 0.0,
+    "accepted_secrets": [],
+}
 
 
 @pytest.mark.parametrize(
@@ -177,6 +183,7 @@ PUBLISH = {"repository": "me/mine", "license": "other", "private": True, "max_co
         ("repository", "me/other", True),
         ("license", "mit", True),
         ("private", False, True),
+        ("accepted_secrets", ["0" * 16], False),
         ("max_contaminated", 1.0, False),
     ],
 )

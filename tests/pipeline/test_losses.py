@@ -298,6 +298,37 @@ def test_what_was_not_made_is_left_out(scored_state: State) -> None:
     assert made(scored_state, "cam") == []
 
 
+@pytest.mark.parametrize(
+    ("limits", "said"),
+    [
+        ({"drop"}, "selection.drop allows no more"),
+        ({"per_document"}, "selection.per_document allows no more"),
+        ({"drop", "per_document"}, "selection.drop and selection.per_document allow no more"),
+    ],
+)
+def test_the_settings_that_left_samples_out_are_named(limits: set[str], said: str, tmp_path: Path) -> None:
+    """Check the sentence where two of four scored samples are wanted, and one is chosen."""
+    options = {"drop": ["near"], "per_document": 1}
+    rule = {"fraction": 0.5, "evidence": True, **{name: options[name] for name in limits}}
+    state = State(config=load_project(make_project(tmp_path, samples=4, shards=1, selection=rule)))
+    scores = {"sample_id": [*"abcd"], "score_robust": [1.0] * 4}
+    for asset, columns, rows in (
+        ("combined_scores", tables.COMBINED_SCORES, scores),
+        ("document_split", tables.DOCUMENT_SPLIT, {"sample_id": [*"abcd"], "reserved": [False] * 4}),
+    ):
+        if asset not in state.pipeline.by_key:
+            continue
+        empty = pl.DataFrame(schema=tables.schema(columns))
+        whole = pl.concat([empty, pl.DataFrame(rows)], how="diagonal")
+        state.store.write(whole, asset, None, Stamp(fingerprint="x"))
+    chosen = pl.concat(
+        [pl.DataFrame(schema=tables.schema(tables.SELECTED_SUBSET)), pl.DataFrame({"sample_id": ["a"]})], how="diagonal"
+    )
+    rejected = pl.DataFrame([(name, f"selection.{name}: x") for name in limits], ["sample_id", "reason"], orient="row")
+    state.store.write(chosen, CHOSEN, None, Stamp(fingerprint="x"), rejected)
+    assert unfilled(state) == f"1 of 2 samples are chosen: {said}"
+
+
 @pytest.mark.parametrize(("count", "said"), [(3, ""), (5000, "3 of the 5,000 samples of selection.count")])
 def test_a_count_above_the_samples_is_said(count: int, said: str, tmp_path: Path) -> None:
     file = make_project(tmp_path, samples=8, shards=2, selection={"fraction": None, "count": count})

@@ -3,11 +3,13 @@
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
 from gateau_dagster.errors import TransientError
+from gateau_dagster.storage import hub as storage_hub
 from gateau_dagster.storage.hub import Revision, hub_token, publish_files
 from tests.error_codes import refused
 from tests.hub_writing import READER, TOKEN, Fault, Hub, Repository, hub
@@ -171,6 +173,20 @@ def test_somebody_who_commits_again_and_again_is_named(hub: Hub, tmp_path: Path)
     hub.faults = {COMMIT: [412] * 5}
     with refused("publish.moved", NAME):
         publish(tmp_path, FILES)
+
+
+def test_a_hub_that_does_not_answer_ends_the_upload(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    answered = threading.Event()
+    monkeypatch.setattr(storage_hub, "_SECONDS_FOR_AN_ANSWER", 0.2)
+    storage_hub._limit_waiting.cache_clear()
+    hub.faults = {COMMIT: [lambda: answered.wait(20)]}
+    try:
+        with refused("hub.unavailable", f"{NAME}.*timed out") as found:
+            publish(tmp_path, FILES)
+    finally:
+        answered.set()
+        storage_hub._limit_waiting.cache_clear()
+    assert isinstance(found.value, TransientError)
 
 
 @pytest.mark.parametrize("value", [None, " "])
