@@ -8,19 +8,30 @@ from typing import Any
 import pytest
 import yaml
 from rich.console import Console
+from transformers import LlamaConfig
 
 from gateau_dagster.cli import plan as command
 from gateau_dagster.cli.plan import plan_record, print_plan
 from gateau_dagster.cli.validate import print_validation
+from gateau_dagster.config.training import TrainingConfig
+from gateau_dagster.config.training_sections import LoraConfig
 from gateau_dagster.estimate.estimator import Estimator
-from gateau_dagster.estimate.training_memory import GIB, TrainingMemory, check_training_memory, planned_memory
+from gateau_dagster.estimate.training_memory import (
+    CARDS,
+    GIB,
+    TrainingMemory,
+    check_training_memory,
+    longest_pass,
+    planned_memory,
+)
 from gateau_dagster.models.known_model import known_model
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
+from gateau_dagster.training.deepspeed_config import deepspeed_config
 from gateau_dagster.training.memory_levers import USABLE, choose_levers, levers_plan
 from gateau_dagster.training.memory_plan import ModelSizes
 from tests.error_codes import refused
-from tests.project import change_config, make_project
+from tests.project import ROOT, change_config, make_project
 
 TOO_SMALL = 0.0004  # GiB
 
@@ -111,3 +122,25 @@ def test_a_model_with_other_layers_is_planned_but_not_refused(tmp_path: Path) ->
     found = _planned(state)
     assert found.approximate and not found.fits and not found.impossible
     check_training_memory(state)
+
+
+def test_the_page_says_what_fits() -> None:
+    """Two rows of the table of docs/how-to/long-training.md, computed again."""
+    config = LlamaConfig(
+        hidden_size=4096,
+        intermediate_size=14_336,
+        num_hidden_layers=32,
+        vocab_size=128_256,
+        num_attention_heads=32,
+        num_key_value_heads=8,
+    )
+    sizes, page = ModelSizes.known(config), (ROOT / "docs/how-to/long-training.md").read_text(encoding="utf-8")
+    adapters = TrainingConfig(gradient_checkpointing=True, lora=LoraConfig())
+    whole = TrainingConfig(gradient_checkpointing=True)
+    for label, training, zero in (
+        ("LoRA", adapters, "zero2"),
+        ("all weights, `zero3_offload`", whole, "zero3_offload"),
+    ):
+        deepspeed = deepspeed_config(zero, folder=Path())
+        fits = [longest_pass(training, sizes, deepspeed=deepspeed, gpu_bytes=card * GIB) for card in CARDS]
+        assert f"| Llama-3.1-8B | {label} | {' | '.join(f'{tokens // 1024:,}' for tokens in fits)} |" in page
