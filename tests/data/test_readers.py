@@ -5,6 +5,8 @@ import io
 import json
 import math
 import random
+import subprocess
+import sys
 import tempfile
 import tracemalloc
 from collections.abc import Sequence
@@ -25,6 +27,7 @@ from gateau_dagster.data.sample import Sample
 from gateau_dagster.data.sources import Problem, Record, SourceFile, location, resolve_files
 from gateau_dagster.data.streams import Chunks, GuardedFile, damage_reason, open_raw, open_stream, unheard
 from tests.error_codes import refused
+from tests.project import command_environment
 
 from .inputs import PATH, SESSIONS, explicit, file_of, jsonl, packed, parquet, put, read, zstd
 
@@ -761,3 +764,62 @@ def test_no_session_crashes(tmp_path: Path, agent: str, changes: list[tuple[int,
     for item in read_records(put(tmp_path / "s.jsonl", jsonl(*lines))):
         for made in to_samples(item.value, location="p", stem="s") if isinstance(item, Record) else ():
             assert made.sample_id
+
+
+_READ_LARGE = """
+import json, sys
+from pathlib import Path
+from gateau_dagster.data.forms import to_samples
+from gateau_dagster.data.readers import read_records
+from gateau_dagster.data.sources import resolve_files
+def peak():  # getrusage would include what the parent held when it started this process
+    return int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0])
+(file,) = resolve_files(sys.argv[1], Path.cwd())
+before, made = peak(), []
+for item in read_records(file):
+    value = getattr(item, "value", None)
+    made += [each for each in to_samples(value, location="p", stem="s")] if value else [item]
+facts = [[getattr(each, "reason", ""), len(getattr(each, "conversation", ""))] for each in made]
+print("FOUND" + json.dumps([*facts, peak() - before]))
+"""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("ending", ["whole", "cut"])
+def test_a_session_of_a_gigabyte_with_2000_turns_and_binary_output_needs_bounded_memory(
+    tmp_path: Path, ending: str
+) -> None:
+    head, *_ = SESSIONS["codex"]
+    noise = jsonl({"type": "event_msg", "payload": {"type": "token_count", "info": "x" * 1_000_000}})
+    binary = "".join(map(chr, range(256))) * 4
+    payloads = [
+        payload
+        for number in range(1000)
+        for payload in (
+            {"type": "message", "role": "user", "content": [{"type": "input_text", "text": f"Step {number}."}]},
+            {"type": "function_call", "name": "read", "arguments": "{}", "call_id": f"c{number}"},
+            {"type": "function_call_output", "call_id": f"c{number}", "output": binary},
+            {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Done."}]},
+        )
+    ]
+    turns = b"".join(jsonl({"type": "response_item", "payload": payload}) for payload in payloads)
+    with (tmp_path / "s.jsonl").open("wb") as file:
+        file.write(jsonl(head))
+        for _ in range(1024):
+            file.write(noise)
+        file.write(turns if ending == "whole" else turns[:-20])
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", _READ_LARGE, "s.jsonl"],
+            cwd=tmp_path,
+            env=command_environment(),
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    finally:
+        (tmp_path / "s.jsonl").unlink()
+    (reason, characters), kibibytes = json.loads(done.stdout.rpartition("FOUND")[2])
+    assert kibibytes < 128 * 1024, f"{kibibytes / 1024:.0f} MiB"
+    assert reason.startswith("" if ending == "whole" else "incomplete trace: the last line is cut off")
+    assert (characters > 1_000_000) == (ending == "whole")
