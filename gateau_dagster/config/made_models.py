@@ -32,13 +32,14 @@ _OF_THE_MACHINE = (
     "offload_activations",
     "tiled_mlp",
     "gpu_memory",
+    "attention",
     "save_steps",
     "launcher",
     "hostfile",
     "report_to",
 )
 _OPERATIONAL = {
-    *("gradient_checkpointing", "offload_activations", "tiled_mlp", "gpu_memory"),
+    *("gradient_checkpointing", "offload_activations", "tiled_mlp", "gpu_memory", "attention"),
     *("save_steps", "launcher", "hostfile", "report_to", "report_data"),
 }
 

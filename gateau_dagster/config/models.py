@@ -35,8 +35,8 @@ class PreExperienceOptions(Section):
     """The sample of the data that the model is trained on, and how; defaults are Cherry Selection's.
 
     Settings that fit a training to this machine are in `training` only: max_length, dtype, batch_size, processes,
-    sequence_parallel, deepspeed, liger, gradient_checkpointing, offload_activations, tiled_mlp, save_steps; and
-    report_to.
+    sequence_parallel, deepspeed, liger, gradient_checkpointing, offload_activations, tiled_mlp, attention,
+    save_steps; and report_to.
     """
 
     clusters: int = Field(default=100, ge=1, le=1_000_000, description="Number of clusters of the prompts' embeddings.")
@@ -75,8 +75,8 @@ class HomologousOptions(Section):
     Source: section 6, and for the optimiser the authors' released `train_64K.sh` in princeton-nlp/ProLong.
 
     Settings that fit a training to this machine are in `training` only: dtype, batch_size (rows of `length` tokens),
-    processes, sequence_parallel, deepspeed, liger, gradient_checkpointing, offload_activations, tiled_mlp, save_steps;
-    and report_to.
+    processes, sequence_parallel, deepspeed, liger, gradient_checkpointing, offload_activations, tiled_mlp, attention,
+    save_steps; and report_to.
     """
 
     texts: InputAddresses = Field(
@@ -250,7 +250,10 @@ class ModelConfig(Section):
 
 
 class ScoringConfig(Section):
-    """The scoring of samples. dtype changes results; device, device_map, workers, compile and batch_tokens do not."""
+    """The scoring of samples.
+
+    dtype changes results; device, device_map, workers, compile, attention and batch_tokens do not.
+    """
 
     max_length: int = Field(
         default=65_536, ge=16, le=LONGEST, description="Tokens of the prompt; the context loses its left end."
@@ -278,6 +281,13 @@ class ScoringConfig(Section):
     compile: bool = Field(
         default=False,
         description="Compile the model with torch.compile, which takes minutes and pays off in long GPU runs.",
+    )
+    attention: Literal["auto", "fa3"] = Field(
+        default="auto",
+        exclude_if="auto".__eq__,
+        description="fa3: FlashAttention 3 in place of torch's own kernel, on a Hopper GPU where flash-attn-3 is "
+        "installed. Scores change by rounding only.",
+        examples=["fa3"],
     )
     batch_tokens: int = Field(
         default=16_384,

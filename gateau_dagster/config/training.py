@@ -261,6 +261,13 @@ class TrainingConfig(Section):
         "is refused. Default: the GPU of this machine, if the training runs here.",
         examples=[80],
     )
+    attention: Literal["auto", "fa3"] = Field(
+        default="auto",
+        exclude_if="auto".__eq__,
+        description="fa3: FlashAttention 3 in place of torch's own kernel, on a Hopper GPU where flash-attn-3 is "
+        "installed. Losses and gradients change by rounding only.",
+        examples=["fa3"],
+    )
     seed: int = Field(default=42, ge=0, lt=MOST_SEEDS, description="Seeds the order of the data and dropout.")
     processes: int = Field(
         default=1,

@@ -56,7 +56,7 @@ LENGTHS = "perplexity/long"
 # They decide how training runs, not its result.
 OPERATIONAL_TRAINING = {
     *("enabled", "save_steps", "gradient_checkpointing", "launcher", "hostfile", "report_to", "report_data"),
-    *("offload_activations", "tiled_mlp", "gpu_memory"),
+    *("offload_activations", "tiled_mlp", "gpu_memory", "attention"),
     *("preset", "sequences_per_step", "tokens_per_step"),  # their results are in other fields
 }
 # They decide the content of the mix, from which the checkpoint is made.

@@ -33,7 +33,7 @@ from gateau_dagster.training.training_mix import CODE_VERSION as MIX_CODE_VERSIO
 
 # The first set decides what fits into memory; a batch that does not fit is halved, whatever its size.
 _MEMORY_SETTINGS = {"device", "device_map", "workers"}
-OPERATIONAL_SCORING = _MEMORY_SETTINGS | {"batch_tokens", "compile"}
+OPERATIONAL_SCORING = _MEMORY_SETTINGS | {"batch_tokens", "compile", "attention"}
 
 
 def sample_table_asset(config: Config, table: SampleTable) -> Asset:

@@ -14,6 +14,7 @@ from gateau_dagster.config import ScoringConfig
 from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.errors import GateauError, ShortOfMemoryError, UnscorableSampleError
 from gateau_dagster.models.context_attention import require_attention_interface
+from gateau_dagster.models.flash_attention import use_flash_attention_3
 from gateau_dagster.models.flops import Meter, ModelShape
 from gateau_dagster.models.forward import HostCopy, NllJob, Passes
 from gateau_dagster.models.last_layers import backbone, decoder_layers
@@ -115,9 +116,12 @@ def score_samples(
         max_length: see effective_max_length.
         visible_tokens: tokens of a prompt's end that theta_A is shown, which decide what `cam` calls far; None: all.
 
-    Raises GateauError if `cam` is requested of a model whose attention weights cannot be read, or if the model cannot
-    be compiled. Raises what `requests` raises, too: samples in an unfilled batch are then lost.
+    Raises GateauError if `cam` is requested of a model whose attention weights cannot be read, if the model cannot be
+    compiled, or if scoring.attention is not available here. Raises what `requests` raises, too: samples in an unfilled
+    batch are then lost.
     """
+    if scoring.attention == "fa3":
+        use_flash_attention_3(loaded.device, key="scoring.attention")
     if scoring.compile:
         compile_layers(loaded)
     passes = Passes(loaded=loaded, budget=TokenBudget(loaded.model, scoring.batch_tokens))

@@ -17,7 +17,7 @@ CODE_VERSION = "3"
 # Settings that change how often work is saved or shown, not the weights.
 _OPERATIONAL = {
     *{"save_steps", "enabled", "deepspeed", "gradient_checkpointing", "preset", "launcher", "hostfile", "report_to"},
-    *{"offload_activations", "tiled_mlp", "gpu_memory", "report_data"},
+    *{"offload_activations", "tiled_mlp", "gpu_memory", "attention", "report_data"},
     *{"sequences_per_step", "tokens_per_step"},  # the resulting passes count
     *{"mix", "truncation"},  # the mix itself counts
 }

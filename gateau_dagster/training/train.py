@@ -23,6 +23,7 @@ from transformers.utils.logging import disable_progress_bar
 from gateau_dagster.config.training import TrainingConfig
 from gateau_dagster.errors import GateauError
 from gateau_dagster.models.devices import matrix_product_speed
+from gateau_dagster.models.flash_attention import use_flash_attention_3
 from gateau_dagster.storage.parquet import read_local
 from gateau_dagster.storage.seal import DamagedFileError
 from gateau_dagster.tables import TRAINING_MIX, WEIGHTED_MIX, schema
@@ -86,6 +87,8 @@ def train(spec: TrainingSpec, report: Report, *, cpu: bool = False, say: Callabl
     arguments = training_arguments(spec, steps=plan.steps, cpu=cpu)
     if spec.deepspeed is not None and arguments.use_cpu:
         join_by_gloo()
+    if spec.training.attention == "fa3":
+        use_flash_attention_3(arguments.device, key="training.attention")
     resumed = _prepare(spec, plan, rank=arguments.process_index, say=say)
     if long_prefix is not None and not rows.has_long_prefixes and arguments.process_index == 0:
         say(f"training.loss: exact changes nothing: no token has {long_prefix} tokens before it in its sequence")

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.nn.attention import current_flash_attention_impl
 from transformers import Trainer
 
 from gateau_dagster.storage.files import replace_text
@@ -126,6 +127,7 @@ def _model(model: Any, optimizer: Any) -> Settings:
         "weights": _types(parameters),
         "master_weights": _types(_masters(optimizer)),
         "attention": body.config._attn_implementation,
+        "flash_attention": current_flash_attention_impl(),
         "rope": getattr(body.config.get_text_config(decoder=True), "rope_parameters", None),
         "chunked_loss": "forward" in vars(body),
         "gradient_checkpointing": any(getattr(module, "gradient_checkpointing", False) for module in model.modules()),

@@ -203,6 +203,7 @@ FIELDS: dict[str, tuple[Any, set[str]]] = {
     "training.offload_activations": ("off", NOTHING),
     "training.tiled_mlp": (4096, NOTHING),
     "training.gpu_memory": (80, NOTHING),
+    "training.attention": ("fa3", NOTHING),
     "training.save_steps": (7, NOTHING),
     # Without the held-out evaluation no sample is reserved.
     "evaluation.enabled": (False, CHOSEN - EVALUATED | REPORT),
@@ -226,6 +227,7 @@ FIELDS: dict[str, tuple[Any, set[str]]] = {
     "scoring.device_map": ("auto", NOTHING),
     "scoring.workers": (2, NOTHING),
     "scoring.compile": (True, NOTHING),
+    "scoring.attention": ("fa3", NOTHING),
     "execution.executor": ("multiprocess", NOTHING),
     "execution.max_concurrent": (3, NOTHING),
     "execution.shards_per_run": (3, NOTHING),

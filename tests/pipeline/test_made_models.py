@@ -53,6 +53,7 @@ FIELDS: dict[str, tuple[Any, set[str]]] = {
     "training.offload_activations": ("off", set()),
     "training.tiled_mlp": (4096, set()),
     "training.gpu_memory": (80, set()),
+    "training.attention": ("fa3", set()),
 }
 
 
