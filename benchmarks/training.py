@@ -13,12 +13,16 @@ cut at --longest. The loss over all documents must agree to 1e-5, or the exit st
 
 The loss alone, forward and backward, is measured in a process each, at --loss-tokens tokens: peak memory above what is
 held before.
+
+So are the levers that save memory, over a packed row of --lever-tokens tokens with gradient checkpointing, off and on
+(offloaded checkpoints, feed-forward layers in tiles of an eighth of the row): peak memory and time.
 """
 
 import argparse
 import random
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +38,9 @@ from gateau_dagster.models.training_attention import attend_within_documents
 from gateau_dagster.training.batching import pack
 from gateau_dagster.training.dataset import Batch, PadRight, SideBySide, TrainingDocument
 from gateau_dagster.training.encode import IGNORED
+from gateau_dagster.training.offloaded_checkpoints import offload_checkpoints
 from gateau_dagster.training.response_loss import summed_nll, use_chunked_loss
+from gateau_dagster.training.tiled_mlp import tile_feed_forward
 
 SPEED_TARGET, MEMORY_TARGET, LOSS_TOLERANCE = 2.0, 1 / 8, 1e-5
 _HIDDEN = 64  # of the loss measured alone: small, so that memory is the logits'
@@ -186,6 +192,55 @@ def loss_peak(options: argparse.Namespace, way: str) -> int:
     return peak.read() - base
 
 
+def levers_peak(options: argparse.Namespace, levers: bool) -> dict[str, float]:
+    """Return bytes above what was held, seconds and loss of a pass over one packed row, in this process.
+
+    Gradient checkpointing is on. With `levers` its checkpoints are offloaded, which on a CPU moves nothing, and the
+    feed-forward layers are computed in tiles.
+    """
+    device = torch.device(options.device)
+    shape = replace(shape_of(options), layers=2, intermediate=options.lever_intermediate)
+    model = build_model(shape, name="trained", dtype=getattr(torch, options.dtype), device=options.device).model
+    model.train().requires_grad_(True)
+    attend_within_documents(model)
+    use_chunked_loss(model)
+    model.activation_checkpointing_enable({"use_reentrant": False})
+    if levers:
+        offload_checkpoints(model)
+        tile_feed_forward(model, tokens=options.lever_tokens // 8)
+    length = options.lever_tokens // 16
+    generator = torch.Generator().manual_seed(options.seed)
+    documents = []
+    for row in range(16):
+        ids = torch.randint(options.vocabulary, (length,), generator=generator)
+        labels = ids.clone()
+        labels[: length - length // 16] = IGNORED
+        documents.append(TrainingDocument(row=row, input_ids=ids, labels=labels, positions=torch.arange(length)))
+    batches = list(packed_batches(documents, pack_length=options.lever_tokens, device=options.device))
+    assert len(batches) == 1
+    base, peak = common.memory_held(device), common.PeakMemory(device)
+    losses: list[float] = []
+    seconds = common.seconds(lambda: losses.append(run_over(model, batches, options.lever_tokens // 16)), device)
+    return {"bytes": max(1, peak.read() - base), "seconds": seconds, "loss": losses[0]}
+
+
+def levers(options: argparse.Namespace) -> dict[str, Any]:
+    """Measure a pass with and without the levers, in turns, in a process each."""
+    rounds = [
+        {name: common.in_a_process(levers_peak, options, name == "on") for name in ("off", "on")}
+        for _ in range(options.repetitions)
+    ]
+    of = {what: {name: [each[name][what] for each in rounds] for name in ("off", "on")} for what in rounds[0]["on"]}
+    return {
+        "tokens": options.lever_tokens,
+        "peak_bytes": of["bytes"],
+        "seconds": of["seconds"],
+        "memory_ratio": common.ratios(of["bytes"]["off"], of["bytes"]["on"]),
+        "time_ratio": common.ratios(of["seconds"]["on"], of["seconds"]["off"]),
+        "loss_difference": max(abs(one - other) for one, other in zip(*of["loss"].values(), strict=True)),
+    }
+
+
 def report(found: dict[str, Any]) -> None:
     """Print the table and the verdicts."""
     rows = [
@@ -205,6 +260,15 @@ def report(found: dict[str, Any]) -> None:
             "memory of the loss, chunked / plain", peaks["chunked"] / peaks["plain"], MEMORY_TARGET, at_most=True
         )
     )
+    levers = found["levers"]
+    least = {name: min(values) / 2**20 for name, values in levers["peak_bytes"].items()}
+    ratios = levers["memory_ratio"].show(), levers["time_ratio"].show()
+    common.show(
+        f"a pass over {levers['tokens']} tokens with gradient checkpointing: {least['off']:.0f} MiB, with levers "
+        f"{least['on']:.0f} MiB; {ratios[0]} times less, in {ratios[1]} times the time"
+    )
+    difference = levers["loss_difference"]
+    common.show(common.verdict("difference of the losses, levers", difference, LOSS_TOLERANCE, at_most=True))
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
@@ -221,6 +285,8 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     add("--short-from", type=Path, help="the same, of short conversations")
     add("--all-logits", action="store_true", help="also padded batches with the model's own loss")
     add("--loss-tokens", type=int, default=16_384, help="of the loss measured alone")
+    add("--lever-tokens", type=int, default=16_384, help="of the row with and without levers; a multiple of 16")
+    add("--lever-intermediate", type=int, default=2048, help="width of its model's feed-forward layers")
     add("--repetitions", type=int, default=3, help="rounds")
     add("--seed", type=int, default=0)
     add_run_options(parser)
@@ -236,9 +302,10 @@ def main(arguments: list[str] | None = None) -> int:
     short = read_lengths(options.short_from) if options.short_from else short
     found = speed(options, draw(long, short, options))
     found["loss_peak_bytes"] = {way: common.in_a_process(loss_peak, options, way) for way in ("chunked", "plain")}
+    found["levers"] = levers(options)
     report(found)
     common.write_json(options.out, {"machine": description, "settings": common.settings_of(options), **found})
-    return 1 if found["loss_difference"] > LOSS_TOLERANCE else 0
+    return 1 if max(found["loss_difference"], found["levers"]["loss_difference"]) > LOSS_TOLERANCE else 0
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ LOGITS_BYTES = 4 * LOSS_TOKENS * VOCABULARY
 SMALLEST = f"--layers 1 --hidden 16 --heads 2 --kv-heads 1 --intermediate 24 --vocabulary {VOCABULARY}"
 OPTIONS = f"{SMALLEST} --documents 6 --longest 40 --shrink 200 --pack-length 64 --rows 3".split()
 OPTIONS += ["--repetitions", "2", "--loss-tokens", str(LOSS_TOKENS)]
+OPTIONS += ["--lever-tokens", "512", "--lever-intermediate", "64"]
 
 
 @pytest.fixture
@@ -33,7 +34,11 @@ def test_it_measures_both_sides_and_writes_what_it_found(tmp_path: Path, capsys:
     assert set(found["ratio"]) == {"padded", "padded, all logits"}
     peaks = found["loss_peak_bytes"]
     assert 0 < peaks["chunked"] < peaks["plain"] and peaks["plain"] > LOGITS_BYTES
+    levers = found["levers"]
+    assert levers["loss_difference"] <= 1e-5 and levers["memory_ratio"]["count"] == 2
+    assert all(len(levers[what]["on"]) == 2 for what in ("peak_bytes", "seconds"))
     printed = capsys.readouterr().out
+    assert "a pass over 512 tokens" in printed
     assert "packed against padded: " in printed and "memory of the loss, chunked / plain: " in printed
 
 
