@@ -581,9 +581,9 @@ def gpu_training(gpu: Json) -> str:
     return _table(header, rows)
 
 
-def real_long(*files: Json) -> str:
-    """Return AUROC of every method over all kinds in long contexts, a file for each model."""
-    return real_methods({"results": {name: each for file in files for name, each in file["results"].items()}}, "all")
+def real_long(files: Iterable[Json], make: Callable[[Json], str]) -> str:
+    """Return a table of all settings with long contexts, a file for each model."""
+    return make({"results": {name: each for file in files for name, each in file["results"].items()}})
 
 
 # A table's name: the files that it is made of, and its function.
@@ -616,6 +616,15 @@ TABLES: dict[str, tuple[tuple[str, ...], Callable[..., str]]] = {
     "gpu_facts": (("gpu",), gpu_facts),
     "gpu_scoring": (("gpu",), gpu_scoring),
     "gpu_training": (("gpu",), gpu_training),
+    "real_long": (
+        ("real_long_SmolLM2", "real_long_Gemma-3"),
+        lambda *of: real_long(of, lambda real: real_methods(real, "all")),
+    ),
+    "real_long_samples": (("real_long_SmolLM2", "real_long_Gemma-3"), lambda *of: real_long(of, real_samples)),
+    "real_long_answerable": (
+        ("real_long_SmolLM2", "real_long_Gemma-3"),
+        lambda *of: real_long(of, lambda real: real_methods(real, "answerable")),
+    ),
     "experiment_outcome": (("experiment",), experiment_outcome),
     "experiment_trained": (("experiment",), experiment_trained),
     "experiment_loss": (("experiment",), lambda found: experiment_values(found, "answer_loss", "value")),
