@@ -117,15 +117,15 @@ def test_levers_together(lora: bool, offload: bool, tokens: int | None) -> None:
 
 
 def test_bfloat16_drifts_no_further_with_tiles() -> None:
-    """Distance of autocast's gradients from float64: over all parameters, relative to their length."""
-    _, exact = outcome(lambda model: None, dtype=torch.float64)
+    """Distance of autocast's gradients from float32's: over all parameters, relative to their length."""
+    _, exact = outcome(lambda model: None)
     drifts = []
     for prepare in (lambda model: None, tile):
         _, by = outcome(prepare, autocast=True)
-        total = sum(float((by[name].double() - exact[name]).square().sum()) for name in exact)
+        total = sum(float((by[name] - exact[name]).square().sum()) for name in exact)
         drifts.append((total / sum(float(each.square().sum()) for each in exact.values())) ** 0.5)
     plain, tiled = drifts
-    assert 1e-4 < tiled <= plain * 1.02, (tiled, plain)
+    assert 1e-4 < tiled <= plain * 1.02 < 0.1, (tiled, plain)
 
 
 def test_layers_that_cannot_be_tiled_stay_as_they_are() -> None:
