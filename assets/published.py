@@ -107,7 +107,7 @@ def _secrets(output: Output, options: PublishConfig, selected: pl.DataFrame) -> 
             f"publish.private: a public data set is scanned for secrets first, but {SCANNER} is not installed: pip "
             "install 'gateau-dagster[publish]'.",
         )
-    accepted, found = {*options.accepted_secrets}, secrets_in(selected, output.progress)
+    accepted, found = {*options.accepted_findings}, secrets_in(selected, output.progress)
     rows = [
         (name, kind, secret)
         for name, kinds in sorted(found.items())
@@ -124,7 +124,7 @@ def _secrets(output: Output, options: PublishConfig, selected: pl.DataFrame) -> 
             "publish.secrets",
             f"publish: {plural(len(names), 'chosen sample')} with a secret: {'; '.join(named)}. All are "
             f"listed in {every}. Remove it from the data, and replace it where it is in use. If it is none, add its "
-            "hash to publish.accepted_secrets. Nothing was uploaded.",
+            "hash to publish.accepted_findings. Nothing was uploaded.",
         )
     count = len({secret for kinds in found.values() for secret in kinds})
     other = f" other than {plural(count, 'finding')} that its publisher calls no secret" if count else ""

@@ -61,7 +61,7 @@ class PublishConfig(Section):
         description="Whether a new data set is private. While this is true, a data set that is already public "
         "is not overwritten.",
     )
-    accepted_secrets: list[Annotated[str, Field(pattern="^[0-9a-f]{16}$")]] = Field(
+    accepted_findings: list[Annotated[str, Field(pattern="^[0-9a-f]{16}$")]] = Field(
         default=[],
         exclude_if=lambda value: not value,
         description="Hashes of the scanner's findings that are no secrets, from the file that the refusal names. "

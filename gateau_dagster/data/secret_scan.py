@@ -73,5 +73,5 @@ def _detectors() -> dict[str, Detector]:
 
 
 def secret_hash(secret: str) -> str:
-    """Return the beginning of a secret's SHA-256, which `publish.accepted_secrets` names it by."""
+    """Return the beginning of a secret's SHA-256, which `publish.accepted_findings` names it by."""
     return hashlib.sha256(secret.encode(errors="surrogatepass")).hexdigest()[:16]

@@ -114,9 +114,9 @@ def test_a_text_with_a_secret_is_named_and_never_uploaded(text: str, kind: str, 
     assert listed.startswith("sample_id,kind,hash\ns000") and kind in listed and text[-9:] not in listed
     assert hub.received == []
     hashes = pl.read_csv(io.StringIO(listed), schema_overrides={"hash": pl.String})["hash"].unique().to_list()
-    change_config(kept.file, publish={"accepted_secrets": ["0" * 16]})
+    change_config(kept.file, publish={"accepted_findings": ["0" * 16]})
     assert kind in refusal(kept)
-    change_config(kept.file, publish={"accepted_secrets": hashes})
+    change_config(kept.file, publish={"accepted_findings": hashes})
     assert kept.make(PUBLISHED).success
     assert f"other than {len(hashes)} finding" in card_of(hub)[1]
 

@@ -129,7 +129,8 @@ def test_information_gain_is_the_mean_of_what_the_text_before_the_last_tokens_ad
     found = pl.read_parquet(corpus / "out" / "gain.parquet")
     got = dict(found.select("id", "score").iter_rows())
     expected = {n: slow_gain(loaded, text_ids(loaded.tokenizer, t, max_tokens=44), 30, 8) for n, t in TEXTS.items()}
-    assert got.pop("short") is None and got == pytest.approx(expected, rel=1e-4)
+    # Some gains are nearly zero: differences of log-likelihoods whose float32 rounding is about 1e-7.
+    assert got.pop("short") is None and got == pytest.approx(expected, rel=1e-4, abs=1e-9)
     assert found["spans"].null_count() == 7 and "6 texts scored, 1 too short for a score, 4 rejected" in done.output
     lines = [json.loads(line) for line in best.read_text().splitlines()]
     assert lines and all(line["information_gain_score"] == got[line["id"]] for line in lines)

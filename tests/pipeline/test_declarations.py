@@ -173,7 +173,7 @@ PUBLISH = {
     "license": "other",
     "private": True,
     "max_contaminated": 0.0,
-    "accepted_secrets": [],
+    "accepted_findings": [],
 }
 
 
@@ -183,7 +183,7 @@ PUBLISH = {
         ("repository", "me/other", True),
         ("license", "mit", True),
         ("private", False, True),
-        ("accepted_secrets", ["0" * 16], False),
+        ("accepted_findings", ["0" * 16], False),
         ("max_contaminated", 1.0, False),
     ],
 )
