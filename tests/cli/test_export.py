@@ -392,23 +392,21 @@ from types import ModuleType
 from unittest.mock import Mock
 sys.modules["torchaudio"] = ModuleType("torchaudio")  # no sound is read
 sys.modules["torchaudio"].__spec__ = Mock()
-from datasets import load_dataset
+from pathlib import Path
 from transformers import AutoTokenizer
-from llamafactory.data.converter import get_dataset_converter
-from llamafactory.data.parser import DatasetAttr
-from llamafactory.data.processor.supervised import SupervisedDatasetProcessor
+from llamafactory.data.loader import get_dataset
 from llamafactory.data.template import get_template_and_fix_tokenizer
-from llamafactory.hparams import DataArguments
+from llamafactory.hparams import DataArguments, ModelArguments, TrainingArguments
 model, file, entry = sys.argv[1:]
-attributes = DatasetAttr("file", dataset_name=file)
-attributes.join(json.loads(entry)["gateau"])
-options, tokenizer = DataArguments(template="qwen", cutoff_len=100000), AutoTokenizer.from_pretrained(model)
+folder = Path(file).resolve().parent
+(folder / "dataset_info.json").write_text(entry)
+options = DataArguments(dataset="gateau", dataset_dir=str(folder), template="qwen", cutoff_len=100000)
+tokenizer = AutoTokenizer.from_pretrained(model)
 template = get_template_and_fix_tokenizer(tokenizer, options)
-convert = get_dataset_converter(attributes.formatting, attributes, options)
-rows = [*map(convert, load_dataset("json", data_files=file, split="train"))]
-processor = SupervisedDatasetProcessor(template=template, tokenizer=tokenizer, processor=None, data_args=options)
-made = processor.preprocess_dataset({name: [row[name] for row in rows] for name in rows[0]})
-print("ROWS" + json.dumps([dict(input_ids=a, labels=b) for a, b in zip(made["input_ids"], made["labels"])]))
+training = TrainingArguments(output_dir="trained", do_train=True, use_cpu=True, report_to="none")
+models = ModelArguments(model_name_or_path=model)
+made = get_dataset(template, models, options, training, stage="sft", tokenizer=tokenizer)["train_dataset"]
+print("ROWS" + json.dumps([dict(input_ids=row["input_ids"], labels=row["labels"]) for row in made]))
 """
 
 
