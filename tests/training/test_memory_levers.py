@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
+from random import Random
+from signal import SIGKILL
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ from gateau_dagster.config.training_sections import LoraConfig
 from gateau_dagster.training.adapters import with_adapters
 from gateau_dagster.training.memory_levers import Levers, choose_levers, levers_plan
 from gateau_dagster.training.memory_plan import ModelSizes
+from gateau_dagster.training.metrics import read_log
 from gateau_dagster.training.offloaded_checkpoints import has_offloaded_checkpoints, offload_checkpoints
 from gateau_dagster.training.response_loss import use_chunked_loss
 from gateau_dagster.training.tiled_mlp import tile_feed_forward, tile_tokens, why_untiled
@@ -22,13 +25,18 @@ from gateau_dagster.training.train import training_arguments
 from tests.error_codes import refused
 from tests.training.builders import (
     KINDS,
+    agree,
+    finish,
     gradients,
     largest_difference,
+    log_of,
     make_model,
     make_row,
     make_spec,
     result_of,
     run,
+    start,
+    wait_for_step,
     weights_differ,
 )
 
@@ -165,6 +173,33 @@ def test_a_stopped_training_goes_on_with_other_levers(tmp_path: Path) -> None:
     spec = make_spec(tmp_path, name="stopped", **settings)
     assert [step["step"] for step in run(spec)] == [4, 5, 6, 7, 8]
     assert weights_differ(whole, spec) <= 1e-6
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("batching", [{}, PACKED], ids=["padded", "packed"])
+def test_killed_ten_times_and_resumed_with_other_levers(batching: dict[str, Any], tmp_path: Path) -> None:
+    """kill -9 at random steps; each part of the training uses levers of its own, or none.
+
+    Tiles round otherwise than whole rows: measured were 2e-6 of a loss and 5e-6 of a weight, which had moved by 0.4.
+    """
+    settings: dict[str, Any] = {"max_steps": 300, "save_steps": 5, "gradient_checkpointing": True, **batching}
+    undisturbed = make_spec(tmp_path, name="undisturbed", **settings)
+    run(undisturbed)
+    levers = [LEVERS, {}, {"offload_activations": "on"}, {"tiled_mlp": 3}]
+    random, before = Random(33), 0
+    for each in range(10):
+        spec = make_spec(tmp_path, name="killed", **settings | levers[each % len(levers)])
+        process = start(spec, tmp_path / "spec.json")
+        wait_for_step(spec, process, before + random.randint(6, 25))
+        process.kill()
+        process.communicate(timeout=300)
+        assert process.returncode == -SIGKILL and not spec.output.exists()
+        before = max(metrics["step"] for metrics in read_log(spec.log))
+    assert 60 <= before < 300, "every part made steps, and none ended the training"
+    spec = make_spec(tmp_path, name="killed", **settings)
+    finish(start(spec, tmp_path / "spec.json"))
+    assert [metrics["step"] for metrics in log_of(spec)] == list(range(1, 301))
+    agree(spec, undisturbed, loss=1e-5, weights=2e-5)
 
 
 def test_a_model_without_tiles_is_refused_only_if_they_are_set(tmp_path: Path) -> None:
