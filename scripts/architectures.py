@@ -283,6 +283,9 @@ def page(found: list[Row]) -> str:
         "A model that does not score exactly ends a run with that reason. One that sees later tokens is not loaded. "
         "One that does not train packed is trained with `training.batching: padded` or `sorted`.",
         "",
+        "The table is from short documents. `gateau plan` also refuses packed rows of Llama 4, whose attention counts "
+        "a row's tokens, and of `rope_type: longrope` or `dynamic` beyond the unscaled window.",
+        "",
         *_table(("model type", *COLUMNS.values()), [_cells(row) for row in built]),
         "",
         f"## Not built small ({len(found) - len(built)})",

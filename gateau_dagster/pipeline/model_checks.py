@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
 # Version of the checks: raise it when they check more, since a model that passed is not checked again.
 _EDITION = "3"
+# The settings that `check_architecture` reads.
+_OF_ROWS = {"batching", "batch_size", "chunked_loss", "max_length", "sequence_parallel", "skip"}
 _TRIAL_EDITION = "1"  # of the trials of chat templates: raise it when a trial of the same template has another result
 _SMALL_FILES = [
     "config.json",
@@ -386,8 +388,8 @@ def check_trained_models(config: Config, digests: Mapping[str, str]) -> None:
         if training.sequence_parallel > 1:
             check_sharding(agreed_deepspeed_config(training, folder=config.folder))
         if training.side_by_side:
-            rows = f"rows {digests[name]} {training.chunked_loss} {training.sequence_parallel}"
-            _once(config, rows, partial(_check_architecture, config, name, training))
+            settings = training.model_dump_json(include=_OF_ROWS)
+            _once(config, f"rows {digests[name]} {settings}", partial(_check_architecture, config, name, training))
 
 
 def _check_architecture(config: Config, name: str, training: TrainingConfig) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gateau_dagster.config.training import TrainingConfig
-from gateau_dagster.training.readiness import check_heads
+from gateau_dagster.training.readiness import check_documents, check_heads
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -22,6 +22,7 @@ def fit_to_rows(model: PreTrainedModel, training: TrainingConfig) -> None:
     from gateau_dagster.training.response_loss import use_chunked_loss
     from gateau_dagster.training.sequence_parallel import check_shareable
 
+    check_documents(model.config, training, name=type(model).__name__)
     if training.chunked_loss:
         use_chunked_loss(model)
     if training.side_by_side:
@@ -47,6 +48,7 @@ def check_architecture(model_config: PreTrainedConfig, training: TrainingConfig,
 
     if training.sequence_parallel > 1:
         check_heads(model_config, training.sequence_parallel, name=name)
+    check_documents(model_config, training, name=name)
     model = small_model(model_config)
     if model is not None:
         fit_to_rows(model, training)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from gateau_dagster.config.training import TrainingConfig
 from gateau_dagster.errors import GateauError
-from gateau_dagster.models.positions import BY_LENGTH, full_attention_ropes
+from gateau_dagster.models.positions import BY_LENGTH, Rope, full_attention_ropes
 from gateau_dagster.readable import plural
 
 if TYPE_CHECKING:
@@ -56,12 +56,48 @@ def _beyond_attention(config: Any) -> str | None:
     others = {*(getattr(config, "layer_types", None) or [])} - _ATTENTION
     if others:
         return f"it has {' and '.join(sorted(others))} layers, and only attention sees the tokens of all ranks"
-    ropes = full_attention_ropes(getattr(config, "rope_parameters", None) or {})
-    if any(rope.get("rope_type") in BY_LENGTH for rope in ropes):
+    if _ropes_by_length(config):
         return "its rotary embedding depends on the length of a sequence, of which each rank holds a part"
-    if getattr(config, "attn_temperature_tuning", False):  # Llama 4
+    if _counts_places(config):
         return "its attention counts tokens from the begin of each part"
     return None
+
+
+def _ropes_by_length(config: Any) -> list[Rope]:
+    ropes = full_attention_ropes(getattr(config, "rope_parameters", None) or {})
+    return [rope for rope in ropes if rope.get("rope_type") in BY_LENGTH]
+
+
+def _counts_places(config: Any) -> bool:
+    """Return whether the attention scales queries by their places in its input, not by their positions (Llama 4)."""
+    return bool(getattr(config, "attn_temperature_tuning", False))
+
+
+def check_documents(model_config: PreTrainedConfig, training: TrainingConfig, *, name: str) -> None:
+    """Check that documents in one row come out as they do alone, where a trial on a few tokens cannot show it.
+
+    Raises:
+        GateauError: they would not.
+    """
+    if not training.side_by_side or not (training.packs or training.batch_size > 1):
+        return
+    config: Any = model_config.get_text_config(decoder=True)
+    reason = "its attention counts tokens from the begin of the row" if _counts_places(config) else None
+    farthest = max(training.max_length, 0 if training.skip is None else training.skip.length)
+    for rope in _ropes_by_length(config):
+        declared = config.max_position_embeddings
+        unscaled = min(declared, rope.get("original_max_position_embeddings") or declared)
+        if farthest > unscaled:
+            reason = (
+                f"beyond {unscaled:,} positions the longest document of a row decides the rotary embedding of all "
+                f"(rope_type {rope['rope_type']})"
+            )
+    if reason is not None:
+        raise GateauError(
+            "training.architecture",
+            f"{name} (model type {model_config.model_type}) cannot be trained on several documents in one row: "
+            f"{reason}. Set training.batching to padded or sorted, and training.batch_size to 1.",
+        )
 
 
 def unsupported(model_config: PreTrainedConfig, name: str, reason: str) -> GateauError:

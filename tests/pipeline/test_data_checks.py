@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 from transformers import (
     GPT2Config,
+    Llama4TextConfig,
     LlamaConfig,
     MambaConfig,
     MixtralConfig,
@@ -168,6 +169,12 @@ def test_a_window_that_is_enough_is_read_without_transformers(tmp_path: Path) ->
 
 SHARED = {"processes": 2, "sequence_parallel": 2, "deepspeed": "zero3"}
 HEADS = {"num_attention_heads": 4, "num_key_value_heads": 2}
+_FACTORS = {"short_factor": [1.0] * 512, "long_factor": [4.0] * 512, "original_max_position_embeddings": 64}
+LONGROPE = {"max_position_embeddings": 256, "rope_parameters": {"rope_type": "longrope", "rope_theta": 1e4, **_FACTORS}}
+DYNAMIC = {
+    "max_position_embeddings": 256,
+    "rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 4.0},
+}
 
 
 def trained(folder: Path, training: dict[str, Any], **sections: Any) -> None:
@@ -189,6 +196,13 @@ def trained(folder: Path, training: dict[str, Any], **sections: Any) -> None:
         ({"skip": {}}, NemotronConfig, {}, "training.architecture", "where documents begin"),
         ({"batching": "packed"}, MixtralConfig, {"output_router_logits": True}, "training.architecture",
          "adds a term to its loss"),
+        ({"batching": "packed", "max_length": 65}, LlamaConfig, LONGROPE, "training.architecture",
+         r"beyond 64 positions the longest document of a row decides .* \(rope_type longrope\)"),
+        ({"skip": {"length": 65}, "max_length": 64, "batch_size": 2}, LlamaConfig, LONGROPE, "training.architecture",
+         "beyond 64 positions the longest document"),
+        ({"batching": "packed", "max_length": 257}, LlamaConfig, DYNAMIC, "training.architecture",
+         r"beyond 256 positions the longest document of a row decides .* \(rope_type dynamic\)"),
+        ({"batching": "packed"}, Llama4TextConfig, {}, "training.architecture", "counts tokens from the begin of the"),
     ],
 )  # fmt: skip
 def test_rows_that_an_architecture_cannot_be_trained_on(
@@ -201,6 +215,21 @@ def test_rows_that_an_architecture_cannot_be_trained_on(
     trained(tmp_path, {"enabled": False, **training})
     saved_config(tmp_path, LlamaConfig, **HEADS)
     trained(tmp_path, training | ({"deepspeed": "zero3"} if "deepspeed" in training else {}))
+
+
+@pytest.mark.parametrize(
+    ("training", "keys"),
+    [
+        ({"batching": "packed", "max_length": 64}, LONGROPE),  # all documents have the short factors
+        ({"skip": {"length": 128}, "max_length": 64, "batch_size": 1}, LONGROPE),  # a document has a row of its own
+        ({"batching": "packed", "max_length": 256}, DYNAMIC),
+    ],
+)
+def test_rows_in_which_lengths_change_no_frequencies(
+    training: dict[str, Any], keys: dict[str, Any], tmp_path: Path
+) -> None:
+    saved_config(tmp_path, LlamaConfig, **HEADS | keys)
+    trained(tmp_path, training)
 
 
 def test_a_made_model_is_tried_even_if_no_checkpoint_is_trained(tmp_path: Path) -> None:

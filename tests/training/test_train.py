@@ -167,6 +167,15 @@ def test_what_cannot_be_used_is_named(tmp_path: Path, change: dict[str, Any], me
 NEVER = {"strategy": "all", "length": 500, "probability": 0.0}
 
 
+def test_documents_that_change_one_another_s_frequencies_are_refused_by_the_training_too(tmp_path: Path) -> None:
+    spec = make_spec(tmp_path, batching="packed", pack_length=512, max_length=512)
+    path = Path(spec.base_model) / "config.json"
+    scaled = {"rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}}
+    path.write_text(json.dumps(json.loads(path.read_text()) | scaled | {"max_position_embeddings": 256}))
+    with refused("training.architecture", r"LlamaForCausalLM .* beyond 256 positions the longest document of a row"):
+        run(spec)
+
+
 @pytest.mark.parametrize(
     "batching", ["padded", *(pytest.param(other, marks=pytest.mark.long) for other in ("sorted", "packed"))]
 )
