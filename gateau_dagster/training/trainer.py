@@ -60,6 +60,12 @@ class ResponseTrainer(Trainer):
             dataset = SharedRows(dataset, size=size, rows_per_batch=self.args.per_device_train_batch_size)
         return super()._get_dataloader(dataset, *arguments, **options)
 
+    def _prepare_input(self, data: Any) -> Any:
+        """Move data to the device. Keep weights in float32; the Trainer converts them to DeepSpeed's type."""
+        if isinstance(data, torch.Tensor) and data.is_floating_point():
+            return data.to(self.args.device)
+        return super()._prepare_input(data)
+
     def _get_num_items_in_batch(self, batch_samples: list, device: torch.device) -> torch.Tensor | int | None:
         assert isinstance(self.train_dataset, MixRows)
         by_weight = not self.train_dataset.weighs_tokens

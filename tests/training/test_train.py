@@ -6,6 +6,7 @@ import os
 import pkgutil
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import polars as pl
@@ -25,9 +26,9 @@ from gateau_dagster.training.batch_plan import plan_batches, read_plan, write_pl
 from gateau_dagster.training.dataset import MixRows, PadRight
 from gateau_dagster.training.encode import IGNORED
 from gateau_dagster.training.metrics import read_log
-from gateau_dagster.training.model import plan_statistics, set_ends
+from gateau_dagster.training.model import load_base, plan_statistics, set_ends
 from gateau_dagster.training.readiness import check_device, check_packages, check_ranks
-from gateau_dagster.training.train import plan_of, read_mix, train, training_arguments
+from gateau_dagster.training.train import make_trainer, plan_of, read_mix, train, training_arguments
 from tests.error_codes import refused
 from tests.training.builders import (
     CHAT_TEMPLATE,
@@ -174,6 +175,23 @@ def test_documents_that_change_one_another_s_frequencies_are_refused_by_the_trai
     path.write_text(json.dumps(json.loads(path.read_text()) | scaled | {"max_position_embeddings": 256}))
     with refused("training.architecture", r"LlamaForCausalLM .* beyond 256 positions the longest document of a row"):
         run(spec)
+
+
+def test_weights_of_tokens_stay_float32_under_deepspeed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = make_spec(tmp_path, loss="longce", dtype="bfloat16")
+    mix = read_mix(spec.mix, weighted=True)
+    rows, arguments = MixRows(mix, plan_of(spec, mix)), training_arguments(spec, steps=1, cpu=True)
+    trainer = make_trainer(spec, *load_base(spec, longest=rows.farthest), arguments, rows)
+    half = SimpleNamespace(hf_ds_config=SimpleNamespace(dtype=lambda: torch.bfloat16))
+    monkeypatch.setattr(trainer, "is_deepspeed_enabled", True)
+    monkeypatch.setattr(trainer, "accelerator", SimpleNamespace(state=SimpleNamespace(deepspeed_plugin=half)))
+    batch = PadRight(pad_token_id=0, weighted=True)([rows[0]])
+    found = trainer._prepare_inputs(batch)
+    assert found["weights"].dtype == torch.float32
+    assert torch.equal(found["weights"], batch["weights"]) and not torch.equal(
+        batch["weights"], batch["weights"].bfloat16()
+    )
+    assert torch.equal(found["labels"], batch["labels"])
 
 
 @pytest.mark.parametrize(
