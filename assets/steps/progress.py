@@ -89,8 +89,8 @@ class ScoringProgress:
 
     Sample lengths vary widely, so the time left comes from the FLOPs planned for each shard. Within a shard it comes
     from the text scored so far. At first it comes from the tokens read, if their share of the planned ones is larger:
-    a pass holds parts of many samples before the first is complete. The rates leave out the
-    time of loading and writing.
+    a pass holds parts of many samples before the first is complete. The rates leave out the time of loading and
+    writing.
 
     Args:
         sizes: samples of every shard of the step, including those whose rows are kept.

@@ -30,7 +30,7 @@ from gateau_dagster.storage.parquet import read_local, write_parquet
 CODE_VERSION = "3"
 # Raise it if reading the same bytes gives other samples or reasons. The index is then rebuilt, and only shards with a
 # different sample or reason are out of date.
-READER_VERSION = "4"
+READER_VERSION = "5"
 INDEX_ACCEPTED = pl.Schema({**ACCEPTED, "shard": pl.Int32()})
 INDEX_REJECTED = pl.Schema({**REJECTED, "shard": pl.Int32()})
 # Another layout needs another name: a file of the old one is then rebuilt.

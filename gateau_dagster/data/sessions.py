@@ -15,6 +15,7 @@ model no longer saw are left out: those before a compaction, and those of a bran
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -35,6 +36,9 @@ _ADDED = re.compile(
 _BRANCH = "turns of an abandoned branch"
 _COMPACTED = "turns before a compaction"
 _FAILED = "answers that failed"
+# Agents written in JavaScript count in UTF-16, so that what they shorten may end in half of a character.
+_HALF = re.compile("[\ud800-\udfff]")
+_HALVES = "halves of characters, replaced by U+FFFD"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +83,19 @@ class Session:
                 merged[-1]["content"] = [*_parts(merged[-1]["content"]), *_parts(message["content"])]
             else:
                 merged.append(message)
+        merged = [self._as_text(message) for message in merged]
         return {"id": name, "source": self.source, "messages": merged, LEFT_OUT: sorted(self.left_out)}
+
+    def _as_text(self, message: Message) -> Message:
+        """Return the message with U+FFFD for each lone surrogate in its texts, which UTF-8 cannot hold."""
+        try:
+            text = json.dumps(message, ensure_ascii=False)
+        except RecursionError:
+            return message  # `forms` rejects it
+        if _HALF.search(text) is None:
+            return message
+        self.left_out.add(_HALVES)
+        return json.loads(_HALF.sub("\N{REPLACEMENT CHARACTER}", text))
 
     def _on_path(self, entries: Sequence[_Entry]) -> list[_Entry]:
         """Return the entries that lead to the last one, and the other parts of their answers with their results."""

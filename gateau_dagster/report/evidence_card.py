@@ -156,7 +156,7 @@ SHORT, LONG = perplexity_asset(THETA_A), perplexity_asset(THETA_B)
 class DependedSpan:
     """A segment that the response depends on: characters [start, end) of the context, and how its text begins.
 
-    gain: in probability of a response token. tokens: of the segment.
+    gain: the rise in probability that the segment gives, summed over the response tokens. tokens: of the segment.
     """
 
     start: int

@@ -512,7 +512,5 @@ def test_axolotl_and_llama_factory_learn_the_same_tokens(command: Command, tmp_p
         others = {
             token for token, label in zip(theirs["labels"], [*own["labels"], -100], strict=True) if token != label
         }
-        assert others <= {
-            *feed,
-            *qwen("wrong<|im_end|>")["input_ids"],
-        }  # LLaMA-Factory has no flag for a turn without loss
+        # LLaMA-Factory has no flag for a turn without loss.
+        assert others <= {*feed, *qwen("wrong<|im_end|>")["input_ids"]}
