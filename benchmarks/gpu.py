@@ -77,7 +77,8 @@ TRAINING_NOTE = """\
 A step: forward pass, loss in chunks, backward pass with gradient checkpointing, AdamW; bfloat16 autocast over float32
 weights without DeepSpeed, bfloat16 weights with it. LoRA: rank 16, all linear layers. Share of peak counts forward and
 backward pass; with recomputation also each layer's second forward pass, for checkpointing. Peak GiB: everything that is
-held. Levers: checkpoints in the host's memory, feed-forward layers in tiles. Rows with levers: the first step.
+held. Levers: checkpoints in the host's memory, feed-forward layers in tiles. With DeepSpeed: the second step, above
+128k tokens the first, which also pins the host's memory.
 """
 
 Results = Mapping[str, Mapping[str, Any]]
