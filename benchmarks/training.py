@@ -38,7 +38,7 @@ from gateau_dagster.models.training_attention import attend_within_documents
 from gateau_dagster.training.batching import pack
 from gateau_dagster.training.dataset import Batch, PadRight, SideBySide, TrainingDocument
 from gateau_dagster.training.encode import IGNORED
-from gateau_dagster.training.offloaded_checkpoints import offload_checkpoints
+from gateau_dagster.training.memory_levers import offload_checkpoints
 from gateau_dagster.training.response_loss import summed_nll, use_chunked_loss
 from gateau_dagster.training.tiled_mlp import tile_feed_forward
 

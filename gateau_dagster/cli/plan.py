@@ -183,7 +183,7 @@ def _memory_line(found: TrainingMemory) -> str:
     levers = [f"{name}: {value}" for name, value in _levers(found.levers)]
     used = f", with {' and '.join(levers)}" if levers else ""
     host = f" Host: {gib(found.memory.host_bytes)} for each rank." if found.memory.host_bytes else ""
-    about = " Its layers are not all softmax attention, so it may take more." if found.approximate else ""
+    about = " Its layers are only approximated, so it may take more." if found.approximate else ""
     if found.gpu_bytes is None:
         cards = ", ".join(
             f"{gib(card)} {f'{longest:,}' if longest else 'none'}" for card, longest in found.longest.items()

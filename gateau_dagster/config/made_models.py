@@ -13,7 +13,7 @@ from gateau_dagster.config.models import (
     ModelConfig,
     PreExperienceOptions,
 )
-from gateau_dagster.config.training import TrainingConfig
+from gateau_dagster.config.training import OPERATIONAL, TrainingConfig
 from gateau_dagster.config.values import MOST_ROWS
 from gateau_dagster.errors import GateauError
 
@@ -29,6 +29,7 @@ _OF_THE_MACHINE = (
     "chunked_loss",
     "liger",
     "gradient_checkpointing",
+    "every_n_layers",
     "offload_activations",
     "tiled_mlp",
     "gpu_memory",
@@ -38,10 +39,6 @@ _OF_THE_MACHINE = (
     "hostfile",
     "report_to",
 )
-_OPERATIONAL = {
-    *("gradient_checkpointing", "offload_activations", "tiled_mlp", "gpu_memory", "attention"),
-    *("save_steps", "launcher", "hostfile", "report_to", "report_data"),
-}
 
 
 def check_made_models(models: Mapping[str, ModelConfig], training: TrainingConfig, *, segment_length: int) -> None:
@@ -236,4 +233,4 @@ def place_of(name: str, model: ModelConfig, setting: str) -> str:
 def machine_settings(training: TrainingConfig) -> dict[str, Any]:
     """Return the machine's part of a training that changes its result, by its place in the configuration."""
     dumped = training.model_dump(mode="json")
-    return {f"training.{name}": dumped[name] for name in _OF_THE_MACHINE if name not in _OPERATIONAL}
+    return {f"training.{name}": dumped[name] for name in _OF_THE_MACHINE if name not in OPERATIONAL}

@@ -35,8 +35,8 @@ class PreExperienceOptions(Section):
     """The sample of the data that the model is trained on, and how; defaults are Cherry Selection's.
 
     Settings that fit a training to this machine are in `training` only: max_length, dtype, batch_size, processes,
-    sequence_parallel, deepspeed, liger, gradient_checkpointing, offload_activations, tiled_mlp, attention,
-    save_steps; and report_to.
+    sequence_parallel, deepspeed, liger, gradient_checkpointing, every_n_layers, offload_activations, tiled_mlp,
+    attention, save_steps; and report_to.
     """
 
     clusters: int = Field(default=100, ge=1, le=1_000_000, description="Number of clusters of the prompts' embeddings.")
@@ -75,8 +75,8 @@ class HomologousOptions(Section):
     Source: section 6, and for the optimiser the authors' released `train_64K.sh` in princeton-nlp/ProLong.
 
     Settings that fit a training to this machine are in `training` only: dtype, batch_size (rows of `length` tokens),
-    processes, sequence_parallel, deepspeed, liger, gradient_checkpointing, offload_activations, tiled_mlp, attention,
-    save_steps; and report_to.
+    processes, sequence_parallel, deepspeed, liger, gradient_checkpointing, every_n_layers, offload_activations,
+    tiled_mlp, attention, save_steps; and report_to.
     """
 
     texts: InputAddresses = Field(

@@ -90,6 +90,12 @@ def with_recipe(given: Any) -> Any:
     return {**RECIPES[name], **given} if isinstance(name, str) and name in RECIPES else given
 
 
+OPERATIONAL = {
+    *("gradient_checkpointing", "every_n_layers", "offload_activations", "tiled_mlp", "gpu_memory", "attention"),
+    *("save_steps", "launcher", "hostfile", "report_to", "report_data"),
+}
+"""Keys of `training` that decide how a training runs, and not what it learns."""
+
 ZeroPreset = Literal["zero1", "zero2", "zero3", "zero2_offload", "zero3_offload"]
 
 
@@ -235,6 +241,15 @@ class TrainingConfig(Section):
     dtype: Dtype = Field(default="bfloat16", description="Precision of the forward and backward passes.")
     gradient_checkpointing: bool = Field(
         default=False, description="Recompute activations in the backward pass: less memory, about a third more time."
+    )
+    every_n_layers: int = Field(
+        default=1,
+        ge=1,
+        le=1000,
+        exclude_if=lambda value: value == 1,
+        description="With gradient_checkpointing, only every n-th layer is recomputed. The others keep their "
+        "activations: more memory, less time. It changes no result.",
+        examples=[4],
     )
     offload_activations: Literal["auto", "on", "off"] = Field(
         default="auto",
@@ -425,6 +440,12 @@ def check_levers(training: TrainingConfig) -> None:
     Raises:
         ValueError: one does not; the message says why, and what to change.
     """
+    if training.every_n_layers > 1 and not training.gradient_checkpointing:
+        raise GateauError(
+            "training.conflict",
+            f"every_n_layers: {training.every_n_layers} chooses the layers of gradient checkpointing, but "
+            "gradient_checkpointing is false: set gradient_checkpointing: true, or every_n_layers: 1",
+        )
     if training.offload_activations == "on" and not training.gradient_checkpointing:
         raise GateauError(
             "training.conflict",

@@ -6,7 +6,7 @@ The arithmetic is that of `training.memory_plan`, which also decides what a leve
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,7 +46,7 @@ class TrainingMemory:
     memory: None if it is not known; then `unknown` says why.
     gpu_bytes: of each GPU; None if they are not known.
     on_cpu: the training runs on this machine, which has no GPU.
-    approximate: not all layers are softmax attention, so that they may take more.
+    approximate: some layers are not softmax attention, or tiles could not be tried, so that it may take more.
     longest: tokens of the longest pass that fits, by bytes of a GPU; 0: none fits.
     ranks: of this machine, which share its memory.
     cures: settings that would make it fit, if it does not.
@@ -83,7 +83,7 @@ def planned_memory(state: State, plan: Plan, estimator: Estimator) -> list[Train
     """Return the memory of each asset's trainings in a plan: of the one that takes most.
 
     Raises:
-        GateauError: training.deepspeed cannot be used.
+        GateauError: training.deepspeed cannot be used, or the settings ask for tiles that the model does not allow.
     """
     found: list[TrainingMemory] = []
     for asset, configs in training_configs(state, plan).items():
@@ -162,6 +162,8 @@ def _memory(asset: str, config: Config, tokens: int) -> TrainingMemory:
         sizes = ModelSizes.known(known.config)
     except GateauError as error:
         return TrainingMemory(**common, **nothing, unknown=str(error))
+    tiles = False if on_cpu or training.tiled_mlp == "off" else _tiles(known.config, training)
+    sizes = replace(sizes, tileable=tiles is not False)
     deepspeed = agreed_deepspeed_config(training, folder=config.folder)
     levers = choose_levers(training, sizes, tokens=tokens, deepspeed=deepspeed, device_bytes=given)
     device = "cpu" if on_cpu else "cuda"
@@ -172,7 +174,7 @@ def _memory(asset: str, config: Config, tokens: int) -> TrainingMemory:
         **common,
         memory=memory,
         levers=levers,
-        approximate=not alike(known.config.get_text_config(decoder=True)),
+        approximate=tiles is None or not alike(known.config.get_text_config(decoder=True)),
         longest={card: longest(gpu_bytes=card) for card in cards},
         cures=(),
     )
@@ -181,6 +183,23 @@ def _memory(asset: str, config: Config, tokens: int) -> TrainingMemory:
     options = {"tokens": tokens, "gpu_bytes": given, "deepspeed": deepspeed}
     cures = tuple(_cures(training, sizes, **options, model=known.config, folder=config.folder))
     return TrainingMemory(**{**vars(found), "cures": cures})
+
+
+def _tiles(model_config: PreTrainedConfig, training: TrainingConfig) -> bool | None:
+    """Return whether a training on GPUs may compute feed-forward layers in tiles, by a small model of the architecture.
+
+    None: none could be built.
+
+    Raises:
+        GateauError: the settings ask for tiles, but its layers cannot be tiled.
+    """
+    from gateau_dagster.models.small_model import NoSmallModelError, small_model
+    from gateau_dagster.training.fitting import tileable
+
+    try:
+        return tileable(small_model(model_config), training, cuda=True)
+    except NoSmallModelError:
+        return None
 
 
 def longest_pass(
@@ -226,7 +245,8 @@ def _cures(
     folder: Path,
 ) -> Iterator[str]:
     """Yield the changes of `training` that would make it fit, each by itself, the cheapest first."""
-    levers: dict[str, Any] = {"gradient_checkpointing": True, "offload_activations": "auto", "tiled_mlp": "auto"}
+    levers: dict[str, Any] = {"gradient_checkpointing": True, "every_n_layers": 1}
+    levers |= {"offload_activations": "auto", "tiled_mlp": "auto"}
     missing = {name: value for name, value in levers.items() if getattr(training, name) != value}
     steps: dict[str, Any] = {"sequences_per_step": None, "tokens_per_step": None, "gradient_accumulation": 2}
     fits = partial(_fits, sizes=sizes, gpu_bytes=gpu_bytes)

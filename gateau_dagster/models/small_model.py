@@ -28,15 +28,18 @@ _SMALL = {
 }
 
 
-def small_model(config: PreTrainedConfig) -> PreTrainedModel | None:
+class NoSmallModelError(Exception):
+    """The reason why no small model of an architecture was built."""
+
+
+def small_model(config: PreTrainedConfig) -> PreTrainedModel:
     """Return a random model, float32 on the CPU, with the heads and kinds of layers of `config`, but smaller sizes.
 
-    Returns:
-        None if these sizes do not fit the architecture, or make it no smaller than 50M parameters.
+    Raises:
+        NoSmallModelError: these sizes do not fit the architecture, or make it no smaller than 50M parameters.
     """
     from transformers import AutoModelForCausalLM
 
-    # An architecture's own code fails in its own way on sizes that it does not expect.
     try:
         small = _smaller(config)
         with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
@@ -45,12 +48,15 @@ def small_model(config: PreTrainedConfig) -> PreTrainedModel | None:
             with torch.device("meta"):
                 planned = AutoModelForCausalLM.from_config(small, dtype=torch.float32)
             if sum(each.numel() for each in planned.parameters()) > _MOST:
-                return None
+                raise NoSmallModelError(f"a small model of it has more than {_MOST:,} parameters")
             model = AutoModelForCausalLM.from_config(small, dtype=torch.float32)
             with torch.no_grad():
                 model(input_ids=torch.arange(8)[None])
-    except Exception:
-        return None
+    except NoSmallModelError:
+        raise
+    except Exception as error:  # each architecture's own code raises types of its own at sizes it does not expect
+        first = str(error).partition("\n")[0]
+        raise NoSmallModelError(f"a small model of it cannot be built ({type(error).__name__}: {first})") from error
     return model
 
 

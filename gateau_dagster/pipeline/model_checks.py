@@ -46,9 +46,10 @@ if TYPE_CHECKING:
 
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
 # Version of the checks: raise it when they check more, since a model that passed is not checked again.
-_EDITION = "3"
+_EDITION = "4"
 # The settings that `check_architecture` reads.
-_OF_ROWS = {"batching", "batch_size", "chunked_loss", "max_length", "sequence_parallel", "skip"}
+_OF_ROWS = {"batching", "batch_size", "chunked_loss", "max_length", "sequence_parallel", "skip", "tiled_mlp"}
+_UNTRIED = "untried "
 _TRIAL_EDITION = "1"  # of the trials of chat templates: raise it when a trial of the same template has another result
 _SMALL_FILES = [
     "config.json",
@@ -381,24 +382,46 @@ def check_trained_models(config: Config, digests: Mapping[str, str]) -> None:
     Raises:
         GateauError: its architecture, or the settings of DeepSpeed, do not allow it.
     """
-    trainings = {name: stage_training(config.models[name], config.training) for name in config.made_models}
-    if config.training.enabled:
-        trainings[config.training.model] = config.training
-    for name, training in trainings.items():
+    for name, training in _trainings(config).items():
         if training.sequence_parallel > 1:
             check_sharding(agreed_deepspeed_config(training, folder=config.folder))
-        if training.side_by_side:
-            settings = training.model_dump_json(include=_OF_ROWS)
-            _once(config, f"rows {digests[name]} {settings}", partial(_check_architecture, config, name, training))
+        if training.side_by_side or isinstance(training.tiled_mlp, int):
+            key = _rows_key(training, digests[name])
+            _once(config, key, partial(_check_architecture, config, name, training, key))
 
 
-def _check_architecture(config: Config, name: str, training: TrainingConfig) -> bool:
+def untried_models(config: Config, digests: Mapping[str, str]) -> list[str]:
+    """Return a sentence for each trained model whose architecture `check_trained_models` could not try."""
+    reasons = {
+        name: recall(_memory(config), _UNTRIED + _rows_key(training, digests[name]))
+        for name, training in _trainings(config).items()
+    }
+    return [
+        f"models.{name}: whether it can be trained on the planned rows is known only when its training starts: {reason}"
+        for name, reason in reasons.items()
+        if reason is not None
+    ]
+
+
+def _trainings(config: Config) -> dict[str, TrainingConfig]:
+    """Return the training of each model that is trained."""
+    found = {name: stage_training(config.models[name], config.training) for name in config.made_models}
+    return found | ({config.training.model: config.training} if config.training.enabled else {})
+
+
+def _rows_key(training: TrainingConfig, digest: str) -> str:
+    return f"rows {digest} {training.model_dump_json(include=_OF_ROWS)}"
+
+
+def _check_architecture(config: Config, name: str, training: TrainingConfig, key: str) -> bool:
     """Try the model's architecture; return False if its configuration is not on this machine yet."""
     origin = config.origin(name)
     folder = model_folder(config, origin, local_only=True)
     known = None if folder is None else known_model(config, origin).config
     if known is not None:
-        check_architecture(known, training, name=config.models[origin].path)
+        reason = check_architecture(known, training, name=config.models[origin].path)
+        if reason is not None:
+            remember(_memory(config), _UNTRIED + key, reason)
     return known is not None
 
 

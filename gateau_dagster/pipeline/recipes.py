@@ -8,6 +8,7 @@ from typing import Any
 
 from gateau_dagster import tables
 from gateau_dagster.config import Config, SelectionConfig, TrainingConfig
+from gateau_dagster.config.training import OPERATIONAL
 from gateau_dagster.config.variants import BASE, CHECKPOINT, GATEAU, Equal, Variant, VariantsConfig, variants_of
 from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.document_split import SPLIT
@@ -54,9 +55,8 @@ MAIN = Variant(name="main", kind="selected", cell="main")
 """The single run, which is what `selection` and `training` say, with assets of its own."""
 LENGTHS = "perplexity/long"
 # They decide how training runs, not its result.
-OPERATIONAL_TRAINING = {
-    *("enabled", "save_steps", "gradient_checkpointing", "launcher", "hostfile", "report_to", "report_data"),
-    *("offload_activations", "tiled_mlp", "gpu_memory", "attention"),
+OPERATIONAL_TRAINING = OPERATIONAL | {
+    "enabled",
     *("preset", "sequences_per_step", "tokens_per_step"),  # their results are in other fields
 }
 # They decide the content of the mix, from which the checkpoint is made.

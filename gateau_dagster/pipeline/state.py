@@ -45,6 +45,7 @@ from gateau_dagster.pipeline.model_checks import (
     lost_first_tokens,
     unknown_chat_templates,
     unseen_attention,
+    untried_models,
 )
 from gateau_dagster.pipeline.pipeline import Pipeline, partition_sets, pipeline_of
 from gateau_dagster.pipeline.plan import INPUT, Key, Partitions, Plan, make_plan, recorded_versions
@@ -380,7 +381,7 @@ class State:
             of_device = [str(error)]
         of_methods = (method.warnings(accepted) for method in chosen_methods(self.config).values())
         of_models = [*lost_first_tokens(self.config), *unknown_chat_templates(self.config), *self._without_cas()]
-        of_models += self._chat_warnings
+        of_models += [*self._chat_warnings, *self._untried_models()]
         if self.pipeline.compares_the_pair:
             of_models += without_far_text(self.config, accepted, self._first_samples)
         of_models += [*self._passed_over(), *self.index.contexts.warnings, *self._changed_records()]
@@ -409,6 +410,12 @@ class State:
                     f"{self.store.files.address(folder)}/{file} is not what the training wrote. If nobody has edited "
                     "it, it is damaged: put a copy back, or remove it. The model does not depend on it."
                 )
+
+    def _untried_models(self) -> list[str]:
+        try:
+            return untried_models(self.config, self.model_digests)
+        except GateauError:  # a missing model, which other checks report
+            return []
 
     @cached_property
     def _chat_warnings(self) -> list[str]:

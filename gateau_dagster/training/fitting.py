@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gateau_dagster.config.training import TrainingConfig
+from gateau_dagster.errors import GateauError
 from gateau_dagster.training.readiness import check_documents, check_heads
 
 if TYPE_CHECKING:
@@ -31,8 +32,28 @@ def fit_to_rows(model: PreTrainedModel, training: TrainingConfig) -> None:
         check_shareable(model, size=training.sequence_parallel)
 
 
-def check_architecture(model_config: PreTrainedConfig, training: TrainingConfig, *, name: str) -> None:
-    """Check, before any weights are read, that a model can be trained on rows of documents, or on shared rows.
+def tileable(model: PreTrainedModel, training: TrainingConfig, *, cuda: bool) -> bool:
+    """Return whether the training may compute the feed-forward layers in tiles; `auto` never does on a CPU.
+
+    Raises:
+        GateauError: the settings ask for tiles, but this model's layers cannot be tiled.
+    """
+    from gateau_dagster.training.tiled_mlp import why_untiled
+
+    if training.tiled_mlp == "off" or (training.tiled_mlp == "auto" and not cuda):
+        return False
+    reason = why_untiled(model)
+    if reason is not None and training.tiled_mlp != "auto":
+        raise GateauError(
+            "training.architecture",
+            f"training.tiled_mlp: {type(model).__name__} (model type {model.config.model_type}) cannot compute its "
+            f"feed-forward layers in tiles: {reason}. Set training.tiled_mlp: auto.",
+        )
+    return reason is None
+
+
+def check_architecture(model_config: PreTrainedConfig, training: TrainingConfig, *, name: str) -> str | None:
+    """Check, before any weights are read, that a model can be trained on the planned rows, and in tiles if set.
 
     A small random model of the architecture is tried. If none can be built, the training checks the model itself.
 
@@ -41,14 +62,21 @@ def check_architecture(model_config: PreTrainedConfig, training: TrainingConfig,
         training: its training.
         name: of the model, for messages.
 
+    Returns:
+        Why no small model could be tried; None if one was.
+
     Raises:
         GateauError: it cannot.
     """
-    from gateau_dagster.models.small_model import small_model
+    from gateau_dagster.models.small_model import NoSmallModelError, small_model
 
     if training.sequence_parallel > 1:
         check_heads(model_config, training.sequence_parallel, name=name)
     check_documents(model_config, training, name=name)
-    model = small_model(model_config)
-    if model is not None:
-        fit_to_rows(model, training)
+    try:
+        model = small_model(model_config)
+    except NoSmallModelError as error:
+        return str(error)
+    fit_to_rows(model, training)
+    tileable(model, training, cuda=False)
+    return None

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gateau_dagster.config.training import TrainingConfig
-from gateau_dagster.errors import GateauError
 from gateau_dagster.training.memory_plan import MemoryPlan, ModelSizes, Pass, Sharding, memory_plan
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel
+    from torch import nn
 
 TILE_TOKENS = 32_768
 """Tokens of a tile that keep a GPU busy: with smaller ones the layer takes longer."""
@@ -37,22 +38,20 @@ def choose_levers(
     tokens: int,
     deepspeed: dict[str, Any] | None,
     device_bytes: int | None,
-    tileable: bool = True,
 ) -> Levers:
     """Return the levers: those that are set, and of those that are `auto` the first choice that fits, cheapest first.
 
     Args:
         training: the settings.
-        sizes: of the model; without layers `auto` pulls no lever.
+        sizes: of the model; without layers `auto` uses no lever.
         tokens: of the longest pass.
         deepspeed: the resolved DeepSpeed configuration.
-        device_bytes: memory of the GPU; None on a CPU, where `auto` pulls no lever.
-        tileable: whether `auto` may tile the feed-forward layers.
+        device_bytes: memory of the GPU; None on a CPU, where `auto` uses no lever.
     """
     tiles: list[int | None] = [None, TILE_TOKENS]
     if training.tiled_mlp != "auto":
         tiles = [None if training.tiled_mlp == "off" else training.tiled_mlp]
-    elif not tileable or device_bytes is None or (training.lora is not None and training.lora.dropout > 0):
+    elif not sizes.tileable or device_bytes is None or (training.lora is not None and training.lora.dropout > 0):
         tiles = [None]
     offloads = [False, True]
     if training.offload_activations != "auto":
@@ -86,10 +85,30 @@ def levers_plan(
     return memory_plan(sizes, run)
 
 
-def untiled(model: PreTrainedModel, reason: str) -> GateauError:
-    """Return the error for a model whose feed-forward layers cannot be tiled, though the settings ask for it."""
-    return GateauError(
-        "training.architecture",
-        f"training.tiled_mlp: {type(model).__name__} (model type {model.config.model_type}) cannot compute its "
-        f"feed-forward layers in tiles: {reason}. Set training.tiled_mlp: auto.",
-    )
+_CHECKPOINT = "_gradient_checkpointing_func"  # transformers' attribute of every checkpointed module
+
+
+def offload_checkpoints(model: nn.Module) -> None:
+    """Let the inputs of checkpointed layers wait for the backward pass in the host's memory instead of the GPU's.
+
+    That frees layers x tokens x hidden size numbers on the GPU. Gradient checkpointing must be enabled. Both copies are
+    asynchronous, from and to pinned memory, in the order of the GPU's work. transformers has the same switch, which
+    fails where there is no GPU.
+    """
+    for module in model.modules():
+        if hasattr(module, _CHECKPOINT):
+            setattr(module, _CHECKPOINT, partial(_offloaded, checkpoint=getattr(module, _CHECKPOINT)))
+
+
+def has_offloaded_checkpoints(model: nn.Module) -> bool:
+    """Return whether a layer's checkpoints are offloaded."""
+    functions = [getattr(module, _CHECKPOINT, None) for module in model.modules()]
+    return any(isinstance(each, partial) and each.func is _offloaded for each in functions)
+
+
+def _offloaded(layer: Callable[..., Any], *inputs: Any, checkpoint: Callable[..., Any]) -> Any:
+    """Run a layer under `checkpoint`, which saves its inputs outside of its own hooks, and so on the CPU."""
+    from torch.autograd.graph import save_on_cpu
+
+    with save_on_cpu(pin_memory=any(getattr(each, "is_cuda", False) for each in inputs)):
+        return checkpoint(layer, *inputs)

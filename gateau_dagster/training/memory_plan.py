@@ -12,7 +12,7 @@ temporaries exist.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -32,8 +32,6 @@ PARTS = ("weights", "gradients", "optimiser", "checkpoints", "attention", "mlp",
 _EXPERTS_A_TOKEN = ("num_experts_per_tok", "top_k_experts", "moe_k", "moe_topk", "num_selected_experts")
 _FLOAT = 4  # bytes of float32
 _WIDTHS = {"bfloat16": 2, "float16": 2, "float32": 4}
-_LOGITS = {"cpu": 2**22, "cuda": 2**27}  # elements of a chunk of logits, as in `response_loss`
-_LEAST_ROWS = 128
 _WINDOW_ROWS = 63  # of a block of a sliding window, as in `attention_kernels`, without the first
 _LIVE = 1_000_000_000  # DeepSpeed's stage3_max_live_parameters: gathered weights that ZeRO-3 keeps for their next use
 _SUB_GROUP = 1_000_000_000  # DeepSpeed's sub_group_size: weights that ZeRO-3 updates at once
@@ -51,6 +49,7 @@ class LayerSizes:
     norms: norms of the hidden states. head_norms: width of queries and keys that are normed.
     plain: the norms are torch's own LayerNorm, which keeps its input alone.
     up, down: width of what the first and the last matrix of the feed-forward part compute and read.
+    activation: numbers that the activation function keeps for each of its inputs, without its output.
     chosen: experts that a token meets; 0: no experts. Then up and down are those of one expert.
     experts: weights of the experts.
     adapted: inputs and outputs of the linear layers together, for low-rank adapters.
@@ -69,6 +68,7 @@ class LayerSizes:
     plain: bool
     up: int
     down: int
+    activation: int
     chosen: int
     experts: int
     adapted: int
@@ -84,6 +84,7 @@ class ModelSizes:
     """The numbers of a decoder. weights: all parameters; embedding, head: of the word embedding and the output layer.
 
     tied: the output layer is the embedding, which counts once in `weights`.
+    tileable: the feed-forward layers may be computed in tiles, see `fitting.tileable`.
     """
 
     layers: tuple[LayerSizes, ...]
@@ -92,6 +93,7 @@ class ModelSizes:
     vocabulary: int
     hidden: int
     tied: bool
+    tileable: bool = True
 
     @classmethod
     def of(cls, model: PreTrainedModel) -> ModelSizes:
@@ -170,6 +172,7 @@ def _layer_sizes(layer: nn.Module, config: Any, hidden: int, span: int | None) -
         plain=any(isinstance(part, nn.LayerNorm) for part in norms),
         up=up,
         down=down,
+        activation=next((_kept_numbers(part) for part in layer.modules() if _is_activation(part)), 1),
         chosen=chosen,
         experts=sum(map(math.prod, experts)),
         adapted=adapted,
@@ -187,6 +190,32 @@ def _numel(weight: Any) -> int:
 
 def _is_norm(part: nn.Module) -> bool:
     return "Norm" in type(part).__name__ and any(True for _ in part.parameters(recurse=False))
+
+
+def _is_activation(part: nn.Module) -> bool:
+    own = type(part).__module__ in {"torch.nn.modules.activation", "transformers.activations"}
+    return own and next(part.parameters(), None) is None
+
+
+def _kept_numbers(activation: nn.Module) -> int:
+    """Return the numbers that autograd keeps for each input of an activation function, without its output.
+
+    One function of torch keeps its input. GPT-2's GELU, composed of products and a tanh, keeps three more.
+    """
+    import torch
+
+    inputs = torch.ones(2, device="cpu", requires_grad=True)
+    kept: dict[int, torch.Tensor] = {}
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.shape == inputs.shape:
+            kept[tensor.untyped_storage()._cdata] = tensor
+        return tensor
+
+    with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        output = activation(inputs)
+    kept.pop(output.untyped_storage()._cdata, None)
+    return len(kept)
 
 
 def _linear_sizes(part: nn.Module) -> tuple[int, int] | None:
@@ -239,6 +268,7 @@ class Pass:
 
     tokens: of all its rows; with sequence parallelism, of the rank's part.
     trained: tokens with loss; None: all.
+    every: with checkpointing, one layer of so many is recomputed, from the first on; the others keep everything.
     tile: tokens that the feed-forward part computes at a time; None: all.
     offloads: whether the layers' checkpoints wait in the host's memory.
     accumulates: whether gradients of an earlier pass exist.
@@ -249,7 +279,9 @@ class Pass:
     dtype: str
     trained: int | None = None
     checkpointing: bool = False
+    every: int = 1
     rank: int | None = None  # of the adapters
+    drops: bool = False  # whether they have dropout
     chunked: bool = True
     tile: int | None = None
     offloads: bool = False
@@ -275,7 +307,9 @@ class Pass:
             trained=trained,
             dtype=training.dtype,
             checkpointing=training.gradient_checkpointing,
+            every=training.every_n_layers,
             rank=None if training.lora is None else training.lora.rank,
+            drops=training.lora is not None and training.lora.dropout > 0,
             chunked=training.chunked_loss,
             tile=tile,
             offloads=offloads,
@@ -358,16 +392,17 @@ class _Moments:
         before = gradients if self.run.accumulates else 0.0
         always: Bytes = {"weights": self._weights(), "optimiser": self._optimiser()}
         saved, stream = self._saved(), float(self._stream * self.run.tokens * self.sizes.hidden)
-        layer = max(self.sizes.layers, key=lambda one: sum(self._kept(one).values()))
-        copies, own_copy = self._copies(), self._copy(layer)
+        checkpointing = self.run.checkpointing
+        layer = max(self.sizes.layers, key=lambda one: sum(self._kept(one, recomputed=checkpointing).values()))
+        kept = self._kept(layer, recomputed=checkpointing)
+        copies, own_copy = sum(map(self._copy, self._copied())), self._copy(layer)
         running = _sum(always, saved, {"weights": copies + self._gathered()})
         yield "forward", _sum(running, {"gradients": before}, self._forward(layer))
         yield "loss", _sum(running, {"gradients": max(before, head)}, self._loss())
         backward = _sum(always, {"weights": self._gathered(), "loss": stream}, self._backward(layer))
-        checkpointing = self.run.checkpointing
-        kept = self._kept(layer)
-        first = {"weights": own_copy if checkpointing else copies, "gradients": max(before, head)}
-        yield "backward of the last layer", _sum(backward, saved, kept if checkpointing else {}, first)
+        recomputed = checkpointing and (len(self.sizes.layers) - 1) % self.run.every == 0
+        first = {"weights": sum(map(self._copy, self._plain)) + own_copy * recomputed, "gradients": max(before, head)}
+        yield "backward of the last layer", _sum(backward, saved, kept if recomputed else {}, first)
         alone = {} if self.run.offloads or not checkpointing else {"checkpoints": stream}
         last = {"weights": own_copy, "gradients": gradients}
         yield "backward of the first layer", _sum(backward, alone, kept, last)
@@ -428,8 +463,8 @@ class _Moments:
         """Return the tokens that the feed-forward part computes at a time."""
         return self.run.tokens if self.run.tile is None else min(self.run.tile, self.run.tokens)
 
-    def _kept(self, layer: LayerSizes) -> Bytes:
-        """Return what one layer keeps for its backward pass."""
+    def _kept(self, layer: LayerSizes, *, recomputed: bool = False) -> Bytes:
+        """Return what one layer keeps for its backward pass; `recomputed`: besides its input, which is a checkpoint."""
         w, r, hidden, tokens = self._width, self._stream, self.sizes.hidden, self.run.tokens
         copy = _FLOAT if w < _FLOAT else 0  # norms compute in float32
         readers = layer.readers[0] if self._autocast else min(layer.readers[0], 1)  # autocast copies for each
@@ -448,7 +483,8 @@ class _Moments:
             attended += w * layer.heads + r * hidden  # adapters read copies, and their output is added
         if self.run.device == "cpu" and layer.span is not None and layer.span < tokens:
             attended += w * layer.heads + w * (layer.span + _WINDOW_ROWS)  # blocks of rows with masks, and their union
-        streams = r * hidden * (1 if self.run.checkpointing else 2)  # its input is a checkpoint
+        streams = r * hidden * (1 if recomputed else 2)
+        attended += self._dropped() * (layer.readers[0] * hidden + layer.heads)
         attention = streams + normed + w * hidden * readers + attended + low * (layer.readers[0] + 1)
         mlp = self._feed_forward(layer) if self.run.tile is None else r * hidden  # of tiles, their input alone
         return {"attention": attention * tokens, "mlp": float(mlp * tokens)}
@@ -464,9 +500,11 @@ class _Moments:
         """Return what the backward pass of one layer adds to what it kept, at its fullest."""
         w, r, tokens = self._width, self._stream, self.run.tokens
         each = r * layer.chosen or w
-        inner = each * layer.down * (2 if layer.gated else 1)
+        inner = each * layer.down * (2 if layer.gated or layer.activation > 1 else 1)
         if self.run.rank and self._autocast and not layer.chosen:
             inner += _FLOAT * layer.down  # adapters turn their input into float32
+        if self.run.drops:
+            inner += r * layer.down
         mlp = float(inner * self._across())
         if self.run.tile is not None:  # a tile is computed once more, and the gradients by all tiles' input are kept
             mlp += self._feed_forward(layer) * self._across() + r * self.sizes.hidden * tokens
@@ -480,30 +518,44 @@ class _Moments:
         w, hidden = self._width, self.sizes.hidden
         readers = layer.readers[1] if self._autocast else min(layer.readers[1], 1)
         kept = w * hidden * readers + self._inner(layer) + w * (self.run.rank or 0) * (layer.readers[1] + 1)
+        kept += self._dropped() * (layer.readers[1] * hidden + layer.down)
         # Experts read and write in the type of their weights.
         return kept + layer.chosen * 2 * self._stream * hidden
+
+    def _dropped(self) -> int:
+        """Return the bytes with which adapters' dropout keeps what it drops of a number: CUDA's kernel keeps a mask."""
+        return self.run.drops * (1 if self.run.device == "cuda" else self._stream)
 
     def _inner(self, layer: LayerSizes) -> float:
         """Return what the feed-forward part of one layer computes for a token, as far as it is kept."""
         width = self._stream * layer.chosen or self._width  # autocast leaves experts in the type of their weights
-        return width * (layer.up + layer.down * (2 if layer.gated else 1))
+        return width * (layer.up + layer.down * (layer.activation + layer.gated))
 
     def _adapted_experts(self, layer: LayerSizes) -> float:
         """Return the sums of experts' weights and adapters: peft computes them for every pass, and keeps them."""
         return 0.0 if self._whole else float(self._stream * layer.experts)
 
+    @property
+    def _plain(self) -> Sequence[LayerSizes]:
+        """Return the layers that keep everything for the backward pass."""
+        layers = self.sizes.layers
+        if not self.run.checkpointing:
+            return layers
+        return [layer for index, layer in enumerate(layers) if index % self.run.every]
+
+    @property
+    def _checkpoints(self) -> int:
+        return len(self.sizes.layers) - len(self._plain)
+
     def _saved(self) -> Bytes:
         """Return what all layers keep until the backward pass."""
-        if not self.run.checkpointing:
-            return _sum(*map(self._kept, self.sizes.layers))
         one = float(self._stream * self.run.tokens * self.sizes.hidden)
-        return {"checkpoints": one * (2 if self.run.offloads else len(self.sizes.layers))}
+        checkpoints = min(2, self._checkpoints) if self.run.offloads else self._checkpoints
+        return _sum({"checkpoints": one * checkpoints}, *map(self._kept, self._plain))
 
-    def _copies(self) -> float:
-        """Return the copies of the layers' weights that exist at the end of the forward pass."""
-        if not self._whole and self.run.checkpointing:
-            return 0.0
-        return sum(map(self._copy, self.sizes.layers))
+    def _copied(self) -> Sequence[LayerSizes]:
+        """Return the layers with copies of weights at the end of the forward pass. Autocast caches those it trains."""
+        return self.sizes.layers if self._whole else self._plain
 
     def _copy(self, layer: LayerSizes) -> float:
         return self._width * layer.matrices * self._autocast + self._adapted_experts(layer)
@@ -516,6 +568,8 @@ class _Moments:
 
     def _loss(self) -> Bytes:
         """Return the loss's own tensors, at the end of the forward pass."""
+        from gateau_dagster.training.response_loss import chunk_rows
+
         w, r, tokens, hidden, vocabulary = (
             self._width, self._stream, self.run.tokens, self.sizes.hidden, self.sizes.vocabulary,
         )  # fmt: skip
@@ -523,7 +577,7 @@ class _Moments:
         if not self.run.chunked:
             return {"loss": float(states + tokens * vocabulary * 3 * _FLOAT)}  # logits, their softmax, its gradient
         trained = tokens if self.run.trained is None else min(self.run.trained, tokens)
-        rows = min(trained, max(_LEAST_ROWS, _LOGITS[self.run.device] // vocabulary))
+        rows = min(trained, chunk_rows(self.run.device, vocabulary))
         chunk = rows * vocabulary * (_FLOAT + max(w if self._half else 0, _FLOAT if self.run.device == "cuda" else 0))
         matrix = w * self.sizes.embedding * ((1 if self._autocast else 0) + (1 if self._whole and self._half else 0))
         return {"loss": float(states + trained * hidden * (r + _FLOAT) + chunk + matrix)}
@@ -537,7 +591,7 @@ class _Moments:
             one = self._stream * self.run.tokens * self.sizes.hidden
             # torch rounds blocks of pinned memory up to a power of two.
             one = 2 ** math.ceil(math.log2(one)) if self.run.device == "cuda" else one
-            kept = float(len(self.sizes.layers) * one)
+            kept = float(self._checkpoints * one)
         own = self._trained * sharding.part(1)
         gradients = own * (_FLOAT + (self._width if sharding.stage == 3 else 0)) if sharding.offloads_optimiser else 0
         # Each rank loads all weights in float32 before it passes them on; under ZeRO-3 it loads its part.

@@ -75,11 +75,16 @@ def summed_nll(
     """
     kind = states.device.type
     dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weight.dtype
-    rows = chunk or max(_LEAST_ROWS, _ELEMENTS.get(kind, _ELEMENTS["cpu"]) // weight.shape[0])
+    rows = chunk or chunk_rows(kind, weight.shape[0])
     learn = torch.is_grad_enabled()
     total = _SummedNll.apply(states, weight, bias, targets, weights, change or LogitChange(), rows, dtype, learn)
     assert isinstance(total, Tensor)
     return total
+
+
+def chunk_rows(device: str, vocabulary: int) -> int:
+    """Return the rows of logits that exist at a time on a device of this type."""
+    return max(_LEAST_ROWS, _ELEMENTS.get(device, _ELEMENTS["cpu"]) // vocabulary)
 
 
 class _SummedNll(torch.autograd.Function):

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from gateau_dagster.config.models import Template
-from gateau_dagster.config.training import TrainingConfig
+from gateau_dagster.config.training import OPERATIONAL, TrainingConfig
 from gateau_dagster.data.sample import text_digest
 from gateau_dagster.errors import GateauError, gateau_command
 from gateau_dagster.storage.files import replace_text
@@ -15,9 +15,8 @@ from gateau_dagster.storage.files import replace_text
 CODE_VERSION = "3"
 
 # Settings that change how often work is saved or shown, not the weights.
-_OPERATIONAL = {
-    *{"save_steps", "enabled", "deepspeed", "gradient_checkpointing", "preset", "launcher", "hostfile", "report_to"},
-    *{"offload_activations", "tiled_mlp", "gpu_memory", "attention", "report_data"},
+_OPERATIONAL = OPERATIONAL | {
+    *{"enabled", "deepspeed", "preset"},
     *{"sequences_per_step", "tokens_per_step"},  # the resulting passes count
     *{"mix", "truncation"},  # the mix itself counts
 }

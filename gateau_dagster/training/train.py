@@ -11,6 +11,7 @@ import logging
 import math
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,18 +33,17 @@ from gateau_dagster.training.adapters import with_adapters
 from gateau_dagster.training.batch_plan import BatchPlan, plan_batches, write_plan
 from gateau_dagster.training.dataset import MixRows, PadRight, SideBySide
 from gateau_dagster.training.deepspeed_config import join_by_gloo
-from gateau_dagster.training.fitting import fit_to_rows
+from gateau_dagster.training.fitting import fit_to_rows, tileable
 from gateau_dagster.training.launch import is_finished
-from gateau_dagster.training.memory_levers import Levers, choose_levers, untiled
+from gateau_dagster.training.memory_levers import Levers, choose_levers, offload_checkpoints
 from gateau_dagster.training.memory_plan import ModelSizes
 from gateau_dagster.training.metrics import Report, StepLog, rewind_log
 from gateau_dagster.training.model import PLAN_NAME, load_base, write_output
-from gateau_dagster.training.offloaded_checkpoints import offload_checkpoints
 from gateau_dagster.training.readiness import check_device, check_packages, check_ranks
 from gateau_dagster.training.sequence_parallel import HeadExchange, PartOfRow, parallelism, part_of
 from gateau_dagster.training.spec import TrainingSpec
 from gateau_dagster.training.step_flops import StepWork
-from gateau_dagster.training.tiled_mlp import tile_feed_forward, why_untiled
+from gateau_dagster.training.tiled_mlp import tile_feed_forward
 from gateau_dagster.training.trainer import ResponseTrainer, TrainingCallback, barrier
 
 _log = logging.getLogger(__name__)
@@ -160,13 +160,13 @@ def make_trainer(
         if spec.side_by_side
         else PadRight(pad_token_id=pad, weighted=weighted)
     )
-    tileable = _tileable(training, model, cuda=arguments.device.type == "cuda")
+    sizes = replace(ModelSizes.of(model), tileable=tileable(model, training, cuda=arguments.device.type == "cuda"))
     if (size := training.sequence_parallel) > 1:
         collator = PartOfRow(whole=collator, part=part_of(arguments, size), size=size)
-    levers = _levers(spec, ModelSizes.of(model), arguments.device, tokens=rows.longest_pass, tileable=tileable)
+    levers = _levers(spec, sizes, arguments.device, tokens=rows.longest_pass)
     trained = model if training.lora is None else with_adapters(model, training.lora, seed=training.seed)
     trainer = ResponseTrainer(model=trained, args=arguments, train_dataset=rows, data_collator=collator)
-    trainer.change_model = partial(_pull, spec, model, levers, longest=rows.longest_pass // size)
+    trainer.change_model = partial(_apply, spec, model, levers, longest=rows.longest_pass // size)
     if size > 1:
         trainer.add_callback(HeadExchange(model))
     elif not trainer.model_accepts_loss_kwargs:
@@ -179,29 +179,13 @@ def make_trainer(
     return trainer
 
 
-def _tileable(training: TrainingConfig, model: PreTrainedModel, *, cuda: bool) -> bool:
-    """Return whether the feed-forward layers may be tiled.
-
-    Raises:
-        GateauError: the settings ask for tiles, but this model's layers cannot be tiled.
-    """
-    if training.tiled_mlp == "off" or (training.tiled_mlp == "auto" and not cuda):
-        return False
-    reason = why_untiled(model)
-    if reason is not None and training.tiled_mlp != "auto":
-        raise untiled(model, reason)
-    return reason is None
-
-
-def _levers(spec: TrainingSpec, sizes: ModelSizes, device: torch.device, *, tokens: int, tileable: bool) -> Levers:
+def _levers(spec: TrainingSpec, sizes: ModelSizes, device: torch.device, *, tokens: int) -> Levers:
     """Return the levers for passes of `tokens` tokens, which ranks may share, on this rank's device."""
     total = torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else None
-    return choose_levers(
-        spec.training, sizes, tokens=tokens, deepspeed=spec.deepspeed, device_bytes=total, tileable=tileable
-    )
+    return choose_levers(spec.training, sizes, tokens=tokens, deepspeed=spec.deepspeed, device_bytes=total)
 
 
-def _pull(spec: TrainingSpec, model: PreTrainedModel, levers: Levers, *, longest: int) -> None:
+def _apply(spec: TrainingSpec, model: PreTrainedModel, levers: Levers, *, longest: int) -> None:
     """Apply the levers to a model whose longest pass has `longest` tokens on a rank."""
     if levers.offload:
         offload_checkpoints(model)
@@ -262,7 +246,7 @@ def training_arguments(spec: TrainingSpec, *, steps: int, cpu: bool = False) -> 
         bf16=training.dtype == "bfloat16",
         fp16=training.dtype == "float16",
         activation_checkpointing=training.gradient_checkpointing,
-        activation_checkpointing_kwargs={"use_reentrant": False} if training.gradient_checkpointing else None,
+        activation_checkpointing_kwargs=_checkpointing(training) if training.gradient_checkpointing else None,
         seed=training.seed,
         data_seed=training.seed,
         **_device(training, cuda=torch.cuda.is_available() and not cpu),
@@ -282,6 +266,11 @@ def training_arguments(spec: TrainingSpec, *, steps: int, cpu: bool = False) -> 
     if arguments.n_gpu > 1:
         arguments._n_gpu = 1  # one rank, one GPU: never the Trainer's implicit DataParallel
     return arguments
+
+
+def _checkpointing(training: TrainingConfig) -> dict[str, Any]:
+    every = {"every_n_layers": training.every_n_layers} if training.every_n_layers > 1 else {}
+    return {"use_reentrant": False, **every}
 
 
 def _optimiser(training: TrainingConfig, steps: int) -> dict[str, Any]:

@@ -7,11 +7,12 @@ from typing import Any
 import torch
 from torch.nn.attention import current_flash_attention_impl
 from transformers import Trainer
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 from gateau_dagster.storage.files import replace_text
 from gateau_dagster.training.batch_plan import BatchPlan
 from gateau_dagster.training.dataset import MixRows, trained_tokens
-from gateau_dagster.training.offloaded_checkpoints import has_offloaded_checkpoints
+from gateau_dagster.training.memory_levers import has_offloaded_checkpoints
 from gateau_dagster.training.tiled_mlp import tile_tokens
 
 Settings = dict[str, Any]
@@ -131,12 +132,17 @@ def _model(model: Any, optimizer: Any) -> Settings:
         "rope": getattr(body.config.get_text_config(decoder=True), "rope_parameters", None),
         "chunked_loss": "forward" in vars(body),
         "gradient_checkpointing": any(getattr(module, "gradient_checkpointing", False) for module in model.modules()),
+        "checkpointed_layers": sum(layer.gradient_checkpointing for layer in _layers(model)),
         "offloaded_activations": has_offloaded_checkpoints(body),
         "mlp_tile_tokens": tile_tokens(body),
         "liger_kernels": any(_is_liger(module) for module in model.modules()),
         "trained_parameters": count_parameters([each for each in parameters if each.requires_grad]),
         "parameters": count_parameters(parameters),
     }
+
+
+def _layers(model: Any) -> list[GradientCheckpointingLayer]:
+    return [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
 
 
 def _is_liger(module: torch.nn.Module) -> bool:

@@ -28,7 +28,7 @@ from gateau_dagster.models.known_model import known_model
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.training.deepspeed_config import deepspeed_config
-from gateau_dagster.training.memory_levers import USABLE, choose_levers, levers_plan
+from gateau_dagster.training.memory_levers import TILE_TOKENS, USABLE, choose_levers, levers_plan
 from gateau_dagster.training.memory_plan import ModelSizes
 from tests.error_codes import refused
 from tests.project import ROOT, change_config, make_project
@@ -122,6 +122,30 @@ def test_a_model_with_other_layers_is_planned_but_not_refused(tmp_path: Path) ->
     found = _planned(state)
     assert found.approximate and not found.fits and not found.impossible
     check_training_memory(state)
+
+
+LONGROPE = {"rope_type": "longrope", "rope_theta": 1e4, "factor": 2.0, "original_max_position_embeddings": 1024}
+LONGROPE |= {"short_factor": [1.0] * 64, "long_factor": [2.0] * 64}
+
+
+@pytest.mark.parametrize(
+    ("model", "tiles", "approximate"),
+    [
+        (None, TILE_TOKENS, False),
+        ({"model_type": "gpt_oss"}, None, False),  # its experts also return their routing
+        # A small model has smaller heads, which do not fit these factors: it cannot be built, so nothing is refused.
+        ({"model_type": "llama", "rope_parameters": LONGROPE}, TILE_TOKENS, True),
+    ],
+    ids=["tiled", "not tiled", "not known"],
+)
+def test_tiles_are_planned_as_the_training_finds_them(
+    model: dict[str, Any] | None, tiles: int | None, approximate: bool, tmp_path: Path
+) -> None:
+    state = _state(tmp_path, gpu_memory=TOO_SMALL)
+    if model is not None:
+        (tmp_path / "long" / "config.json").write_text(json.dumps(model))
+    found = _planned(state)
+    assert (found.levers.tile_tokens, found.approximate, found.impossible) == (tiles, approximate, not approximate)
 
 
 def test_the_page_says_what_fits() -> None:

@@ -37,6 +37,7 @@ _NTK = {"method": "ntk", "target_length": 9000}
 OF_TRAINING: dict[str, tuple[dict[str, Any], Any]] = {
     "tokens_per_step": (_PACKED, 640),
     "pack_length": (_PACKED, 128),
+    "every_n_layers": ({"gradient_checkpointing": True}, 2),
     "min_learning_rate_ratio": ({"scheduler": "cosine"}, 0.1),
     "sequence_parallel": ({"processes": 2, "deepspeed": "zero3"}, 2),
     "positions.method": ({"positions": _NTK}, "linear"),

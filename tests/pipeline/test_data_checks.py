@@ -22,10 +22,10 @@ from transformers.configuration_utils import PreTrainedConfig
 
 from gateau_dagster.config import Config
 from gateau_dagster.data.catalogue import ACCEPTED
-from gateau_dagster.models.small_model import small_model
+from gateau_dagster.models.small_model import NoSmallModelError, small_model
 from gateau_dagster.pipeline import data_checks, model_checks
 from gateau_dagster.pipeline.data_checks import check_training, warnings_of
-from gateau_dagster.pipeline.model_checks import check_trained_models
+from gateau_dagster.pipeline.model_checks import check_trained_models, untried_models
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
 from tests.error_codes import refused
@@ -202,13 +202,14 @@ def trained(folder: Path, training: dict[str, Any], **sections: Any) -> None:
          "beyond 64 positions the longest document"),
         ({"batching": "packed", "max_length": 257}, LlamaConfig, DYNAMIC, "training.architecture",
          r"beyond 256 positions the longest document of a row decides .* \(rope_type dynamic\)"),
+        ({"tiled_mlp": 64}, GPT2Config, {}, "training.architecture", r"^training\.tiled_mlp: GPT2LMHead.* dropout"),
         ({"batching": "packed"}, Llama4TextConfig, {}, "training.architecture", "counts tokens from the begin of the"),
     ],
 )  # fmt: skip
 def test_rows_that_an_architecture_cannot_be_trained_on(
     training: dict[str, Any], kind: Any, keys: dict[str, Any], code: str, message: str, tmp_path: Path
 ) -> None:
-    heads = {} if kind in {MambaConfig, OPTConfig} else HEADS
+    heads = {} if kind in {GPT2Config, MambaConfig, OPTConfig} else HEADS
     saved_config(tmp_path, kind, **heads | keys)
     with refused(code, match=message):
         trained(tmp_path, training)
@@ -254,13 +255,27 @@ def test_an_architecture_is_tried_once(tmp_path: Path) -> None:
 
 def test_a_small_model_has_the_heads_and_kinds_of_layers() -> None:
     model = small_model(model_config("gemma3_text", num_attention_heads=8, num_hidden_layers=2, vocab_size=3000))
-    assert model is not None
     assert (model.config.num_attention_heads, model.config.num_key_value_heads) == (8, 2)
     assert model.config.layer_types == ["sliding_attention", "full_attention"]
     assert sum(each.numel() for each in model.parameters()) < 200_000
     deep = small_model(LlamaConfig(num_hidden_layers=80, hidden_size=8192, num_attention_heads=64))
-    assert deep is not None and deep.config.num_hidden_layers == 2
-    assert small_model(T5Config()) is None, "it is no causal model"
+    assert deep.config.num_hidden_layers == 2
+    with pytest.raises(NoSmallModelError, match=r"cannot be built \(ValueError: Unrecognized configuration class"):
+        small_model(T5Config())  # it is no causal model
+
+
+def test_an_architecture_that_could_not_be_tried_is_told(tmp_path: Path) -> None:
+    # The factors of the rotary embedding are those of heads of 1,024 numbers.
+    saved_config(tmp_path, LlamaConfig, **HEADS | LONGROPE)
+    training: dict[str, Any] = {"batching": "packed", "max_length": 64}
+    config, digests = training_of(training, folder=tmp_path), {"short": "digest", "long": "other"}
+    check_trained_models(config, digests)
+    (said,) = untried_models(config, digests)
+    assert said.startswith("models.long: whether it can be trained on the planned rows is known only when")
+    assert "a small model of it cannot be built" in said
+    saved_config(tmp_path, LlamaConfig, **HEADS)
+    check_trained_models(config, digests | {"long": "third"})
+    assert not untried_models(config, digests | {"long": "third"})
 
 
 def warnings(project: Path) -> list[str]:

@@ -1,4 +1,4 @@
-"""Levers that save memory: they change no loss and no gradient, and are chosen from arithmetic."""
+"""Test the levers that save memory: they change no loss and no gradient, and are chosen from arithmetic."""
 
 from collections.abc import Callable
 from functools import cache, partial
@@ -15,10 +15,15 @@ from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedModel, Qwen3Conf
 from gateau_dagster.config.training import TrainingConfig
 from gateau_dagster.config.training_sections import LoraConfig
 from gateau_dagster.training.adapters import with_adapters
-from gateau_dagster.training.memory_levers import Levers, choose_levers, levers_plan
+from gateau_dagster.training.memory_levers import (
+    Levers,
+    choose_levers,
+    has_offloaded_checkpoints,
+    levers_plan,
+    offload_checkpoints,
+)
 from gateau_dagster.training.memory_plan import ModelSizes
 from gateau_dagster.training.metrics import read_log
-from gateau_dagster.training.offloaded_checkpoints import has_offloaded_checkpoints, offload_checkpoints
 from gateau_dagster.training.response_loss import use_chunked_loss
 from gateau_dagster.training.tiled_mlp import tile_feed_forward, tile_tokens, why_untiled
 from gateau_dagster.training.train import training_arguments
@@ -40,7 +45,8 @@ from tests.training.builders import (
     weights_differ,
 )
 
-LEVERS: dict[str, Any] = {"gradient_checkpointing": True, "offload_activations": "on", "tiled_mlp": 7}
+LEVERS: dict[str, Any] = {"offload_activations": "on", "tiled_mlp": 7}
+LEVERS |= {"gradient_checkpointing": True, "every_n_layers": 2}
 PACKED: dict[str, Any] = {"batching": "packed", "pack_length": 90}
 
 
@@ -59,7 +65,7 @@ def outcome(
     autocast: bool = False,
     **changes: Any,
 ) -> tuple[float, dict[str, torch.Tensor]]:
-    """The loss of a packed row and every gradient, after `prepare` has changed the model."""
+    """Return the loss of a packed row and every gradient, after `prepare` has changed the model."""
     model = make_model(kind, dtype=dtype, **changes)
     use_chunked_loss(model)
     run_model = prepare(model) or model
@@ -97,7 +103,7 @@ def test_tiled_layers_change_no_loss_and_no_gradient(kind: str) -> None:
 @pytest.mark.parametrize("tokens", [1, 40, 149, 1000])
 @pytest.mark.parametrize("longest", [None, 3000])
 def test_a_row_may_have_any_number_of_tiles(tokens: int, longest: int | None) -> None:
-    """Also tiles without a token: with `longest` every row has as many as the longest one."""
+    """With `longest` every row has as many tiles as the longest one, some of them without a token."""
     loss, by = outcome(lambda model: None, dtype=torch.float64)
     tiled_loss, tiled_by = outcome(lambda model: tile(model, tokens, longest=longest), dtype=torch.float64)
     assert tiled_loss == pytest.approx(loss, abs=1e-9)
@@ -124,16 +130,22 @@ def test_levers_together(lora: bool, offload: bool, tokens: int | None) -> None:
     assert largest_difference(levers_by, by) <= 1e-6
 
 
-def test_bfloat16_drifts_no_further_with_tiles() -> None:
-    """Distance of autocast's gradients from float32's: over all parameters, relative to their length."""
+def offloaded_and_tiled(model: PreTrainedModel) -> None:
+    checkpointed(model, offload=True)
+    tile(model)
+
+
+@pytest.mark.parametrize("prepare", [partial(checkpointed, offload=True), tile, offloaded_and_tiled])
+def test_bfloat16_drifts_no_further_with_levers(prepare: Callable[[PreTrainedModel], None]) -> None:
+    """Compare distances of bfloat16's gradients from float32's, over all parameters and relative to their length."""
     _, exact = outcome(lambda model: None)
     drifts = []
-    for prepare in (lambda model: None, tile):
-        _, by = outcome(prepare, autocast=True)
+    for prepared in (lambda model: None, prepare):
+        _, by = outcome(prepared, autocast=True)
         total = sum(float((by[name] - exact[name]).square().sum()) for name in exact)
         drifts.append((total / sum(float(each.square().sum()) for each in exact.values())) ** 0.5)
-    plain, tiled = drifts
-    assert 1e-4 < tiled <= plain * 1.02 < 0.1, (tiled, plain)
+    plain, with_levers = drifts
+    assert 1e-4 < with_levers <= plain * 1.02 < 0.1, (with_levers, plain)
 
 
 def test_layers_that_cannot_be_tiled_stay_as_they_are() -> None:
@@ -157,11 +169,11 @@ def test_a_training_with_levers_is_the_same(tmp_path: Path, changes: dict[str, A
     losses, with_levers = ([step["loss"] for step in run(spec)] for spec in (plain, levers))
     assert with_levers == pytest.approx(losses, abs=1e-6)
     used = result_of(levers)["settings"]["model"]
-    assert (used["offloaded_activations"], used["mlp_tile_tokens"]) == (True, 7)
+    assert (used["offloaded_activations"], used["mlp_tile_tokens"], used["checkpointed_layers"]) == (True, 7, 1)
     used = result_of(plain)["settings"]["model"]
-    assert (used["offloaded_activations"], used["mlp_tile_tokens"]) == (False, None)
+    assert (used["offloaded_activations"], used["mlp_tile_tokens"], used["checkpointed_layers"]) == (False, None, 0)
     card = (levers.output / "README.md").read_text()
-    assert "| offload_activations | on |" in card and "| tiled_mlp | 7 |" in card
+    assert all(f"| {key} |" in card for key in ("offload_activations | on", "tiled_mlp | 7", "every_n_layers | 2"))
     assert "tiled_mlp" not in (plain.output / "README.md").read_text()
 
 
@@ -178,9 +190,9 @@ def test_a_stopped_training_goes_on_with_other_levers(tmp_path: Path) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("batching", [{}, PACKED], ids=["padded", "packed"])
 def test_killed_ten_times_and_resumed_with_other_levers(batching: dict[str, Any], tmp_path: Path) -> None:
-    """kill -9 at random steps; each part of the training uses levers of its own, or none.
+    """Kill a training at ten random steps, and resume it with other levers, or none, each time.
 
-    Tiles round otherwise than whole rows: measured were 2e-6 of a loss and 5e-6 of a weight, which had moved by 0.4.
+    Tiles round differently. Measured with packed rows: 2e-6 of a loss, and 5e-6 of a weight that moved by 0.4.
     """
     settings: dict[str, Any] = {"max_steps": 300, "save_steps": 5, "gradient_checkpointing": True, **batching}
     undisturbed = make_spec(tmp_path, name="undisturbed", **settings)
@@ -214,13 +226,15 @@ def test_a_model_without_tiles_is_refused_only_if_they_are_set(tmp_path: Path) -
 def test_settings_that_cannot_apply_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValidationError, match=r"offload_activations: on .* gradient_checkpointing is false"):
         TrainingConfig(offload_activations="on")
+    with pytest.raises(ValidationError, match=r"every_n_layers: 2 .* gradient_checkpointing is false"):
+        TrainingConfig(every_n_layers=2)
     with pytest.raises(ValidationError, match=r"tiled_mlp: 64 .* lora\.dropout: 0\.1"):
         TrainingConfig(tiled_mlp=64, lora=LoraConfig(dropout=0.1))
     read = TrainingConfig.model_validate({"gradient_checkpointing": True, "offload_activations": True})
     assert read.offload_activations == "on"
     read = TrainingConfig.model_validate({"offload_activations": False, "tiled_mlp": False})
     assert (read.offload_activations, read.tiled_mlp) == ("off", "off")
-    assert not {"offload_activations", "tiled_mlp"} & set(TrainingConfig().model_dump())
+    assert not {"every_n_layers", "offload_activations", "tiled_mlp"} & set(TrainingConfig().model_dump())
     assert training_arguments(make_spec(tmp_path), steps=1).activation_checkpointing_kwargs is None
 
 

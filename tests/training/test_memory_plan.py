@@ -1,4 +1,4 @@
-"""The memory plan against the bytes that torch really holds in a training step, counted tensor by tensor."""
+"""Compare the memory plan with the bytes that torch holds in a training step, counted tensor by tensor."""
 
 import weakref
 from dataclasses import replace
@@ -39,11 +39,12 @@ _KINDS: dict[str, dict[str, Any]] = {
     },
     "mixtral": {**_SHAPE, "intermediate_size": 96, "num_local_experts": 4, "num_experts_per_tok": 2},
     "gpt_neox": {**_SHAPE, "intermediate_size": 256},
+    "gpt2": {**_SHAPE, "n_inner": 256, "n_positions": _TOKENS, "attn_pdrop": 0.0},
 }
 
 
 class LiveBytes(TorchDispatchMode):
-    """The slow twin: adds up the storages that exist after every operation; `peak` is their most."""
+    """Add up the storages that exist after each operation: the plan's slow twin. `peak` is the largest sum."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -96,7 +97,7 @@ def _measured(kind: str, training: TrainingConfig, folder: Path) -> int:
 
 
 class _Forget(TrainerCallback):
-    """Forgets the first step, in which the optimiser has no state yet."""
+    """Reset the peak when a step begins. In the first step the optimiser has no state yet."""
 
     def __init__(self, live: LiveBytes) -> None:
         self._live = live
@@ -126,11 +127,25 @@ def _training(**settings: Any) -> TrainingConfig:
     ids=["checkpoints", "adapters", "float32"],
 )
 def test_a_step_takes_what_the_plan_says(kind: str, settings: dict[str, Any], tmp_path: Path) -> None:
-    """Within 15 %, on shapes whose layers differ in norms, heads, gates, windows, experts and tied embeddings."""
+    """Check 15 % on shapes that differ in norms, heads, gates, activations, windows, experts and tied embeddings."""
     training = _training(**settings, max_steps=_STEPS)
     run = Pass.of(training, Sharding(), tokens=_TOKENS, trained=_TRAINED, device="cpu")
     planned, measured = memory_plan(_sizes(kind), run).device_bytes, _measured(kind, training, tmp_path)
     assert planned == pytest.approx(measured, rel=0.15)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"every_n_layers": 2}, {"every_n_layers": 3}, {"lora": {"dropout": 0.1}}],
+    ids=["every second", "every third", "dropout"],
+)
+def test_other_settings_take_what_the_plan_says(settings: dict[str, Any], tmp_path: Path) -> None:
+    training = _training(gradient_checkpointing=True, max_steps=_STEPS, **settings)
+    run = Pass.of(training, Sharding(), tokens=_TOKENS, trained=_TRAINED, device="cpu")
+    planned, measured = memory_plan(_sizes("llama"), run).device_bytes, _measured("llama", training, tmp_path)
+    assert planned == pytest.approx(measured, rel=0.15)
+    more = [memory_plan(_sizes("llama"), replace(run, every=count)).device_bytes for count in (1, 2, 3, 4)]
+    assert more == sorted(more)
 
 
 @pytest.mark.parametrize("checkpointing", [True, False])
@@ -156,7 +171,7 @@ def test_every_part_grows_with_the_tokens_and_none_is_negative() -> None:
 
 @pytest.mark.parametrize("stage", [1, 2, 3])
 def test_what_ranks_share_out_is_a_part_of_the_whole(stage: int) -> None:
-    """ZeRO: from stage 1 on the optimiser's state, from 2 on gradients, from 3 on weights (Rajbhandari et al. 2020)."""
+    """ZeRO shards the optimiser from stage 1 on, gradients from 2 on, weights from 3 on (Rajbhandari et al. 2020)."""
     sizes = _sizes("llama")
     alone, shared = (
         memory_plan(sizes, replace(_SPEC, tokens=1, sharding=Sharding(stage=stage, ranks=ranks, deepspeed=True)))
@@ -181,7 +196,10 @@ def test_what_waits_in_the_host_leaves_the_gpu() -> None:
 
 
 def test_pinned_blocks_are_powers_of_two() -> None:
-    """As torch counted on an H100: 36 checkpoints of 131,072 x 2,560 bfloat16 figures took 36 GiB, not 22.5."""
+    """Check that the plan rounds each offloaded checkpoint up to a power of two, as torch does with pinned memory.
+
+    On an H100, 36 checkpoints of 131,072 x 2,560 numbers in bfloat16, 22.5 GiB, took 36 GiB of the host.
+    """
     sizes = _sizes("qwen3")
     layers = len(sizes.layers)
     run = Pass(
