@@ -35,6 +35,7 @@ CARDS = (24, 48, 80, 141)
 """GiB of common GPUs, for plans on a machine that has none."""
 _MOST_GPUS = 1024
 _STEP = 1024  # tokens, of the longest pass that fits
+_SHORT_STEP = 128  # of the longest row that a cure names
 _LONGEST = 2**24
 
 
@@ -110,7 +111,7 @@ def check_memory(planned: Sequence[TrainingMemory]) -> None:
     for each in planned:
         if each.impossible and each.memory is not None and each.gpu_bytes is not None:
             parts = ", ".join(f"{part} {gib(each.memory.device[part])}" for part in PARTS if each.memory.device[part])
-            cures = " Take a smaller model, a shorter max_length or GPUs with more memory."
+            cures = " No setting of `training` makes it fit: take a smaller model, or GPUs with more memory."
             if each.cures:
                 cures = " It fits with one of these in `training`:" + "".join(f"\n  {cure}" for cure in each.cures)
             raise GateauError(
@@ -203,17 +204,22 @@ def _tiles(model_config: PreTrainedConfig, training: TrainingConfig) -> bool | N
 
 
 def longest_pass(
-    training: TrainingConfig, sizes: ModelSizes, *, deepspeed: dict[str, Any] | None, gpu_bytes: int
+    training: TrainingConfig,
+    sizes: ModelSizes,
+    *,
+    deepspeed: dict[str, Any] | None,
+    gpu_bytes: int,
+    step: int = _STEP,
 ) -> int:
-    """Return the most tokens of a pass that fits, to the thousand; 0 if none does."""
-    least, most = 0, _LONGEST // _STEP
+    """Return the most tokens of a pass that fits, a multiple of `step`; 0 if none does."""
+    least, most = 0, _LONGEST // step
     while least < most:
         middle = (least + most + 1) // 2
-        if _fits(training, sizes, tokens=middle * _STEP, deepspeed=deepspeed, gpu_bytes=gpu_bytes):
+        if _fits(training, sizes, tokens=middle * step, deepspeed=deepspeed, gpu_bytes=gpu_bytes):
             least = middle
         else:
             most = middle - 1
-    return least * _STEP
+    return least * step
 
 
 def _fits(
@@ -244,7 +250,10 @@ def _cures(
     model: PreTrainedConfig,
     folder: Path,
 ) -> Iterator[str]:
-    """Yield the changes of `training` that would make it fit, each by itself, the cheapest first."""
+    """Yield the changes of `training` that would make it fit, each by itself, the cheapest first.
+
+    If none does, yield those that make shorter rows fit.
+    """
     levers: dict[str, Any] = {"gradient_checkpointing": True, "every_n_layers": 1}
     levers |= {"offload_activations": "auto", "tiled_mlp": "auto"}
     missing = {name: value for name, value in levers.items() if getattr(training, name) != value}
@@ -259,13 +268,16 @@ def _cures(
     if missing and fits(changed(), tokens=tokens, deepspeed=deepspeed):
         yield shown
         return
+    enough = False
     if training.lora is None and fits(changed(lora=LoraConfig()), tokens=tokens, deepspeed=deepspeed):
         yield f"lora: {{}}{also}"
+        enough = True
     offloading = deepspeed_config("zero3_offload", folder=folder)
     if training.lora is None and fits(changed(), tokens=tokens, deepspeed=offloading):
         plan = partial(levers_plan, changed(), sizes, tokens=tokens, deepspeed=offloading)
         chosen = choose_levers(changed(), sizes, tokens=tokens, deepspeed=offloading, device_bytes=gpu_bytes)
         yield f"deepspeed: zero3_offload{also}; {gib(plan(chosen).host_bytes)} of the host's memory for each rank"
+        enough = True
     spread = deepspeed_config("zero3", folder=folder)
     for name, shares in (("", False), ("sequence_parallel", True)):
         count = 2 * training.processes if training.processes > 1 else 2
@@ -275,9 +287,25 @@ def _cures(
             if divides and fits(changed(**changes), tokens=tokens, deepspeed=spread):
                 together = f", sequence_parallel: {count}" if shares else ""
                 yield f"processes: {count}{together}, deepspeed: zero3{also}"
+                enough = True
                 break
             count *= 2
-    longest = longest_pass(changed(), sizes, deepspeed=deepspeed, gpu_bytes=gpu_bytes)
-    if longest >= training.batch_size * _STEP:
-        key = "pack_length and max_length" if training.packs else "max_length"
-        yield f"{key}: at most {longest // training.batch_size:,}{also}"
+    ways: list[tuple[str, TrainingConfig, dict[str, Any] | None]] = [("", changed(), deepspeed)]
+    if training.lora is None:
+        ways.append(("lora: {}, ", changed(lora=LoraConfig()), deepspeed))
+        ways.append(("deepspeed: zero3_offload, ", changed(), offloading))
+    for way, config, zero in ways:
+        longest = longest_pass(config, sizes, deepspeed=zero, gpu_bytes=gpu_bytes, step=_SHORT_STEP)
+        if longest >= training.batch_size * _SHORT_STEP:
+            yield f"{way}{_shorter(training, longest // training.batch_size)}{also}"
+            enough = True
+        if enough:
+            return
+
+
+def _shorter(training: TrainingConfig, tokens: int) -> str:
+    """Return the settings of rows of at most this many tokens."""
+    keys = ["pack_length"] if training.packs else []
+    if not training.packs or training.max_length > tokens:
+        keys.append("max_length")
+    return ", ".join(f"{key}: {tokens}" for key in keys)

@@ -92,12 +92,24 @@ def test_one_that_does_not_fit_is_refused_with_its_parts(
     assert record["refused"] and record["device_bytes"] == sum(record["memory"]["device"].values())
 
 
-@pytest.mark.parametrize("kib", [700, 1000, 1200])
-def test_each_cure_makes_it_fit(kib: int, tmp_path: Path) -> None:
-    before = _planned(_state(tmp_path, gpu_memory=kib * 2**-20, max_length=512, batch_size=4))
-    assert not before.fits and before.cures
+PACKED: dict[str, Any] = {"batching": "packed", "pack_length": 2048, "max_length": 512}
+
+
+@pytest.mark.parametrize(
+    ("kib", "ways", "named"),
+    [
+        (700, {"batch_size": 4, "max_length": 512}, ""),
+        (1000, {"batch_size": 4, "max_length": 512}, ""),
+        (1200, {"batch_size": 4, "max_length": 512}, ""),
+        (1000, PACKED, ""),
+        (700, PACKED, "lora: {}, pack_length: "),
+    ],
+)
+def test_each_cure_makes_it_fit(kib: int, ways: dict[str, Any], named: str, tmp_path: Path) -> None:
+    before = _planned(_state(tmp_path, gpu_memory=kib * 2**-20, **ways))
+    assert not before.fits and any(cure.startswith(named) for cure in before.cures)
     for cure in before.cures:
-        changes = yaml.safe_load("{" + cure.partition(";")[0].replace("at most ", "") + "}")
+        changes = yaml.safe_load("{" + cure.partition(";")[0] + "}")
         file = tmp_path / "gateau.yaml"
         text = file.read_text(encoding="utf-8")
         assert _planned(_state(tmp_path, **changes)).fits, cure
