@@ -8,6 +8,7 @@ import torch
 
 from gateau_dagster.config import ScoringConfig
 from gateau_dagster.errors import GateauError
+from gateau_dagster.models.flash_attention import check_flash_attention_3
 
 AUTO = "auto"
 _FEWEST, _MOST, _SECONDS = 5, 50, 1.0  # number of matrix products, and their time limit
@@ -37,12 +38,14 @@ def resolve_device(device: str) -> torch.device:
 
 
 def check_scoring_device(scoring: ScoringConfig) -> None:
-    """Check that `scoring.device` is in this machine and computes in `scoring.dtype`.
+    """Check that `scoring.device` is in this machine, computes in `scoring.dtype` and has `scoring.attention`.
 
     Raises:
-        GateauError: the device is absent, or does not support the type.
+        GateauError: the device is absent, or does not support the type or the attention.
     """
     place = resolve_device(scoring.device)
+    if scoring.attention == "fa3":
+        check_flash_attention_3(place, key="scoring.attention")
     if place.type == "cuda" and scoring.dtype == "bfloat16" and not torch.cuda.is_bf16_supported():
         raise GateauError(
             "scoring.dtype", f"scoring.dtype: {place} does not compute in bfloat16. Use float16 or float32."

@@ -27,18 +27,27 @@ def use_flash_attention_3(device: torch.device, *, key: str) -> None:
     """
     if current_flash_attention_impl() == _NAME:
         return
+    check_flash_attention_3(device, key=key)
+    try:
+        activate_flash_attention_impl(_NAME)
+    except (ImportError, RuntimeError, OSError) as error:
+        reason = f"its kernels cannot be loaded ({type(error).__name__}: {str(error).partition(chr(10))[0]})"
+        raise _refusal(reason, key) from error
+
+
+def check_flash_attention_3(device: torch.device, *, key: str) -> None:
+    """Check that FlashAttention 3 exists for `device`, without loading it; see `use_flash_attention_3`."""
     lack = _lack(device)
-    if lack is None:
-        try:
-            activate_flash_attention_impl(_NAME)
-        except (ImportError, RuntimeError, OSError) as error:
-            lack = f"its kernels cannot be loaded ({type(error).__name__}: {str(error).partition(chr(10))[0]})"
     if lack is not None:
-        raise GateauError(
-            "models.attention",
-            f"{key}: fa3 cannot be used: {lack}. Install flash-attn-3 on a machine with a Hopper GPU (H100, H200), or "
-            f"set {key}: auto.",
-        )
+        raise _refusal(lack, key)
+
+
+def _refusal(reason: str, key: str) -> GateauError:
+    return GateauError(
+        "models.attention",
+        f"{key}: fa3 cannot be used: {reason}. Install flash-attn-3 on a machine with a Hopper GPU (H100, H200), or "
+        f"set {key}: auto.",
+    )
 
 
 def _lack(device: torch.device) -> str | None:

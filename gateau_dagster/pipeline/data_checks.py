@@ -66,10 +66,16 @@ def _check_launch(config: Config) -> None:
     training_command(
         Path(), processes=training.processes, deepspeed=several, launcher=training.launcher, hostfile=hosts
     )
-    if training.launcher is None and hosts is None and (training.dtype == "float16" or training.liger):
+    fa3 = training.attention == "fa3"
+    if training.launcher is None and hosts is None and (training.dtype == "float16" or training.liger or fa3):
         import torch
 
-        check_device(training, cuda=torch.cuda.is_available())
+        from gateau_dagster.models.flash_attention import check_flash_attention_3
+
+        cuda = torch.cuda.is_available()
+        check_device(training, cuda=cuda)
+        if fa3:
+            check_flash_attention_3(torch.device("cuda" if cuda else "cpu"), key="training.attention")
 
 
 def _check_positions(config: Config) -> None:

@@ -333,7 +333,9 @@ class State:
             GateauError: it is not.
         """
         config = self.config
-        if config.execution.pool_name == "processes" and config.models and config.scoring.device not in {"auto", "cpu"}:
+        scoring = config.scoring
+        asks = scoring.device not in {"auto", "cpu"} or scoring.attention != "auto"
+        if config.execution.pool_name == "processes" and config.models and asks:
             from gateau_dagster.models.devices import check_scoring_device
 
             check_scoring_device(config.scoring)

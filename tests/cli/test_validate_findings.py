@@ -21,6 +21,10 @@ JUDGED: dict[str, Any] = {**UNASKED, "selection": {"compare": ["judge"]}}
     [
         ({"models": {"long": {"path": "nowhere"}}}, "models.long.path: there is no folder"),
         ({"scoring": {"device": "cuda:7", "max_length": 512}}, "scoring.device: cuda:7 is configured"),
+        (
+            {"scoring": {"attention": "fa3", "max_length": 512}},
+            "scoring.attention: fa3 cannot be used: it runs on a GPU",
+        ),
         ({"scoring": {"device": "nonsense", "max_length": 512}}, "scoring.device: 'nonsense' is not a device"),
         ({"storage": {"root": "long.jsonl/store"}}, "a part of the path is a file"),
         (JUDGED, "the environment variable NO_SUCH_KEY is not set"),

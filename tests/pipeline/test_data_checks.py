@@ -83,6 +83,7 @@ def test_weights_of_sources_that_are_not_there(tmp_path: Path) -> None:
         ({"hostfile": "no-hosts"}, "training.hostfile", "no-hosts"),
         ({"hostfile": "hosts", "processes": 2}, "training.processes", r"^training\.hostfile: .* 8 "),
         ({"dtype": "float16"}, "training.no_gpu", "float16"),
+        ({"attention": "fa3"}, "models.attention", r"^training\.attention: .* the device is cpu"),
         ({"positions": {"method": "ntk", "target_length": 64}}, "training.positions_reached", r"\.positions: .* 128 "),
     ],
 )
