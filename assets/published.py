@@ -1,4 +1,4 @@
-"""Make the asset `published/main`: the selection as a data set on the Hugging Face hub."""
+"""Make the assets `published/…`: a selection as a data set on the Hugging Face hub."""
 
 import shutil
 from collections.abc import Iterator, Sequence
@@ -11,6 +11,7 @@ import polars as pl
 import pyarrow.parquet as pq
 
 from gateau_dagster import tables
+from gateau_dagster.assets.selection import counted_rule
 from gateau_dagster.assets.steps.step import Output, Step, makes_asset
 from gateau_dagster.config.publish import PublishConfig
 from gateau_dagster.data.secret_scan import SCANNER, scanner_version, secrets_in
@@ -18,10 +19,11 @@ from gateau_dagster.data.trainer_records import FORMS, trainer_records, trainer_
 from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.contamination import FAMILY, LEAST_SHARE, NEAR
 from gateau_dagster.evaluation.document_split import SPLIT
-from gateau_dagster.pipeline.declarations import PUBLISHED, published_tables
+from gateau_dagster.pipeline.declarations import UPLOADED, published_tables
 from gateau_dagster.pipeline.losses import losses
+from gateau_dagster.pipeline.recipes import Recipe, recipe_of
 from gateau_dagster.pipeline.scoring_assets import HOMOLOGOUS, PRE_EXPERIENCED
-from gateau_dagster.pipeline.selection_reads import CHOSEN, PRESETS_TABLE
+from gateau_dagster.pipeline.selection_reads import EVIDENCE, PRESETS_TABLE
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.readable import listed, plural
 from gateau_dagster.report.data_card import (
@@ -43,12 +45,16 @@ _NAMED = 5  # samples in a message
 def published(step: Step) -> None:
     """Check the chosen samples, write them and a card into a folder, and make the hub hold it."""
     for output in step.in_turn():
-        options, token = output.state.config.publish, hub_token()
+        state, options, token = output.state, output.state.config.publish, hub_token()
         assert options is not None
-        selected = output.state.read(CHOSEN)
-        checks = [_contamination(output.state, options, selected), _secrets(output, options, selected)]
-        with _empty_folder(output.state.config.work_folder / "publish") as folder:
-            files = _written(output.state, options, selected, checks, folder)
+        variant = state.asset(output.asset).variant
+        if variant:
+            options = options.model_copy(update={"repository": options.variants[variant]})
+        recipe = recipe_of(state.config, variant or None)
+        selected = state.read(recipe.subset, partition=recipe.partition)
+        checks = [_contamination(output, options, selected), _secrets(output, options, selected)]
+        with _empty_folder(state.config.work_folder / UPLOADED) as folder:
+            files = _written(state, recipe, options, selected, checks, folder)
             revision = publish_files(
                 options.repository,
                 folder,
@@ -78,9 +84,10 @@ def _empty_folder(folder: Path) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _contamination(state: State, options: PublishConfig, selected: pl.DataFrame) -> str:
+def _contamination(output: Output, options: PublishConfig, selected: pl.DataFrame) -> str:
     """Return how many chosen samples contain a benchmark's question; raise GateauError if that is too many."""
-    assets = [asset for asset in state.asset(PUBLISHED).reads if asset.startswith(f"{FAMILY}/")]
+    state = output.state
+    assets = [asset for asset in state.asset(output.asset).reads if asset.startswith(f"{FAMILY}/")]
     if not assets:
         return "Contamination: not looked for, since no configured benchmark asks questions."
     contains = (pl.col("share") >= LEAST_SHARE) | (pl.col("similarity") >= NEAR)
@@ -137,27 +144,38 @@ def _secrets(output: Output, options: PublishConfig, selected: pl.DataFrame) -> 
 
 
 def _written(
-    state: State, options: PublishConfig, selected: pl.DataFrame, checks: Sequence[str], folder: Path
+    state: State,
+    recipe: Recipe,
+    options: PublishConfig,
+    selected: pl.DataFrame,
+    checks: Sequence[str],
+    folder: Path,
 ) -> list[dict[str, Any]]:
     """Write the data set's files into a folder; return config, rows and bytes of each table."""
     found = []
-    for config, asset in published_tables(state.config).items():
+    tables_by_config = published_tables(recipe)
+    for config, asset in tables_by_config.items():
         path = folder / data_file(config)
         path.parent.mkdir(exist_ok=True)
-        if asset == CHOSEN:
+        if config == "selected":
             columns, conversations = FORMS["messages"].columns, tables.CONVERSATION.name in selected.columns
             records = trainer_records(selected, "messages", state.config.trained_turns)
             write_parquet(records, trainer_schema(columns, conversations=conversations), path)
         else:
-            state.read(asset).write_parquet(path)
+            table = state.read(asset)
+            if EVIDENCE in tables_by_config.values() and asset != EVIDENCE:
+                table = table.drop(*tables.schema(tables.DEPENDS), strict=False)
+            table.write_parquet(path)
         found.append({"config": config, "rows": pq.read_metadata(path).num_rows, "bytes": path.stat().st_size})
-    lengths, unit = _lengths(state)
+    lengths, unit = _lengths(state, is_counted=PRESETS_TABLE in tables_by_config.values())
     lengths = lengths.with_columns(selected=pl.col("sample_id").is_in(selected["sample_id"].to_list()))
-    stamp = state.stamp(CHOSEN, None)
+    stamp = state.stamp(recipe.subset, recipe.partition)
     assert stamp is not None
-    upstream = state.pipeline.ancestors([CHOSEN])
+    reads = state.asset(recipe.subset).of_partition(recipe.partition).reads
+    upstream = {recipe.subset, *state.pipeline.ancestors(reads)}
+    remade = any(asset.partition("/")[0] in {SPLIT, HOMOLOGOUS, PRE_EXPERIENCED} for asset in upstream)
     facts = CardFacts(
-        config=state.config,
+        config=recipe.config.model_copy(update={"selection": counted_rule(state, recipe)}),
         options=options,
         sizes={file["config"]: file["rows"] for file in found},
         lengths=lengths,
@@ -165,7 +183,7 @@ def _written(
         losses=[f"{loss.asset}: {loss.sentence}" for loss in losses(state, upstream)],
         checks=checks,
         fingerprint=stamp.fingerprint,
-        is_whole=not any(asset.partition("/")[0] in {SPLIT, HOMOLOGOUS, PRE_EXPERIENCED} for asset in upstream),
+        is_whole=recipe.is_main and not remade,
     )
     (folder / CARD).write_text(data_card(facts), encoding="utf-8")
     (folder / LENGTHS_CHART).parent.mkdir()
@@ -173,10 +191,10 @@ def _written(
     return found
 
 
-def _lengths(state: State) -> tuple[pl.DataFrame, str]:
-    """Return source and length of the context of every sample, and the unit: tokens where the ranking counts them."""
+def _lengths(state: State, *, is_counted: bool) -> tuple[pl.DataFrame, str]:
+    """Return source and length of the context of every sample, and the unit: tokens if the ranking counts them."""
     raw = state.read("raw_long_sft", ["sample_id", "source"])
-    if PRESETS_TABLE in published_tables(state.config).values():
+    if is_counted:
         counted = state.read(PRESETS_TABLE, ["sample_id", "context_tokens"])
         return raw.join(counted.rename({"context_tokens": "length"}), on="sample_id", how="left"), "tokens"
     size = pl.col("context").str.len_bytes().alias("length")

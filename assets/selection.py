@@ -12,7 +12,7 @@ from gateau_dagster import tables
 from gateau_dagster.assets.steps.metadata import chart, figures_metadata, first_histogram, preview, source_chart
 from gateau_dagster.assets.steps.step import Output, Step, makes_asset
 from gateau_dagster.config import PRESETS, Config
-from gateau_dagster.config.selection import RuleConfig
+from gateau_dagster.config.selection import RuleConfig, SelectionConfig
 from gateau_dagster.evaluation.document_split import SPLIT
 from gateau_dagster.execution.shard_tables import rejected_frame
 from gateau_dagster.methods.method import Reads
@@ -40,6 +40,8 @@ def combined_scores(step: Step) -> None:
     """Compute Eq. 2 and Eq. 6 under every preset; the configured one decides the ranking."""
     for output in step.in_turn():
         scores, rejected = scored(output.state, output.progress)
+        if EVIDENCE in output.state.asset(PRESETS_TABLE).reads:
+            scores = with_evidence(output.state, scores)
         output.write(scores, rejected)
         output.metadata |= first_histogram(scores) | _score_figures(output.state, scores) | preview(scores, rows=SHOWN)
 
@@ -53,8 +55,7 @@ def selected_subset(step: Step) -> None:
         if chosen.height:
             subset = with_texts(step.state, chosen, output.progress)
         if output.recipe.has_evidence:
-            found = output.state.read(EVIDENCE, ["sample_id", *tables.schema(tables.DEPENDS)])
-            subset = subset.join(found, on="sample_id", how="left", maintain_order="left")
+            subset = with_evidence(output.state, subset)
         if limited.unfilled:
             step.log.warning(f"{output.partition}: {unfilled(limited)}" if output.partition else unfilled(limited))
         # The content digest covers what training reads: an equal choice under other scores must not retrain.
@@ -62,6 +63,12 @@ def selected_subset(step: Step) -> None:
         output.write(subset, _rejects(output, limited), content=content)
         if subset.height:
             output.metadata |= _subset_figures(subset, scores) | limit_figures(limited)
+
+
+def with_evidence(state: State, samples: pl.DataFrame) -> pl.DataFrame:
+    """Return samples with the columns of tables.DEPENDS, null where `evidence` has no row."""
+    found = state.read(EVIDENCE, ["sample_id", *tables.schema(tables.DEPENDS)])
+    return samples.join(found, on="sample_id", how="left", maintain_order="left")
 
 
 def scored(state: State, progress: Progress) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -135,6 +142,14 @@ def chosen_samples(state: State, recipe: Recipe) -> tuple[pl.DataFrame, pl.DataF
     rule = equal_amount(config.selection, recipe.equal, samples)
     chosen = choice(samples, scores, rule)
     return chosen, scores, left_out(samples, rule, chosen["sample_id"].to_list())
+
+
+def counted_rule(state: State, recipe: Recipe) -> SelectionConfig:
+    """Return how a recipe's samples are chosen, without `variants.equal`: with the amount that this makes of a
+    fraction.
+    """
+    no_scores = pl.DataFrame(schema={"sample_id": pl.String()})
+    return equal_amount(recipe.selection, recipe.equal, candidates(state, recipe.rule_reads, no_scores))
 
 
 def _all(state: State, recipe: Recipe) -> tuple[pl.DataFrame, pl.DataFrame, LeftOut]:

@@ -1,12 +1,12 @@
 """A stranger's path: the README's commands, copied, lead from own samples to a file that a trainer reads."""
 
-import json
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from gateau_dagster.methods.registry import all_methods
@@ -43,7 +43,7 @@ def test_five_steps_from_own_samples_to_the_chosen_ones(tmp_path: Path) -> None:
         ["bash", "-ec", script], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-    chosen = [json.loads(line) for line in (tmp_path / "selected.jsonl").read_text().splitlines()]
+    chosen = pl.read_parquet(tmp_path / "selected.parquet").to_dicts()
     assert [line["rank"] for line in chosen] == [1, 2, 3, 4, 5, 6]
     texts = {record["id"]: record for record in records}
     for line in chosen:

@@ -25,7 +25,7 @@ from gateau_dagster.assets.steps.partitions import (
 )
 from gateau_dagster.assets.steps.step import MARK, asset_step
 from gateau_dagster.config import Config
-from gateau_dagster.pipeline.asset import Asset
+from gateau_dagster.pipeline.asset import VARIANT, Asset
 from gateau_dagster.pipeline.inputs import Input, inputs_of
 from gateau_dagster.pipeline.pipeline import Pipeline, pipeline_of
 from gateau_dagster.readable import plural
@@ -129,11 +129,13 @@ class _Making:
         return dg.multi_asset(name=own_name(self.config, first.step), specs=specs, can_subset=True, **options)(compute)
 
     def _deps(self, asset: Asset) -> list[dg.AssetDep]:
-        """Return the dependencies; an asset with other partitions than its upstream waits for all of those."""
+        """Return the dependencies; an asset with other partitions than its upstream waits for those that it reads."""
         found = [dg.AssetDep(asset_key(self.config, key)) for key in asset.inputs]
         for key in self.pipeline.shown_reads(asset.key):
             partitions = self.pipeline.by_key[key].partitions
             mapping = dg.AllPartitionMapping() if partitions and partitions != asset.partitions else None
+            if partitions == VARIANT and asset.variant:
+                mapping = dg.SpecificPartitionsPartitionMapping([asset.variant])
             found.append(dg.AssetDep(asset_key(self.config, key), partition_mapping=mapping))
         return found
 

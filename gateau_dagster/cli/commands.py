@@ -128,16 +128,19 @@ def export(config_file: str | None, kind: str, file: Path | None, max_tokens: in
 
 
 @cli.command()
+@click.argument("name", default="main")
 @_config_option
-def publish(config_file: str | None) -> None:
-    """Update the data set on the Hugging Face hub that the section `publish` names.
+def publish(name: str, config_file: str | None) -> None:
+    """Update a data set on the Hugging Face hub that the section `publish` names.
+
+    NAME is a variant in `publish.variants`; without it, the single run's selection is published.
 
     It holds the chosen samples, their scores and a data card. The command first runs what these need. The token comes
     from HF_TOKEN. One commit makes a new revision visible. Files that the hub already holds are not uploaded again.
     """
     from gateau_dagster.cli.run import publish_selection
 
-    publish_selection(_load(config_file), os.environ[ENVIRONMENT_VARIABLE])
+    publish_selection(_load(config_file), os.environ[ENVIRONMENT_VARIABLE], name)
 
 
 @cli.command()

@@ -40,8 +40,8 @@ def run_pipeline(config: Config, config_file: str, until: str | None) -> None:
         _run(config, config_file, until)
 
 
-def publish_selection(config: Config, config_file: str) -> None:
-    """Run what the data set on the hub needs, and upload it.
+def publish_selection(config: Config, config_file: str, name: str) -> None:
+    """Run what a data set on the hub needs, and upload it. `name`: of the variant, or `main`.
 
     Raises:
         GateauError: no data set is configured, or a step failed.
@@ -51,7 +51,7 @@ def publish_selection(config: Config, config_file: str) -> None:
             "publish.not_configured",
             "no data set is configured: add `publish: {repository: owner/name, license: …}` to the configuration.",
         )
-    run_pipeline(config, config_file, PUBLISHED)
+    run_pipeline(config, config_file, f"{PUBLISHED}/{name}")
 
 
 def _run(config: Config, config_file: str, until: str | None) -> None:
@@ -69,7 +69,7 @@ def _run(config: Config, config_file: str, until: str | None) -> None:
         with out.status("Comparing the store with the configuration"):
             state = State(config=config)
             plan = state.plan_until(until)
-        if any(work.asset == PUBLISHED for work in plan.work):
+        if any(work.asset.startswith(f"{PUBLISHED}/") for work in plan.work):
             hub_token()  # before hours of scoring
         if plan:
             show_plan(out, state, plan)
@@ -99,8 +99,8 @@ def _conclude(out: Console, state: State, until: str | None, worked: bool, resul
             f"export {'prompt' if state.config.trained_turns == 'last' else 'messages'} --out selected.parquet"
         )
         out.print(f"Chosen samples: {as_line(state.store.address(CHOSEN))}; for a trainer: {as_line(export)}")
-    if PUBLISHED in asked:
-        out.print(f"Data set: [bold]{as_line(state.read(PUBLISHED, ['url'])['url'][0])}[/bold]")
+    for asset in sorted(each for each in asked if each.startswith(f"{PUBLISHED}/")):
+        out.print(f"Data set: [bold]{as_line(state.read(asset, ['url'])['url'][0])}[/bold]")
     if "report" in asked:
         out.print(f"Report: [bold]{as_line(state.store.files.address(REPORT_FILE))}[/bold]")
         out.print(f"Every sample: {as_line(state.store.files.address(EXPLORER_FILE))}")

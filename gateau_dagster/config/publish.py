@@ -1,7 +1,7 @@
 """Define the section about the data set on the Hugging Face hub that holds the selection."""
 
 import re
-from typing import Annotated, Any
+from typing import Annotated, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -33,24 +33,22 @@ def _license(name: str) -> str:
     return name
 
 
+Repository = Annotated[str, AfterValidator(_repository)]
+
+
 class PublishConfig(Section):
     """The data set on the Hugging Face hub that holds the chosen samples, their scores and a data card."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _of_the_single_run(cls, given: Any) -> Any:
-        # A variant's amount may depend on all others (variants.equal), so no `selection` on its card reproduces it.
-        if isinstance(given, dict) and "variants" in given:
-            raise GateauError(
-                "publish.variants",
-                "variants: the selections of variants are not published. Give `selection` the variant's method, preset "
-                "and amount, name another repository, and publish that: no sample is scored again",
-            )
-        return given
-
-    repository: Annotated[str, AfterValidator(_repository)] = Field(
+    repository: Repository = Field(
         description="Owner and name of the data set on the hub; it is created where it does not exist.",
         examples=["my-team/my-selection"],
+    )
+    variants: dict[str, Repository] = Field(
+        default={},
+        exclude_if=lambda value: not value,
+        description="The data set of each variant whose samples are published, too, by the variant's name. The other "
+        "keys apply to all data sets.",
+        examples=[{"random": "my-team/random-samples"}],
     )
     license: Annotated[str, AfterValidator(_license)] = Field(
         description="Licence of the data, by the hub's identifier. There is no default: the data's sources decide.",
@@ -75,3 +73,13 @@ class PublishConfig(Section):
         description="Largest share of the chosen samples that may contain a question of a configured benchmark. Above "
         "it, nothing is uploaded.",
     )
+
+    @model_validator(mode="after")
+    def _apart(self) -> Self:
+        names = [name.lower() for name in (self.repository, *self.variants.values())]
+        if repeated := next((name for name in names if names.count(name) > 1), ""):
+            raise GateauError(
+                "config.listed_twice",
+                f"variants: two selections have the data set {repeated}: give each its own",
+            )
+        return self

@@ -235,8 +235,8 @@ class SelectionConfig(RuleConfig):
     evidence: bool = Field(
         default=False,
         description="Whether to make the table `evidence`: the segments that each response depends on. Its columns "
-        "`evidence` and `dependency` are in selected_subset, too. No model runs for it, so it needs a method that "
-        "reads `cam` and `perplexity/long`, such as gateau.",
+        "`evidence` and `dependency` are in combined_scores and selected_subset, too. No model runs for it, so it "
+        "needs a method that reads `cam` and `perplexity/long`, such as gateau.",
         exclude_if=lambda value: not value,
     )
 

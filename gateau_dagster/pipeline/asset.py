@@ -107,6 +107,7 @@ class Asset:
         already, which counts by its digest in the settings.
     means: digest of the settings that change no row but decide which rows can be computed (what fits into memory, which
         server replies). Missing rows are tried again when it changes.
+    variant: the only partition that it reads of assets with one per variant; empty if it reads all.
     by_revision: whether its content is a revision elsewhere, which Dagster shows as its data version.
     """
 
@@ -136,6 +137,7 @@ class Asset:
     model: str = ""
     means: str = ""
     parts: Mapping[str, Part] = field(default_factory=dict)
+    variant: str = ""
     by_revision: bool = False
 
     def __post_init__(self) -> None:

@@ -46,7 +46,14 @@ from gateau_dagster.pipeline.evaluation_assets import (
     variant_assets,
 )
 from gateau_dagster.pipeline.inputs import CHAT, LONG, method_key
-from gateau_dagster.pipeline.recipes import OPERATIONAL_TRAINING, checkpoint, selected_subset, training_mix
+from gateau_dagster.pipeline.recipes import (
+    OPERATIONAL_TRAINING,
+    Recipe,
+    checkpoint,
+    recipe_of,
+    selected_subset,
+    training_mix,
+)
 from gateau_dagster.pipeline.scoring_assets import OPERATIONAL_SCORING, embedding_asset, made_models, sample_table_asset
 from gateau_dagster.pipeline.selection_reads import (
     CHOSEN,
@@ -65,12 +72,13 @@ from gateau_dagster.selection.evidence import CODE_VERSION as EVIDENCE_CODE_VERS
 from gateau_dagster.selection.joining import COLUMNS
 from gateau_dagster.storage.stamp import fingerprint
 
-PUBLISHED = "published/main"
+PUBLISHED = "published"
+UPLOADED = "publish"  # the work folder's copy of what is uploaded
 REPORT_FILE, EXPLORER_FILE, COMPARISON_FILE = "report.html", "explore.html", "comparison.json"
 # Versions of the page and of the viewer beside it: raise one when the same tables give a different file.
 REPORT_CODE_VERSION, EXPLORER_CODE_VERSION = "15", "3"
 # Raise it when the same tables give other files on the hub.
-PUBLISHED_CODE_VERSION = "1"
+PUBLISHED_CODE_VERSION = "2"
 
 
 def raw_long_sft(config: Config) -> Iterator[Asset]:
@@ -161,32 +169,6 @@ def sample_tables(config: Config) -> Iterator[Asset]:
             yield sample_table_asset(config, table)
 
 
-def combined_scores(config: Config) -> Iterator[Asset]:
-    """Declare GATEAU's ranking, if theta_A and theta_B are configured."""
-    if not config.has_pair:
-        return
-    selection = config.selection
-    # The value of a default alpha counts too: the columns of the other presets may use different values.
-    default = f"{selection.alphas[selection.preset]:g} by default"
-    alpha = default if selection.alpha is None else selection.alpha
-    yield Asset(
-        key=PRESETS_TABLE,
-        maker="combined_scores",
-        group="selection",
-        kinds=("polars",),
-        summary="the two terms, score and rank over the whole data set, under all three presets",
-        description="Both terms, final score and rank of every sample (Eq. 2 and 6) over the whole data set. Waits for "
-        "all shards; loads no model.",
-        reads=dict.fromkeys(("raw_long_sft", *COLUMNS), "fingerprint"),
-        settings={"selection.preset": selection.preset, "selection.alpha": alpha},
-        code_version=SCORES_CODE_VERSION,
-        columns=SCORES_COLUMNS,
-        finite=("perplexity_short", "perplexity_long", "hmp", "score"),
-        checks=(UNIQUE_IDS, FINITE_VALUES, FULL_COVERAGE, NORMALISATION),
-        own_rejects=False,
-    )
-
-
 def evidence(config: Config) -> Iterator[Asset]:
     """Declare what each response depends on, if `selection.evidence` or `selection.drop` needs it."""
     if not has_evidence(config):
@@ -204,6 +186,32 @@ def evidence(config: Config) -> Iterator[Asset]:
         code_version=EVIDENCE_CODE_VERSION,
         columns=tables.EVIDENCE,
         checks=(UNIQUE_IDS, FULL_COVERAGE),
+        own_rejects=False,
+    )
+
+
+def combined_scores(config: Config) -> Iterator[Asset]:
+    """Declare GATEAU's ranking, if theta_A and theta_B are configured."""
+    if not config.has_pair:
+        return
+    selection = config.selection
+    # The value of a default alpha counts too: the columns of the other presets may use different values.
+    default = f"{selection.alphas[selection.preset]:g} by default"
+    alpha = default if selection.alpha is None else selection.alpha
+    yield Asset(
+        key=PRESETS_TABLE,
+        maker="combined_scores",
+        group="selection",
+        kinds=("polars",),
+        summary="the two terms, score and rank over the whole data set, under all three presets",
+        description="Both terms, final score and rank of every sample (Eq. 2 and 6) over the whole data set. Waits for "
+        "all shards; loads no model.",
+        reads=dict.fromkeys(("raw_long_sft", *COLUMNS, *([EVIDENCE] if has_evidence(config) else [])), "fingerprint"),
+        settings={"selection.preset": selection.preset, "selection.alpha": alpha},
+        code_version=SCORES_CODE_VERSION,
+        columns=(*SCORES_COLUMNS, *(tables.DEPENDS if has_evidence(config) else ())),
+        finite=("perplexity_short", "perplexity_long", "hmp", "score"),
+        checks=(UNIQUE_IDS, FINITE_VALUES, FULL_COVERAGE, NORMALISATION),
         own_rejects=False,
     )
 
@@ -307,39 +315,45 @@ def report(config: Config, shown: Sequence[str]) -> Asset:
     )
 
 
-def published_tables(config: Config) -> dict[str, str]:
-    """Return the tables of the data set on the hub by the names of its configurations."""
-    evidence = {"evidence": EVIDENCE} if has_evidence(config) else {}
-    return {"selected": CHOSEN, "scores": ranking_asset(config), **evidence}
+def published_tables(recipe: Recipe) -> dict[str, str]:
+    """Return the tables of a recipe's data set on the hub by the names of its configurations."""
+    # A method's table holds no scores of other draws.
+    scores = {} if recipe.draws_lots else {"scores": ranking_asset(recipe.config)}
+    evidence = {"evidence": EVIDENCE} if has_evidence(recipe.project) else {}
+    return {"selected": recipe.subset, **scores, **evidence}
 
 
 def published(config: Config) -> Iterator[Asset]:
-    """Declare the data set on the hub, if the configuration names one."""
+    """Declare the data sets on the hub: that of the single run, and those of the named variants."""
     options = config.publish
     if options is None:
         return
     contaminations = [f"{CONTAMINATION}/{name}" for name in asking_benchmarks(config)]
-    reads = ["raw_long_sft", *published_tables(config).values(), *contaminations]
-    yield Asset(
-        key=PUBLISHED,
-        of="recipe",
-        maker="published",
-        group="selection",
-        kinds=("huggingface",),
-        summary="the revision of a data set on the Hugging Face hub that holds the selection",
-        description="Uploads the chosen samples, their scores and a data card to the hub, in one commit. Its data "
-        "version is the commit's SHA. Refuses samples with secrets, or with too many questions of benchmarks.",
-        reads=dict.fromkeys(reads, "fingerprint"),
-        settings={
-            **{f"publish.{name}": getattr(options, name) for name in ("repository", "license", "private")},
-            "training.trained_turns": config.trained_turns,
-            "configuration": fingerprint(published_configuration(config)),
-        },
-        code_version=PUBLISHED_CODE_VERSION,
-        columns=tables.PUBLISHED,
-        own_rejects=False,
-        by_revision=True,
-    )
+    for name, repository in {None: options.repository, **options.variants}.items():
+        recipe = recipe_of(config, name)
+        reads = ["raw_long_sft", *published_tables(recipe).values(), *contaminations]
+        yield Asset(
+            key=f"{PUBLISHED}/{recipe.variant.name}",
+            of="recipe",
+            maker="published",
+            group="selection",
+            kinds=("huggingface",),
+            summary="the revision of a data set on the Hugging Face hub that holds the selection",
+            description="Uploads the chosen samples, their scores and a data card to the hub, in one commit. Its data "
+            "version is the commit's SHA. Refuses samples with secrets, or with too many questions of benchmarks.",
+            reads=dict.fromkeys(reads, "fingerprint"),
+            settings={
+                "publish.repository": repository,
+                **{f"publish.{key}": getattr(options, key) for key in ("license", "private")},
+                "training.trained_turns": config.trained_turns,
+                "configuration": fingerprint(published_configuration(recipe.config)),
+            },
+            code_version=PUBLISHED_CODE_VERSION,
+            columns=tables.PUBLISHED,
+            own_rejects=False,
+            variant=recipe.partition or "",
+            by_revision=True,
+        )
 
 
 def published_configuration(config: Config) -> dict[str, Any]:
@@ -386,9 +400,9 @@ DECLARED: tuple[Declare, ...] = (
     instruction_embeddings,
     made_models,
     sample_tables,
+    evidence,
     combined_scores,
     sample_ratings,
-    evidence,
     method_scores,
     selected_subset,
     comparison,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gateau_dagster.errors import GateauError
-from gateau_dagster.pipeline.asset import Asset
+from gateau_dagster.pipeline.asset import VARIANT, Asset
 from gateau_dagster.readable import nearest_name
 from gateau_dagster.storage.stamp import Stamp, joint
 
@@ -147,15 +147,18 @@ class Partitions:
 
     sets: the keys of every partition set, by its name.
     of: the name of each asset's set; empty for a single output.
+    variants: by asset, the only variant that it reads; see Asset.variant.
     """
 
     sets: Mapping[str, Sequence[str]]
     of: Mapping[str, str]
+    variants: Mapping[str, str]
 
     @classmethod
     def between(cls, assets: Sequence[Asset], sets: Mapping[str, Sequence[str]]) -> "Partitions":
         """Return the partitions of these assets."""
-        return cls(sets=sets, of={asset.key: asset.partitions for asset in assets})
+        variants = {asset.key: asset.variant for asset in assets if asset.variant}
+        return cls(sets=sets, of={asset.key: asset.partitions for asset in assets}, variants=variants)
 
     def keys(self, asset: str) -> list[Key]:
         """Return all outputs of an asset."""
@@ -163,7 +166,11 @@ class Partitions:
         return [(asset, partition) for partition in self.sets[name]] if name else [(asset, None)]
 
     def read(self, upstream: str, reader: str, partition: str | None) -> list[Key]:
-        """Return the outputs of `upstream` that one of `reader` reads: the same partition of a common set, else all."""
+        """Return the outputs of `upstream` that one of `reader` reads: the same partition of a common set, or that of
+        its variant, else all.
+        """
+        if self.of[upstream] == VARIANT and reader in self.variants:
+            return [(upstream, self.variants[reader])]
         same = self.of[upstream] and self.of[upstream] == self.of[reader]
         return [(upstream, partition)] if same else self.keys(upstream)
 

@@ -26,7 +26,7 @@ from gateau_dagster.demo.prepare import is_demo_store
 from gateau_dagster.errors import DEMO, DEMO_FOLDER, ENVIRONMENT_VARIABLE, MissingUpstreamError, demo_name, demo_place
 from gateau_dagster.evaluation.registry import check_benchmarks
 from gateau_dagster.evaluation.statistics.experiment import check_experiment
-from gateau_dagster.pipeline.recipes import CHECKPOINTS, TRAINED, check_variants
+from gateau_dagster.pipeline.recipes import CHECKPOINTS, TRAINED, check_published, check_variants
 from gateau_dagster.pipeline.selection_reads import EVIDENCE_READS, has_evidence
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.readable import nearest_name
@@ -272,6 +272,7 @@ def check_project(config: Config) -> None:
     _check_training(config)
     check_benchmarks(config)
     check_variants(config)
+    check_published(config)
     check_experiment(config)
 
 

@@ -75,7 +75,9 @@ def data_card(facts: CardFacts) -> str:
         ("fingerprint", f"`{facts.fingerprint}`"),
         ("made with", f"gateau-dagster {version('gateau-dagster')}"),
     ]
-    shown = yaml.safe_dump(_shown(published_configuration(facts.config)), sort_keys=False, allow_unicode=True)
+    # Without the training, whose benchmarks may need more of the data or of the models than the selection does.
+    reproduced = {**_shown(published_configuration(facts.config)), "training": {"enabled": False}}
+    shown = yaml.safe_dump(reproduced, sort_keys=False, allow_unicode=True)
     loading = [f'load_dataset("{options.repository}", "{key}", split="train")' for key in facts.sizes]
     sections = [
         f"# {name}",

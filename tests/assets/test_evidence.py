@@ -28,9 +28,10 @@ def test_evidence_is_a_table_and_columns_of_the_selection_and_trains_nothing(
     monkeypatch.setattr(evidence, "NAMED_GAIN", 1e-3)
     # The spans must follow their samples in whatever order these are found.
     monkeypatch.setattr(assets, "dependencies", lambda cam, long: evidence.dependencies(cam, long).reverse())
-    before, raw = store.read("selected_subset", None), store.read_all("raw_long_sft", small.state().shards)
+    raw = store.read_all("raw_long_sft", small.state().shards)
+    before = {asset: store.read(asset, None) for asset in ("selected_subset", "combined_scores")}
     events = small.made(selection={"evidence": True})
-    assert {asset for asset, _ in events} == {"evidence", "selected_subset", "report"}
+    assert {asset for asset, _ in events} == {"evidence", *before, "report"}
     found = store.read_all("evidence", small.state().shards)
     assert found.schema == tables.schema(tables.EVIDENCE) and {*found["sample_id"]} == {*raw["sample_id"]}
     spans = found.join(raw, on="sample_id").explode("evidence").drop_nulls("evidence").unnest("evidence")
@@ -46,11 +47,13 @@ def test_evidence_is_a_table_and_columns_of_the_selection_and_trains_nothing(
         "segment_gain", pl.col("evidence").list.eval(pl.element().struct["gain"])
     )
     assert gains.select(pl.col("evidence").list.set_difference("segment_gain").list.len().sum()).item() == 0
+    for asset, earlier in before.items():
+        given = store.read(asset, None)
+        assert given.drop("evidence", "dependency").equals(earlier)
+        assert given.select("sample_id", "evidence", "dependency").equals(
+            given.select("sample_id").join(found.drop("digest"), on="sample_id", maintain_order="left")
+        )
     chosen = store.read("selected_subset", None)
-    assert chosen.drop("evidence", "dependency").equals(before)
-    assert chosen.select("sample_id", "evidence", "dependency").equals(
-        chosen.select("sample_id").join(found.drop("digest"), on="sample_id", maintain_order="left")
-    )
     counts = dict(chosen["dependency"].value_counts().iter_rows())
     assert value_of(events["selected_subset", None], "by_dependency") == counts
     page = store.files.read("report.html").decode()

@@ -16,7 +16,6 @@ import yaml
 from gateau_dagster import tables
 from gateau_dagster.data import secret_scan
 from gateau_dagster.evaluation.contamination import OVERLAPS
-from gateau_dagster.pipeline.declarations import PUBLISHED
 from gateau_dagster.progress import silent
 from gateau_dagster.storage import Stamp
 from tests.assets.harness import Pipeline, failure_of, value_of, version_of, versions_on_record
@@ -25,7 +24,7 @@ from tests.hub_writing import TOKEN, Hub, hub
 from tests.project import change_config, command_environment
 
 __all__ = ["hub", "quiz"]
-NAME = "team/selection"
+NAME, PUBLISHED = "team/selection", "published/main"
 SECTION: dict[str, Any] = {"repository": NAME, "license": "cc-by-4.0"}
 
 
@@ -38,13 +37,13 @@ def kept(small: Pipeline) -> Iterator[Pipeline]:
     yield small
     small.file.write_text(before)
     table.write_bytes(selected)
-    for folder in ("published", "contamination", "evidence"):
+    for folder in ("published", "contamination", "evidence", "variant", "method_scores"):
         small.state().store.files.remove(folder)
 
 
-def card_of(hub: Hub) -> tuple[dict[str, Any], str]:
+def card_of(hub: Hub, name: str = NAME) -> tuple[dict[str, Any], str]:
     """Return the front matter and the text of the card."""
-    _, header, text = hub.repositories[NAME].files["README.md"].decode().split("---\n", 2)
+    _, header, text = hub.repositories[name].files["README.md"].decode().split("---\n", 2)
     return yaml.safe_load(header), text
 
 
@@ -67,7 +66,7 @@ def test_a_private_data_set_with_a_card_is_one_commit_whose_sha_is_the_version(k
     selected = table_of(hub, "selected")
     assert selected["sample_id"].to_list() == chosen["sample_id"].to_list()
     assert selected["messages"][0][1] == {"role": "assistant", "content": chosen["response"][0]}
-    assert table_of(hub, "scores").equals(state.read("combined_scores"))
+    assert table_of(hub, "scores").equals(state.read("combined_scores").drop("evidence", "dependency", strict=False))
     assert state.read(PUBLISHED)["rows"].to_list() == [chosen.height, 24]
     header, text = card_of(hub)
     assert header["license"] == "cc-by-4.0" and header["size_categories"] == ["n<1K"]
@@ -157,6 +156,38 @@ def test_without_a_token_nothing_is_asked(kept: Pipeline, hub: Hub, monkeypatch:
     monkeypatch.delenv("HF_TOKEN")
     assert "HF_TOKEN" in refusal(kept) and hub.received == []
     assert [str(error) for error in kept.state().findings() if error.code == "publish.no_token"]
+
+
+def test_the_card_of_a_variant_gives_its_samples_again(kept: Pipeline, hub: Hub) -> None:
+    name, own = "random-s7", "team/random"
+    change_config(
+        kept.file,
+        training={"enabled": True},
+        evaluation={"benchmarks": []},
+        variants={"methods": ["gateau", "random"], "seeds": [7], "equal": "samples"},
+        publish={"variants": {name: own}},
+    )
+    plan = kept.state().plan_until(f"published/{name}")
+    assert "published/main" not in {work.asset for work in plan.work}
+    events = kept.made(f"published/{name}")
+    assert version_of(events[f"published/{name}", None]) == hub.repositories[own].sha and NAME not in hub.repositories
+    state = kept.state()
+    chosen = state.store.read("variant/selected_subset", name).sort("rank")
+    files = hub.repositories[own].files
+    assert pl.read_parquet(io.BytesIO(files["data/selected.parquet"]))["sample_id"].equals(chosen["sample_id"])
+    assert "data/scores.parquet" not in files, "the method's table holds the draw of another seed"
+    text = card_of(hub, own)[1]
+    assert kept.stamp("variant/selected_subset", name).fingerprint in text and "same files give" not in text
+
+    before = kept.file.read_text()
+    change_config(kept.file, variants={"seeds": [7, 8]})
+    assert kept.state().plan_until(f"published/{name}").of(f"published/{name}") is None, "it reads its variant alone"
+    storage = yaml.safe_load(before)["storage"]
+    kept.file.write_text(text.partition("```yaml\n")[2].partition("```")[0])
+    change_config(kept.file, storage=storage)
+    kept.refresh(until="selected_subset")
+    assert kept.config.selection.count == chosen.height
+    assert kept.state().read("selected_subset")["sample_id"].to_list() == chosen["sample_id"].to_list()
 
 
 @pytest.mark.long

@@ -166,6 +166,7 @@ def test_caches_of_interrupted_work_are_removed(command: Command, project: Path)
     assert listed(command)["leftovers"] == [], "another process may be writing them"
     put(work, "cache/short_tasks/part-0123abcd/a", "cache/.a.json.0123abcd.tmp", "progress/r/.b.1.2.tmp", old=True)
     put(work, "cache/input-index-0000.parquet", "models/checkpoint/config.json", "models/a/b/config.json")
+    put(work, "publish/data/selected.parquet")  # of a killed upload
     put(work, "models/checkpoint.version")
     found = listed(command, "--yes")
     assert names(found, work) == {
@@ -173,6 +174,7 @@ def test_caches_of_interrupted_work_are_removed(command: Command, project: Path)
         "cache/.a.json.0123abcd.tmp",
         "progress/r/.b.1.2.tmp",
         "cache/input-index-0000.parquet",
+        "publish",
         *("models/checkpoint", "models/checkpoint.version", "models/a/b"),
     }
     assert files(work) == before

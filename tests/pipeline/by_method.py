@@ -73,6 +73,6 @@ def maximal() -> Config:
         encoder="enc",
         segment_lengths=[64],
         evidence=True,
-        publish={"repository": "me/mine", "license": "other"},
+        publish={"repository": "me/mine", "license": "other", "variants": {"random-s1": "me/random"}},
         options={"ifd": {"model": "cherry"}},
     )

@@ -160,8 +160,8 @@ FIELDS: dict[str, tuple[Any, set[str]]] = {
     "selection.fraction": (0.5, CHOSEN),
     "selection.per_document": (2, CHOSEN),  # the documents are there for the held-out evaluation
     "selection.duplicates": ("keep", CHOSEN),
-    "selection.evidence": (True, {"evidence", *CHOSEN}),
-    "selection.drop": (["near"], {"evidence", *CHOSEN}),
+    "selection.evidence": (True, {"evidence", *SCORED}),
+    "selection.drop": (["near"], {"evidence", *SCORED}),
     "selection.count": (3, CHOSEN),
     "selection.ground_truth": (["far"], REPORT),
     "long_sft.turns": ("each", MIXED),  # the default of training.trained_turns follows it; samples by their content

@@ -56,7 +56,7 @@ CONSTANTS: dict[str, set[str]] = {
     "evaluation.statistics.experiment.CODE_VERSION": {"experiment"},
     "pipeline.declarations.REPORT_CODE_VERSION": {"report"},
     "pipeline.declarations.EXPLORER_CODE_VERSION": {"report"},
-    "pipeline.declarations.PUBLISHED_CODE_VERSION": {"published/main"},
+    "pipeline.declarations.PUBLISHED_CODE_VERSION": {"published/main", "published/random-s1"},
 }
 OF_ANSWERS = "evaluation.generation.answering.CODE_VERSION"  # see test_evaluation_assets
 # Tables of methods and rules say their version where they are declared.
@@ -163,7 +163,11 @@ def with_readers(assets: Mapping[str, Asset], keys: set[str]) -> set[str]:
     """These and all that goes by their fingerprints."""
     found = set(keys)
     for asset in assets.values():
-        if any(by == "fingerprint" and name in found for name, by in asset.reads.items()):
+        changed = {name for name, by in asset.reads.items() if by == "fingerprint" and name in found}
+        if asset.variant:  # of the variants it reads its own alone
+            parts = {name: assets[name].parts.get(asset.variant) for name in changed - keys}
+            changed -= {name for name, part in parts.items() if part is not None and not found & part.reads.keys()}
+        if changed:
             found.add(asset.key)
     return found
 

@@ -173,6 +173,7 @@ PUBLISH = {
     "repository": "me/mine",
     "license": "other",
     "private": True,
+    "variants": {},
     "max_contaminated": 0.0,
     "accepted_findings": [],
 }

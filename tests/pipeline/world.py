@@ -50,6 +50,8 @@ class World:
         upstream = made.parts[str(partition)].reads if made.parts else made.reads
         for name, by in upstream.items():
             parts = [partition] if of[name] and of[name] == made.partitions else self.parts(name)
+            if of[name] == "variant" and made.variant:
+                parts = [made.variant]
             stamps = {part or "": self.stored[name, part] for part in parts}
             each = {part: stamp.content if by == "content" else stamp.fingerprint for part, stamp in stamps.items()}
             found[name] = next(iter(each.values())) if len(each) == 1 else joint(each)
