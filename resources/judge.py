@@ -1,12 +1,11 @@
-"""Provide the judge as a Dagster resource: a model behind any OpenAI-compatible server."""
+"""Provide judge and generator as a Dagster resource: a model behind any OpenAI-compatible server."""
 
 from __future__ import annotations
 
 import dagster as dg
 
-from gateau_dagster.config.judge import JudgeConfig
-from gateau_dagster.evaluation.judging.judge_answers import PLACE
-from gateau_dagster.evaluation.judging.replies import Judge, JudgeCall, Reply
+from gateau_dagster.config.judge import AskedConfig
+from gateau_dagster.evaluation.judging.replies import PROMPT, Judge, JudgeCall, Reply
 from gateau_dagster.evaluation.server_client import Client
 
 _BYTES_OF_A_TOKEN = 3  # 4 in English
@@ -15,7 +14,7 @@ _BYTES_OF_A_TOKEN = 3  # 4 in English
 class JudgeResource(dg.ConfigurableResource):
     """Makes the judge that a configuration names; its key comes from the environment alone."""
 
-    def judge(self, settings: JudgeConfig) -> Judge:
+    def judge(self, settings: AskedConfig) -> Judge:
         """Return the judge, which answers requests.
 
         Raises:
@@ -27,8 +26,8 @@ class JudgeResource(dg.ConfigurableResource):
 class ServerJudge:
     """A judge behind a server, reached through `Client`."""
 
-    def __init__(self, settings: JudgeConfig) -> None:
-        self._client = Client(PLACE, settings, settings.base_url)
+    def __init__(self, settings: AskedConfig) -> None:
+        self._client = Client(settings.place, settings, settings.base_url)
 
     def __call__(self, asked: JudgeCall) -> Reply:
         """Implement Judge. No message or reply contains the key, whatever the server answers."""
@@ -37,8 +36,12 @@ class ServerJudge:
             sampling["temperature"] = asked.temperature
         if "seed" in sampling:  # otherwise each repeat would return the first reply
             sampling["seed"] += asked.repeat + asked.attempt
-        body = {"model": asked.judge, "messages": [dict(message) for message in asked.messages]}
-        found = self._client.ask("chat/completions", body, limit=asked.max_tokens, asks=sampling)
+        first = asked.messages[0]
+        if first["role"] == PROMPT:
+            path, said = "completions", {"prompt": first["content"]}
+        else:
+            path, said = "chat/completions", {"messages": [dict(message) for message in asked.messages]}
+        found = self._client.ask(path, {"model": asked.judge, **said}, limit=asked.max_tokens, asks=sampling)
         text = found.text.encode("utf-8", errors="replace").decode()
         prompt, reply = found.prompt_tokens, found.reply_tokens
         return Reply(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 from urllib.parse import SplitResult, urlsplit
 
 from pydantic import AfterValidator, Field, JsonValue, model_validator
@@ -153,7 +153,7 @@ class PricesConfig(Section):
 
 
 class BudgetConfig(Section):
-    """The budget of judging, over everything that the store holds of this judge; nothing runs above it."""
+    """The budget, over everything that the store holds of this model's replies; nothing is asked above it."""
 
     requests: int | None = Field(
         default=None, ge=0, le=_MOST_REQUESTS, description="Greatest number of requests.", examples=[1000]
@@ -163,11 +163,19 @@ class BudgetConfig(Section):
     )
 
 
-class JudgeConfig(ServerConfig):
-    """`evaluation.judge`: a model behind an OpenAI-compatible server.
+class AskedConfig(ServerConfig):
+    """The settings that the judge and the generator of `synthesis` share: a model behind an OpenAI-compatible server.
 
-    The model's name alone identifies the judge: the same name at another address reuses its replies.
+    The model's name alone identifies it: the same name at another address reuses its replies.
     """
+
+    place: ClassVar[str]
+    """The section's place in the file."""
+    replies_folder: ClassVar[str]
+    """The folder of the store that keeps its replies."""
+    doing: ClassVar[str]
+    less: ClassVar[str]
+    """The words for the requests, and for fewer of them, for the message about the budget."""
 
     base_url: Annotated[str, AfterValidator(_server_address)] = Field(
         description="Address of the server, such as https://api.openai.com/v1 or http://localhost:8000/v1.",
@@ -183,7 +191,6 @@ class JudgeConfig(ServerConfig):
     )
     currency: str = Field(default="USD", min_length=1, max_length=8, description="Currency of the prices.")
     budget: BudgetConfig = BudgetConfig()
-    repeats: int = Field(default=1, ge=1, le=100, description="Number of judgments of each answer; their mean counts.")
     top_p: float | None = Field(
         default=None,
         gt=0,
@@ -200,6 +207,28 @@ class JudgeConfig(ServerConfig):
         description="Seed of the first request; each repeat and each new attempt adds 1; null: it is not sent.",
         examples=[1],
     )
+
+    @model_validator(mode="after")
+    def _priced(self) -> Self:
+        if self.budget.money is not None and self.prices is None:
+            raise GateauError(
+                "evaluation.judge", "budget.money needs prices: add prices: {prompt: …, reply: …}, per million tokens"
+            )
+        return self
+
+
+class JudgeConfig(AskedConfig):
+    """`evaluation.judge`: a model behind an OpenAI-compatible server.
+
+    The model's name alone identifies the judge: the same name at another address reuses its replies.
+    """
+
+    place = "evaluation.judge"
+    replies_folder = "_judge_replies"
+    doing = "judging"
+    less = "judge less: fewer variants, questions or repeats"
+
+    repeats: int = Field(default=1, ge=1, le=100, description="Number of judgments of each answer; their mean counts.")
     pairs: list[Pair] = Field(
         default=[],
         description="Pairs of variants whose answers are compared, in both orders, by benchmarks that support it: "
@@ -216,14 +245,10 @@ class JudgeConfig(ServerConfig):
     )
 
     @model_validator(mode="after")
-    def _priced(self) -> JudgeConfig:
+    def _different(self) -> Self:
         if same := next((pair for pair in self.pairs if pair[0] == pair[1]), None):
             raise GateauError(
                 "evaluation.judge",
                 f"pairs: [{same[0]}, {same[1]}] compares a variant with itself: name two variants",
-            )
-        if self.budget.money is not None and self.prices is None:
-            raise GateauError(
-                "evaluation.judge", "budget.money needs prices: add prices: {prompt: …, reply: …}, per million tokens"
             )
         return self

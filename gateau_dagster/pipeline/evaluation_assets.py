@@ -22,10 +22,10 @@ from gateau_dagster.evaluation.grading import CODE_VERSION as GRADING_CODE_VERSI
 from gateau_dagster.evaluation.grading import grading_settings
 from gateau_dagster.evaluation.judged import CODE_VERSION as RATING_CODE_VERSION
 from gateau_dagster.evaluation.judged import RatedBenchmark
+from gateau_dagster.evaluation.judging.asking import means
 from gateau_dagster.evaluation.judging.characteristics import CHARACTERISTICS as RATED
 from gateau_dagster.evaluation.judging.characteristics import CODE_VERSION as CHARACTERISTICS_CODE_VERSION
 from gateau_dagster.evaluation.judging.characteristics import RATINGS
-from gateau_dagster.evaluation.judging.judge_answers import means
 from gateau_dagster.evaluation.judging.pairwise import PAIRWISE
 from gateau_dagster.evaluation.registry import scored_benchmarks
 from gateau_dagster.evaluation.statistics.experiment import CODE_VERSION as EXPERIMENT_CODE_VERSION
@@ -240,7 +240,7 @@ def contamination(config: Config) -> Iterator[Asset]:
             "group": "evaluation",
             "kinds": ("polars",),
             "inputs": (origin_key(config, config.training.model),),
-            "observe": partial(_question_settings, config, chosen),
+            "observe": partial(question_settings, config, chosen),
             "code_version": f"{OVERLAPS_CODE_VERSION}.{chosen.version}",
             "columns": OVERLAPS,
             "finite": ("share", "similarity"),
@@ -306,7 +306,8 @@ def asking_benchmarks(config: Config) -> dict[str, QuestionBenchmark]:
     return {name: each for name, each in found.items() if isinstance(each, QuestionBenchmark) and not each.reads()}
 
 
-def _question_settings(config: Config, chosen: QuestionBenchmark, observed: Observed) -> dict[str, Any]:
+def question_settings(config: Config, chosen: QuestionBenchmark, observed: Observed) -> dict[str, Any]:
+    """Return what a benchmark's questions depend on."""
     model = config.origin(config.training.model)
     return {**chosen.stamped_settings(), f"models.{model} weights": observed.model_digests[model]}
 

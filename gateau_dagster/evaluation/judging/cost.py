@@ -1,4 +1,4 @@
-"""Count and limit the requests, tokens and money of judging, before it begins and while it runs."""
+"""Count and limit the requests, tokens and money of asking a judge or generator, before and while it is asked."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from gateau_dagster.config.judge import JudgeConfig
+from gateau_dagster.config.judge import AskedConfig
 from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.judging.replies import JudgeCall, Replies, Usage
 from gateau_dagster.readable import plural
@@ -21,7 +21,7 @@ CountTokens = Callable[[str], int]
 
 
 class BudgetError(GateauError):
-    """Reports that judging would take more than `evaluation.judge.budget` allows."""
+    """Reports that asking would take more than the budget of its section allows."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +42,7 @@ class PlannedCost:
 
 
 def planned_cost(
-    settings: JudgeConfig,
+    settings: AskedConfig,
     wanted: Sequence[JudgeCall],
     replies: Replies | None,
     count: CountTokens,
@@ -77,7 +77,7 @@ def _tokens(asked: JudgeCall, count: CountTokens) -> int:
     return sum(count(message["content"]) for message in asked.messages)
 
 
-def money_of(settings: JudgeConfig, usage: Usage) -> float | None:
+def money_of(settings: AskedConfig, usage: Usage) -> float | None:
     """Return the cost in the currency of the prices; None without them."""
     prices = settings.prices
     if prices is None:
@@ -85,13 +85,13 @@ def money_of(settings: JudgeConfig, usage: Usage) -> float | None:
     return (prices.prompt * usage.prompt_tokens + prices.reply * usage.reply_tokens) / _MILLION
 
 
-def cost_of_judgments(settings: JudgeConfig, judgments: pl.DataFrame) -> float | None:
+def cost_of_judgments(settings: AskedConfig, judgments: pl.DataFrame) -> float | None:
     """Return the cost of tables.JUDGMENTS, whoever paid for it and when; None without prices."""
     sums = judgments.select(pl.col("requests", "prompt_tokens", "reply_tokens").cast(pl.Int64).sum()).row(0, named=True)
     return money_of(settings, Usage(**sums))
 
 
-def cost_sentence(settings: JudgeConfig, usage: Usage) -> str:
+def cost_sentence(settings: AskedConfig, usage: Usage) -> str:
     """Describe a cost: 12 requests, 3,400 tokens, 0.05 USD."""
     money = money_of(settings, usage)
     tokens = usage.prompt_tokens + usage.reply_tokens
@@ -99,20 +99,19 @@ def cost_sentence(settings: JudgeConfig, usage: Usage) -> str:
     return f"{plural(usage.requests, 'request')}, {tokens:,} tokens{price}"
 
 
-def check_affordable(settings: JudgeConfig, spent: Usage, planned: PlannedCost) -> None:
+def check_affordable(settings: AskedConfig, spent: Usage, planned: PlannedCost) -> None:
     """Raise BudgetError if the spent and the planned cost together exceed the budget."""
     total = spent + planned.usage
     over = _above(settings, total)
     if planned.usage.requests and over:
         raise BudgetError(
             "evaluation.budget",
-            f"evaluation.judge.budget: judging needs about {cost_sentence(settings, planned.usage)}, and "
-            f"{cost_sentence(settings, spent)} are spent; {over}. Raise it, or judge less: fewer variants, questions "
-            "or repeats.",
+            f"{settings.place}.budget: {settings.doing} needs about {cost_sentence(settings, planned.usage)}, and "
+            f"{cost_sentence(settings, spent)} are spent; {over}. Raise it, or {settings.less}.",
         )
 
 
-def _above(settings: JudgeConfig, usage: Usage) -> str:
+def _above(settings: AskedConfig, usage: Usage) -> str:
     """Describe the limit that is exceeded; empty where none is."""
     budget, money = settings.budget, money_of(settings, usage)
     if budget.requests is not None and usage.requests > budget.requests:
@@ -125,7 +124,7 @@ def _above(settings: JudgeConfig, usage: Usage) -> str:
 class Account:
     """Counts what is spent; thread-safe."""
 
-    def __init__(self, settings: JudgeConfig, spent: Usage) -> None:
+    def __init__(self, settings: AskedConfig, spent: Usage) -> None:
         self._settings = settings
         self._before, self._new = spent, Usage()
         self._open = 0
@@ -148,7 +147,7 @@ class Account:
             if over:
                 raise BudgetError(
                     "evaluation.budget",
-                    f"evaluation.judge.budget: {cost_sentence(self._settings, spent)} are spent, and {over}. "
+                    f"{self._settings.place}.budget: {cost_sentence(self._settings, spent)} are spent, and {over}. "
                     "Earlier answers are kept: raise the budget, and run again to continue.",
                 )
             self._open += 1

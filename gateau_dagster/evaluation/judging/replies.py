@@ -1,4 +1,4 @@
-"""Store judges' replies unchanged, one file each, so that no run, variant or benchmark pays twice for one.
+"""Store the replies of judges and generators unchanged, one file each, so that nothing pays twice for one.
 
 A file is written as soon as its reply arrives and never changes, so that processes need no lock. Its name contains the
 token counts, so that a listing gives what has been spent.
@@ -12,17 +12,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
-from gateau_dagster.config.judge import JudgeConfig
+from gateau_dagster.config.judge import AskedConfig, JudgeConfig
 from gateau_dagster.evaluation.benchmark import JudgeRequest
 from gateau_dagster.storage.files import Files
 from gateau_dagster.storage.stamp import fingerprint
 
+PROMPT = "prompt"
+"""The role of a message that is no turn: the server continues its text."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class JudgeCall:
-    """A request to a judge: everything that its reply depends on.
+    """A request to a judge or a generator: everything that its reply depends on.
 
-    messages: `role` and `content`. max_tokens: of the reply. repeat: of the judgment, from 0.
+    judge: the server's name of the model. messages: `role` and `content`; one with role PROMPT is alone. max_tokens: of
+        the reply. repeat: of the judgment, from 0.
     attempt: how many unreadable replies came before. temperature: None where none is sent.
     more: further fields that the settings send.
     """
@@ -36,8 +40,8 @@ class JudgeCall:
     more: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, settings: JudgeConfig, request: JudgeRequest, repeat: int = 0) -> JudgeCall:
-        """Return a benchmark's request with the sampling settings that the configuration sends."""
+    def of(cls, settings: AskedConfig, request: JudgeRequest, repeat: int = 0) -> JudgeCall:
+        """Return a request with the sampling settings that the configuration sends."""
         sent = settings.sampling(temperature=request.temperature)
         more = {name: sent[name] for name in ("top_p", "seed") if name in sent}
         return cls(
@@ -102,7 +106,6 @@ class Judge(Protocol):
         ...
 
 
-FOLDER = "_judge_replies"
 _NAME = re.compile(r"^(?P<digest>[0-9a-f]{32})-(?P<prompt>\d+)-(?P<reply>\d+)\.json$")
 
 
@@ -121,6 +124,9 @@ class Usage:
             reply_tokens=self.reply_tokens + other.reply_tokens,
         )
 
+    def __sub__(self, other: Usage) -> Usage:
+        return self + other * -1
+
     def __mul__(self, times: int) -> Usage:
         return Usage(
             requests=self.requests * times,
@@ -135,11 +141,11 @@ class Usage:
 
 
 class Replies:
-    """The replies of one judge: `<root>/_judge_replies/<judge>/<digest>-<prompt tokens>-<reply tokens>.json`."""
+    """The replies of one model: `<root>/<folder>/<model>/<digest>-<prompt tokens>-<reply tokens>.json`."""
 
-    def __init__(self, files: Files, judge: str) -> None:
+    def __init__(self, files: Files, judge: str, folder: str = JudgeConfig.replies_folder) -> None:
         self._files = files
-        self._folder = f"{FOLDER}/{fingerprint({'judge': judge})[:12]}"
+        self._folder = f"{folder}/{fingerprint({'judge': judge})[:12]}"
         self._names: dict[str, str] = {}
         self.refresh()
 

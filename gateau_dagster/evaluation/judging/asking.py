@@ -1,0 +1,182 @@
+"""Ask a judge or a generator, several requests at a time; every reply is stored before it is used."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field, replace
+from typing import Generic, Protocol, TypeVar
+
+from gateau_dagster.config.judge import AskedConfig
+from gateau_dagster.errors import redacted
+from gateau_dagster.evaluation.judging.cost import Account
+from gateau_dagster.evaluation.judging.replies import Judge, JudgeCall, Replies, Reply, Usage
+from gateau_dagster.evaluation.server_client import Patience, UnansweredError, cut
+from gateau_dagster.storage.stamp import fingerprint
+
+_SECONDS_BETWEEN_NOTES = 1.0
+
+
+class Asked(Protocol):
+    """Anything that asks a request."""
+
+    @property
+    def asked(self) -> JudgeCall:
+        """Return the request."""
+        ...
+
+
+Wanted = TypeVar("Wanted", bound=Asked)
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exchange(Generic[Value]):
+    """A request's last reply, what was read of it (None: it is unreadable), and the usage of all attempts."""
+
+    value: Value | None
+    reply: Reply
+    usage: Usage
+
+
+def means(settings: AskedConfig | None) -> str:
+    """Return a digest of what decides whether a request gets a reply, but not what the reply is; Asset.means holds
+    it.
+    """
+    if settings is None:
+        return ""
+    given = settings.model_dump(include={"base_url", "key", "timeout"})
+    # The keys keep their first names, so that digests of earlier versions stay valid.
+    return fingerprint({**given, "max_retries": settings.retries, "token_limit": settings.token_limit})
+
+
+@dataclass
+class Asking(Generic[Wanted, Value]):
+    """Asks requests in several threads.
+
+    parse: returns what a reply says; None where it is unreadable. again: further requests after such a reply.
+
+    The first new request is sent alone, so that a common fault fails once. A request without a reply is tried once
+    more, after all others, if another try may help.
+    """
+
+    parse: Callable[[str], Value | None]
+    again: int
+    judge: Judge
+    replies: Replies
+    settings: AskedConfig
+    account: Account = field(init=False)
+    patience: Patience = field(init=False)
+    _ended: BaseException | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _asking: dict[str, threading.Lock] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        spent = self.replies.spent
+        self.account = Account(self.settings, spent)
+        # A server that has replied before works; if it refuses requests for good, the requests are at fault.
+        place, address = self.settings.place, self.settings.base_url
+        self.patience = Patience(place, address, self.settings, works=bool(spent.requests))
+
+    def results(self, wanted: Sequence[Wanted]) -> Iterator[tuple[Wanted, Exchange[Value] | UnansweredError] | None]:
+        """Yield each request with its exchange or error as it is made; None about every second while nothing arrives.
+
+        Raises:
+            UnusableServerError: the server answers none of them.
+            BudgetError: the budget is used up; replies that arrived are stored.
+            TransientError: the server seems to be down.
+        """
+        first = next((each for each in wanted if each.asked not in self.replies), None)
+        later: list[Wanted] = []
+        pool = ThreadPoolExecutor(self.settings.concurrency, thread_name_prefix="judge")
+        try:
+            for part in ([] if first is None else [first], [each for each in wanted if each is not first], later):
+                futures = {pool.submit(self._in_thread, each.asked): each for each in part}
+                for future in _as_completed(futures):
+                    if future is None:
+                        yield None
+                        continue
+                    each, made = futures[future], future.result()
+                    if part is not later and isinstance(made, UnansweredError) and made.is_worth_another_try:
+                        later.append(each)
+                    else:
+                        yield each, made
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+    def _in_thread(self, asked: JudgeCall) -> Exchange[Value] | UnansweredError:
+        """Return the exchange or error of one request. Raises once another request has ended the work."""
+        if self._ended is not None:
+            raise self._ended
+        try:
+            return self._exchange(asked)
+        except BaseException as error:  # any error: the waiting requests would still be paid for
+            self._ended = error
+            raise
+
+    def _exchange(self, asked: JudgeCall) -> Exchange[Value] | UnansweredError:
+        """Return the exchange, or why there is no reply; ask again after an unreadable reply."""
+        total, value, reply = Usage(), None, None
+        for attempt in range(self.again + 1):
+            try:
+                reply = self._reply(replace(asked, attempt=attempt))
+            except UnansweredError as error:
+                if reply is None:
+                    return error
+                break
+            total += Usage.of(reply)
+            value = self.parse(reply.text)
+            if value is not None:
+                break
+        assert reply is not None, "there is a first attempt"
+        return Exchange(value=value, reply=reply, usage=total)
+
+    def _reply(self, asked: JudgeCall) -> Reply:
+        """Return the reply. Of concurrent equal requests one is sent; the others wait for its stored reply.
+
+        An unusable reply is paid for, so it is stored, too, under the settings that produced it.
+        """
+        with self._lock:
+            alone = self._asking.setdefault(asked.digest, threading.Lock())
+        with alone:
+            reply = self.replies.find(asked)
+            if reply is None or not reply.is_usable:
+                reply = self.replies.find(asked, means(self.settings)) or self._paid_reply(asked)
+        if not reply.is_usable:
+            raise _unusable(reply, self.settings.place)
+        return reply
+
+    def _paid_reply(self, asked: JudgeCall) -> Reply:
+        self.account.open_request()
+        usage = Usage()
+        try:
+            reply = self.judge(asked)
+            reply = replace(reply, text=redacted(reply.text))
+            usage = Usage.of(reply)
+        except UnansweredError as error:
+            self.patience.failed(error)
+            raise
+        finally:
+            self.account.close_request(usage)
+        self.replies.keep(asked, reply, "" if reply.is_usable else means(self.settings))
+        if reply.is_usable:
+            self.patience.answered()
+        else:
+            self.patience.failed(_unusable(reply, self.settings.place))
+        return reply
+
+
+def _unusable(reply: Reply, place: str) -> UnansweredError:
+    """Return why a reply is unusable."""
+    if reply.finish_reason == "length":
+        return cut(place, reply.reply_tokens)
+    return UnansweredError(f"the reply is empty (finish_reason {reply.finish_reason})", passing=False)
+
+
+def _as_completed(futures: Collection[Future[Value]]) -> Iterator[Future[Value] | None]:
+    """Yield the futures as they end, and None every second in which none does."""
+    waiting = {*futures}
+    while waiting:
+        ended, waiting = wait(waiting, timeout=_SECONDS_BETWEEN_NOTES, return_when=FIRST_COMPLETED)
+        yield from ended or [None]
