@@ -1,4 +1,4 @@
-"""Collect the further sections of the report: judged samples, pairwise comparisons of answers, contamination."""
+"""Collect the further sections of the report: judged samples, pairs of answers, contamination, synthetic samples."""
 
 import polars as pl
 
@@ -16,7 +16,10 @@ from gateau_dagster.report.further import (
     characteristics_section,
     contamination_section,
     pairwise_section,
+    shown_candidates,
+    synthesis_section,
 )
+from gateau_dagster.synthesis import CHECKS_TABLE, CONTEXTS_TABLE, QUESTIONS_TABLE
 
 
 def further_sections(state: State) -> list[FurtherSection]:
@@ -30,7 +33,25 @@ def further_sections(state: State) -> list[FurtherSection]:
         found.append(pairwise_section(pairs))
     if CHARACTERISTICS in reads:
         found.append(characteristics_section(state.read(CHARACTERISTICS)))
+    if CHECKS_TABLE in reads:
+        checked = state.read(CHECKS_TABLE).drop("probability")
+        found.append(synthesis_section(checked, _with_texts(state, shown_candidates(checked))))
     return found
+
+
+def _with_texts(state: State, chosen: pl.DataFrame) -> pl.DataFrame:
+    """Return synthetic candidates with their texts; only their rows are read."""
+    wanted = chosen.select("sample_id")
+    parts = [str(part) for part in state.pipeline.partitions(CHECKS_TABLE)]
+    asked, built = (
+        pl.concat([state.store.read_rows(asset, part, wanted) for part in parts])
+        for asset in (QUESTIONS_TABLE, CONTEXTS_TABLE)
+    )
+    texts = asked.select("sample_id", "question", "answer", "evidence")
+    places = built.select("sample_id", "positions", characters=pl.col("context").str.len_chars())
+    return chosen.join(texts, on="sample_id", how="left", maintain_order="left").join(
+        places, on="sample_id", how="left", maintain_order="left"
+    )
 
 
 def contamination_of(state: State, benchmark: str) -> pl.DataFrame:

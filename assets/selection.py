@@ -13,6 +13,7 @@ from gateau_dagster.assets.steps.metadata import chart, figures_metadata, first_
 from gateau_dagster.assets.steps.step import Output, Step, makes_asset
 from gateau_dagster.config import PRESETS, Config
 from gateau_dagster.config.selection import RuleConfig, SelectionConfig
+from gateau_dagster.config.variants import SYNTHETIC_UNVERIFIED
 from gateau_dagster.evaluation.document_split import SPLIT
 from gateau_dagster.execution.shard_tables import rejected_frame
 from gateau_dagster.methods.method import Reads
@@ -28,6 +29,8 @@ from gateau_dagster.selection.per_document import LeftOut
 from gateau_dagster.selection.rules import chosen_ids, left_out
 from gateau_dagster.selection.token_budget import equal_amount
 from gateau_dagster.storage.content import rows_digest
+from gateau_dagster.synthesis import CHECKS_TABLE, CONTEXTS_TABLE, QUESTIONS_TABLE
+from gateau_dagster.synthesis.checks import as_samples
 
 T = TypeVar("T")
 RAW = "raw_long_sft"
@@ -50,6 +53,9 @@ def combined_scores(step: Step) -> None:
 def selected_subset(step: Step) -> None:
     """Choose the samples that the single run, or each variant, is trained on."""
     for output in step.in_turn():
+        if output.recipe.is_synthetic:
+            _write_synthetic(output)
+            continue
         chosen, scores, limited = chosen_samples(step.state, output.recipe)
         subset = pl.DataFrame(schema=tables.schema(tables.SELECTED_SUBSET))
         if chosen.height:
@@ -69,6 +75,17 @@ def with_evidence(state: State, samples: pl.DataFrame) -> pl.DataFrame:
     """Return samples with the columns of tables.DEPENDS, null where `evidence` has no row."""
     found = state.read(EVIDENCE, ["sample_id", *tables.schema(tables.DEPENDS)])
     return samples.join(found, on="sample_id", how="left", maintain_order="left")
+
+
+def _write_synthetic(output: Output) -> None:
+    """Write the accepted synthetic samples, or as many candidates; in the order of ids, which are hashes."""
+    state = output.state
+    questions, contexts, checked = (state.read(asset) for asset in (QUESTIONS_TABLE, CONTEXTS_TABLE, CHECKS_TABLE))
+    subset = as_samples(questions, contexts, checked.filter("accepted"))
+    if output.variant.kind == SYNTHETIC_UNVERIFIED:
+        subset = as_samples(questions, contexts, questions.filter(fault="")).head(subset.height)
+    subset = subset.with_columns(score=pl.lit(0.0), rank=pl.int_range(1, pl.len() + 1, dtype=pl.Int32))
+    output.write(subset, content=rows_digest(subset.select("sample_id", "digest").sort("sample_id")))
 
 
 def scored(state: State, progress: Progress) -> tuple[pl.DataFrame, pl.DataFrame]:

@@ -56,6 +56,11 @@ EVERYTHING: dict[str, Any] = {
         "judge": {"base_url": "http://localhost:8000/v1", "model": "judge"},
     },
     "publish": {"repository": "a/selection", "license": "other"},
+    "synthesis": {
+        "documents": "books/*.txt",
+        "count": 1000,
+        "generator": {"base_url": "http://localhost:8000/v1", "model": "generator"},
+    },
 }
 _TYPES: dict[Any, str] = {
     bool: "true or false",

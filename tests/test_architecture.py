@@ -26,7 +26,7 @@ CORE = "gateau_dagster"
 LAYERS = (
     *("readable", "errors", "registry", "progress", "tables", "plotting"),
     *("config", "storage", "data", "models", "scoring", "selection", "methods", "comparison"),
-    *("training", "evaluation", "demo", "execution", "pipeline", "report", "explore", "estimate"),
+    *("training", "evaluation", "synthesis", "demo", "execution", "pipeline", "report", "explore", "estimate"),
     *("resources", "assets", "component", "definitions", "cli", "api", "gateau_dagster"),
 )
 MODULES = modules(ROOT, [CORE])

@@ -12,7 +12,7 @@ import dagster as dg
 from dagster import DagsterRunStatus, RunsFilter
 
 from gateau_dagster.assets.runs.jobs import REFRESH, SCORING, Job
-from gateau_dagster.assets.runs.work_run import EVERYTHING, VARIANTS
+from gateau_dagster.assets.runs.work_run import EVERYTHING, SYNTHESIS, VARIANTS
 from gateau_dagster.assets.steps.dead_runs import LOCK_TAG, UNFINISHED, end_dead_runs
 from gateau_dagster.assets.steps.event_log import PLAN_TAG
 from gateau_dagster.assets.steps.failures import redacted_failure
@@ -54,7 +54,7 @@ def out_of_date_sensor(config: Config, jobs: Iterable[Job]) -> dg.SensorDefiniti
     `jobs`: of the pipeline. The sensor requests `refresh` alone. It names the jobs that this launches, since Dagster
     shows a sensor on the page of an asset if one of its jobs makes the asset.
     """
-    launched = {own_name(config, name) for name in (REFRESH, EVERYTHING, VARIANTS)}
+    launched = {own_name(config, name) for name in (REFRESH, EVERYTHING, SYNTHESIS, VARIANTS)}
 
     @dg.sensor(
         **own_options(config, "out_of_date", "configuration"),
@@ -100,7 +100,7 @@ def _at_work(instance: dg.DagsterInstance, config: Config, store: str) -> str | 
 
     A run on another store does not count: two projects may share a database. Only runs of `refresh` name their store.
     """
-    jobs = {own_name(config, job) for job in (REFRESH, EVERYTHING, VARIANTS, SCORING)}
+    jobs = {own_name(config, job) for job in (REFRESH, EVERYTHING, SYNTHESIS, VARIANTS, SCORING)}
     for run in instance.get_runs(RunsFilter(statuses=UNFINISHED)):
         if run.tags.get(LOCK_TAG, store if run.job_name in jobs else None) == store:
             return f"{run.job_name}, in run {run.run_id}"

@@ -10,12 +10,12 @@ from dagster import OpExecutionContext
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
 from gateau_dagster.assets.runs.refresh import refresh
-from gateau_dagster.assets.runs.work_run import EVERYTHING, VARIANTS
+from gateau_dagster.assets.runs.work_run import EVERYTHING, SYNTHESIS, VARIANTS
 from gateau_dagster.assets.steps.dead_runs import tag_with_process
 from gateau_dagster.assets.steps.failures import readable_failure
 from gateau_dagster.assets.steps.partitions import asset_key, own_name, own_options, own_resource
 from gateau_dagster.config import Config
-from gateau_dagster.pipeline.asset import UP_TO_DATE, VARIANT
+from gateau_dagster.pipeline.asset import DOCUMENTS, UP_TO_DATE, VARIANT
 from gateau_dagster.pipeline.pipeline import pipeline_of
 from gateau_dagster.pipeline.selection_reads import PRESETS_TABLE
 from gateau_dagster.scoring.pair_tables import CAM, perplexity_asset
@@ -40,6 +40,8 @@ def asset_jobs(config: Config) -> list[UnresolvedAssetJobDefinition]:
     pipeline, executor = pipeline_of(config), executor_of(config)
     assets = list(pipeline.by_key)
     of_variants = pipeline.descendants(asset.key for asset in pipeline.assets if asset.partitions == VARIANT)
+    of_documents = [asset.key for asset in pipeline.assets if asset.partitions == DOCUMENTS]
+    everything = [key for key in assets if key not in {*of_variants, *of_documents}]
     scores = [key for key in assets if key in {PRESETS_TABLE, CAM} or key.startswith(perplexity_asset(""))]
     scored = pipeline.ancestors([RAW, *scores])
     looked_at = [dg.AssetCheckKey(asset_key(config, asset), UP_TO_DATE) for asset in assets]
@@ -59,13 +61,24 @@ def asset_jobs(config: Config) -> list[UnresolvedAssetJobDefinition]:
         ),
         dg.define_asset_job(
             own_name(config, EVERYTHING),
-            selection=dg.AssetSelection.assets(*(asset_key(config, key) for key in assets if key not in of_variants)),
+            selection=dg.AssetSelection.assets(*(asset_key(config, key) for key in everything)),
             executor_def=executor,
             description="Computes all assets for the chosen shards, including those that the configuration does not "
             "need and `refresh` skips. The job `variants` compares the variants.",
         ),
         *([_variants(config, [asset_key(config, key) for key in assets if key in of_variants])] if of_variants else []),
+        *([_synthesis(config, [asset_key(config, key) for key in of_documents])] if of_documents else []),
     ]
+
+
+def _synthesis(config: Config, assets: Iterable[dg.AssetKey]) -> UnresolvedAssetJobDefinition:
+    """Define a job of its own for synthetic samples, whose partitions are shards of documents."""
+    return dg.define_asset_job(
+        own_name(config, SYNTHESIS),
+        selection=dg.AssetSelection.assets(*assets),
+        executor_def=executor_of(config),
+        description="Writes and checks the synthetic samples about the chosen shards of documents.",
+    )
 
 
 def _variants(config: Config, assets: Iterable[dg.AssetKey]) -> UnresolvedAssetJobDefinition:

@@ -8,7 +8,7 @@ from dagster import DagsterInstance, DagsterRun, RunsFilter
 
 from gateau_dagster.assets.runs.instance import open_instance, open_log
 from gateau_dagster.assets.runs.launching import RunOutcome, require_queue, run_by_daemon, run_here
-from gateau_dagster.assets.runs.work_run import EVERYTHING, VARIANTS, WorkRun, work_run
+from gateau_dagster.assets.runs.work_run import EVERYTHING, SYNTHESIS, VARIANTS, WorkRun, work_run
 from gateau_dagster.assets.steps.dead_runs import (
     LOCK_TAG,
     UNFINISHED,
@@ -22,6 +22,7 @@ from gateau_dagster.config import Config
 from gateau_dagster.errors import GateauError, gateau_command
 from gateau_dagster.estimate.judging import check_servers, planned_judging
 from gateau_dagster.estimate.questions import check_questions
+from gateau_dagster.estimate.synthesis import check_generator, planned_synthesis
 from gateau_dagster.estimate.training_memory import check_training_memory
 from gateau_dagster.execution.row_checkpoints import FOLDER
 from gateau_dagster.pipeline.plan import Plan
@@ -148,6 +149,7 @@ class _Refresh:
                 check_questions(state, current)
                 check_training_memory(state, current)
             check_servers(state, current, planned_judging(state, current))  # before days of training, not after
+            check_generator(state, planned_synthesis(state, current))
             outcome = self._run(work_run(state, current))
             run_ids.append(outcome.run_id)
             failed_checks += outcome.failed_checks
@@ -175,7 +177,7 @@ class _Refresh:
         ended = end_dead_runs(self._instance, holding=self._lock)
         for run in self._instance.get_runs(RunsFilter(statuses=UNFINISHED, tags={LOCK_TAG: self._lock})):
             job = run.job_name.split("__")[-1]  # of any pipeline of a code location
-            process = process_of(self._instance, run) if job in {EVERYTHING, VARIANTS} else None
+            process = process_of(self._instance, run) if job in {EVERYTHING, SYNTHESIS, VARIANTS} else None
             if process is not None and process_state(process) == "alive":
                 raise GateauError(
                     "storage.lease_held",

@@ -7,14 +7,16 @@ import dagster as dg
 
 from gateau_dagster.assets.steps.event_log import PLAN_TAG
 from gateau_dagster.assets.steps.partitions import asset_key, has_many, own_name
+from gateau_dagster.config.synthesis import SYNTHETIC_SAMPLES
 from gateau_dagster.errors import gateau_command
-from gateau_dagster.pipeline.asset import VARIANT
+from gateau_dagster.pipeline.asset import DOCUMENTS, VARIANT
 from gateau_dagster.pipeline.pipeline import partition_sets
 from gateau_dagster.pipeline.plan import Plan, Work
 from gateau_dagster.pipeline.state import State
 
 EVERYTHING = "everything"
 VARIANTS = "variants"
+SYNTHESIS = "synthesis"
 # Dagster's documented tags of a run over a range of partitions.
 _RANGE_START, _RANGE_END = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
 _MOST_LINES = 40
@@ -40,17 +42,22 @@ class WorkRun:
 def work_run(state: State, whole: Plan) -> WorkRun:
     """Return one run of the stale assets over the range of stale partitions; current ones in it cost nothing.
 
-    A run has partitions of one set only. Work that reads no variant comes first, and fills the run if there is any.
+    A run has partitions of one set only. Work on synthetic samples comes first, then work that reads no variant.
     """
     of_variants = state.pipeline.descendants(each.key for each in state.pipeline.assets if each.partitions == VARIANT)
+    of_documents = {each.key for each in state.pipeline.assets if each.partitions == DOCUMENTS}
     plan = whole.before(of_variants)
+    if any(work.asset in of_documents for work in plan.work):
+        plan = plan.until(SYNTHETIC_SAMPLES, state.pipeline.assets).before(of_documents)
+    job = VARIANTS if plan.work[0].asset in of_variants else EVERYTHING
+    job = SYNTHESIS if plan.work[0].asset in of_documents else job
     tags = {PLAN_TAG: f"{len(plan.work)} assets"}
     stale = {part for work in plan.work for part in work.partitions}
     found = [part for keys in partition_sets(state.config).values() for part in keys if part in stale]
     ends = {_RANGE_START: found[0], _RANGE_END: found[-1]} if found else {}
     many = any(has_many(state.pipeline, work.asset) for work in plan.work)
     return WorkRun(
-        job=own_name(state.config, VARIANTS if plan.work[0].asset in of_variants else EVERYTHING),
+        job=own_name(state.config, job),
         assets=[asset_key(state.config, work.asset) for work in plan.work],
         why="\n".join(_lines(state, plan)),
         tags=tags if many else tags | ends,

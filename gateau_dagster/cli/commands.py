@@ -196,11 +196,19 @@ def plan(config_file: str | None, until: str | None, workers: int | None, as_jso
 
 @cli.command()
 @_config_option
-def validate(config_file: str | None) -> None:
+@click.option(
+    "--synthesis",
+    is_flag=True,
+    help="Write and check synthetic samples about 20 documents, and print the yield. It asks the generator.",
+)
+def validate(config_file: str | None, synthesis: bool) -> None:
     """Check the configuration and the input, and print what would be rejected."""
-    from gateau_dagster.cli.validate import print_validation
+    from gateau_dagster.cli.validate import print_synthesis, print_validation
 
-    print_validation(_load(config_file))
+    if synthesis:
+        print_synthesis(_load(config_file))
+    else:
+        print_validation(_load(config_file))
 
 
 @cli.command()

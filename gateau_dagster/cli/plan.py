@@ -13,7 +13,7 @@ from rich.text import Text
 
 from gateau_dagster.cli.display import as_line, console, left_table, show_earlier_demo, show_losses, time_range
 from gateau_dagster.config import Config
-from gateau_dagster.config.judge import JudgeConfig
+from gateau_dagster.config.judge import AskedConfig, JudgeConfig
 from gateau_dagster.data.rejects import Rejects
 from gateau_dagster.errors import GateauError, gateau_command
 from gateau_dagster.estimate.amounts import Amount, planned_amounts
@@ -22,6 +22,7 @@ from gateau_dagster.estimate.judging import PlannedJudging, check_servers, passi
 from gateau_dagster.estimate.power import Power, experiment_power
 from gateau_dagster.estimate.questions import check_questions
 from gateau_dagster.estimate.scored_model import ScoredModel
+from gateau_dagster.estimate.synthesis import PlannedSynthesis, check_generator, planned_synthesis
 from gateau_dagster.estimate.training_memory import TrainingMemory, check_memory, gib, planned_memory
 from gateau_dagster.estimate.truncation import ExpectedTruncation, expected_truncation
 from gateau_dagster.evaluation.judging.cost import PlannedCost
@@ -77,6 +78,58 @@ def _grounds(planned: Sequence[PlannedJudging]) -> Iterator[str]:
         )
 
 
+def show_synthesis(out: Console, state: State, plan: Plan) -> None:
+    """Print the requests for synthetic samples and the expected yield; a warning if the generator cannot be used."""
+    options, planned = state.config.synthesis, planned_synthesis(state, plan)
+    if options is None or planned is None:
+        return
+    table = left_table("to generate", right=("requests", "kept", "tokens", "cost"))
+    for name, cost in (("questions", planned.questions), ("second answers", planned.answers)):
+        if cost.usage.requests or cost.kept:
+            table.add_row(name, *_figures(cost, cost, options.generator))
+    out.print()
+    out.print(table)
+    out.print(f"[dim]{as_line(_yield_sentence(planned))}[/dim]", soft_wrap=False)
+    if state.config.reads_synthetic:
+        out.print(f"[dim]Afterwards long_sft reads the samples: `{gateau_command('plan')}` shows the rest then.[/dim]")
+    try:
+        check_generator(state, planned)
+    except GateauError as error:
+        out.print(f"[yellow]![/yellow] {escape(indented_lines(str(error)))}", soft_wrap=False)
+
+
+def _yield_sentence(planned: PlannedSynthesis) -> str:
+    found = planned.measured
+    if found is None:
+        return (
+            f"{planned.candidates:,} candidates. The yield is not known: `{gateau_command('validate --synthesis')}` "
+            "measures it on 20 documents."
+        )
+    return (
+        f"{planned.candidates:,} candidates, of which about {planned.expected:,} are accepted: so were "
+        f"{found.accepted:,} of {found.candidates:,} before."
+    )
+
+
+def synthesis_record(state: State, plan: Plan) -> dict[str, Any] | None:
+    """Return the plan's generation for programs; None without any."""
+    planned = planned_synthesis(state, plan)
+    if planned is None:
+        return None
+    refused = ""
+    try:
+        check_generator(state, planned)
+    except GateauError as error:
+        refused = str(error)
+    return {
+        "candidates": planned.candidates,
+        "expected": planned.expected,
+        "questions": _amounts(planned.questions),
+        "answers": _amounts(planned.answers),
+        "refused": refused,
+    }
+
+
 def judging_record(state: State, plan: Plan) -> dict[str, Any]:
     """Return the plan's judging for programs.
 
@@ -110,7 +163,7 @@ def _amounts(cost: PlannedCost | None) -> dict[str, Any]:
     return {"kept": cost.kept, "requests": cost.usage.requests, "money": cost.money, "tokens": tokens}
 
 
-def _figures(cost: PlannedCost | None, most: PlannedCost | None, settings: JudgeConfig) -> list[str]:
+def _figures(cost: PlannedCost | None, most: PlannedCost | None, settings: AskedConfig) -> list[str]:
     """Return requests, kept replies, tokens and money; as a range if some of it may stay the same."""
     if cost is None or most is None:
         return ["not known yet", "", "", ""]
@@ -282,6 +335,7 @@ def print_plan(config: Config, until: str | None, *, as_json: bool = False, work
     memory = planned_memory(state, plan, estimator)
     show_memory(out, memory)
     show_power(out, experiment_power(state, plan))
+    show_synthesis(out, state, plan)
     show_judging(out, state, plan)
     check_questions(state, plan)
     check_memory(memory)
@@ -295,6 +349,7 @@ def plan_record(state: State, plan: Plan, workers: int | None = None) -> dict[st
     `memory`: memory_record of each training.
     `power`: the fields of each Power.
     `judging`: from judging_record.
+    `synthesis`: from synthesis_record, if the generator is asked.
     `rejected`: records of the long input.
     `truncation`: expected for each model that scores.
     `left_out`: tables that nothing configured reads.
@@ -315,6 +370,7 @@ def plan_record(state: State, plan: Plan, workers: int | None = None) -> dict[st
         "memory": [memory_record(each) for each in planned_memory(state, plan, estimator)],
         "power": [asdict(power) for power in experiment_power(state, plan)],
         "judging": judging_record(state, plan),
+        **({"synthesis": record} if (record := synthesis_record(state, plan)) is not None else {}),
         "truncation": {each.model: _truncation_record(each) for each in _expected(state, estimates)},
         "left_out": left_out(state, plan),
         "warnings": state.warnings,

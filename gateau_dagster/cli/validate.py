@@ -24,6 +24,7 @@ from gateau_dagster.estimate.truncation import expected_truncation
 from gateau_dagster.models.known_model import known_tokenizer
 from gateau_dagster.pipeline.losses import prompted_models
 from gateau_dagster.pipeline.state import State
+from gateau_dagster.progress import silent
 from gateau_dagster.readable import plural
 
 _SOURCES = 10
@@ -82,6 +83,34 @@ def validation_summary(index: InputIndex) -> ValidationSummary:
         fields=index.fields,
         contexts=tuple(index.contexts.lines),
     )
+
+
+_TRIED_DOCUMENTS = 20
+
+
+def print_synthesis(config: Config) -> None:
+    """Print the yield of synthetic samples about some documents: accepted ones, and refused ones by reason.
+
+    Raises:
+        GateauError: `synthesis` is not configured, the budget does not suffice, or a server or model cannot be used.
+    """
+    from gateau_dagster.assets.synthesis import tried
+    from gateau_dagster.resources.judge import JudgeResource
+    from gateau_dagster.resources.models import ModelsResource
+
+    if config.synthesis is None:
+        raise GateauError("synthesis.missing", "--synthesis: tries the section synthesis: add it, or leave this out")
+    out, state = console(), State(config=config)
+    with out.status("Writing and checking synthetic samples"):
+        found, checked = tried(state, ModelsResource(), JudgeResource(), silent, _TRIED_DOCUMENTS)
+    share = f"{found.accepted / max(1, found.candidates):.0%}"
+    out.print("[bold]synthesis[/bold]")
+    out.print(f"  {found.accepted:,} of {plural(found.candidates, 'candidate')} accepted ({share})")
+    for kind, part in sorted(checked.partition_by("kind", as_dict=True).items()):
+        out.print(f"  {kind[0]}: {int(part['accepted'].sum())} of {part.height} accepted")
+    reasons = checked.filter(~pl.col("accepted"))["reason"].value_counts()
+    for reason, count in reasons.sort(["count", "reason"], descending=[True, False]).iter_rows():
+        out.print(f"  {count} x {reason}")
 
 
 _SHOWN = 60  # characters of each end of a text

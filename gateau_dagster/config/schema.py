@@ -23,6 +23,7 @@ from gateau_dagster.config.made_models import check_made_models
 from gateau_dagster.config.models import ModelConfig, ScoringConfig
 from gateau_dagster.config.publish import PublishConfig
 from gateau_dagster.config.selection import SelectionConfig
+from gateau_dagster.config.synthesis import SYNTHETIC_FILES, SYNTHETIC_SCHEME, SynthesisConfig
 from gateau_dagster.config.training import TrainedTurns, TrainingConfig
 from gateau_dagster.config.variants import OtherModel, Variant, VariantsConfig, variants_of
 from gateau_dagster.errors import GateauError
@@ -44,6 +45,12 @@ class Config(Section):
     storage: StorageConfig = StorageConfig()
     long_sft: LongSftConfig
     short_chat: ShortChatConfig | None = None
+    synthesis: SynthesisConfig | None = Field(
+        default=None,
+        exclude_if=lambda value: value is None,
+        description="Synthetic long samples, `synthetic_long_sft`. long_sft.path reads the accepted ones as "
+        "`synthetic:`. null: none.",
+    )
     models: dict[str, ModelConfig] = Field(
         default={}, description="Models by name; GATEAU compares `short` and `long`."
     )
@@ -87,7 +94,9 @@ class Config(Section):
         return (self.folder / ".gateau").joinpath(*own).absolute()
 
     def located(self, address: str) -> str:
-        """Return the real path of an address: `demo:` ones resolved, others unchanged."""
+        """Return the real path of an address: `demo:` and `synthetic:` ones resolved, others unchanged."""
+        if address == SYNTHETIC_SCHEME:
+            return f"{self.located_root}{SYNTHETIC_FILES}"
         if self.demo is None or not address.startswith(DEMO_SCHEME):
             return address
         return demo_path(address, self.work_folder, self.demo)
@@ -108,6 +117,11 @@ class Config(Section):
         if self.short_chat is None:
             return None
         return self.short_chat.model_copy(update={"path": self._located_paths(self.short_chat.path)})
+
+    @property
+    def reads_synthetic(self) -> bool:
+        """Return whether the long samples include the accepted ones of `synthesis`."""
+        return SYNTHETIC_SCHEME in _listed(self.long_sft.path)
 
     @property
     def located_root(self) -> str:
@@ -155,6 +169,7 @@ class Config(Section):
                 "or set loss: token",
             )
         self._check_tasks()
+        self._check_synthesis()
         check_devices(self.execution, self.scoring)
         check_made_models(self.models, self.training, segment_length=self.scoring.segment_length)
         for name, path in self.addresses():
@@ -181,6 +196,34 @@ class Config(Section):
                     f"models.{name}.demonstrations: needs scoring.template: gateau, but it is chat: change it, or "
                     "remove the demonstrations",
                 )
+
+    def _check_synthesis(self) -> None:
+        """Check that `synthesis` has theta_B and, where asked for, a judge; and that its samples can be read."""
+        synthesis = self.synthesis
+        if synthesis is None:
+            if self.reads_synthetic:
+                raise GateauError(
+                    "synthesis.missing",
+                    f"long_sft.path: {SYNTHETIC_SCHEME} needs the section synthesis: add it, or change the path",
+                )
+            return
+        long = self.models.get("long")
+        if long is None or long.task != "causal":
+            raise GateauError(
+                "models.missing",
+                "synthesis: counts tokens with models.long, and checks the samples with it: add this model",
+            )
+        if self.reads_synthetic and self.pre_experienced_models:
+            raise GateauError(
+                "synthesis.circle",
+                f"long_sft.path: {SYNTHETIC_SCHEME} holds samples that models.long checks, but "
+                f"models.{self.pre_experienced_models[0]} is trained on the samples: name a model that exists, or "
+                "remove the address",
+            )
+        if synthesis.is_verified and synthesis.checks.agreement == "judge" and self.evaluation.judge is None:
+            raise GateauError(
+                "synthesis.judge", "synthesis.checks.agreement: judge needs evaluation.judge: add it, or set exact"
+            )
 
     @property
     def has_pair(self) -> bool:
@@ -234,7 +277,11 @@ class Config(Section):
             "short_chat.path": self.short_chat.path if self.short_chat else [],
         }
         for name, paths in inputs.items():
-            for path in [paths] if isinstance(paths, str) else paths:
+            for path in _listed(paths):
                 yield name, path
         for name, model in self.models.items():
             yield f"models.{name}.path", model.path
+
+
+def _listed(paths: str | list[str]) -> list[str]:
+    return [paths] if isinstance(paths, str) else paths

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
@@ -17,8 +17,10 @@ from gateau_dagster.errors import GateauError
 
 BASE, CHECKPOINT = "base", "checkpoint"
 """Variants that always exist: the model before any training, and that of the single run, `checkpoint`."""
-Kind = Literal["base", "checkpoint", "selected", "full", "short_only", "other"]
-Also = Literal["full", "short_only", "base"]
+Synthetic = Literal["synthetic_verified", "synthetic_unverified"]
+Kind = Literal["base", "checkpoint", "selected", "full", "short_only", "other"] | Synthetic
+Also = Literal["full", "short_only", "base"] | Synthetic
+SYNTHETIC_VERIFIED, SYNTHETIC_UNVERIFIED = get_args(Synthetic)
 Equal = Literal["samples", "tokens", "steps"]
 GATEAU = "gateau"
 BASELINES = ("random", "length")
@@ -114,8 +116,9 @@ class VariantsConfig(Section):
     also: list[Beside] = Field(
         default=[],
         description="full: all samples, only one of identical texts unless selection.duplicates is keep. short_only: "
-        "the short conversations alone. base: the model before training, which always exists. A model "
-        "that is not trained here: {name: …, path: …}.",
+        "the short conversations alone. base: the model before training, which always exists. "
+        "synthetic_verified: the accepted samples of `synthesis`. synthetic_unverified: as many of its candidates, "
+        "whatever the checks say. A model that is not trained here: {name: …, path: …}.",
     )
     equal: Equal | None = Field(
         default=None,
@@ -175,7 +178,7 @@ class Variant:
     @property
     def trained(self) -> bool:
         """Return whether the variant is trained for the experiment."""
-        return self.kind in {"selected", "full", "short_only"}
+        return self.kind in {"selected", "full", "short_only", SYNTHETIC_VERIFIED, SYNTHETIC_UNVERIFIED}
 
 
 def variants_of(section: VariantsConfig | None, *, method: str, trains: bool) -> list[Variant]:

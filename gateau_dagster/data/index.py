@@ -200,7 +200,7 @@ def index_file(config: LongSftConfig, folder: Path, cache_dir: Path) -> Path:
 
 def _build(config: LongSftConfig, files: list[SourceFile], signature: str, progress: Progress) -> InputIndex:
     found = scan(files, converter(config), progress)
-    if found.accepted.is_empty():
+    if found.accepted.is_empty() and files:  # without files, synthetic samples are still to be made
         raise GateauError("data.no_usable_record", no_usable_sample("long_sft.path", config.path, found.rejected))
     return InputIndex(
         signature=signature,

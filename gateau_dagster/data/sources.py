@@ -21,6 +21,7 @@ from fsspec.utils import glob_translate
 from pydantic import BaseModel
 
 from gateau_dagster.config.base import Verify
+from gateau_dagster.config.synthesis import SYNTHETIC_FILES
 from gateau_dagster.config.values import possible_path
 from gateau_dagster.data.sample import text_digest
 from gateau_dagster.errors import GateauError
@@ -280,7 +281,7 @@ def resolve_files(path: str | Sequence[str], folder: Path, *, plain_texts: bool 
         except GateauError as error:
             raise error.reworded(f"a path {error}") from error
         files = sorted(_resolve(pattern, folder, _wanted(plain_texts)), key=lambda file: file.address)
-        if not files:
+        if not files and not pattern.endswith(SYNTHETIC_FILES):  # these may still be to be made
             where = "" if is_remote(pattern) or Path(pattern).is_absolute() else f" under {folder.resolve()}"
             bucket = ", that the bucket exists, and AWS_ENDPOINT_URL" if pattern.startswith(S3) else ""
             kind = "file" if plain_texts else "data file"

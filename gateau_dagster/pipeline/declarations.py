@@ -66,6 +66,7 @@ from gateau_dagster.pipeline.selection_reads import (
     has_evidence,
     ranking_asset,
 )
+from gateau_dagster.pipeline.synthesis_assets import synthesis_assets
 from gateau_dagster.selection.combine import CODE_VERSION as SCORES_CODE_VERSION
 from gateau_dagster.selection.combine import COLUMNS as SCORES_COLUMNS
 from gateau_dagster.selection.evidence import CODE_VERSION as EVIDENCE_CODE_VERSION
@@ -379,6 +380,10 @@ def _shown_configuration(config: Config) -> str:
                 "engine": {"base_url", "key", "concurrency", "retries", "timeout", "token_limit"},
                 "judge": {"concurrency", "retries", "timeout", "token_limit"},
             },
+            "synthesis": {
+                "verify": True,
+                "generator": {"base_url", "key", "concurrency", "retries", "timeout", "token_limit"},
+            },
             "execution": True,
             "publish": True,
             "demo": True,
@@ -394,6 +399,7 @@ Declare: TypeAlias = Callable[[Config], Iterator[Asset]]
 # In the order of the data's flow. The report is added last, since it reads all of them.
 DECLARED: tuple[Declare, ...] = (
     raw_long_sft,
+    synthesis_assets,
     document_split,
     short_chat_mix,
     contamination,

@@ -9,10 +9,11 @@ from gateau_dagster.config import Config
 from gateau_dagster.data.sample import shard_keys
 from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.pipeline import declarations
-from gateau_dagster.pipeline.asset import SHARD, VARIANT, Asset, Observed
+from gateau_dagster.pipeline.asset import DOCUMENTS, SHARD, VARIANT, Asset, Observed
 from gateau_dagster.pipeline.recipes import OPERATIONAL_TRAINING
 from gateau_dagster.pipeline.scoring_assets import OPERATIONAL_SCORING
 from gateau_dagster.pipeline.selection_reads import wants_presets
+from gateau_dagster.pipeline.synthesis_assets import document_keys
 from gateau_dagster.readable import listed
 from gateau_dagster.scoring.pair_tables import perplexity_asset
 from gateau_dagster.storage.stamp import fingerprint
@@ -21,6 +22,8 @@ from gateau_dagster.storage.stamp import fingerprint
 _SECTIONS = {
     "short_chat_mix": ("short_chat",),
     "scoring": ("models", "scoring"),
+    **dict.fromkeys(("synthetic/passages", "synthetic/contexts"), ("models", "scoring", "synthesis", "evaluation")),
+    "synthetic/checks": ("models", "scoring", "synthesis"),
     "training": ("models", "scoring", "training"),
     "evaluation": ("models", "scoring", "training", "evaluation"),
     "experiment": ("models", "scoring", "short_chat", "training", "evaluation", "variants"),
@@ -150,7 +153,8 @@ def pipeline_of(config: Config) -> Pipeline:
 
 def partition_sets(config: Config) -> Mapping[str, list[str]]:
     """Return the keys of every partition set, by its name."""
-    return {SHARD: shard_keys(config.long_sft.shards), VARIANT: [*config.variant_set]}
+    documents = {} if config.synthesis is None else {DOCUMENTS: document_keys(config)}
+    return {SHARD: shard_keys(config.long_sft.shards), VARIANT: [*config.variant_set], **documents}
 
 
 def _required(config: Config, assets: Sequence[Asset]) -> frozenset[str]:

@@ -9,7 +9,17 @@ from typing import Any
 from gateau_dagster import tables
 from gateau_dagster.config import Config, SelectionConfig, TrainingConfig
 from gateau_dagster.config.training import OPERATIONAL
-from gateau_dagster.config.variants import BASE, CHECKPOINT, GATEAU, Equal, Variant, VariantsConfig, variants_of
+from gateau_dagster.config.variants import (
+    BASE,
+    CHECKPOINT,
+    GATEAU,
+    SYNTHETIC_UNVERIFIED,
+    SYNTHETIC_VERIFIED,
+    Equal,
+    Variant,
+    VariantsConfig,
+    variants_of,
+)
 from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.document_split import SPLIT
 from gateau_dagster.evaluation.registry import reserving
@@ -41,6 +51,7 @@ from gateau_dagster.pipeline.selection_reads import (
 from gateau_dagster.readable import nearest_name
 from gateau_dagster.selection.rules import CODE_VERSION as SELECTION_CODE_VERSION
 from gateau_dagster.storage.stamp import By
+from gateau_dagster.synthesis import CHECKS_TABLE, CONTEXTS_TABLE, QUESTIONS_TABLE
 from gateau_dagster.training.deepspeed_agreement import agreed_deepspeed_config
 from gateau_dagster.training.longce import LONG, SHORT
 from gateau_dagster.training.spec import CODE_VERSION as TRAINING_CODE_VERSION
@@ -145,12 +156,19 @@ class Recipe:
         return self.project.variants.made_equal(tokens_known="long" in self.project.models)
 
     @property
+    def is_synthetic(self) -> bool:
+        """Return whether its samples are synthetic ones: the accepted ones, or candidates whatever the checks say."""
+        return self.variant.kind in {SYNTHETIC_VERIFIED, SYNTHETIC_UNVERIFIED}
+
+    @property
     def reads(self) -> dict[str, list[str]]:
         """Return what choosing its samples reads, columns by asset; empty if it chooses none."""
         if self.variant.kind == "full":
             split = {SPLIT: ["sample_id", "reserved"]} if reserving(self.project) is not None else {}
             texts = ["digest"] if self.project.selection.duplicates == "one" else []
             return {"raw_long_sft": ["sample_id", *texts], **split}
+        if self.is_synthetic:
+            return {asset: ["sample_id"] for asset in (QUESTIONS_TABLE, CONTEXTS_TABLE, CHECKS_TABLE)}
         if self.variant.kind != "selected":
             return {}
         found = self.rule_reads
@@ -181,7 +199,8 @@ class Recipe:
         """Return what its chosen samples are made from."""
         reads: dict[str, By] = dict.fromkeys(self.reads, "fingerprint")
         if self.variant.kind != "selected":
-            settings: dict[str, Any] = {"samples": "all" if self.variant.kind == "full" else "none"}
+            samples = self.variant.kind if self.is_synthetic else "all" if self.variant.kind == "full" else "none"
+            settings: dict[str, Any] = {"samples": samples}
             # Stores of early releases lack this setting; a selection under `keep` is the same, so its fingerprint must
             # not change.
             if self.variant.kind == "full" and self.project.selection.duplicates == "one":
@@ -448,6 +467,12 @@ def check_variants(config: Config) -> None:
     if section.presets and GATEAU not in section.compared(config.selection.method):
         raise GateauError(
             "variants.impossible", "variants.presets: applies to method gateau only: name it in variants.methods, too"
+        )
+    synthetic = [each for each in section.also if each in {SYNTHETIC_VERIFIED, SYNTHETIC_UNVERIFIED}]
+    if synthetic and config.synthesis is None:
+        raise GateauError(
+            "variants.impossible",
+            f"variants.also: {synthetic[0]} needs the section synthesis: add it, or remove the variant",
         )
     if "short_only" in section.also and config.short_chat is None:
         raise GateauError(

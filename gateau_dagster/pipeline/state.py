@@ -9,6 +9,7 @@ from itertools import chain
 import polars as pl
 
 from gateau_dagster.config import Config
+from gateau_dagster.config.synthesis import SYNTHETIC_SAMPLES
 from gateau_dagster.data.index import InputIndex, cached_index
 from gateau_dagster.data.ingest import read_samples
 from gateau_dagster.data.rejects import check_contexts, check_rejected
@@ -48,15 +49,17 @@ from gateau_dagster.pipeline.model_checks import (
     untried_models,
 )
 from gateau_dagster.pipeline.pipeline import Pipeline, partition_sets, pipeline_of
-from gateau_dagster.pipeline.plan import INPUT, Key, Partitions, Plan, make_plan, recorded_versions
+from gateau_dagster.pipeline.plan import INPUT, Key, Partitions, Plan, ancestors, make_plan, recorded_versions
 from gateau_dagster.pipeline.recipes import selections
 from gateau_dagster.pipeline.scoring_assets import check_clusters
+from gateau_dagster.pipeline.synthesis_assets import document_keys
 from gateau_dagster.progress import Progress, silent
 from gateau_dagster.selection.per_document import countable_samples
 from gateau_dagster.selection.rules import check_data
 from gateau_dagster.storage import Stamp, Store
 from gateau_dagster.storage.documents import changed_records, document_stamp, folder_stamp
 from gateau_dagster.storage.hub import hub_token
+from gateau_dagster.synthesis.passages import DocumentIndex, document_index
 from gateau_dagster.training.encode import flagged_turns
 from gateau_dagster.training.homologous_texts import check_homologous, text_signatures
 
@@ -97,6 +100,13 @@ class State:
         config = self.config
         ensure_demo_data(config)
         return cached_index(config.located_long_sft, config.folder, config.work_folder / "cache", self.progress)
+
+    @cached_property
+    def documents(self) -> DocumentIndex:
+        """Return the index of the documents of `synthesis`; only files that changed since the last call are read."""
+        options = self.config.synthesis
+        assert options is not None
+        return document_index(options, self.config.folder, self.config.work_folder / "cache", self.progress)
 
     @cached_property
     def model_digests(self) -> dict[str, str]:
@@ -141,6 +151,7 @@ class State:
                 if method.paths()
             },
             others=self.other_digests,
+            documents={key: self.documents.digest(number) for number, key in enumerate(document_keys(config))},
             frames=answer_frames(config, self.model_digests, self.other_digests),
         )
 
@@ -239,7 +250,27 @@ class State:
         Raises:
             GateauError: there is no such asset; or see `check_data`.
         """
-        return self.plan() if asset is None else self.whole_plan().until(asset, list(self._resolved.values()))
+        if asset is None:
+            return self.plan()
+        assets, whole = [*self._resolved.values()], self.whole_plan()
+        before = set() if not self.config.reads_synthetic else ancestors(SYNTHETIC_SAMPLES, assets)
+        if before and asset not in before and whole.of(SYNTHETIC_SAMPLES) is not None:
+            return whole  # `asset` reads samples that are still to be made
+        return whole.until(asset, assets)
+
+    def plan_before_samples(self, recorded: dict[Key, Stamp | None] | None = None) -> Plan | None:
+        """Return the plan of the synthetic samples if `long_sft` reads them and they are out of date, else None.
+
+        All other work waits for them, because it may be different then.
+        """
+        if not self.config.reads_synthetic:
+            return None
+        assets = [*self._resolved.values()]
+        wanted = ancestors(SYNTHETIC_SAMPLES, assets)
+        assets = [asset for asset in assets if asset.key in wanted]
+        partitions = Partitions.between(assets, partition_sets(self.config))
+        found = recorded or self.stamps(key for asset in assets for key in partitions.keys(asset.key))
+        return make_plan(assets, partition_sets(self.config), {}, found) or None
 
     def whole_plan(self, recorded: dict[Key, Stamp | None] | None = None) -> Plan:
         """Return the outdated outputs of all assets, whether the configuration requires them or not.
@@ -247,8 +278,10 @@ class State:
         Raises:
             GateauError: see `check_data`, `check_models` and `limit_leaves`.
         """
-        self.check_data()
         self.check_models()
+        if (first := self.plan_before_samples(recorded)) is not None:
+            return first
+        self.check_data()
         inputs = {shard: self.shard_input(shard) for shard in self.shards}
         found = self.recorded() if recorded is None else recorded
         plan = make_plan(list(self._resolved.values()), partition_sets(self.config), inputs, found)
@@ -323,6 +356,8 @@ class State:
         ):
             if server is not None and families & asking:
                 yield partial(server_key, place, server.key, server.base_url)
+        if (synthesis := self.config.synthesis) is not None:
+            yield partial(server_key, synthesis.generator.place, synthesis.generator.key, synthesis.generator.base_url)
         if self.config.publish is not None:
             yield hub_token
 

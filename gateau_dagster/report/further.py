@@ -1,4 +1,4 @@
-"""Build the sections on a judge's further ratings and on contaminated questions, as plain data."""
+"""Build the sections on synthetic samples, a judge's further ratings and contaminated questions, as plain data."""
 
 from __future__ import annotations
 
@@ -19,6 +19,9 @@ if TYPE_CHECKING:  # matplotlib is only needed for drawing
     from matplotlib.figure import Figure
 
 _NOTABLE_BIAS = 0.2
+_OF_EACH = 10  # accepted and refused synthetic samples that are shown
+_CELLS = 24  # of the map of a context
+_SHORT = 160  # characters of a text in a table
 _SHOWN = 20
 
 
@@ -187,3 +190,87 @@ def _questions(found: Mapping[str, pl.DataFrame]) -> PageTable:
         "similarity": "largest similarity",
     }
     return PageTable(frame=frame, columns=columns, shares=["share", "similarity"], folded=folded)
+
+
+def shown_candidates(checked: pl.DataFrame) -> pl.DataFrame:
+    """Return ten accepted and ten refused candidates of checks.CHECKED, of as many kinds and reasons as possible."""
+    parts = [checked.filter("accepted"), checked.filter(~pl.col("accepted"))]
+    turns = (each.with_columns(turn=pl.int_range(pl.len()).over("kind", "reason")) for each in parts)
+    return pl.concat([each.sort("turn", "kind", "reason", "sample_id").head(_OF_EACH).drop("turn") for each in turns])
+
+
+def synthesis_section(checked: pl.DataFrame, shown: pl.DataFrame) -> FurtherSection:
+    """Return the section on synthetic samples: the yield, and samples with the map of their evidence.
+
+    Args:
+        checked: checks.CHECKED of all candidates.
+        shown: those of `shown_candidates` with `question`, `answer`, `evidence`, `positions` and `characters` (of the
+            context; null for a candidate without one).
+    """
+    accepted, total = int(checked["accepted"].sum()), checked.height
+    sentences = [
+        f"{accepted:,} of {plural(total, 'candidate')} are accepted. The checks come in the order of their cost. The "
+        "first that fails is the reason.",
+        f"A map is the context in {_CELLS} cells. A digit is the passage that begins there. The numbers after it are "
+        "the gains of the passages: how much likelier each makes the answer beside the others, from 0 to 1.",
+    ]
+    yields = [
+        PageTable(frame=_yield_by(checked, name), columns={name: name, **_YIELD}, shares=["share"])
+        for name in ("kind", "length")
+    ]
+    refused = checked.filter(~pl.col("accepted"))
+    reasons = refused["reason"].value_counts(name="candidates").with_columns(share=pl.col("candidates") / max(1, total))
+    reasons = reasons.sort(["candidates", "reason"], descending=[True, False])
+    rows = pl.DataFrame([_candidate(row) for row in shown.iter_rows(named=True)], schema=_CANDIDATE)
+    columns = {name: name for name in _CANDIDATE if name != "accepted"}
+    without = {name: text for name, text in columns.items() if name not in {"reason", "detail"}}
+    return FurtherSection(
+        anchor="synthesis",
+        title="Synthetic samples",
+        sentences=sentences,
+        tables=[
+            *yields,
+            PageTable(
+                frame=reasons,
+                columns={"reason": "reason", "candidates": "refused", "share": "share of all"},
+                shares=["share"],
+            ),
+            PageTable(frame=rows.filter("accepted"), columns=without, folded=f"{_OF_EACH} accepted samples"),
+            PageTable(frame=rows.filter(~pl.col("accepted")), columns=columns, folded=f"{_OF_EACH} refused samples"),
+        ],
+    )
+
+
+_YIELD = {"candidates": "candidates", "accepted": "accepted", "share": "yield"}
+_CANDIDATE = {
+    "accepted": pl.Boolean(),
+    **dict.fromkeys(("kind", "question", "answer", "evidence", "map", "reason", "detail"), pl.String()),
+}
+
+
+def _yield_by(checked: pl.DataFrame, name: str) -> pl.DataFrame:
+    found = checked.group_by(name).agg(candidates=pl.len(), accepted=pl.col("accepted").sum()).sort(name)
+    return found.with_columns(pl.col(name).cast(pl.String), share=pl.col("accepted") / pl.col("candidates"))
+
+
+def _candidate(row: Mapping[str, Any]) -> dict[str, Any]:
+    texts = {name: _shortened(row[name]) for name in ("question", "answer", "detail")}
+    evidence = " | ".join(f"{number}: {each}" for number, each in enumerate(row["evidence"] or (), start=1))
+    found = {"evidence": _shortened(evidence), "map": evidence_map(row)}
+    return {**{name: row[name] for name in ("accepted", "kind", "reason")}, **texts, **found}
+
+
+def _shortened(text: str) -> str:
+    line = " ".join((text or "").split())
+    return line if len(line) <= _SHORT else f"{line[:_SHORT]}…"
+
+
+def evidence_map(row: Mapping[str, Any]) -> str:
+    """Return the places of the passages in the context, and the gain of each: `··1·····2·· 0.45 0.43`."""
+    if not row["characters"]:
+        return ""
+    cells = ["·"] * _CELLS
+    for number, place in enumerate(row["positions"], start=1):
+        cell = min(_CELLS - 1, _CELLS * place["start"] // row["characters"])
+        cells[cell] = str(number) if number < 10 else "+"
+    return " ".join(["".join(cells), *(f"{each:.2f}" for each in row["passage_gains"] or ())])

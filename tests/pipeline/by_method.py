@@ -33,6 +33,7 @@ def by_method(
     variants: dict[str, Any] | None = None,
     scoring: dict[str, Any] | None = None,
     publish: dict[str, Any] | None = None,
+    synthesis: dict[str, Any] | None = None,
     **selection: Any,
 ) -> Config:
     """`models`: in the place of the pair. `selection`: its further keys."""
@@ -50,6 +51,7 @@ def by_method(
             "training": {"enabled": training},
             "variants": variants,
             "publish": publish,
+            "synthesis": synthesis,
             "evaluation": {"benchmarks": BENCHMARKS, "judge": JUDGE if "judge" in (method, *compare) else None},
         }
     )
@@ -74,5 +76,6 @@ def maximal() -> Config:
         segment_lengths=[64],
         evidence=True,
         publish={"repository": "me/mine", "license": "other", "variants": {"random-s1": "me/random"}},
+        synthesis={"documents": "books/*.txt", "count": 8, "shards": 2, "generator": JUDGE},
         options={"ifd": {"model": "cherry"}},
     )

@@ -9,6 +9,7 @@ from pydantic import BaseModel
 from gateau_dagster.config import Config
 from gateau_dagster.pipeline.asset import Asset, Observed
 from gateau_dagster.pipeline.pipeline import pipeline_of
+from gateau_dagster.pipeline.synthesis_assets import document_keys
 
 BASE: dict[str, Any] = {
     "long_sft": {"path": "long.jsonl", "shards": 2},
@@ -54,7 +55,12 @@ def resolved_assets(
     of_texts = dict.fromkeys(config.homologous_models, texts)
     of_others = {name: each.other.path for name, each in config.variant_set.items() if each.other is not None}
     observed = Observed(
-        model_digests=models, short_chat=signature, texts=of_texts, others=of_others, files={"scores": "s"}
+        model_digests=models,
+        short_chat=signature,
+        texts=of_texts,
+        others=of_others,
+        files={"scores": "s"},
+        documents=dict.fromkeys(document_keys(config), "d"),
     )
     return {asset.key: asset for asset in pipeline_of(config).resolved(observed)}
 
@@ -72,7 +78,7 @@ def versions(config: Config, *observed: Any, **more: Any) -> dict[Any, str]:
             for name in asset.reads
         }
         for part in pipeline.partitions(asset.key):
-            found[asset.key, part] = asset.fingerprint(
+            found[asset.key, part] = asset.of_partition(part).fingerprint(
                 upstream or ({"input": f"{config.long_sft.shards}/{part}"} if part else {})
             )
     return found

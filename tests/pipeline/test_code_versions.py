@@ -18,11 +18,12 @@ from gateau_dagster.evaluation.judged import RatedBenchmark
 from gateau_dagster.evaluation.registry import all_benchmarks
 from gateau_dagster.methods.registry import all_methods, all_sample_tables
 from gateau_dagster.pipeline import declarations
-from gateau_dagster.pipeline.asset import VARIANT, Asset
+from gateau_dagster.pipeline.asset import DOCUMENTS, VARIANT, Asset
 from gateau_dagster.pipeline.pipeline import pipeline_of
 from gateau_dagster.pipeline.plan import AFTER
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
+from gateau_dagster.pipeline.synthesis_assets import document_keys
 from tests.pipeline.by_method import BENCHMARKS, by_method, maximal
 from tests.pipeline.code_versions import RAISED, constants, raise_version
 from tests.pipeline.configured import resolved_assets
@@ -54,6 +55,11 @@ CONSTANTS: dict[str, set[str]] = {
     "selection.rules.CODE_VERSION": {"selected_subset", "variant/selected_subset"},
     "comparison.compare.CODE_VERSION": {"comparison"},
     "evaluation.statistics.experiment.CODE_VERSION": {"experiment"},
+    "synthesis.passages.PASSAGES_CODE_VERSION": {"synthetic/passages"},
+    "synthesis.questions.QUESTIONS_CODE_VERSION": {"synthetic/questions"},
+    "synthesis.contexts.CONTEXTS_CODE_VERSION": {"synthetic/contexts"},
+    "synthesis.checks.CHECKS_CODE_VERSION": {"synthetic/checks"},
+    "pipeline.synthesis_assets.SYNTHESIS_CODE_VERSION": {"synthetic_long_sft"},
     "pipeline.declarations.REPORT_CODE_VERSION": {"report"},
     "pipeline.declarations.EXPLORER_CODE_VERSION": {"report"},
     "pipeline.declarations.PUBLISHED_CODE_VERSION": {"published/main", "published/random-s1"},
@@ -140,7 +146,7 @@ def check_made_again_once(before: Mapping[str, Asset], raised: set[str], config:
     config: default: `maximal`.
     """
     config = config or maximal()
-    sets = {VARIANT: [*config.variant_set]}
+    sets = {VARIANT: [*config.variant_set], DOCUMENTS: document_keys(config)}
     world = World([*before.values()], {"0": "i", "1": "j"}, constant=set(before), sets=sets)
     world.run_everything()
     assert raised and not world.plan()

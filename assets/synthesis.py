@@ -1,0 +1,229 @@
+"""Make the synthetic samples: `synthetic/passages`, `/questions`, `/contexts`, `/checks` and `synthetic_long_sft`."""
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import polars as pl
+
+from gateau_dagster.assets.steps.compared_models import materials
+from gateau_dagster.assets.steps.metadata import source_chart
+from gateau_dagster.assets.steps.step import Output, Step, makes_asset
+from gateau_dagster.assets.training_mix import mix_tokenizer
+from gateau_dagster.config.synthesis import SynthesisConfig
+from gateau_dagster.demo.prepare import ensure_demo_pair
+from gateau_dagster.estimate.judging import token_counter
+from gateau_dagster.estimate.synthesis import (
+    SynthesisYield,
+    check_questions_affordable,
+    question_calls,
+    remember_yield,
+)
+from gateau_dagster.evaluation.contamination import AskedTexts
+from gateau_dagster.evaluation.judging.cost import check_affordable, cost_sentence, planned_cost
+from gateau_dagster.evaluation.judging.replies import Replies
+from gateau_dagster.execution.shard_tables import rejected_frame
+from gateau_dagster.pipeline.evaluation_assets import asking_benchmarks
+from gateau_dagster.pipeline.loadable import loadable_model, model_version
+from gateau_dagster.pipeline.state import State
+from gateau_dagster.pipeline.synthesis_assets import (
+    LONG,
+    document_number,
+    figure_settings,
+    near_tokens,
+)
+from gateau_dagster.progress import Progress
+from gateau_dagster.resources.judge import JudgeResource
+from gateau_dagster.resources.models import ModelsResource
+from gateau_dagster.storage.stamp import fingerprint
+from gateau_dagster.synthesis import CHECKS_TABLE, CONTEXTS_TABLE, PASSAGES_TABLE, QUESTIONS_TABLE
+from gateau_dagster.synthesis.checks import (
+    CHECKS_CODE_VERSION,
+    Checking,
+    Given,
+    Score,
+    accepted_samples,
+    answer_probabilities,
+    near_end,
+    same_by_judge,
+)
+from gateau_dagster.synthesis.contexts import contexts
+from gateau_dagster.synthesis.passages import PASSAGES, candidates, quota
+from gateau_dagster.synthesis.questions import Generating, questions
+from gateau_dagster.tables import schema
+
+
+@makes_asset
+def synthetic_passages(step: Step, models: ModelsResource) -> None:
+    """Choose passages of each stale shard of documents."""
+    if not step.stale:
+        return
+    state, options = step.state, options_of(step.state)
+    asked = [
+        AskedTexts.of(chosen.questions(materials(state, PASSAGES_TABLE, models, step.progress)))
+        for chosen in asking_benchmarks(state.config).values()
+    ]
+    for done, output in enumerate(step.in_turn(), start=1):
+        number = shard_number(output)
+        rows = candidates(state.documents.documents(number), options, quota(options, number), asked)
+        output.write(pl.DataFrame(rows, schema=schema(PASSAGES), orient="row"))
+        output.metadata |= {"documents": state.documents.shard(number).height, "candidates": len(rows)}
+        step.progress(done, len(step.stale), "shards")
+
+
+@makes_asset
+def synthetic_questions(step: Step, judge: JudgeResource) -> None:
+    """Ask the generator about the passages, shard by shard; reuse kept replies."""
+    if not step.stale:
+        return
+    state, options = step.state, options_of(step.state)
+    check_questions_affordable(state, [str(output.partition) for output in step.stale])
+    generating = generator(state, judge, step.progress)
+    for output in step.in_turn():
+        documents = partial(state.documents.documents, shard_number(output))
+        before = generating.paid
+        rows = state.store.read(PASSAGES_TABLE, output.partition).to_dicts()
+        table, unanswered = questions(rows, documents, generating, options)
+        output.write(
+            table, rejected_frame(unanswered), absent=[each.sample_id for each in unanswered], computed=len(rows)
+        )
+        output.metadata |= {
+            "paid": cost_sentence(options.generator, generating.paid - before),
+            "faults": dict(Counter(table["fault"].to_list())),
+        }
+
+
+@makes_asset
+def synthetic_contexts(step: Step) -> None:
+    """Build the long contexts, shard by shard."""
+    if not step.stale:
+        return
+    state, tokenizer = step.state, mix_tokenizer(step.state, LONG, step.progress)
+    for done, output in enumerate(step.in_turn(), start=1):
+        asked = state.store.read(QUESTIONS_TABLE, output.partition)
+        documents = state.documents.documents(shard_number(output))
+        output.write(contexts(asked, documents, tokenizer, options_of(state)))
+        step.progress(done, len(step.stale), "shards")
+
+
+@makes_asset
+def synthetic_checks(step: Step, models: ModelsResource, judge: JudgeResource) -> None:
+    """Check the candidates, shard by shard; keep the figures of unchanged ones."""
+    if not step.stale:
+        return
+    state = step.state
+    checking = checking_of(state, models, judge, step.progress)
+    for output in step.in_turn():
+        shard, before = output.partition, None
+        if state.store.stamp(CHECKS_TABLE, shard) is not None:
+            before = state.store.read(CHECKS_TABLE, shard)
+        asked, built = (state.store.read(asset, shard) for asset in (QUESTIONS_TABLE, CONTEXTS_TABLE))
+        paid = checking.generating.paid
+        table = checking.table(asked, built, before)
+        absent = sorted(checking.unanswered)
+        output.write(table, checking.rejected(), absent=absent, computed=asked.height)
+        checking.unanswered.clear()
+        output.metadata |= {
+            "accepted": int(table["accepted"].sum()),
+            "reasons": dict(Counter(table.filter(~pl.col("accepted"))["reason"].to_list())),
+            "paid": cost_sentence(options_of(state).generator, checking.generating.paid - paid),
+        }
+
+
+@makes_asset
+def synthetic_long_sft(step: Step) -> None:
+    """Write the accepted samples, shard by shard."""
+    for output in step.in_turn():
+        tables = (QUESTIONS_TABLE, CONTEXTS_TABLE, CHECKS_TABLE)
+        table = accepted_samples(*(step.state.store.read(asset, output.partition) for asset in tables))
+        output.write(table)
+        output.metadata["sources"] = source_chart(table["source"], "samples")
+
+
+def tried(
+    state: State, models: ModelsResource, judge: JudgeResource, progress: Progress, count: int
+) -> tuple[SynthesisYield, pl.DataFrame]:
+    """Write and check candidates about the first `count` documents, and return the yield and tables of CHECKED.
+
+    Nothing but the generator's replies is stored, so that `gateau run` does not pay for them again. The cache keeps the
+    yield for `gateau plan`.
+    """
+    options, index = options_of(state), state.documents
+    ids = sorted(index.table["document"].drop_nulls())
+    chosen = {*ids[:count]}
+    numbers = sorted(
+        {number for number in range(options.shards) if not chosen.isdisjoint(index.shard(number)["document"])}
+    )
+    texts = [each for number in numbers for each in index.documents(number) if each.name in chosen]
+    most = max(len(texts), math.ceil(options.count * len(texts) / max(1, len(ids))))
+    rows = candidates(iter(texts), options, most)
+    generating = generator(state, judge, progress)
+    wanted = planned_cost(
+        generating.settings, question_calls(rows, options), generating.replies, token_counter(state.config)
+    )
+    check_affordable(generating.settings, generating.replies.spent, wanted)
+    asked, _ = questions(rows, lambda: iter(texts), generating, options)
+    built = contexts(asked, texts, mix_tokenizer(state, LONG, progress), options)
+    checked = checking_of(state, models, judge, progress).table(asked, built)
+    found = SynthesisYield.of(checked)
+    remember_yield(state, found)
+    return found, checked
+
+
+def options_of(state: State) -> SynthesisConfig:
+    """Return the section; its assets exist only with it."""
+    assert state.config.synthesis is not None
+    return state.config.synthesis
+
+
+def shard_number(output: Output) -> int:
+    """Return the number of the output's shard of documents."""
+    return document_number(str(output.partition))
+
+
+def generator(state: State, judge: JudgeResource, progress: Progress) -> Generating:
+    """Return the generator with its kept replies."""
+    settings = options_of(state).generator
+    replies = Replies(state.store.files, settings.model, settings.replies_folder)
+    return Generating(settings=settings, judge=judge.judge(settings), replies=replies, progress=progress)
+
+
+def checking_of(state: State, models: ModelsResource, judge: JudgeResource, progress: Progress) -> Checking:
+    """Return the means of the checks; theta_B is loaded when a figure has to be computed."""
+    config, options = state.config, options_of(state)
+    tokenizer = mix_tokenizer(state, LONG, progress)
+    judging = config.evaluation.judge
+    same = None
+    if options.is_verified and options.checks.agreement == "judge":
+        assert judging is not None, "the configuration is checked for it"
+        same = partial(same_by_judge, judging, judge.judge(judging), Replies(state.store.files, judging.model))
+    scorer = fingerprint({"code": CHECKS_CODE_VERSION, **figure_settings(config, state.observed)})
+    return Checking(
+        checks=options.checks if options.is_verified else None,
+        score=scoring(state, models, progress),
+        near_end=partial(near_end, tokenizer, near_tokens(config)),
+        generating=generator(state, judge, progress),
+        same=same,
+        scorer=scorer,
+    )
+
+
+def scoring(state: State, models: ModelsResource, progress: Progress) -> Score:
+    """Return what computes the probabilities of answers by theta_B."""
+
+    def score(given: Sequence[Given]) -> Iterator[Any]:
+        from gateau_dagster.models.loading import effective_max_length
+
+        config = state.config
+        ensure_demo_pair(config, progress)
+        section = loadable_model(state, LONG)
+        loaded = models.load(config, section, version=model_version(state, LONG))
+        longest = effective_max_length(loaded, section, config.scoring)
+        found = answer_probabilities(loaded, given, config.scoring, max_length=longest)
+        for done, each in enumerate(found, start=1):
+            progress(done, len(given), "answers", "theta_B reads")
+            yield each
+
+    return score

@@ -1,0 +1,187 @@
+"""Declare the synthetic samples by shard of documents: passages, questions, contexts, checks, accepted samples."""
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+from gateau_dagster import tables
+from gateau_dagster.config import Config
+from gateau_dagster.config.synthesis import SYNTHETIC_SAMPLES, SynthesisConfig
+from gateau_dagster.data.sample import shard_keys
+from gateau_dagster.evaluation.judging.asking import means
+from gateau_dagster.models.chat_rendering import rendering_settings
+from gateau_dagster.models.known_model import short_window
+from gateau_dagster.pipeline.asset import DOCUMENTS, UNIQUE_IDS, Asset, Observed, Part
+from gateau_dagster.pipeline.evaluation_assets import asking_benchmarks, question_settings
+from gateau_dagster.pipeline.inputs import DOCUMENT_FILES, origin_key
+from gateau_dagster.pipeline.scoring_assets import made_upstream, memory_settings
+from gateau_dagster.storage.stamp import By, fingerprint
+from gateau_dagster.synthesis import CHECKS_TABLE, CONTEXTS_TABLE, PASSAGES_TABLE, QUESTIONS_TABLE
+from gateau_dagster.synthesis.checks import CHECKED, CHECKS_CODE_VERSION
+from gateau_dagster.synthesis.contexts import CONTEXTS, CONTEXTS_CODE_VERSION
+from gateau_dagster.synthesis.passages import PASSAGES, PASSAGES_CODE_VERSION, quota
+from gateau_dagster.synthesis.questions import QUESTIONS, QUESTIONS_CODE_VERSION
+
+# Raise it when the same checks accept other samples.
+SYNTHESIS_CODE_VERSION = "1"
+LONG = "long"
+DEFAULT_NEAR = 4096  # tokens, without models.short
+
+
+def document_keys(config: Config) -> list[str]:
+    """Return the partition keys of the documents' shards; no key is that of a shard of samples."""
+    return [] if config.synthesis is None else [f"d{key}" for key in shard_keys(config.synthesis.shards)]
+
+
+def document_number(key: str) -> int:
+    """Return the number of the shard that a partition key names."""
+    return int(key.removeprefix("d"))
+
+
+def synthesis_assets(config: Config) -> Iterator[Asset]:
+    """Declare the tables of `synthesis`, if it is configured."""
+    if config.synthesis is not None:
+        yield from _assets(config, config.synthesis)
+
+
+def _assets(config: Config, options: SynthesisConfig) -> Iterator[Asset]:
+    generator, made = options.generator, made_upstream(config, LONG)
+    common: dict[str, Any] = {"partitions": DOCUMENTS, "group": "data", "own_rejects": False}
+    benchmarks = asking_benchmarks(config).values()
+    asked: dict[str, By] = made_upstream(config, config.training.model) if benchmarks else {}
+    keys = document_keys(config)
+    yield Asset(
+        key=PASSAGES_TABLE,
+        maker="synthetic_passages",
+        kinds=("polars",),
+        summary="passages of the documents that a question may be asked about",
+        description="Two to four passages of a document that are far apart and share a term, for each candidate. "
+        "Near-duplicates, and passages with n-grams of benchmarks' questions, are left out. Loads no model.",
+        inputs=(DOCUMENT_FILES,),
+        reads=asked,
+        settings={
+            f"synthesis.{name}": value
+            for name, value in options.model_dump(
+                mode="json", include={"preset", "lengths", "passage_words", "seed", *(["kinds"] * options.is_verified)}
+            ).items()
+        },
+        parts={
+            key: Part(
+                reads=asked,
+                settings={"candidates": quota(options, number)},
+                observe=partial(_documents, config, key),
+            )
+            for number, key in enumerate(keys)
+        },
+        code_version=PASSAGES_CODE_VERSION,
+        columns=PASSAGES,
+        checks=(UNIQUE_IDS,),
+        **common,
+    )
+    own = {"window", "opening"} if "self" in (options.kinds if options.is_verified else {}) else set()
+    yield Asset(
+        key=QUESTIONS_TABLE,
+        maker="synthetic_questions",
+        kinds=("openai",),
+        summary="the generator's questions, answers and evidence",
+        description="The generator sees the passages alone, and writes a question, its answer and the evidence of each "
+        "passage. Every reply is kept. A candidate without a reply is in the rejected table.",
+        reads={PASSAGES_TABLE: "fingerprint"},
+        settings={
+            "synthesis.generator.model": generator.model,
+            "synthesis.generator.max_tokens": generator.max_tokens,
+            **{f"synthesis.generator.{name}": value for name, value in generator.changed_sampling.items()},
+            **{f"synthesis.generator.{name}": getattr(generator, name) for name in sorted(own)},
+        },
+        code_version=QUESTIONS_CODE_VERSION,
+        columns=QUESTIONS,
+        checks=(UNIQUE_IDS,),
+        means=means(generator),
+        **common,
+    )
+    yield Asset(
+        key=CONTEXTS_TABLE,
+        maker="synthetic_contexts",
+        kinds=("polars",),
+        summary="a long context for each question, with the places of its evidence",
+        description="The whole document, or the passages among hard negatives up to the length. Records the characters "
+        "of each passage in the context, which are the truth.",
+        inputs=(origin_key(config, LONG),),
+        reads={PASSAGES_TABLE: "fingerprint", QUESTIONS_TABLE: "fingerprint", **made},
+        observe=partial(_tokenizer, config),
+        code_version=CONTEXTS_CODE_VERSION,
+        columns=CONTEXTS,
+        checks=(UNIQUE_IDS,),
+        **common,
+    )
+    checked = options.checks if options.is_verified else None
+    yield Asset(
+        key=CHECKS_TABLE,
+        maker="synthetic_checks",
+        kinds=("pytorch", "openai"),
+        summary="the figures of every candidate, and the first check that refuses it",
+        description="The checks of each candidate, the cheapest first; the first that fails ends it. Figures of "
+        "unchanged candidates are kept, so a changed threshold asks no server again.",
+        inputs=(origin_key(config, LONG),),
+        reads={QUESTIONS_TABLE: "fingerprint", CONTEXTS_TABLE: "fingerprint", **made},
+        settings={} if checked is None else {"synthesis.checks": checked.model_dump(mode="json")},
+        observe=partial(figure_settings, config),
+        code_version=CHECKS_CODE_VERSION,
+        columns=CHECKED,
+        checks=(UNIQUE_IDS,),
+        pool="gpu",
+        means=fingerprint({"means": [means(generator), memory_settings(config), means(config.evaluation.judge)]}),
+        **common,
+    )
+    yield Asset(
+        key=SYNTHETIC_SAMPLES,
+        maker="synthetic_long_sft",
+        kinds=("parquet", "polars"),
+        summary="the accepted synthetic samples; `synthetic:` in long_sft.path",
+        description="The synthetic samples that no check refuses. Their source is synthetic/<kind>, so every table and "
+        "plot counts them apart. long_sft.path reads them as `synthetic:`.",
+        reads=dict.fromkeys((QUESTIONS_TABLE, CONTEXTS_TABLE, CHECKS_TABLE), "fingerprint"),
+        code_version=SYNTHESIS_CODE_VERSION,
+        columns=tables.RAW_LONG_SFT,
+        checks=(UNIQUE_IDS,),
+        goal=True,
+        **common,
+    )
+
+
+def _documents(config: Config, key: str, observed: Observed) -> dict[str, Any]:
+    """Return the digest of a shard's documents, and of the benchmarks' questions that its passages must not hold."""
+    asked = {name: question_settings(config, each, observed) for name, each in asking_benchmarks(config).items()}
+    return {"documents": observed.documents[key], **({"questions": fingerprint(asked)} if asked else {})}
+
+
+def _tokenizer(config: Config, observed: Observed) -> dict[str, Any]:
+    return {f"models.{LONG} weights": observed.model_digests[LONG]} if config.models[LONG].base is None else {}
+
+
+def near_tokens(config: Config) -> int:
+    """Return the tokens of a context's end that count as near."""
+    options = config.synthesis
+    assert options is not None
+    window = short_window(config) if "short" in config.models else None
+    return options.checks.near_tokens or window or DEFAULT_NEAR
+
+
+def figure_settings(config: Config, observed: Observed) -> dict[str, Any]:
+    """Return what theta_B's figures and the second answers depend on besides the texts."""
+    options, model, scoring = config.synthesis, config.models[LONG], config.scoring
+    assert options is not None
+    if not options.is_verified:
+        return {}
+    return {
+        **_tokenizer(config, observed),
+        f"models.{LONG}.rope_theta": model.rope_theta,
+        f"models.{LONG}.window": model.window if model.context == "window" else None,
+        f"models.{LONG}.opening": model.opening,
+        "scoring.max_length": scoring.max_length,
+        "scoring.template": scoring.template,
+        **rendering_settings(scoring.template, observed.frame(config.origin(LONG))),
+        "scoring.dtype": scoring.dtype,
+        "near tokens": near_tokens(config),
+        "second answers": [options.generator.model, options.generator.changed_sampling, options.checks.agreement],
+    }

@@ -1,0 +1,460 @@
+"""Check that a synthetic sample needs its context: figures of theta_B, and the first check that refuses a sample.
+
+All figures of theta_B are gains: how much likelier the tokens of the answer are in one context than in another, in
+probability, over the tokens that gain most. Formulaic tokens, which any context predicts, do not dilute a gain.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from gateau_dagster.config import ScoringConfig
+from gateau_dagster.config.judge import JudgeConfig
+from gateau_dagster.config.synthesis import SynthesisChecksConfig
+from gateau_dagster.data.near_duplicates import normalised
+from gateau_dagster.data.sample import Reject, Sample, text_digest
+from gateau_dagster.evaluation.benchmark import JudgeRequest
+from gateau_dagster.evaluation.judging.asking import Asking
+from gateau_dagster.evaluation.judging.replies import Judge, JudgeCall, Replies
+from gateau_dagster.evaluation.server_client import UnansweredError
+from gateau_dagster.scoring.segments import TOP_SHARE, counted_tokens
+from gateau_dagster.synthesis.contexts import BETWEEN
+from gateau_dagster.synthesis.questions import Generating, GeneratorCall, answer_prompt, call
+from gateau_dagster.tables import RAW_LONG_SFT, REJECTED, SAMPLE_ID, Column, schema
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+    from gateau_dagster.models.loading import LoadedModel
+
+# Raise it when the same texts give other figures.
+CHECKS_CODE_VERSION = "1"
+Probabilities = npt.NDArray[np.float32]
+"""The probability of each token of an answer, [|y|]."""
+VERBATIM, CLOSED_BOOK, NEAR_ONLY, NEEDED, ROBUST = "verbatim", "closed_book", "near_only", "needed", "robust"
+ASKED, AGREEMENT = "ask_without_context", "agreement"
+CHECKS = (VERBATIM, CLOSED_BOOK, NEAR_ONLY, NEEDED, ROBUST, ASKED, AGREEMENT)
+"""The checks in their order, the cheapest first."""
+UNSCORABLE = "unscorable"
+_ASKED_TWICE = (2, 3)  # repeats of the questions without passages; 1 is the second answer's
+_GAINS = pl.List(pl.Float64())
+_PROBABILITIES = pl.List(pl.Float32())
+
+
+def _figure(name: str, description: str, dtype: pl.DataType | None = None) -> Column:
+    return Column(
+        name=name, dtype=dtype or pl.Float64(), description=f"{description}; null if not computed.", nullable=True
+    )
+
+
+CHECKED = (
+    SAMPLE_ID,
+    Column(name="kind", dtype=pl.String(), description="Kind of the question."),
+    Column(name="length", dtype=pl.Int32(), description="Greatest length of the context, in tokens."),
+    Column(name="accepted", dtype=pl.Boolean(), description="Whether no check refuses the sample."),
+    Column(
+        name="reason", dtype=pl.String(), description="What refuses it: a check, or a fault of the question; or empty."
+    ),
+    Column(name="detail", dtype=pl.String(), description="More about the reason, or empty."),
+    _figure(VERBATIM, "1 if the passages hold the evidence and the question does not hold the answer, else 0"),
+    _figure(CLOSED_BOOK, "Gain of the passages over the question alone"),
+    _figure(NEAR_ONLY, "Gain of the passages over the end of the context"),
+    _figure(NEEDED, "Least gain of all passages over all but one"),
+    _figure("passage_gains", "That gain for each passage", _GAINS),
+    _figure(ROBUST, "Gain of the passages over the whole context: what the answer loses in it"),
+    _figure(ASKED, "0 if the generator answers without the passages, else 1"),
+    _figure(AGREEMENT, "1 if a second answer from the passages agrees, else 0"),
+    _figure("probability", "Probability of each token of the answer given the passages, by theta_B", _PROBABILITIES),
+    Column(name="figures", dtype=pl.String(), description="Digest of what the figures were computed from."),
+)
+_KEPT = (VERBATIM, CLOSED_BOOK, NEAR_ONLY, NEEDED, "passage_gains", ROBUST, ASKED, AGREEMENT, "probability")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Given:
+    """A question with its answer, and the context in which theta_B reads both."""
+
+    context: str
+    question: str
+    answer: str
+
+
+def answer_probabilities(
+    loaded: LoadedModel, given: Iterable[Given], scoring: ScoringConfig, *, max_length: int
+) -> Iterator[Probabilities | Reject]:
+    """Yield p(y_t | context, question, y_<t) of each token of each answer, in order, by the scoring prompt.
+
+    An empty context is the closed book. A reject says why an answer has no probabilities.
+    """
+    from gateau_dagster.models.flops import Meter
+    from gateau_dagster.scoring.scorer import Request, score_samples
+
+    samples = (
+        Sample(sample_id="", source="", context=each.context, instruction=each.question, response=each.answer)
+        for each in given
+    )
+    requests = (Request(sample=sample, perplexity=True, cam=False) for sample in samples)
+    for outcome in score_samples(loaded, requests, max_length=max_length, scoring=scoring, meter=Meter()):
+        row = outcome.perplexity
+        assert row is not None, "it was asked for"
+        yield row if isinstance(row, Reject) else np.asarray(row.token_probability, dtype=np.float32)
+
+
+def gain(more: Probabilities, less: Probabilities) -> float:
+    """Return how much likelier an answer is in one context than in another, from 0 to 1.
+
+    It is the mean of the largest differences of its tokens' probabilities [|y|] that are positive, over as many tokens
+    as the far-segment gain counts: a tenth, and at least two.
+    """
+    assert more.shape == less.shape and more.size, (more.shape, less.shape)
+    count = int(counted_tokens(np.array([more.size]), top=TOP_SHARE)[0])
+    largest = np.sort(more.astype(np.float64) - less)[::-1][:count]
+    return float(np.clip(largest, 0.0, None).mean())
+
+
+def without_each(passages: Sequence[str]) -> list[str]:
+    """Return the short concatenation of the passages, and those of all but each one, in order."""
+    others = ([*passages[:place], *passages[place + 1 :]] for place in range(len(passages)))
+    return [BETWEEN.join(passages), *(BETWEEN.join(each) for each in others)]
+
+
+def needed_gains(
+    loaded: LoadedModel,
+    passages: Sequence[str],
+    question: str,
+    answer: str,
+    scoring: ScoringConfig | None = None,
+) -> list[float]:
+    """Return the gain of all passages over all but one, for each passage: how much the answer needs it.
+
+    A question is multi-hop if the smallest of them is large.
+
+    Args:
+        loaded: theta_B with its tokenizer.
+        passages: the texts that the question was written from.
+        question: the instruction.
+        answer: the response.
+        scoring: template, batches and greatest length of a prompt.
+
+    Raises:
+        ValueError: a prompt cannot be scored; the message says why.
+    """
+    scoring = scoring or ScoringConfig()
+    given = [Given(context=each, question=question, answer=answer) for each in without_each(passages)]
+    whole, *others = (
+        _scored(each) for each in answer_probabilities(loaded, given, scoring, max_length=scoring.max_length)
+    )
+    return [gain(whole, each) for each in others]
+
+
+def _scored(found: Probabilities | Reject) -> Probabilities:
+    if isinstance(found, Reject):
+        raise ValueError(found.reason)
+    return found
+
+
+def verbatim_fault(passages: Sequence[str], question: str, answer: str, evidence: Sequence[str]) -> str:
+    """Return why evidence or answer cannot be right, or an empty text.
+
+    Each passage must hold its evidence, word for word, and the question must not hold the answer. Case and white space
+    do not count.
+    """
+    if len(evidence) != len(passages) or not all(each.strip() for each in evidence):
+        return f"{sum(bool(each.strip()) for each in evidence)} pieces of evidence for {len(passages)} passages"
+    for number, (quote, passage) in enumerate(zip(evidence, passages, strict=True), start=1):
+        if normalised(quote) not in normalised(passage):
+            return f"the evidence of passage {number} is not in it"
+    if _words(answer) and f" {_words(answer)} " in f" {_words(question)} ":
+        return "the question holds the answer"
+    return ""
+
+
+def _words(text: str) -> str:
+    return " ".join(re.findall(r"\w+(?:[-'.,]\w+)*", normalised(text).decode("utf-8", errors="replace")))
+
+
+def agrees(answer: str, other: str) -> bool:
+    """Return whether two answers have the same words; case, punctuation and articles do not count."""
+    one, two = ([word for word in _words(each).split() if word not in {"a", "an", "the"}] for each in (answer, other))
+    return bool(one) and one == two
+
+
+def refusing_check(figures: Mapping[str, float | None], checks: SynthesisChecksConfig) -> str:
+    """Return the first check that refuses a sample of these figures, or an empty text.
+
+    `verbatim`, `ask_without_context` and `agreement` are 1 or 0, `robust` is the gain of the passages over the whole
+    context, the others are least gains. A figure of None has not been computed: it refuses nothing.
+    """
+    least = {VERBATIM: 1.0, CLOSED_BOOK: checks.closed_book, NEAR_ONLY: checks.near_only, NEEDED: checks.needed}
+    least |= {
+        ASKED: 1.0 if checks.ask_without_context else None,
+        AGREEMENT: None if checks.agreement is None else 1.0,
+    }
+    for name in CHECKS:
+        figure = figures.get(name)
+        if figure is None:
+            continue
+        if name == ROBUST:
+            if checks.robust is not None and figure > checks.robust:
+                return name
+        elif (bound := least[name]) is not None and figure < bound:
+            return name
+    return ""
+
+
+Score = Callable[[Sequence[Given]], Iterator[Probabilities | Reject]]
+"""Returns the probabilities of answers in order; see `answer_probabilities`."""
+Same = Callable[[Mapping[str, tuple[str, str, str]]], Mapping[str, bool]]
+"""Returns whether two answers agree, by candidate, from its question and the two answers."""
+
+
+@dataclass(kw_only=True)
+class Checking:
+    """The means of the checks; `checks` is None where nothing is checked.
+
+    score: runs theta_B. near_end: returns the end of a context that counts as near. generating: the generator.
+    same: compares answers; `agrees` by default. scorer: what computes the figures, besides the texts.
+    unanswered: candidates whose check got no reply, with the reason.
+    """
+
+    checks: SynthesisChecksConfig | None
+    score: Score
+    near_end: Callable[[str], str]
+    generating: Generating
+    same: Same | None = None
+    scorer: str = ""
+    unanswered: dict[str, str] = field(default_factory=dict)
+
+    def table(
+        self, questions: pl.DataFrame, contexts: pl.DataFrame, before: pl.DataFrame | None = None
+    ) -> pl.DataFrame:
+        """Return CHECKED of the candidates. Figures in `before`, of the same texts and scorer, are not computed again.
+
+        Figures of the checks after the one that refuses a candidate are not computed.
+        """
+        rows = _rows(questions, contexts, self.scorer)
+        known = {} if before is None else {row["figures"]: row for row in before.iter_rows(named=True)}
+        for row in rows:
+            old = known.get(row["digest"], {})
+            row["of"] = {name: None if name == VERBATIM else old.get(name) for name in _KEPT}
+            row["detail"] = old.get("detail", "")
+        for name in CHECKS:
+            alive = [row for row in rows if self._reaches(row, name)]
+            self._compute(name, [row for row in alive if row["of"][name] is None])
+        found = [self._checked(row) for row in rows if row["sample_id"] not in self.unanswered]
+        return pl.DataFrame(found, schema=schema(CHECKED), orient="row")
+
+    def rejected(self) -> pl.DataFrame:
+        """Return the candidates whose checks got no reply, with the reasons (tables.REJECTED)."""
+        return pl.DataFrame(sorted(self.unanswered.items()), schema=schema(REJECTED), orient="row")
+
+    def _reaches(self, row: Mapping[str, Any], name: str) -> bool:
+        """Return whether a row comes to a check that is configured."""
+        if self.checks is None or row["fault"] or row["sample_id"] in self.unanswered:
+            return False
+        if refusing_check({each: row["of"][each] for each in CHECKS[: CHECKS.index(name)]}, self.checks):
+            return False
+        if name == AGREEMENT:
+            return self.checks.agreement == "judge" or (self.checks.agreement == "exact" and row["kind"] != "summary")
+        return name == VERBATIM or (name == ASKED and self.checks.ask_without_context) or _bound(self.checks, name)
+
+    def _checked(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        reason = row["fault"] or (refusing_check(row["of"], self.checks) if self.checks is not None else "")
+        own = {name: row[name] for name in ("sample_id", "kind", "length", "detail")}
+        return {**own, "accepted": not reason, "reason": reason, **row["of"], "figures": row["digest"]}
+
+    def _compute(self, name: str, rows: Sequence[dict[str, Any]]) -> None:
+        if name == VERBATIM:
+            for row in rows:
+                row["detail"] = verbatim_fault(row["passages"], row["question"], row["answer"], row["evidence"])
+                row["of"][name] = float(not row["detail"])
+        elif name == ASKED:
+            self._ask_without_context(rows)
+        elif name == AGREEMENT:
+            self._ask_again(rows)
+        elif rows:
+            self._score(name, rows)
+
+    def _score(self, name: str, rows: Sequence[dict[str, Any]]) -> None:
+        """Compute a gain of each row; the probabilities given all passages are computed once."""
+        given: list[Given] = []
+        counts: list[int] = []
+        for row in rows:
+            found = self._contexts(name, row)
+            contexts = found if row["of"]["probability"] is not None else [BETWEEN.join(row["passages"]), *found]
+            given += [Given(context=each, question=row["question"], answer=row["answer"]) for each in contexts]
+            counts.append(len(contexts))
+        scored = self.score(given)
+        for row, count in zip(rows, counts, strict=True):
+            found = [next(scored) for _ in range(count)]
+            bad = next((each for each in found if isinstance(each, Reject)), None)
+            if bad is not None:
+                row["fault"], row["detail"] = UNSCORABLE, bad.reason
+                continue
+            of, parts = row["of"], [each for each in found if not isinstance(each, Reject)]
+            if of["probability"] is None:
+                of["probability"] = parts.pop(0).tolist()
+            whole = np.asarray(of["probability"], dtype=np.float32)
+            gains = [gain(whole, each) for each in parts]
+            of[name] = min(gains)
+            if name == NEEDED:
+                of["passage_gains"] = gains
+
+    def _contexts(self, name: str, row: Mapping[str, Any]) -> list[str]:
+        """Return the contexts with which the passages are compared."""
+        if name == CLOSED_BOOK:
+            return [""]
+        if name == NEAR_ONLY:
+            return [self.near_end(row["context"])]
+        return without_each(row["passages"])[1:] if name == NEEDED else [row["context"]]
+
+    def _ask_without_context(self, rows: Sequence[dict[str, Any]]) -> None:
+        for repeat in _ASKED_TWICE:
+            left = [row for row in rows if row["of"][ASKED] != 0.0]
+            replies = self._replies(left, repeat, with_passages=False)
+            for row in left:
+                if row["sample_id"] in replies:
+                    row["of"][ASKED] = float(not agrees(row["answer"], replies[row["sample_id"]]))
+
+    def _ask_again(self, rows: Sequence[dict[str, Any]]) -> None:
+        replies = self._replies(rows, 1, with_passages=True)
+        found = {
+            row["sample_id"]: (row["question"], row["answer"], replies[row["sample_id"]])
+            for row in rows
+            if row["sample_id"] in replies
+        }
+        if self.same is not None:
+            same = self.same(found)
+        else:
+            same = {name: agrees(answer, other) for name, (_, answer, other) in found.items()}
+        for row in rows:
+            if row["sample_id"] in same:
+                row["of"][AGREEMENT] = float(same[row["sample_id"]])
+            elif row["sample_id"] in found:
+                self.unanswered[row["sample_id"]] = "the judge has not compared the answers"
+            if row["sample_id"] in found:
+                row["detail"] = (
+                    "" if row["of"][AGREEMENT] else f"the second answer is {found[row['sample_id']][2][:100]!r}"
+                )
+
+    def _replies(self, rows: Sequence[Mapping[str, Any]], repeat: int, *, with_passages: bool) -> Mapping[str, str]:
+        settings = self.generating.settings
+        wanted = [
+            call(
+                settings,
+                row["sample_id"],
+                answer_prompt(row["question"], row["passages"] if with_passages else []),
+                repeat=repeat,
+            )
+            for row in rows
+        ]
+        found = self.generating.texts(wanted)
+        for row in rows:
+            if (name := row["sample_id"]) not in found:
+                self.unanswered[name] = self.generating.unanswered.get(name, "no reply")
+        return found
+
+
+def _bound(checks: SynthesisChecksConfig, name: str) -> bool:
+    """Return whether a check of theta_B has a threshold, which may be 0."""
+    return name != ASKED and getattr(checks, name) is not None
+
+
+def _rows(questions: pl.DataFrame, contexts: pl.DataFrame, scorer: str) -> list[dict[str, Any]]:
+    """Return the candidates with their texts, the fault that refuses them already, and the digest of their texts."""
+    texts = dict(contexts.select("sample_id", "context").iter_rows())
+    rows = []
+    for row in questions.sort("sample_id").iter_rows(named=True):
+        passages = [each["text"] for each in row["passages"]]
+        context = texts.get(row["sample_id"], "")
+        parts = [scorer, row["kind"], row["question"], row["answer"], context, *passages, *row["evidence"]]
+        rows.append(
+            {
+                **{
+                    name: row[name]
+                    for name in ("sample_id", "kind", "length", "question", "answer", "evidence", "fault")
+                },
+                "passages": passages,
+                "context": context,
+                "detail": "",
+                "digest": text_digest(parts)[:32],
+            }
+        )
+    return rows
+
+
+def near_end(tokenizer: PreTrainedTokenizerBase, tokens: int, context: str) -> str:
+    """Return the last `tokens` tokens of a context, at most a quarter of it."""
+    from gateau_dagster.models.tokenizer import token_offsets
+
+    offsets = [begin for begin, end in token_offsets(tokenizer, context) if end > begin]
+    count = max(1, min(tokens, len(offsets) // 4))
+    return context[offsets[-count] :] if offsets else ""
+
+
+_SAME = """Two answers to one question follow. Do both say the same, whatever their words? Reply [[yes]] or [[no]].
+
+Question: {question}
+
+First answer: {answer}
+
+Second answer: {other}"""
+_VERDICT = re.compile(r"\[\[(yes|no)\]\]", re.IGNORECASE)
+_VERDICT_TOKENS = 256
+
+
+def same_by_judge(
+    settings: JudgeConfig, judge: Judge, replies: Replies, found: Mapping[str, tuple[str, str, str]]
+) -> Mapping[str, bool]:
+    """Return whether two answers agree, by candidate, as `evaluation.judge` says; those without a verdict are left out.
+
+    Raises:
+        UnusableServerError, BudgetError, TransientError: as Asking does.
+    """
+    wanted = []
+    for name, (question, answer, other) in found.items():
+        text = _SAME.format(question=question, answer=answer, other=other)
+        messages = [{"role": "user", "content": text}]
+        request = JudgeRequest(question_id=name, turn=0, messages=messages, max_tokens=_VERDICT_TOKENS)
+        wanted.append(GeneratorCall(sample_id=name, asked=JudgeCall.of(settings, request)))
+    asking: Asking[GeneratorCall, bool] = Asking(_same, 1, judge, replies, settings)
+    made = [result for result in asking.results(wanted) if result is not None]
+    verdicts = {each.sample_id: got.value for each, got in made if not isinstance(got, UnansweredError)}
+    if wanted and not verdicts:
+        asking.patience.check()
+    return {name: value for name, value in verdicts.items() if value is not None}
+
+
+def _same(reply: str) -> bool | None:
+    found = _VERDICT.findall(reply)
+    return found[-1].lower() == "yes" if found else None
+
+
+def accepted_samples(questions: pl.DataFrame, contexts: pl.DataFrame, checked: pl.DataFrame) -> pl.DataFrame:
+    """Return tables.RAW_LONG_SFT of the accepted candidates; the source is `synthetic/<kind>`."""
+    return as_samples(questions, contexts, checked.filter("accepted"))
+
+
+def as_samples(questions: pl.DataFrame, contexts: pl.DataFrame, chosen: pl.DataFrame) -> pl.DataFrame:
+    """Return tables.RAW_LONG_SFT of the candidates in `chosen` that have a context."""
+    joined = chosen.select("sample_id").join(questions, on="sample_id").join(contexts, on="sample_id").sort("sample_id")
+    samples = [
+        Sample(
+            sample_id=row["sample_id"],
+            source=f"synthetic/{row['kind']}",
+            context=row["context"],
+            instruction=row["question"],
+            response=row["answer"],
+        )
+        for row in joined.iter_rows(named=True)
+    ]
+    names = schema(RAW_LONG_SFT).names()
+    rows = [tuple(getattr(sample, name) for name in names) for sample in samples]
+    return pl.DataFrame(rows, schema=schema(RAW_LONG_SFT), orient="row")

@@ -1,0 +1,363 @@
+"""Read the documents of `synthesis` by shard, and choose passages of each that a question may be asked about."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from gateau_dagster.config.synthesis import SynthesisConfig
+from gateau_dagster.data.near_duplicates import near_duplicates, normalised, shingles, sketch
+from gateau_dagster.data.sample import Reject, text_digest
+from gateau_dagster.data.sources import FILE_DIGESTS, SourceFile, content_signature, input_signature, resolve_files
+from gateau_dagster.data.text_corpus import CorpusText, TextFields, read_texts
+from gateau_dagster.errors import GateauError
+from gateau_dagster.evaluation.contamination import AskedTexts, ngrams, words
+from gateau_dagster.progress import Progress, silent
+from gateau_dagster.storage.files import Files
+from gateau_dagster.storage.json_cache import keeping
+from gateau_dagster.storage.parquet import read_local, write_parquet
+from gateau_dagster.tables import SAMPLE_ID, Column
+
+# Raise it when the same documents give other passages.
+PASSAGES_CODE_VERSION = "1"
+SPAN = pl.Struct({"start": pl.Int64(), "end": pl.Int64(), "text": pl.String()})
+PASSAGES = (
+    SAMPLE_ID,
+    Column(name="document", dtype=pl.String(), description="First 32 digits of the SHA-256 of the document's text."),
+    Column(name="kind", dtype=pl.String(), description="Kind of the question."),
+    Column(name="number", dtype=pl.Int32(), description="Which of several candidates with the same passages, from 0."),
+    Column(name="length", dtype=pl.Int32(), description="Greatest length of the context, in tokens of models.long."),
+    Column(
+        name="term", dtype=pl.String(), description="The term that the passages share; empty for kinds that need none."
+    ),
+    Column(name="passages", dtype=pl.List(SPAN), description="Characters in the document, and text, of each passage."),
+)
+PROLONG_KINDS = {"prolong_qa": 0.4, "prolong_rag": 0.3, "prolong_summary": 0.3}
+"""The kinds of ProLong's recipe with their shares (section 5 and appendix B.5)."""
+PASSAGES_OF = {"two_passages": 2, "compare": 2, "count": 3, "order": 3, "summary": 4, "self": 0, "prolong_qa": 1,
+               "prolong_rag": 1}  # fmt: skip
+"""The passages of a question by its kind; `self` finds its own, `prolong_summary` reads a run of chunks."""
+_INDEX = pl.Schema({"document": pl.String(), "shard": pl.Int32(), "file": pl.Int32(), "record": pl.Int64(),
+                    "characters": pl.Int64(), "rejected": pl.String(), "reason": pl.String()})  # fmt: skip
+_KEY = b"gateau_documents_1"
+# A sentence's or a line's end.
+_SENTENCE = re.compile(r"(?<=[.!?])\s+|(?<=[.!?][\"'”’)])\s+|(?<=[。！？])|\n+")
+_WORD = re.compile(r"[\u3400-\u9fff]{2}|[^\W_\u3400-\u9fff][\w'’-]*")
+_SHORTEST_TERM = 3  # characters
+_SIMILAR = 0.5  # of two passages of which one is left out
+_CHUNK = 10  # passages' words of a chunk that is summarised
+_WORDS_OF_A_TOKEN = 0.7
+_TRIES = 8  # draws in a row that add no candidate, after which a document is used up
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextPassage:
+    """A passage: its characters in the document, and its text."""
+
+    start: int
+    end: int
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceDocument:
+    """A document; its id is the beginning of its text's digest, so that renaming its file changes nothing."""
+
+    name: str
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class DocumentIndex:
+    """The documents by shard, without their texts, and the records that hold none (_INDEX)."""
+
+    files: tuple[SourceFile, ...]
+    table: pl.DataFrame
+    fields: TextFields
+
+    def shard(self, number: int) -> pl.DataFrame:
+        """Return the rows of a shard's documents, by id."""
+        return self.table.filter(pl.col("shard") == number, pl.col("document").is_not_null()).sort("document")
+
+    def digest(self, number: int) -> str:
+        """Return what changes with the documents of a shard."""
+        return text_digest(self.shard(number)["document"].to_list())
+
+    @property
+    def rejected(self) -> list[Reject]:
+        """Return the records without a text."""
+        rows = self.table.filter(pl.col("document").is_null()).select("rejected", "reason").iter_rows()
+        return [Reject(sample_id=name, reason=reason) for name, reason in rows]
+
+    def documents(self, number: int) -> Iterator[SourceDocument]:
+        """Yield the documents of a shard, by id.
+
+        Raises:
+            GateauError: a file no longer holds what the index recorded.
+        """
+        rows = self.shard(number)
+        wanted: dict[int, list[int]] = {}
+        for file, record in rows.select("file", "record").iter_rows():
+            wanted.setdefault(file, []).append(record)
+        names = {*rows["document"]}
+        found: dict[str, SourceDocument] = {}
+        for text in read_texts(self.files, self.fields, lambda _: None, plain_texts=True, wanted=wanted):
+            if isinstance(text, CorpusText) and (name := text.digest[:32]) in names:
+                found[name] = SourceDocument(name=name, text=text.text)
+        if len(found) < len(names):
+            raise GateauError(
+                "data.changed",
+                "synthesis.documents: a document changed while it was read: run again when nothing writes the files. "
+                "If nothing does, set synthesis.verify: content",
+            )
+        yield from (found[name] for name in sorted(found))
+
+
+def document_files(options: SynthesisConfig, folder: Path) -> list[SourceFile]:
+    """Return the files of the documents.
+
+    Raises:
+        GateauError: a path matches nothing, or its storage cannot be reached; the message names the key.
+    """
+    try:
+        return resolve_files(options.documents, folder, plain_texts=True)
+    except GateauError as error:
+        raise error.reworded(f"synthesis.documents: {error}") from error
+
+
+def document_index(options: SynthesisConfig, folder: Path, cache: Path, progress: Progress = silent) -> DocumentIndex:
+    """Return the index of the documents, from the folder `cache` if it was saved there for the same files.
+
+    Raises as `document_files` does.
+    """
+    files, fields = document_files(options, folder), TextFields(text=options.text_field)
+    content = content_signature(files, cache / FILE_DIGESTS, "content") if options.verify == "content" else ""
+    signature = text_digest([input_signature(files), str(options.shards), options.text_field, content])
+    path = cache / f"documents-{text_digest([str(folder.absolute()), str(options.documents)])[:16]}.parquet"
+    table = _saved(path, signature)
+    if table is None:
+        table = _scan(files, fields, options.shards, progress)
+        with keeping(path):
+            writing = partial(write_parquet, table, {_KEY: signature.encode()})
+            Files(str(path.parent)).write_by(path.name, writing)
+    return DocumentIndex(files=tuple(files), table=table, fields=fields)
+
+
+def _saved(path: Path, signature: str) -> pl.DataFrame | None:
+    """Return the saved index, or None if it is missing, damaged or of other files: it is a cache."""
+    if not path.is_file():
+        return None
+    try:
+        table, metadata = read_local(path)
+        return table if metadata[_KEY] == signature.encode() else None
+    except (OSError, KeyError, TypeError, ValueError):
+        return None
+
+
+def _scan(files: Sequence[SourceFile], fields: TextFields, shards: int, progress: Progress) -> pl.DataFrame:
+    rows: dict[str, tuple[Any, ...]] = {}
+    rejected: list[tuple[Any, ...]] = []
+    total, done = sum(file.size for file in files), 0
+
+    def note(count: int) -> None:
+        nonlocal done
+        done = min(total, done + count)
+        progress(done, total, "bytes", f"{len(rows)} documents")
+
+    for text in read_texts(files, fields, note, plain_texts=True):
+        if isinstance(text, Reject):
+            rejected.append((None, None, None, None, None, text.sample_id, text.reason))
+        else:
+            digest = text.digest
+            shard = int(digest[:16], 16) % shards
+            rows.setdefault(digest, (digest[:32], shard, text.file, text.record, len(text.text), None, None))
+    return pl.DataFrame([*rows.values(), *rejected], schema=_INDEX, orient="row")
+
+
+def split_passages(text: str, size: int) -> list[TextPassage]:
+    """Return runs of whole sentences of about `size` words, in order; together they hold all sentences.
+
+    A sentence of more than twice as many words is cut between words.
+    """
+    found: list[TextPassage] = []
+    start, count = 0, 0
+    for begin, end in _pieces(text, size):
+        if count == 0:
+            start = begin
+        count += max(1, len(_WORD.findall(text, begin, end)))
+        if count >= size:
+            found.append(TextPassage(start=start, end=end, text=text[start:end]))
+            count = 0
+    if count:
+        end = len(text.rstrip())
+        if found and count < size / 2:
+            last = found.pop()
+            start = last.start
+        found.append(TextPassage(start=start, end=end, text=text[start:end]))
+    return found
+
+
+def _pieces(text: str, size: int) -> Iterator[tuple[int, int]]:
+    """Yield the places of sentences without the white space around them; of parts of very long ones."""
+    begin = 0
+    for end, after in [*((match.start(), match.end()) for match in _SENTENCE.finditer(text)), (len(text), len(text))]:
+        part = text[begin:end]
+        if part.strip():
+            first = begin + len(part) - len(part.lstrip())
+            last = begin + len(part.rstrip())
+            found = [match.start() for match in re.finditer(r"\S+", text[first:last])]
+            for place in range(0, len(found), 2 * size):
+                upto = found[place + 2 * size] if place + 2 * size < len(found) else last - first
+                yield first + found[place], first + len(text[first : first + upto].rstrip())
+        begin = after
+
+
+def terms(text: str) -> set[str]:
+    """Return the words of a text that passages may share; of ideographs, pairs of neighbours."""
+    return {word.casefold() for word in _WORD.findall(text) if len(word) >= _SHORTEST_TERM or word[0] >= "\u3400"}
+
+
+def _names(text: str) -> set[str]:
+    """Return the terms that look like names: capitalised inside a sentence, or with a digit."""
+    found = re.findall(r"(?<=[\w,;] )([A-Z][\w'’-]+|\w*\d[\w-]*)", text)
+    return {word.casefold() for word in found if len(word) >= _SHORTEST_TERM}
+
+
+def usable_passages(text: str, size: int, asked: Sequence[AskedTexts] = ()) -> list[TextPassage]:
+    """Return the passages of a document without near-duplicates of earlier ones and without questions of benchmarks.
+
+    `asked`: the questions. A passage with one of their n-grams, of 13 words as a rule, is left out.
+    """
+    found = split_passages(text, size)
+    groups = near_duplicates([sketch(shingles(normalised(each.text))) for each in found], _SIMILAR)
+    first = [passage for place, passage in enumerate(found) if groups[place] == place]
+    return [passage for passage in first if not any(_holds_question(passage.text, each) for each in asked)]
+
+
+def _holds_question(text: str, asked: AskedTexts) -> bool:
+    hashes = words(text)
+    return any(asked.ngrams.common(np.unique(ngrams(hashes, length)))[0].size for length in asked.lengths)
+
+
+def candidates(
+    documents: Iterator[SourceDocument], options: SynthesisConfig, count: int, asked: Sequence[AskedTexts] = ()
+) -> list[Mapping[str, Any]]:
+    """Return at most `count` rows of PASSAGES about the documents of a shard.
+
+    The documents take turns, each in an order of its own that depends on its text and `options.seed` alone. Another
+    document takes the place of some candidates, but changes none.
+    """
+    turns: list[list[Mapping[str, Any]]] = []
+    for document in documents:  # only the passages stay in memory
+        turns.append(list(_of_document(document, options, count, asked)))
+    order = sorted(
+        ((number, row["sample_id"], row) for rows in turns for number, row in enumerate(rows)),
+        key=lambda each: each[:2],
+    )
+    return sorted((row for _, _, row in order[:count]), key=lambda row: row["sample_id"])
+
+
+def _of_document(
+    document: SourceDocument, options: SynthesisConfig, most: int, asked: Sequence[AskedTexts]
+) -> Iterator[Mapping[str, Any]]:
+    """Yield different candidates about a document, until `most` or until it offers no more."""
+    usable = usable_passages(document.text, options.passage_words, asked)
+    kinds = options.kinds if options.is_verified else PROLONG_KINDS
+    shared = _shared_terms(usable)
+    rng = np.random.default_rng([options.seed, int(document.name[:8], 16), int(document.name[8:16], 16)])
+    seen: set[tuple[Any, ...]] = set()
+    own = tries = 0  # own: those of kind self, which differ by their number alone
+    while len(seen) < most and tries < _TRIES:
+        kind, length = str(_drawn(rng, kinds)), int(_drawn(rng, options.lengths))
+        term, chosen = _chosen(rng, kind, length, document, usable, shared, options)
+        number = own if kind == "self" else 0
+        key = (kind, number, *(each.start for each in chosen))
+        fits = number < len(usable) if kind == "self" else bool(chosen)
+        if not fits or key in seen:
+            tries += 1
+            continue
+        tries, own = 0, own + (kind == "self")
+        seen.add(key)
+        places = [f"{each.start}-{each.end}" for each in chosen]
+        yield {
+            "sample_id": text_digest([document.name, kind, str(length), str(number), *places])[:32],
+            "document": document.name,
+            "kind": kind,
+            "number": number,
+            "length": length,
+            "term": term,
+            "passages": [{"start": each.start, "end": each.end, "text": each.text} for each in chosen],
+        }
+
+
+def _drawn(rng: np.random.Generator, shares: Mapping[Any, float]) -> Any:
+    names = [*shares]
+    return names[int(rng.choice(len(names), p=np.array([*shares.values()]) / sum(shares.values())))]
+
+
+def _shared_terms(passages: Sequence[TextPassage]) -> dict[str, list[int]]:
+    """Return the passages of each term that some share and few have; names alone where there are some."""
+    most = max(2, len(passages) // 4)
+    sets = [terms(passage.text) for passage in passages]
+    counts = Counter(term for found in sets for term in found)
+    names = set[str]().union(*(_names(passage.text) for passage in passages))
+    rare = {term for term, count in counts.items() if 2 <= count <= most}
+    kept = sorted(rare & names or rare)
+    return {term: [place for place, found in enumerate(sets) if term in found] for term in kept}
+
+
+def _chosen(
+    rng: np.random.Generator,
+    kind: str,
+    length: int,
+    document: SourceDocument,
+    usable: Sequence[TextPassage],
+    shared: Mapping[str, Sequence[int]],
+    options: SynthesisConfig,
+) -> tuple[str, list[TextPassage]]:
+    """Return the term and the passages of one candidate; no passages where none fit."""
+    if kind == "self" or not usable:
+        return "", []
+    if kind == "prolong_summary":
+        chunks = split_passages(document.text, _CHUNK * options.passage_words)
+        count = max(1, round(length * _WORDS_OF_A_TOKEN / (_CHUNK * options.passage_words)))
+        first = int(rng.integers(max(1, len(chunks) - count + 1)))
+        return "", chunks[first : first + count]
+    count = PASSAGES_OF[kind]
+    if count == 1:
+        return "", [usable[int(rng.integers(len(usable)))]]
+    if not shared:
+        return "", []
+    term = [*shared][int(rng.integers(len(shared)))]
+    places = far_apart([shared[term][each] for each in rng.permutation(len(shared[term]))], usable, count, document)
+    return term, [usable[place] for place in sorted(places)] if len(places) == count else []
+
+
+def far_apart(
+    places: Collection[int], usable: Sequence[TextPassage], count: int, document: SourceDocument
+) -> list[int]:
+    """Return up to `count` of these passages, the first ones that are far from all before.
+
+    Two passages are far apart if at least 1 / (2 count) of the document lies between their beginnings.
+    """
+    least = len(document.text) / (2 * count)
+    found: list[int] = []
+    for place in places:
+        if all(abs(usable[place].start - usable[other].start) >= least for other in found):
+            found.append(place)
+        if len(found) == count:
+            break
+    return found
+
+
+def quota(options: SynthesisConfig, shard: int) -> int:
+    """Return the candidates of a shard, which do not depend on the documents."""
+    return options.count // options.shards + (shard < options.count % options.shards)

@@ -1,0 +1,366 @@
+"""Ask the generator for a question about passages, its answer and its evidence, and read the replies."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import polars as pl
+
+from gateau_dagster.config.synthesis import GeneratorConfig, SynthesisConfig
+from gateau_dagster.data.near_duplicates import normalised
+from gateau_dagster.data.sample import Reject
+from gateau_dagster.evaluation.benchmark import JudgeRequest
+from gateau_dagster.evaluation.judging.asking import Asking
+from gateau_dagster.evaluation.judging.cost import cost_sentence
+from gateau_dagster.evaluation.judging.replies import PROMPT, Judge, JudgeCall, Replies, Usage
+from gateau_dagster.evaluation.server_client import UnansweredError
+from gateau_dagster.progress import Progress, silent
+from gateau_dagster.synthesis.passages import PASSAGES, SourceDocument, TextPassage, split_passages
+from gateau_dagster.tables import Column, schema
+
+# Raise it when the same passages give other requests, or the same replies other questions.
+QUESTIONS_CODE_VERSION = "1"
+QUESTIONS = (
+    *PASSAGES,
+    Column(name="question", dtype=pl.String(), description="The question; empty where there is none."),
+    Column(name="answer", dtype=pl.String(), description="The generator's answer."),
+    Column(
+        name="evidence", dtype=pl.List(pl.String()), description="What it copied from each passage, in their order."
+    ),
+    Column(name="reasoning", dtype=pl.String(), description="How the answer follows, by the generator."),
+    Column(
+        name="fault",
+        dtype=pl.String(),
+        description="Why there is no question: unreadable, declined or duplicate; or empty.",
+    ),
+)
+UNREADABLE, DECLINED, DUPLICATE = "unreadable", "declined", "duplicate"
+_TEMPERATURE = 0.7
+_AGAIN = 1  # requests after an unreadable reply
+_BYTES_OF_A_TOKEN = 3  # 4 in English
+_GROUP = 8  # summaries that are summarised together
+_TASKS = {
+    "two_passages": "Write one question whose answer combines a fact of the first passage with a fact of the second.",
+    "compare": "Write one question that compares something in the first passage with something in the second.",
+    "count": "Write one question that asks how many things of a kind there are, counted over all passages.",
+    "order": "Write one question that asks for the order in which things of the passages occur or are told.",
+    "summary": "Write one request to summarise what the document says about a subject that all passages treat.",
+}
+_RULES = """Rules:
+- Nobody can answer without every passage: leaving out one of them makes the answer impossible.
+- The question does not mention passages, and it does not contain the answer. It is clear to a reader of the whole \
+document.
+- The answer is short{length}, and follows from the passages alone, not from general knowledge.
+- The evidence has one piece for each passage, in their order, copied word for word.
+- If the passages allow no such question, give an empty question."""
+_REPLY = 'Reply with JSON alone: {"question": "…", "answer": "…", "evidence": ["…", "…"], "reasoning": "…"}'
+_SELF = """Answer the question from the document below, in a few words. Copy the evidence word for word: each \
+sentence of the document that the answer rests on. If the document does not answer it, give an empty answer.
+Reply with JSON alone: {"answer": "…", "evidence": ["…", "…"], "reasoning": "…"}"""
+_FROM_PASSAGES = "Answer the question from the text below. Reply with the answer alone, in as few words as possible."
+_CLOSED = "Answer the question. Reply with the answer alone, in as few words as possible."
+# ProLong's prompt asks for the same in other words (its table 16); its own is under no licence.
+_PROLONG = """Below is a part of a document. Ask one specific and interesting question that only this part answers, \
+and answer it. Both must be clear to a reader of the whole document, so neither mentions this part. The answer is \
+concise, and quotes the document where that helps.
+Reply with JSON alone: {"question": "…", "answer": "…", "reasoning": "…"}"""
+_SUMMARISE = "Summarise the text below in one paragraph. Reply with the summary alone."
+_JOIN = (
+    "Below are summaries of consecutive parts of a document. Write one summary of all. Reply with the summary alone."
+)
+_SUMMARY_REQUESTS = ("Summarise the document.", "Write a summary of the text above.", "What is this document about?")
+
+
+@dataclass(frozen=True, kw_only=True)
+class GeneratorCall:
+    """A request about a candidate."""
+
+    sample_id: str
+    asked: JudgeCall
+
+
+@dataclass(frozen=True, kw_only=True)
+class Written:
+    """A question with its answer, as the generator wrote them."""
+
+    question: str
+    answer: str
+    evidence: tuple[str, ...]
+    reasoning: str
+
+
+@dataclass(kw_only=True)
+class Generating:
+    """The generator at work: its server, its kept replies, and what was paid for in this process.
+
+    unanswered: the candidates without a reply, with the reasons; another try may help.
+    """
+
+    settings: GeneratorConfig
+    judge: Judge
+    replies: Replies
+    progress: Progress = silent
+    paid: Usage = field(default_factory=Usage)
+    unanswered: dict[str, str] = field(default_factory=dict)
+
+    def texts(self, wanted: Sequence[GeneratorCall]) -> dict[str, str]:
+        """Return the reply to each request, by candidate; those without one are `unanswered`. Raises as Asking does."""
+        return self.read(wanted, parse=lambda text: text, again=0)
+
+    def read(
+        self,
+        wanted: Sequence[GeneratorCall],
+        parse: Callable[[str], Any],
+        *,
+        again: int = _AGAIN,
+        noun: str = "replies",
+    ) -> dict[str, Any]:
+        """Return what `parse` reads of each reply, by candidate; None for an unreadable one."""
+        asking: Asking[GeneratorCall, Any] = Asking(parse, again, self.judge, self.replies, self.settings)
+        kept = sum(each.asked in self.replies for each in wanted)
+        found: dict[str, Any] = {}
+        done, answered = 0, False
+        self.progress(0, len(wanted), noun, f"{kept:,} known before")
+        for result in asking.results(wanted):
+            if result is not None:
+                each, made = result
+                done += 1
+                if isinstance(made, UnansweredError):
+                    self.unanswered[each.sample_id] = str(made)
+                else:
+                    answered = True
+                    found[each.sample_id] = made.value
+            spent = f"{cost_sentence(self.settings, asking.account.new)} so far"
+            self.progress(done, len(wanted), noun, ", ".join(filter(None, [spent, self.judge.under_way()])))
+        if wanted and not answered:
+            asking.patience.check()
+        self.paid += asking.account.new
+        return found
+
+
+def call(
+    settings: GeneratorConfig, sample_id: str, text: str, *, repeat: int = 0, prompt: bool = False
+) -> GeneratorCall:
+    """Return a request with this text: a user turn, or with `prompt` a text that the server continues."""
+    messages = [{"role": PROMPT if prompt else "user", "content": text}]
+    request = JudgeRequest(
+        question_id=sample_id, turn=0, messages=messages, max_tokens=settings.max_tokens, temperature=_TEMPERATURE
+    )
+    return GeneratorCall(sample_id=sample_id, asked=JudgeCall.of(settings, request, repeat))
+
+
+def numbered(passages: Sequence[str]) -> str:
+    """Return the passages as a prompt shows them."""
+    return "\n\n".join(
+        f"[Passage {number}]\n{text}\n[End of passage {number}]" for number, text in enumerate(passages, start=1)
+    )
+
+
+def question_prompt(kind: str, passages: Sequence[str]) -> str:
+    """Return the prompt for a question about passages. The generator sees nothing else of the document."""
+    if kind.startswith("prolong"):
+        return "\n\n".join([_PROLONG, *passages])
+    opening = f"Below are {len(passages)} passages of one document, far apart. {_TASKS[kind]}"
+    rules = _RULES.format(length=": two to four sentences" if kind == "summary" else ": a few words")
+    return "\n\n".join([opening, rules, _REPLY, numbered(passages)])
+
+
+def own_question_prompt(settings: GeneratorConfig, text: str) -> str:
+    """Return the text whose continuation is a user's question: the document, as far as it fits, and an opening."""
+    return text[: settings.window * _BYTES_OF_A_TOKEN - len(settings.opening)] + settings.opening
+
+
+def own_answer_prompt(settings: GeneratorConfig, text: str, question: str) -> str:
+    """Return the prompt for the answer to a question that the generator wrote itself."""
+    shown = text[: settings.window * _BYTES_OF_A_TOKEN - len(_SELF) - len(question)]
+    return "\n\n".join([_SELF, f"Question: {question}", f"[Document]\n{shown}\n[End of document]"])
+
+
+def answer_prompt(question: str, passages: Sequence[str]) -> str:
+    """Return the prompt for a second answer from the passages; for an answer without any, if there are none."""
+    if not passages:
+        return f"{_CLOSED}\n\nQuestion: {question}"
+    return "\n\n".join([_FROM_PASSAGES, numbered(passages), f"Question: {question}"])
+
+
+def read_json(text: str, *, asks: bool = True) -> Written | None:
+    """Return what a reply in JSON says, or None where it cannot be read. asks: whether it must have a question.
+
+    White space, a code fence and words around the outermost braces are left out.
+    """
+    first, last = text.find("{"), text.rfind("}")
+    try:
+        found = json.loads(text[first : last + 1])
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(found, dict):
+        return None
+    evidence = found.get("evidence", [])
+    evidence = [evidence] if isinstance(evidence, str) else evidence
+    texts = [found.get("question", None if asks else ""), found.get("answer"), found.get("reasoning", "")]
+    if not isinstance(evidence, list) or not all(_is_text(each) for each in [*texts, *evidence]):
+        return None
+    question, answer, reasoning = (str(each).strip() for each in texts)
+    return Written(question=question, answer=answer, evidence=tuple(map(str, evidence)), reasoning=reasoning)
+
+
+def _is_text(value: object) -> bool:
+    """Return whether a table can hold it: JSON may encode half of a surrogate pair."""
+    return isinstance(value, str) and not any("\ud800" <= letter <= "\udfff" for letter in value)
+
+
+def questions(
+    rows: Sequence[Mapping[str, Any]],
+    documents: Callable[[], Iterator[SourceDocument]],
+    generating: Generating,
+    options: SynthesisConfig,
+) -> tuple[pl.DataFrame, list[Reject]]:
+    """Return QUESTIONS of the candidates, and those without a reply.
+
+    Args:
+        rows: of PASSAGES.
+        documents: of the shard; read only for kind `self`.
+        generating: answers.
+        options: of the section.
+
+    Raises:
+        UnusableServerError, BudgetError, TransientError: as Asking does.
+    """
+    settings = generating.settings
+    plain = [row for row in rows if row["kind"] not in {"self", "prolong_summary"}]
+    wanted = [call(settings, row["sample_id"], question_prompt(row["kind"], _texts(row))) for row in plain]
+    written: dict[str, Written | None] = generating.read(wanted, read_json, noun="questions")
+    found = {row["sample_id"]: dict(row) for row in rows}
+    own = [row for row in rows if row["kind"] == "self"]
+    if own:
+        for name, (passages, made) in _own_questions(own, documents(), generating, options).items():
+            written[name] = made
+            found[name]["passages"] = passages
+    written |= _summaries([row for row in rows if row["kind"] == "prolong_summary"], generating)
+    table = _table([_row(found[name], made) for name, made in sorted(written.items())])
+    reasons = sorted(
+        (name, why) for name, why in generating.unanswered.items() if name in found and name not in written
+    )
+    return table, [Reject(sample_id=name, reason=reason, refused=True) for name, reason in reasons]
+
+
+def _texts(row: Mapping[str, Any]) -> list[str]:
+    return [passage["text"] for passage in row["passages"]]
+
+
+def _row(row: Mapping[str, Any], made: Written | None) -> dict[str, Any]:
+    if made is None:
+        return {**row, "question": "", "answer": "", "evidence": [], "reasoning": "", "fault": UNREADABLE}
+    fault = "" if made.question and made.answer else DECLINED
+    texts = {name: getattr(made, name) for name in ("question", "answer", "reasoning")}
+    return {**row, **texts, "evidence": [*made.evidence], "fault": fault}
+
+
+def _table(rows: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
+    """Return QUESTIONS by candidate; of equal questions about one document the first one stays."""
+    seen: set[tuple[str, bytes]] = set()
+    marked = []
+    for row in sorted(rows, key=lambda each: each["sample_id"]):
+        key = (row["document"], normalised(row["question"]))
+        repeated = not row["fault"] and key in seen and row["kind"] != "prolong_summary"
+        marked.append({**row, "fault": DUPLICATE} if repeated else row)
+        if not row["fault"]:
+            seen.add(key)
+    return pl.DataFrame(marked, schema=schema(QUESTIONS), orient="row")
+
+
+def _own_questions(
+    rows: Sequence[Mapping[str, Any]],
+    documents: Iterator[SourceDocument],
+    generating: Generating,
+    options: SynthesisConfig,
+) -> dict[str, tuple[list[dict[str, Any]], Written | None]]:
+    """Return the passages and what was written, by candidate of kind `self`: first the questions, then the answers."""
+    settings, wanted = generating.settings, {row["document"] for row in rows}
+    texts = {each.name: each.text for each in documents if each.name in wanted}
+    asked = [
+        call(
+            settings,
+            row["sample_id"],
+            own_question_prompt(settings, texts[row["document"]]),
+            repeat=row["number"],
+            prompt=True,
+        )
+        for row in rows
+    ]
+    own = {name: _first_line(text) for name, text in generating.texts(asked).items()}
+    document = {row["sample_id"]: row["document"] for row in rows}
+    answering = [
+        call(settings, name, own_answer_prompt(settings, texts[document[name]], question))
+        for name, question in own.items()
+        if question
+    ]
+    answers = generating.read(answering, partial(read_json, asks=False), noun="answers")
+    found: dict[str, tuple[list[dict[str, Any]], Written | None]] = {}
+    for name, question in own.items():
+        if not question:
+            found[name] = ([], Written(question="", answer="", evidence=(), reasoning=""))
+        elif name in answers:
+            made: Written | None = answers[name]
+            made = None if made is None else replace(made, question=question)
+            passages, evidence = _holding(texts[document[name]], made.evidence if made else (), options.passage_words)
+            found[name] = (passages, made and replace(made, evidence=evidence))
+    return found
+
+
+def _holding(text: str, evidence: Sequence[str], size: int) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
+    """Return the passages that hold the evidence, and the evidence of each.
+
+    Evidence that none holds has a passage without text, so that the check of the evidence refuses it.
+    """
+    passages = split_passages(text, size)
+    held: dict[int, tuple[TextPassage, str]] = {}
+    for place, quote in enumerate(evidence):
+        known = next((each for each in passages if normalised(quote) in normalised(each.text)), None)
+        key, passage = (-1 - place, TextPassage(start=0, end=0, text="")) if known is None else (known.start, known)
+        held.setdefault(key, (passage, quote))
+    found = [held[key] for key in sorted(held)]
+    return [{"start": one.start, "end": one.end, "text": one.text} for one, _ in found], tuple(q for _, q in found)
+
+
+def _first_line(text: str) -> str:
+    """Return the question in a continuation: its first line that is not blank."""
+    return next((line.strip() for line in re.split(r"[\r\n]+", text) if line.strip()), "")
+
+
+def _summaries(rows: Sequence[Mapping[str, Any]], generating: Generating) -> dict[str, Written]:
+    """Return recursive summaries (Wu et al. 2021): of each chunk, then of some summaries at a time, down to one."""
+    settings = generating.settings
+    level = {row["sample_id"]: _texts(row) for row in rows}
+    asks = _SUMMARISE
+    first = True
+    while any(first or len(parts) > 1 for parts in level.values()):
+        groups = {
+            name: parts if first else ["\n\n".join(parts[at : at + _GROUP]) for at in range(0, len(parts), _GROUP)]
+            for name, parts in level.items()
+            if first or len(parts) > 1
+        }
+        wanted = [
+            call(settings, f"{name}#{place}", f"{asks}\n\n{text}")
+            for name, texts in groups.items()
+            for place, text in enumerate(texts)
+        ]
+        made = generating.read(wanted, lambda text: text.strip() or None, noun="summaries")
+        for name, texts in groups.items():
+            level[name] = [made.get(f"{name}#{place}") or "" for place in range(len(texts))]
+            if not all(level[name]):
+                why = (generating.unanswered.pop(f"{name}#{place}", "") for place in range(len(texts)))
+                generating.unanswered[name] = next(filter(None, why), "a summary is empty")
+                level[name] = []
+        level = {name: parts for name, parts in level.items() if parts}
+        asks, first = _JOIN, False
+    order = {name: int(name[:8], 16) % len(_SUMMARY_REQUESTS) for name in level}
+    return {
+        name: Written(question=_SUMMARY_REQUESTS[order[name]], answer=parts[0], evidence=(), reasoning="")
+        for name, parts in level.items()
+    }

@@ -1,0 +1,258 @@
+"""The checks refuse what does not need its context, the cheapest first, and compute no figure twice."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given as for_all
+from hypothesis import strategies as st
+
+from gateau_dagster.config.synthesis import GeneratorConfig, SynthesisChecksConfig
+from gateau_dagster.data.sample import Reject
+from gateau_dagster.evaluation.judging.replies import Replies
+from gateau_dagster.storage.files import Files
+from gateau_dagster.synthesis.checks import (
+    AGREEMENT,
+    ASKED,
+    CHECKS,
+    CLOSED_BOOK,
+    NEAR_ONLY,
+    NEEDED,
+    ROBUST,
+    UNSCORABLE,
+    VERBATIM,
+    Checking,
+    Given,
+    Probabilities,
+    accepted_samples,
+    agrees,
+    gain,
+    needed_gains,
+    refusing_check,
+    same_by_judge,
+    verbatim_fault,
+    without_each,
+)
+from gateau_dagster.synthesis.contexts import CONTEXTS
+from gateau_dagster.synthesis.questions import QUESTIONS, Generating
+from gateau_dagster.tables import schema
+from tests.evaluation.judges import FakeJudge, settings
+
+PASSAGES = ["Ann lives in Rome.", "Bob lives in Oslo."]
+EVIDENCE = ["lives in Rome", "lives in Oslo"]
+tokens = st.lists(st.floats(0, 1, width=32), min_size=1, max_size=60)
+
+
+def slow_gain(more: Sequence[float], less: Sequence[float]) -> float:
+    """The equation, read off: the mean of the k largest positive parts, k = max(2, ceil(n / 10))."""
+    parts = sorted((max(0.0, a - b) for a, b in zip(more, less, strict=True)), reverse=True)
+    kept = parts[: max(2, math.ceil(len(parts) / 10))]
+    return sum(kept) / len(kept)
+
+
+@for_all(tokens, st.randoms())
+def test_a_gain_is_the_mean_of_the_largest_rises(more: list[float], random: Any) -> None:
+    less = [random.random() for _ in more]
+    found = gain(np.array(more, dtype=np.float32), np.array(less, dtype=np.float32))
+    assert found == pytest.approx(slow_gain(more, less), abs=1e-6) and 0 <= found <= 1
+
+
+@pytest.mark.parametrize(
+    ("question", "answer", "evidence", "fault"),
+    [
+        ("Who?", "Ann and Bob", EVIDENCE, ""),
+        ("Who?", "Ann", ["LIVES  in\nrome", "Bob"], ""),
+        ("Who?", "Ann", EVIDENCE[:1], "1 pieces"),
+        ("Who?", "Ann", ["lives in Rome", " "], "1 pieces"),
+        ("Who?", "Ann", EVIDENCE[::-1], "passage 1"),
+        ("Who?", "Ann", ["lives in Rome", "lives in Paris"], "passage 2"),
+        ("Is it ann, or Bob?", "Ann", EVIDENCE, "holds the answer"),
+        ("Is it Annabel?", "Ann", EVIDENCE, ""),
+    ],
+)
+def test_evidence_and_question_are_read_word_for_word(
+    question: str, answer: str, evidence: Sequence[str], fault: str
+) -> None:
+    found = verbatim_fault(PASSAGES, question, answer, evidence)
+    assert (fault in found) if fault else not found
+
+
+@pytest.mark.parametrize(
+    ("answer", "other", "same"),
+    [
+        ("Rome", "rome.", True),
+        ("the Tiber", "Tiber", True),
+        ("3.5", "35", False),
+        ("x y", "y x", False),
+        ("", "", False),
+    ],
+)
+def test_answers_agree_by_their_words(answer: str, other: str, same: bool) -> None:
+    assert agrees(answer, other) == same
+
+
+def test_the_first_check_that_fails_names_the_reason() -> None:
+    passing = dict.fromkeys(CHECKS, 1.0) | {ROBUST: 0.0}
+    every = SynthesisChecksConfig(ask_without_context=True)
+    assert refusing_check(passing, every) == ""
+    for place, name in enumerate(CHECKS):
+        failing = {each: 1.0 if each == ROBUST else 0.0 for each in CHECKS[place:]}
+        assert refusing_check(passing | failing, every) == name
+    none = SynthesisChecksConfig(closed_book=None, near_only=None, needed=None, robust=None, agreement=None)
+    failing = {name: 1.0 if name == ROBUST else 0.0 for name in CHECKS}
+    assert refusing_check(failing | {VERBATIM: 1.0}, none) == ""
+    assert refusing_check(dict.fromkeys(CHECKS), every) == "", "what is not computed refuses nothing"
+
+
+def test_all_but_each_passage() -> None:
+    assert without_each(["a", "b", "c"]) == ["a\n\nb\n\nc", "b\n\nc", "a\n\nc", "a\n\nb"]
+    assert without_each(["a"]) == ["a", ""]
+
+
+# A theta_B that knows the words of its context: each word of an answer has probability 1 if the context holds it.
+
+
+class WordModel:
+    """Counts what it reads."""
+
+    def __init__(self) -> None:
+        self.read: list[Given] = []
+
+    def __call__(self, given: Sequence[Given]) -> Iterator[Probabilities | Reject]:
+        for each in given:
+            self.read.append(each)
+            if each.answer == "too long":
+                yield Reject(sample_id="", reason="no room")
+                continue
+            known = {*each.context.replace(".", " ").split()}
+            yield np.array([float(word in known) for word in each.answer.split()], dtype=np.float32)
+
+
+def tables(*rows: Mapping[str, Any]) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return questions and contexts; each row differs from an honest one in the given fields."""
+    asked, built = [], []
+    for number, row in enumerate(rows):
+        passages = [{"start": 0, "end": 1, "text": text} for text in PASSAGES]
+        honest = {
+            "sample_id": f"{number:02d}",
+            "document": "d",
+            "kind": "two_passages",
+            "number": 0,
+            "length": 64,
+            "term": "lives",
+            "passages": passages,
+            "question": f"Where do both live, {number}?",
+            "answer": "Rome Oslo",
+            "evidence": EVIDENCE,
+            "reasoning": "",
+            "fault": "",
+        }
+        context = row.get("context", " ".join([*PASSAGES, *["Filler."] * 20]))
+        asked.append({**honest, **{name: value for name, value in row.items() if name != "context"}})
+        built.append((honest["sample_id"], "passages", context, 9, []))
+    questions = pl.DataFrame(asked, schema=schema(QUESTIONS), orient="row")
+    return questions, pl.DataFrame(built, schema=schema(CONTEXTS), orient="row")
+
+
+def checking(folder: Any, model: WordModel, reply: str = "Rome Oslo", **checks: Any) -> tuple[Checking, FakeJudge]:
+    generator = GeneratorConfig(base_url="http://x/v1", model="m", key=None, concurrency=1)
+    judge = FakeJudge(lambda asked: "Rome" if "[Passage" not in asked.messages[0]["content"] else reply)
+    replies = Replies(Files(str(folder)), "m", generator.replies_folder)
+    found = Checking(
+        checks=SynthesisChecksConfig.model_validate(checks),
+        score=model,
+        near_end=lambda context: " ".join(context.split()[-4:]),
+        generating=Generating(settings=generator, judge=judge, replies=replies),
+    )
+    return found, judge
+
+
+ROWS: dict[str, dict[str, Any]] = {
+    "": {},
+    VERBATIM: {"evidence": ["nowhere", "lives in Oslo"]},
+    CLOSED_BOOK: {"answer": "of course"},
+    NEAR_ONLY: {"context": "Filler. " * 20 + "Rome Oslo Ann Bob"},
+    NEEDED: {"answer": "Rome Ann"},
+    ROBUST: {"context": "Filler. " * 20},
+    UNSCORABLE: {"answer": "too long"},
+    "declined": {"fault": "declined"},
+}
+
+
+def test_each_cheat_ends_at_its_check_and_later_figures_are_not_computed(tmp_path: Any) -> None:
+    model = WordModel()
+    work, judge = checking(tmp_path, model)
+    questions, contexts = tables(*ROWS.values())
+    found = work.table(questions, contexts)
+    assert found["reason"].to_list() == [*ROWS]
+    assert found["accepted"].to_list() == [not reason for reason in ROWS]
+    for row in found.iter_rows(named=True):
+        if row["reason"] in CHECKS:
+            later = CHECKS[CHECKS.index(row["reason"]) + 1 :]
+            assert all(row[name] is None for name in later)
+    assert len(judge.asked) == 1, "only the honest one comes to the second answer"
+    samples = accepted_samples(questions, contexts, found)
+    assert samples.rows() == [("00", "synthetic/two_passages", *samples.row(0)[2:])]
+    assert samples["response"].to_list() == ["Rome Oslo"]
+
+
+def test_a_second_answer_must_agree_and_the_closed_book_may_be_asked(tmp_path: Any) -> None:
+    work, _ = checking(tmp_path / "a", WordModel(), reply="Paris")
+    assert work.table(*tables({}))["reason"].to_list() == [AGREEMENT]
+    work, judge = checking(tmp_path / "b", WordModel(), ask_without_context=True)
+    found = work.table(*tables({}, {"answer": "Rome Oslo"}))
+    assert found["reason"].to_list() == ["", ""] and len(judge.asked) == 6
+    work, judge = checking(tmp_path / "c", WordModel(), ask_without_context=True, needed=None)
+    found = work.table(*tables({"answer": "Rome"}))
+    assert found["reason"].to_list() == [ASKED] and len(judge.asked) == 1, "one right answer is enough"
+
+
+def test_another_threshold_computes_and_asks_nothing_again(tmp_path: Any) -> None:
+    model = WordModel()
+    work, judge = checking(tmp_path, model)
+    given = tables(*ROWS.values())
+    before = work.table(*given)
+    read, asked = len(model.read), len(judge.asked)
+    work, other = checking(tmp_path, model, needed=0.9)
+    after = work.table(*given, before)
+    assert after["reason"][0] == NEEDED and before["reason"][0] == ""
+    unscored = 2  # a sample that could not be scored is tried again
+    assert (len(model.read) - read, len(other.asked)) == (unscored, 0) and asked == 1
+    work, other = checking(tmp_path, model)
+    assert work.table(*given, after).drop("detail").equals(before.drop("detail")) and not other.asked
+
+
+def test_other_texts_are_checked_again(tmp_path: Any) -> None:
+    model = WordModel()
+    work, _ = checking(tmp_path, model)
+    before = work.table(*tables({}))
+    read = len(model.read)
+    work.table(*tables({"answer": "Oslo Rome"}), before)
+    assert len(model.read) > read
+
+
+def test_a_judge_compares_the_answers_and_no_verdict_is_counted(tmp_path: Any) -> None:
+    replies = Replies(Files(str(tmp_path)), "judge")
+    judge = FakeJudge(lambda asked: "[[yes]]" if "one?" in asked.messages[0]["content"] else "hm")
+    found = same_by_judge(settings(), judge, replies, {"a": ("one?", "x", "y"), "b": ("two?", "x", "y")})
+    assert found == {"a": True}
+    work, _ = checking(tmp_path / "a", WordModel(), agreement="judge")
+    work.same = lambda found: {}
+    assert work.table(*tables({})).is_empty() and work.rejected()["sample_id"].to_list() == ["00"]
+
+
+def test_needed_gains_are_those_of_the_models_probabilities() -> None:
+    from gateau_dagster.config import ScoringConfig
+    from gateau_dagster.synthesis.checks import answer_probabilities
+    from tests.tiny_models import loaded_model
+
+    model, scoring = loaded_model("llama"), ScoringConfig(max_length=512, dtype="float32", device="cpu")
+    given = [Given(context=each, question="Where?", answer="Rome Oslo") for each in without_each(PASSAGES)]
+    whole, *others = answer_probabilities(model, given, scoring, max_length=512)
+    assert isinstance(whole, np.ndarray)
+    assert all(isinstance(each, np.ndarray) for each in others)
+    expected = [slow_gain(whole.tolist(), np.asarray(each).tolist()) for each in others]
+    assert needed_gains(model, PASSAGES, "Where?", "Rome Oslo", scoring) == pytest.approx(expected, abs=1e-6)

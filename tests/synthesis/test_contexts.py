@@ -1,0 +1,86 @@
+"""A context holds its passages at the recorded places, and is as long as asked for."""
+
+from typing import Any
+
+import pytest
+
+from gateau_dagster.demo.generator import demo_document, facts_in
+from gateau_dagster.demo.language import build_tokenizer
+from gateau_dagster.synthesis.contexts import AMONG_PASSAGES, DOCUMENT, Context, PassagePool, context_of
+from gateau_dagster.synthesis.passages import candidates
+from tests.synthesis.test_passages import documents, options
+
+TOKENIZER = build_tokenizer(4096)
+POOL = PassagePool.of(documents(6), TOKENIZER, 24)
+WHOLE = len(POOL.offsets(documents(1)[0].name))
+
+
+def row(kind: str, length: int, preset: str = "verified", number: int = 0) -> dict[str, Any]:
+    shares = {"kinds": {kind: 1.0}} if preset == "verified" else {"preset": preset}
+    rows = candidates(iter(documents(6)), options(count=200, lengths={length: 1.0}, **shares), 200)
+    found = [dict(each) for each in rows if each["kind"] == kind][number]
+    evidence = [
+        f"note {fact.attribute} {fact.value} ." for each in found["passages"] for fact in facts_in(each["text"])
+    ]
+    return {**found, "question": "recall", "evidence": evidence}
+
+
+def check(found: Context, given: dict[str, Any]) -> None:
+    texts = [found.text[start:end] for start, end in found.positions]
+    assert texts == [each["text"] for each in given["passages"]]
+    assert found.tokens == len(TOKENIZER(found.text, add_special_tokens=False)["input_ids"])
+
+
+@pytest.mark.parametrize("number", range(3))
+@pytest.mark.parametrize("kind", ["two_passages", "order", "summary"])
+def test_a_document_of_about_the_length_is_the_context(kind: str, number: int) -> None:
+    given = row(kind, WHOLE + 50, number=number)
+    found = context_of(given, POOL, 0)
+    check(found, given)
+    assert found.form == DOCUMENT and found.text == POOL.texts[given["document"]]
+
+
+@pytest.mark.parametrize("length", [300, 3 * WHOLE])
+@pytest.mark.parametrize("number", range(3))
+def test_other_lengths_are_passages_among_hard_negatives(length: int, number: int) -> None:
+    given = row("two_passages", length, number=number)
+    found = context_of(given, POOL, 0)
+    check(found, given)
+    assert found.form == AMONG_PASSAGES and length - 120 <= found.tokens <= length
+    assert context_of(given, POOL, 0) == found != context_of(given, POOL, 1)
+    for quote in given["evidence"]:
+        assert found.text.count(quote) == 1, "no negative holds the evidence"
+
+
+def test_negatives_share_terms_with_the_passages_before_others() -> None:
+    import numpy as np
+
+    from gateau_dagster.synthesis.passages import terms
+
+    given = row("two_passages", 500)
+    order = list(POOL.negatives(given, np.random.default_rng(0)))
+    wanted = terms(" ".join(each["text"] for each in given["passages"]))
+    shared = [len(wanted & terms(each)) for each in order]
+    third = len(order) // 3
+    assert sum(shared[:third]) > 1.2 * sum(shared[-third:])
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_prolong_takes_a_part_chunks_of_one_document_or_the_summarised_run(number: int) -> None:
+    part = row("prolong_qa", 200, "prolong", number)
+    found = context_of(part, POOL, 0)
+    check(found, part)
+    assert found.form == DOCUMENT and found.tokens == 200 and found.text in POOL.texts[part["document"]]
+    chunks = row("prolong_rag", 300, "prolong", number)
+    found = context_of(chunks, POOL, 0)
+    check(found, chunks)
+    assert all(piece in POOL.texts[chunks["document"]] for piece in found.text.split("\n\n"))
+    summary = row("prolong_summary", 300, "prolong", number)
+    found = context_of(summary, POOL, 0)
+    assert found.tokens <= 300 and found.text in POOL.texts[summary["document"]]
+    assert found.text.startswith(summary["passages"][0]["text"][:40])
+
+
+def test_the_documents_of_the_demo_hold_each_fact_once() -> None:
+    facts = facts_in(demo_document(7))
+    assert len(facts) == len({fact.attribute for fact in facts}) == 32

@@ -1,0 +1,168 @@
+"""Synthetic samples of a small project over HTTP: asked once, within the budget, and read by long_sft."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from gateau_dagster.config.synthesis import SYNTHETIC_SAMPLES
+from gateau_dagster.demo.generator import ScriptedGenerator, demo_document, serving
+from gateau_dagster.errors import GateauError
+from gateau_dagster.estimate.synthesis import measured_yield, planned_synthesis
+from gateau_dagster.pipeline.state import State
+from gateau_dagster.synthesis import CHECKS_TABLE, PASSAGES_TABLE, QUESTIONS_TABLE
+from tests.assets.harness import pipeline_on
+from tests.fake_server import BEHAVIOURS, FakeServer, Handler
+from tests.fake_server import serving as serving_fake
+from tests.project import change_config, make_project
+
+COUNT = 12
+# An untrained theta_B tells nothing: its figures are computed, and refuse nobody.
+OPEN = {"closed_book": 0.0, "near_only": None, "needed": 0.0, "robust": 1.0}
+
+
+def project(folder: Path, address: str, *, documents: int = 6, paths: Any = "synthetic:", **synthesis: Any) -> Path:
+    generator = {"base_url": address, "model": "scripted", "key": None, "retries": 0, "concurrency": 2, "window": 512}
+    given = {
+        "documents": "docs/*.txt",
+        "count": COUNT,
+        "shards": 2,
+        "lengths": {800: 1.0},
+        "passage_words": 24,
+        "checks": OPEN,
+        **synthesis,
+        "generator": {**generator, **synthesis.get("generator", {})},
+    }
+    file = make_project(folder, samples=6, shards=2, synthesis=given, selection={"method": "length", "fraction": 0.5})
+    change_config(file, long_sft={"path": paths, "shards": 2})
+    (folder / "docs").mkdir(exist_ok=True)
+    for number in range(documents):
+        (folder / "docs" / f"{number}.txt").write_text(demo_document(number))
+    return file
+
+
+def table(state: State, asset: str) -> pl.DataFrame:
+    return pl.concat([state.store.read(asset, str(part)) for part in state.pipeline.partitions(asset)])
+
+
+def test_samples_are_written_checked_read_and_asked_once(tmp_path: Path) -> None:
+    with serving(ScriptedGenerator(cheats=0.3)) as server:
+        file = project(tmp_path, server.base_url, paths=["long.jsonl", "synthetic:"])
+        with pipeline_on(file) as pipeline:
+            state = pipeline.state()
+            plan = state.plan()
+            assert {work.asset for work in plan.work} == {
+                *("synthetic/passages", "synthetic/questions", "synthetic/contexts", "synthetic/checks"),
+                SYNTHETIC_SAMPLES,
+            }, "what reads the samples waits for them"
+            planned = planned_synthesis(state, plan)
+            assert planned is not None and planned.candidates == COUNT and planned.expected is None
+            pipeline.refresh("raw_long_sft")
+            state = pipeline.state()
+            checks, found = table(state, CHECKS_TABLE), table(state, SYNTHETIC_SAMPLES)
+            assert COUNT - 2 <= checks.height <= COUNT, "a shard with one document offers fewer"
+            assert 0 < found.height == checks["accepted"].sum() < checks.height
+            assert {*checks.filter(~pl.col("accepted"))["reason"]} <= {"verbatim", "agreement", "declined", "duplicate"}
+            sources = state.read("raw_long_sft")["source"].value_counts()
+            assert sources.filter(pl.col("source").str.starts_with("synthetic/"))["count"].sum() == found.height
+            assert sources["count"].sum() == 6 + found.height
+            measured = measured_yield(state)
+            assert measured is not None and measured.accepted == found.height
+            asked = len(server.prompts)
+            assert pipeline.refresh("raw_long_sft").run_ids == []
+            _another_threshold(file, pipeline)
+            assert len(server.prompts) == asked, "nobody is asked again"
+            _another_document(file, pipeline, len(server.prompts), server)
+
+
+def _another_threshold(file: Path, pipeline: Any) -> None:
+    before = table(pipeline.state(), CHECKS_TABLE)
+    change_checks(file, needed=0.0, closed_book=0.1)
+    plan = pipeline.state().plan()
+    assert {work.asset for work in plan.work} == {CHECKS_TABLE, SYNTHETIC_SAMPLES}
+    pipeline.refresh(SYNTHETIC_SAMPLES)
+    after = table(pipeline.state(), CHECKS_TABLE)
+    assert after["closed_book"].equals(before["closed_book"])
+    assert after["accepted"].sum() < before["accepted"].sum()
+
+
+def _another_document(file: Path, pipeline: Any, asked: int, server: ScriptedGenerator) -> None:
+    (file.parent / "docs" / "more.txt").write_text(demo_document(99))
+    plan = pipeline.state().plan()
+    (shards,) = {tuple(work.partitions) for work in plan.work}
+    assert len(shards) == 1, "its shard alone"
+    pipeline.refresh(SYNTHETIC_SAMPLES)
+    assert asked < len(server.prompts) <= asked + COUNT
+    documents = table(pipeline.state(), PASSAGES_TABLE)["document"]
+    assert documents.n_unique() == 7
+
+
+def change_checks(file: Path, **checks: Any) -> None:
+    import yaml
+
+    content = yaml.safe_load(file.read_text())
+    content["synthesis"]["checks"] = {**content["synthesis"]["checks"], **checks}
+    file.write_text(yaml.safe_dump(content))
+
+
+def test_the_same_seed_gives_the_same_samples(tmp_path: Path) -> None:
+    found = []
+    for name in ("one", "two"):
+        with serving(ScriptedGenerator(cheats=0.5)) as server:
+            file = project(tmp_path / name, server.base_url, generator={"concurrency": 1})
+            with pipeline_on(file) as pipeline:
+                pipeline.refresh(SYNTHETIC_SAMPLES)
+                found.append(table(pipeline.state(), SYNTHETIC_SAMPLES))
+    assert found[0].height and found[0].equals(found[1])
+
+
+def test_above_the_budget_nothing_is_asked(tmp_path: Path) -> None:
+    with serving(ScriptedGenerator()) as server:
+        file = project(tmp_path, server.base_url, generator={"budget": {"requests": COUNT - 1}})
+        with pipeline_on(file) as pipeline, pytest.raises(GateauError, match=r"synthesis\.generator\.budget"):
+            pipeline.refresh(SYNTHETIC_SAMPLES)
+        assert server.prompts == []
+
+
+# One fault each of those that a server may have; the reply's own content is read here.
+FAULTS: dict[str, Callable[[Handler], None]] = {
+    name: BEHAVIOURS[name].act
+    for name in ("429 always", "500 always", "hang", "half body", "truncated JSON", "empty", "cut", "page")
+} | {
+    "nonsense": lambda it: it.say("I would rather not."),
+    "half JSON": lambda it: it.say('{"question": "recall'),
+    "other JSON": lambda it: it.say(json.dumps({"question": 5, "answer": ["x"], "evidence": {}})),
+    "list": lambda it: it.say("[1, 2]"),
+    "surrogate": lambda it: it.say('{"question": "\\ud800", "answer": "x", "evidence": []}'),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_each_candidate_is_accepted_refused_or_counted(fault: str, tmp_path: Path) -> None:
+    honest = ScriptedGenerator()
+    honest.server_close()
+
+    def act(handler: Handler) -> None:
+        said = honest.reply({**handler.body})
+        if "Below are" in said or "note colour" in handler.said:
+            FAULTS[fault](handler)
+        else:
+            handler.say(said)
+
+    with serving_fake(FakeServer(act)) as server:
+        file = project(tmp_path, server.address, generator={"timeout": 1.0})
+        with pipeline_on(file) as pipeline:
+            pipeline.refresh(SYNTHETIC_SAMPLES)
+            state = pipeline.state()
+            passages, asked = table(state, PASSAGES_TABLE), table(state, QUESTIONS_TABLE)
+            checks = table(state, CHECKS_TABLE)
+            lost = state.read_rejected(QUESTIONS_TABLE)
+            unchecked = state.read_rejected(CHECKS_TABLE)
+            assert passages.height == asked.height + lost.height
+            assert asked.height == checks.height + unchecked.height
+            hit = lost.height + asked.filter(fault="unreadable").height
+            assert hit and checks["accepted"].any()
+            assert state.plan_until(SYNTHETIC_SAMPLES).work == [], "what is lost is not asked for in each run"
