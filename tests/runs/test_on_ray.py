@@ -87,7 +87,6 @@ def rows(store: Store, shard: str) -> int:
 SCRIPT = """
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 from gateau_dagster import tables
 from gateau_dagster.pipeline.project import load_project
@@ -101,11 +100,7 @@ file, log = sys.argv[1:]
 state = State(config=load_project(Path(file)))
 slow = Deadly(kills=[], seconds=0.05, log=log)
 changes = {"planned": slow, "columns": (tables.SAMPLE_ID, tables.DIGEST)}
-shards = [
-    replace(shard, works=[replace(shard.works[0], **changes)])
-    for shard in pieces(state, assets=ASSETS[:1])
-    if shard.lacking
-]
+shards = [shard for shard in pieces(state, assets=ASSETS[:1], every=changes) if shard.lacking]
 with pool(state, []) as some:
     for shard, made in some.results(shards, lambda report: None):
         print("done", shard, flush=True)

@@ -1,6 +1,6 @@
 """A project whose samples are in the store and wait for their scores; what a process without workers makes of them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,8 +26,10 @@ def ingested(folder: Path, *, samples: int, shards: int, **sections: Any) -> Sta
     return state
 
 
-def pieces(state: State, *, assets: Sequence[str] = ASSETS, **first: Any) -> list[Piece]:
-    """The shards. `first`: changes of the first table of the first one."""
+def pieces(
+    state: State, *, assets: Sequence[str] = ASSETS, every: Mapping[str, Any] | None = None, **first: Any
+) -> list[Piece]:
+    """The shards. `every`: changes of all tables; `first`: of the first table of the first shard."""
     found = []
     for shard in state.shards:
         works = [
@@ -36,6 +38,7 @@ def pieces(state: State, *, assets: Sequence[str] = ASSETS, **first: Any) -> lis
             )
             for asset in assets
         ]
+        works = [replace(work, **every or {}) for work in works]
         if not found:
             works[0] = replace(works[0], **first)
         found.append(Piece.whole(state.store, shard, works))
