@@ -10,7 +10,7 @@ templates print the same on every day.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import takewhile
@@ -53,9 +53,7 @@ def render_chat(
 ) -> object:
     """Return a conversation as the template prints it. Raise what the template raises."""
     known: list[Any] | None = [dict(tool) for tool in tools] or None
-    template = tokenizer.get_chat_template(tools=known)
-    if _CALLED in template:
-        template = _fixed_clock() + template
+    template = _dated_template(tokenizer, tools)
 
     def rendered(given: Sequence[Message]) -> object:
         turns: list[Any] = [dict(message) for message in given]
@@ -74,6 +72,11 @@ def render_chat(
         if not any(message.get("tool_calls") for message in conversation):
             raise
         return rendered([_with_text_arguments(message) for message in conversation])
+
+
+def _dated_template(tokenizer: PreTrainedTokenizerBase, tools: Tools) -> str:
+    template = tokenizer.get_chat_template(tools=[dict(tool) for tool in tools] or None)
+    return _fixed_clock() + template if _CALLED in template else template
 
 
 def _with_text_arguments(message: Message) -> Message:
@@ -212,6 +215,8 @@ def rendered_answers(
 
     The template renders the conversation up to each answer. An answer is `kept` if the whole conversation begins with
     exactly this text. Thoughts that a template drops even from a last answer stay in it: the model should write them.
+    What a template prints before it reads the next turn begins every conversation with the same turns. There an answer
+    between the texts around an earlier one of its kind is found without another rendering.
 
     Args:
         tokenizer: has the chat template.
@@ -232,20 +237,110 @@ def rendered_answers(
     whole, begin, end = _as_last(tokenizer, messages[: turns[-1] + 1], tools, number=turns[-1] + system + 1)
     _check_printed(messages[: turns[-1]], whole, first=system + 1)
     answers: list[AnswerSpan] = []
+    places = _places(tokenizer, messages[: turns[-1] + 1], tools, whole)
+    ending, frames = answer_ending(tokenizer), dict[tuple[Any, ...], tuple[str, str]]()
     for turn in turns[:-1]:
-        if trained is None or trained[turn + system]:
+        if trained is not None and not trained[turn + system]:
+            continue
+        message, start = messages[turn], places[turn]
+        block, kind = whole[start : places[turn + 1]], _kind(messages, turn)
+        if kind in frames and _is_between(block, *frames[kind], message):
+            before, after = frames[kind]
+            first, last, kept = start + len(before), start + len(block) - len(after) + len(ending), True
+        else:
             text, first, last = _as_last(tokenizer, messages[: turn + 1], tools, number=turn + system + 1)
             kept = whole.startswith(text[:last])
-            answers.append(AnswerSpan(turn=turn + system, begin=first, end=last, kept=kept))
+            if kept and ending and start <= first < last <= places[turn + 1] and text[:last].endswith(ending):
+                frames[kind] = whole[start:first], whole[last - len(ending) : places[turn + 1]]
+        answers.append(AnswerSpan(turn=turn + system, begin=first, end=last, kept=kept))
     return whole, [*answers, AnswerSpan(turn=turns[-1] + system, begin=begin, end=end, kept=True)]
+
+
+def _kind(messages: Sequence[Message], turn: int) -> tuple[Any, ...]:
+    """Return what may change the text that a template prints around an answer."""
+    message, before = messages[turn], messages[turn - 1]["role"] if turn else ""
+    content = message["content"].lstrip()
+    thinks = any(content.startswith(begin) for begin, _ in _THOUGHTS)
+    return before, bool(message.get("tool_calls")), bool(content), thinks
+
+
+def _is_between(block: str, before: str, after: str, message: Message) -> bool:
+    """Return whether a text is the message between these two."""
+    fits = len(block) >= len(before) + len(after) and block.startswith(before) and block.endswith(after)
+    said = block[len(before) : len(block) - len(after)]
+    return fits and _says(said, message["content"], message.get("tool_calls") or ())
+
+
+class _Turns(Sequence[Message]):
+    """The turns of a conversation from `start` on, which tell `read` the last place that a template knows of.
+
+    After the number of turns, or one counted from the end, it knows of all.
+    """
+
+    def __init__(self, turns: Sequence[Message], read: Callable[[int], None], start: int = 0) -> None:
+        self._turns, self._read, self._start = turns, read, start
+
+    def __iter__(self) -> Iterator[Message]:
+        for place in range(self._start, len(self._turns)):
+            self._read(place)
+            yield self._turns[place]
+        self._read(len(self._turns))
+
+    def __len__(self) -> int:
+        self._read(len(self._turns))
+        return len(self._turns) - self._start
+
+    def __getitem__(self, place: Any) -> Any:
+        own = range(self._start, len(self._turns))
+        if isinstance(place, slice) and place.step is None and place.stop is None and (place.start or 0) >= 0:
+            return _Turns(self._turns, self._read, min(self._start + (place.start or 0), len(self._turns)))
+        if isinstance(place, int) and 0 <= place < len(own):
+            self._read(own[place])
+            return self._turns[own[place]]
+        self._read(len(self._turns))
+        return self._turns[self._start :][place]
+
+
+def _places(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message], tools: Tools, whole: str) -> Sequence[int]:
+    """Return, for each turn and the end, how many characters of `whole` the template prints before it reads that turn.
+
+    All are 0 if it reads all turns first, or if it prints another text when it is run here.
+    """
+    from transformers.utils.chat_template_utils import _compile_jinja_template
+
+    found, printed, size = list[int](), list[str](), 0
+
+    def read(place: int) -> None:
+        found.extend([size] * (place + 1 - len(found)))
+
+    typed: Any = tokenizer
+    try:
+        known = [dict(tool) for tool in tools] or None
+        turns = _Turns([dict(message) for message in messages], read)
+        given = {**typed.special_tokens_map, "date_string": FIXED_DATE, "tools": known, "documents": None}
+        template = _compile_jinja_template(_dated_template(tokenizer, tools))
+        for piece in template.generate(messages=turns, add_generation_prompt=False, **given):
+            printed.append(piece)
+            size += len(piece)
+    except Exception:  # it is a program that comes with the model, and may raise anything
+        found.clear()
+    if len(found) <= len(messages) or not whole.startswith("".join(printed)[: found[-2]]):
+        return [0] * (len(messages) + 1)
+    return found
 
 
 def _check_printed(messages: Sequence[Message], whole: str, *, first: int) -> None:
     """Raise UnscorableSampleError if a turn's text is not in the `whole` text, as it is or escaped as in JSON."""
-    squeezed = _squeezed(whole)
+    squeezed, place = _squeezed(whole), 0
     for turn, message in enumerate(messages, start=first):
         content = message["content"]
-        if message["role"] == "assistant" or _squeezed(content) in squeezed:
+        if message["role"] == "assistant":
+            continue
+        text = _squeezed(content)
+        if (found := squeezed.find(text, place)) >= 0:  # nearly always behind the turn before it
+            place = found
+            continue
+        if text in squeezed:
             continue
         if _squeezed(json.dumps(content, ensure_ascii=False)[1:-1]) not in squeezed:
             cure = f". {_CURE}" if message["role"] == "tool" else ""

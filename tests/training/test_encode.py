@@ -11,7 +11,10 @@ from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerFast
 
 from gateau_dagster.config.models import Template
+from gateau_dagster.data.sample import read_conversation
 from gateau_dagster.errors import UnscorableSampleError
+from gateau_dagster.models import chat_rendering
+from gateau_dagster.models.chat_rendering import render_chat, rendered_answers
 from gateau_dagster.models.prompt import build_prompt
 from gateau_dagster.training.encode import DROPPED, IGNORED, REWRITTEN, Encoded, encode_conversation, encode_long
 from tests.error_codes import refused
@@ -458,6 +461,38 @@ def test_the_turns_of_a_trace_are_learned_as_the_template_prints_them(
     begin = int(encoded.block_tokens[:-1].sum())
     assert last.input_ids.tolist() == ids and not last.unlearned
     assert last.labels.tolist() == [IGNORED] * begin + labels[begin:]
+
+
+# What a template may read of a conversation beside the turn that it prints.
+READING = {
+    **WITH_TOOLS,
+    "peeks": HERMES.replace("{% endfor %}" + _ASKS, "{% if loop.last %}\n{% endif %}{% endfor %}" + _ASKS),
+    "numbers": HERMES.replace("<|assistant|>\n", "<|assistant|>{{ loop.index }}\n", 1),
+    "counts down": HERMES.replace("<|assistant|>\n", "<|assistant|>{{ messages | length - loop.index }}\n", 1),
+    "slices": "{% set first = messages[0] %}{% set messages = messages[1:] %}{{ first.content }}" + HERMES,
+    "looks at the last": "{{ messages[-1].role }}" + HERMES,
+}
+
+
+@pytest.mark.parametrize("name", READING)
+def test_a_long_trace_is_rendered_once_where_the_template_reads_it_in_order(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    messages, tools = read_conversation(of_turns([*TRACE[:-1], *TRACE[1:-1] * 9, TRACE[-1]]).conversation)
+    tokens, rendered = tokenizer(chat=READING[name]), list[int]()
+
+    def counted(*given: Any, **options: Any) -> object:
+        rendered.append(len(given[1]))
+        return render_chat(*given, **options)
+
+    monkeypatch.setattr(chat_rendering, "render_chat", counted)
+    found = rendered_answers(tokens, messages, tools=tools)
+    renderings = len(rendered)
+    monkeypatch.setattr(chat_rendering, "_places", lambda *given: [0] * (len(given[1]) + 1))
+    assert found == rendered_answers(tokens, messages, tools=tools)
+    assert len(rendered) - renderings > 60
+    if name in {"hermes", "llama", "slices"}:
+        assert renderings < 20
 
 
 def test_a_trace_is_learned_answer_by_answer() -> None:
