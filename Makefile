@@ -10,7 +10,7 @@ export HF_HUB_DISABLE_TELEMETRY := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo dev test test-long test-kills test-cuda test-pretrained test-mutations browser check lint format docs docs-serve example-real example-homologous example-pretrained clean \
+.PHONY: help setup demo dev test test-long test-kills test-cuda test-pretrained test-mutations browser check lint format docs docs-serve example-real example-homologous example-pretrained example-synthesis clean \
 	benchmark-selection benchmark-real benchmark-scoring benchmark-context-length benchmark-training benchmark-experiment benchmark-gpu figures architectures
 
 help:  ## this list
@@ -38,8 +38,8 @@ $(VENV)/.dev-installed: requirements-dev.lock $(VENV)/.run-installed
 
 setup: $(VENV)/.dev-installed  ## everything for development, into .venv
 
-demo: $(VENV)/.run-installed  ## the whole pipeline on the embedded demo; with MODEL=hub name or folder that of example-pretrained
-	@$(if $(MODEL),$(MAKE) --no-print-directory example-pretrained,$(BIN)/gateau demo)
+demo: $(VENV)/.run-installed  ## the whole pipeline on the embedded demo; with MODEL=hub name or folder that of example-pretrained; with SYNTHESIS=1 that of example-synthesis
+	@$(if $(MODEL),$(MAKE) --no-print-directory example-pretrained,$(if $(SYNTHESIS),$(MAKE) --no-print-directory example-synthesis,$(BIN)/gateau demo))
 
 dev: $(VENV)/.run-installed  ## the Dagster UI on the embedded demo, or on CONFIG=file
 	@$(BIN)/gateau dev --config $(or $(CONFIG),demo)
@@ -101,6 +101,9 @@ example-real: $(VENV)/.run-installed  ## the pipeline on real text: LONG=file [S
 
 example-homologous: $(VENV)/.run-installed  ## theta_B made from theta_A, and how far both look back: 2 CPU minutes, [OUT=folder]
 	@$(BIN)/python examples/homologous/run.py $(if $(OUT),--out "$(OUT)")
+
+example-synthesis: $(VENV)/.run-installed  ## synthetic samples of a scripted generator, checked, trained on and compared: a few CPU minutes, [OUT=folder]
+	@$(BIN)/python examples/synthesis/run.py $(if $(OUT),--out "$(OUT)")
 
 example-pretrained: $(VENV)/.run-installed  ## real text and a pretrained model: [MODEL=hub name or folder] [NQ=questions] [OUT=folder]
 	@$(BIN)/python examples/pretrained/run.py $(if $(MODEL),--model "$(MODEL)") $(if $(NQ),--questions "$(NQ)") $(if $(OUT),--out "$(OUT)")

@@ -130,6 +130,17 @@ def own_answer(prompt: str) -> str:
     return _reply(found, "", " ".join(recall_response(found)), [" ".join(fact_words(each)) for each in found])
 
 
+def chunk_reply(prompt: str) -> str:
+    """Return the JSON reply about one chunk, as ProLong's recipe asks for it."""
+    facts = facts_in(prompt)[:1]
+    return _reply(facts, " ".join(recall_instruction(facts)) if facts else "", " ".join(recall_response(facts)), [])
+
+
+def summary_reply(prompt: str) -> str:
+    """Return a summary: the first two facts of a text."""
+    return " ".join(word for fact in facts_in(prompt)[:2] for word in fact_words(fact)) or "nothing is noted ."
+
+
 class ScriptedGenerator(ThreadingHTTPServer):
     """The server. `cheats`: the share of prompts that are answered dishonestly. `prompts`: those received."""
 
@@ -156,6 +167,10 @@ class ScriptedGenerator(ThreadingHTTPServer):
             self.prompts.append(prompt)
         if _DOCUMENT.search(prompt):
             return own_answer(prompt)
+        if prompt.startswith(("Summarise", "Below are summaries")):
+            return summary_reply(prompt)
+        if prompt.startswith("Below is a part"):
+            return chunk_reply(prompt)
         if not prompt.startswith("Below are"):
             return answer_reply(prompt)
         manner = manner_of(prompt, self.cheats)

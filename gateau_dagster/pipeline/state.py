@@ -278,10 +278,13 @@ class State:
         Raises:
             GateauError: see `check_data`, `check_models` and `limit_leaves`.
         """
-        self.check_models()
-        if (first := self.plan_before_samples(recorded)) is not None:
-            return first
+        if self.config.reads_synthetic:
+            ensure_demo_data(self.config)
+            self.check_models()
+            if (first := self.plan_before_samples(recorded)) is not None:
+                return first
         self.check_data()
+        self.check_models()
         inputs = {shard: self.shard_input(shard) for shard in self.shards}
         found = self.recorded() if recorded is None else recorded
         plan = make_plan(list(self._resolved.values()), partition_sets(self.config), inputs, found)

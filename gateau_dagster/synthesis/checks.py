@@ -166,7 +166,7 @@ def verbatim_fault(passages: Sequence[str], question: str, answer: str, evidence
     Each passage must hold its evidence, word for word, and the question must not hold the answer. Case and white space
     do not count.
     """
-    if len(evidence) != len(passages) or not all(each.strip() for each in evidence):
+    if not passages or len(evidence) != len(passages) or not all(each.strip() for each in evidence):
         return f"{sum(bool(each.strip()) for each in evidence)} pieces of evidence for {len(passages)} passages"
     for number, (quote, passage) in enumerate(zip(evidence, passages, strict=True), start=1):
         if normalised(quote) not in normalised(passage):
@@ -263,7 +263,9 @@ class Checking:
             return False
         if name == AGREEMENT:
             return self.checks.agreement == "judge" or (self.checks.agreement == "exact" and row["kind"] != "summary")
-        return name == VERBATIM or (name == ASKED and self.checks.ask_without_context) or _bound(self.checks, name)
+        if name == ASKED:
+            return self.checks.ask_without_context
+        return name == VERBATIM or getattr(self.checks, name) is not None
 
     def _checked(self, row: Mapping[str, Any]) -> dict[str, Any]:
         reason = row["fault"] or (refusing_check(row["of"], self.checks) if self.checks is not None else "")
@@ -273,8 +275,8 @@ class Checking:
     def _compute(self, name: str, rows: Sequence[dict[str, Any]]) -> None:
         if name == VERBATIM:
             for row in rows:
-                row["detail"] = verbatim_fault(row["passages"], row["question"], row["answer"], row["evidence"])
-                row["of"][name] = float(not row["detail"])
+                fault = verbatim_fault(row["passages"], row["question"], row["answer"], row["evidence"])
+                row["of"][name], row["detail"] = float(not fault), fault or row["detail"]
         elif name == ASKED:
             self._ask_without_context(rows)
         elif name == AGREEMENT:
@@ -360,11 +362,6 @@ class Checking:
             if (name := row["sample_id"]) not in found:
                 self.unanswered[name] = self.generating.unanswered.get(name, "no reply")
         return found
-
-
-def _bound(checks: SynthesisChecksConfig, name: str) -> bool:
-    """Return whether a check of theta_B has a threshold, which may be 0."""
-    return name != ASKED and getattr(checks, name) is not None
 
 
 def _rows(questions: pl.DataFrame, contexts: pl.DataFrame, scorer: str) -> list[dict[str, Any]]:

@@ -78,6 +78,7 @@ def test_evidence_and_question_are_read_word_for_word(
 ) -> None:
     found = verbatim_fault(PASSAGES, question, answer, evidence)
     assert (fault in found) if fault else not found
+    assert verbatim_fault([], question, answer, []), "without passages there is no evidence"
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,8 @@ from gateau_dagster.demo.generator import ScriptedGenerator, demo_document, serv
 from gateau_dagster.errors import GateauError
 from gateau_dagster.estimate.synthesis import measured_yield, planned_synthesis
 from gateau_dagster.pipeline.state import State
-from gateau_dagster.synthesis import CHECKS_TABLE, PASSAGES_TABLE, QUESTIONS_TABLE
+from gateau_dagster.synthesis import CHECKS_TABLE, CONTEXTS_TABLE, PASSAGES_TABLE, QUESTIONS_TABLE
+from gateau_dagster.synthesis.passages import PROLONG_KINDS
 from tests.assets.harness import pipeline_on
 from tests.fake_server import BEHAVIOURS, FakeServer, Handler
 from tests.fake_server import serving as serving_fake
@@ -32,8 +33,8 @@ def project(folder: Path, address: str, *, documents: int = 6, paths: Any = "syn
         "shards": 2,
         "lengths": {800: 1.0},
         "passage_words": 24,
-        "checks": OPEN,
-        **synthesis,
+        **({} if synthesis.get("preset") == "prolong" else {"checks": OPEN}),
+        **{name: value for name, value in synthesis.items() if value is not None},
         "generator": {**generator, **synthesis.get("generator", {})},
     }
     file = make_project(folder, samples=6, shards=2, synthesis=given, selection={"method": "length", "fraction": 0.5})
@@ -117,6 +118,39 @@ def test_the_same_seed_gives_the_same_samples(tmp_path: Path) -> None:
                 pipeline.refresh(SYNTHETIC_SAMPLES)
                 found.append(table(pipeline.state(), SYNTHETIC_SAMPLES))
     assert found[0].height and found[0].equals(found[1])
+
+
+def test_prolong_asks_about_one_chunk_and_checks_nothing(tmp_path: Path) -> None:
+    with serving(ScriptedGenerator(cheats=1.0)) as server:
+        file = project(tmp_path, server.base_url, preset="prolong", count=20, checks=None)
+        with pipeline_on(file) as pipeline:
+            pipeline.refresh(SYNTHETIC_SAMPLES)
+            state = pipeline.state()
+            asked, checks = table(state, QUESTIONS_TABLE), table(state, CHECKS_TABLE)
+            contexts, samples = table(state, CONTEXTS_TABLE), table(state, SYNTHETIC_SAMPLES)
+            assert {*asked["kind"]} == {*PROLONG_KINDS}
+            assert asked.filter(pl.col("kind") != "prolong_summary")["passages"].list.len().unique().to_list() == [1]
+            assert {*checks["reason"]} <= {"", "duplicate", "declined"} and checks[
+                "verbatim"
+            ].null_count() == checks.height
+            assert samples.height == contexts.height == checks["accepted"].sum() > 10
+            assert contexts["tokens"].max() <= 800  # pyright: ignore[reportOperatorIssue]
+            planned = planned_synthesis(state, state.whole_plan())
+            assert planned is None, "everything is up to date"
+
+
+def test_variants_are_trained_on_accepted_samples_and_on_as_many_candidates(tmp_path: Path) -> None:
+    with serving(ScriptedGenerator(cheats=0.5)) as server:
+        file = project(tmp_path, server.base_url, paths=["long.jsonl", "synthetic:"])
+        also = {"also": ["synthetic_verified", "synthetic_unverified"], "methods": ["length"]}
+        change_config(file, variants=also, training={"enabled": True}, evaluation={"benchmarks": []})
+        with pipeline_on(file) as pipeline:
+            pipeline.refresh("variant/selected_subset")
+            state = pipeline.state()
+            accepted = table(state, SYNTHETIC_SAMPLES)
+            verified, other = (state.read("variant/selected_subset", partition=name) for name in also["also"])
+            assert verified["sample_id"].sort().equals(accepted["sample_id"].sort())
+            assert other.height == verified.height and not other["sample_id"].equals(verified["sample_id"])
 
 
 def test_above_the_budget_nothing_is_asked(tmp_path: Path) -> None:

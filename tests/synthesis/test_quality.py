@@ -1,0 +1,106 @@
+"""A generator that cheats in six ways on documents of the demo's language, and one that is killed again and again."""
+
+import random
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from gateau_dagster.config.synthesis import SYNTHETIC_SAMPLES
+from gateau_dagster.demo.generator import CHEATS, HONEST, ScriptedGenerator, manner_of, serving
+from gateau_dagster.synthesis import CHECKS_TABLE, QUESTIONS_TABLE
+from gateau_dagster.synthesis.questions import question_prompt
+from tests.assets.harness import pipeline_on
+from tests.project import ROOT, change_config, command_environment
+from tests.synthesis.generating_process import COUNT
+from tests.synthesis.test_pipeline import project, table
+
+SHARE = 0.5
+
+
+def manners(folder: Path, pair: Path, documents: int, count: int) -> Iterator[tuple[str, str]]:
+    """Yield what the generator did with each candidate, and the reason that refuses it."""
+    with serving(ScriptedGenerator(cheats=SHARE)) as server:
+        generator = {"concurrency": 1, "window": 1024}
+        file = project(folder, server.base_url, documents=documents, count=count, generator=generator, checks={})
+        models = {name: {"path": str(pair / name)} for name in ("short", "long")}
+        models["short"]["context"] = "window"
+        change_config(file, models=models, scoring={"max_length": 2048}, synthesis={"lengths": {1024: 1.0}})
+        with pipeline_on(file) as pipeline:
+            pipeline.refresh(SYNTHETIC_SAMPLES)
+            asked, checked = (table(pipeline.state(), each) for each in (QUESTIONS_TABLE, CHECKS_TABLE))
+    both = asked.join(checked.select("sample_id", "reason"), on="sample_id")
+    for row in both.filter(pl.col("kind") != "self", pl.col("fault") != "declined").iter_rows(named=True):
+        prompt = question_prompt(row["kind"], [each["text"] for each in row["passages"]])
+        yield manner_of(prompt, SHARE), row["reason"]
+
+
+def check(found: list[tuple[str, str]], *, cheats: float, honest: float) -> None:
+    counts = Counter(found)
+    kept = [not reason for manner, reason in found if manner == HONEST]
+    refused = [bool(reason) for manner, reason in found if manner != HONEST]
+    assert sum(refused) >= cheats * len(refused), counts
+    assert sum(kept) >= honest * len(kept), counts
+
+
+def test_cheats_are_refused_and_honest_samples_kept(trained_pair: Path, tmp_path: Path) -> None:
+    found = [*manners(tmp_path, trained_pair, 8, 40)]
+    assert len({manner for manner, _ in found}) >= 5
+    check(found, cheats=0.95, honest=0.9)
+
+
+@pytest.mark.long
+def test_cheats_are_refused_and_honest_samples_kept_on_200_documents(trained_pair: Path, tmp_path: Path) -> None:
+    found = [*manners(tmp_path, trained_pair, 200, 600)]
+    assert {manner for manner, _ in found} == {*CHEATS, HONEST}
+    check(found, cheats=0.98, honest=0.95)
+
+
+@pytest.mark.long
+def test_nothing_is_paid_twice_across_ten_kills(tmp_path: Path) -> None:
+    """A request on its way at a kill is lost, so it is sent again; no reply that arrived is asked for again."""
+    rng, kills = random.Random(5), 0
+    with serving(SlowGenerator()) as server:
+        while kills < 10:
+            process = started(server, tmp_path)
+            asked = len(server.prompts)
+            while process.poll() is None and len(server.prompts) <= asked:
+                time.sleep(0.01)
+            time.sleep(rng.uniform(0, 0.4))
+            if process.poll() is not None:
+                break
+            process.kill()
+            process.wait()
+            kills += 1
+        assert kills == 10, "the work is long enough for ten kills"
+        last = started(server, tmp_path)
+        said, _ = last.communicate()
+        height, lost, _ = map(int, said.split())
+        assert (height, lost) == (COUNT, 0)
+        again = Counter(server.prompts)
+        assert sum(again.values()) - len(again) <= kills
+        files = list((tmp_path / "_generator_replies").rglob("*.json"))
+        asked = len(server.prompts)
+        assert len(files) >= len(again)
+        assert started(server, tmp_path).communicate()[0].split() == [str(COUNT), "0", "0"]
+        assert len(server.prompts) == asked, "a whole store asks nothing"
+
+
+class SlowGenerator(ScriptedGenerator):
+    """It takes its time, so that kills meet it at work."""
+
+    def reply(self, body: dict[str, Any]) -> str:
+        time.sleep(0.02)
+        return super().reply(body)
+
+
+def started(server: ScriptedGenerator, folder: Path) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-m", "tests.synthesis.generating_process", server.base_url, str(folder)]
+    environment = command_environment()
+    return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
