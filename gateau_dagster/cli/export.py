@@ -79,13 +79,13 @@ def export_selection(config: Config, form: str, file: Path, *, max_tokens: int |
             if note := _out_of_date(state):
                 out.print(f"[yellow]![/yellow] {as_line(note)}")
         check_evidence(form, selected.schema_arrow.names)
-        columns = _TOKENS if form == TOKENISED else FORMS[form].columns
+        tokenised = form == TOKENISED
+        columns = _TOKENS if tokenised else FORMS[form].columns
         trained = config.trained_turns if tables.CONVERSATION.name in selected.schema_arrow.names else None
         schema = trainer_schema(columns, conversations=trained is not None)
-        tokenised = form == TOKENISED
         make = _tokenised(config, max_tokens) if tokenised else _fitted(config, FORMS[form], trained, max_tokens)
         counts: Counter[str] = Counter()
-        needs_evidence = form in FORMS and FORMS[form].of_evidence
+        needs_evidence = not tokenised and FORMS[form].of_evidence
         records = _records(selected, make, counts, needs_evidence=needs_evidence)
         with readable_failures(f"write {file}"):
             replace_local(file, lambda path: _write(records, schema, path, file.suffix))
