@@ -29,6 +29,7 @@ from gateau_dagster.synthesis.questions import question_prompt
 
 SETTINGS = Path(__file__).with_name("gateau.yaml")
 DOCUMENTS, SHARE = 60, 0.5
+_SHORTEST_SECRET = 8
 
 
 def write_inputs(out: Path, port: int) -> Path:
@@ -38,7 +39,8 @@ def write_inputs(out: Path, port: int) -> Path:
     for number in range(DOCUMENTS):
         (folder / f"{number:03d}.txt").write_text(demo_document(number))
     content = yaml.safe_load(SETTINGS.read_text().replace("PORT", str(port)))
-    pairs = [{"key": name, "values": list(VALUES[name])} for name in ATTRIBUTES]
+    # A long text under `key` looks like a pasted secret, and would be masked in the generator's replies.
+    pairs = [{"key": name, "values": list(VALUES[name])} for name in ATTRIBUTES if len(name) < _SHORTEST_SECRET]
     content["evaluation"]["needle"]["pairs"] = pairs
     file = out / "gateau.yaml"
     file.write_text(yaml.safe_dump(content))
@@ -59,7 +61,7 @@ def outcomes(file: Path) -> dict[str, Counter[str]]:
 
 def main() -> None:
     """Run the example."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--out", type=Path, default=Path("build/example-synthesis"))
     parser.add_argument("--until", help="the last asset, such as synthetic_long_sft; all by default")
     given = parser.parse_args()

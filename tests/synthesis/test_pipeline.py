@@ -8,10 +8,12 @@ from typing import Any
 import polars as pl
 import pytest
 
+from gateau_dagster.cli.validate import print_synthesis
 from gateau_dagster.config.synthesis import SYNTHETIC_SAMPLES
 from gateau_dagster.demo.generator import ScriptedGenerator, demo_document, serving
 from gateau_dagster.errors import GateauError
 from gateau_dagster.estimate.synthesis import measured_yield, planned_synthesis
+from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.synthesis import CHECKS_TABLE, CONTEXTS_TABLE, PASSAGES_TABLE, QUESTIONS_TABLE
 from gateau_dagster.synthesis.passages import PROLONG_KINDS
@@ -159,6 +161,19 @@ def test_above_the_budget_nothing_is_asked(tmp_path: Path) -> None:
         with pipeline_on(file) as pipeline, pytest.raises(GateauError, match=r"synthesis\.generator\.budget"):
             pipeline.refresh(SYNTHETIC_SAMPLES)
         assert server.prompts == []
+
+
+def test_validate_measures_the_yield_and_its_replies_are_kept(tmp_path: Path) -> None:
+    with serving(ScriptedGenerator(cheats=0.3)) as server:
+        file = project(tmp_path, server.base_url)
+        print_synthesis(load_project(file))
+        state = State(config=load_project(file))
+        planned = planned_synthesis(state, state.plan())
+        assert planned is not None and 0 < (planned.expected or 0) < COUNT
+        assert not state.store.stamps([(CHECKS_TABLE, "d0")])[CHECKS_TABLE, "d0"], "no table is written"
+        with pipeline_on(file) as pipeline:
+            pipeline.refresh(SYNTHETIC_SAMPLES)
+        assert len(server.prompts) == len({*server.prompts}), "nothing is asked twice"
 
 
 # One fault each of those that a server may have; the reply's own content is read here.
