@@ -27,7 +27,7 @@ from gateau_dagster.tables import Column, schema
 QUESTIONS_CODE_VERSION = "1"
 QUESTIONS = (
     *PASSAGES,
-    Column(name="question", dtype=pl.String(), description="The question; empty where there is none."),
+    Column(name="question", dtype=pl.String(), description="The question; empty without a usable one."),
     Column(name="answer", dtype=pl.String(), description="The generator's answer."),
     Column(
         name="evidence", dtype=pl.List(pl.String()), description="What it copied from each passage, in their order."
