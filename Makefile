@@ -123,7 +123,7 @@ benchmark-scoring: $(VENV)/.run-installed  ## speed of scoring against a straigh
 benchmark-context-length: $(VENV)/.run-installed  ## time and peak memory against the context's length
 	@$(BIN)/python benchmarks/context_length.py --out $(BENCHMARKS)/context_length.json
 
-benchmark-training: $(VENV)/.run-installed  ## training in packed rows against padded ones, and the loss's memory
+benchmark-training: $(VENV)/.run-installed  ## training in packed rows against padded ones; memory of the loss; what the memory levers save, cost and change
 	@$(BIN)/python benchmarks/training.py --out $(BENCHMARKS)/training.json
 
 benchmark-experiment: $(VENV)/.run-installed  ## does a selection train a better model than random data? MODEL=folder NQ=questions; over an hour on a busy core, resumable

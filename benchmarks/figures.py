@@ -522,8 +522,19 @@ def training_sides(training: Json) -> str:
         ],
         ["memory of the loss in chunks, of that of full logits", f"{100 * peaks['chunked'] / peaks['plain']:.1f} %"],
     ]
-    return (
-        _table(["side", "useful tokens/s", "packed is faster by"], rows) + "\n" + _table(["figure", "measured"], more)
+    levers = training["levers"]
+    tokens = f"a pass over {levers['tokens']:,} tokens"
+    more += [
+        [f"peak memory of {tokens}, without levers / with both", _spread(levers["memory_ratio"])],
+        [f"time of {tokens}, with both levers / without", _spread(levers["time_ratio"])],
+    ]
+    drift = [[name, f"{100 * value:.2f} %"] for name, value in training["drift"].items()]
+    return "\n".join(
+        [
+            _table(["side", "useful tokens/s", "packed is faster by"], rows),
+            _table(["figure", "measured"], more),
+            _table(["lever", "distance of bfloat16's gradients from float32's"], drift),
+        ]
     )
 
 

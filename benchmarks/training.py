@@ -15,7 +15,8 @@ The loss alone, forward and backward, is measured in a process each, at --loss-t
 held before.
 
 So are the levers that save memory, over a packed row of --lever-tokens tokens with gradient checkpointing, off and on
-(offloaded checkpoints, feed-forward layers in tiles of an eighth of the row): peak memory and time.
+(offloaded checkpoints, feed-forward layers in tiles of an eighth of the row): peak memory and time. And how far the
+gradients of bfloat16 are from those of float32, without and with each lever.
 """
 
 import argparse
@@ -42,7 +43,7 @@ from gateau_dagster.training.memory_levers import offload_checkpoints
 from gateau_dagster.training.response_loss import summed_nll, use_chunked_loss
 from gateau_dagster.training.tiled_mlp import tile_feed_forward
 
-SPEED_TARGET, MEMORY_TARGET, LOSS_TOLERANCE = 2.0, 1 / 8, 1e-5
+SPEED_TARGET, MEMORY_TARGET, LOSS_TOLERANCE, DRIFT_TARGET = 2.0, 1 / 8, 1e-5, 1.01
 _HIDDEN = 64  # of the loss measured alone: small, so that memory is the logits'
 _CHARACTERS_PER_TOKEN = 4  # of English text, roughly
 
@@ -192,36 +193,76 @@ def loss_peak(options: argparse.Namespace, way: str) -> int:
     return peak.read() - base
 
 
-def levers_peak(options: argparse.Namespace, levers: bool) -> dict[str, float]:
-    """Return bytes above what was held, seconds and loss of a pass over one packed row, in this process.
+def lever_model(options: argparse.Namespace, *, tokens: int, offload: bool, tile: bool) -> PreTrainedModel:
+    """Return a float32 model with gradient checkpointing and these levers, for rows of `tokens` tokens.
 
-    Gradient checkpointing is on. With `levers` its checkpoints are offloaded, which on a CPU moves nothing, and the
-    feed-forward layers are computed in tiles.
+    The tiles of the feed-forward layers are an eighth of the row. On a CPU offloaded checkpoints stay where they are.
     """
-    device = torch.device(options.device)
     shape = replace(shape_of(options), layers=2, intermediate=options.lever_intermediate)
-    model = build_model(shape, name="trained", dtype=getattr(torch, options.dtype), device=options.device).model
+    model = build_model(shape, name="trained", dtype=torch.float32, device=options.device).model
     model.train().requires_grad_(True)
     attend_within_documents(model)
     use_chunked_loss(model)
     model.activation_checkpointing_enable({"use_reentrant": False})
-    if levers:
+    if offload:
         offload_checkpoints(model)
-        tile_feed_forward(model, tokens=options.lever_tokens // 8)
-    length = options.lever_tokens // 16
-    generator = torch.Generator().manual_seed(options.seed)
+    if tile:
+        tile_feed_forward(model, tokens=tokens // 8)
+    return model
+
+
+def lever_row(options: argparse.Namespace, *, tokens: int) -> list[Batch]:
+    """Return one packed row of 16 documents, with a response that is a sixteenth of each, at least one token."""
+    length, generator = tokens // 16, torch.Generator().manual_seed(options.seed)
     documents = []
     for row in range(16):
         ids = torch.randint(options.vocabulary, (length,), generator=generator)
         labels = ids.clone()
-        labels[: length - length // 16] = IGNORED
+        labels[: length - max(1, length // 16)] = IGNORED
         documents.append(TrainingDocument(row=row, input_ids=ids, labels=labels, positions=torch.arange(length)))
-    batches = list(packed_batches(documents, pack_length=options.lever_tokens, device=options.device))
+    batches = list(packed_batches(documents, pack_length=tokens, device=options.device))
     assert len(batches) == 1
+    return batches
+
+
+def levers_peak(options: argparse.Namespace, levers: bool) -> dict[str, float]:
+    """Return bytes above what was held, seconds and loss of a pass over one packed row, in this process."""
+    device, tokens = torch.device(options.device), options.lever_tokens
+    model = lever_model(options, tokens=tokens, offload=levers, tile=levers)
+    batches = lever_row(options, tokens=tokens)
     base, peak = common.memory_held(device), common.PeakMemory(device)
     losses: list[float] = []
-    seconds = common.seconds(lambda: losses.append(run_over(model, batches, options.lever_tokens // 16)), device)
+    with torch.autocast(device.type, torch.bfloat16, enabled=options.dtype == "bfloat16"):
+        seconds = common.seconds(lambda: losses.append(run_over(model, batches, tokens // 16)), device)
     return {"bytes": max(1, peak.read() - base), "seconds": seconds, "loss": losses[0]}
+
+
+def drifts(options: argparse.Namespace) -> dict[str, float]:
+    """Return how far bfloat16's gradients are from float32's without and with each lever.
+
+    The distance is over all parameters, relative to the length of float32's gradients. The row is short, because a CPU
+    without instructions for bfloat16 takes 80 times as long for a product.
+    """
+    tokens = options.lever_tokens // 64
+    batches = lever_row(options, tokens=tokens)
+
+    def gradients(*, bfloat16: bool, offload: bool = False, tile: bool = False) -> torch.Tensor:
+        model = lever_model(options, tokens=tokens, offload=offload, tile=tile)
+        with torch.autocast(options.device, torch.bfloat16, enabled=bfloat16):
+            run_over(model, batches, tokens)
+        return torch.cat([each.grad.flatten() for each in model.parameters() if each.grad is not None])
+
+    exact = gradients(bfloat16=False)
+    cases = {
+        "none": {},
+        "offload_activations": {"offload": True},
+        "tiled_mlp": {"tile": True},
+        "both": {"offload": True, "tile": True},
+    }
+    return {
+        name: float((gradients(bfloat16=True, **levers) - exact).norm() / exact.norm())
+        for name, levers in cases.items()
+    }
 
 
 def levers(options: argparse.Namespace) -> dict[str, Any]:
@@ -269,6 +310,11 @@ def report(found: dict[str, Any]) -> None:
     )
     difference = levers["loss_difference"]
     common.show(common.verdict("difference of the losses, levers", difference, LOSS_TOLERANCE, at_most=True))
+    drift = found["drift"]
+    shown = ", ".join(f"{name} {value:.4f}" for name, value in drift.items())
+    common.show(f"distance of bfloat16's gradients from float32's, by lever: {shown}")
+    further = max(drift.values()) / drift["none"]
+    common.show(common.verdict("the largest, of the one without", further, DRIFT_TARGET, at_most=True))
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
@@ -285,7 +331,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     add("--short-from", type=Path, help="the same, of short conversations")
     add("--all-logits", action="store_true", help="also padded batches with the model's own loss")
     add("--loss-tokens", type=int, default=16_384, help="of the loss measured alone")
-    add("--lever-tokens", type=int, default=16_384, help="of the row with and without levers; a multiple of 16")
+    add("--lever-tokens", type=int, default=16_384, help="of the row with and without levers; a multiple of 2,048")
     add("--lever-intermediate", type=int, default=2048, help="width of its model's feed-forward layers")
     add("--repetitions", type=int, default=3, help="rounds")
     add("--seed", type=int, default=0)
@@ -303,6 +349,7 @@ def main(arguments: list[str] | None = None) -> int:
     found = speed(options, draw(long, short, options))
     found["loss_peak_bytes"] = {way: common.in_a_process(loss_peak, options, way) for way in ("chunked", "plain")}
     found["levers"] = levers(options)
+    found["drift"] = common.in_a_process(drifts, options)
     report(found)
     common.write_json(options.out, {"machine": description, "settings": common.settings_of(options), **found})
     return 1 if max(found["loss_difference"], found["levers"]["loss_difference"]) > LOSS_TOLERANCE else 0

@@ -13,7 +13,7 @@ LOGITS_BYTES = 4 * LOSS_TOKENS * VOCABULARY
 SMALLEST = f"--layers 1 --hidden 16 --heads 2 --kv-heads 1 --intermediate 24 --vocabulary {VOCABULARY}"
 OPTIONS = f"{SMALLEST} --documents 6 --longest 40 --shrink 200 --pack-length 64 --rows 3".split()
 OPTIONS += ["--repetitions", "2", "--loss-tokens", str(LOSS_TOKENS)]
-OPTIONS += ["--lever-tokens", "512", "--lever-intermediate", "64"]
+OPTIONS += ["--lever-tokens", "2048", "--lever-intermediate", "64"]
 
 
 @pytest.fixture
@@ -37,8 +37,10 @@ def test_it_measures_both_sides_and_writes_what_it_found(tmp_path: Path, capsys:
     levers = found["levers"]
     assert levers["loss_difference"] <= 1e-5 and levers["memory_ratio"]["count"] == 2
     assert all(len(levers[what]["on"]) == 2 for what in ("peak_bytes", "seconds"))
+    assert set(found["drift"]) == {"none", "offload_activations", "tiled_mlp", "both"}
+    assert found["drift"]["offload_activations"] == found["drift"]["none"] > 1e-4
     printed = capsys.readouterr().out
-    assert "a pass over 512 tokens" in printed
+    assert "a pass over 2048 tokens" in printed
     assert "packed against padded: " in printed and "memory of the loss, chunked / plain: " in printed
 
 

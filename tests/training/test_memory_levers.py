@@ -188,6 +188,7 @@ def test_a_stopped_training_goes_on_with_other_levers(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1800)  # a training starts twelve times
 @pytest.mark.parametrize("batching", [{}, PACKED], ids=["padded", "packed"])
 def test_killed_ten_times_and_resumed_with_other_levers(batching: dict[str, Any], tmp_path: Path) -> None:
     """Kill a training at ten random steps, and resume it with other levers, or none, each time.

@@ -104,6 +104,7 @@ def test_packed_rows_skips_losses_and_adapters_on_two_ranks(tmp_path: Path) -> N
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize(("processes", "size"), [(2, 2), (4, 2), (4, 4)])
 def test_every_kind_of_row_loss_and_stage(tmp_path: Path, processes: int, size: int) -> None:
     """Four ranks are also two groups of two; four that share a row are more than the key-value heads."""
@@ -112,6 +113,7 @@ def test_every_kind_of_row_loss_and_stage(tmp_path: Path, processes: int, size: 
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize(("processes", "size"), [(2, 2), (4, 4)])
 def test_windows_soft_caps_sinks_and_experts(tmp_path: Path, processes: int, size: int) -> None:
     prepare(tmp_path)
