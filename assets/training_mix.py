@@ -127,6 +127,7 @@ def homologous_mix(step: Step) -> None:
                 origin="long" if key == "texts" else "short",
                 files=found,
                 text_field=options.text_field,
+                join_by=options.join_by if key == "texts" else None,
                 least_tokens=options.least_tokens if key == "texts" else 0,
                 on_bytes=read,
             )

@@ -95,6 +95,14 @@ class HomologousOptions(Section):
         min_length=1,
         description="Field of records with the text; `meta.text` is the field `text` of the object `meta`.",
     )
+    join_by: str | None = Field(
+        default=None,
+        min_length=1,
+        exclude_if=lambda value: value is None,
+        description="Field of the records of `texts` that names the whole that a text is a part of. The parts are "
+        "joined into one text, as ProLong does with the files of a code repository; null: each record is a text.",
+        examples=["repo_name"],
+    )
     long_share: float = Field(
         default=0.6,
         gt=0,

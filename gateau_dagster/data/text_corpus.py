@@ -16,23 +16,29 @@ from gateau_dagster.errors import GateauError
 class TextFields:
     """The fields of a record; `meta.domain` is the field `domain` of the object `meta`.
 
-    domain None: the file's name without its ending. name None: the record's place, such as `web.jsonl:17`.
+    domain None: the file's name without its ending. name None: the record's place, such as `web.jsonl:17`. whole None:
+    no text is a part of another.
     """
 
     text: str = "text"
     domain: str | None = None
     name: str | None = None
+    whole: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class CorpusText:
-    """A text of the corpus, and its place: numbers of file and record, as readers count them."""
+    """A text of the corpus, and its place: numbers of file and record, as readers count them.
+
+    whole: what it is a part of, such as a repository of code; empty for a text of its own.
+    """
 
     name: str
     domain: str
     text: str
     file: int
     record: int
+    whole: str = ""
 
     @property
     def digest(self) -> str:
@@ -142,10 +148,13 @@ def _text(item: Record, number: int, file: SourceFile, fields: TextFields) -> Co
         return Reject(sample_id=place, reason=f"no text: the field {fields.text!r} {state}")
     name = place if fields.name is None else _field(item.value, fields.name)
     domain = file.stem if fields.domain is None else _field(item.value, fields.domain)
-    for what, found, field in (("name", name, fields.name), ("domain", domain, fields.domain)):
+    whole = "" if fields.whole is None else _field(item.value, fields.whole)
+    own = (("name", name, fields.name), ("domain", domain, fields.domain), ("value to join by", whole, fields.whole))
+    for what, found, field in own:
         if not isinstance(found, str | int) or isinstance(found, bool) or not _is_unicode(str(found)):
             return Reject(sample_id=place, reason=f"no {what}: the field {field!r} holds no text or whole number")
-    return CorpusText(name=str(name), domain=str(domain), text=text, file=number, record=item.number)
+    known = {"name": str(name), "domain": str(domain), "whole": str(whole)}
+    return CorpusText(**known, text=text, file=number, record=item.number)
 
 
 def _field(value: Any, path: str) -> Any:

@@ -115,7 +115,7 @@ def memory_settings(config: Config) -> str:
 _OF_THE_MIX = {"clusters", "per_cluster", "pick", "seed"}
 _ONLY_OF_THE_MIX = _OF_THE_MIX - {"seed"}
 # The same for a homologous model; its files count by their content, not by their names.
-_OF_THE_TEXT_MIX = {"text_field", "long_share", "length", "least_tokens", "tokens", "seed"}
+_OF_THE_TEXT_MIX = {"text_field", "join_by", "long_share", "length", "least_tokens", "tokens", "seed"}
 _ONLY_OF_THE_TEXT_MIX = (_OF_THE_TEXT_MIX | {"texts", "short_texts"}) - {"length", "seed"}
 
 

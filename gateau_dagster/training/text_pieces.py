@@ -86,6 +86,7 @@ def copies_of(table: pl.DataFrame, origin: Origin, weights: Mapping[str, float],
     return copies
 
 
+_BETWEEN = "\n\n"  # the joined parts of a text
 _CHARACTERS_A_TOKEN = 4.0
 """The estimate before any text is tokenised; the measured rate then replaces it."""
 
@@ -137,6 +138,7 @@ def pieces_of(text: CorpusText, tokenizer: PreTrainedTokenizerBase, *, length: i
 class TextSource:
     """The texts of one origin, which it reads, draws at random and tokenises.
 
+    join_by: the field of records whose texts of one value are joined, in the files' order, into one text.
     least_tokens: of a text; shorter ones are rejected. rejected: filled while texts are read. given: the number of
     texts, including rejected ones, once they are drawn.
     """
@@ -144,6 +146,7 @@ class TextSource:
     origin: Origin
     files: Sequence[SourceFile]
     text_field: str
+    join_by: str | None = None
     least_tokens: int = 0
     on_bytes: Callable[[int], None]
     rejected: list[Reject] = field(default_factory=list)
@@ -159,7 +162,11 @@ class TextSource:
 
         Raises GateauError if a text has changed when it is read again.
         """
-        known = [_Known(name=text.name, file=text.file, record=text.record, characters=len(text.text)) for text in self]
+        parts: dict[str, list[_Known]] = {}
+        for text in self:
+            place = _Known(name=_whole(text), places=((text.file, text.record),), characters=len(text.text))
+            parts.setdefault(place.name, []).append(place)
+        known = [_Known.joined(each) for each in parts.values()]
         self.given = len(known) + len(self.rejected)
         waiting = [known[at] for at in mix_order([(f"text/{self.origin}", each.name) for each in known], seed)]
         found: list[TextPiece] = []
@@ -180,7 +187,7 @@ class TextSource:
         yield from self._texts(None)
 
     def _texts(self, wanted: Mapping[int, set[int]] | None) -> Iterator[CorpusText]:
-        fields = TextFields(text=self.text_field)
+        fields = TextFields(text=self.text_field, whole=self.join_by)
         for found in read_texts(self.files, fields, self.on_bytes, plain_texts=True, wanted=wanted):
             if isinstance(found, CorpusText):
                 yield found
@@ -192,17 +199,26 @@ class TextSource:
     ) -> dict[str, list[TextPiece]]:
         """Return the pieces of these texts by name; an unusable text is rejected and has none."""
         wanted: dict[int, set[int]] = {}
-        for each in part:
-            wanted.setdefault(each.file, set()).add(each.record)
-        missing = {each.name: each.characters for each in part}
+        for file, record in (place for each in part for place in each.places):
+            wanted.setdefault(file, set()).add(record)
+        missing = {each.name: each for each in part}
+        read: dict[str, list[CorpusText]] = {}
         found: dict[str, list[TextPiece]] = {}
         for text in self._texts(wanted):
-            if missing.pop(text.name, None) != len(text.text):
+            name = _whole(text)
+            if name not in missing:
                 raise self._changed(text.name)
+            texts = read.setdefault(name, [])
+            texts.append(text)
+            if len(texts) < len(missing[name].places):
+                continue
+            whole = replace(texts[0], name=name, text=_BETWEEN.join(each.text for each in read.pop(name)))
+            if missing.pop(name).characters != len(whole.text):
+                raise self._changed(name)
             try:
-                found[text.name] = self._pieces(text, tokenizer, length)
+                found[name] = self._pieces(whole, tokenizer, length)
             except UnscorableSampleError as error:
-                self.rejected.append(Reject(sample_id=text.name, reason=str(error)))
+                self.rejected.append(Reject(sample_id=name, reason=str(error)))
         if missing:
             raise self._changed(min(missing))
         return found
@@ -228,12 +244,23 @@ class TextSource:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Known:
-    """A text's place and length, without its content."""
+    """A text's length and the places (file, record) of its parts, without its content."""
 
     name: str
-    file: int
-    record: int
+    places: tuple[tuple[int, int], ...]
     characters: int
+
+    @classmethod
+    def joined(cls, parts: Sequence[_Known]) -> _Known:
+        """Return the parts of a text as one."""
+        between = len(_BETWEEN) * (len(parts) - 1)
+        places = tuple(place for each in parts for place in each.places)
+        return cls(name=parts[0].name, places=places, characters=sum(each.characters for each in parts) + between)
+
+
+def _whole(text: CorpusText) -> str:
+    """Return the name of the text that a text is a part of: its own, if of none."""
+    return text.whole or text.name
 
 
 def _first_of(waiting: Sequence[_Known], characters: float | None) -> list[_Known]:

@@ -32,6 +32,7 @@ FIELDS: dict[str, tuple[Any, set[str]]] = {
     f"{PREFIX}texts": ("others", {"report"}),
     f"{PREFIX}short_texts": ("others", {"report"}),
     f"{PREFIX}text_field": ("body", MIXED),
+    f"{PREFIX}join_by": ("repo", MIXED),
     f"{PREFIX}long_share": (0.5, MIXED),
     f"{PREFIX}length": (1024, MIXED),
     f"{PREFIX}least_tokens": (512, MIXED),

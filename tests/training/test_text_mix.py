@@ -83,7 +83,8 @@ def mixed(folder: Path, *, short: bool = True, **options: Any) -> TextMix:
 
     def source(origin: Origin, path: str | list[str], least_tokens: int = 0) -> TextSource:
         files = resolve_files(path, folder, plain_texts=True)
-        return TextSource(origin=origin, files=files, text_field="text", least_tokens=least_tokens, on_bytes=unheard)
+        own = {"least_tokens": least_tokens, "join_by": section.join_by if origin == "long" else None}
+        return TextSource(origin=origin, files=files, text_field="text", on_bytes=unheard, **own)
 
     long = source("long", section.texts, section.least_tokens)
     return build_text_mix(long, source("short", "short.jsonl") if short else None, tokenizer(), options=section)
@@ -196,6 +197,26 @@ def test_no_more_is_tokenised_than_is_drawn_but_for_a_little(folder: Path, monke
     monkeypatch.setattr("gateau_dagster.training.text_pieces.pieces_of", counted)
     mixed(folder, tokens=300, short=False)
     assert len(seen) == len({*seen}) < 10
+
+
+def test_the_files_of_a_repository_are_one_text(folder: Path) -> None:
+    """They are joined in the files' order, wherever they stand; a text file is a text of its own."""
+    files = [("one", "a b"), ("two", "c " * 90), ("one", "d"), (None, "lost"), (7, "e f"), ("one", "g")]
+    for name, part in (("x", files[:3]), ("y", files[3:])):
+        lines = [json.dumps({"text": text, "meta": {"repo": repo}}) + "\n" for repo, text in part]
+        (folder / "long" / f"{name}.jsonl").write_text("".join(lines))
+    made = mixed(folder, texts=["long/x.jsonl", "long/y.jsonl", "long/book1.txt"], join_by="meta.repo", short=False)
+    found: dict[str, list[int]] = {}
+    for name, row in sorted(made.mix.select("sample_id", "input_ids").iter_rows()):
+        found.setdefault(name.split("#")[0], []).extend(row[1:])
+    wanted = {"one": "a b\n\nd\n\ng", "two": "c " * 90, "7": "e f"}
+    wanted["book1.txt:1"] = (folder / "long" / "book1.txt").read_text()
+    assert found == {name: [*ids(text, tokenizer()), EOS] for name, text in wanted.items()}
+    assert dict(made.rejected.iter_rows()) == {
+        "y.jsonl:1": "no value to join by: the field 'meta.repo' holds no text or whole number"
+    }
+    enough = mixed(folder, texts="long/x.jsonl", join_by="meta.repo", short=False, least_tokens=5)
+    assert {name.split("#")[0] for name in enough.mix["sample_id"]} == {"one", "two"}, "the joined text counts"
 
 
 def test_texts_without_a_text_are_an_error(folder: Path) -> None:
