@@ -149,10 +149,10 @@ def test_a_silent_step_is_still_heard_of() -> None:
 
 def test_old_news_are_said_again_as_such() -> None:
     said: list[str] = []
-    voice = Voice(said.append, every=0.05, silence=0.1)
+    voice = Voice(said.append, every=0.1, silence=0.2)
+    voice.hear(3, 12, "samples", "shard 1", 9.0)
     with voice.speaking():
-        voice.hear(3, 12, "samples", "shard 1", 9.0)
-        time.sleep(0.25)
+        time.sleep(0.5)
     assert said and all(line.startswith("3/12 samples (25%), 9 s left, shard 1; the last") for line in said)
 
 
