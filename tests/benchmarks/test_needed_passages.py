@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import figures
 import needed_passages
 import pytest
 import torch
@@ -46,3 +47,4 @@ def test_each_kind_gets_its_figures(known: Passages, tmp_path: Path) -> None:
     assert found["samples"] == dict.fromkeys(needed_passages.NEEDS_ALL, 3)
     assert set(found["figures"]) == {"all kinds", *needed_passages.NEEDS_ALL}
     assert found["figures"]["both"]["auroc"]["low"] <= found["figures"]["both"]["auroc"]["high"]
+    assert "| `both` | yes |" in figures.needed_auroc(figures.needed_passages(measured))
