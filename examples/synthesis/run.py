@@ -33,7 +33,7 @@ _SHORTEST_SECRET = 8
 
 
 def write_inputs(out: Path, port: int) -> Path:
-    """Documents, the same at every call, and the configuration; returns its file."""
+    """Write the documents, the same at every call, and the configuration; return its file."""
     folder = out / "documents"
     folder.mkdir(parents=True, exist_ok=True)
     for number in range(DOCUMENTS):
@@ -48,7 +48,7 @@ def write_inputs(out: Path, port: int) -> Path:
 
 
 def outcomes(file: Path) -> dict[str, Counter[str]]:
-    """What became of the candidates, by what the generator did: the reasons, and `accepted`."""
+    """Return how many candidates were accepted or refused for each reason, by what the generator did."""
     state = State(config=load_project(file))
     asked, checked = (state.read(asset) for asset in (QUESTIONS_TABLE, CHECKS_TABLE))
     found: dict[str, Counter[str]] = {name: Counter() for name in (HONEST, *CHEATS)}
