@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from common import benchmark_parser, machine, say, settings_of, show, table, write_json
 from common_ranking import FIGURES, evaluated, named_estimates, tasks_of
-from real_text_passages import FOLDS, SEPARATOR, Passages, Question, read_questions
+from real_text_passages import FOLDS, SEPARATOR, Passages, Question, read_questions, stands_in
 
 from gateau_dagster.config import ScoringConfig
 from gateau_dagster.config.models import ModelConfig
@@ -57,7 +57,9 @@ def composed(known: Passages, count: int, seed: int) -> Iterator[Composed]:
         passages = [first.shown, second.shown]
         yield Composed(kind="both", passages=tuple(passages), question=asked, answer=answers)
         beside = next(
-            each.shown for each in known.hard_distractors(second, 20) if not _answers(first, each) and each != first
+            each.shown
+            for each in known.hard_distractors(second, 20)
+            if not stands_in(first.aliases, each.words) and each != first
         )
         whole = [SEPARATOR.join(passages), beside]
         rng.shuffle(whole)
@@ -76,12 +78,9 @@ def _apart(known: Passages, rng: Random) -> tuple[Question, Question]:
     """Return two questions; neither's passage answers the other."""
     while True:
         first, second = rng.sample(known.askable, 2)
-        if not _answers(first, second) and not _answers(second, first) and known.hard_distractors(second, 1):
+        mixed = stands_in(first.aliases, second.words) or stands_in(second.aliases, first.words)
+        if not mixed and known.hard_distractors(second, 1):
             return first, second
-
-
-def _answers(question: Question, other: Question) -> bool:
-    return any(alias in other.words for alias in question.aliases)
 
 
 def measured(loaded: LoadedModel, samples: Sequence[Composed], scoring: ScoringConfig, draws: int) -> dict[str, Any]:
