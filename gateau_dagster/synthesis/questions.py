@@ -15,6 +15,7 @@ from gateau_dagster.config.synthesis import GeneratorConfig, SynthesisConfig
 from gateau_dagster.data.near_duplicates import normalised
 from gateau_dagster.data.sample import Reject
 from gateau_dagster.evaluation.benchmark import JudgeRequest
+from gateau_dagster.evaluation.grading import without_thoughts
 from gateau_dagster.evaluation.judging.asking import Asking
 from gateau_dagster.evaluation.judging.cost import cost_sentence
 from gateau_dagster.evaluation.judging.replies import PROMPT, Judge, JudgeCall, Replies, Usage
@@ -120,8 +121,10 @@ class Generating:
         again: int = _AGAIN,
         noun: str = "replies",
     ) -> dict[str, Any]:
-        """Return what `parse` reads of each reply, by candidate; None for an unreadable one."""
-        asking: Asking[GeneratorCall, Any] = Asking(parse, again, self.judge, self.replies, self.settings)
+        """Return what `parse` reads of each reply, by candidate; None for an unreadable one. Thoughts are left out."""
+        asking: Asking[GeneratorCall, Any] = Asking(
+            lambda text: parse(without_thoughts(text) or ""), again, self.judge, self.replies, self.settings
+        )
         kept = sum(each.asked in self.replies for each in wanted)
         found: dict[str, Any] = {}
         done, answered = 0, False
