@@ -257,3 +257,8 @@ def test_needed_gains_are_those_of_the_models_probabilities() -> None:
     assert all(isinstance(each, np.ndarray) for each in others)
     expected = [slow_gain(whole.tolist(), np.asarray(each).tolist()) for each in others]
     assert needed_gains(model, PASSAGES, "Where?", "Rome Oslo", scoring) == pytest.approx(expected, abs=1e-6)
+
+
+def test_a_generator_may_think_before_its_second_answer(tmp_path: Any) -> None:
+    found, _ = checking(tmp_path, WordModel(), reply='<think>{"or": "Bergen"}?</think>\n\nRome Oslo')
+    assert found.table(*tables({}))["accepted"].to_list() == [True]
