@@ -125,5 +125,17 @@ def _timed(device: torch.device, run: Callable[[], object]) -> float:
 
 def _freest_gpu() -> torch.device:
     """Return the GPU with the most free memory, so that parallel steps spread over the GPUs."""
-    free = [torch.cuda.mem_get_info(index)[0] for index in range(torch.cuda.device_count())]
+    free = [_free_memory(index) for index in range(torch.cuda.device_count())]
     return torch.device("cuda", free.index(max(free)))
+
+
+def _free_memory(index: int) -> int:
+    """Return the free bytes of a GPU; 0 if others have left too little to ask it."""
+    from gateau_dagster.models.memory import is_out_of_memory
+
+    try:
+        return torch.cuda.mem_get_info(index)[0]
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
+        return 0

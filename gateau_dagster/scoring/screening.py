@@ -9,7 +9,9 @@ prompt would pay for.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +20,8 @@ import numpy.typing as npt
 from gateau_dagster.scoring.segments import cut_segments
 
 if TYPE_CHECKING:
+    from bm25s import BM25
+
     from gateau_dagster.models.flops import ModelShape
     from gateau_dagster.models.prompt import Prompt
     from gateau_dagster.scoring.planned_work import Numbers, PromptParts
@@ -86,8 +90,24 @@ def _descending(values: Sequence[float] | npt.NDArray[np.floating[Any]]) -> npt.
 
 def _bm25(segments: Sequence[Sequence[int]], queries: Iterable[Iterable[int]]) -> list[npt.NDArray[np.float32]]:
     """Return the relevance of each segment [N] to each of the sets of tokens."""
-    from bm25s import BM25
-
-    index = BM25()
+    index = _bm25_index()()
     index.index([[str(token) for token in segment] for segment in segments], show_progress=False)
     return [index.get_scores([str(token) for token in sorted(query)]) for query in queries]
+
+
+@cache
+def _bm25_index() -> type[BM25]:
+    """Return bm25s' index, imported as if JAX were not installed.
+
+    Where JAX is, importing bm25s starts it, and JAX then takes three quarters of the GPU's memory from torch.
+    """
+    known = sys.modules.get("jax")
+    sys.modules["jax"] = None  # pyright: ignore[reportArgumentType]
+    try:
+        from bm25s import BM25
+    finally:
+        if known is None:
+            del sys.modules["jax"]
+        else:
+            sys.modules["jax"] = known
+    return BM25

@@ -215,6 +215,14 @@ def test_the_device_of_one_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda index: ((3, 7)[index], 8))
     assert resolve_device("auto") == torch.device("cuda:1"), "the one with more free memory"
+
+    def too_full_to_ask(index: int) -> tuple[int, int]:
+        if index == 1:
+            raise torch.AcceleratorError("CUDA error: out of memory")
+        return 3, 8
+
+    monkeypatch.setattr(torch.cuda, "mem_get_info", too_full_to_ask)
+    assert resolve_device("auto") == torch.device("cuda:0"), "a full one has none"
     assert resolve_device("cuda:0").index == 0
     with refused("scoring.device", "cuda:2"):
         resolve_device("cuda:2")

@@ -1,9 +1,11 @@
 """Screened segments: number and choice against plain loops, and rows that are those of `all` where all are read."""
 
 import math
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -61,6 +63,17 @@ def slow_choice(prompt: Prompt, count: int, near: int, attention: Sequence[float
         if len(chosen) < count and place not in chosen:
             chosen.append(place)
     return sorted(chosen)
+
+
+def test_bm25_does_not_start_jax(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "jax").mkdir()
+    (tmp_path / "jax" / "__init__.py").write_text("raise SystemExit('JAX takes the memory of the GPU')")
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in [name for name in sys.modules if name.split(".")[0] in {"bm25s", "jax"}]:
+        monkeypatch.delitem(sys.modules, name)
+    screening._bm25_index.cache_clear()
+    assert screening._bm25([[1, 2], [3, 4]], [[3]])[0].argmax() == 1
+    assert "jax" not in sys.modules
 
 
 @pytest.mark.parametrize("seed", range(30))
