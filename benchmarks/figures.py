@@ -171,6 +171,7 @@ SOURCES: dict[str, tuple[str, Callable[[Json], Json]]] = {
     "context_length.json": ("context_length", dict),
     "training.json": ("training", dict),
     "experiment.json": ("experiment", dict),
+    "experiment_large.json": ("experiment_large", dict),
     "gpu.json": ("gpu", gpu),
     "needed_passages.json": ("needed_passages", needed_passages),
     "real_long_SmolLM2.json": ("real_long_SmolLM2", real_text),
@@ -674,12 +675,15 @@ TABLES: dict[str, tuple[tuple[str, ...], Callable[..., str]]] = {
         ("real_long_SmolLM2", "real_long_Gemma-3"),
         lambda *of: real_long(of, lambda real: real_methods(real, "answerable")),
     ),
-    "experiment_outcome": (("experiment",), experiment_outcome),
-    "experiment_trained": (("experiment",), experiment_trained),
-    "experiment_loss": (("experiment",), lambda found: experiment_values(found, "answer_loss", "value")),
-    "experiment_differences": (("experiment",), lambda found: experiment_values(found, "answer_loss", "difference")),
-    "experiment_answers": (("experiment",), lambda found: experiment_values(found, "answers", "value")),
 }
+for _run in ("experiment", "experiment_large"):
+    TABLES |= {
+        f"{_run}_outcome": ((_run,), experiment_outcome),
+        f"{_run}_trained": ((_run,), experiment_trained),
+        f"{_run}_loss": ((_run,), lambda found: experiment_values(found, "answer_loss", "value")),
+        f"{_run}_differences": ((_run,), lambda found: experiment_values(found, "answer_loss", "difference")),
+        f"{_run}_answers": ((_run,), lambda found: experiment_values(found, "answers", "value")),
+    }
 
 
 def written(page: str, kept: Path) -> str:
