@@ -1,4 +1,4 @@
-"""What the benchmarks score: randomly initialised Llamas of any shape, a word tokenizer, samples of exact lengths."""
+"""Make what the benchmarks score: random Llamas of any shape, a word tokenizer, samples of exact lengths."""
 
 import argparse
 import random

@@ -1,4 +1,4 @@
-"""How well scores rank labelled samples: AUROC and precision with bootstrap intervals, several data sets at once."""
+"""Measure how well scores rank labelled samples: AUROC and precision with bootstrap intervals over data sets."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -51,7 +51,7 @@ ByTask = dict[str, Figures]
 
 
 def weighted_figures(scores: Vector, positive: npt.NDArray[np.bool_], weights: Vector) -> npt.NDArray[np.float64]:
-    """AUROC and precision at SHARES, float64 [draws, 4], of samples that stand `weights` [draws, n] times in the data.
+    """Return AUROC and precision at SHARES, float64 [draws, 4], of samples that count `weights` [draws, n] times.
 
     Equal scores count half for AUROC, and by their expected share at the border of a precision.
     """
@@ -71,14 +71,14 @@ def weighted_figures(scores: Vector, positive: npt.NDArray[np.bool_], weights: V
 
 
 def _precision(density: Vector, group: Vector, ends: Vector, share: float) -> Vector:
-    """Positive mass among the best `share` of all mass."""
+    """Return the positive mass among the best `share` of all mass."""
     room = share * ends[:, -1:]
     taken = np.clip(room - (ends - group), 0.0, group)
     return (taken * density).sum(axis=1) / room[:, 0]
 
 
 def resampled(positive: npt.NDArray[np.bool_], *, draws: int, rng: np.random.Generator) -> Vector:
-    """How often each sample is drawn, float64 [draws, n]: each side with replacement, as many as it has."""
+    """Return how often each sample is drawn, float64 [draws, n]: each side with replacement, as many as it has."""
     counts = np.zeros((draws, positive.size))
     for side in (positive, ~positive):
         size = int(side.sum())
@@ -149,7 +149,7 @@ def named_estimates(found: Mapping[str, ByTask]) -> dict[str, dict[str, dict[str
 
 
 def estimates(figures: Figures, *, seed: int = 0) -> list[Estimate]:
-    """Means over the data sets; the interval resamples data sets and, within each, samples."""
+    """Return means over the data sets; the interval resamples data sets and, within each, samples."""
     means = _means(figures.draws, seed)
     low, high = np.percentile(means, BOUNDS, axis=0)
     return [
@@ -159,12 +159,12 @@ def estimates(figures: Figures, *, seed: int = 0) -> list[Estimate]:
 
 
 def difference(first: Figures, second: Figures, *, seed: int = 0) -> Estimate:
-    """AUROC of the first minus that of the second, on the same resampled data."""
+    """Return AUROC of the first minus that of the second, on the same resampled data."""
     return estimates(Figures(whole=first.whole - second.whole, draws=first.draws - second.draws), seed=seed)[0]
 
 
 def _means(draws: npt.NDArray[np.float64], seed: int) -> npt.NDArray[np.float64]:
-    """Means over data sets drawn with replacement, float64 [draws, 4]."""
+    """Return means over data sets drawn with replacement, float64 [draws, 4]."""
     rng = np.random.default_rng((seed, 99))
     sets, count = draws.shape[:2]
     chosen = rng.integers(sets, size=(count, sets))

@@ -1,4 +1,4 @@
-"""How near `gateau plan` was: planned and actual seconds of each table of a store, from the stamps of its shards.
+"""Compare `gateau plan` with what was: planned and actual seconds of each table of a store, from its shards' stamps.
 
     .venv/bin/python benchmarks/estimates.py                         # of the demo in this folder
     .venv/bin/python benchmarks/estimates.py --config gateau.yaml

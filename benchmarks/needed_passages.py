@@ -1,4 +1,4 @@
-"""How well the check `needed` of synthetic samples tells questions that need every passage: AUROC by model, real text.
+"""Measure how well the check `needed` finds questions that need every passage: AUROC by model, on real text.
 
     .venv/bin/python benchmarks/needed_passages.py --nq natural_questions.jsonl.gz --models MODEL [MODEL ...] \
         --out build/benchmarks/needed_passages.json

@@ -1,4 +1,4 @@
-"""How well every method finds the samples of real text that need far text: AUROC and precision by model and kind.
+"""Measure how well every method finds real samples that need far text: AUROC and precision by model and kind.
 
     .venv/bin/python benchmarks/real_selection.py --nq natural_questions.jsonl.gz --models MODEL [MODEL ...] \
         --sizes 1024/512 2048/1024 --fold report --out build/real_selection.json

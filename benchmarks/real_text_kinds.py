@@ -117,7 +117,7 @@ class Draft(Places):
 
 @dataclass(frozen=True, kw_only=True)
 class Desk:
-    """What a kind's maker draws from."""
+    """The passages, room and random numbers that a kind's maker draws from."""
 
     passages: Passages
     room: Room

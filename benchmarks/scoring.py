@@ -59,7 +59,7 @@ SHOWN = ("all", "screened", "read")  # of planned_flops
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """What is scored, by which models."""
+    """Samples, and the models that score them."""
 
     short: LoadedModel
     long: LoadedModel

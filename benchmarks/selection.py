@@ -1,4 +1,4 @@
-"""How well every method finds the samples that need far context: AUROC and precision by kind, with intervals.
+"""Measure how well every method finds the samples that need far context: AUROC and precision by kind, with intervals.
 
     .venv/bin/python benchmarks/selection.py --seeds 10 11 12 --out build/benchmarks/selection.json
 

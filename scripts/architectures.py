@@ -1,4 +1,4 @@
-"""Which architectures of the installed transformers work here: the table of docs/architectures.md.
+"""Find which architectures of the installed transformers work here: the table of docs/architectures.md.
 
     .venv/bin/python scripts/architectures.py --out build/benchmarks/architectures.json --page docs/architectures.md
 

@@ -27,7 +27,7 @@ class PostgresServer:
     process: subprocess.Popen[bytes]
 
     def url(self, database: str = "postgres", *, password: str = PASSWORD, scheme: str = "postgresql") -> str:
-        """Of one of its databases."""
+        """Return the URL of one of its databases."""
         return f"{scheme}://{USER}:{password}@127.0.0.1:{self.port}/{database}"
 
     def new_database(self, name: str) -> str:

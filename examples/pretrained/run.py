@@ -30,7 +30,7 @@ MINUTES = "about ten minutes on two cores for a model of 135 M parameters"
 
 
 class ExampleError(Exception):
-    """What the user can mend, in a sentence."""
+    """An error that the user can correct, in a sentence."""
 
 
 def model_path(model: str) -> str:

@@ -46,7 +46,7 @@ RECIPE_VERSION = 1
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """What decides the pair's weights, besides the documents."""
+    """The settings that decide the pair's weights, besides the documents."""
 
     steps_short: int = STEPS_SHORT
     steps_long: int = STEPS_LONG
@@ -145,7 +145,7 @@ def save(folder: Path, model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFa
 
 
 def is_current(folder: Path, recipe: dict[str, object]) -> bool:
-    """Whether `folder` holds the model of this recipe."""
+    """Return whether `folder` holds the model of this recipe."""
     file = folder / "recipe.json"
     return file.is_file() and json.loads(file.read_text(encoding="utf-8")) == recipe
 
@@ -187,7 +187,7 @@ def build_pair(data: str, out: Path, recipe: Recipe, console: Console) -> bool:
 
 
 def wanted_recipes(recipe: Recipe, texts: list[str]) -> dict[str, dict[str, object]]:
-    """Of each model. theta_A does not depend on how long theta_B is trained."""
+    """Return the settings of each model. theta_A does not depend on how long theta_B is trained."""
     digest = text_digest(texts)
     return {
         "short": {**asdict(recipe), "steps_long": None, "documents": digest},

@@ -40,7 +40,7 @@ def write_chats(project: Pipeline, *asked: str) -> None:
 
 @pytest.fixture
 def makers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of what else is declared for the benchmark; nothing here runs it."""
+    """Replace what else is declared for the benchmark by functions that do nothing."""
 
     def nothing(step: Step) -> None:
         del step

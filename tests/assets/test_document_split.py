@@ -119,7 +119,7 @@ def test_methods_are_compared_on_what_they_can_choose(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipeline]:
-    """By methods that load no model; trained and evaluated it would be."""
+    """Choose by methods that load no model, in a project that would train and evaluate."""
     folder = tmp_path_factory.mktemp("split")
     file = make_project(folder, training=True, selection={"method": "length", "fraction": 0.5})
     write_samples(folder / "long.jsonl", records())

@@ -19,7 +19,7 @@ UNREADABLE = "no rating in the reply"
 
 
 def play(message: str, before: int) -> Answer:
-    """By the sample's number; of the last one there is no rating."""
+    """Rate by the sample's number; the last sample gets no rating."""
     del before
     number = next(each for each in range(COUNT, -1, -1) if each == 0 or f"fact {each} " in message)
     return Answer(text="no idea" if number == COUNT - 1 else f"Rating: [[{1 + number}]]")

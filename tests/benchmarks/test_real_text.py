@@ -72,7 +72,7 @@ def check_places(records: list[dict[str, Any]], tokenizer: Any) -> None:
 
 
 def check_answers(records: list[dict[str, Any]], questions: list[Question]) -> None:
-    """By a search of every context for every accepted answer, word by word."""
+    """Search every context for every accepted answer, word by word."""
     by_text = {each.text: each for each in questions}
     for record in records:
         for begin, end in record["answers"]:

@@ -1,4 +1,4 @@
-"""Where data come from: addresses of the demo, and others."""
+"""Read where data come from: addresses of the demo, and others."""
 
 from pathlib import Path
 

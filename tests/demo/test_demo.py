@@ -47,7 +47,7 @@ class Scored:
 
 
 def scored_by(pair: Path, seed: int, count: int = 100) -> Scored:
-    """By the demo's own configuration."""
+    """Score by the demo's own configuration."""
     config = embedded_demo(Path())
     records = demo_samples(count, seed)
     samples = [Sample(sample_id=record.pop("id"), **record) for record in records]
@@ -73,7 +73,7 @@ def scored(trained_pair: Path) -> list[Scored]:
 
 
 def rightly_named(found: Scored) -> dict[str, list[bool]]:
-    """Of each kind's samples: does the map name just the far segments that hold facts that are asked for?"""
+    """Tell for each kind's samples whether the map names exactly the far segments that hold the facts asked for."""
     tokenizer, length = build_tokenizer(2048), embedded_demo(Path()).scoring.segment_length
     rows = {
         name: {row["sample_id"]: row for row in getattr(found, name).iter_rows(named=True)}

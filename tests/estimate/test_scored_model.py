@@ -24,7 +24,7 @@ def state(tmp_path: Path) -> State:
 
 
 def test_against_tokenising_everything(state: State) -> None:
-    """Of so few samples all are read, so the sums are exact."""
+    """Compare exact sums: all of so few samples are read."""
     tokenizer = known_tokenizer(state.config, "long")
     assert tokenizer is not None
     texts = [Sample(sample_id="", **{k: v for k, v in sample(n).items() if k != "id"}) for n in range(20)]

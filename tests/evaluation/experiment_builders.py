@@ -57,7 +57,7 @@ _EFFECTS = {"base": -25.0, "full": -4.0, "robust": 4.0, "random": -6.0}
 def experiment_scores(
     questions: int = 120, groups: Sequence[str] = ("qa", "summaries", "code"), seed: int = 0
 ) -> dict[str, pl.DataFrame]:
-    """Of every variant of LINES: in %, the robust ones the best, more so with more samples."""
+    """Return each variant's values in %: the robust variants are best, more so with more samples."""
     rng = np.random.default_rng(seed)
     hard = rng.normal(55, 22, questions)
     found = {}

@@ -330,7 +330,7 @@ def started(server: JudgeServer, folder: Path) -> subprocess.Popen[bytes]:
 
 
 def score(message: str, before: int) -> Answer:
-    """By the question; one in seven cannot be read. Each takes a while."""
+    """Answer by the question after a while; one reply in seven cannot be read."""
     number = sum(map(ord, message))
     return Answer(text="[[none]]" if number % 7 == 0 else f"[[{1 + number % 10}]]", wait=0.05)
 

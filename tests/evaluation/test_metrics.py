@@ -252,7 +252,7 @@ def test_ndcg_is_the_gain_over_that_of_the_best_order() -> None:
 
 
 _ROWS = 20
-"""Of each run and data set: the published ROUGE-L takes a tenth of a second for one summary."""
+"""Answers of each run and data set: the published ROUGE-L takes a tenth of a second for one summary."""
 
 
 def _answered(name: str, most: int = _ROWS) -> list[dict[str, Any]]:
@@ -277,7 +277,7 @@ def deep() -> Iterator[None]:
 @pytest.mark.parametrize("name", SETS)
 @pytest.mark.long
 def test_the_published_metrics_on_what_models_answered(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By each set's metric, with the first line, the best of the right answers and the classes as there."""
+    """Grade by each set's metric, with its first line, the best of the right answers and its classes."""
     published, rows = official_code("eval", monkeypatch), _answered(name)
     assert len(rows) >= 20
     worth = []

@@ -69,7 +69,7 @@ def test_the_order_is_not_that_of_the_configuration_and_a_name_counts_once() -> 
 def test_the_section_in_a_report_s_fingerprint_stays_what_it_was(
     evaluation: dict[str, Any] | None, digest: str, tmp_path: Any
 ) -> None:
-    """Of the embedded demo and of small files, before benchmarks had files of their own: no page is made again."""
+    """Compare with pages of the demo and of small files from before benchmarks had own files: none is rebuilt."""
     config = embedded_demo(tmp_path) if evaluation is None else configured(evaluation=evaluation)
     assert fingerprint(_section(config)) == digest
 

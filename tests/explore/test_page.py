@@ -37,7 +37,7 @@ def mapped() -> Evidence:
 
 
 def own_map() -> SpanStrip:
-    """Of the hostile text's beginning and the last quarter of the context."""
+    """Return a strip over the hostile text's beginning and the context's last quarter."""
     end = len(CONTEXT)
     stretches = [Stretch(start=0, end=end // 4, added=0.5), Stretch(start=3 * (end // 4), end=end, added=-0.25)]
     return SpanStrip(methods=["ladm"], adds="CDS", sample=mapped().sample, stretches=stretches, elsewhere=0.125)

@@ -58,7 +58,7 @@ def test_random_order_hangs_on_id_and_seed_alone() -> None:
 
 
 def test_random_order_is_uniform() -> None:
-    """Of 4000 draws a decile holds 400, with a standard deviation of 19; neighbouring seeds do not go together."""
+    """Expect 400 of 4000 draws in a decile, with a standard deviation of 19; neighbouring seeds are not correlated."""
     drawn = [uniform(f"sample {number}", 5) for number in range(4000)]
     assert len(set(drawn)) == 4000 and all(0 <= value < 1 for value in drawn)
     for decile in range(10):

@@ -150,7 +150,7 @@ def whole_tables() -> dict[str, pl.DataFrame]:
 
 @pytest.mark.parametrize("alpha", [0.0, 0.3, 0.8, 1.0])
 def test_the_robust_preset_scores_and_ranks_alike(alpha: float) -> None:
-    """Of samples with two segments or more: the preset puts the others last."""
+    """Compare samples with at least two segments: the preset puts the others last."""
     found = whole_tables()
     short, long, cam = found.values()
     preset = combine(short, long, cam, preset="robust", alpha=alpha)

@@ -30,7 +30,7 @@ def frames() -> tuple[pl.DataFrame, pl.DataFrame]:
 
 
 def scores(**options: Any) -> list[float | None]:
-    """Of s0, s1, ... in order."""
+    """Return the scores of s0, s1, ... in order."""
     stored = dict(zip(["perplexity/long", "response_alone/long"], frames(), strict=True))
     found = scores_of("ifd", stored, options=options)
     assert list(found) == frames()[0]["sample_id"].to_list()

@@ -142,7 +142,7 @@ def with_letters(folder: Path, more: str = "", **options: Any) -> Config:
 
 
 def versions(config: Config) -> tuple[list[str], list[str]]:
-    """Of the methods' scores, and of the tables."""
+    """Test the code versions of the methods' scores and of the tables."""
     scores = [method.version for method in chosen_methods(config).values()]
     return scores, [table.code_version for table in sample_tables(config).values()]
 

@@ -39,7 +39,7 @@ def _model(kind: str) -> LoadedModel:
 
 
 def _prompts() -> list[Prompt]:
-    """Of three lengths, two alike, with responses of 7, 20, 7 and 1 tokens."""
+    """Return prompts of three lengths, two alike, with responses of 7, 20, 7 and 1 tokens."""
     generator = torch.Generator().manual_seed(0)
     found = []
     for length, response in ((60, 7), (200, 20), (60, 7), (9, 1)):

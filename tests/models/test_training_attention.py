@@ -157,7 +157,7 @@ def test_stock_attention_cuts_at_a_skip_and_ours_does_not(own: str, lengths: tup
 def test_the_variable_length_kernel_is_told_the_batch_s_own_borders(
     kind: str, lengths: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where it runs (CUDA, half precision), a twin of it in its place: plain loops over the documents."""
+    """Put a twin in the kernel's place, which runs on CUDA in half precision only: plain loops over the documents."""
     row = make_row(lengths, skips=True)
     wanted = expected(kind, row, **KINDS[kind])
     model = make_model(kind, **KINDS[kind])

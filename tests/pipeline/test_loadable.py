@@ -1,4 +1,4 @@
-"""Where a model is loaded from: as configured, or from the store that holds the one that was made."""
+"""Find where a model is loaded from: as configured, or from the store that holds the one that was made."""
 
 from pathlib import Path
 

@@ -63,7 +63,7 @@ def test_another_tokenizer_is_told_before_anything_runs(tmp_path: Path) -> None:
 
 
 def test_the_mix_in_the_store_has_the_pair_s_weights(tmp_path: Path) -> None:
-    """By a loop over the stored tables; nothing but the pair's perplexities is computed for it."""
+    """Compare with a loop over the stored tables; only the pair's perplexities are computed for it."""
     file = make_project(tmp_path, samples=8, shards=1, training=True, selection={"method": "random", "fraction": 0.5})
     change_config(file, training={"loss": "longce", "longce_gamma": 1.5}, evaluation={"enabled": False})
     with pipeline_on(file) as pipeline:

@@ -215,7 +215,7 @@ def test_answers_that_begin_with_thoughts_are_counted(
 
 @pytest.mark.parametrize("input_length", [None, 90])
 def test_what_each_model_lost_of_a_benchmark_is_said(tmp_path: Path, input_length: int | None) -> None:
-    """Of one of two: what had no answer is said with the answers, and so are prompts that lost their middle."""
+    """Test one of two: missing answers are reported with the answers, and so are prompts that lost their middle."""
     state = asking(tmp_path, input_length=input_length)
     stamp, key = Stamp(fingerprint="f"), "quiz"
     whole = answers({f"q{n}": "yes" for n in range(8)})

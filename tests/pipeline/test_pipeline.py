@@ -21,7 +21,7 @@ def required(config: Config) -> set[str]:
 
 
 def declared(config: Config) -> set[str]:
-    """By hand, from `reads` and `tables` alone."""
+    """Collect them by hand, from `reads` and `tables` alone."""
     found: set[str] = {"raw_long_sft", "selected_subset", "report"}
     chosen = chosen_methods(config)
     for method in chosen.values():

@@ -45,7 +45,7 @@ def test_gaps_strangers_and_overlaps_are_named() -> None:
 
 
 def test_reserved_documents_that_were_trained_on_are_named() -> None:
-    """By document: a question that came later, of a text that is reserved, counts as well."""
+    """Check by document: a later question about a reserved text counts as well."""
     split = pl.DataFrame(
         {"sample_id": ["a", "b", "c", "d"], "document": ["1", "1", "2", "3"], "reserved": [True, False, False, True]}
     )

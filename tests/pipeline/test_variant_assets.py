@@ -47,7 +47,7 @@ def test_each_variant_reads_what_it_is_made_from(tmp_path: Path) -> None:
 
 
 def test_where_the_base_model_measures_texts_another_one_asks_everybody_again(tmp_path: Path) -> None:
-    """Of a model that is not trained here nothing else would change."""
+    """Test that nothing else of a model that is not trained here changes."""
     config = configured(tmp_path, variants={"fractions": [0.1], "also": [{"name": "o", "path": "a/other"}]})
     known = dict.fromkeys(config.models, "one")
     before, after = (resolved_assets(config, {**known, "long": digest}) for digest in ("one", "two"))

@@ -1,4 +1,4 @@
-"""Where a report comes from."""
+"""Test the provenance of a report."""
 
 from datetime import UTC, datetime
 from importlib.metadata import version

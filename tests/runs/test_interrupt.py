@@ -41,7 +41,7 @@ def assert_ended(process: subprocess.Popen[str], number: signal.Signals) -> None
 
 
 def statuses(file: Path) -> list[DagsterRunStatus]:
-    """Of all runs, oldest first; nothing is held by one that ended."""
+    """Return the states of all runs, oldest first; a run that ended holds nothing."""
     with DagsterInstance.from_config(str(file.parent / ".gateau" / "dagster")) as instance:
         assert instance.event_log_storage.get_concurrency_info("gpu").active_slot_count == 0
         return [run.status for run in reversed(instance.get_runs())]

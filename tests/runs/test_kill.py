@@ -55,7 +55,7 @@ def instance_of(file: Path) -> Iterator[DagsterInstance]:
 
 
 def statuses(file: Path) -> list[DagsterRunStatus]:
-    """Of all runs, oldest first."""
+    """Return the states of all runs, oldest first."""
     with instance_of(file) as instance:
         return [run.status for run in reversed(instance.get_runs())]
 
@@ -113,7 +113,7 @@ def test_killed_at_one_stage_after_the_other(copy: Path, whole_run: Path, points
 
 
 def samples_kept(instance: DagsterInstance, run_id: str) -> list[int]:
-    """Of every shard that a run recorded."""
+    """Return the kept samples of every shard that a run recorded."""
     logs = instance.all_logs(run_id, of_type=DagsterEventType.ASSET_MATERIALIZATION)
     found = [entry.get_dagster_event().step_materialization_data.materialization.metadata for entry in logs]
     return [int(str(metadata["samples_kept"].value)) for metadata in found if "samples_kept" in metadata]

@@ -108,7 +108,7 @@ with pool(state, []) as some:
 
 
 def test_kills_at_random_moments_lose_nothing(tmp_path: Path) -> None:
-    """Of actors, raylets and drivers: every row once, and at most what was unfinished is scored again."""
+    """Kill actors, raylets and drivers: every row exists once, and at most unfinished rows are scored again."""
     draws, killed, rounds = random.Random(14), {"actor": 0, "raylet": 0, "driver": 0}, 0
     script = tmp_path / "step.py"
     script.write_text(SCRIPT)

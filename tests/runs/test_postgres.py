@@ -15,7 +15,7 @@ VARIABLE = "TEST_DAGSTER_POSTGRES"
 
 
 def statuses(postgres: PostgresServer, database: str) -> list[str]:
-    """Of all runs in the database, oldest first."""
+    """Return the states of all runs in the database, oldest first."""
     return postgres.ask("select status from runs order by id", database).splitlines()
 
 

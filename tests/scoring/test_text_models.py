@@ -40,7 +40,7 @@ def rows(loaded: LoadedModel, chosen: list[Sample], batch_tokens: int = 400, **o
 
 
 def slow_logits(loaded: LoadedModel, sample: Sample, as_pair: bool = False) -> list[float]:
-    """Of the text alone, without padding."""
+    """Return the logits of the text alone, without padding."""
     texts = [sample.instruction, sample.response] if as_pair else [f"{sample.instruction}\n{sample.response}"]
     tokenize: Any = loaded.tokenizer
     given = tokenize(*texts, return_tensors="pt", truncation=True, max_length=loaded.window)

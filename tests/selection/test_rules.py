@@ -394,7 +394,7 @@ def repeated(seed: int = 3) -> pl.DataFrame:
 
 
 def slow_one_of_each(samples: pl.DataFrame) -> list[Row]:
-    """Those with a score, then the others; of each text the first."""
+    """Order samples with a score before the others, and keep the first of each text."""
     order = slow_order(samples)
     rows = [*order, *(row for row in samples.sort("sample_id").iter_rows(named=True) if row["score"] is None)]
     first = {row["digest"]: row for row in reversed(rows)}

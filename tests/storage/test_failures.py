@@ -105,7 +105,7 @@ def test_a_server_lost_on_the_way_loses_nothing(
 def test_a_server_that_never_answers_is_given_up_within_a_minute(
     s3_environment: str, short_pauses: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By the time-outs and the pauses that are set; here each is a small part of it."""
+    """Add up the time-outs and pauses that are set; here each is a small part of it."""
     settings = remote.S3_CLIENT
     assert settings["retries"]["total_max_attempts"] == 1, "only s3fs asks again"
     pauses = sum(0.1 * 1.7**attempt for attempt in range(remote.S3_TRIES))

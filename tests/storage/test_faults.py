@@ -54,7 +54,7 @@ class FaultyServer(ThreadingHTTPServer):
 
     @property
     def address(self) -> str:
-        """Where it listens."""
+        """Return the address at which it listens."""
         return f"http://127.0.0.1:{self.server_address[1]}"
 
     def fault(self, method: str, wanted: str) -> Fault | None:

@@ -345,7 +345,7 @@ def test_what_a_living_lease_is_about_to_commit_is_not_swept(store: Store, monke
 
 @pytest.mark.usefixtures("not_renewed")
 def test_processes_that_the_owner_starts_prove_its_lease(tmp_path: Path) -> None:
-    """By their environment, or by what they are told."""
+    """Test that they receive it by their environment, or as an argument."""
     store = Store(str(tmp_path))
     held = owned(store)
     script = (

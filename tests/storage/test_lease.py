@@ -171,7 +171,7 @@ def test_elsewhere_it_lives_while_it_gives_signs_of_life(files: Files) -> None:
 
 @pytest.mark.parametrize("ago", [3600.0, -3600.0])
 def test_one_that_ran_out_is_watched_before_it_is_taken(files: Files, ago: float) -> None:
-    """By the clock of another machine, which may be an hour off."""
+    """Test it for the clock of another machine, which may be an hour off."""
     left_behind(files, process=ELSEWHERE, renewed_at=time.time() - ago)
     said: list[str] = []
     with leased(files, "two", say=said.append):

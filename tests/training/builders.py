@@ -266,7 +266,7 @@ def explicit_mask(
 
 
 def gradients(model: PreTrainedModel) -> dict[str, torch.Tensor]:
-    """Of every parameter that has one; taken off the model."""
+    """Take the gradients off the model, and return those of all parameters that have one."""
     found = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
     model.zero_grad()
     return found
@@ -504,7 +504,7 @@ def slow_prefix_weights(mix: pl.DataFrame, *, least: int) -> list[list[float]]:
 
 
 def trained_weights(mix: pl.DataFrame, row: int) -> list[float]:
-    """Of the tokens of a document that are trained, in order."""
+    """Return the weights of a document's trained tokens, in order."""
     (found,) = mix.filter(pl.col("position") == row).iter_rows(named=True)
     return [
         weight

@@ -49,7 +49,7 @@ def settings_of(folder: Path, **training: Any) -> dict[str, Any]:
 
 
 def trained_tokens(folder: Path) -> int:
-    """Of every line of the stored plan, label by label."""
+    """Count the trained tokens of every line of the stored plan, label by label."""
     labels = pl.read_parquet(folder / "mix.parquet").sort("position")["labels"].to_list()
     plan = pl.read_parquet(folder / "run" / "checkpoint" / PLAN_NAME)
     return sum(label != IGNORED for row in plan["mix_row"] for label in labels[row][1:])

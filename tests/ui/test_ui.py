@@ -219,7 +219,7 @@ def edited(refreshed: dict[str, Any], file: Path) -> Edited:
 
 
 def test_a_changed_sample_shows_on_the_graph(edited: Edited, page: Page, server: Server) -> None:
-    """By itself: the sensor `inputs` looks every half minute."""
+    """Wait for the sensor `inputs`, which looks every half minute."""
     look_away(page)
     stale = {*SHARDED, "combined_scores", "report"}  # recorded one after the other
     server.wait(lambda: stale <= server.out_of_date(), "what the edit makes stale", seconds=180)

@@ -32,7 +32,7 @@ def make(client: Any, bucket: str) -> None:
 
 
 def wrote(client: Any, bucket: str) -> bool:
-    """Whether an object that is written only if it is not there was written."""
+    """Write an object if it is not there, and return whether it was written."""
     try:
         client.put_object(Bucket=bucket, Key=PROBE, Body=b"", IfNoneMatch="*")
     except ClientError as error:

@@ -73,7 +73,7 @@ def test_the_schedule_follows_the_configuration(current: Pipeline) -> None:
 
 
 def test_ten_ticks_with_one_edit_are_one_run_and_nine_skips(current: Pipeline) -> None:
-    """By the minute; the run goes on over two ticks."""
+    """Tick each minute; the run goes on over two ticks."""
     change_config(current.file, execution={"schedule": "* * * * *"})
     schedule, run, results = nightly(current.config), "", []
     for minute in range(10):

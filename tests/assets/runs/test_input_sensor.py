@@ -38,7 +38,7 @@ def observed(pipeline: Pipeline, key: str) -> list[dg.AssetObservation]:
 
 
 def passing(pipeline: Pipeline) -> dict[str, bool]:
-    """Of every asset, what its check `up_to_date` says last."""
+    """Return whether the check `up_to_date` of each asset passed last."""
     assets = pipeline.state().pipeline.assets
     keys = [dg.AssetCheckKey(dg.AssetKey(asset.key.split("/")), "up_to_date") for asset in assets]
     records = pipeline.instance.event_log_storage.get_latest_asset_check_execution_by_key(keys)

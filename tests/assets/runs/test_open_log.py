@@ -26,7 +26,7 @@ def made(instance: dg.DagsterInstance, parts: str) -> list[str]:
 
 
 def stored(instance: dg.DagsterInstance) -> list[tuple[str, list[str]]]:
-    """By run, the oldest first, the types of its events as a new reader finds them."""
+    """Return the types of each run's events as a new reader finds them, the oldest run first."""
     runs = reversed(instance.get_runs())
     return [
         (run.status.value, [e.dagster_event.event_type_value for e in instance.all_logs(run.run_id) if e.dagster_event])

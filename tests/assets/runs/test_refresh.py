@@ -193,7 +193,7 @@ def test_dagster_tries_none_of_its_runs_again(fresh: Pipeline) -> None:
 
 
 def test_only_one_refresh_at_a_time(fresh: Pipeline) -> None:
-    """Of this configuration or another one on the same store; a step that is started by hand waits for no refresh."""
+    """Refuse a refresh of this or another configuration on the same store; a step started by hand waits for none."""
     for other in (str(fresh.file), "/somewhere/other.yaml"):
         with (
             store_lease(fresh.config, other, exclusive=True, say=print),

@@ -1,4 +1,4 @@
-"""Of a table with very many partitions Dagster keeps the figures; what is computed is the same."""
+"""Test that Dagster keeps only figures of a table with very many partitions, and that the table is the same."""
 
 import dagster as dg
 import pytest

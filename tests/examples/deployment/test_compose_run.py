@@ -90,7 +90,7 @@ class Deployment:
                 process.wait()
 
     def wait_healthy(self, name: str, process: subprocess.Popen[bytes], *, seconds: float = 120) -> None:
-        """By the service's own health check."""
+        """Wait for the service's own health check."""
         deadline = time.monotonic() + seconds
         while self.run(name, *self.services[name].health).returncode:
             log = (self.folder / f"{name}.log").read_text()

@@ -34,7 +34,7 @@ class Scripted(Crew[Member]):
         self._members.clear()
 
     def hear(self, answer: Any) -> None:
-        """Of the newest worker; the one that is lost is replaced."""
+        """Let the newest worker answer; a lost worker is replaced."""
         self._grow(len(self._members) + (0 if answer == LOST and self._members else 1))
         self._next = answer
         assert not [*self.events()]

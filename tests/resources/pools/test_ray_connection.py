@@ -1,4 +1,4 @@
-"""Where no head of a Ray cluster answers, the step is told at once: Ray itself would try for many minutes."""
+"""Test that a step without an answer from Ray's head node fails at once: Ray itself would try for many minutes."""
 
 import re
 import socket
@@ -27,7 +27,7 @@ def test_another_service_listens(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def noted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """Where Ray notes the cluster that was begun last; other clusters of this machine are not seen."""
+    """Move the file in which Ray notes its last cluster, so that other clusters of this machine are not seen."""
     from ray._private import services
 
     monkeypatch.setattr(services, "find_gcs_addresses", set)
