@@ -15,11 +15,7 @@ APART = 17  # sentences between places of which no segment of SEGMENT tokens may
 
 # Least and most filler sentences, of eight words each, of a context. The least leaves room for two far places that are
 # APART; the most, with all statements, the instruction and the response, is below the 2,048 tokens of theta_B.
-SIZES = {
-    "small": (FAR_SENTENCES + APART, 100),
-    "medium": (FAR_SENTENCES + APART, 168),
-    "large": (150, 212),
-}
+LEAST, MOST = FAR_SENTENCES + APART, 168
 
 
 @dataclass(kw_only=True)
@@ -33,9 +29,9 @@ class Page:
     slots: dict[int, list[Words]] = field(default_factory=dict)
 
     @classmethod
-    def blank(cls, rng: np.random.Generator, size: tuple[int, int]) -> "Page":
-        """Return a page of ordinary filler, of a size from SIZES, with all 32 attributes unused."""
-        count = int(rng.integers(size[0], size[1] + 1))
+    def blank(cls, rng: np.random.Generator) -> "Page":
+        """Return a page of ordinary filler, with all 32 attributes unused."""
+        count = int(rng.integers(LEAST, MOST + 1))
         return cls(rng=rng, sentence_count=count, filler=sentences(rng), facts=random_facts(rng, 32))
 
     def take(self, count: int) -> list[Fact]:

@@ -2,17 +2,14 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 from common import say
-from common_ranking import Vector
 from pydantic import ValidationError
 
 from gateau_dagster import tables
@@ -22,13 +19,10 @@ from gateau_dagster.config.selection import PRESETS
 from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.methods.method import Method
 from gateau_dagster.methods.registry import all_methods, chosen_methods, sample_tables
-from gateau_dagster.methods.token_pairs import token_pairs
 from gateau_dagster.models.flops import ForwardWork
 from gateau_dagster.models.known_model import visible_tokens
 from gateau_dagster.models.loading import LoadedModel, effective_max_length, load_model
-from gateau_dagster.scoring import scorer
 from gateau_dagster.scoring.pair_tables import pair_tables
-from gateau_dagster.scoring.planned_work import Numbers, PromptParts
 from gateau_dagster.scoring.sample_table import Running, SampleTable
 from gateau_dagster.selection.combine import combine
 from gateau_dagster.storage.local import replace_local
@@ -52,17 +46,11 @@ Record = dict[str, str]
 
 @dataclass(frozen=True, kw_only=True)
 class LabelledCase:
-    """A labelled data set and the models that score it. The fields decide the tables.
-
-    screened: the share of each context's segments that theta_B reads alone, 0: as many as one pass over the prompt pays
-    for; None: all of them, as `scoring.segments: all`.
-    """
+    """A labelled data set and the models that score it. The fields decide the tables."""
 
     folder: Path
     device: str = "cpu"
     segment_length: int = 128
-    alpha: float | None = None
-    screened: float | None = None
 
     @property
     def name(self) -> str:
@@ -83,13 +71,11 @@ class LabelledCase:
 
     def config(self, method: str = "gateau", options: Mapping[str, Any] | None = None) -> Config:
         """Return the configuration under which a method with these options scores."""
-        selection: dict[str, Any] = {"method": method, "alpha": self.alpha}
+        selection: dict[str, Any] = {"method": method}
         if options:
             selection |= {"options": {method: dict(options)}}
             selection |= {name: value for name, value in options.items() if name == "preset"}
         scoring = {"dtype": "float32", "device": self.device, "segment_length": self.segment_length} | self.scoring()
-        if self.screened is not None:
-            scoring["segments"] = "screened"
         return Config.model_validate(
             {"long_sft": {"path": "none.jsonl"}, "models": self.models(), "scoring": scoring, "selection": selection}
         )
@@ -111,8 +97,7 @@ class Tables(Mapping[str, pl.DataFrame]):
         self._known: dict[str, pl.DataFrame] = {}
         self._made = {table.asset: table for table in pair_tables(case.config())}
         self._loaded: dict[str, LoadedModel] = {}
-        fields = {name: value for name, value in asdict(case).items() if name != "screened"}  # it decides `cam` alone
-        self._key = _hash([fields | {"folder": "", "alpha": 0, "context": ""}, self.records, RECIPE_VERSION])
+        self._key = _hash([asdict(case) | {"folder": ""}, self.records, RECIPE_VERSION])
 
     def add(self, made: Mapping[str, SampleTable]) -> None:
         """Add tables that models compute; one with other settings replaces the table of that name."""
@@ -138,13 +123,12 @@ class Tables(Mapping[str, pl.DataFrame]):
             return pl.DataFrame(rows, schema=tables.schema(tables.RAW_LONG_SFT)).sort("sample_id")
         if asset == "combined_scores":
             parts = (self["perplexity/short"], self["perplexity/long"], self["cam"])
-            return combine(*parts, preset="robust", alpha=self.case.alpha)
+            return combine(*parts, preset="robust", alpha=None)
         table = self._made[asset]
         # The short model's sight decides which segments cam calls far.
         seen_by = [self._sight(table.model)] + ([self._sight("short")] if table.needs_visible_window else [])
-        share = [self.case.screened] if "scoring.segments" in table.settings else []
         names = [column.name for column in table.columns]
-        key = _hash([self._key, asset, *seen_by, names, dict(table.settings), table.code_version, *share])
+        key = _hash([self._key, asset, *seen_by, names, dict(table.settings), table.code_version])
         file = self.case.folder / "tables" / f"{asset.replace('/', '-')}-{key}.parquet"
         if not file.exists():
             say(f"  {self.case.name}: {asset} of {len(self.samples)} samples")
@@ -165,28 +149,11 @@ class Tables(Mapping[str, pl.DataFrame]):
         length = effective_max_length(loaded, config.models[name], config.scoring)
         sight = visible_tokens(config) if table.needs_visible_window else None
         running = Running(max_length=length, scoring=config.scoring, work=ForwardWork(), visible_tokens=sight)
-        with _share_read(self.case.screened):
-            rows = list(table.score(loaded, self.samples, running))
+        rows = list(table.score(loaded, self.samples, running))
         for row in rows:
             if isinstance(row, Reject) and row.may_pass:  # a full GPU: without the sample it would be another set
                 raise RuntimeError(f"{self.case.name}: {row.sample_id} was not scored: {row.reason}")
         return [dict(row) for row in rows if not isinstance(row, Reject)]
-
-
-@contextmanager
-def _share_read(share: float | None) -> Iterator[None]:
-    """Let screening read this share of the segments meanwhile, at least two; 0 or None: what the budget pays for."""
-
-    def count(parts: PromptParts, segment_length: int, *_: object) -> Numbers:
-        segments = np.ceil(parts.context / segment_length)
-        return np.minimum(np.maximum(np.round((share or 0.0) * segments), 2.0), segments)
-
-    own = scorer.screened_count
-    scorer.screened_count = count if share else own
-    try:
-        yield
-    finally:
-        scorer.screened_count = own
 
 
 def _hash(content: object) -> str:
@@ -219,60 +186,6 @@ def method_scores(known: Tables, method: Method) -> np.ndarray:
     return np.array([-np.inf if score is None else score for score in scores], dtype=np.float64)
 
 
-Trial = Callable[[Vector, Vector, Vector, Vector], float]
-"""A score of one sample, from probabilities of its response tokens, float64 [tokens] each: theta_A's within its window,
-theta_B's given everything, the best of near text's, the best of a far segment's."""
-
-
-def _all_tokens(short: Vector, long: Vector, near: Vector, far: Vector) -> float:
-    return float((np.maximum(long - short, 0) + np.maximum(far - near, 0)).mean() / 2)
-
-
-def _signed(short: Vector, long: Vector, near: Vector, far: Vector) -> float:
-    return float((long - short + np.maximum(far - near, 0)).mean() / 2)
-
-
-def _open_tokens(short: Vector, long: Vector, near: Vector, far: Vector, *, known: float) -> float:
-    """Return the mean over the tokens that near text leaves open: the others are mostly those of the answer's form."""
-    open_ = np.minimum(short, near) < known
-    return _all_tokens(*(each[open_] for each in (short, long, near, far))) if open_.any() else 0.0
-
-
-def _not_seen(short: Vector, long: Vector, near: Vector, far: Vector) -> float:
-    """Return the mean gains over what either theta_A or near text predicts: what theta_A saw counts as near, too."""
-    near = np.maximum(near, short)
-    return float((np.maximum(long - near, 0) + np.maximum(far - near, 0)).mean() / 2)
-
-
-def _information(short: Vector, long: Vector, near: Vector, far: Vector) -> float:
-    """Return information gain with a far segment's added, as the preset adds probabilities."""
-    least = 2.0**-149
-    short, long, near, far = (np.maximum(each, least) for each in (short, long, near, far))
-    best = np.maximum(far, near)
-    return float((long * np.log(long / short) + best * np.log(best / near)).mean() / 2)
-
-
-TRIALS: dict[str, Trial] = {
-    "trial[all_tokens]": _all_tokens,
-    "trial[signed]": _signed,
-    "trial[open_tokens_0.5]": partial(_open_tokens, known=0.5),
-    "trial[open_tokens_0.9]": partial(_open_tokens, known=0.9),
-    "trial[not_seen]": _not_seen,
-    "trial[information]": _information,
-}
-"""Scores that are candidates for the default, by the label that the option --methods takes."""
-
-
-def trial_scores(known: Tables, trial: Trial) -> Vector:
-    """Return the trial's score of each sample, in the order of `known.records`; -inf where a table lacks it."""
-    short, long, cam = known["perplexity/short"], known["perplexity/long"], known["cam"]
-    joined = token_pairs(short, long).join(
-        cam.select("sample_id", "near_probability", "far_probability"), on="sample_id"
-    )
-    by_id = {name: trial(*(np.array(each, dtype=np.float64) for each in lists)) for name, *lists in joined.iter_rows()}
-    return np.array([by_id.get(record["id"], -np.inf) for record in known.records])
-
-
 def scores_of(known: list[Tables], wanted: Sequence[str] | None) -> tuple[dict[str, list[np.ndarray]], dict[str, str]]:
     """Return scores by label, a vector per data set, and why some methods did not run."""
     found: dict[str, list[np.ndarray]] = {}
@@ -289,9 +202,6 @@ def scores_of(known: list[Tables], wanted: Sequence[str] | None) -> tuple[dict[s
             say(f"  not run: {missing[label]}")
         else:
             found[label] = [method_scores(each, what) for each, what in zip(known, ready, strict=True)]
-    for label, trial in TRIALS.items():
-        if not wanted or label in wanted:
-            found[label] = [trial_scores(each, trial) for each in known]
     return found, missing
 
 

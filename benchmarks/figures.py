@@ -62,22 +62,6 @@ def real_text(measured: Json) -> dict[str, Any]:
     return {"settings": measured["settings"], "machine": measured["machine"], "results": results}
 
 
-def real_screened(measured: Json) -> dict[str, Any]:
-    """Shorten what real_selection.py wrote with --screened."""
-    results = {
-        setting: {
-            "samples": result["samples"],
-            "auroc": _triple(result["figures"][ROBUST][ALL][AUROC]),
-            "screening": {
-                label: _rounded(agreement) | {"difference": _triple(result["difference"][label])}
-                for label, agreement in result["screening"].items()
-            },
-        }
-        for setting, result in measured["results"].items()
-    }
-    return {"settings": measured["settings"], "machine": measured["machine"], "results": results}
-
-
 def real_dependencies(measured: Json) -> dict[str, Any]:
     """Shorten what real_selection.py wrote: keep how often dependency and evidence are right."""
     results = {setting: result["dependency"] for setting, result in measured["results"].items()}
@@ -163,8 +147,6 @@ def _rounded(values: Mapping[str, float]) -> dict[str, float]:
 # A benchmark's file: the name of the shortened one, and how it is shortened.
 SOURCES: dict[str, tuple[str, Callable[[Json], Json]]] = {
     "real_report.json": ("real_text", real_text),
-    "real_choose.json": ("real_choose", real_text),
-    "real_screened.json": ("real_screened", real_screened),
     "real_dependencies.json": ("real_dependencies", real_dependencies),
     "selection.json": ("synthetic", synthetic),
     "scoring.json": ("scoring", dict),
@@ -315,24 +297,6 @@ def real_differences(real: Json) -> str:
     rows = {label: [_estimate(difference[label]) for difference in differences.values()] for label in labels}
     order = {label: sum(difference[label][0] for difference in differences.values()) for label in labels}
     return _table(["method", *differences], _ranked(rows, order))
-
-
-def screened_segments(real: Json) -> str:
-    """Return what screening changes, by setting and share of the segments that are read."""
-    rows = []
-    for setting, result in real["results"].items():
-        rows.append([setting, result["samples"], "all", "", "", _estimate(result["auroc"])])
-        rows += [
-            [
-                "",
-                "",
-                *(f"{100 * found[name]:.1f} %" for name in ("read", "named", "best")),
-                _estimate(found["difference"]),
-            ]
-            for found in result["screening"].values()
-        ]
-    header = ["setting", "samples", "segments read", "same segments named", "same best far segment"]
-    return _table([*header, "AUROC, then difference"], rows)
 
 
 def real_precision(real: Json) -> str:
@@ -616,10 +580,7 @@ def needed_auroc(found: Json) -> str:
     results = found["results"]
     rows = []
     for kind in (ALL, *NEEDS_ALL):
-        row: list[object] = [
-            kind if kind == ALL else f"`{kind}`",
-            {True: "yes", False: "no"}.get(NEEDS_ALL.get(kind), ""),
-        ]
+        row = ["all kinds", ""] if kind == ALL else [f"`{kind}`", "yes" if NEEDS_ALL[kind] else "no"]
         for each in results.values():
             row += [_estimate(each[of][kind]) if kind in each[of] else "" for of in ("figures", "answerable")]
             row.append(f"{100 * each['accepted'][kind]:.0f} %" if kind in each["accepted"] else "")
@@ -640,15 +601,11 @@ TABLES: dict[str, tuple[tuple[str, ...], Callable[..., str]]] = {
     "readme": (("real_text", "synthetic"), readme),
     "presets_real": (("real_text",), presets_real),
     "presets_synthetic": (("synthetic",), presets_synthetic),
-    "choose": (("real_choose",), lambda real: real_methods(real, "all")),
-    "choose_answerable": (("real_choose",), lambda real: real_methods(real, "answerable")),
     "real_samples": (("real_text",), real_samples),
     "real_methods": (("real_text",), lambda real: real_methods(real, "all")),
     "real_differences": (("real_text",), real_differences),
-    "choose_differences": (("real_choose",), real_differences),
     "real_answerable": (("real_text",), lambda real: real_methods(real, "answerable")),
     "real_precision": (("real_text",), real_precision),
-    "screened": (("real_screened",), screened_segments),
     "dependency_counts": (("real_dependencies",), dependency_counts),
     "evidence_hits": (("real_dependencies",), evidence_hits),
     "screened_cost": (("scoring",), screened_cost),

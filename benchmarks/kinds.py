@@ -24,7 +24,7 @@ from itertools import cycle, islice
 from typing import Literal, TypeAlias
 
 import numpy as np
-from common_page import SIZES, Page
+from common_page import Page
 
 from gateau_dagster.demo import language
 from gateau_dagster.demo.language import Fact, Words
@@ -337,8 +337,7 @@ KINDS = {
     for name, needs, why, make in rows
 }
 
-# Part of the seed, so that index i of two sizes is not the same sample with another length.
-_SIZE_CODES = {name: number for number, name in enumerate(SIZES, start=1)}
+_SET = 2  # part of the seed: the reported figures are of the samples that this number draws
 
 
 def needs_far_context(source: str) -> bool:
@@ -358,31 +357,26 @@ def counterparts() -> dict[str, list[str]]:
     return {f"{name} or near": [name, f"{name}_near"] for name in KINDS if f"{name}_near" in KINDS}
 
 
-def harder_samples(
-    count: int, seed: int, *, size: str = "medium", kinds: Sequence[str] | None = None
-) -> list[dict[str, str]]:
+def harder_samples(count: int, seed: int, *, kinds: Sequence[str] | None = None) -> list[dict[str, str]]:
     """Return `count` records with id, source (the kind), context, instruction and response; the kinds take turns.
 
-    Seed, index, size and kind decide a record: a larger set begins with the smaller one.
+    Seed, index and kind decide a record: a larger set begins with the smaller one.
 
     Args:
-        size: one of SIZES.
         kinds: names from KINDS; default: all.
 
     Raises:
-        ValueError: the size or a kind is unknown.
+        ValueError: a kind is unknown.
     """
-    if size not in SIZES:
-        raise ValueError(f"no size {size!r}: one of {', '.join(SIZES)}")
     names = list(KINDS) if kinds is None else list(kinds)
     unknown = sorted(set(names) - set(KINDS))
     if unknown or not names:
         raise ValueError(f"no kinds {', '.join(unknown)}: they are {', '.join(KINDS)}")
-    return [_sample(index, seed, size, KINDS[names[index % len(names)]]) for index in range(count)]
+    return [_sample(index, seed, KINDS[names[index % len(names)]]) for index in range(count)]
 
 
-def _sample(index: int, seed: int, size: str, kind: Kind) -> dict[str, str]:
-    rng = np.random.default_rng((seed, index, _SIZE_CODES[size]))
-    parts = kind.make(Page.blank(rng, SIZES[size]))
+def _sample(index: int, seed: int, kind: Kind) -> dict[str, str]:
+    rng = np.random.default_rng((seed, index, _SET))
+    parts = kind.make(Page.blank(rng))
     texts = dict(zip(("context", "instruction", "response"), map(" ".join, parts), strict=True))
-    return {"id": f"{size}-{seed}-{index:05d}", "source": kind.name, **texts}
+    return {"id": f"medium-{seed}-{index:05d}", "source": kind.name, **texts}

@@ -14,7 +14,7 @@ too. Their samples of one seed ask the same questions, so that a seed is resampl
 import argparse
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
 from pathlib import Path
@@ -25,7 +25,7 @@ import polars as pl
 import torch
 from common import benchmark_parser, machine, say, settings_of, show, table, write_json
 from common_ranking import SHARES, ByTask, Estimate, difference, estimates, evaluated, named_estimates, tasks_of
-from common_selection import REFERENCE, TRIALS, LabelledCase, Record, Tables, answers_known, scores_of
+from common_selection import REFERENCE, LabelledCase, Record, Tables, answers_known, scores_of
 from real_text import make_samples
 from real_text_kinds import KINDS
 from real_text_passages import FOLDS, Fold, Room, read_questions
@@ -35,15 +35,13 @@ from gateau_dagster.config.selection import DEPENDENCIES
 from gateau_dagster.models.prompt import response_offsets
 from gateau_dagster.models.tokenizer import load_tokenizer
 from gateau_dagster.report.evidence import EvidenceRows, evidence
-from gateau_dagster.selection.evidence import dependencies, named_of
+from gateau_dagster.selection.evidence import dependencies
 
 METHODS = (
     *("gateau", "far_gain", "hmg", "cam", "information_gain", "key_tokens", "longattn"),
     *("perplexity", "ifd", "random", "length", "response_length"),
-    *TRIALS,
 )
 ALL = "all kinds"
-AGREEMENT = ("read", "named", "best")  # see screening_agreement
 KNOWN = 0.1  # least probability of an answer that theta_B can give, from anything it is shown
 _FRAME = 512  # tokens that instruction, response and the template's words may take beside the context
 LABELS = {name: kind.needs_far for name, kind in KINDS.items()}
@@ -51,11 +49,7 @@ LABELS = {name: kind.needs_far for name, kind in KINDS.items()}
 
 @dataclass(frozen=True, kw_only=True)
 class RealCase(LabelledCase):
-    """A real model, theta_A's window, and a data set of real text.
-
-    `context`: what theta_A sees: the window that the labels are of, another number of tokens, or all of it: as it is
-    (`full`), or with another base of its rotary embedding (`base:10000`).
-    """
+    """A real model, theta_A's window, and a data set of real text."""
 
     model: str
     nq: str
@@ -65,7 +59,6 @@ class RealCase(LabelledCase):
     per_kind: int = 2
     fold: Fold = "report"
     template: Template = "gateau"
-    context: str = "window"
     kinds: tuple[str, ...] = tuple(KINDS)
     dtype: str = "float32"
 
@@ -77,29 +70,21 @@ class RealCase(LabelledCase):
     @property
     def setting(self) -> str:
         """Model, context and window, which the figures of several seeds share."""
-        seen = "" if self.context == "window" else f", theta_A {self.context}"
-        return f"{Path(self.model).name} {self.tokens}/{self.window}{seen}"
+        return f"{Path(self.model).name} {self.tokens}/{self.window}"
 
     def records(self) -> list[Record]:
         """Return the data set as samples of the product."""
         texts = ("source", "context", "instruction", "response")
-        labelled = _labelled(replace(self, screened=None))
-        return [{"id": each["sample_id"], **{name: each[name] for name in texts}} for each in labelled]
+        return [{"id": each["sample_id"], **{name: each[name] for name in texts}} for each in _labelled(self)]
 
     def models(self) -> dict[str, Any]:
-        """Return the model as theta_B, and as theta_A with its limited sight."""
-        return {"short": {"path": self.model, **self._sight()}, "long": {"path": self.model}}
+        """Return the model as theta_B, and as theta_A, which sees the window."""
+        short = {"path": self.model, "context": "window", "window": self.window}
+        return {"short": short, "long": {"path": self.model}}
 
     def scoring(self) -> dict[str, Any]:
         """Return the longest prompt and its template."""
         return {"max_length": self.tokens + _FRAME, "template": self.template, "dtype": self.dtype}
-
-    def _sight(self) -> dict[str, Any]:
-        if self.context == "full":
-            return {}
-        if self.context.startswith("base:"):
-            return {"rope_theta": float(self.context.removeprefix("base:"))}
-        return {"context": "window", "window": self.window if self.context == "window" else int(self.context)}
 
 
 @lru_cache(maxsize=2)
@@ -134,28 +119,6 @@ def answer_probabilities(known: Tables, case: RealCase) -> list[float]:
     return found
 
 
-def screening_agreement(every: Sequence[Tables], screened: Sequence[Tables]) -> dict[str, float]:
-    """Return how far `cam` of screened segments says the same as that of all segments.
-
-    read: share of the segments that are read. named: share of the samples whose evidence maps name the same segments.
-    best: of the samples whose map names some, the share in which the best far segment is the same.
-    """
-    pairs = [each["cam"].join(other["cam"], on="sample_id") for each, other in zip(every, screened, strict=True)]
-    read = pl.concat([each["cam"]["segment_gain"].explode().is_not_null() for each in screened]).mean()
-    named = [
-        named_of(each["cam"]).join(named_of(other["cam"]), on="sample_id")
-        for each, other in zip(every, screened, strict=True)
-    ]
-    names = pl.concat(named)
-    best = pl.concat(pairs).select("sample_id", *(_best_far(name) for name in ("segment_gain", "segment_gain_right")))
-    of_named = best.join(names.filter(pl.col("named").list.len() > 0), on="sample_id", how="semi")
-    return {
-        "read": float(read),  # pyright: ignore[reportArgumentType]
-        "named": float((names["named"] == names["named_right"]).mean()),  # pyright: ignore[reportArgumentType]
-        "best": float((of_named["segment_gain"] == of_named["segment_gain_right"]).mean()),  # pyright: ignore
-    }
-
-
 def dependency_agreement(tables: Tables, case: RealCase) -> dict[str, Any]:
     """Return how the columns of the product's table `evidence` agree with the places of the passages.
 
@@ -167,7 +130,7 @@ def dependency_agreement(tables: Tables, case: RealCase) -> dict[str, Any]:
     found = _by_id(dependencies(tables["cam"], tables["perplexity/long"]))
     counts = {wanted: dict.fromkeys(DEPENDENCIES, 0) for wanted in DEPENDENCIES}
     hit, on = list[bool](), list[bool]()
-    for sample, record in zip(tables.samples, _labelled(replace(case, screened=None)), strict=True):
+    for sample, record in zip(tables.samples, _labelled(case), strict=True):
         depends = found[sample.sample_id]
         counts[_depends_on(record)][depends["dependency"]] += 1
         rows = EvidenceRows(cam=cam[sample.sample_id], long=long[sample.sample_id], short=None)
@@ -200,33 +163,16 @@ def _together(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return {"counts": counts, **sums}
 
 
-def _best_far(gains: str) -> pl.Expr:
-    return pl.col(gains).list.head(pl.col("segments") - pl.col("near_segments")).list.arg_max()
-
-
-def measured(
-    cases: Sequence[RealCase],
-    methods: Sequence[str],
-    draws: int,
-    reference: str,
-    shares: Sequence[float] = (),
-) -> dict[str, Any]:
+def measured(cases: Sequence[RealCase], methods: Sequence[str], draws: int, reference: str) -> dict[str, Any]:
     """Return `figures` by method and task, of cases that differ in seed or model, and what was not run or scored.
 
     `difference`: of each method's AUROC over all kinds to that of the reference.
     `answerable`: the same without the far samples whose answer has a probability below KNOWN in every context.
     `dependency`: dependency_agreement of all samples.
-    `screening`: screening_agreement, by the label of the reference with screened segments.
-    shares: of the segments that theta_B reads, each with figures of the reference of its own; 0: what is paid for.
     """
     known = [Tables(case) for case in cases]
     scores, missing = scores_of(known, methods)
-    labels, screening = {name: LABELS[name] for name in cases[0].kinds}, dict[str, dict[str, float]]()
-    for share in shares:
-        screened = [Tables(replace(case, screened=share)) for case in cases]
-        label = f"{reference}, {f'{share:.0%}' if share else 'what is paid for'} read"
-        screening[label] = screening_agreement(known, screened)
-        scores[label] = scores_of(screened, [reference])[0][reference]
+    labels = {name: LABELS[name] for name in cases[0].kinds}
     sources, answerable = [], []
     for each, case in zip(known, cases, strict=True):
         sources.append([record["source"] for record in each.records])
@@ -249,7 +195,6 @@ def measured(
         "probability_of_response": {name: sum(each[name] for each in answers) / len(answers) for name in labels},
         "unscored": {label: sum(int((each == -float("inf")).sum()) for each in of) for label, of in scores.items()},
         "not_run": missing,
-        "screening": screening,
         "dependency": _together([dependency_agreement(each, case) for each, case in zip(known, cases, strict=True)]),
     }
 
@@ -281,9 +226,6 @@ def printed(found: Mapping[str, dict[str, Any]], kinds: Sequence[str], reference
         ]
         show(f"\nAUROC of {shown} by kind, against the kinds of the other label, {what} (95 %)\n")
         show(table(["kind", "needs", *settings], rows))
-    for label in found[settings[0]]["screening"]:
-        rows = [[name, *(f"{found[each]['screening'][label][name]:.3f}" for each in settings)] for name in AGREEMENT]
-        show(f"\n{label}: share of segments read, and of samples with the same map\n" + table(["", *settings], rows))
     rows = [[kind, *(f"{found[each]['probability_of_response'][kind]:.2f}" for each in settings)] for kind in kinds]
     show("\ntheta_B's probability of a response token, given everything\n" + table(["kind", *settings], rows))
 
@@ -309,8 +251,6 @@ def parse(given: list[str] | None) -> argparse.Namespace:
     add("--nq", required=True, help="questions with passages: see the help of real_text.py")
     add("--models", nargs="+", required=True, help="folders or hub names")
     add("--sizes", nargs="+", type=_size, default=[(2048, 1024)], metavar="TOKENS/WINDOW")
-    contexts = "what theta_A sees: window, tokens, full, or full with another base, as base:10000"
-    add("--contexts", nargs="+", default=["window"], help=contexts)
     add("--seeds", nargs="+", type=int, default=[0, 1, 2, 3], help="data sets; together 20 samples of each kind")
     add("--per-kind", type=int, default=5, help="samples of each kind in a seed's data")
     add("--kinds", nargs="+", choices=list(KINDS), default=list(KINDS))
@@ -325,8 +265,6 @@ def parse(given: list[str] | None) -> argparse.Namespace:
     add("--folder", type=Path, default=Path("build/benchmarks/real_selection"), help="for the tables")
     add("--methods", nargs="+", default=list(METHODS), help="names, or labels as gateau[paper]")
     add("--reference", default=REFERENCE, help="whose figures are shown by kind")
-    screened = "shares of the segments that theta_B reads in further runs of the reference; 0: what is paid for"
-    add("--screened", nargs="+", type=float, default=[], help=screened)
     return parser.parse_args(given)
 
 
@@ -337,12 +275,11 @@ def cases_by_setting(arguments: argparse.Namespace) -> dict[str, list[RealCase]]
     same |= {"segment_length": arguments.segment_length, "kinds": tuple(arguments.kinds)}
     found: dict[str, list[RealCase]] = {}
     together: dict[str, list[RealCase]] = {}
-    for model, (tokens, window), context in product(arguments.models, arguments.sizes, arguments.contexts):
-        each = {"model": model, "tokens": tokens, "window": window, "context": context}
-        cases = [RealCase(seed=seed, **each, **same) for seed in arguments.seeds]
+    for model, (tokens, window) in product(arguments.models, arguments.sizes):
+        cases = [RealCase(seed=seed, model=model, tokens=tokens, window=window, **same) for seed in arguments.seeds]
         found[cases[0].setting] = cases
         together.setdefault(cases[0].setting.replace(Path(model).name, "all models", 1), []).extend(cases)
-    if len(arguments.sizes) > 1 and len(arguments.contexts) == 1:
+    if len(arguments.sizes) > 1:
         together["all models, all sizes"] = [case for cases in together.values() for case in cases]
     return found | (together if len(arguments.models) > 1 else {})
 
@@ -360,8 +297,7 @@ def main(given: list[str] | None = None) -> int:
     found: dict[str, dict[str, Any]] = {}
     for setting, cases in cases_by_setting(arguments).items():
         say(f"{setting}: {len(cases)} data sets")
-        options = arguments.methods, arguments.draws, arguments.reference, arguments.screened
-        found[setting] = measured(cases, *options)
+        found[setting] = measured(cases, arguments.methods, arguments.draws, arguments.reference)
     printed(found, arguments.kinds, arguments.reference)
     settings = settings_of(arguments, "nq") | {"models": [Path(model).name for model in arguments.models]}
     write_json(arguments.out, {

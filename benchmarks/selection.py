@@ -25,7 +25,6 @@ from typing import Any
 import numpy as np
 import torch
 from common import benchmark_parser, machine, say, settings_of, show, table, write_json
-from common_page import SIZES
 from common_ranking import SHARES, ByTask, Figures, Task, difference, estimates, evaluated, named_estimates, tasks_of
 from common_selection import REFERENCE, LabelledCase, Record, Tables, answers_known, scores_of
 from kinds import KINDS, counterparts, groups, harder_samples, needs_far_context
@@ -49,14 +48,12 @@ _SHARES = [f"{share:.0%}".replace("%", " %") for share in SHARES]
 
 @dataclass(frozen=True, kw_only=True)
 class Case(LabelledCase):
-    """One pair of the synthetic language and one data set. `context`: what theta_A sees."""
+    """One pair of the synthetic language and one data set."""
 
     pair_seed: int
     data_seed: int
     per_kind: int = 16
     base: int = 100
-    size: str = "medium"
-    context: str = "window"
     kinds: tuple[str, ...] | None = None
     untrained: bool = False  # for tests of the benchmark itself
 
@@ -72,18 +69,18 @@ class Case(LabelledCase):
     def records(self) -> list[Record]:
         """Return samples of the demo's five kinds and of the further ones."""
         kinds = list(KINDS) if self.kinds is None else [kind for kind in self.kinds if kind in KINDS]
-        more = harder_samples(self.per_kind * len(kinds), self.data_seed, size=self.size, kinds=kinds) if kinds else []
+        more = harder_samples(self.per_kind * len(kinds), self.data_seed, kinds=kinds) if kinds else []
         return demo_samples(self.base, self.data_seed) + more
 
     def models(self) -> dict[str, Any]:
         """Return the pair; its theta_A within its window; another pair's; and both models behind demonstrations."""
         pair = self.pair_of(self.pair_seed)
         short, long = ({"path": str((pair / name).absolute())} for name in ("short", "long"))
-        sight = {"context": self.context}
+        sight = {"context": "window"}
         return {
             "short": short | sight,
             "long": long,
-            "unextended": short | {"context": "window"},
+            "unextended": short | sight,
             "stranger": {"path": str((self.pair_of(STRANGER) / "short").absolute())} | sight,
             "shown_short": short | sight | {"demonstrations": DEMONSTRATIONS},
             "shown_long": long | {"demonstrations": DEMONSTRATIONS},
@@ -110,11 +107,10 @@ def ready_pair(case: Case) -> None:
 
 def cases_of(arguments: argparse.Namespace) -> list[Case]:
     """Return one case per seed."""
-    names = ("folder", "per_kind", "base", "size", "context", "segment_length", "alpha")
+    names = ("folder", "per_kind", "base", "segment_length")
     same: dict[str, Any] = {name: getattr(arguments, name) for name in names}
     same |= {"kinds": tuple(arguments.kinds) if arguments.kinds else None, "untrained": arguments.tiny}
-    shift = DATA_SEEDS + arguments.shift
-    return [Case(pair_seed=seed, data_seed=shift + seed, **same) for seed in arguments.seeds]
+    return [Case(pair_seed=seed, data_seed=DATA_SEEDS + seed, **same) for seed in arguments.seeds]
 
 
 def questions(known: list[Tables]) -> tuple[list[Task], dict[str, bool]]:
@@ -228,16 +224,12 @@ def parse(given: list[str] | None) -> argparse.Namespace:
     parser = benchmark_parser(__doc__)
     add = parser.add_argument
     add("--seeds", type=int, nargs="+", default=[10, 11, 12], help="of the pairs, and of the data + 1000")
-    add("--shift", type=int, default=0, help="data of seed + shift: other data for the same pairs")
     add("--per-kind", type=int, default=16)
     add("--base", type=int, default=100, help="samples of the demo's five kinds together")
     add("--kinds", nargs="+", help="only these of the further kinds")
-    add("--size", choices=list(SIZES), default="medium", help="of the further kinds' contexts")
-    add("--context", choices=["window", "full"], default="window", help="what theta_A may see")
     add("--segment-length", type=int, default=128)
     add("--folder", type=Path, default=Path("build/benchmarks/selection"), help="for pairs and tables")
     add("--tiny", action="store_true", help="untrained pairs: tests the benchmark, measures nothing")
-    add("--alpha", type=float, help="weight of the first term in `gateau`; default: each preset's own")
     add("--methods", nargs="+", help="only these methods or labels, such as ladm or gateau[paper]")
     add("--columns", nargs="+", default=[REFERENCE, "gateau[paper]", "hmg[official]", "perplexity"])
     add("--reference", default=REFERENCE, help="the label that others are compared with, pair by pair")

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from common_page import SEGMENT, SIZES, Page
+from common_page import SEGMENT, Page
 from kinds import KINDS, harder_samples, needs_far_context
 
 from gateau_dagster.demo.language import ATTRIBUTES, FILLER_WORDS, OBJECTS_AFTER, VALUES, VERBS_AFTER, VOCABULARY
@@ -24,14 +24,14 @@ ALL_VALUES = {value for values in VALUES.values() for value in values}
 
 
 @cache
-def made(size: str = "medium") -> tuple[Record, ...]:
+def made() -> tuple[Record, ...]:
     """The set with PER_KIND records a kind."""
-    return tuple(harder_samples(PER_KIND * len(KINDS), 5, size=size))
+    return tuple(harder_samples(PER_KIND * len(KINDS), 5))
 
 
-def of(kind: str, size: str = "medium") -> list[Record]:
+def of(kind: str) -> list[Record]:
     """The records of a kind."""
-    return [record for record in made(size) if record["source"] == kind]
+    return [record for record in made() if record["source"] == kind]
 
 
 def stated(record: Record) -> list[tuple[str, str, int]]:
@@ -77,9 +77,8 @@ def test_records_are_complete_and_the_kinds_take_turns() -> None:
     assert not set(KINDS) & set(BASE_KINDS)
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_every_word_is_of_the_language_and_every_prompt_fits_the_long_window(size: str) -> None:
-    for record in made(size):
+def test_every_word_is_of_the_language_and_every_prompt_fits_the_long_window() -> None:
+    for record in made():
         words = [word for part in ("context", "instruction", "response") for word in record[part].split()]
         assert set(words) <= set(VOCABULARY)
         assert len(words) + 7 <= LONG_WINDOW
@@ -107,18 +106,9 @@ def test_lengths_do_not_tell_the_kinds_apart(kind: str) -> None:
     assert np.mean(lengths) == pytest.approx(980, abs=170)
 
 
-def test_sizes_differ() -> None:
-    lengths = {size: [len(record["context"].split()) for record in made(size)] for size in SIZES}
-    assert max(lengths["small"]) <= 800 + 4 * 34 and min(lengths["large"]) >= 1200
-    assert max(lengths["medium"]) > max(lengths["small"])
-
-
-def test_seed_index_and_size_decide_and_a_larger_set_begins_with_the_smaller_one() -> None:
+def test_seed_and_index_decide_and_a_larger_set_begins_with_the_smaller_one() -> None:
     assert tuple(harder_samples(5, 5)) == made()[:5]
-    first = [
-        harder_samples(1, seed, size=size)[0]["context"] for seed, size in ((5, "medium"), (6, "medium"), (5, "small"))
-    ]
-    assert len(set(first)) == 3
+    assert len({harder_samples(1, seed)[0]["context"] for seed in (5, 6)}) == 2
     (alone,) = harder_samples(1, 5, kinds=["far_count_1"])
     assert alone == made()[0]
 
@@ -140,9 +130,7 @@ def test_labels_by_source_are_those_of_both_sets() -> None:
         needs_far_context("no such kind")
 
 
-def test_an_unknown_size_or_kind_is_named() -> None:
-    with pytest.raises(ValueError, match="no size 'huge': one of small, medium, large"):
-        harder_samples(1, 0, size="huge")
+def test_an_unknown_kind_is_named() -> None:
     with pytest.raises(ValueError, match="no kinds nothing"):
         harder_samples(1, 0, kinds=["nothing", "two_hop"])
 
@@ -373,8 +361,8 @@ def test_a_contradicted_response_gives_a_value_that_stands_nowhere() -> None:
 STATEMENT = ["one", "two", "three", "."]  # no words of the language
 
 
-def page(seed: int = 0, size: str = "medium") -> Page:
-    return Page.blank(np.random.default_rng(seed), SIZES[size])
+def page(seed: int = 0) -> Page:
+    return Page.blank(np.random.default_rng(seed))
 
 
 def test_statements_stand_before_their_sentence_and_at_the_end() -> None:
@@ -389,10 +377,9 @@ def test_statements_stand_before_their_sentence_and_at_the_end() -> None:
     assert len(words) == one.sentence_count * 8 + 8
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_far_slots_keep_their_distances(size: str) -> None:
+def test_far_slots_keep_their_distances() -> None:
     for seed in range(60):
-        one = page(seed, size)
+        one = page(seed)
         first, second = one.far_slots()
         assert first >= 0 and second - first >= 17  # more than a segment of 128 tokens between them
         for slot in (first, second, one.slot(far=True)):

@@ -21,7 +21,7 @@ from tests.pipeline.code_versions import raise_version
 
 EVERY = (*BASE_KINDS, *ALL_KINDS)
 KINDS = "far_count_1 near_count_1 two_hop"
-FEW = f"--tiny --per-kind 1 --base 5 --size small --segment-length 64 --kinds {KINDS}".split()
+FEW = f"--tiny --per-kind 1 --base 5 --segment-length 64 --kinds {KINDS}".split()
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,7 @@ def test_methods_are_scored_on_kept_tables(folder: Path, tmp_path: Path, capsys:
 
 
 def test_only_what_a_configuration_lacks_is_not_run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    case = selection.Case(folder=folder, pair_seed=0, data_seed=1000, per_kind=0, base=5, size="small", untrained=True)
+    case = selection.Case(folder=folder, pair_seed=0, data_seed=1000, per_kind=0, base=5, untrained=True)
     known = common_selection.Tables(case)
     scores, missing = selection.scores_of([known], ["length", "car"])
     assert list(scores) == ["length"] and list(missing) == ["car"]
@@ -68,17 +68,6 @@ def test_only_what_a_configuration_lacks_is_not_run(folder: Path, monkeypatch: p
     monkeypatch.setattr(common_selection.Method, "scores", fails)
     with pytest.raises(ValueError, match="a defect of the method"):
         selection.scores_of([known], ["length"])
-
-
-def test_alpha_reaches_the_score(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = {}
-    for label, more in (("hmp", ["--alpha", "1"]), ("fg", ["--alpha", "0"])):
-        out = tmp_path / f"{label}.json"
-        wanted = ["--methods", "gateau[robust]", f"far_gain_{label}", "--draws", "2", "--out", str(out)]
-        selection.main(options(folder, "--seeds", "0", *more, *wanted))
-        found = json.loads(out.read_text())["methods"]
-        assert found["gateau[robust]"] == found[f"far_gain_{label}"]
-    assert "No method is better than gateau[robust]" in capsys.readouterr().out
 
 
 def test_where_the_reference_loses_is_said() -> None:
@@ -98,7 +87,7 @@ def test_a_methods_figure_is_that_of_its_scores(folder: Path, tmp_path: Path) ->
     file = tmp_path / "found.json"
     selection.main(options(folder, "--seeds", "0", "--methods", "length", "--draws", "5", "--out", str(file)))
     case = selection.Case(
-        folder=folder, pair_seed=0, data_seed=1000, per_kind=1, base=5, size="small", segment_length=64,
+        folder=folder, pair_seed=0, data_seed=1000, per_kind=1, base=5, segment_length=64,
         kinds=tuple(KINDS.split()), untrained=True,
     )  # fmt: skip
     records = case.records()
@@ -107,25 +96,12 @@ def test_a_methods_figure_is_that_of_its_scores(folder: Path, tmp_path: Path) ->
     assert json.loads(file.read_text())["methods"]["length"]["all"]["auroc"]["value"] == pytest.approx(expected)
 
 
-def test_another_sight_of_theta_a_is_another_table(folder: Path) -> None:
-    made = {}
-    for context in ("window", "full"):
-        case = selection.Case(folder=folder, pair_seed=0, data_seed=1000, per_kind=1, base=0, size="small",
-                          context=context, kinds=("far_count_1",), untrained=True)  # fmt: skip
-        selection.ready_pair(case)
-        made[context] = common_selection.Tables(case)
-    assert made["window"]["perplexity/short"]["context_tokens"].max() < 256
-    assert made["full"]["perplexity/short"]["context_tokens"].min() > 500
-    assert made["window"]["perplexity/long"].equals(made["full"]["perplexity/long"])
-    assert made["window"]["perplexity/long"].height == 1
-
-
 def test_tables_of_other_code_are_made_anew(
     folder: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    case = selection.Case(folder=folder, pair_seed=0, data_seed=1001, per_kind=0, base=2, size="small", untrained=True)
+    case = selection.Case(folder=folder, pair_seed=0, data_seed=1001, per_kind=0, base=2, untrained=True)
     selection.ready_pair(case)
     names = ("perplexity/short", "perplexity/long", "cam")
 
@@ -144,18 +120,8 @@ def test_tables_of_other_code_are_made_anew(
     assert made() == {"perplexity/short", "perplexity/long"}
 
 
-def test_hundreds_of_segments_with_look_alikes(folder: Path) -> None:
-    """`--size large --segment-length 8`: no sample is rejected or cut."""
-    case = selection.Case(folder=folder, pair_seed=0, data_seed=1000, per_kind=1, base=0, size="large",
-                          segment_length=8, kinds=("look_alikes", "far_look_alikes"), untrained=True)  # fmt: skip
-    selection.ready_pair(case)
-    known = common_selection.Tables(case)
-    assert min(known["cam"]["segments"]) > 150 and known["cam"].height == 2
-    assert known["perplexity/long"]["truncated_tokens"].to_list() == [0, 0]
-
-
 def test_a_sample_without_a_score_comes_last(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    case = selection.Case(folder=folder, pair_seed=0, data_seed=1000, per_kind=0, base=5, size="small", untrained=True)
+    case = selection.Case(folder=folder, pair_seed=0, data_seed=1000, per_kind=0, base=5, untrained=True)
     known = common_selection.Tables(case)
     ids = [record["id"] for record in known.records]
     found = pl.DataFrame({"sample_id": ids[1:], "score": [None, 1.0, 2.0, 3.0]})
