@@ -52,9 +52,9 @@ from gateau_dagster.training.deepspeed_config import join_by_gloo
 from gateau_dagster.training.encode import IGNORED
 from gateau_dagster.training.memory_levers import TILE_TOKENS
 from gateau_dagster.training.memory_plan import MemoryPlan, ModelSizes, Pass, Sharding, memory_plan
+from gateau_dagster.training.metrics import StepFlops, step_flops
 from gateau_dagster.training.readiness import check_device, check_packages
 from gateau_dagster.training.spec import TrainingSpec
-from gateau_dagster.training.step_flops import StepFlops, step_flops
 from gateau_dagster.training.train import make_trainer, training_arguments
 from gateau_dagster.training.used_settings import used_settings
 

@@ -5,6 +5,8 @@ from contextlib import contextmanager
 from typing import Any
 
 import dagster as dg
+
+# The switch for runs whose assets are recorded elsewhere, which Dagster exports nowhere.
 from dagster._core.storage.tags import EXTERNALLY_MANAGED_ASSETS_TAG
 
 from gateau_dagster.config import Config

@@ -13,10 +13,8 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from gateau_dagster.errors import GateauError
 from gateau_dagster.storage import parquet
 from gateau_dagster.storage.files import Files
-from gateau_dagster.storage.seal import DamagedFileError
 from gateau_dagster.training.batching import Batching, MixDocument, Row, planned_rows
 
 PLAN_COLUMNS = ("step", "accumulation", "rank", "row", "place", "mix_row", "epoch")
@@ -168,29 +166,3 @@ def write_plan(plan: BatchPlan, path: Path) -> None:
     table = pl.DataFrame(columns, schema=dict.fromkeys(PLAN_COLUMNS, pl.Int32))
     shape = json.dumps({name: getattr(plan, name) for name in _SHAPE_FIELDS}).encode()
     Files(str(path.parent)).write_by(path.name, lambda file: parquet.write_parquet(table, {_SHAPE: shape}, file))
-
-
-def read_plan(path: Path) -> BatchPlan:
-    """Return the plan that `write_plan` wrote.
-
-    Raises:
-        GateauError: there is no such file, or it is not a plan.
-    """
-    try:
-        table, metadata = parquet.read_local(path)
-        shape = metadata.get(_SHAPE)
-        if shape is None:
-            raise GateauError("training.file_damaged", f"{path} is not a batch plan. Remove it: it is computed again.")
-    except (OSError, DamagedFileError) as error:
-        raise GateauError(
-            "training.file_damaged",
-            f"the batch plan {path} cannot be read ({error}). Remove it if it exists: it is computed again.",
-        ) from error
-    sizes = json.loads(shape)
-    accumulation, processes, per_batch = (sizes[name] for name in ("accumulation", "processes", "rows_per_batch"))
-    step, passed, rank, row, _, mix_row, epoch = (table[name].to_numpy().astype(np.int64) for name in PLAN_COLUMNS)
-    of_row = (((step - 1) * accumulation + passed) * processes + rank) * per_batch + row
-    rows: list[list[MixDocument]] = [[] for _ in range(sizes["steps"] * accumulation * processes * per_batch)]
-    for at, of_mix, number in zip(of_row.tolist(), mix_row.tolist(), epoch.tolist(), strict=True):
-        rows[at].append(MixDocument(row=of_mix, epoch=number))
-    return BatchPlan(rows=tuple(map(tuple, rows)), **sizes)

@@ -37,12 +37,11 @@ from gateau_dagster.training.fitting import fit_to_rows, tileable
 from gateau_dagster.training.launch import is_finished
 from gateau_dagster.training.memory_levers import Levers, choose_levers, offload_checkpoints
 from gateau_dagster.training.memory_plan import ModelSizes
-from gateau_dagster.training.metrics import Report, StepLog, rewind_log
+from gateau_dagster.training.metrics import Report, StepLog, StepWork, rewind_log
 from gateau_dagster.training.model import PLAN_NAME, load_base, write_output
 from gateau_dagster.training.readiness import check_device, check_packages, check_ranks
 from gateau_dagster.training.sequence_parallel import HeadExchange, PartOfRow, parallelism, part_of
 from gateau_dagster.training.spec import TrainingSpec
-from gateau_dagster.training.step_flops import StepWork
 from gateau_dagster.training.tiled_mlp import tile_feed_forward
 from gateau_dagster.training.trainer import ResponseTrainer, TrainingCallback, barrier
 

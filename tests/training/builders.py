@@ -23,8 +23,9 @@ from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, Pr
 
 from gateau_dagster.config.training import TrainingConfig
 from gateau_dagster.data.sample import Sample
+from gateau_dagster.storage.parquet import read_local
 from gateau_dagster.tables import TRAINING_MIX, WEIGHTED_MIX, schema
-from gateau_dagster.training.batch_plan import BatchPlan, plan_batches
+from gateau_dagster.training.batch_plan import PLAN_COLUMNS, BatchPlan, MixDocument, plan_batches
 from gateau_dagster.training.dataset import MixRows, TrainingDocument
 from gateau_dagster.training.encode import IGNORED, Encoded
 from gateau_dagster.training.launch import MODULE, training_command, training_environment
@@ -120,6 +121,18 @@ def make_plan(lengths: list[int], **changes: Any) -> BatchPlan:
         "seed": 1,
     }
     return plan_batches(lengths, **settings | changes)
+
+
+def read_plan(path: Path) -> BatchPlan:
+    """Return the plan that `write_plan` wrote: the documents by the place of their row."""
+    table, metadata = read_local(path)
+    sizes = json.loads(metadata[b"gateau_batch_plan"])
+    accumulation, processes, per_batch = (sizes[name] for name in ("accumulation", "processes", "rows_per_batch"))
+    rows: list[list[MixDocument]] = [[] for _ in range(sizes["steps"] * accumulation * processes * per_batch)]
+    for step, passed, rank, row, _, mix_row, epoch in table.select(PLAN_COLUMNS).iter_rows():
+        place = (((step - 1) * accumulation + passed) * processes + rank) * per_batch + row
+        rows[place].append(MixDocument(row=mix_row, epoch=epoch))
+    return BatchPlan(rows=tuple(map(tuple, rows)), **sizes)
 
 
 def make_spec(

@@ -18,14 +18,13 @@ from gateau_dagster.training.batch_plan import (
     BatchPlan,
     MixDocument,
     balanced_order,
-    read_plan,
     row_costs,
     write_plan,
 )
 from gateau_dagster.training.batching import OPEN_ROWS, Batching, check_lengths, epoch_order, mix_order, pack
 from gateau_dagster.training.model import imbalance, plan_statistics
 from tests.error_codes import refused
-from tests.training.builders import make_plan
+from tests.training.builders import make_plan, read_plan
 
 BATCHINGS: tuple[Batching, ...] = ("padded", "sorted", "packed")
 RAGGED = np.random.default_rng(0).integers(5, 65, 101).tolist()
@@ -164,16 +163,6 @@ def test_a_file_gives_the_plan_back(batching: Batching, tmp_path: Path) -> None:
         for place, document in enumerate(found.rows[number])
     ]
     assert table.rows() == slow
-
-
-def test_what_is_no_plan_is_named(tmp_path: Path) -> None:
-    with refused("training.file_damaged"):
-        read_plan(tmp_path / "nowhere.parquet")
-    (tmp_path / "torn.parquet").write_bytes(b"PAR1 torn")
-    pl.DataFrame({"a": [1]}).write_parquet(tmp_path / "other.parquet")
-    for name, what in (("torn.parquet", "cannot be read .*not a complete"), ("other.parquet", "is not a batch plan")):
-        with refused("training.file_damaged", f"{name} {what}"):
-            read_plan(tmp_path / name)
 
 
 def test_a_sequence_longer_than_a_packed_row_stops_the_training_before_it_begins() -> None:

@@ -22,7 +22,7 @@ from gateau_dagster.storage import fence
 from gateau_dagster.storage.fence import LeaseLostError, Token, holding
 from gateau_dagster.storage.files import Files
 from gateau_dagster.tables import TRAINING_MIX, schema
-from gateau_dagster.training.batch_plan import plan_batches, read_plan, write_plan
+from gateau_dagster.training.batch_plan import plan_batches, write_plan
 from gateau_dagster.training.dataset import MixRows, PadRight
 from gateau_dagster.training.encode import IGNORED
 from gateau_dagster.training.metrics import read_log
@@ -36,6 +36,7 @@ from tests.training.builders import (
     log_of,
     make_spec,
     poisoned,
+    read_plan,
     result_of,
     run,
     save_model,

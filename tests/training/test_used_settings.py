@@ -17,7 +17,6 @@ from gateau_dagster.data.sample import Sample
 from gateau_dagster.models.prompt import build_prompt
 from gateau_dagster.progress import silent
 from gateau_dagster.tables import SELECTED_SUBSET, SHORT_CHAT_MIX, schema
-from gateau_dagster.training.batch_plan import read_plan
 from gateau_dagster.training.deepspeed_agreement import agreed_deepspeed_config
 from gateau_dagster.training.encode import IGNORED
 from gateau_dagster.training.model import PLAN_NAME, model_card
@@ -29,6 +28,7 @@ from tests.training.builders import (
     finish,
     log_of,
     make_spec,
+    read_plan,
     result_of,
     save_model,
     start,
