@@ -5,7 +5,7 @@ from __future__ import annotations
 import dagster as dg
 
 from gateau_dagster.config.judge import AskedConfig
-from gateau_dagster.evaluation.judging.replies import PROMPT, Judge, JudgeCall, Reply
+from gateau_dagster.evaluation.judging.replies import PROMPT, Judge, Reply, ServerCall
 from gateau_dagster.evaluation.server_client import Client
 
 _BYTES_OF_A_TOKEN = 3  # 4 in English
@@ -29,7 +29,7 @@ class ServerJudge:
     def __init__(self, settings: AskedConfig) -> None:
         self._client = Client(settings.place, settings, settings.base_url)
 
-    def __call__(self, asked: JudgeCall) -> Reply:
+    def __call__(self, asked: ServerCall) -> Reply:
         """Implement Judge. No message or reply contains the key, whatever the server answers."""
         sampling = {name: value for name, value in asked.more.items() if name != "extra_body"}
         if asked.temperature is not None:
@@ -41,7 +41,7 @@ class ServerJudge:
             path, said = "completions", {"prompt": first["content"]}
         else:
             path, said = "chat/completions", {"messages": [dict(message) for message in asked.messages]}
-        found = self._client.ask(path, {"model": asked.judge, **said}, limit=asked.max_tokens, asks=sampling)
+        found = self._client.ask(path, {"model": asked.model, **said}, limit=asked.max_tokens, asks=sampling)
         text = found.text.encode("utf-8", errors="replace").decode()
         prompt, reply = found.prompt_tokens, found.reply_tokens
         return Reply(

@@ -29,7 +29,7 @@ from gateau_dagster.evaluation.judging.judge_answers import (
     wanted_judgments,
 )
 from gateau_dagster.evaluation.judging.pairwise import Match, matches
-from gateau_dagster.evaluation.judging.replies import JudgeCall, Replies
+from gateau_dagster.evaluation.judging.replies import Replies, ServerCall
 from gateau_dagster.evaluation.registry import scored_benchmarks
 from gateau_dagster.evaluation.server_client import server_key
 from gateau_dagster.execution.shard_tables import samples_of
@@ -325,7 +325,7 @@ def planned_judging(state: State, plan: Plan) -> list[PlannedJudging]:
 
 def _asked(
     state: State, plan: Plan, benchmark: PlannedBenchmark, variants: Sequence[str], *, paired: bool, as_before: bool
-) -> tuple[list[JudgeCall], list[JudgeCall]]:
+) -> tuple[list[ServerCall], list[ServerCall]]:
     """Return the judge's requests for the existing answers, and for future ones, each another full-length text."""
     chosen, questions, longest = benchmark.chosen, benchmark.questions, longest_answers(benchmark.questions)
     held: dict[str, Texts] = {}
@@ -334,7 +334,7 @@ def _asked(
         held[name] = held_answers(state, plan, chosen, questions, name, as_before=as_before)
         stale = is_stale(plan, f"{ANSWERS}/{chosen.name}", name)
         texts[name] = {**longest, **held[name]} if stale else held[name]
-    known, to_come = list[JudgeCall](), list[JudgeCall]()
+    known, to_come = list[ServerCall](), list[ServerCall]()
     for name in variants:
         for each in benchmark.judgments(texts[name]):
             (known if each.question_id in held[name] else to_come).append(each.asked)

@@ -18,7 +18,7 @@ from gateau_dagster.evaluation.judging.cost import (
     money_of,
     planned_cost,
 )
-from gateau_dagster.evaluation.judging.replies import JudgeCall, Replies, Usage
+from gateau_dagster.evaluation.judging.replies import Replies, ServerCall, Usage
 from gateau_dagster.evaluation.server_client import server_key
 from gateau_dagster.pipeline.plan import Plan
 from gateau_dagster.pipeline.state import State
@@ -124,7 +124,7 @@ def planned_synthesis(state: State, plan: Plan) -> PlannedSynthesis | None:
     no_passages, no_questions = (_outdated(plan, asset) for asset in (PASSAGES_TABLE, QUESTIONS_TABLE))
     settings, repeats = options.generator, len(_answer_repeats(options))
     replies, count = _replies(state, options), token_counter(state.config)
-    questions, answers, to_come, to_answer = list[JudgeCall](), list[JudgeCall](), 0, 0
+    questions, answers, to_come, to_answer = list[ServerCall](), list[ServerCall](), 0, 0
     for part in parts:
         number = document_number(part)
         if part in no_passages:
@@ -164,7 +164,7 @@ def _answer_repeats(options: SynthesisConfig) -> Sequence[tuple[int, bool]]:
     return [*([(1, True)] if checks.agreement is not None else []), *asked]
 
 
-def question_calls(rows: Sequence[Mapping[str, Any]], options: SynthesisConfig) -> list[JudgeCall]:
+def question_calls(rows: Sequence[Mapping[str, Any]], options: SynthesisConfig) -> list[ServerCall]:
     """Return the requests for questions. One of kind self or of a summary, which depends on others, counts by its
     passages.
     """
@@ -176,7 +176,7 @@ def question_calls(rows: Sequence[Mapping[str, Any]], options: SynthesisConfig) 
     return found
 
 
-def _answer_calls(table: pl.DataFrame, options: SynthesisConfig) -> list[JudgeCall]:
+def _answer_calls(table: pl.DataFrame, options: SynthesisConfig) -> list[ServerCall]:
     return [
         call(
             options.generator,

@@ -22,7 +22,7 @@ from gateau_dagster.data.near_duplicates import normalised
 from gateau_dagster.data.sample import Reject, Sample, text_digest
 from gateau_dagster.evaluation.benchmark import JudgeRequest
 from gateau_dagster.evaluation.judging.asking import Asking
-from gateau_dagster.evaluation.judging.replies import Judge, JudgeCall, Replies
+from gateau_dagster.evaluation.judging.replies import Judge, Replies, ServerCall
 from gateau_dagster.evaluation.server_client import UnansweredError
 from gateau_dagster.scoring.segments import TOP_SHARE, counted_tokens
 from gateau_dagster.synthesis.contexts import BETWEEN
@@ -420,7 +420,7 @@ def same_by_judge(
         text = _SAME.format(question=question, answer=answer, other=other)
         messages = [{"role": "user", "content": text}]
         request = JudgeRequest(question_id=name, turn=0, messages=messages, max_tokens=_VERDICT_TOKENS)
-        wanted.append(GeneratorCall(sample_id=name, asked=JudgeCall.of(settings, request)))
+        wanted.append(GeneratorCall(sample_id=name, asked=ServerCall.of(settings, request)))
     asking: Asking[GeneratorCall, bool] = Asking(_same, 1, judge, replies, settings)
     made = [result for result in asking.results(wanted) if result is not None]
     verdicts = {each.sample_id: got.value for each, got in made if not isinstance(got, UnansweredError)}

@@ -18,7 +18,7 @@ from gateau_dagster.evaluation.benchmark import JudgeRequest
 from gateau_dagster.evaluation.grading import without_thoughts
 from gateau_dagster.evaluation.judging.asking import Asking
 from gateau_dagster.evaluation.judging.cost import cost_sentence
-from gateau_dagster.evaluation.judging.replies import PROMPT, Judge, JudgeCall, Replies, Usage
+from gateau_dagster.evaluation.judging.replies import PROMPT, Judge, Replies, ServerCall, Usage
 from gateau_dagster.evaluation.server_client import UnansweredError
 from gateau_dagster.progress import Progress, silent
 from gateau_dagster.synthesis.passages import PASSAGES, SourceDocument, TextPassage, split_passages
@@ -82,7 +82,7 @@ class GeneratorCall:
     """A request about a candidate."""
 
     sample_id: str
-    asked: JudgeCall
+    asked: ServerCall
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,7 +154,7 @@ def call(
     request = JudgeRequest(
         question_id=sample_id, turn=0, messages=messages, max_tokens=settings.max_tokens, temperature=_TEMPERATURE
     )
-    return GeneratorCall(sample_id=sample_id, asked=JudgeCall.of(settings, request, repeat))
+    return GeneratorCall(sample_id=sample_id, asked=ServerCall.of(settings, request, repeat))
 
 
 def numbered(passages: Sequence[str]) -> str:

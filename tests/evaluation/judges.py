@@ -13,7 +13,7 @@ from gateau_dagster.config.base import Section
 from gateau_dagster.config.judge import JudgeConfig
 from gateau_dagster.evaluation.benchmark import Generation, JudgeRequest, Materials, Question
 from gateau_dagster.evaluation.judged import RatedBenchmark
-from gateau_dagster.evaluation.judging.replies import JudgeCall, Reply
+from gateau_dagster.evaluation.judging.replies import Reply, ServerCall
 from tests.fake_server import FakeServer, Handler, reset, serving
 from tests.project import configured
 
@@ -54,12 +54,12 @@ JUDGED = Judged(configured(), Section())
 class FakeJudge:
     """A judge in this process; `asked` counts what it was asked."""
 
-    def __init__(self, reply: Callable[[JudgeCall], str]) -> None:
+    def __init__(self, reply: Callable[[ServerCall], str]) -> None:
         self._reply = reply
-        self.asked: list[JudgeCall] = []
+        self.asked: list[ServerCall] = []
         self._lock = threading.Lock()
 
-    def __call__(self, asked: JudgeCall) -> Reply:
+    def __call__(self, asked: ServerCall) -> Reply:
         with self._lock:
             self.asked.append(asked)
         words = sum(len(each["content"].split()) for each in asked.messages)

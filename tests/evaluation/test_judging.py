@@ -33,7 +33,7 @@ from gateau_dagster.evaluation.judging.judge_answers import (
     wanted_judgments,
 )
 from gateau_dagster.evaluation.judging.pairwise import PAIRWISE, Tally, matches, pairwise_table, tallies, wanted_of
-from gateau_dagster.evaluation.judging.replies import JudgeCall, Replies, Reply, Usage
+from gateau_dagster.evaluation.judging.replies import Replies, Reply, ServerCall, Usage
 from gateau_dagster.evaluation.server_client import UnansweredError, UnusableServerError
 from gateau_dagster.storage.files import Files
 from tests.evaluation.builders import answers
@@ -79,7 +79,7 @@ def test_another_judge_has_replies_of_its_own(tmp_path: Path) -> None:
     judge = FakeJudge(lambda asked: "[[3]]")
     for model in ("judge", "other"):
         judged(tmp_path, judge, {"a": ["x"]}, model=model)
-    assert [each.judge for each in judge.asked] == ["judge", "other"]
+    assert [each.model for each in judge.asked] == ["judge", "other"]
 
 
 def test_an_unreadable_reply_is_asked_for_again_then_kept_and_paid(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_before_there_are_answers_they_are_taken_to_be_of_full_length() -> None:
 
 
 def test_what_is_not_answered_is_counted_and_asked_again_in_the_next_run(tmp_path: Path) -> None:
-    def reply(asked: JudgeCall) -> str:
+    def reply(asked: ServerCall) -> str:
         if "b asks 0" in asked.messages[-1]["content"] and broken:
             raise UnansweredError("500: out of order", passing=True)
         return "[[5]]"
@@ -119,7 +119,7 @@ def test_what_is_not_answered_is_counted_and_asked_again_in_the_next_run(tmp_pat
 
 @pytest.mark.parametrize(("passing", "kind"), [(True, TransientError), (False, UnusableServerError)])
 def test_a_judge_that_answers_nothing_ends_the_work(passing: bool, kind: type[Exception], tmp_path: Path) -> None:
-    def reply(asked: JudgeCall) -> str:
+    def reply(asked: ServerCall) -> str:
         raise UnansweredError("out of order", passing=passing)
 
     judge = FakeJudge(reply)
@@ -133,7 +133,7 @@ def test_a_judge_that_answers_nothing_ends_the_work(passing: bool, kind: type[Ex
 def test_a_judge_that_works_may_refuse_all_of_a_few(tmp_path: Path) -> None:
     """As of a shard of one sample, which is too long for it; a judge that is out of order is still told."""
 
-    def reply(asked: JudgeCall) -> str:
+    def reply(asked: ServerCall) -> str:
         if "b asks" in str(asked.messages):
             raise UnansweredError("400: too long", passing=passing)
         return "[[5]]"
@@ -150,7 +150,7 @@ def test_a_judge_that_works_may_refuse_all_of_a_few(tmp_path: Path) -> None:
 
 
 def test_a_refusal_is_met_once_and_ends_all(tmp_path: Path) -> None:
-    def reply(asked: JudgeCall) -> str:
+    def reply(asked: ServerCall) -> str:
         raise UnusableServerError("evaluation.server_unusable", "evaluation.judge: wrong key")
 
     judge = FakeJudge(reply)
@@ -177,7 +177,7 @@ def test_a_budget_that_is_used_up_ends_the_work_and_keeps_what_was_paid(
 def test_several_are_asked_at_a_time_and_no_more(tmp_path: Path) -> None:
     barrier = threading.Barrier(4, timeout=20)
 
-    def reply(asked: JudgeCall) -> str:
+    def reply(asked: ServerCall) -> str:
         if "q0 " not in asked.messages[-1]["content"]:
             barrier.wait()
         return "[[3]]"
@@ -189,7 +189,7 @@ def test_several_are_asked_at_a_time_and_no_more(tmp_path: Path) -> None:
 def test_of_equal_requests_that_are_wanted_at_once_one_is_paid(tmp_path: Path) -> None:
     """As for two samples with one instruction, whose complexity is rated by it alone."""
 
-    def reply(asked: JudgeCall) -> str:
+    def reply(asked: ServerCall) -> str:
         time.sleep(0.05)  # else each would be kept before the next one is looked for
         return "[[3]]"
 
@@ -201,7 +201,7 @@ def test_of_equal_requests_that_are_wanted_at_once_one_is_paid(tmp_path: Path) -
 
 
 def test_replies_that_came_before_an_end_are_not_asked_for_again(tmp_path: Path) -> None:
-    def reply(asked: JudgeCall) -> str:
+    def reply(asked: ServerCall) -> str:
         if len(judge.asked) == 5:
             raise KeyboardInterrupt
         return "[[3]]"
@@ -224,7 +224,7 @@ def test_a_damaged_reply_is_asked_for_again(tmp_path: Path) -> None:
 
 
 def test_a_reply_is_read_as_it_was_written(tmp_path: Path) -> None:
-    asked = JudgeCall(judge="judge", messages=[{"role": "user", "content": "ü"}], max_tokens=3)
+    asked = ServerCall(model="judge", messages=[{"role": "user", "content": "ü"}], max_tokens=3)
     reply = Reply(text='{"ä": "\0\n"}', prompt_tokens=3, reply_tokens=0, seconds=0.25)
     replies(tmp_path).keep(asked, reply)
     assert replies(tmp_path).find(asked) == reply
@@ -248,8 +248,8 @@ def test_it_says_what_is_to_be_judged_before_the_first_reply_and_what_is_spent(t
 # Costs are counted with a tokenizer, then with what the server counted, and refused above the budget.
 
 
-def a_call(words: int) -> JudgeCall:
-    return JudgeCall(judge="judge", messages=[{"role": "user", "content": "word " * words}], max_tokens=1000)
+def a_call(words: int) -> ServerCall:
+    return ServerCall(model="judge", messages=[{"role": "user", "content": "word " * words}], max_tokens=1000)
 
 
 def count_words(text: str) -> int:

@@ -11,7 +11,7 @@ from gateau_dagster.errors import GateauError, TransientError
 from gateau_dagster.evaluation.judged import unreadable
 from gateau_dagster.evaluation.judging.cost import BudgetError
 from gateau_dagster.evaluation.judging.judge_answers import Judged, answers_by_question, judge_answers, wanted_judgments
-from gateau_dagster.evaluation.judging.replies import JudgeCall, Replies
+from gateau_dagster.evaluation.judging.replies import Replies, ServerCall
 from gateau_dagster.evaluation.server_client import UnansweredError, UnusableServerError
 from gateau_dagster.execution.shard_tables import rejected_frame
 from gateau_dagster.resources.judge import JudgeResource
@@ -34,8 +34,8 @@ def serving(play: Play, **keys: Any) -> Iterator[tuple[JudgeServer, Any]]:
         yield server, settings(**given)
 
 
-def asked(text: str = "?") -> JudgeCall:
-    return JudgeCall(judge="judge", messages=[{"role": "user", "content": text}], max_tokens=7, temperature=0.25)
+def asked(text: str = "?") -> ServerCall:
+    return ServerCall(model="judge", messages=[{"role": "user", "content": text}], max_tokens=7, temperature=0.25)
 
 
 def judged(folder: Path, config: Any, names: list[str], *, again: int = 0) -> Judged:

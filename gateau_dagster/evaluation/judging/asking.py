@@ -11,7 +11,7 @@ from typing import Generic, Protocol, TypeVar
 from gateau_dagster.config.judge import AskedConfig
 from gateau_dagster.errors import redacted
 from gateau_dagster.evaluation.judging.cost import Account
-from gateau_dagster.evaluation.judging.replies import Judge, JudgeCall, Replies, Reply, Usage
+from gateau_dagster.evaluation.judging.replies import Judge, Replies, Reply, ServerCall, Usage
 from gateau_dagster.evaluation.server_client import Patience, UnansweredError, cut
 from gateau_dagster.storage.stamp import fingerprint
 
@@ -22,7 +22,7 @@ class Asked(Protocol):
     """Anything that asks a request."""
 
     @property
-    def asked(self) -> JudgeCall:
+    def asked(self) -> ServerCall:
         """Return the request."""
         ...
 
@@ -105,7 +105,7 @@ class Asking(Generic[Wanted, Value]):
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
 
-    def _in_thread(self, asked: JudgeCall) -> Exchange[Value] | UnansweredError:
+    def _in_thread(self, asked: ServerCall) -> Exchange[Value] | UnansweredError:
         """Return the exchange or error of one request. Raises once another request has ended the work."""
         if self._ended is not None:
             raise self._ended
@@ -115,7 +115,7 @@ class Asking(Generic[Wanted, Value]):
             self._ended = error
             raise
 
-    def _exchange(self, asked: JudgeCall) -> Exchange[Value] | UnansweredError:
+    def _exchange(self, asked: ServerCall) -> Exchange[Value] | UnansweredError:
         """Return the exchange, or why there is no reply; ask again after an unreadable reply."""
         total, value, reply = Usage(), None, None
         for attempt in range(self.again + 1):
@@ -132,7 +132,7 @@ class Asking(Generic[Wanted, Value]):
         assert reply is not None, "there is a first attempt"
         return Exchange(value=value, reply=reply, usage=total)
 
-    def _reply(self, asked: JudgeCall) -> Reply:
+    def _reply(self, asked: ServerCall) -> Reply:
         """Return the reply. Of concurrent equal requests one is sent; the others wait for its stored reply.
 
         An unusable reply is paid for, so it is stored, too, under the settings that produced it.
@@ -147,7 +147,7 @@ class Asking(Generic[Wanted, Value]):
             raise _unusable(reply, self.settings.place)
         return reply
 
-    def _paid_reply(self, asked: JudgeCall) -> Reply:
+    def _paid_reply(self, asked: ServerCall) -> Reply:
         self.account.open_request()
         usage = Usage()
         try:

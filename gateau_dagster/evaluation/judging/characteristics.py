@@ -18,7 +18,7 @@ from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.evaluation.benchmark import JudgeRequest
 from gateau_dagster.evaluation.judged import quoted, rating
 from gateau_dagster.evaluation.judging.judge_answers import Judged, JudgmentRequest
-from gateau_dagster.evaluation.judging.replies import JudgeCall
+from gateau_dagster.evaluation.judging.replies import ServerCall
 from gateau_dagster.evaluation.statistics.compare import TAIL, VarianceSource, half_width
 from gateau_dagster.tables import Column, schema
 
@@ -98,7 +98,7 @@ def wanted_ratings(
             messages = [{"role": "user", "content": prompt(sample, name)}]
             request = JudgeRequest(question_id=sample.sample_id, turn=number, messages=messages, max_tokens=_TOKENS)
             for repeat in range(settings.repeats if name in named else 0):
-                asked = JudgeCall.of(settings, request, repeat)
+                asked = ServerCall.of(settings, request, repeat)
                 found.append(JudgmentRequest(question_id=sample.sample_id, turn=number, part=name, asked=asked))
     return found
 

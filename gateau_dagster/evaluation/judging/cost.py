@@ -10,7 +10,7 @@ import polars as pl
 
 from gateau_dagster.config.judge import AskedConfig
 from gateau_dagster.errors import GateauError
-from gateau_dagster.evaluation.judging.replies import JudgeCall, Replies, Usage
+from gateau_dagster.evaluation.judging.replies import Replies, ServerCall, Usage
 from gateau_dagster.readable import plural
 
 _MILLION = 1_000_000
@@ -43,11 +43,11 @@ class PlannedCost:
 
 def planned_cost(
     settings: AskedConfig,
-    wanted: Sequence[JudgeCall],
+    wanted: Sequence[ServerCall],
     replies: Replies | None,
     count: CountTokens,
     *,
-    longest: Sequence[JudgeCall] = (),
+    longest: Sequence[ServerCall] = (),
 ) -> PlannedCost:
     """Return the expected cost of the requests without a kept reply; equal requests are sent once.
 
@@ -73,7 +73,7 @@ def planned_cost(
     return PlannedCost(kept=len(known), usage=usage, money=money_of(settings, usage))
 
 
-def _tokens(asked: JudgeCall, count: CountTokens) -> int:
+def _tokens(asked: ServerCall, count: CountTokens) -> int:
     return sum(count(message["content"]) for message in asked.messages)
 
 

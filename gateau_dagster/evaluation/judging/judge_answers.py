@@ -16,7 +16,7 @@ from gateau_dagster.evaluation.benchmark import Question
 from gateau_dagster.evaluation.judged import RatedBenchmark
 from gateau_dagster.evaluation.judging.asking import Asking, Exchange
 from gateau_dagster.evaluation.judging.cost import cost_sentence
-from gateau_dagster.evaluation.judging.replies import Judge, JudgeCall, Replies, Usage
+from gateau_dagster.evaluation.judging.replies import Judge, Replies, ServerCall, Usage
 from gateau_dagster.evaluation.server_client import UnansweredError
 from gateau_dagster.progress import Progress, silent
 
@@ -30,7 +30,7 @@ class JudgmentRequest:
 
     question_id: str
     turn: int
-    asked: JudgeCall
+    asked: ServerCall
     part: str = ""
 
 
@@ -63,7 +63,7 @@ def wanted_judgments(
         if all(turn in texts for turn in range(len(question.turns))):
             found += (
                 JudgmentRequest(
-                    question_id=each.question_id, turn=each.turn, asked=JudgeCall.of(settings, each, repeat)
+                    question_id=each.question_id, turn=each.turn, asked=ServerCall.of(settings, each, repeat)
                 )
                 for each in benchmark.requests(question, [texts[turn] for turn in sorted(texts)])
                 for repeat in range(settings.repeats)

@@ -11,7 +11,7 @@ from gateau_dagster.config.judge import JudgeConfig
 from gateau_dagster.evaluation.benchmark import Question
 from gateau_dagster.evaluation.judged import RatedBenchmark
 from gateau_dagster.evaluation.judging.judge_answers import JudgmentRequest
-from gateau_dagster.evaluation.judging.replies import JudgeCall
+from gateau_dagster.evaluation.judging.replies import ServerCall
 from gateau_dagster.tables import Column, schema
 
 PAIRWISE = (
@@ -43,8 +43,8 @@ class Match:
     other: str
     question_id: str
     turn: int
-    first: JudgeCall
-    second: JudgeCall
+    first: ServerCall
+    second: ServerCall
 
 
 def matches(
@@ -72,8 +72,8 @@ def matches(
                         other=other,
                         question_id=first.question_id,
                         turn=first.turn,
-                        first=JudgeCall.of(settings, first),
-                        second=JudgeCall.of(settings, second),
+                        first=ServerCall.of(settings, first),
+                        second=ServerCall.of(settings, second),
                     )
                     for first, second in zip(ahead, behind, strict=True)
                 )

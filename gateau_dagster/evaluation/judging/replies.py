@@ -22,16 +22,16 @@ PROMPT = "prompt"
 
 
 @dataclass(frozen=True, kw_only=True)
-class JudgeCall:
+class ServerCall:
     """A request to a judge or a generator: everything that its reply depends on.
 
-    judge: the server's name of the model. messages: `role` and `content`; one with role PROMPT is alone. max_tokens: of
+    model: the server's name of it. messages: `role` and `content`; one with role PROMPT is alone. max_tokens: of
         the reply. repeat: of the judgment, from 0.
     attempt: how many unreadable replies came before. temperature: None where none is sent.
     more: further fields that the settings send.
     """
 
-    judge: str
+    model: str
     messages: Sequence[Mapping[str, str]]
     max_tokens: int
     temperature: float | None = 0.0
@@ -40,12 +40,12 @@ class JudgeCall:
     more: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, settings: AskedConfig, request: JudgeRequest, repeat: int = 0) -> JudgeCall:
+    def of(cls, settings: AskedConfig, request: JudgeRequest, repeat: int = 0) -> ServerCall:
         """Return a request with the sampling settings that the configuration sends."""
         sent = settings.sampling(temperature=request.temperature)
         more = {name: sent[name] for name in ("top_p", "seed") if name in sent}
         return cls(
-            judge=settings.model,
+            model=settings.model,
             messages=request.messages,
             max_tokens=request.max_tokens,
             temperature=sent.get("temperature"),
@@ -58,7 +58,7 @@ class JudgeCall:
         """Return a digest that is equal for equal requests, whatever answer, variant or benchmark they belong to."""
         return fingerprint(
             {
-                "judge": self.judge,
+                "judge": self.model,  # a name of stored replies
                 "messages": [dict(message) for message in self.messages],
                 "max_tokens": self.max_tokens,
                 "temperature": self.temperature,
@@ -71,7 +71,7 @@ class JudgeCall:
 
 @dataclass(frozen=True, kw_only=True)
 class Reply:
-    """A judge's reply.
+    """The reply of a judge or a generator.
 
     prompt_tokens, reply_tokens: as the server counts them; estimated where it does not report them.
     seconds: wall-clock time. finish_reason: `length` where the limit cut it; earlier versions stored none.
@@ -90,14 +90,14 @@ class Reply:
 
 
 class Judge(Protocol):
-    """A judge that answers requests."""
+    """A judge or a generator that answers requests."""
 
-    def __call__(self, asked: JudgeCall) -> Reply:
+    def __call__(self, asked: ServerCall) -> Reply:
         """Return the reply to a request; called from several threads.
 
         Raises:
-            UnansweredError: the judge does not answer this request.
-            UnusableServerError: the judge answers no request.
+            UnansweredError: the server does not answer this request.
+            UnusableServerError: the server answers no request.
         """
         ...
 
@@ -143,9 +143,9 @@ class Usage:
 class Replies:
     """The replies of one model: `<root>/<folder>/<model>/<digest>-<prompt tokens>-<reply tokens>.json`."""
 
-    def __init__(self, files: Files, judge: str, folder: str = JudgeConfig.replies_folder) -> None:
+    def __init__(self, files: Files, model: str, folder: str = JudgeConfig.replies_folder) -> None:
         self._files = files
-        self._folder = f"{folder}/{fingerprint({'judge': judge})[:12]}"
+        self._folder = f"{folder}/{fingerprint({'judge': model})[:12]}"
         self._names: dict[str, str] = {}
         self.refresh()
 
@@ -155,23 +155,23 @@ class Replies:
             if match := _NAME.match(name):
                 self._names[match["digest"]] = name
 
-    def __contains__(self, asked: JudgeCall) -> bool:
+    def __contains__(self, asked: ServerCall) -> bool:
         return asked.digest in self._names
 
-    def usage(self, asked: JudgeCall) -> Usage | None:
+    def usage(self, asked: ServerCall) -> Usage | None:
         """Return what the reply used, or None where there is none; no file is read."""
         match = _NAME.match(self._names.get(asked.digest, ""))
         return _usage(match) if match else None
 
     @property
     def spent(self) -> Usage:
-        """Return the usage of all replies of this judge in this store."""
+        """Return the usage of all replies of this model in this store."""
         usage = Usage()
         for match in filter(None, map(_NAME.match, [*self._names.values()])):
             usage += _usage(match)
         return usage
 
-    def find(self, asked: JudgeCall, unusable_under: str = "") -> Reply | None:
+    def find(self, asked: ServerCall, unusable_under: str = "") -> Reply | None:
         """Return the reply, or None where there is none; a damaged file is removed.
 
         Raises:
@@ -190,7 +190,7 @@ class Replies:
             self._files.remove(f"{self._folder}/{name}")
         return reply
 
-    def keep(self, asked: JudgeCall, reply: Reply, unusable_under: str = "") -> None:
+    def keep(self, asked: ServerCall, reply: Reply, unusable_under: str = "") -> None:
         """Store the reply; call this before it is used.
 
         `unusable_under`: for a reply that is paid for but unusable, the settings that produced it.
@@ -206,7 +206,7 @@ class Replies:
         self._names[digest] = name
 
 
-def _digest(asked: JudgeCall, unusable_under: str) -> str:
+def _digest(asked: ServerCall, unusable_under: str) -> str:
     if not unusable_under:
         return asked.digest
     return fingerprint({"request": asked.digest, "unusable": unusable_under})
