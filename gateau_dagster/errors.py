@@ -51,7 +51,8 @@ _PART = 8
 """Any run of this many characters of a secret is masked too."""
 _FEWEST_LETTERS = 4
 """The least number of different characters in a secret: 00000000 is not one."""
-_MASK = "***"
+MASK = "***"
+"""What `redacted` puts in place of a secret."""
 _NAME_LIKE = re.compile(r"[A-Z_${}%\s]*")
 """A variable's name in another spelling, such as ${OPENAI_API_KEY}, which may be shown."""
 _PIECE = re.compile(r"[^\W_]+")
@@ -89,12 +90,20 @@ def secret_found(value: str) -> None:
         _values.add(value.strip())
 
 
+def no_secret(value: str) -> str:
+    """Return a value of the configuration that is no secret, whatever the name of its key; `redacted` leaves it."""
+    _values.discard(value.strip())
+    return value
+
+
 def _named_variables() -> frozenset[str]:
     return frozenset(_variables | {*filter(None, os.environ.get(_NAMES_VARIABLE, "").split(","))})
 
 
-def redacted(text: str) -> str:
+def redacted(text: str, *, shapes: bool = True) -> str:
     """Return the text with *** in place of every secret, and of each part of a secret that has eight characters.
+
+    shapes: whether a text counts as a secret by its shape alone, such as the password in an address.
 
     Secrets are the values of variables that the configuration names or that are secret by name (HF_TOKEN,
     AWS_SECRET_ACCESS_KEY). Secrets are also passwords in addresses, keys pasted into the configuration, and texts with
@@ -104,14 +113,14 @@ def redacted(text: str) -> str:
     whole if the configuration names its variable, unless it is all letters or all digits. A text of common words
     alone, such as `password`, `changeme` or `your-api-key`, is never a secret.
     """
-    for shape in _SHAPES:
-        text = shape.sub(_MASK, text)
+    for shape in _SHAPES if shapes else ():
+        text = shape.sub(MASK, text)
     known = _known_secrets()
     whole, parted = known
     if not whole:
         return text
     for value in sorted(whole, key=len, reverse=True):
-        text = text.replace(value, _MASK)
+        text = text.replace(value, MASK)
     return _without_echoes(_without_parts(text, parted), parted)
 
 
@@ -276,7 +285,7 @@ def _without_parts(text: str, secrets: frozenset[str]) -> str:
         end = place + _PART
         while end < len(text) and text[end - _PART + 1 : end + 1] in parts:
             end += 1
-        shown += [text[done:place], _MASK]
+        shown += [text[done:place], MASK]
         place = done = end
     return "".join([*shown, text[done:]])
 
@@ -290,7 +299,7 @@ def _without_echoes(text: str, secrets: frozenset[str]) -> str:
         begin = max((size for each in secrets for size in _ECHOES if before.endswith(each[:size])), default=0)
         end = max((size for each in secrets for size in _ECHOES if after.startswith(each[-size:])), default=0)
         if begin or end:
-            shown += [text[done : max(done, gap.start() - begin)], _MASK]
+            shown += [text[done : max(done, gap.start() - begin)], MASK]
             done = gap.end() + end
     return "".join([*shown, text[done:]])
 

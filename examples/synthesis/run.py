@@ -29,7 +29,6 @@ from gateau_dagster.synthesis.questions import question_prompt
 
 SETTINGS = Path(__file__).with_name("gateau.yaml")
 DOCUMENTS, SHARE = 60, 0.5
-_SHORTEST_SECRET = 8
 
 
 def write_inputs(out: Path, port: int) -> Path:
@@ -39,8 +38,7 @@ def write_inputs(out: Path, port: int) -> Path:
     for number in range(DOCUMENTS):
         (folder / f"{number:03d}.txt").write_text(demo_document(number))
     content = yaml.safe_load(SETTINGS.read_text().replace("PORT", str(port)))
-    # A long text under `key` looks like a pasted secret, and would be masked in the generator's replies.
-    pairs = [{"key": name, "values": list(VALUES[name])} for name in ATTRIBUTES if len(name) < _SHORTEST_SECRET]
+    pairs = [{"key": name, "values": list(VALUES[name])} for name in ATTRIBUTES]
     content["evaluation"]["needle"]["pairs"] = pairs
     file = out / "gateau.yaml"
     file.write_text(yaml.safe_dump(content))

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import polars as pl
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from gateau_dagster import tables
 from gateau_dagster.config.base import Section
 from gateau_dagster.config.values import LONGEST
 from gateau_dagster.data.sample import Reject, Sample
-from gateau_dagster.errors import GateauError, ShortOfMemoryError, UnscorableSampleError
+from gateau_dagster.errors import GateauError, ShortOfMemoryError, UnscorableSampleError, no_secret
 from gateau_dagster.evaluation.benchmark import MODELS, Materials, Measured, MeasuredBenchmark
 from gateau_dagster.evaluation.haystack import Haystack, build_haystack, insert_needle
 from gateau_dagster.evaluation.page import PageAmount, PageChart, PageFigure, PageSection, PageTable
@@ -42,7 +42,9 @@ _CITIES = ("Lisbon", "Nairobi", "Toronto", "Osaka", "Cusco", "Tallinn", "Hanoi",
 class NeedlePair(Section):
     """A key that is asked for, and its possible values."""
 
-    key: str = Field(description="What the question asks for.", examples=["passport"])
+    key: Annotated[str, AfterValidator(no_secret)] = Field(
+        description="What the question asks for.", examples=["passport"]
+    )
     values: list[str] = Field(min_length=2, description="What the answer may be.", examples=[["blue", "green"]])
 
 

@@ -152,7 +152,8 @@ class Asking(Generic[Wanted, Value]):
         usage = Usage()
         try:
             reply = self.judge(asked)
-            reply = replace(reply, text=redacted(reply.text))
+            # Judge and generator repeat texts, in which an address or an example of a key is no secret of this machine.
+            reply = replace(reply, text=redacted(reply.text, shapes=False))
             usage = Usage.of(reply)
         except UnansweredError as error:
             self.patience.failed(error)
