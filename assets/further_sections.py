@@ -3,6 +3,7 @@
 import polars as pl
 
 from gateau_dagster.evaluation.contamination import FAMILY, SHORT_FAMILY
+from gateau_dagster.execution.shard_tables import samples_of
 from gateau_dagster.pipeline.evaluation_assets import (
     CHARACTERISTICS,
     EXPERIMENT,
@@ -10,7 +11,9 @@ from gateau_dagster.pipeline.evaluation_assets import (
     UNTOUCHED_EXPERIMENT,
     asking_benchmarks,
 )
+from gateau_dagster.pipeline.losses import RAW
 from gateau_dagster.pipeline.state import State
+from gateau_dagster.report.evidence_card import EvidenceMaps, evidence_maps
 from gateau_dagster.report.further import (
     FurtherSection,
     characteristics_section,
@@ -35,7 +38,8 @@ def further_sections(state: State) -> list[FurtherSection]:
         found.append(characteristics_section(state.read(CHARACTERISTICS)))
     if CHECKS_TABLE in reads:
         checked = state.read(CHECKS_TABLE).drop("probability")
-        found.append(synthesis_section(checked, _with_texts(state, shown_candidates(checked))))
+        shown = shown_candidates(checked)
+        found.append(synthesis_section(checked, _with_texts(state, shown), _maps(state, shown.filter("accepted"))))
     return found
 
 
@@ -48,10 +52,18 @@ def _with_texts(state: State, chosen: pl.DataFrame) -> pl.DataFrame:
         for asset in (QUESTIONS_TABLE, CONTEXTS_TABLE)
     )
     texts = asked.select("sample_id", "question", "answer", "evidence")
-    places = built.select("sample_id", "positions", characters=pl.col("context").str.len_chars())
+    places = built.select("sample_id", "context", "positions")
     return chosen.join(texts, on="sample_id", how="left", maintain_order="left").join(
         places, on="sample_id", how="left", maintain_order="left"
     )
+
+
+def _maps(state: State, accepted: pl.DataFrame) -> EvidenceMaps:
+    """Return the evidence maps of accepted synthetic samples, if long_sft reads them."""
+    if not state.config.reads_synthetic:
+        return EvidenceMaps()
+    parts = [state.store.read_rows(RAW, shard, accepted.select("sample_id")) for shard in state.shards]
+    return evidence_maps(state, [*samples_of(pl.concat(parts, how="diagonal"))])
 
 
 def contamination_of(state: State, benchmark: str) -> pl.DataFrame:

@@ -3,34 +3,61 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from gateau_dagster.data.sample import Sample
 from gateau_dagster.evaluation.contamination import touched
 from gateau_dagster.evaluation.judging.characteristics import BEST, HIGHEST, LOWEST, WORST, mean_ratings
 from gateau_dagster.evaluation.judging.pairwise import tallies
 from gateau_dagster.evaluation.page import PageFigure, PageSection, PageTable
 from gateau_dagster.readable import plural
+from gateau_dagster.report.evidence_card import EvidenceCard, EvidenceMaps, SpanStrip, Stretch, evidence_card
+from gateau_dagster.report.text import Snippet, printable, snippet
+from gateau_dagster.synthesis.checks import CHECKS
 
 if TYPE_CHECKING:  # matplotlib is only needed for drawing
     from matplotlib.figure import Figure
 
 _NOTABLE_BIAS = 0.2
 _OF_EACH = 10  # accepted and refused synthetic samples that are shown
-_CELLS = 24  # of the map of a context
-_SHORT = 160  # characters of a text in a table
+_SHORT = 300  # characters of evidence that are shown
 _SHOWN = 20
 
 
 @dataclass(frozen=True, kw_only=True)
+class CandidateCard:
+    """A synthetic candidate with its texts, shortened to their ends.
+
+    reason: what refuses it; empty if it is accepted. facts: the figures of its checks.
+    places: the passages of the question in the context; None without a context. quotes: the evidence of each.
+    evidence, strips: as of a sample's card; the first strip is what each passage adds.
+    """
+
+    sample_id: str
+    kind: str
+    reason: str
+    detail: str
+    facts: list[tuple[str, float | int | None]]
+    context: Snippet
+    instruction: Snippet
+    response: Snippet
+    places: SpanStrip | None
+    quotes: Sequence[str]
+    evidence: EvidenceCard | None
+    strips: Sequence[SpanStrip]
+
+
+@dataclass(frozen=True, kw_only=True)
 class FurtherSection(PageSection):
-    """A further section of the page. `anchor`: its name in URLs."""
+    """A further section of the page. anchor: its name in URLs. cards: by their heading, behind the tables."""
 
     anchor: str
     title: str
+    cards: Mapping[str, Sequence[CandidateCard]] = field(default_factory=dict)
 
 
 def characteristics_section(table: pl.DataFrame) -> FurtherSection:
@@ -199,20 +226,22 @@ def shown_candidates(checked: pl.DataFrame) -> pl.DataFrame:
     return pl.concat([each.sort("turn", "kind", "reason", "sample_id").head(_OF_EACH).drop("turn") for each in turns])
 
 
-def synthesis_section(checked: pl.DataFrame, shown: pl.DataFrame) -> FurtherSection:
-    """Return the section on synthetic samples: the yield, and samples with the map of their evidence.
+def synthesis_section(checked: pl.DataFrame, shown: pl.DataFrame, found: EvidenceMaps) -> FurtherSection:
+    """Return the section on synthetic samples: the yield, and samples with the places of their evidence.
 
     Args:
         checked: checks.CHECKED of all candidates.
-        shown: those of `shown_candidates` with `question`, `answer`, `evidence`, `positions` and `characters` (of the
-            context; null for a candidate without one).
+        shown: those of `shown_candidates` with `question`, `answer`, `evidence`, `context` and `positions` (null for a
+            candidate without a context).
+        found: the evidence maps of the accepted ones that long_sft reads.
     """
     accepted, total = int(checked["accepted"].sum()), checked.height
     sentences = [
         f"{accepted:,} of {plural(total, 'candidate')} are accepted. The checks come in the order of their cost. The "
         "first that fails is the reason.",
-        f"A map is the context in {_CELLS} cells. A digit is the passage that begins there. The numbers after it are "
-        "the gains of the passages: how much likelier each makes the answer beside the others, from 0 to 1.",
+        "A card shows where the passages of the question are in the context: the truth. Below it are the gains of the "
+        "passages under theta_B, if the checks came so far: how much likelier each makes the answer beside the others.",
+        "Accepted samples that long_sft reads have an evidence map, if the segments of long samples are measured.",
     ]
     yields = [
         PageTable(frame=_yield_by(checked, name), columns={name: name, **_YIELD}, shares=["share"])
@@ -221,31 +250,22 @@ def synthesis_section(checked: pl.DataFrame, shown: pl.DataFrame) -> FurtherSect
     refused = checked.filter(~pl.col("accepted"))
     reasons = refused["reason"].value_counts(name="candidates").with_columns(share=pl.col("candidates") / max(1, total))
     reasons = reasons.sort(["candidates", "reason"], descending=[True, False])
-    rows = pl.DataFrame([_candidate(row) for row in shown.iter_rows(named=True)], schema=_CANDIDATE)
-    columns = {name: name for name in _CANDIDATE if name != "accepted"}
-    without = {name: text for name, text in columns.items() if name not in {"reason", "detail"}}
+    columns = {"reason": "reason", "candidates": "refused", "share": "share of all"}
+    cards = [_candidate(row, f"s{place}", found) for place, row in enumerate(shown.iter_rows(named=True), start=1)]
+    of_each = {
+        "accepted": [card for card in cards if not card.reason],
+        "refused": [card for card in cards if card.reason],
+    }
     return FurtherSection(
         anchor="synthesis",
         title="Synthetic samples",
         sentences=sentences,
-        tables=[
-            *yields,
-            PageTable(
-                frame=reasons,
-                columns={"reason": "reason", "candidates": "refused", "share": "share of all"},
-                shares=["share"],
-            ),
-            PageTable(frame=rows.filter("accepted"), columns=without, folded=f"{_OF_EACH} accepted samples"),
-            PageTable(frame=rows.filter(~pl.col("accepted")), columns=columns, folded=f"{_OF_EACH} refused samples"),
-        ],
+        tables=[*yields, PageTable(frame=reasons, columns=columns, shares=["share"])],
+        cards={f"{plural(len(each), 'sample')}, {name}": each for name, each in of_each.items() if each},
     )
 
 
 _YIELD = {"candidates": "candidates", "accepted": "accepted", "share": "yield"}
-_CANDIDATE = {
-    "accepted": pl.Boolean(),
-    **dict.fromkeys(("kind", "question", "answer", "evidence", "map", "reason", "detail"), pl.String()),
-}
 
 
 def _yield_by(checked: pl.DataFrame, name: str) -> pl.DataFrame:
@@ -253,24 +273,42 @@ def _yield_by(checked: pl.DataFrame, name: str) -> pl.DataFrame:
     return found.with_columns(pl.col(name).cast(pl.String), share=pl.col("accepted") / pl.col("candidates"))
 
 
-def _candidate(row: Mapping[str, Any]) -> dict[str, Any]:
-    texts = {name: _shortened(row[name]) for name in ("question", "answer", "detail")}
-    evidence = " | ".join(f"{number}: {each}" for number, each in enumerate(row["evidence"] or (), start=1))
-    found = {"evidence": _shortened(evidence), "map": evidence_map(row)}
-    return {**{name: row[name] for name in ("accepted", "kind", "reason")}, **texts, **found}
+def _candidate(row: Mapping[str, Any], key: str, found: EvidenceMaps) -> CandidateCard:
+    sample = Sample(
+        sample_id=row["sample_id"],
+        source=row["kind"],
+        context=row["context"] or "",
+        instruction=row["question"],
+        response=row["answer"],
+    )
+    places = [(each["start"], each["end"]) for each in row["positions"] or ()]
+    strips = [*found.strips.get(sample.sample_id, ())]
+    if row["passage_gains"] is not None:
+        strips.insert(0, _strip(sample, places, row["passage_gains"]))
+    one = found.maps.get(sample.sample_id)
+    return CandidateCard(
+        sample_id=sample.sample_id,
+        kind=row["kind"],
+        reason=row["reason"],
+        detail=printable(row["detail"]),
+        facts=[("length", row["length"]), *((name, row[name]) for name in CHECKS if row[name] is not None)],
+        context=snippet(sample.context),
+        instruction=snippet(sample.instruction, each=500),
+        response=snippet(sample.response, each=500),
+        places=_strip(sample, places, [1.0] * len(places)) if places else None,
+        quotes=[printable(each[:_SHORT]) for each in row["evidence"] or ()],
+        evidence=None if one is None else evidence_card(one, key),
+        strips=strips,
+    )
 
 
-def _shortened(text: str) -> str:
-    line = " ".join((text or "").split())
-    return line if len(line) <= _SHORT else f"{line[:_SHORT]}…"
-
-
-def evidence_map(row: Mapping[str, Any]) -> str:
-    """Return the places of the passages in the context, and the gain of each: `··1·····2·· 0.45 0.43`."""
-    if not row["characters"]:
-        return ""
-    cells = ["·"] * _CELLS
-    for number, place in enumerate(row["positions"], start=1):
-        cell = min(_CELLS - 1, _CELLS * place["start"] // row["characters"])
-        cells[cell] = str(number) if number < 10 else "+"
-    return " ".join(["".join(cells), *(f"{each:.2f}" for each in row["passage_gains"] or ())])
+def _strip(sample: Sample, places: Sequence[tuple[int, int]], added: Sequence[float]) -> SpanStrip:
+    """Return what each passage of a context adds to the answer's probability."""
+    stretches = [Stretch(start=a, end=b, added=each) for (a, b), each in zip(places, added, strict=True)]
+    return SpanStrip(
+        methods=["theta_B"],
+        adds="the probability of the answer",
+        sample=sample,
+        stretches=stretches,
+        elsewhere=0.0,
+    )

@@ -4,27 +4,55 @@ from pathlib import Path
 
 import polars as pl
 
-from gateau_dagster.report.further import evidence_map, shown_candidates, synthesis_section
-from tests.synthesis.test_checks import ROWS, WordModel, checking, tables
+from gateau_dagster.report.build import _environment
+from gateau_dagster.report.evidence_card import EvidenceMaps
+from gateau_dagster.report.further import shown_candidates, synthesis_section
+from gateau_dagster.synthesis.checks import CLOSED_BOOK, NEEDED, VERBATIM
+from tests.report.test_evidence import made
+from tests.synthesis.test_checks import PASSAGES, ROWS, WordModel, checking, tables
 
 
 def test_the_yield_and_the_shown_samples(tmp_path: Path) -> None:
-    questions, _ = given = tables(*ROWS.values(), *[{}] * 20)
+    questions, contexts = given = tables(*ROWS.values(), *[{}] * 20)
     work, _ = checking(tmp_path, WordModel())
     checked = work.table(*given)
     shown = shown_candidates(checked)
     assert shown["accepted"].sum() == 10 and shown.height == 10 + len(ROWS) - 1
     texts = questions.select("sample_id", "question", "answer", "evidence")
-    places = pl.DataFrame({"positions": [[{"start": 0, "end": 9}, {"start": 50, "end": 60}]], "characters": [100]})
-    section = synthesis_section(checked, shown.join(texts, on="sample_id").join(places, how="cross"))
-    by_kind, by_length, reasons, accepted, refused = (each.frame for each in section.tables)
+    places = [{"start": 0, "end": len(PASSAGES[0])}, {"start": 100, "end": 100 + len(PASSAGES[1])}]
+    built = contexts.select("sample_id", "context", positions=pl.lit(places))
+    first = str(shown.filter("accepted")["sample_id"][0])
+    maps = EvidenceMaps(maps={first: made()})
+    section = synthesis_section(checked, shown.join(texts, on="sample_id").join(built, on="sample_id"), maps)
+    by_kind, by_length, reasons = (each.frame for each in section.tables)
     for each in (by_kind, by_length):
         assert (each["candidates"].sum(), each["accepted"].sum()) == (checked.height, checked["accepted"].sum())
     assert reasons["candidates"].sum() == checked.height - checked["accepted"].sum()
-    assert {*refused["reason"]} == {*ROWS} - {""} and accepted.height == 10
-    assert accepted["map"][0].startswith("1···········2···········"), "at 0 and 50 of 100 characters"
+    accepted, refused = section.cards.values()
+    assert [*section.cards] == ["10 samples, accepted", f"{len(ROWS) - 1} samples, refused"]
+    assert {card.reason for card in refused} == {*ROWS} - {""} and len(accepted) == 10
+    for card in accepted:
+        assert card.places is not None and [bar.level for bar in card.places.bars] == [8, 8], "the truth"
+        assert [each.added for each in card.strips[0].stretches] == [0.5, 0.5], "the evidence of theta_B"
+        assert [(each.start, each.end) for each in card.strips[0].stretches] == [
+            (each["start"], each["end"]) for each in places
+        ]
+    by_reason = {card.reason: card for card in refused}
+    assert by_reason[CLOSED_BOOK].strips == [], "its passages were not compared"
+    assert [each.added for each in by_reason[NEEDED].strips[0].stretches] == [1.0, 0.0]
+    assert "passage 1" in by_reason[VERBATIM].detail
+    assert [card.evidence is not None for card in accepted] == [card.sample_id == first for card in accepted]
+    page = _environment().get_template("further.html.j2").render(further=[section], pictures={})
+    assert page.count('aria-label="The places of 2 passages in the context"') == len(accepted) + len(refused)
+    assert page.count("By theta_B: what each stretch") == sum(bool(card.strips) for card in (*accepted, *refused))
+    assert 'class="evidence"' in page and "lives in Rome" in page
 
 
-def test_a_map_without_a_context_is_empty() -> None:
-    row = {"positions": None, "characters": None, "passage_gains": None}
-    assert evidence_map(row) == ""
+def test_a_candidate_without_a_context_has_no_map(tmp_path: Path) -> None:
+    questions, _ = given = tables({"fault": "unreadable", "question": "", "answer": "", "evidence": []})
+    work, _ = checking(tmp_path, WordModel())
+    checked = work.table(*given)
+    row = checked.join(questions.select("sample_id", "question", "answer", "evidence"), on="sample_id")
+    row = row.with_columns(context=pl.lit(None, pl.String()), positions=pl.lit(None, pl.List(pl.Struct({}))))
+    (card,) = synthesis_section(checked, row, EvidenceMaps()).cards["1 sample, refused"]
+    assert card.places is None and card.evidence is None and card.strips == []
