@@ -31,16 +31,14 @@ from gateau_dagster.pipeline.state import State
 from gateau_dagster.pipeline.synthesis_assets import (
     LONG,
     document_number,
-    figure_settings,
+    figures_digest,
     near_tokens,
 )
 from gateau_dagster.progress import Progress
 from gateau_dagster.resources.judge import JudgeResource
 from gateau_dagster.resources.models import ModelsResource
-from gateau_dagster.storage.stamp import fingerprint
 from gateau_dagster.synthesis import CHECKS_TABLE, CONTEXTS_TABLE, PASSAGES_TABLE, QUESTIONS_TABLE
 from gateau_dagster.synthesis.checks import (
-    CHECKS_CODE_VERSION,
     Checking,
     Given,
     Score,
@@ -199,14 +197,13 @@ def checking_of(state: State, models: ModelsResource, judge: JudgeResource, prog
     if options.is_verified and options.checks.agreement == "judge":
         assert judging is not None, "the configuration is checked for it"
         same = partial(same_by_judge, judging, judge.judge(judging), Replies(state.store.files, judging.model))
-    scorer = fingerprint({"code": CHECKS_CODE_VERSION, **figure_settings(config, state.observed)})
     return Checking(
         checks=options.checks if options.is_verified else None,
         score=scoring(state, models, progress),
         near_end=partial(near_end, tokenizer, near_tokens(config)),
         generating=generator(state, judge, progress),
         same=same,
-        scorer=scorer,
+        scorer=figures_digest(config, state.observed),
     )
 
 

@@ -31,7 +31,7 @@ from gateau_dagster.pipeline.losses import RAW, DataLoss, losses, prompted_model
 from gateau_dagster.pipeline.pipeline import left_out_sentence
 from gateau_dagster.pipeline.plan import AFTER, Plan, Work
 from gateau_dagster.pipeline.state import State
-from gateau_dagster.readable import indented_lines, number, unit_of_difference
+from gateau_dagster.readable import indented_lines, number, plural, unit_of_difference
 from gateau_dagster.report.effort import quantity
 from gateau_dagster.training.memory_levers import Levers
 from gateau_dagster.training.memory_plan import PARTS
@@ -84,12 +84,16 @@ def show_synthesis(out: Console, state: State, plan: Plan) -> None:
     if options is None or planned is None:
         return
     table = left_table("to generate", right=("requests", "kept", "tokens", "cost"))
-    for name, cost in (("questions", planned.questions), ("second answers", planned.answers)):
-        if cost.usage.requests or cost.kept:
-            table.add_row(name, *_figures(cost, cost, options.generator))
+    if planned.questions.usage.requests or planned.questions.kept:
+        table.add_row("questions", *_figures(planned.questions, planned.questions, options.generator))
+    if options.is_verified:
+        table.add_row("second answers", *_figures(planned.least, planned.answers, options.generator))
+    if planned.verdicts is not None and (judging := state.config.evaluation.judge) is not None:
+        table.add_row("their comparison", *_figures(planned.verdicts, planned.verdicts, judging))
     out.print()
     out.print(table)
-    out.print(f"[dim]{as_line(_yield_sentence(planned))}[/dim]", soft_wrap=False)
+    for line in _yield_sentences(planned):
+        out.print(f"[dim]{as_line(line)}[/dim]", soft_wrap=False)
     if state.config.reads_synthetic:
         out.print(f"[dim]Afterwards long_sft reads the samples: `{gateau_command('plan')}` shows the rest then.[/dim]")
     try:
@@ -98,17 +102,25 @@ def show_synthesis(out: Console, state: State, plan: Plan) -> None:
         out.print(f"[yellow]![/yellow] {escape(indented_lines(str(error)))}", soft_wrap=False)
 
 
-def _yield_sentence(planned: PlannedSynthesis) -> str:
+def _yield_sentences(planned: PlannedSynthesis) -> Iterator[str]:
     found = planned.measured
-    if found is None:
-        return (
+    if planned.kept:
+        yield (
+            f"{plural(planned.kept, 'candidate')} {'keeps its' if planned.kept == 1 else 'keep their'} figures: "
+            f"{planned.passed:,} of them {'is' if planned.passed == 1 else 'are'} accepted, {planned.undecided:,} "
+            f"{'comes' if planned.undecided == 1 else 'come'} to a check for the first time. Nobody is asked about the "
+            "others."
+        )
+    if planned.candidates and found is None:
+        yield (
             f"{planned.candidates:,} candidates. The yield is not known: `{gateau_command('validate --synthesis')}` "
             "measures it on 20 documents."
         )
-    return (
-        f"{planned.candidates:,} candidates, of which about {planned.expected:,} are accepted: so were "
-        f"{found.accepted:,} of {found.candidates:,} before."
-    )
+    elif planned.candidates and found is not None:
+        yield (
+            f"{planned.candidates:,} candidates, of which about {planned.expected:,} are accepted: so were "
+            f"{found.accepted:,} of {found.candidates:,} before."
+        )
 
 
 def synthesis_record(state: State, plan: Plan) -> dict[str, Any] | None:
@@ -124,8 +136,12 @@ def synthesis_record(state: State, plan: Plan) -> dict[str, Any] | None:
     return {
         "candidates": planned.candidates,
         "expected": planned.expected,
+        "kept": planned.kept,
+        "passed": planned.passed,
+        "undecided": planned.undecided,
         "questions": _amounts(planned.questions),
-        "answers": _amounts(planned.answers),
+        "answers": {**_amounts(planned.least), "most": _amounts(planned.answers)},
+        **({"verdicts": _amounts(planned.verdicts)} if planned.verdicts is not None else {}),
         "refused": refused,
     }
 

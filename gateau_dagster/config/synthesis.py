@@ -62,8 +62,9 @@ class GeneratorConfig(AskedConfig):
 
 
 class SynthesisChecksConfig(Section):
-    """The thresholds of the checks; null leaves a check out. A changed threshold asks no server again.
+    """The thresholds of the checks; null leaves a check out.
 
+    A stricter threshold asks no server. A looser one asks only about candidates that newly come to a check.
     A gain is the rise of the answer's token probabilities under theta_B, from 0 to 1.
     """
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import polars as pl
 
+from gateau_dagster.config.judge import AskedConfig
 from gateau_dagster.config.synthesis import SynthesisConfig
 from gateau_dagster.estimate.judging import token_counter
 from gateau_dagster.evaluation.judging.cost import (
@@ -22,13 +23,24 @@ from gateau_dagster.evaluation.judging.replies import Replies, ServerCall, Usage
 from gateau_dagster.evaluation.server_client import server_key
 from gateau_dagster.pipeline.plan import Plan
 from gateau_dagster.pipeline.state import State
-from gateau_dagster.pipeline.synthesis_assets import document_number
+from gateau_dagster.pipeline.synthesis_assets import document_number, figures_digest
 from gateau_dagster.storage.json_cache import recall, remember
 from gateau_dagster.storage.stamp import fingerprint
-from gateau_dagster.synthesis import CHECKS_TABLE, PASSAGES_TABLE, QUESTIONS_TABLE
-from gateau_dagster.synthesis.checks import AGREEMENT
+from gateau_dagster.synthesis import CHECKS_TABLE, CONTEXTS_TABLE, PASSAGES_TABLE, QUESTIONS_TABLE
+from gateau_dagster.synthesis.checks import (
+    AGREEMENT,
+    ASKED,
+    Outstanding,
+    candidate_rows,
+    is_second_answer,
+    most_answers,
+    outstanding,
+    verdict_call,
+)
+from gateau_dagster.synthesis.contexts import CONTEXTS
 from gateau_dagster.synthesis.passages import PASSAGES_OF, PROLONG_KINDS, quota
 from gateau_dagster.synthesis.questions import answer_prompt, call, question_prompt
+from gateau_dagster.tables import schema
 
 _WORD = " the"
 _TOKENS_OF_A_WORD = 1.3
@@ -38,7 +50,7 @@ _ANSWER_TOKENS = 16
 
 @dataclass(frozen=True, kw_only=True)
 class SynthesisYield:
-    """The number of checked candidates, of those that came to the second answer, and of accepted ones."""
+    """The number of checked candidates, of those about which the generator was asked again, and of accepted ones."""
 
     candidates: int = 0
     reached: int = 0
@@ -47,7 +59,7 @@ class SynthesisYield:
     @classmethod
     def of(cls, checked: pl.DataFrame) -> SynthesisYield:
         """Return the yield of a table of checks, with columns `reason` and `accepted`."""
-        reached = pl.col("accepted") | pl.col("reason").is_in([AGREEMENT])
+        reached = pl.col("accepted") | pl.col("reason").is_in([ASKED, AGREEMENT])
         return cls(
             candidates=checked.height,
             reached=checked.filter(reached).height,
@@ -59,23 +71,31 @@ class SynthesisYield:
 class PlannedSynthesis:
     """The generation of a plan.
 
-    candidates: of the outdated shards. questions, answers: the expected cost, second answers apart. measured: the yield
-    of the candidates in the store, without any of them None.
+    candidates: those without figures in the store. kept: those with some, whose shards are checked again. passed,
+    undecided: of these, how many are accepted by their figures, and how many come to a check that has none yet.
+    questions: the expected cost. answers: of second answers, at most. least: of second answers, at least.
+    verdicts: of comparing them by the judge, at most; None where no judge compares.
+    measured: the yield of the candidates in the store, without any of them None.
     """
 
     candidates: int
+    kept: int
+    passed: int
+    undecided: int
     questions: PlannedCost
     answers: PlannedCost
+    least: PlannedCost
+    verdicts: PlannedCost | None
     measured: SynthesisYield | None
 
     @property
     def cost(self) -> PlannedCost:
-        """Return the whole expected cost."""
+        """Return the whole cost of the generator, at most."""
         return self.questions + self.answers
 
     @property
     def expected(self) -> int | None:
-        """Return the expected number of accepted samples; None before a measurement."""
+        """Return the expected number of accepted candidates among those without figures; None before a measurement."""
         found = self.measured
         return None if found is None else round(self.candidates * found.accepted / found.candidates)
 
@@ -112,7 +132,9 @@ def _stamps(state: State, asset: str) -> Mapping[Any, Any]:
 
 
 def planned_synthesis(state: State, plan: Plan) -> PlannedSynthesis | None:
-    """Return what the generator is asked for in a plan; None if nothing. No text of a document is read.
+    """Return what the generator is asked for in a plan; None if nothing. No document is read.
+
+    Contexts are read of shards of which the checks alone are outdated: their digests tell which figures stay.
 
     Raises:
         GateauError: a table cannot be read.
@@ -121,27 +143,38 @@ def planned_synthesis(state: State, plan: Plan) -> PlannedSynthesis | None:
     if options is None or not any(asking):
         return None
     parts = sorted({part for work in asking if work is not None for part in work.partitions})
-    no_passages, no_questions = (_outdated(plan, asset) for asset in (PASSAGES_TABLE, QUESTIONS_TABLE))
-    settings, repeats = options.generator, len(_answer_repeats(options))
+    outdated = {asset: _outdated(plan, asset) for asset in (PASSAGES_TABLE, QUESTIONS_TABLE, CONTEXTS_TABLE)}
     replies, count = _replies(state, options), token_counter(state.config)
-    questions, answers, to_come, to_answer = list[ServerCall](), list[ServerCall](), 0, 0
+    questions, to_come, checked, kept = list[ServerCall](), 0, Outstanding(), 0
     for part in parts:
         number = document_number(part)
-        if part in no_passages:
+        if part in outdated[PASSAGES_TABLE]:
             to_come += quota(options, number) if state.documents.shard(number).height else 0
-        elif part in no_questions:
-            calls = question_calls(state.store.read(PASSAGES_TABLE, part).to_dicts(), options)
-            questions += calls
-            to_answer += len(calls)
+        elif part in outdated[QUESTIONS_TABLE]:
+            questions += question_calls(state.store.read(PASSAGES_TABLE, part).to_dicts(), options)
         else:
-            answers += _answer_calls(state.store.read(QUESTIONS_TABLE, part), options)
+            rows = _candidate_rows(state, part, are_built=part not in outdated[CONTEXTS_TABLE])
+            checked += outstanding(rows, options.checks, options.generator) if options.is_verified else Outstanding()
+            kept += sum(row["known"] for row in rows)
     measured = measured_yield(state)
     reached = 1.0 if measured is None else measured.reached / measured.candidates
-    second = round((to_come + to_answer) * reached) * repeats
+    unwritten = to_come + len(questions)
+    to_answer = round(unwritten * reached) if options.is_verified else 0
+    second = _answer(options, count) * (to_answer * most_answers(options.checks))
+    every = [*checked.certain, *checked.possible]
+    least, most = (planned_cost(options.generator, each, replies, count) + second for each in (checked.certain, every))
     return PlannedSynthesis(
-        candidates=to_come + to_answer + len(answers) // max(1, repeats),
-        questions=planned_cost(settings, questions, replies, count) + _questions_to_come(options, count, to_come),
-        answers=planned_cost(settings, answers, replies, count) + _answer(options, count) * second,
+        candidates=unwritten + checked.new,
+        kept=kept,
+        passed=checked.passed,
+        undecided=checked.undecided,
+        questions=planned_cost(options.generator, questions, replies, count)
+        + _questions_to_come(options, count, to_come),
+        answers=most,
+        least=least,
+        verdicts=_verdicts(
+            state, count, to_answer + sum(is_second_answer(each) for each in every if each not in replies)
+        ),
         measured=measured,
     )
 
@@ -155,13 +188,12 @@ def _replies(state: State, options: SynthesisConfig) -> Replies:
     return Replies(state.store.files, options.generator.model, options.generator.replies_folder)
 
 
-def _answer_repeats(options: SynthesisConfig) -> Sequence[tuple[int, bool]]:
-    """Return the repeat of each further answer to a question, and whether it is shown the passages."""
-    if not options.is_verified:
-        return []
-    checks = options.checks
-    asked = [(2, False), (3, False)] if checks.ask_without_context else []
-    return [*([(1, True)] if checks.agreement is not None else []), *asked]
+def _candidate_rows(state: State, part: str, *, are_built: bool) -> list[dict[str, Any]]:
+    """Return checks.candidate_rows of a shard; without their figures if their contexts are still to be built."""
+    asked, built, before = state.store.read(QUESTIONS_TABLE, part), pl.DataFrame(schema=schema(CONTEXTS)), None
+    if are_built and state.store.stamp(CHECKS_TABLE, part) is not None:
+        built, before = (state.store.read(asset, part) for asset in (CONTEXTS_TABLE, CHECKS_TABLE))
+    return candidate_rows(asked, built, figures_digest(state.config, state.observed), before)
 
 
 def question_calls(rows: Sequence[Mapping[str, Any]], options: SynthesisConfig) -> list[ServerCall]:
@@ -174,19 +206,6 @@ def question_calls(rows: Sequence[Mapping[str, Any]], options: SynthesisConfig) 
         kind = "summary" if row["kind"] in {"self", "prolong_summary"} else row["kind"]
         found.append(call(options.generator, row["sample_id"], question_prompt(kind, texts)).asked)
     return found
-
-
-def _answer_calls(table: pl.DataFrame, options: SynthesisConfig) -> list[ServerCall]:
-    return [
-        call(
-            options.generator,
-            row["sample_id"],
-            answer_prompt(row["question"], [each["text"] for each in row["passages"]] if shown else []),
-            repeat=repeat,
-        ).asked
-        for row in table.filter(fault="").iter_rows(named=True)
-        for repeat, shown in _answer_repeats(options)
-    ]
 
 
 def _questions_to_come(options: SynthesisConfig, count: CountTokens, number: int) -> PlannedCost:
@@ -219,15 +238,29 @@ def _answer(options: SynthesisConfig, count: CountTokens) -> PlannedCost:
     return PlannedCost(kept=0, usage=usage, money=money_of(options.generator, usage))
 
 
+def _verdicts(state: State, count: CountTokens, number: int) -> PlannedCost | None:
+    """Return the cost of comparing so many second answers by the judge; None where it compares none."""
+    options, judging = state.config.synthesis, state.config.evaluation.judge
+    if options is None or judging is None or not options.is_verified or options.checks.agreement != "judge":
+        return None
+    texts = [_WORD * _ANSWER_TOKENS] * 3
+    return planned_cost(judging, [verdict_call(judging, "", *texts).asked], None, count) * number
+
+
 def check_generator(state: State, planned: PlannedSynthesis | None) -> None:
-    """Raise GateauError for a missing key of the generator, BudgetError if its budget is exceeded."""
-    options = state.config.synthesis
+    """Raise GateauError for a missing key of generator or judge, BudgetError if the budget of one is exceeded."""
+    options, judging = state.config.synthesis, state.config.evaluation.judge
     if options is None or planned is None:
         return
-    settings = options.generator
-    if planned.cost.usage.requests:
+    _check_server(options.generator, _replies(state, options), planned.cost)
+    if judging is not None and planned.verdicts is not None:
+        _check_server(judging, Replies(state.store.files, judging.model), planned.verdicts)
+
+
+def _check_server(settings: AskedConfig, replies: Replies, planned: PlannedCost) -> None:
+    if planned.usage.requests:
         server_key(settings.place, settings.key, settings.base_url)
-    check_affordable(settings, _replies(state, options).spent, planned.cost)
+    check_affordable(settings, replies.spent, planned)
 
 
 def check_questions_affordable(state: State, parts: Sequence[str]) -> None:

@@ -121,7 +121,7 @@ def _assets(config: Config, options: SynthesisConfig) -> Iterator[Asset]:
         kinds=("pytorch", "openai"),
         summary="the figures of every candidate, and the first check that refuses it",
         description="The checks of each candidate, the cheapest first; the first that fails ends it. Figures of "
-        "unchanged candidates are kept, so a changed threshold asks no server again.",
+        "unchanged candidates are kept. A looser threshold asks only about candidates that newly come to a check.",
         inputs=(origin_key(config, LONG),),
         reads={QUESTIONS_TABLE: "fingerprint", CONTEXTS_TABLE: "fingerprint", **made},
         settings={} if checked is None else {"synthesis.checks": checked.model_dump(mode="json")},
@@ -185,3 +185,8 @@ def figure_settings(config: Config, observed: Observed) -> dict[str, Any]:
         "near tokens": near_tokens(config),
         "second answers": [options.generator.model, options.generator.changed_sampling, options.checks.agreement],
     }
+
+
+def figures_digest(config: Config, observed: Observed) -> str:
+    """Return the digest of what computes the figures of the checks, besides the texts."""
+    return fingerprint({"code": CHECKS_CODE_VERSION, **figure_settings(config, observed)})

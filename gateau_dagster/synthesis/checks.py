@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,9 +17,10 @@ import polars as pl
 
 from gateau_dagster.config import ScoringConfig
 from gateau_dagster.config.judge import JudgeConfig
-from gateau_dagster.config.synthesis import SynthesisChecksConfig
+from gateau_dagster.config.synthesis import GeneratorConfig, SynthesisChecksConfig
 from gateau_dagster.data.near_duplicates import normalised
 from gateau_dagster.data.sample import Reject, Sample, text_digest
+from gateau_dagster.errors import MASK
 from gateau_dagster.evaluation.benchmark import JudgeRequest
 from gateau_dagster.evaluation.judging.asking import Asking
 from gateau_dagster.evaluation.judging.replies import Judge, Replies, ServerCall
@@ -43,7 +44,8 @@ ASKED, AGREEMENT = "ask_without_context", "agreement"
 CHECKS = (VERBATIM, CLOSED_BOOK, NEAR_ONLY, NEEDED, ROBUST, ASKED, AGREEMENT)
 """The checks in their order, the cheapest first."""
 UNSCORABLE = "unscorable"
-_ASKED_TWICE = (2, 3)  # repeats of the questions without passages; 1 is the second answer's
+# The repeats of a question to the generator, by check.
+_REPEATS = {ASKED: (2, 3), AGREEMENT: (1,)}
 _GAINS = pl.List(pl.Float64())
 _PROBABILITIES = pl.List(pl.Float32())
 
@@ -164,8 +166,10 @@ def verbatim_fault(passages: Sequence[str], question: str, answer: str, evidence
     """Return why evidence or answer cannot be right, or an empty text.
 
     Each passage must hold its evidence, word for word, and the question must not hold the answer. Case and white space
-    do not count.
+    do not count. A reply in which a secret was masked cannot be right.
     """
+    if any(MASK in text and not any(MASK in each for each in passages) for text in (question, answer, *evidence)):
+        return f"the reply held a secret of this machine's environment, which is masked as {MASK}"
     if not passages or len(evidence) != len(passages) or not all(each.strip() for each in evidence):
         return f"{sum(bool(each.strip()) for each in evidence)} pieces of evidence for {len(passages)} passages"
     for number, (quote, passage) in enumerate(zip(evidence, passages, strict=True), start=1):
@@ -239,33 +243,17 @@ class Checking:
 
         Figures of the checks after the one that refuses a candidate are not computed.
         """
-        rows = _rows(questions, contexts, self.scorer)
-        known = {} if before is None else {row["figures"]: row for row in before.iter_rows(named=True)}
-        for row in rows:
-            old = known.get(row["digest"], {})
-            row["of"] = {name: None if name == VERBATIM else old.get(name) for name in _KEPT}
-            row["detail"] = old.get("detail", "")
-        for name in CHECKS:
-            alive = [row for row in rows if self._reaches(row, name)]
-            self._compute(name, [row for row in alive if row["of"][name] is None])
+        rows = candidate_rows(questions, contexts, self.scorer, before)
+        if self.checks is not None:
+            for name in CHECKS:
+                alive = [row for row in rows if row["sample_id"] not in self.unanswered]
+                self._compute(name, [row for row in alive if needs(row, name, self.checks)])
         found = [self._checked(row) for row in rows if row["sample_id"] not in self.unanswered]
         return pl.DataFrame(found, schema=schema(CHECKED), orient="row")
 
     def rejected(self) -> pl.DataFrame:
         """Return the candidates whose checks got no reply, with the reasons (tables.REJECTED)."""
         return pl.DataFrame(sorted(self.unanswered.items()), schema=schema(REJECTED), orient="row")
-
-    def _reaches(self, row: Mapping[str, Any], name: str) -> bool:
-        """Return whether a row comes to a check that is configured."""
-        if self.checks is None or row["fault"] or row["sample_id"] in self.unanswered:
-            return False
-        if refusing_check({each: row["of"][each] for each in CHECKS[: CHECKS.index(name)]}, self.checks):
-            return False
-        if name == AGREEMENT:
-            return self.checks.agreement == "judge" or (self.checks.agreement == "exact" and row["kind"] != "summary")
-        if name == ASKED:
-            return self.checks.ask_without_context
-        return name == VERBATIM or getattr(self.checks, name) is not None
 
     def _checked(self, row: Mapping[str, Any]) -> dict[str, Any]:
         reason = row["fault"] or (refusing_check(row["of"], self.checks) if self.checks is not None else "")
@@ -275,8 +263,7 @@ class Checking:
     def _compute(self, name: str, rows: Sequence[dict[str, Any]]) -> None:
         if name == VERBATIM:
             for row in rows:
-                fault = verbatim_fault(row["passages"], row["question"], row["answer"], row["evidence"])
-                row["of"][name], row["detail"] = float(not fault), fault or row["detail"]
+                read_verbatim(row)
         elif name == ASKED:
             self._ask_without_context(rows)
         elif name == AGREEMENT:
@@ -318,15 +305,16 @@ class Checking:
         return without_each(row["passages"])[1:] if name == NEEDED else [row["context"]]
 
     def _ask_without_context(self, rows: Sequence[dict[str, Any]]) -> None:
-        for repeat in _ASKED_TWICE:
+        for repeat in _REPEATS[ASKED]:
             left = [row for row in rows if row["of"][ASKED] != 0.0]
-            replies = self._replies(left, repeat, with_passages=False)
+            replies = self._replies(left, ASKED, repeat)
             for row in left:
                 if row["sample_id"] in replies:
                     row["of"][ASKED] = float(not agrees(row["answer"], replies[row["sample_id"]]))
 
     def _ask_again(self, rows: Sequence[dict[str, Any]]) -> None:
-        replies = self._replies(rows, 1, with_passages=True)
+        (repeat,) = _REPEATS[AGREEMENT]
+        replies = self._replies(rows, AGREEMENT, repeat)
         found = {
             row["sample_id"]: (row["question"], row["answer"], replies[row["sample_id"]])
             for row in rows
@@ -346,17 +334,8 @@ class Checking:
                     "" if row["of"][AGREEMENT] else f"the second answer is {found[row['sample_id']][2][:100]!r}"
                 )
 
-    def _replies(self, rows: Sequence[Mapping[str, Any]], repeat: int, *, with_passages: bool) -> Mapping[str, str]:
-        settings = self.generating.settings
-        wanted = [
-            call(
-                settings,
-                row["sample_id"],
-                answer_prompt(row["question"], row["passages"] if with_passages else []),
-                repeat=repeat,
-            )
-            for row in rows
-        ]
+    def _replies(self, rows: Sequence[Mapping[str, Any]], check: str, repeat: int) -> Mapping[str, str]:
+        wanted = [_answer_call(self.generating.settings, row, check, repeat) for row in rows]
         found = self.generating.texts(wanted)
         for row in rows:
             if (name := row["sample_id"]) not in found:
@@ -364,27 +343,114 @@ class Checking:
         return found
 
 
-def _rows(questions: pl.DataFrame, contexts: pl.DataFrame, scorer: str) -> list[dict[str, Any]]:
-    """Return the candidates with their texts, the fault that refuses them already, and the digest of their texts."""
+def candidate_rows(
+    questions: pl.DataFrame, contexts: pl.DataFrame, scorer: str, before: pl.DataFrame | None
+) -> list[dict[str, Any]]:
+    """Return the candidates with their texts, the fault that refuses them already, and the digest of their texts.
+
+    `known`: whether CHECKED `before` has the same texts and scorer. `of`: its figures. `was_unscorable`: whether
+    theta_B could not read the candidate.
+    """
     texts = dict(contexts.select("sample_id", "context").iter_rows())
+    known = {} if before is None else {row["figures"]: row for row in before.iter_rows(named=True)}
     rows = []
     for row in questions.sort("sample_id").iter_rows(named=True):
         passages = [each["text"] for each in row["passages"]]
         context = texts.get(row["sample_id"], "")
         parts = [scorer, row["kind"], row["question"], row["answer"], context, *passages, *row["evidence"]]
+        digest = text_digest(parts)[:32]
+        old = known.get(digest, {})
+        own = {name: row[name] for name in ("sample_id", "kind", "length", "question", "answer", "evidence", "fault")}
         rows.append(
             {
-                **{
-                    name: row[name]
-                    for name in ("sample_id", "kind", "length", "question", "answer", "evidence", "fault")
-                },
+                **own,
                 "passages": passages,
                 "context": context,
-                "detail": "",
-                "digest": text_digest(parts)[:32],
+                "detail": old.get("detail", ""),
+                "digest": digest,
+                "known": digest in known,
+                "was_unscorable": old.get("reason") == UNSCORABLE,
+                "of": {name: None if name == VERBATIM else old.get(name) for name in _KEPT},
             }
         )
     return rows
+
+
+def read_verbatim(row: dict[str, Any]) -> None:
+    """Compute the figure of the check `verbatim` for one of `candidate_rows`."""
+    fault = verbatim_fault(row["passages"], row["question"], row["answer"], row["evidence"])
+    row["of"][VERBATIM], row["detail"] = float(not fault), fault or row["detail"]
+
+
+def needs(row: Mapping[str, Any], name: str, checks: SynthesisChecksConfig) -> bool:
+    """Return whether a configured check still has to compute its figure: none before it refuses the candidate."""
+    if row["of"][name] is not None or row["fault"] or not _is_configured(row, name, checks):
+        return False
+    return not refusing_check({each: row["of"][each] for each in CHECKS[: CHECKS.index(name)]}, checks)
+
+
+def _is_configured(row: Mapping[str, Any], name: str, checks: SynthesisChecksConfig) -> bool:
+    if name == AGREEMENT:
+        return checks.agreement == "judge" or (checks.agreement == "exact" and row["kind"] != "summary")
+    if name == ASKED:
+        return checks.ask_without_context
+    return name == VERBATIM or getattr(checks, name) is not None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outstanding:
+    """What the checks of some candidates still take.
+
+    certain: requests about candidates that have passed all checks before. possible: further requests, about candidates
+    that earlier checks, or earlier replies, may still refuse. new: candidates without stored figures. passed: those
+    with figures that are accepted by them. undecided: those with figures that come to a check which has none yet.
+    """
+
+    certain: list[ServerCall] = field(default_factory=list)
+    possible: list[ServerCall] = field(default_factory=list)
+    new: int = 0
+    passed: int = 0
+    undecided: int = 0
+
+    def __add__(self, other: Outstanding) -> Outstanding:
+        return Outstanding(**{each.name: getattr(self, each.name) + getattr(other, each.name) for each in fields(self)})
+
+
+def outstanding(
+    rows: Sequence[dict[str, Any]], checks: SynthesisChecksConfig, settings: GeneratorConfig
+) -> Outstanding:
+    """Return what the checks of `candidate_rows` still take. No model is run and nothing is asked."""
+    certain, possible, new, passed, undecided = list[ServerCall](), list[ServerCall](), 0, 0, 0
+    for row in rows:
+        if not row["fault"]:
+            read_verbatim(row)
+        # One that could not be scored is tried again, and expected to stay so.
+        missing = [name for name in CHECKS if needs(row, name, checks) and not row["was_unscorable"]]
+        for name in missing:
+            for repeat in _REPEATS.get(name, ()):
+                is_first = name == missing[0] and repeat == _REPEATS[name][0]
+                (certain if is_first else possible).append(_answer_call(settings, row, name, repeat).asked)
+        new += not row["known"]
+        undecided += row["known"] and bool(missing)
+        refused = row["fault"] or row["was_unscorable"] or refusing_check(row["of"], checks)
+        passed += row["known"] and not missing and not refused
+    return Outstanding(certain=certain, possible=possible, new=new, passed=passed, undecided=undecided)
+
+
+def most_answers(checks: SynthesisChecksConfig) -> int:
+    """Return the number of second answers to one question, at most."""
+    configured = {ASKED: checks.ask_without_context, AGREEMENT: checks.agreement is not None}
+    return sum(len(repeats) for name, repeats in _REPEATS.items() if configured[name])
+
+
+def is_second_answer(asked: ServerCall) -> bool:
+    """Return whether one of the requests that are `outstanding` asks for the answer to compare."""
+    return asked.repeat in _REPEATS[AGREEMENT]
+
+
+def _answer_call(settings: GeneratorConfig, row: Mapping[str, Any], check: str, repeat: int) -> GeneratorCall:
+    prompt = answer_prompt(row["question"], row["passages"] if check == AGREEMENT else [])
+    return call(settings, row["sample_id"], prompt, repeat=repeat)
 
 
 def near_end(tokenizer: PreTrainedTokenizerBase, tokens: int, context: str) -> str:
@@ -415,18 +481,20 @@ def same_by_judge(
     Raises:
         UnusableServerError, BudgetError, TransientError: as Asking does.
     """
-    wanted = []
-    for name, (question, answer, other) in found.items():
-        text = _SAME.format(question=question, answer=answer, other=other)
-        messages = [{"role": "user", "content": text}]
-        request = JudgeRequest(question_id=name, turn=0, messages=messages, max_tokens=_VERDICT_TOKENS)
-        wanted.append(GeneratorCall(sample_id=name, asked=ServerCall.of(settings, request)))
+    wanted = [verdict_call(settings, name, *texts) for name, texts in found.items()]
     asking: Asking[GeneratorCall, bool] = Asking(_same, 1, judge, replies, settings)
     made = [result for result in asking.results(wanted) if result is not None]
     verdicts = {each.sample_id: got.value for each, got in made if not isinstance(got, UnansweredError)}
     if wanted and not verdicts:
         asking.patience.check()
     return {name: value for name, value in verdicts.items() if value is not None}
+
+
+def verdict_call(settings: JudgeConfig, sample_id: str, question: str, answer: str, other: str) -> GeneratorCall:
+    """Return the request to the judge to compare two answers to a question."""
+    messages = [{"role": "user", "content": _SAME.format(question=question, answer=answer, other=other)}]
+    request = JudgeRequest(question_id=sample_id, turn=0, messages=messages, max_tokens=_VERDICT_TOKENS)
+    return GeneratorCall(sample_id=sample_id, asked=ServerCall.of(settings, request))
 
 
 def _same(reply: str) -> bool | None:

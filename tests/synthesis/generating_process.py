@@ -1,27 +1,40 @@
-"""Ask a generator about all passages in a process of its own, which a test kills: ADDRESS FOLDER."""
+"""Ask a generator about all passages, and again for the checks, in a process that a test kills: ADDRESS FOLDER."""
 
 import sys
 
-from gateau_dagster.config.synthesis import GeneratorConfig
+import polars as pl
+
+from gateau_dagster.config.synthesis import GeneratorConfig, SynthesisChecksConfig
+from gateau_dagster.demo.language import build_tokenizer
 from gateau_dagster.evaluation.judging.replies import Replies
 from gateau_dagster.resources.judge import JudgeResource
 from gateau_dagster.storage.files import Files
+from gateau_dagster.synthesis.checks import Checking
+from gateau_dagster.synthesis.contexts import contexts
 from gateau_dagster.synthesis.passages import candidates
 from gateau_dagster.synthesis.questions import Generating, questions
 from tests.synthesis.test_passages import documents, options
 
-COUNT = 150
+COUNT = 100
+# The checks by asking alone; theta_B asks nobody.
+ASKING = SynthesisChecksConfig(closed_book=None, near_only=None, needed=None, robust=None, ask_without_context=True)
 
 
 def main(address: str, folder: str) -> None:
-    """Write how many candidates have a question, and what was paid in this process."""
+    """Write how many candidates have a question, how many are accepted, and what was paid in this process."""
     settings = GeneratorConfig(base_url=address, model="scripted", key=None, concurrency=1)
-    chosen, given = options(count=COUNT), documents(6)
+    chosen, given = options(count=COUNT, lengths={1024: 1.0}), documents(6)
     rows = candidates(iter(given), chosen, COUNT)
     replies = Replies(Files(folder), settings.model, settings.replies_folder)
     generating = Generating(settings=settings, judge=JudgeResource().judge(settings), replies=replies)
     table, lost = questions(rows, lambda: iter(given), generating, chosen)
-    sys.stdout.write(f"{table.height} {len(lost)} {generating.paid.requests}\n")
+    assert not lost
+    built = contexts(table, given, build_tokenizer(4096), chosen)
+    checking = Checking(checks=ASKING, score=lambda given: iter(()), near_end=str, generating=generating)
+    checked = checking.table(table, built)
+    assert not checking.unanswered
+    accepted = checked.filter(pl.col("accepted")).height
+    sys.stdout.write(f"{checked.height} {accepted} {generating.paid.requests}\n")
 
 
 if __name__ == "__main__":

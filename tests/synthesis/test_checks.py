@@ -1,5 +1,6 @@
 """The checks refuse what does not need its context, the cheapest first, and compute no figure twice."""
 
+import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -12,11 +13,13 @@ from hypothesis import strategies as st
 
 from gateau_dagster.config.synthesis import GeneratorConfig, SynthesisChecksConfig
 from gateau_dagster.data.sample import Reject
-from gateau_dagster.evaluation.judging.replies import Replies
+from gateau_dagster.errors import MASK
+from gateau_dagster.evaluation.judging.replies import Replies, ServerCall
 from gateau_dagster.storage.files import Files
 from gateau_dagster.synthesis.checks import (
     AGREEMENT,
     ASKED,
+    CHECKED,
     CHECKS,
     CLOSED_BOOK,
     NEAR_ONLY,
@@ -26,18 +29,23 @@ from gateau_dagster.synthesis.checks import (
     VERBATIM,
     Checking,
     Given,
+    Outstanding,
     Probabilities,
     accepted_samples,
     agrees,
+    candidate_rows,
     gain,
+    is_second_answer,
+    most_answers,
     needed_gains,
+    outstanding,
     refusing_check,
     same_by_judge,
     verbatim_fault,
     without_each,
 )
 from gateau_dagster.synthesis.contexts import CONTEXTS
-from gateau_dagster.synthesis.questions import QUESTIONS, Generating
+from gateau_dagster.synthesis.questions import QUESTIONS, Generating, Written, call, read_json
 from gateau_dagster.tables import schema
 from tests.evaluation.judges import FakeJudge, settings
 
@@ -71,6 +79,8 @@ def test_a_gain_is_the_mean_of_the_largest_rises(more: list[float], random: Any)
         ("Who?", "Ann", ["lives in Rome", "lives in Paris"], "passage 2"),
         ("Is it ann, or Bob?", "Ann", EVIDENCE, "holds the answer"),
         ("Is it Annabel?", "Ann", EVIDENCE, ""),
+        ("Who?", "Ann", ["lives in Rome", "lives in ***"], "a secret"),
+        ("Who?", "***", EVIDENCE, "a secret"),
     ],
 )
 def test_evidence_and_question_are_read_word_for_word(
@@ -226,6 +236,52 @@ def test_another_threshold_computes_and_asks_nothing_again(tmp_path: Any) -> Non
     assert work.table(*given, after).drop("detail").equals(before.drop("detail")) and not other.asked
 
 
+def planned(work: Checking, given: tuple[pl.DataFrame, pl.DataFrame], before: pl.DataFrame) -> Outstanding:
+    assert work.checks is not None
+    return outstanding(candidate_rows(*given, work.scorer, before), work.checks, work.generating.settings)
+
+
+def digests(asked: Sequence[ServerCall]) -> list[str]:
+    return sorted(each.digest for each in asked)
+
+
+def test_a_stricter_threshold_asks_nobody_and_a_looser_one_about_those_that_newly_come_to_a_check(
+    tmp_path: Any,
+) -> None:
+    given = tables(*ROWS.values(), {}, {"context": "Filler. " * 20})
+    work, judge = checking(tmp_path, WordModel())
+    before = work.table(*given)
+    first = digests(judge.asked)
+    assert len(first) == 2, "the honest ones"
+    work, judge = checking(tmp_path, WordModel(), closed_book=0.9, needed=0.6)
+    found = planned(work, given, before)
+    assert (found.certain, found.possible, found.new, found.passed, found.undecided) == ([], [], 0, 0, 0)
+    stricter = work.table(*given, before)
+    assert not judge.asked and not stricter["accepted"].any()
+    work, judge = checking(tmp_path, WordModel(), robust=1.0)
+    found = planned(work, given, stricter)
+    assert (len(found.certain), found.possible, found.passed, found.undecided) == (2, [], 2, 2)
+    looser = work.table(*given, stricter)
+    assert digests(judge.asked) == digests(found.certain) and not {*first} & {*digests(judge.asked)}
+    assert looser["accepted"].sum() == 4
+    work, judge = checking(tmp_path, WordModel(), robust=1.0, closed_book=0.0)
+    found = planned(work, given, looser)
+    assert (found.certain, len(found.possible), found.undecided) == ([], 1, 1), "theta_B has to read one more first"
+    assert work.table(*given, looser)["reason"][2] == NEAR_ONLY and not judge.asked
+    work, judge = checking(tmp_path, WordModel())
+    assert planned(work, given, looser).certain == planned(work, given, looser).possible == []
+    assert work.table(*given, looser)["reason"].equals(before["reason"]) and not judge.asked
+
+
+def test_before_any_figure_every_answer_is_possible(tmp_path: Any) -> None:
+    work, _ = checking(tmp_path, WordModel(), ask_without_context=True)
+    assert work.checks is not None and most_answers(work.checks) == 3
+    given = tables({}, {"fault": "declined"})
+    found = planned(work, given, pl.DataFrame(schema=schema(CHECKED)))
+    assert (found.certain, len(found.possible), found.new, found.undecided) == ([], 3, 2, 0)
+    assert [is_second_answer(each) for each in found.possible] == [False, False, True]
+
+
 def test_other_texts_are_checked_again(tmp_path: Any) -> None:
     model = WordModel()
     work, _ = checking(tmp_path, model)
@@ -262,3 +318,24 @@ def test_needed_gains_are_those_of_the_models_probabilities() -> None:
 def test_a_generator_may_think_before_its_second_answer(tmp_path: Any) -> None:
     found, _ = checking(tmp_path, WordModel(), reply='<think>{"or": "Bergen"}?</think>\n\nRome Oslo')
     assert found.table(*tables({}))["accepted"].to_list() == [True]
+
+
+def test_a_generator_may_think_of_json_before_its_question(tmp_path: Any) -> None:
+    thought = '<think>Not {"question": "x"}, nor {"question": "Where?", "answer": "Bergen"}}.</think>\n'
+    replies = {"a": thought + json.dumps({"question": "Who?", "answer": "Ann"}), "b": thought}
+    judge = FakeJudge(lambda asked: replies[asked.messages[0]["content"]])
+    settings = GeneratorConfig(base_url="http://x/v1", model="m", key=None)
+    generating = Generating(settings=settings, judge=judge, replies=Replies(Files(str(tmp_path)), "m"))
+    found = generating.read([call(settings, name, name) for name in replies], read_json)
+    assert found == {"a": Written(question="Who?", answer="Ann", evidence=(), reasoning=""), "b": None}
+
+
+def test_a_reply_loses_secrets_of_the_environment_alone(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GENERATOR_KEY", "qwsxzaplmokn")
+    said = "postgres://me:Password7@host with sk-0123456789abcdefghij and qwsxzaplmokn"
+    settings = GeneratorConfig(base_url="http://x/v1", model="m", key=None)
+    replies = Replies(Files(str(tmp_path)), "m")
+    generating = Generating(settings=settings, judge=FakeJudge(lambda _: said), replies=replies)
+    (found,) = generating.texts([call(settings, "a", "?")]).values()
+    assert found == said.replace("qwsxzaplmokn", MASK)
+    assert not any(b"qwsxzap" in file.read_bytes() for file in tmp_path.rglob("*.json"))

@@ -1,5 +1,6 @@
 """Synthetic samples of a small project over HTTP: asked once, within the budget, and read by long_sft."""
 
+import itertools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,7 @@ from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.synthesis import CHECKS_TABLE, CONTEXTS_TABLE, PASSAGES_TABLE, QUESTIONS_TABLE
 from gateau_dagster.synthesis.passages import PROLONG_KINDS
+from gateau_dagster.synthesis.questions import answer_prompt, question_prompt
 from tests.assets.harness import pipeline_on
 from tests.fake_server import BEHAVIOURS, FakeServer, Handler
 from tests.fake_server import serving as serving_fake
@@ -53,7 +55,7 @@ def table(state: State, asset: str) -> pl.DataFrame:
 
 def test_samples_are_written_checked_read_and_asked_once(tmp_path: Path) -> None:
     with serving(ScriptedGenerator(cheats=0.3)) as server:
-        file = project(tmp_path, server.base_url, paths=["long.jsonl", "synthetic:"])
+        file = project(tmp_path, server.base_url, paths=["long.jsonl", "synthetic:"], checks={**OPEN, "robust": 0.0})
         with pipeline_on(file) as pipeline:
             state = pipeline.state()
             plan = state.plan()
@@ -63,6 +65,8 @@ def test_samples_are_written_checked_read_and_asked_once(tmp_path: Path) -> None
             }, "what reads the samples waits for them"
             planned = planned_synthesis(state, plan)
             assert planned is not None and planned.candidates == COUNT and planned.expected is None
+            pipeline.refresh(SYNTHETIC_SAMPLES)
+            _another_threshold(file, pipeline, server)
             pipeline.refresh("raw_long_sft")
             state = pipeline.state()
             checks, found = table(state, CHECKS_TABLE), table(state, SYNTHETIC_SAMPLES)
@@ -74,22 +78,33 @@ def test_samples_are_written_checked_read_and_asked_once(tmp_path: Path) -> None
             assert sources["count"].sum() == 6 + found.height
             measured = measured_yield(state)
             assert measured is not None and measured.accepted == found.height
-            asked = len(server.prompts)
             assert pipeline.refresh("raw_long_sft").run_ids == []
-            _another_threshold(file, pipeline)
-            assert len(server.prompts) == asked, "nobody is asked again"
             _another_document(file, pipeline, len(server.prompts), server)
 
 
-def _another_threshold(file: Path, pipeline: Any) -> None:
+def _another_threshold(file: Path, pipeline: Any, server: ScriptedGenerator) -> None:
+    """A stricter threshold asks nobody; a looser one asks what the plan says."""
     before = table(pipeline.state(), CHECKS_TABLE)
-    change_checks(file, needed=0.0, closed_book=0.1)
-    plan = pipeline.state().plan()
-    assert {work.asset for work in plan.work} == {CHECKS_TABLE, SYNTHETIC_SAMPLES}
-    pipeline.refresh(SYNTHETIC_SAMPLES)
-    after = table(pipeline.state(), CHECKS_TABLE)
-    assert after["closed_book"].equals(before["closed_book"])
-    assert after["accepted"].sum() < before["accepted"].sum()
+    newly = before.filter(pl.col("kind") != "summary", reason="robust").height
+    for robust, requests, accepted in (
+        (1.0, newly, None),
+        (0.0, 0, before["accepted"].sum()),
+        (1.0, 0, None),
+    ):
+        asked = len(server.prompts)
+        change_checks(file, robust=robust)
+        state = pipeline.state()
+        plan = state.plan()
+        assert {work.asset for work in plan.work} == {CHECKS_TABLE, SYNTHETIC_SAMPLES}
+        planned = planned_synthesis(state, plan)
+        assert planned is not None and (planned.candidates, planned.kept) == (0, before.height)
+        assert planned.least.usage.requests == planned.answers.usage.requests == requests
+        pipeline.refresh(SYNTHETIC_SAMPLES)
+        assert len(server.prompts) == asked + requests
+        after = table(pipeline.state(), CHECKS_TABLE)
+        assert after["closed_book"].equals(before["closed_book"])
+        assert accepted is None or after["accepted"].sum() == accepted
+    assert newly and len(server.prompts) == len({*server.prompts}), "nobody is asked twice"
 
 
 def _another_document(file: Path, pipeline: Any, asked: int, server: ScriptedGenerator) -> None:
@@ -176,11 +191,13 @@ def test_validate_measures_the_yield_and_its_replies_are_kept(tmp_path: Path) ->
         assert len(server.prompts) == len({*server.prompts}), "nothing is asked twice"
 
 
-# One fault each of those that a server may have; the reply's own content is read here.
-FAULTS: dict[str, Callable[[Handler], None]] = {
+# Those of the server: there is no reply.
+UNANSWERED = {
     name: BEHAVIOURS[name].act
     for name in ("429 always", "500 always", "hang", "half body", "truncated JSON", "empty", "cut", "page")
-} | {
+}
+# Those of the reply, which is no question.
+UNREADABLE: dict[str, Callable[[Handler], None]] = {
     "nonsense": lambda it: it.say("I would rather not."),
     "half JSON": lambda it: it.say('{"question": "recall'),
     "other JSON": lambda it: it.say(json.dumps({"question": 5, "answer": ["x"], "evidence": {}})),
@@ -189,29 +206,56 @@ FAULTS: dict[str, Callable[[Handler], None]] = {
 }
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-def test_each_candidate_is_accepted_refused_or_counted(fault: str, tmp_path: Path) -> None:
-    honest = ScriptedGenerator()
-    honest.server_close()
+class FaultyServer(FakeServer):
+    """It fails in each way in turn, and answers each second prompt; a prompt meets the same fault again."""
 
-    def act(handler: Handler) -> None:
-        said = honest.reply({**handler.body})
-        if "Below are" in said or "note colour" in handler.said:
-            FAULTS[fault](handler)
+    def __init__(self) -> None:
+        super().__init__(self.answer)
+        self.honest = ScriptedGenerator()
+        self.honest.server_close()
+        self.turn = itertools.cycle([each for name in (*UNANSWERED, *UNREADABLE) for each in ("", name)])
+        self.faults: dict[str, str] = {}
+
+    def answer(self, handler: Handler) -> None:
+        prompt = handler.body.get("prompt") or handler.body["messages"][-1]["content"]
+        with self.lock:
+            if prompt not in self.faults:
+                self.faults[prompt] = next(self.turn)
+            fault = self.faults[prompt]
+        if fault:
+            (UNANSWERED | UNREADABLE)[fault](handler)
         else:
-            handler.say(said)
+            handler.say(self.honest.reply({**handler.body}))
 
-    with serving_fake(FakeServer(act)) as server:
-        file = project(tmp_path, server.address, generator={"timeout": 1.0})
+
+def test_each_candidate_is_accepted_refused_or_counted(tmp_path: Path) -> None:
+    with serving_fake(FaultyServer()) as server:
+        shares = {"two_passages": 0.7, "count": 0.3}
+        # More at once, so that as many failures in a row do not mean that the server is down.
+        generator = {"timeout": 1.0, "concurrency": 8}
+        file = project(tmp_path, server.address, count=32, shards=1, kinds=shares, generator=generator)
         with pipeline_on(file) as pipeline:
             pipeline.refresh(SYNTHETIC_SAMPLES)
             state = pipeline.state()
-            passages, asked = table(state, PASSAGES_TABLE), table(state, QUESTIONS_TABLE)
-            checks = table(state, CHECKS_TABLE)
-            lost = state.read_rejected(QUESTIONS_TABLE)
-            unchecked = state.read_rejected(CHECKS_TABLE)
-            assert passages.height == asked.height + lost.height
-            assert asked.height == checks.height + unchecked.height
-            hit = lost.height + asked.filter(fault="unreadable").height
-            assert hit and checks["accepted"].any()
+            passages, asked, checks = (table(state, each) for each in (PASSAGES_TABLE, QUESTIONS_TABLE, CHECKS_TABLE))
+            lost, unchecked = ({*state.read_rejected(each)["sample_id"]} for each in (QUESTIONS_TABLE, CHECKS_TABLE))
+            assert passages.height == asked.height + len(lost) and asked.height == checks.height + len(unchecked)
+            questions, reasons = (
+                dict(each.select("sample_id", name).iter_rows())
+                for each, name in ((asked, "question"), (checks, "reason"))
+            )
+            for row in passages.iter_rows(named=True):
+                name, texts = row["sample_id"], [each["text"] for each in row["passages"]]
+                fault = server.faults[question_prompt(row["kind"], texts)]
+                assert (name in lost) == (fault in UNANSWERED)
+                assert (reasons.get(name) == "unreadable") == (fault in UNREADABLE)
+                if (
+                    not fault
+                    and name in reasons
+                    and (again := server.faults.get(answer_prompt(questions[name], texts)))
+                ):
+                    assert again in UNREADABLE and reasons[name] == "agreement"
+            assert (
+                {*server.faults.values()} == {"", *UNANSWERED, *UNREADABLE} and unchecked and checks["accepted"].any()
+            )
             assert state.plan_until(SYNTHETIC_SAMPLES).work == [], "what is lost is not asked for in each run"
