@@ -15,7 +15,7 @@ from gateau_dagster.synthesis.passages import candidates
 from gateau_dagster.synthesis.questions import Generating, questions
 from tests.synthesis.test_passages import documents, options
 
-COUNT = 100
+COUNT = 60
 # The checks by asking alone; theta_B asks nobody.
 ASKING = SynthesisChecksConfig(closed_book=None, near_only=None, needed=None, robust=None, ask_without_context=True)
 
