@@ -52,7 +52,7 @@ _PART = 8
 _FEWEST_LETTERS = 4
 """The least number of different characters in a secret: 00000000 is not one."""
 MASK = "***"
-"""What `redacted` puts in place of a secret."""
+"""The text that `redacted` puts in place of a secret."""
 _NAME_LIKE = re.compile(r"[A-Z_${}%\s]*")
 """A variable's name in another spelling, such as ${OPENAI_API_KEY}, which may be shown."""
 _PIECE = re.compile(r"[^\W_]+")

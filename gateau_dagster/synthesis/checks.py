@@ -399,7 +399,7 @@ def _is_configured(row: Mapping[str, Any], name: str, checks: SynthesisChecksCon
 
 @dataclass(frozen=True, kw_only=True)
 class Outstanding:
-    """What the checks of some candidates still take.
+    """The work that the checks of some candidates still take.
 
     certain: requests about candidates that have passed all checks before. possible: further requests, about candidates
     that earlier checks, or earlier replies, may still refuse. new: candidates without stored figures. passed: those
