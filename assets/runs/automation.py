@@ -22,7 +22,7 @@ from gateau_dagster.errors import GateauError
 from gateau_dagster.pipeline.plan import Plan
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.resources.configuration import ConfigurationResource
-from gateau_dagster.resources.locks.lease import holder_of, store_id
+from gateau_dagster.resources.lease import holder_of, store_id
 
 _MINUTES_AFTER_FAILURE = 30
 _ENDED_EARLY = {DagsterRunStatus.FAILURE: "failed", DagsterRunStatus.CANCELED: "was terminated"}

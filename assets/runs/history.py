@@ -14,7 +14,7 @@ from gateau_dagster.assets.steps.failures import CODE, TITLE
 from gateau_dagster.assets.steps.partitions import asset_key, own_name
 from gateau_dagster.config import Config
 from gateau_dagster.pipeline.asset import Asset
-from gateau_dagster.resources.locks.lease import known_store_id
+from gateau_dagster.resources.lease import known_store_id
 
 Records: TypeAlias = DagsterInstance
 _AT_WORK = [DagsterRunStatus.QUEUED, DagsterRunStatus.STARTING, DagsterRunStatus.STARTED, DagsterRunStatus.CANCELING]

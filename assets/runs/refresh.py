@@ -29,7 +29,7 @@ from gateau_dagster.pipeline.plan import Plan
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.readable import plural
 from gateau_dagster.resources.configuration import ConfigurationResource
-from gateau_dagster.resources.locks.lease import store_id, store_lease
+from gateau_dagster.resources.lease import store_id, store_lease
 
 # A run can make work for another only if content decides (see stamp.By), and each asset does so at most once. Each
 # round may take two runs: of shards, and of variants.

@@ -12,7 +12,7 @@ from gateau_dagster.storage.process_identity import ProcessIdentity, State
 # `refresh`. Dagster's pages hide tags with this prefix.
 PROCESS_TAG = ".dagster/gateau_process"
 # Tag of runs that `refresh` makes while it holds the store exclusively: the store, from
-# `gateau_dagster.resources.locks.lease.store_id`.
+# `gateau_dagster.resources.lease.store_id`.
 LOCK_TAG = ".dagster/gateau_lock"
 _EARLIER = {PROCESS_TAG: "gateau/process", LOCK_TAG: "gateau/lock"}  # of runs that an earlier version began
 UNFINISHED = [

@@ -40,7 +40,7 @@ from gateau_dagster.pipeline.recipes import Recipe, recipe_of
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.progress import TimedProgress
 from gateau_dagster.resources.configuration import ConfigurationResource
-from gateau_dagster.resources.locks.lease import store_lease
+from gateau_dagster.resources.lease import store_lease
 from gateau_dagster.storage import Stamp
 
 MARK = "makes_asset"

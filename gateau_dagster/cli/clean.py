@@ -14,7 +14,7 @@ from gateau_dagster.errors import GateauError
 from gateau_dagster.pipeline.leftovers import Leftover, leftovers
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.readable import plural
-from gateau_dagster.resources.locks.lease import holder_of, whole_store_lease
+from gateau_dagster.resources.lease import holder_of, whole_store_lease
 
 
 def clean_up(config: Config, *, yes: bool, as_json: bool) -> None:

@@ -24,7 +24,7 @@ from gateau_dagster.pipeline.declarations import EXPLORER_FILE, PUBLISHED, REPOR
 from gateau_dagster.pipeline.losses import losses
 from gateau_dagster.pipeline.selection_reads import CHOSEN, PRESETS_TABLE, ranking_asset, wants_presets
 from gateau_dagster.pipeline.state import State
-from gateau_dagster.resources.locks.lease import store_lease
+from gateau_dagster.resources.lease import store_lease
 from gateau_dagster.selection.statistics import auroc_by_source
 from gateau_dagster.storage import fence
 from gateau_dagster.storage.hub import hub_token

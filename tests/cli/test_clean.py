@@ -22,7 +22,7 @@ from gateau_dagster.pipeline.loadable import scratch_of_store
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.recipes import CHECKPOINTS
 from gateau_dagster.pipeline.state import State
-from gateau_dagster.resources.locks.lease import store_lease, whole_store_lease
+from gateau_dagster.resources.lease import store_lease, whole_store_lease
 from gateau_dagster.storage import Stamp
 from gateau_dagster.storage.documents import publish_folder
 from tests.cli.command import Command

@@ -13,7 +13,7 @@ import pytest
 
 from gateau_dagster.errors import GateauError
 from gateau_dagster.pipeline.project import load_project
-from gateau_dagster.resources.locks.lease import store_lease
+from gateau_dagster.resources.lease import store_lease
 from gateau_dagster.storage import lease
 from gateau_dagster.storage.process_identity import ProcessIdentity
 from tests.project import command_environment, gateau, make_project
@@ -24,7 +24,7 @@ HOLDER = """
 import socket, sys, time
 from pathlib import Path
 from gateau_dagster.pipeline.project import load_project
-from gateau_dagster.resources.locks.lease import store_lease
+from gateau_dagster.resources.lease import store_lease
 socket.sethostname("another-machine")
 with store_lease(load_project(Path(sys.argv[1])), sys.argv[1], exclusive=True, say=print):
     print("held", flush=True)

@@ -14,7 +14,7 @@ from gateau_dagster.assets.runs.history import runs_at_work
 from gateau_dagster.assets.runs.jobs import asset_jobs, refresh_job
 from gateau_dagster.assets.steps.dead_runs import LOCK_TAG, PROCESS_TAG, process_tag
 from gateau_dagster.assets.steps.event_log import PLAN_TAG
-from gateau_dagster.resources.locks.lease import store_id, store_lease
+from gateau_dagster.resources.lease import store_id, store_lease
 from gateau_dagster.storage.process_identity import ProcessIdentity
 from tests.assets.harness import Pipeline
 from tests.project import change_config, sample, write_samples

@@ -18,7 +18,7 @@ from gateau_dagster.assets.steps.dead_runs import PROCESS_TAG, process_tag
 from gateau_dagster.data.sample import shard_of
 from gateau_dagster.errors import GateauError
 from gateau_dagster.resources import models
-from gateau_dagster.resources.locks.lease import store_lease
+from gateau_dagster.resources.lease import store_lease
 from tests.assets.harness import Pipeline, failure_of, key_of, pipeline_on, value_of
 from tests.error_codes import refused
 from tests.project import change_config, make_project, sample, write_model, write_samples

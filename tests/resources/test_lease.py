@@ -8,7 +8,7 @@ import pytest
 
 from gateau_dagster.config import Config
 from gateau_dagster.pipeline.project import load_project
-from gateau_dagster.resources.locks.lease import holder_of, known_store_id, party, store_id, store_lease
+from gateau_dagster.resources.lease import holder_of, known_store_id, party, store_id, store_lease
 from gateau_dagster.storage.files import Files
 from gateau_dagster.storage.lease import EXPIRES_SECONDS, FOLDER, Holder
 from gateau_dagster.storage.process_identity import ProcessIdentity

@@ -1,1 +1,0 @@
-"""Keep runs apart, so that a store has one owner."""
