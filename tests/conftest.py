@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import psutil
 import pytest
 from filelock import FileLock
 from hypothesis import settings
@@ -33,6 +34,8 @@ settings.load_profile("shared-cores")
 
 
 collect_rarely()
+_GARBAGE_BYTES = 400 * 2**20
+_memory = [0]  # after the last collection
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -41,10 +44,19 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 
-def pytest_collection_finish() -> None:
-    """Leave imported objects out of later garbage collections, which took a quarter of the time of the tests."""
-    gc.collect()
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol() -> Iterator[None]:
+    """Let collections of garbage within a test look at its own objects only: libraries ask for them, and all that is
+    imported takes a second. What the tests leave is collected when it is much.
+    """
     gc.freeze()
+    try:
+        return (yield)
+    finally:
+        gc.unfreeze()
+        if psutil.Process().memory_info().rss > _memory[0] + _GARBAGE_BYTES:
+            gc.collect()
+            _memory[0] = psutil.Process().memory_info().rss
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
