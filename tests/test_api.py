@@ -63,6 +63,7 @@ def test_a_run_prints_its_progress_and_raises_its_reason(tmp_path: Path, capfd: 
         project.run(until="raw_long_stf")
 
 
+@pytest.mark.long
 def test_one_interrupt_ends_a_run_in_order(tmp_path: Path) -> None:
     """A terminal's interrupt reaches a whole group of processes; a run that hears two ends at once."""
     # A sample a pass: the run is at work for seconds after its first table, also where this process has to wait.
@@ -95,6 +96,11 @@ def test_scores_without_a_project(tmp_path: Path) -> None:
     found = gateau_dagster.score(tmp_path / "model", records, window=32, max_length=256, segment_length=16)
     assert {*found["sample_id"]} == {record["id"] for record in records}
     assert found["score"].to_list() == sorted(found["score"], reverse=True)
+
+
+@pytest.mark.long
+def test_a_record_without_texts_is_the_reason_of_a_run_without_a_project(tmp_path: Path) -> None:
+    write_model(tmp_path / "model", seed=2)
     with refused("api.run_failed"):
         gateau_dagster.score(tmp_path / "model", [{"id": "a"}], window=32)
 

@@ -7,6 +7,7 @@ import polars as pl
 from polars.testing import assert_frame_equal
 from safetensors.torch import load_file
 
+from gateau_dagster.pipeline.state import State
 from gateau_dagster.storage import Store
 
 ROUNDING = 1e-6
@@ -33,6 +34,14 @@ def table_names(store: Store) -> list[str]:
 def frames(store: Store) -> dict[str, pl.DataFrame]:
     """Every table by the name of its file."""
     return {name: pl.read_parquet(store.files.read(name)) for name in table_names(store)}
+
+
+def assert_same_scores(one: State, other: State) -> None:
+    """The same input, figures and scores."""
+    for asset in ("raw_long_sft", "perplexity/short", "perplexity/long", "cam"):
+        for shard in one.shards:
+            assert_same_rows(one.store.read(asset, shard), other.store.read(asset, shard))
+    assert_same_rows(one.store.read("combined_scores"), other.store.read("combined_scores"))
 
 
 def assert_same_rows(one: pl.DataFrame, other: pl.DataFrame) -> None:

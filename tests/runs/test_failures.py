@@ -46,8 +46,12 @@ def readable(done: subprocess.CompletedProcess[str]) -> str:
     ("sections", "said"),
     [
         ({"models": {"long": {"path": "nowhere"}}}, r"models\.long\.path: there is no folder .*FOLDER/nowhere"),
-        ({"scoring": {"segment_lenght": 64}}, r"gateau\.yaml:LINE: scoring\.segment_lenght: .*mean segment_length\?"),
-        ({"long_sft": {"path": "cut.jsonl.gz"}}, r"cut\.jsonl\.gz.*truncated"),
+        pytest.param(
+            {"scoring": {"segment_lenght": 64}},
+            r"gateau\.yaml:LINE: scoring\.segment_lenght: .*mean segment_length\?",
+            marks=pytest.mark.long,
+        ),
+        pytest.param({"long_sft": {"path": "cut.jsonl.gz"}}, r"cut\.jsonl\.gz.*truncated", marks=pytest.mark.long),
     ],
     ids=["a missing model folder", "a wrong key", "a truncated gzip"],
 )
@@ -98,12 +102,13 @@ def can_mount() -> bool:
     )
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not can_mount(), reason="a small disk is a tmpfs: needs root or user namespaces")
 @pytest.mark.parametrize(
     "everything",
     [
         pytest.param(False, id="the store's disk"),
-        pytest.param(True, id="the disk of Dagster's home too", marks=pytest.mark.long),
+        pytest.param(True, id="the disk of Dagster's home too"),
     ],
 )
 def test_a_full_disk(whole_run: Path, tmp_path: Path, everything: bool) -> None:

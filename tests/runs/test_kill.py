@@ -18,8 +18,9 @@ from gateau_dagster.assets.steps.dead_runs import PROCESS_TAG
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.training.checkpoints import complete_checkpoints
+from tests.assets.harness import pipeline_on
 from tests.project import command_environment, copied, gateau
-from tests.runs.stores import assert_same_rows, assert_same_stamps, assert_same_tables, assert_same_weights
+from tests.runs.stores import assert_same_scores, assert_same_stamps, assert_same_tables, assert_same_weights
 
 pytestmark = pytest.mark.slow
 
@@ -86,10 +87,25 @@ def assert_nothing_is_held(file: Path) -> None:
     assert "Everything is up to date" in again.stdout
 
 
+def test_killed_while_scoring(copy: Path, whole_run: Path) -> None:
+    """After eight samples, six of which were saved; what trains comes after it, and is killed in the long tests."""
+    killed_run(copy, "row", 8, "--until", "combined_scores")
+    assert statuses(copy) == [DagsterRunStatus.STARTED], "Dagster does not learn of a kill"
+    with pipeline_on(copy) as pipeline:
+        done = pipeline.refresh("combined_scores")
+        [run] = done.run_ids
+        assert done.ended_runs == 1 and sum(samples_kept(pipeline.instance, run)) >= 6
+        assert pipeline.refresh("combined_scores").run_ids == []
+        pool = pipeline.instance.event_log_storage.get_concurrency_info("gpu")
+        assert (pool.active_slot_count, pool.pending_step_count) == (0, 0)
+    assert statuses(copy) == [DagsterRunStatus.FAILURE, DagsterRunStatus.SUCCESS]
+    assert_same_scores(State(config=load_project(copy)), State(config=load_project(whole_run)))
+
+
 @pytest.mark.parametrize(
     "points",
     [
-        pytest.param([("row", 8)], id="while scoring"),
+        pytest.param([("row", 8)], id="while scoring", marks=pytest.mark.long),
         # A table of the second shard, before its event: two groups of rows and two tables each.
         pytest.param([("row", 8), ("table", 8)], id="before an event too", marks=pytest.mark.long),
     ],
@@ -157,10 +173,6 @@ def test_killed_at_random_moments(copy: Path, whole_run: Path) -> None:
     for moment in moments:
         killed_run(copy, "seconds", moment, *until, may_be_done=True)
     gateau("run", "--config", str(copy), *until, folder=copy.parent)
-    one, other = State(config=load_project(copy)), State(config=load_project(whole_run))
-    for asset in ("raw_long_sft", "perplexity/short", "perplexity/long", "cam"):
-        for shard in one.shards:
-            assert_same_rows(one.store.read(asset, shard), other.store.read(asset, shard))
-    assert_same_rows(one.store.read("combined_scores"), other.store.read("combined_scores"))
+    assert_same_scores(State(config=load_project(copy)), State(config=load_project(whole_run)))
     with instance_of(copy) as instance:
         assert all(run.is_finished for run in instance.get_runs() if PROCESS_TAG in run.tags)

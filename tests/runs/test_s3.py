@@ -16,7 +16,7 @@ from gateau_dagster.storage.store import Store
 from tests.assets.harness import Pipeline, key_of, pipeline_on
 from tests.project import change_config, copied, sample, write_samples
 from tests.runs.conftest import Connection
-from tests.runs.stores import assert_same_stamps, assert_same_tables, assert_same_weights
+from tests.runs.stores import assert_same_scores, assert_same_stamps, assert_same_tables, assert_same_weights
 
 pytestmark = pytest.mark.slow
 ROOT = "s3://store-bucket/team/gateau"
@@ -24,16 +24,31 @@ ROOT = "s3://store-bucket/team/gateau"
 
 @pytest.fixture(scope="module")
 def remote(tmp_path_factory: pytest.TempPathFactory, s3: Connection, whole_run: Path) -> Iterator[Pipeline]:
-    """A project that has run on a disk, on S3: in another folder with another Dagster home."""
+    """A project that has run on a disk, on S3 up to its scores: in another folder with another Dagster home."""
     file = copied(whole_run, tmp_path_factory.mktemp("remote") / "project")
     change_config(file, storage={"root": ROOT})
     with pipeline_on(file) as pipeline:
-        pipeline.refresh()
+        pipeline.refresh("combined_scores")
         yield pipeline
 
 
-def test_the_same_tables_and_the_same_model(remote: Pipeline, whole_run: Path, tmp_path: Path) -> None:
-    one, other = remote.state(), State(config=load_project(whole_run))
+@pytest.fixture
+def whole(remote: Pipeline) -> Pipeline:
+    """The same, with everything after the scores."""
+    remote.refresh()
+    return remote
+
+
+def test_the_same_scores_and_a_second_run_does_nothing(remote: Pipeline, whole_run: Path) -> None:
+    assert_same_scores(remote.state(), State(config=load_project(whole_run)))
+    result = remote.refresh("combined_scores")
+    assert (result.run_ids, result.recorded) == ([], 0)
+    assert not remote.state().store.files.exists("_partial")
+
+
+@pytest.mark.long
+def test_the_same_tables_and_the_same_model(whole: Pipeline, whole_run: Path, tmp_path: Path) -> None:
+    one, other = whole.state(), State(config=load_project(whole_run))
     assert_same_tables(one.store, other.store)
     found, wanted = one.recorded(), other.recorded()
     assert_same_stamps(found, wanted)
@@ -42,20 +57,18 @@ def test_the_same_tables_and_the_same_model(remote: Pipeline, whole_run: Path, t
     assert AutoModelForCausalLM.from_pretrained(folder).config.model_type == "llama"
 
 
-def test_the_report_is_there(remote: Pipeline) -> None:
-    page = remote.state().store.files.read("report.html").decode()
+@pytest.mark.long
+def test_the_report_is_there(whole: Pipeline) -> None:
+    page = whole.state().store.files.read("report.html").decode()
     assert "<html" in page
     assert "combined_scores" in page
 
 
-def test_a_second_run_does_nothing(remote: Pipeline) -> None:
-    result = remote.refresh()
-    assert result.run_ids == []
-    assert result.recorded == 0
-
-
-def test_nothing_of_the_work_is_left_in_the_bucket(remote: Pipeline) -> None:
-    assert not remote.state().store.files.exists("_partial")
+@pytest.mark.long
+def test_a_second_run_does_nothing_and_nothing_of_the_work_is_left(whole: Pipeline) -> None:
+    result = whole.refresh()
+    assert (result.run_ids, result.recorded) == ([], 0)
+    assert not whole.state().store.files.exists("_partial")
 
 
 def lose_the_server(monkeypatch: pytest.MonkeyPatch, s3: Connection, *, seconds: float | None) -> None:
@@ -82,39 +95,40 @@ def changed(pipeline: Pipeline, number: int) -> None:
 
 @pytest.mark.long
 def test_a_server_that_is_back_in_time_costs_a_retry(
-    remote: Pipeline, s3: Connection, short_pauses: None, monkeypatch: pytest.MonkeyPatch
+    whole: Pipeline, s3: Connection, short_pauses: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    change_config(remote.file, execution={"retries": 4})
-    changed(remote, 3)
+    change_config(whole.file, execution={"retries": 4})
+    changed(whole, 3)
     lose_the_server(monkeypatch, s3, seconds=3.0)
-    result = remote.refresh()
-    run = remote.instance.all_logs(result.run_ids[0])
+    result = whole.refresh()
+    run = whole.instance.all_logs(result.run_ids[0])
     retries = [entry for entry in run if entry.is_dagster_event and entry.get_dagster_event().is_step_restarted]
     assert "perplexity__long_and_cam" in {entry.step_key for entry in retries}
     warnings = [entry.user_message for entry in run if "Trying again in" in (entry.user_message or "")]
     assert "Trying again in 2 s." in warnings[0]
-    assert not remote.state().plan()
+    assert not whole.state().plan()
 
 
+@pytest.mark.long
 def test_a_server_that_is_gone_is_one_message_and_costs_nothing_done(
-    remote: Pipeline, s3: Connection, short_pauses: None, monkeypatch: pytest.MonkeyPatch
+    whole: Pipeline, s3: Connection, short_pauses: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    change_config(remote.file, execution={"retries": 0})
-    changed(remote, 4)
+    change_config(whole.file, execution={"retries": 0})
+    changed(whole, 4)
     with monkeypatch.context() as patch:
         lose_the_server(patch, s3, seconds=None)
         with pytest.raises(GateauError) as caught:
-            remote.refresh()
+            whole.refresh()
     message = str(caught.value)
     # While `cam` waits for its next attempt, checks that can run do, and fail likewise.
     assert re.match(r"(perplexity/\w+( \+ cam)?|check_\w+): Cannot ", message)
     assert "the storage server does not answer" in message
     assert "AWS_ENDPOINT_URL" in message
     with pytest.raises(GateauError, match="the storage server does not answer"):
-        remote.refresh()
+        whole.refresh()
     s3.restore()
-    assert not remote.state().plan().of("raw_long_sft"), "what was written before stands"
-    result = remote.refresh()
-    made = {asset for asset, _ in map(key_of, remote.materialised(result.run_ids[0]))}
+    assert not whole.state().plan().of("raw_long_sft"), "what was written before stands"
+    result = whole.refresh()
+    made = {asset for asset, _ in map(key_of, whole.materialised(result.run_ids[0]))}
     assert "raw_long_sft" not in made
-    assert not remote.state().plan()
+    assert not whole.state().plan()

@@ -16,8 +16,12 @@ from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.resources.lease import store_lease
 from gateau_dagster.storage import lease
 from gateau_dagster.storage.process_identity import ProcessIdentity
-from tests.project import command_environment, gateau, make_project
+from tests.cli.command import Command
+from tests.cli.conftest import command
+from tests.project import command_environment, make_project
 from tests.runs.machine import NAMESPACES, WITHOUT, can_be_another_machine
+
+__all__ = ["command"]  # a fixture
 
 # Holds the store of a configuration until it is killed, on what looks like another machine.
 HOLDER = """
@@ -37,6 +41,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_project(tmp_path_factory.mktemp("two"), samples=8, shards=2)
 
 
+@pytest.mark.long
 def test_of_three_that_begin_at_once_in_a_new_folder_one_runs(file: Path) -> None:
     """Each would make Dagster's records, the work folder's id and the store."""
     command = [sys.executable, "-m", "gateau_dagster.cli", "run", "--until", "raw_long_sft", "--config", str(file)]
@@ -69,21 +74,15 @@ def held(file: Path) -> Iterator[subprocess.Popen[str]]:
 
 @pytest.mark.skipif(not can_be_another_machine(), reason=WITHOUT)
 def test_of_two_machines_one_works_and_the_other_takes_over_when_its_lease_has_run_out(
-    file: Path, monkeypatch: pytest.MonkeyPatch
+    file: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The other machine's processes cannot be seen, so that only its signs of life count."""
     with held(file):
-        done = gateau("run", "--config", str(file), folder=file.parent, check=False)
-        assert done.returncode == 1
-        assert done.stdout == "", "nothing else is said first"
-        assert done.stderr.count("\n") == 1
-        assert f"in use by process 1 on another-machine, with {file}, since 20" in done.stderr.replace(
-            "process 2", "process 1"
-        )
-        assert "last renewed its lease" in done.stderr and "its lease expires 60 s after that" in done.stderr
-        assert "perplexity/long" in gateau("plan", "--config", str(file), folder=file.parent).stdout, (
-            "reading needs none"
-        )
+        status, out, err = command("run", "--config", str(file))
+        assert (status, out, err.count("\n")) == (1, "", 1), "nothing else is said first"
+        assert f"in use by process 1 on another-machine, with {file}, since 20" in err.replace("process 2", "process 1")
+        assert "last renewed its lease" in err and "its lease expires 60 s after that" in err
+        assert "perplexity/long" in command("plan", "--config", str(file))[1], "reading needs none"
     monkeypatch.setattr(lease, "EXPIRES_SECONDS", 0.5)
     monkeypatch.setattr(lease, "WATCH_SECONDS", 1.0)
     time.sleep(1)

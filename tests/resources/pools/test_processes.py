@@ -104,6 +104,7 @@ class KillsAll:
         return signal.raise_signal, (signal.SIGKILL,)
 
 
+@pytest.mark.long
 def test_a_shard_that_kills_three_workers_ends_the_step(tmp_path: Path) -> None:
     state = ingested(tmp_path, samples=4, shards=2)
     warned: list[str] = []
@@ -115,6 +116,7 @@ def test_a_shard_that_kills_three_workers_ends_the_step(tmp_path: Path) -> None:
     assert not children()
 
 
+@pytest.mark.long
 def test_a_sample_that_kills_three_workers_is_rejected_and_the_others_are_scored(tmp_path: Path) -> None:
     state = ingested(tmp_path, samples=8, shards=1)
     log, warned = tmp_path / "batches", []
@@ -165,6 +167,7 @@ def test_without_workers_the_step_ends_with_the_reason(tmp_path: Path, monkeypat
     assert not children()
 
 
+@pytest.mark.long
 def test_what_a_worker_reports_to_have_failed_ends_the_step(tmp_path: Path) -> None:
     state = ingested(tmp_path, samples=4, shards=2)
     (tmp_path / "long" / "model.safetensors").unlink()
@@ -197,7 +200,8 @@ if __name__ == "__main__":  # the workers import this file, too
 """
 
 
-@pytest.mark.parametrize("number", [pytest.param(signal.SIGTERM, marks=pytest.mark.long), signal.SIGKILL])
+@pytest.mark.long
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_none_outlives_a_step_that_is_ended(tmp_path: Path, number: signal.Signals) -> None:
     state = ingested(tmp_path / "project", samples=4, shards=2)
     script = tmp_path / "step.py"
