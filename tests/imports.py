@@ -3,6 +3,7 @@
 import ast
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
 Graph = Mapping[str, set[str]]
@@ -20,13 +21,25 @@ def modules(root: Path, packages: Iterable[str]) -> dict[str, Path]:
     return found
 
 
-def imported(file: Path, *, everywhere: bool = True) -> Iterator[str]:
+def imported(file: Path, *, everywhere: bool = True) -> tuple[str, ...]:
     """Dotted names of what a file imports: `a.b.c` for `from a.b import c`, be it a module or something in one.
 
     With `everywhere` those inside functions, of importlib and for type checkers only count, too; COMPUTED stands for
     a name that is made at run time. Relative imports are left out: see `relative_imports`.
     """
-    waiting: list[ast.AST] = [ast.parse(file.read_text(encoding="utf-8"))]
+    return _read(file, file.stat().st_mtime_ns)[0 if everywhere else 1]
+
+
+@cache
+def _read(file: Path, _: int) -> tuple[tuple[str, ...], tuple[str, ...], bool]:
+    """What a state of a file imports everywhere, and at its top level; whether it has relative imports."""
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    relative = any(isinstance(node, ast.ImportFrom) and node.level for node in ast.walk(tree))
+    return (*(tuple(_names(tree, everywhere)) for everywhere in (True, False)), relative)
+
+
+def _names(tree: ast.Module, everywhere: bool) -> Iterator[str]:
+    waiting: list[ast.AST] = [tree]
     while waiting:
         node = waiting.pop()
         if isinstance(node, ast.Import):
@@ -48,8 +61,7 @@ def _name(function: ast.expr) -> str:
 
 def relative_imports(file: Path) -> bool:
     """Whether a file says `from . import ...`."""
-    tree = ast.walk(ast.parse(file.read_text(encoding="utf-8")))
-    return any(isinstance(node, ast.ImportFrom) and node.level for node in tree)
+    return _read(file, file.stat().st_mtime_ns)[2]
 
 
 def import_graph(files: Mapping[str, Path]) -> dict[str, set[str]]:

@@ -1,5 +1,6 @@
 """Configurations by the methods that they name, with what each of these needs."""
 
+from functools import cache
 from typing import Any
 
 from gateau_dagster.config import Config
@@ -59,6 +60,7 @@ def by_method(
     return config
 
 
+@cache
 def maximal() -> Config:
     """Every method, every kind of model that is made or read, and every part of the pipeline."""
     models = {

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,12 @@ OF_TABLES = ("quality/reward", "segment_pairs/long", "response_alone/cherry", "s
              "instruction_embedding/long", "long_attention/long")  # fmt: skip
 
 
+@cache
+def of_maximal() -> Mapping[str, Asset]:
+    """As they are before a test raises a version."""
+    return resolved_assets(maximal())
+
+
 def assets_of(names: set[str]) -> set[str]:
     return {asset.key for asset in pipeline_of(maximal()).assets if {asset.key, asset.family} & names}
 
@@ -83,7 +90,7 @@ def test_every_asset_and_every_constant_has_a_line_here() -> None:
 
 @pytest.mark.parametrize("constant", [each for each, names in CONSTANTS.items() if names])
 def test_a_constant(constant: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = resolved_assets(maximal())
+    before = of_maximal()
     raise_version(monkeypatch, f"gateau_dagster.{constant}")
     check_made_again_once(before, assets_of(CONSTANTS[constant]))
 
@@ -97,7 +104,7 @@ def test_the_choice_of_screened_segments(monkeypatch: pytest.MonkeyPatch) -> Non
 
 @pytest.mark.parametrize("table", OF_TABLES)
 def test_a_table_of_a_method(table: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = resolved_assets(maximal())
+    before = of_maximal()
     tables = all_sample_tables(maximal())
     tables[table] = replace(tables[table], code_version=RAISED)
     monkeypatch.setattr(declarations, "all_sample_tables", lambda _: tables)
@@ -106,14 +113,14 @@ def test_a_table_of_a_method(table: str, monkeypatch: pytest.MonkeyPatch) -> Non
 
 @pytest.mark.parametrize("name", all_methods())
 def test_a_method(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = resolved_assets(maximal())
+    before = of_maximal()
     monkeypatch.setattr(all_methods()[name], "code_version", RAISED)
     check_made_again_once(before, {f"method_scores/{name}"})
 
 
 @pytest.mark.parametrize("name", BENCHMARKS)
 def test_a_benchmark(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = resolved_assets(maximal())
+    before = of_maximal()
     monkeypatch.setattr(all_benchmarks()[name], "code_version", RAISED)
     check_made_again_once(before, of_benchmark(name))
 
