@@ -27,7 +27,8 @@ def imported(file: Path, *, everywhere: bool = True) -> tuple[str, ...]:
     With `everywhere` those inside functions, of importlib and for type checkers only count, too; COMPUTED stands for
     a name that is made at run time. Relative imports are left out: see `relative_imports`.
     """
-    return _read(file, file.stat().st_mtime_ns)[0 if everywhere else 1]
+    whole, top_level, _ = _read(file, file.stat().st_mtime_ns)
+    return whole if everywhere else top_level
 
 
 @cache
@@ -35,10 +36,10 @@ def _read(file: Path, _: int) -> tuple[tuple[str, ...], tuple[str, ...], bool]:
     """What a state of a file imports everywhere, and at its top level; whether it has relative imports."""
     tree = ast.parse(file.read_text(encoding="utf-8"))
     relative = any(isinstance(node, ast.ImportFrom) and node.level for node in ast.walk(tree))
-    return (*(tuple(_names(tree, everywhere)) for everywhere in (True, False)), relative)
+    return tuple(_names(tree, everywhere=True)), tuple(_names(tree, everywhere=False)), relative
 
 
-def _names(tree: ast.Module, everywhere: bool) -> Iterator[str]:
+def _names(tree: ast.Module, *, everywhere: bool) -> Iterator[str]:
     waiting: list[ast.AST] = [tree]
     while waiting:
         node = waiting.pop()

@@ -28,29 +28,40 @@ class World:
         constant: set[str] | None = None,
         sets: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
-        self.assets, self.inputs = assets, dict(inputs)
+        self.assets = assets
+        self.inputs = dict(inputs)
         self.sets = {"shard": list(inputs), **(sets or {})}
         self.constant = constant or set()
         self.stored: dict[Key, Stamp] = {}
+
+    @property
+    def assets(self) -> Sequence[Asset]:
+        """In topological order; an edit of the code sets others."""
+        return self._assets
+
+    @assets.setter
+    def assets(self, assets: Sequence[Asset]) -> None:
+        self._assets = assets
+        self._by_key = {each.key: each for each in assets}
 
     def plan(self) -> Plan:
         return make_plan(self.assets, self.sets, self.inputs, self.stored)
 
     def parts(self, asset: str) -> Sequence[str | None]:
         """The partitions of an asset; None alone for a single output."""
-        name = next(each.partitions for each in self.assets if each.key == asset)
+        name = self._by_key[asset].partitions
         return self.sets[name] if name else [None]
 
     def versions(self, made: Asset, partition: str | None) -> dict[str, str]:
         """The slow obvious reading of what an output made now is made from."""
         if not made.reads and made.partitions and not made.parts:
             return {"input": self.inputs[str(partition)]}
-        of = {each.key: each.partitions for each in self.assets}
         found = {}
         upstream = made.parts[str(partition)].reads if made.parts else made.reads
         for name, by in upstream.items():
-            parts = [partition] if of[name] and of[name] == made.partitions else self.parts(name)
-            if of[name] == "variant" and made.variant:
+            of = self._by_key[name].partitions
+            parts = [partition] if of and of == made.partitions else self.parts(name)
+            if of == "variant" and made.variant:
                 parts = [made.variant]
             stamps = {part or "": self.stored[name, part] for part in parts}
             each = {part: stamp.content if by == "content" else stamp.fingerprint for part, stamp in stamps.items()}
@@ -59,7 +70,7 @@ class World:
 
     def make(self, asset: str, partition: str | None) -> bool:
         """What a step does: nothing when the stored output is made from the same."""
-        whole = next(each for each in self.assets if each.key == asset)
+        whole = self._by_key[asset]
         versions, part = self.versions(whole, partition), whole.of_partition(partition)
         wanted = part.fingerprint(versions)
         if (asset, partition) in self.stored and self.stored[asset, partition].fingerprint == wanted:
