@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from gateau_dagster.cli import main as entry
+from tests.assets.harness import forget_definitions
 from tests.cli.command import Command, Outcome
 from tests.project import make_project
 
@@ -22,6 +23,7 @@ def command(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, 
         monkeypatch.setattr(sys, "argv", ["gateau", *arguments])
         status = 0
         before = dict(os.environ)
+        forget_definitions()  # a run's are loaded once a process
         try:
             entry()
         except SystemExit as end:

@@ -1,8 +1,7 @@
 """Which configuration a command reads, what it says of it, and which one its follow-up commands name."""
 
+import importlib
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import polars as pl
@@ -10,9 +9,10 @@ import pytest
 
 from gateau_dagster.demo.configuration import embedded_demo
 from gateau_dagster.demo.prepare import ensure_demo_data
+from gateau_dagster.errors import gateau_command
 from gateau_dagster.pipeline.project import EXAMPLE, parse_project
+from tests.assets.harness import forget_definitions
 from tests.cli.command import Command
-from tests.project import command_environment, gateau
 
 SAMPLES = "long_sft: {path: x.jsonl}\nselection: {method: length}\n"
 COMMANDS = [("run",), ("plan",), ("validate",), ("status",), ("show", "x"), ("open",), ("dev",), ("clean",)]
@@ -82,7 +82,7 @@ def test_a_usual_file_that_cannot_be_read_is_not_passed_over(command: Command, t
 def test_the_demo_has_a_folder_of_its_own(command: Command, tmp_path: Path) -> None:
     """Beside a project, whose store and records it leaves alone."""
     write_length_project(tmp_path)
-    out = gateau("demo", "--until", "raw_long_sft", folder=tmp_path).stdout
+    out = command("demo", "--until", "raw_long_sft")[1]
     assert "GATEAU on the embedded demo; the store is" in out.splitlines()[0]
     assert "Dagster UI on these assets: gateau dev --config demo\n" in out
     assert {path.name for path in tmp_path.iterdir()} == {"gateau.yaml", "x.jsonl", "gateau_demo"}
@@ -94,7 +94,7 @@ def test_a_run_names_its_configuration_and_what_follows_it(command: Command, tmp
     """In the shell's words, from the current folder, whether there is something to do or not."""
     file = write_length_project(tmp_path / "my data", "second try.yaml")
     for worked in (True, False):
-        out = gateau("run", "--config", str(file), "--until", "selected_subset", folder=tmp_path).stdout
+        out = command("run", "--config", str(file), "--until", "selected_subset")[1]
         first = out.splitlines()[0]
         assert first == f"GATEAU on my data/second try.yaml; the store is {file.parent / 'gateau_store'}"
         assert ("gateau dev --config 'my data/second try.yaml'\n" in out) == worked
@@ -124,17 +124,18 @@ def test_an_earlier_demo_in_a_project_s_store_is_told_apart(command: Command, tm
     assert said in " ".join(command("plan", "--until", "raw_long_sft")[1].split())
 
 
-def test_the_code_location_without_a_file_is_the_demo_and_beside_one_the_project(tmp_path: Path) -> None:
-    code = (
-        "from gateau_dagster.definitions import defs; from gateau_dagster.errors import gateau_command\n"
-        "print(defs.resources['configuration'].config.located_root, gateau_command('run'), sep='\\n')"
-    )
+def test_the_code_location_without_a_file_is_the_demo_and_beside_one_the_project(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
 
     def location() -> list[str]:
-        return subprocess.run(
-            [sys.executable, "-c", code], cwd=tmp_path, env=command_environment(), text=True, stdout=-1, check=True
-        ).stdout.splitlines()
+        monkeypatch.setenv("GATEAU_CONFIG", "")
+        forget_definitions()
+        found = importlib.import_module("gateau_dagster.definitions").defs.resources["configuration"]
+        return [str(found.config.located_root), gateau_command("run")]
 
     assert location() == [str(tmp_path / "gateau_demo" / "gateau_store"), "gateau run --config demo"]
     write_length_project(tmp_path)
     assert location() == [str(tmp_path / "gateau_store"), "gateau run --config gateau.yaml"]
+    forget_definitions()

@@ -22,9 +22,10 @@ from gateau_dagster.data.trainer_records import (
     trainer_table,
     write_parquet,
 )
+from gateau_dagster.pipeline import model_checks
 from tests.cli.command import Command
 from tests.error_codes import refused
-from tests.project import change_config, make_project
+from tests.project import change_config, make_project, try_here
 from tests.training.builders import save_model, tokenizer
 from tests.training.test_encode import HERMES
 
@@ -451,7 +452,10 @@ def trace_project(folder: Path, chosen: pl.DataFrame, template: str, own: Any = 
     return config
 
 
-def test_a_conversation_loses_its_oldest_turns_to_fit(command: Command, tmp_path: Path) -> None:
+def test_a_conversation_loses_its_oldest_turns_to_fit(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model_checks, "try_chat_template", try_here)
     config = trace_project(tmp_path, traces(), HERMES)
     words = ("export", "messages", "--max-tokens", "250", "--out", "out.parquet", "--config", str(config))
     status, out, _ = command(*words)
