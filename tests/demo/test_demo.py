@@ -27,7 +27,7 @@ from gateau_dagster.selection.evidence import dependencies
 from gateau_dagster.selection.statistics import auroc
 from tests.project import ROOT, gateau
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]  # they need a trained pair
 
 
 def table(rows: list[Any], columns: tuple[tables.Column, ...]) -> pl.DataFrame:
@@ -140,7 +140,6 @@ def test_dependencies_and_evidence_are_those_of_the_planted_facts(scored: list[S
     assert len(hit) > 250 and sum(hit) >= 0.95 * len(hit)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("seed", [1, 2])
 def test_the_evidence_maps_of_other_pairs(tmp_path: Path, seed: int) -> None:
     """The weakest link is the pair: what theta_B cannot recall, its map cannot name."""
@@ -151,7 +150,6 @@ def test_the_evidence_maps_of_other_pairs(tmp_path: Path, seed: int) -> None:
         assert count >= (0.9 if kind in FAR_KINDS else 0.95) * total, counts
 
 
-@pytest.mark.long
 def test_the_whole_demo_runs_by_one_command_and_a_second_run_does_nothing(trained_pair: Path, tmp_path: Path) -> None:
     config, store = embedded_demo(tmp_path / "gateau_demo"), tmp_path / "gateau_demo" / "gateau_store"
     assert config.demo is not None

@@ -49,6 +49,7 @@ def check(found: list[tuple[str, str]], *, cheats: float, honest: float) -> None
     assert sum(kept) >= honest * len(kept), counts
 
 
+@pytest.mark.long
 def test_cheats_are_refused_and_honest_samples_kept(trained_pair: Path, tmp_path: Path) -> None:
     found = [*manners(tmp_path, trained_pair, 8, 40)]
     assert len({manner for manner, _ in found}) >= 5

@@ -50,7 +50,7 @@ def has_learned(losses: list[float]) -> None:
     assert sum(losses[-5:]) < 0.95 * sum(losses[:5])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_zero3_on_packed_rows_with_skips_goes_on_after_the_death_of_a_rank(tmp_path: Path) -> None:
     settings = PACKED | {"max_steps": 12, "save_steps": 4, "skip": SKIPS}
     spec = make_spec(tmp_path, deepspeed=whole_parts("zero3", tmp_path), **settings)
