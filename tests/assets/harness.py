@@ -4,7 +4,8 @@ import importlib
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import cache
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -153,13 +154,18 @@ def in_place(value: Any) -> bool:
 @contextmanager
 def blank_plots() -> Iterator[None]:
     """Plots without anything on them: drawing is most of the time of a small run, and is tested in tests/report."""
+    blank = _blank()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(FigureCanvasSVG, "print_svg", partial(_print_blank, FigureCanvasSVG.print_svg))
+        patch.setattr(FigureCanvasSVG, "print_svg", lambda _, target, **__: target.write(blank))
+        patch.setattr(Figure, "findobj", lambda *_: [])
         yield
 
 
-def _print_blank(draw: Any, target: Any, **options: Any) -> None:
-    draw(FigureCanvasSVG(Figure(figsize=(1, 1))), target, **options)
+@cache
+def _blank() -> bytes:
+    drawn = BytesIO()
+    FigureCanvasSVG(Figure(figsize=(1, 1))).print_svg(drawn)
+    return drawn.getvalue()
 
 
 def forget_definitions() -> None:

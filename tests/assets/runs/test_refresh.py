@@ -1,4 +1,4 @@
-"""Exactly what is missing or changed runs: 1,000 samples in 16 shards, one change at a time."""
+"""Exactly what is missing or changed runs: 200 samples in 11 shards, one change at a time."""
 
 import json
 import os
@@ -23,29 +23,29 @@ from tests.assets.harness import Pipeline, failure_of, key_of, pipeline_on, valu
 from tests.error_codes import refused
 from tests.project import change_config, make_project, sample, write_model, write_samples
 
-SAMPLES, SHARDS = 1000, 16
+SAMPLES, SHARDS = 200, 11  # so that names of shards have two digits
 SHARDED = ("raw_long_sft", "perplexity/short", "perplexity/long", "cam")
 GLOBAL = ("combined_scores", "selected_subset", "report")
 
 
 @pytest.fixture(scope="module")
-def thousand(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipeline]:
-    """1,000 samples, run once."""
-    file = make_project(tmp_path_factory.mktemp("thousand"), samples=SAMPLES, shards=SHARDS)
+def many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipeline]:
+    """A project of so many samples, run once."""
+    file = make_project(tmp_path_factory.mktemp("many"), samples=SAMPLES, shards=SHARDS)
     with pipeline_on(file) as pipeline:
         pipeline.refresh()
         yield pipeline
 
 
 @pytest.fixture
-def data(thousand: Pipeline) -> Iterator[Path]:
+def data(many: Pipeline) -> Iterator[Path]:
     """The input, as it was again afterwards; everything is up to date at the start."""
-    file = thousand.file.parent / "long.jsonl"
-    before = file.read_text(), thousand.file.read_text()
-    thousand.refresh()
+    file = many.file.parent / "long.jsonl"
+    before = file.read_text(), many.file.read_text()
+    many.refresh()
     yield file
     file.write_text(before[0])
-    thousand.file.write_text(before[1])
+    many.file.write_text(before[1])
 
 
 def records(file: Path) -> list[dict[str, str]]:
@@ -56,44 +56,44 @@ def shard_key(sample_id: str) -> str:
     return f"{shard_of(sample_id, SHARDS):02d}"
 
 
-def test_everything_runs_at_first_and_each_shard_is_recorded_once(thousand: Pipeline) -> None:
-    first = thousand.runs()[-1]
-    events = thousand.materialised(first.run_id)
+def test_everything_runs_at_first_and_each_shard_is_recorded_once(many: Pipeline) -> None:
+    first = many.runs()[-1]
+    events = many.materialised(first.run_id)
     assert len(events) == len(SHARDED) * SHARDS + len(GLOBAL)
     assert len({key_of(event) for event in events}) == len(events)
     scored = [event for event in events if key_of(event)[0] == "cam"]
     assert sum(value_of(event, "samples_computed") for event in scored) == SAMPLES
 
 
-def test_nothing_changed_does_nothing_in_seconds(thousand: Pipeline, data: Path) -> None:
-    runs = len(thousand.runs())
+def test_nothing_changed_does_nothing_in_seconds(many: Pipeline, data: Path) -> None:
+    runs = len(many.runs())
     started = time.monotonic()
-    result = thousand.refresh()
+    result = many.refresh()
     assert result.run_ids == []
     assert result.recorded == 0
     assert time.monotonic() - started < 5
-    assert len(thousand.runs()) == runs, "not even an empty run is created"
+    assert len(many.runs()) == runs, "not even an empty run is created"
 
 
-def test_one_sample_changed_of_a_thousand(thousand: Pipeline, data: Path) -> None:
+def test_one_sample_changed_of_many(many: Pipeline, data: Path) -> None:
     changed = records(data)
-    changed[417]["response"] = "something else ."
+    changed[117]["response"] = "something else ."
     write_samples(data, changed)
-    shard = shard_key("s00417")
+    shard = shard_key("s00117")
 
-    before = {key: stamp for key, stamp in thousand.state().recorded().items() if key[1] not in {None, shard}}
-    result = thousand.refresh()
+    before = {key: stamp for key, stamp in many.state().recorded().items() if key[1] not in {None, shard}}
+    result = many.refresh()
 
     assert len(result.run_ids) == 1
-    events = thousand.materialised(result.run_ids[0])
+    events = many.materialised(result.run_ids[0])
     assert sorted(map(key_of, events), key=str) == sorted(
         [*((asset, shard) for asset in SHARDED), *((asset, None) for asset in GLOBAL)], key=str
     )
     computed = {key_of(event)[0]: value_of(event, "samples_computed") for event in events if event.partition}
     assert {name: computed[name] for name in SHARDED[1:]} == dict.fromkeys(SHARDED[1:], 1)
-    size = thousand.state().store.read("raw_long_sft", shard).height
+    size = many.state().store.read("raw_long_sft", shard).height
     assert all(value_of(event, "samples_kept") == size - 1 for event in events if key_of(event)[0] == "cam")
-    after = thousand.state().recorded()
+    after = many.state().recorded()
     assert before == {key: after[key] for key in before}, "the other shards are as they were"
 
 
@@ -106,20 +106,20 @@ def no_model(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("no_model")
-def test_alpha_loads_no_model(thousand: Pipeline, data: Path) -> None:
-    assert {*thousand.made(selection={"alpha": 0.31})} == {(name, None) for name in GLOBAL}
-    assert thousand.stamp("combined_scores").inputs["settings"]["selection.alpha"] == 0.31
+def test_alpha_loads_no_model(many: Pipeline, data: Path) -> None:
+    assert {*many.made(selection={"alpha": 0.31})} == {(name, None) for name in GLOBAL}
+    assert many.stamp("combined_scores").inputs["settings"]["selection.alpha"] == 0.31
     write_samples(data, [*records(data), sample(5000)])
     with pytest.raises(GateauError, match="a model was loaded"):  # the sentinel sees one
-        thousand.refresh()
+        many.refresh()
 
 
 @pytest.mark.usefixtures("no_model")
-def test_a_removed_sample_leaves_every_table(thousand: Pipeline, data: Path) -> None:
-    store = thousand.state().store
+def test_a_removed_sample_leaves_every_table(many: Pipeline, data: Path) -> None:
+    store = many.state().store
     best = store.read("combined_scores").sort("rank")["sample_id"][0]
     write_samples(data, [record for record in records(data) if record["id"] != best])
-    assert {part for _, part in thousand.made()} == {shard_key(best), None}
+    assert {part for _, part in many.made()} == {shard_key(best), None}
     for asset in SHARDED:
         assert best not in set(store.read(asset, shard_key(best), ["sample_id"])["sample_id"])
     scores = store.read("combined_scores")
@@ -129,16 +129,16 @@ def test_a_removed_sample_leaves_every_table(thousand: Pipeline, data: Path) -> 
     assert best not in set(store.read("selected_subset")["sample_id"])
 
 
-def test_operational_settings_and_touched_files_are_no_change(thousand: Pipeline, data: Path) -> None:
+def test_operational_settings_and_touched_files_are_no_change(many: Pipeline, data: Path) -> None:
     change_config(
-        thousand.file,
+        many.file,
         scoring={"batch_tokens": 777},
         execution={"shards_per_run": 3, "retries": 9, "schedule": "0 1 * * *"},
         training={"save_steps": 7, "gradient_checkpointing": True},
     )
-    for file in (data, *(thousand.file.parent / "long").iterdir()):
+    for file in (data, *(many.file.parent / "long").iterdir()):
         os.utime(file)
-    assert thousand.refresh().run_ids == []
+    assert many.refresh().run_ids == []
 
 
 def test_weights_that_change_in_place(small: Pipeline) -> None:
