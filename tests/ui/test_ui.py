@@ -1,4 +1,7 @@
-"""What users see and click in the Dagster UI, in a real browser on a real `gateau dev`, on real text."""
+"""What users see and click in the Dagster UI, in a real browser on a real `gateau dev`, on real text.
+
+Every day: its pages, and a shard that is made by click. Whole refreshes are long.
+"""
 
 import json
 import re
@@ -164,12 +167,14 @@ def test_a_shard_is_materialised_by_click(page: Page, server: Server) -> None:
     visible(page, "fingerprint")
 
 
+@pytest.mark.long
 def test_refresh_brings_everything_up_to_date_with_one_click(refreshed: dict[str, Any], server: Server) -> None:
     assert refreshed["status"] == "SUCCESS"
     assert [run["status"] for run in server.children(refreshed["runId"])] == ["SUCCESS"]
     assert server.not_fresh() == {}, "Dagster's own labels agree"
 
 
+@pytest.mark.long
 def test_metadata_of_a_shard(refreshed: dict[str, Any], page: Page, server: Server) -> None:
     page.goto(f"{server.url}/assets/cam?view=partitions&partition=1")
     visible(page, "Materialized")
@@ -177,6 +182,7 @@ def test_metadata_of_a_shard(refreshed: dict[str, Any], page: Page, server: Serv
         visible(page, key)
 
 
+@pytest.mark.long
 def test_table_schema(refreshed: dict[str, Any], page: Page, server: Server) -> None:
     page.goto(f"{server.url}/assets/combined_scores")
     for column in ("sample_id", "perplexity_short", "perplexity_long", "hmp", "cas", "score", "rank"):
@@ -184,6 +190,7 @@ def test_table_schema(refreshed: dict[str, Any], page: Page, server: Server) -> 
     visible(page, "Final score (Eq. 6); higher is chosen first.")
 
 
+@pytest.mark.long
 def test_plots_are_pictures(refreshed: dict[str, Any], page: Page, server: Server) -> None:
     page.goto(f"{server.url}/assets/combined_scores")
     page.get_by_text("[Show Markdown]").first.click()
@@ -192,6 +199,7 @@ def test_plots_are_pictures(refreshed: dict[str, Any], page: Page, server: Serve
     assert image.evaluate("image => image.complete && image.naturalWidth") > 300
 
 
+@pytest.mark.long
 def test_charts_and_first_rows_stand_in_place(refreshed: dict[str, Any], page: Page, server: Server) -> None:
     page.goto(f"{server.url}/assets/selected_subset")
     for key in ("first_rows", "path", "lowest_selected_score"):
@@ -218,6 +226,7 @@ def edited(refreshed: dict[str, Any], file: Path) -> Edited:
     return Edited(sample_id, str(shard_of(sample_id, SHARDS)), before)
 
 
+@pytest.mark.long
 def test_a_changed_sample_shows_on_the_graph(edited: Edited, page: Page, server: Server) -> None:
     """Wait for the sensor `inputs`, which looks every half minute."""
     look_away(page)
@@ -238,6 +247,7 @@ def test_a_changed_sample_shows_on_the_graph(edited: Edited, page: Page, server:
     visible(page, edited.shard)
 
 
+@pytest.mark.long
 def test_refresh_is_terminated_with_the_run_that_it_made(edited: Edited, page: Page, server: Server) -> None:
     refresh = click_refresh(page, server)
     work = server.at_work(refresh)
@@ -251,6 +261,7 @@ def test_refresh_is_terminated_with_the_run_that_it_made(edited: Edited, page: P
         assert links == [other]
 
 
+@pytest.mark.long
 def test_it_is_executed_again_and_makes_exactly_the_edited_shard(
     edited: Edited, page: Page, server: Server, file: Path
 ) -> None:
@@ -287,6 +298,7 @@ def stored(file: Path) -> dict[tuple[str, str | None], int]:
     return found | {("report", None): (root / "report.html").stat().st_mtime_ns}
 
 
+@pytest.mark.long
 def test_what_refresh_makes_stands_on_the_timeline(refreshed: dict[str, Any], page: Page, server: Server) -> None:
     page.goto(f"{server.url}/overview/activity/timeline")
     for job in ("refresh", "everything"):
