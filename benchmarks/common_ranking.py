@@ -132,6 +132,24 @@ def evaluated(
     return found
 
 
+def joined(found: Sequence[Mapping[str, ByTask]], blocks: Sequence[int]) -> dict[str, ByTask]:
+    """Return the figures of several data sets, each evaluated in its block, together: of the tasks that all have."""
+    return {
+        label: {
+            name: _by_block(
+                Figures(
+                    whole=np.concatenate([each[label][name].whole for each in found]),
+                    draws=np.concatenate([each[label][name].draws for each in found]),
+                ),
+                np.array(blocks),
+            )
+            for name in by_task
+            if all(name in each[label] for each in found)
+        }
+        for label, by_task in found[0].items()
+    }
+
+
 def _by_block(figures: Figures, blocks: npt.NDArray[np.int64]) -> Figures:
     whole, draws = (
         np.array([of[blocks == block].mean(axis=0) for block in dict.fromkeys(blocks.tolist())])

@@ -15,7 +15,7 @@ import argparse
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ import numpy as np
 import polars as pl
 import torch
 from common import benchmark_parser, machine, say, settings_of, show, table, write_json
-from common_ranking import SHARES, ByTask, Estimate, difference, estimates, evaluated, named_estimates, tasks_of
+from common_ranking import SHARES, ByTask, Estimate, difference, estimates, evaluated, joined, named_estimates, tasks_of
 from common_selection import REFERENCE, LabelledCase, Record, Tables, answers_known, scores_of
 from real_text import make_samples
 from real_text_kinds import KINDS
@@ -87,7 +87,7 @@ class RealCase(LabelledCase):
         return {"max_length": self.tokens + _FRAME, "template": self.template, "dtype": self.dtype}
 
 
-@lru_cache(maxsize=2)
+@cache
 def _labelled(case: RealCase) -> list[dict[str, Any]]:
     """Return the records of real_text.make_samples."""
     tokenizer = load_tokenizer(case.model)
@@ -96,12 +96,18 @@ def _labelled(case: RealCase) -> list[dict[str, Any]]:
     return make_samples(read_questions(Path(case.nq)), room, fold=case.fold, **more)
 
 
-def answer_probabilities(known: Tables, case: RealCase) -> list[float]:
-    """Return theta_B's mean probability of the answers' tokens in each response, in the order of `known.records`.
+@cache
+def _tables(case: RealCase) -> Tables:
+    return Tables(case)  # once for its setting, and once for those of all models and sizes
+
+
+@cache
+def answer_probabilities(case: RealCase) -> list[float]:
+    """Return theta_B's mean probability of the answers' tokens in each response, in the order of the case's records.
 
     Each token counts by the context that makes it likeliest. Without a known answer all tokens count.
     """
-    tokenizer = load_tokenizer(case.model)
+    tokenizer, known = load_tokenizer(case.model), _tables(case)
     answer = {each.text: each.answer for each in read_questions(Path(case.nq))}
     columns = known["perplexity/long"].join(known["cam"], on="sample_id")
     columns = columns.select("sample_id", "token_probability", "near_probability", "far_probability")
@@ -119,13 +125,14 @@ def answer_probabilities(known: Tables, case: RealCase) -> list[float]:
     return found
 
 
-def dependency_agreement(tables: Tables, case: RealCase) -> dict[str, Any]:
+@cache
+def dependency_agreement(case: RealCase) -> dict[str, Any]:
     """Return how the columns of the product's table `evidence` agree with the places of the passages.
 
     counts: samples by the dependency of their passages (`_depends_on`), then by `dependency`. passages: the number with
     evidence on them, and of all. spans: the number of pieces of evidence on a passage, and of all.
     """
-    tokenizer = load_tokenizer(case.model)
+    tokenizer, tables = load_tokenizer(case.model), _tables(case)
     cam, long = (_by_id(tables[asset]) for asset in ("cam", "perplexity/long"))
     found = _by_id(dependencies(tables["cam"], tables["perplexity/long"]))
     counts = {wanted: dict.fromkeys(DEPENDENCIES, 0) for wanted in DEPENDENCIES}
@@ -170,32 +177,46 @@ def measured(cases: Sequence[RealCase], methods: Sequence[str], draws: int, refe
     `answerable`: the same without the far samples whose answer has a probability below KNOWN in every context.
     `dependency`: dependency_agreement of all samples.
     """
-    known = [Tables(case) for case in cases]
-    scores, missing = scores_of(known, methods)
-    labels = {name: LABELS[name] for name in cases[0].kinds}
-    sources, answerable = [], []
-    for each, case in zip(known, cases, strict=True):
-        sources.append([record["source"] for record in each.records])
-        pairs = zip(sources[-1], answer_probabilities(each, case), strict=True)
-        answerable.append([source if not labels[source] or p >= KNOWN else "" for source, p in pairs])
-    groups = {ALL: list(labels)}
-    tasks, some = (tasks_of(of, labels, groups, set(labels)) for of in (sources, answerable))
+    found = [_measured_alone(case, tuple(methods), draws) for case in cases]
+    known, seeds = [_tables(case) for case in cases], [case.seed for case in cases]
+    figures, of_answerable = (joined([each[of] for each in found], seeds) for of in ("figures", "answerable"))
     answers = [answers_known(each) for each in known]
-    seeds = [case.seed for case in cases]
-    figures, of_answerable = (evaluated(of, scores, draws, seeds) for of in (tasks, some))
     return {
         "figures": figures,
         "difference": _differences(figures, reference),
         "answerable": {
-            "samples": sum(source != "" for of in answerable for source in of),
+            "samples": sum(each["answerable_samples"] for each in found),
             "figures": of_answerable,
             "difference": _differences(of_answerable, reference),
         },
         "samples": sum(len(each.records) for each in known),
-        "probability_of_response": {name: sum(each[name] for each in answers) / len(answers) for name in labels},
-        "unscored": {label: sum(int((each == -float("inf")).sum()) for each in of) for label, of in scores.items()},
+        "probability_of_response": {
+            name: sum(each[name] for each in answers) / len(answers) for name in cases[0].kinds
+        },
+        "unscored": {label: sum(each["unscored"][label] for each in found) for label in found[0]["unscored"]},
+        "not_run": found[0]["not_run"],
+        "dependency": _together([dependency_agreement(case) for case in cases]),
+    }
+
+
+@cache
+def _measured_alone(case: RealCase, methods: Sequence[str], draws: int) -> dict[str, Any]:
+    """Return the figures of one data set, over all its samples and over those that theta_B can answer."""
+    known, labels = _tables(case), {name: LABELS[name] for name in case.kinds}
+    scores, missing = scores_of([known], methods)
+    sources = [record["source"] for record in known.records]
+    pairs = zip(sources, answer_probabilities(case), strict=True)
+    answerable = [source if not labels[source] or p >= KNOWN else "" for source, p in pairs]
+    figures, of_answerable = (
+        evaluated(tasks_of([of], labels, {ALL: list(labels)}, set(labels)), scores, draws, [case.seed])
+        for of in (sources, answerable)
+    )
+    return {
+        "figures": figures,
+        "answerable": of_answerable,
+        "answerable_samples": sum(source != "" for source in answerable),
+        "unscored": {label: int((each == -float("inf")).sum()) for label, (each,) in scores.items()},
         "not_run": missing,
-        "dependency": _together([dependency_agreement(each, case) for each, case in zip(known, cases, strict=True)]),
     }
 
 

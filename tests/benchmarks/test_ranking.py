@@ -115,3 +115,18 @@ def test_tasks_of_groups_and_kinds() -> None:
     )
     near = kinds[1]  # against `far` only: `strange` is out of reach
     assert [rows.tolist() for rows in near.members] == [[0, 1], [0, 1, 2]]
+
+
+def test_data_sets_evaluated_alone_are_joined_to_what_all_give_together() -> None:
+    rng = np.random.default_rng(3)
+    whole, vectors, blocks = task(sets=4), [rng.random(10) for _ in range(4)], [7, 8, 7, 8]
+    together = common_ranking.evaluated([whole], {"m": vectors}, 50, blocks)["m"]["t"]
+    alone = [
+        common_ranking.evaluated([task(sets=1)], {"m": [vector]}, 50, [block])
+        for vector, block in zip(vectors, blocks, strict=True)
+    ]
+    figures = common_ranking.joined(alone, blocks)["m"]["t"]
+    np.testing.assert_array_equal(figures.whole, together.whole)
+    np.testing.assert_array_equal(figures.draws, together.draws)
+    alone[1]["m"].pop("t")
+    assert common_ranking.joined(alone, blocks)["m"] == {}, "a task that one data set lacks"

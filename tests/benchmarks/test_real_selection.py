@@ -79,6 +79,9 @@ def test_what_is_kept_is_not_made_again(
         raise AssertionError("a model is loaded")
 
     monkeypatch.setattr(common_selection, "load_model", refuse)
+    cached = (real_selection._tables, real_selection._measured_alone, real_selection.dependency_agreement)
+    for each in (*cached, real_selection.answer_probabilities):
+        each.cache_clear()
     again = tmp_path / "again.json"
     real_selection.main([*given, "--out", str(again)])
     assert json.loads(again.read_text())["results"] == measured["results"]
@@ -110,7 +113,7 @@ def test_models_are_also_measured_together(given: list[str]) -> None:
 def test_an_answer_s_probability_is_that_of_its_tokens_in_the_best_context(given: list[str]) -> None:
     (cases,) = real_selection.cases_by_setting(real_selection.parse(given)).values()
     known = common_selection.Tables(cases[0])
-    found = real_selection.answer_probabilities(known, cases[0])
+    found = real_selection.answer_probabilities(cases[0])
     tokenizer = tiny_models.tokenizer()
     tables = {row["sample_id"]: row for row in known["cam"].join(known["perplexity/long"], on="sample_id").to_dicts()}
     for record, sample, value in zip(real_selection._labelled(cases[0]), known.samples, found, strict=True):
