@@ -6,6 +6,7 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Iterator
+from pathlib import Path
 from urllib.parse import quote
 
 import pytest
@@ -21,6 +22,7 @@ from gateau_dagster.errors import (
     secret_found,
     secret_variable_named,
 )
+from gateau_dagster.pipeline.project import load_project
 
 KEY = "kx/9+Qwerty-0123456789zyxw"
 HOOK = "https://hooks.example/services/T012AB34CD/b56EF78GH90"
@@ -74,6 +76,20 @@ def test_secrets_and_parts_of_eight_characters_are_masked(secret: str) -> None:
 )
 def test_what_is_no_secret_stays(text: str) -> None:
     assert redacted(text) == text
+
+
+def test_a_key_of_a_needle_is_no_secret_and_a_pasted_one_is(tmp_path: Path) -> None:
+    given = """
+long_sft: {path: long.jsonl}
+models: {short: {path: a, context: window}, long: {path: b}}
+evaluation:
+  benchmarks: [needle]
+  needle: {pairs: [{key: instrument, values: [tuba, viola]}]}
+  judge: {base_url: "http://x/v1", model: m, key: JUDGE, extra_body: {api_key: qwsxzaplmokn}}
+"""
+    (file := tmp_path / "gateau.yaml").write_text(given)
+    load_project(file)
+    assert redacted("an instrument and qwsxzaplmokn") == "an instrument and ***"
 
 
 @given(before=st.text(), after=st.text(), begin=st.integers(0, len(KEY) - 8), size=st.integers(8, len(KEY)))

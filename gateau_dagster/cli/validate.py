@@ -91,17 +91,22 @@ _TRIED_DOCUMENTS = 20
 def print_synthesis(config: Config) -> None:
     """Print the yield of synthetic samples about some documents: accepted ones, and refused ones by reason.
 
+    Meanwhile no run works on the store, so that nothing is asked twice.
+
     Raises:
-        GateauError: `synthesis` is not configured, the budget does not suffice, or a server or model cannot be used.
+        GateauError: `synthesis` is not configured, the budget does not suffice, a run has the store, or a server or
+            model cannot be used.
     """
     from gateau_dagster.assets.synthesis import tried
     from gateau_dagster.resources.judge import JudgeResource
+    from gateau_dagster.resources.locks.lease import whole_store_lease
     from gateau_dagster.resources.models import ModelsResource
 
     if config.synthesis is None:
         raise GateauError("synthesis.missing", "--synthesis: tries the section synthesis: add it, or leave this out")
     out, state = console(), State(config=config)
-    with out.status("Writing and checking synthetic samples"):
+    say = partial(out.print, style="dim")
+    with whole_store_lease(config, "gateau validate", say), out.status("Writing and checking synthetic samples"):
         found, checked = tried(state, ModelsResource(), JudgeResource(), silent, _TRIED_DOCUMENTS)
     share = f"{found.accepted / max(1, found.candidates):.0%}"
     out.print("[bold]synthesis[/bold]")

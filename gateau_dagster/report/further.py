@@ -33,8 +33,8 @@ class CandidateCard:
     """A synthetic candidate with its texts, shortened to their ends.
 
     reason: what refuses it; empty if it is accepted. facts: the figures of its checks.
-    places: the passages of the question in the context; None without a context. quotes: the evidence of each.
-    evidence, strips: as of a sample's card; the first strip is what each passage adds.
+    places: the passages of the question in the context; None without a context. quotes: the evidence of each. gains:
+    what each passage adds; None if no check compared them. evidence, strips: as of a sample's card.
     """
 
     sample_id: str
@@ -47,6 +47,7 @@ class CandidateCard:
     response: Snippet
     places: SpanStrip | None
     quotes: Sequence[str]
+    gains: SpanStrip | None
     evidence: EvidenceCard | None
     strips: Sequence[SpanStrip]
 
@@ -282,9 +283,6 @@ def _candidate(row: Mapping[str, Any], key: str, found: EvidenceMaps) -> Candida
         response=row["answer"],
     )
     places = [(each["start"], each["end"]) for each in row["positions"] or ()]
-    strips = [*found.strips.get(sample.sample_id, ())]
-    if row["passage_gains"] is not None:
-        strips.insert(0, _strip(sample, places, row["passage_gains"]))
     one = found.maps.get(sample.sample_id)
     return CandidateCard(
         sample_id=sample.sample_id,
@@ -297,8 +295,9 @@ def _candidate(row: Mapping[str, Any], key: str, found: EvidenceMaps) -> Candida
         response=snippet(sample.response, each=500),
         places=_strip(sample, places, [1.0] * len(places)) if places else None,
         quotes=[printable(each[:_SHORT]) for each in row["evidence"] or ()],
+        gains=None if row["passage_gains"] is None else _strip(sample, places, row["passage_gains"]),
         evidence=None if one is None else evidence_card(one, key),
-        strips=strips,
+        strips=found.strips.get(sample.sample_id, ()),
     )
 
 

@@ -360,16 +360,17 @@ def candidate_rows(
         parts = [scorer, row["kind"], row["question"], row["answer"], context, *passages, *row["evidence"]]
         digest = text_digest(parts)[:32]
         old = known.get(digest, {})
+        was_unscorable = old.get("reason") == UNSCORABLE
         own = {name: row[name] for name in ("sample_id", "kind", "length", "question", "answer", "evidence", "fault")}
         rows.append(
             {
                 **own,
                 "passages": passages,
                 "context": context,
-                "detail": old.get("detail", ""),
+                "detail": "" if was_unscorable else old.get("detail", ""),
                 "digest": digest,
                 "known": digest in known,
-                "was_unscorable": old.get("reason") == UNSCORABLE,
+                "was_unscorable": was_unscorable,
                 "of": {name: None if name == VERBATIM else old.get(name) for name in _KEPT},
             }
         )

@@ -1,6 +1,6 @@
-"""Ask a generator about all passages, and again for the checks, in a process that a test kills: ADDRESS FOLDER."""
+"""Ask a generator about all passages, and again for the checks, in a process that a test kills."""
 
-import sys
+from pathlib import Path
 
 import polars as pl
 
@@ -21,7 +21,7 @@ ASKING = SynthesisChecksConfig(closed_book=None, near_only=None, needed=None, ro
 
 
 def main(address: str, folder: str) -> None:
-    """Write how many candidates have a question, how many are accepted, and what was paid in this process."""
+    """Write into a file how many candidates there are, how many are accepted, and what was paid in this process."""
     settings = GeneratorConfig(base_url=address, model="scripted", key=None, concurrency=1)
     chosen, given = options(count=COUNT, lengths={1024: 1.0}), documents(6)
     rows = candidates(iter(given), chosen, COUNT)
@@ -34,8 +34,4 @@ def main(address: str, folder: str) -> None:
     checked = checking.table(table, built)
     assert not checking.unanswered
     accepted = checked.filter(pl.col("accepted")).height
-    sys.stdout.write(f"{checked.height} {accepted} {generating.paid.requests}\n")
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])
+    Path(folder, "said").write_text(f"{checked.height} {accepted} {generating.paid.requests}")

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -126,15 +127,26 @@ def change_checks(file: Path, **checks: Any) -> None:
     file.write_text(yaml.safe_dump(content))
 
 
-def test_the_same_seed_gives_the_same_samples(tmp_path: Path) -> None:
-    found = []
-    for name in ("one", "two"):
-        with serving(ScriptedGenerator(cheats=0.5)) as server:
-            file = project(tmp_path / name, server.base_url, generator={"concurrency": 1})
-            with pipeline_on(file) as pipeline:
-                pipeline.refresh(SYNTHETIC_SAMPLES)
-                found.append(table(pipeline.state(), SYNTHETIC_SAMPLES))
-    assert found[0].height and found[0].equals(found[1])
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file of a project whose synthetic samples are made."""
+    return made_in(tmp_path_factory.mktemp("made") / "project")
+
+
+def made_in(folder: Path) -> Path:
+    with serving(ScriptedGenerator(cheats=0.5)) as server:
+        paths = ["long.jsonl", "synthetic:"]
+        file = project(folder, server.base_url, paths=paths, generator={"concurrency": 1})
+        with pipeline_on(file) as pipeline:
+            pipeline.refresh(SYNTHETIC_SAMPLES)
+    return file
+
+
+def test_the_same_seed_gives_the_same_samples(made: Path, tmp_path: Path) -> None:
+    one, two = (
+        table(State(config=load_project(file)), SYNTHETIC_SAMPLES) for file in (made, made_in(tmp_path / "again"))
+    )
+    assert one.height and one.equals(two)
 
 
 def test_prolong_asks_about_one_chunk_and_checks_nothing(tmp_path: Path) -> None:
@@ -156,18 +168,18 @@ def test_prolong_asks_about_one_chunk_and_checks_nothing(tmp_path: Path) -> None
             assert planned is None, "everything is up to date"
 
 
-def test_variants_are_trained_on_accepted_samples_and_on_as_many_candidates(tmp_path: Path) -> None:
-    with serving(ScriptedGenerator(cheats=0.5)) as server:
-        file = project(tmp_path, server.base_url, paths=["long.jsonl", "synthetic:"])
-        also = {"also": ["synthetic_verified", "synthetic_unverified"], "methods": ["length"]}
-        change_config(file, variants=also, training={"enabled": True}, evaluation={"benchmarks": []})
-        with pipeline_on(file) as pipeline:
-            pipeline.refresh("variant/selected_subset")
-            state = pipeline.state()
-            accepted = table(state, SYNTHETIC_SAMPLES)
-            verified, other = (state.read("variant/selected_subset", partition=name) for name in also["also"])
-            assert verified["sample_id"].sort().equals(accepted["sample_id"].sort())
-            assert other.height == verified.height and not other["sample_id"].equals(verified["sample_id"])
+def test_variants_are_trained_on_accepted_samples_and_on_as_many_candidates(made: Path, tmp_path: Path) -> None:
+    """A moved store asks nobody again: its generator is gone."""
+    file = shutil.copytree(made.parent, tmp_path / "moved") / made.name
+    also = {"also": ["synthetic_verified", "synthetic_unverified"], "methods": ["length"]}
+    change_config(file, variants=also, training={"enabled": True}, evaluation={"benchmarks": []})
+    with pipeline_on(file) as pipeline:
+        pipeline.refresh("variant/selected_subset")
+        state = pipeline.state()
+        accepted = table(state, SYNTHETIC_SAMPLES)
+        verified, other = (state.read("variant/selected_subset", partition=name) for name in also["also"])
+        assert verified["sample_id"].sort().equals(accepted["sample_id"].sort())
+        assert other.height == verified.height and not other["sample_id"].equals(verified["sample_id"])
 
 
 def test_above_the_budget_nothing_is_asked(tmp_path: Path) -> None:

@@ -1,11 +1,11 @@
 """A generator that cheats in six ways on documents of the demo's language, and one that is killed again and again."""
 
 import random
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from multiprocessing import get_context
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,8 @@ from gateau_dagster.demo.generator import CHEATS, HONEST, ScriptedGenerator, man
 from gateau_dagster.synthesis import CHECKS_TABLE, QUESTIONS_TABLE
 from gateau_dagster.synthesis.questions import question_prompt
 from tests.assets.harness import pipeline_on
-from tests.project import ROOT, change_config, command_environment
+from tests.project import change_config
+from tests.synthesis import generating_process
 from tests.synthesis.generating_process import COUNT
 from tests.synthesis.test_pipeline import project, table
 
@@ -70,40 +71,57 @@ def test_nothing_is_paid_twice_across_ten_kills(tmp_path: Path) -> None:
     with serving(slow):
         for point in sorted(random.Random(5).sample(range(5, 225), 10)):
             process = started(slow, tmp_path)
-            while process.poll() is None and len(slow.requests) < point:
+            while process.is_alive() and len(slow.requests) < point:
                 time.sleep(0.005)
-            assert process.poll() is None, "the work is long enough for ten kills"
+            assert process.is_alive(), "the work is long enough for ten kills"
             process.kill()
-            process.wait()
+            process.join()
             killed[slow.requests[-1]] += 1
         assert {*killed} == {"question", "closed book", "second answer"}, killed
-        said, _ = started(slow, tmp_path).communicate()
-        height, accepted, _ = map(int, said.split())
+        height, accepted, _ = finished(slow, tmp_path)
         assert height == COUNT and 0 < accepted <= COUNT
         files = list((tmp_path / "_generator_replies").rglob("*.json"))
         assert len(slow.requests) - len(files) <= killed.total(), "a file is a reply that was paid for"
         asked = len(slow.requests)
-        assert started(slow, tmp_path).communicate()[0].split() == [str(COUNT), str(accepted), "0"]
+        assert finished(slow, tmp_path) == [COUNT, accepted, 0]
         assert len(slow.requests) == asked, "a whole store asks nothing"
 
 
 class SlowGenerator(ScriptedGenerator):
-    """It takes its time, so that kills meet it at work. requests: what each was about."""
+    """It takes its time, so that kills meet it at work.
+
+    requests: what each was about. held: the kind of which it answers ten alone.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.requests: list[str] = []
+        self.held = ""
 
     def reply(self, body: dict[str, Any]) -> str:
         text = body.get("prompt") or body["messages"][-1]["content"]
         kinds = {"Answer the question.": "closed book", "Answer the question from the text": "second answer"}
+        kind = next((kind for start, kind in kinds.items() if text.startswith(start)), "question")
         with self.lock:
-            self.requests.append(next((kind for start, kind in kinds.items() if text.startswith(start)), "question"))
+            self.requests.append(kind)
+            number = self.requests.count(kind)
         time.sleep(0.02)
+        while kind == self.held and number > 10:
+            time.sleep(0.05)
         return super().reply(body)
 
 
-def started(server: SlowGenerator, folder: Path) -> "subprocess.Popen[str]":
-    command = [sys.executable, "-m", "tests.synthesis.generating_process", server.base_url, str(folder)]
-    environment = command_environment()
-    return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
+def started(server: SlowGenerator, folder: Path) -> BaseProcess:
+    """Begin the work in a process that has its imports already."""
+    context = get_context("forkserver")
+    context.set_forkserver_preload([generating_process.__name__])
+    process = context.Process(target=generating_process.main, args=(server.base_url, str(folder)))
+    process.start()
+    return process
+
+
+def finished(server: SlowGenerator, folder: Path) -> list[int]:
+    process = started(server, folder)
+    process.join()
+    assert process.exitcode == 0
+    return [*map(int, (folder / "said").read_text().split())]

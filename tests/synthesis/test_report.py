@@ -33,18 +33,18 @@ def test_the_yield_and_the_shown_samples(tmp_path: Path) -> None:
     assert {card.reason for card in refused} == {*ROWS} - {""} and len(accepted) == 10
     for card in accepted:
         assert card.places is not None and [bar.level for bar in card.places.bars] == [8, 8], "the truth"
-        assert [each.added for each in card.strips[0].stretches] == [0.5, 0.5], "the evidence of theta_B"
-        assert [(each.start, each.end) for each in card.strips[0].stretches] == [
-            (each["start"], each["end"]) for each in places
-        ]
+        assert card.gains is not None
+        found = [(each.start, each.end, each.added) for each in card.gains.stretches]
+        assert found == [(each["start"], each["end"], 0.5) for each in places], "the evidence of theta_B"
     by_reason = {card.reason: card for card in refused}
-    assert by_reason[CLOSED_BOOK].strips == [], "its passages were not compared"
-    assert [each.added for each in by_reason[NEEDED].strips[0].stretches] == [1.0, 0.0]
+    assert by_reason[CLOSED_BOOK].gains is None, "its passages were not compared"
+    gains = by_reason[NEEDED].gains
+    assert gains is not None and [each.added for each in gains.stretches] == [1.0, 0.0]
     assert "passage 1" in by_reason[VERBATIM].detail
     assert [card.evidence is not None for card in accepted] == [card.sample_id == first for card in accepted]
     page = _environment().get_template("further.html.j2").render(further=[section], pictures={})
     assert page.count('aria-label="The places of 2 passages in the context"') == len(accepted) + len(refused)
-    assert page.count("By theta_B: what each stretch") == sum(bool(card.strips) for card in (*accepted, *refused))
+    assert page.count("By theta_B: what each stretch") == sum(card.gains is not None for card in (*accepted, *refused))
     assert 'class="evidence"' in page and "lives in Rome" in page
 
 
@@ -55,4 +55,4 @@ def test_a_candidate_without_a_context_has_no_map(tmp_path: Path) -> None:
     row = checked.join(questions.select("sample_id", "question", "answer", "evidence"), on="sample_id")
     row = row.with_columns(context=pl.lit(None, pl.String()), positions=pl.lit(None, pl.List(pl.Struct({}))))
     (card,) = synthesis_section(checked, row, EvidenceMaps()).cards["1 sample, refused"]
-    assert card.places is None and card.evidence is None and card.strips == []
+    assert card.places is None and card.evidence is None and card.gains is None
