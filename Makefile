@@ -16,23 +16,30 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-26s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-# Half of pip's time goes into compiling all modules one after another: here it is done on all cores. Some packages hold
-# templates that are no Python.
-COMPILE = $(BIN)/python -m compileall -q -j 0 $(VENV)/lib >/dev/null 2>&1 || true
+# Exact versions need no resolver, and two processes unpack them; torch comes early. What a platform needs further is
+# seen and added afterwards.
+INSTALL = grep -hv '^[-\#]' $(1) | sort -r | xargs -P 2 -n 20 $(BIN)/python -m pip install --quiet --no-compile --no-deps
+ADD = $(BIN)/python -m pip check >/dev/null || $(BIN)/python -m pip install --quiet --no-compile --requirement $(1)
+# Half of pip's time goes into compiling all modules one after another: here it is done on all cores, and without those
+# that hardly anybody imports. Some packages hold templates that are no Python.
+SELDOM = /tests?/|/transformers/models/|/(ray|pip|jieba|cfnlint)/
+COMPILE = $(BIN)/python -m compileall -q -j 0 -x '$(SELDOM)' $(VENV)/lib gateau_dagster assets resources >/dev/null 2>&1 || true
 
 $(VENV)/.run-installed: requirements.lock pyproject.toml
 	@command -v $(PYTHON) >/dev/null || { echo "No $(PYTHON): install Python 3.11 or newer, or make PYTHON=/path/to/python"; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed: make PYTHON=/path/to/python3.11"; exit 1; }
 	@echo "Setting up $(VENV): about 120 packages, torch among them; 2 to 3 minutes"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --no-compile --requirement requirements.lock
+	@$(call INSTALL,requirements.lock)
 	@$(BIN)/python -m pip install --quiet --no-compile --no-deps --no-build-isolation --editable .
+	@$(call ADD,requirements.lock)
 	@$(COMPILE)
 	@touch $@
 
 $(VENV)/.dev-installed: requirements-dev.lock $(VENV)/.run-installed
 	@echo "Setting up what the tests need"
-	@$(BIN)/python -m pip install --quiet --no-compile --requirement requirements-dev.lock
+	@$(call INSTALL,requirements-dev.lock)
+	@$(call ADD,requirements-dev.lock)
 	@$(COMPILE)
 	@touch $@
 
