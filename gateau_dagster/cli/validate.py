@@ -99,7 +99,7 @@ def print_synthesis(config: Config) -> None:
     """
     from gateau_dagster.assets.synthesis import tried
     from gateau_dagster.resources.judge import JudgeResource
-    from gateau_dagster.resources.locks.lease import whole_store_lease
+    from gateau_dagster.resources.lease import whole_store_lease
     from gateau_dagster.resources.models import ModelsResource
 
     if config.synthesis is None:
