@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Literal, Self, TypeVar, get_args
 
 from pydantic import AfterValidator, Field, model_validator
@@ -26,7 +27,7 @@ Key = TypeVar("Key", int, Kind)
 
 def _shares(found: dict[Key, float]) -> dict[Key, float]:
     """Return shares divided by their sum. Raises GateauError without a positive one."""
-    total = sum(found.values())
+    total = math.fsum(found.values())  # whatever their order
     if not total:
         raise GateauError("synthesis.shares", "names no share above 0: give one, such as 1.0")
     return {name: share / total for name, share in found.items()}

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections import Counter, deque
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from gateau_dagster.storage.parquet import read_local, write_parquet
 from gateau_dagster.tables import SAMPLE_ID, Column
 
 # Raise it when the same documents give other passages.
-PASSAGES_CODE_VERSION = "1"
+PASSAGES_CODE_VERSION = "2"
 SPAN = pl.Struct({"start": pl.Int64(), "end": pl.Int64(), "text": pl.String()})
 PASSAGES = (
     SAMPLE_ID,
@@ -55,7 +55,7 @@ _SHORTEST_TERM = 3  # characters
 _SIMILAR = 0.5  # of two passages of which one is left out
 _CHUNK = 10  # passages' words of a chunk that is summarised
 _WORDS_OF_A_TOKEN = 0.7
-_TRIES = 8  # draws in a row that add no candidate, after which a document is used up
+_TRIES = 32  # draws in a row that add no candidate of a kind, after which a document has no more of it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -239,52 +239,67 @@ def usable_passages(text: str, size: int, asked: Sequence[AskedTexts] = ()) -> l
     found = split_passages(text, size)
     groups = near_duplicates([sketch(shingles(normalised(each.text))) for each in found], _SIMILAR)
     first = [passage for place, passage in enumerate(found) if groups[place] == place]
-    return [passage for passage in first if not any(_holds_question(passage.text, each) for each in asked)]
+    return [passage for passage in first if not holds_question(passage.text, asked)]
 
 
-def _holds_question(text: str, asked: AskedTexts) -> bool:
+def holds_question(text: str, asked: Sequence[AskedTexts]) -> bool:
+    """Return whether a text has an n-gram of one of these questions."""
+    if not asked:
+        return False
     hashes = words(text)
-    return any(asked.ngrams.common(np.unique(ngrams(hashes, length)))[0].size for length in asked.lengths)
+    return any(
+        each.ngrams.common(np.unique(ngrams(hashes, length)))[0].size for each in asked for length in each.lengths
+    )
 
 
 def candidates(
-    documents: Iterator[SourceDocument], options: SynthesisConfig, count: int, asked: Sequence[AskedTexts] = ()
+    documents: Iterable[SourceDocument], options: SynthesisConfig, count: int, asked: Sequence[AskedTexts] = ()
 ) -> list[Mapping[str, Any]]:
-    """Return at most `count` rows of PASSAGES about the documents of a shard.
+    """Return at most `count` rows of PASSAGES about the documents of a shard; fewer if the documents offer no more.
 
-    The documents take turns, each in an order of its own that depends on its text and `options.seed` alone. Another
-    document takes the place of some candidates, but changes none.
+    The documents take turns by id. The candidates of each follow from its text and the options alone, so another
+    document takes the place of some candidates, but changes none. The texts stay in memory, but a document
+    whose turn never comes is not split.
     """
-    turns: list[list[Mapping[str, Any]]] = []
-    for document in documents:  # only the passages stay in memory
-        turns.append(list(_of_document(document, options, count, asked)))
-    order = sorted(
-        ((number, row["sample_id"], row) for rows in turns for number, row in enumerate(rows)),
-        key=lambda each: each[:2],
-    )
-    return sorted((row for _, _, row in order[:count]), key=lambda row: row["sample_id"])
+    by_id = sorted(documents, key=lambda document: document.name)
+    waiting = deque(_of_document(document, options, asked) for document in by_id)
+    rows: list[Mapping[str, Any]] = []
+    while waiting and len(rows) < count:
+        turn = waiting.popleft()
+        row = next(turn, None)
+        if row is not None:
+            rows.append(row)
+            waiting.append(turn)
+    return sorted(rows, key=lambda row: row["sample_id"])
 
 
 def _of_document(
-    document: SourceDocument, options: SynthesisConfig, most: int, asked: Sequence[AskedTexts]
+    document: SourceDocument, options: SynthesisConfig, asked: Sequence[AskedTexts]
 ) -> Iterator[Mapping[str, Any]]:
-    """Yield different candidates about a document, until `most` or until it offers no more."""
-    usable = usable_passages(document.text, options.passage_words, asked)
-    kinds = options.kinds if options.is_verified else PROLONG_KINDS
-    shared = _shared_terms(usable)
+    """Yield different candidates about a document until it offers no more.
+
+    A kind that it does not allow, or no longer, is left out. The others keep their proportions.
+    """
+    source = _Source(document=document, options=options, asked=asked)
+    kinds = {
+        kind: share for kind, share in (options.kinds if options.is_verified else PROLONG_KINDS).items() if share > 0
+    }
     rng = np.random.default_rng([options.seed, int(document.name[:8], 16), int(document.name[8:16], 16)])
     seen: set[tuple[Any, ...]] = set()
-    own = tries = 0  # own: those of kind self, which differ by their number alone
-    while len(seen) < most and tries < _TRIES:
+    own = 0  # candidates of kind self, which differ by their number alone
+    while kinds:
         kind, length = str(_drawn(rng, kinds)), int(_drawn(rng, options.lengths))
-        term, chosen = _chosen(rng, kind, length, document, usable, shared, options)
         number = own if kind == "self" else 0
-        key = (kind, number, *(each.start for each in chosen))
-        fits = number < len(usable) if kind == "self" else bool(chosen)
-        if not fits or key in seen:
-            tries += 1
+        for _ in range(_TRIES):
+            term, chosen = source.draw(rng, kind, length)
+            key = (kind, number, *(each.start for each in chosen))
+            fits = number < len(source.usable) if kind == "self" else bool(chosen)
+            if fits and key not in seen:
+                break
+        else:
+            del kinds[kind]
             continue
-        tries, own = 0, own + (kind == "self")
+        own += kind == "self"
         seen.add(key)
         places = [f"{each.start}-{each.end}" for each in chosen]
         yield {
@@ -299,8 +314,10 @@ def _of_document(
 
 
 def _drawn(rng: np.random.Generator, shares: Mapping[Any, float]) -> Any:
-    names = [*shares]
-    return names[int(rng.choice(len(names), p=np.array([*shares.values()]) / sum(shares.values())))]
+    """Draw a name by its share; the order of the names does not matter."""
+    names = sorted(shares)
+    weights = np.array([shares[name] for name in names])
+    return names[int(rng.choice(len(names), p=weights / weights.sum()))]
 
 
 def _shared_terms(passages: Sequence[TextPassage]) -> dict[str, list[int]]:
@@ -314,31 +331,60 @@ def _shared_terms(passages: Sequence[TextPassage]) -> dict[str, list[int]]:
     return {term: [place for place, found in enumerate(sets) if term in found] for term in kept}
 
 
-def _chosen(
-    rng: np.random.Generator,
-    kind: str,
-    length: int,
-    document: SourceDocument,
-    usable: Sequence[TextPassage],
-    shared: Mapping[str, Sequence[int]],
-    options: SynthesisConfig,
-) -> tuple[str, list[TextPassage]]:
-    """Return the term and the passages of one candidate; no passages where none fit."""
-    if kind == "self" or not usable:
-        return "", []
-    if kind == "prolong_summary":
-        chunks = split_passages(document.text, _CHUNK * options.passage_words)
-        count = max(1, round(length * _WORDS_OF_A_TOKEN / (_CHUNK * options.passage_words)))
-        first = int(rng.integers(max(1, len(chunks) - count + 1)))
-        return "", chunks[first : first + count]
-    count = PASSAGES_OF[kind]
-    if count == 1:
-        return "", [usable[int(rng.integers(len(usable)))]]
-    if not shared:
-        return "", []
-    term = [*shared][int(rng.integers(len(shared)))]
-    places = far_apart([shared[term][each] for each in rng.permutation(len(shared[term]))], usable, count, document)
-    return term, [usable[place] for place in sorted(places)] if len(places) == count else []
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Source:
+    """The parts of a document that its candidates are drawn from, computed once when the first one is drawn."""
+
+    document: SourceDocument
+    options: SynthesisConfig
+    asked: Sequence[AskedTexts]
+    _terms: dict[int, list[str]] = field(default_factory=dict)
+
+    @cached_property
+    def usable(self) -> list[TextPassage]:
+        return usable_passages(self.document.text, self.options.passage_words, self.asked)
+
+    @cached_property
+    def _shared(self) -> dict[str, list[int]]:
+        return _shared_terms(self.usable)
+
+    @cached_property
+    def _chunks(self) -> list[TextPassage]:
+        return split_passages(self.document.text, _CHUNK * self.options.passage_words)
+
+    def draw(self, rng: np.random.Generator, kind: str, length: int) -> tuple[str, list[TextPassage]]:
+        """Return the term and the passages of one candidate; no passages where none fit."""
+        if kind == "self" or not self.usable:
+            return "", []
+        if kind == "prolong_summary":
+            return "", self._run(rng, length)
+        count = PASSAGES_OF[kind]
+        if count == 1:
+            return "", [self.usable[int(rng.integers(len(self.usable)))]]
+        found = self._terms_of(count)
+        if not found:
+            return "", []
+        term = found[int(rng.integers(len(found)))]
+        order = [self._shared[term][each] for each in rng.permutation(len(self._shared[term]))]
+        places = far_apart(order, self.usable, count, self.document)
+        return term, [self.usable[place] for place in sorted(places)] if len(places) == count else []
+
+    def _run(self, rng: np.random.Generator, length: int) -> list[TextPassage]:
+        """Return a run of chunks of about `length` tokens; none if it holds a question of a benchmark."""
+        count = max(1, round(length * _WORDS_OF_A_TOKEN / (_CHUNK * self.options.passage_words)))
+        first = int(rng.integers(max(1, len(self._chunks) - count + 1)))
+        run = self._chunks[first : first + count]
+        return [] if holds_question(self.document.text[run[0].start : run[-1].end], self.asked) else run
+
+    def _terms_of(self, count: int) -> list[str]:
+        """Return the terms that so many passages far apart share. In order of place, none that fits is missed."""
+        if count not in self._terms:
+            self._terms[count] = [
+                term
+                for term, places in self._shared.items()
+                if len(far_apart(places, self.usable, count, self.document)) == count
+            ]
+        return self._terms[count]
 
 
 def far_apart(

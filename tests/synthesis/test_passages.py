@@ -11,6 +11,7 @@ from gateau_dagster.config.synthesis import SynthesisConfig
 from gateau_dagster.demo.generator import demo_document
 from gateau_dagster.evaluation.benchmark import Generation, Question
 from gateau_dagster.evaluation.contamination import AskedTexts
+from gateau_dagster.synthesis import passages as passages_module
 from gateau_dagster.synthesis.passages import (
     PASSAGES_OF,
     SourceDocument,
@@ -112,3 +113,63 @@ def test_the_shards_share_the_candidates(count: int, shards: int) -> None:
     chosen = options(count=count, shards=shards)
     quotas = [quota(chosen, number) for number in range(shards)]
     assert sum(quotas) == count and max(quotas) - min(quotas) <= 1
+
+
+@pytest.mark.parametrize("preset", ["verified", "prolong"])
+def test_the_order_of_keys_changes_no_candidate(preset: str) -> None:
+    kinds = {"two_passages": 0.3, "compare": 0.2, "count": 0.1, "self": 0.1}
+    lengths = {4096: 0.1, 8192: 0.2, 16384: 0.6}
+    shares = [{"kinds": each} if preset == "verified" else {} for each in (kinds, dict(reversed(kinds.items())))]
+    one, two = (
+        options(preset=preset, lengths=each, **chosen)
+        for each, chosen in zip((lengths, dict(reversed(lengths.items()))), shares, strict=True)
+    )
+    assert one.model_dump() == two.model_dump(), "the shares are the same to the last bit"
+    assert candidates(documents(3), one, 60) == candidates(documents(3), two, 60)
+
+
+def test_a_kind_that_a_document_does_not_allow_ends_no_document() -> None:
+    """No term is shared by three passages far apart, so nine of ten draws of the kind find nothing."""
+    whole = " ".join(f"The {word} of {word}ia saw {word}us at dusk with {word}o and {word}e ." for word in WORDS)
+    given = SourceDocument(name="1" * 32, text=whole)
+    rows = candidates([given], options(kinds={"count": 0.9, "self": 0.1}, passage_words=12), 10)
+    assert [row["kind"] for row in rows] == ["self"] * 10
+    assert len(usable_passages(whole, 12)) >= 10
+
+
+WORDS = ["Alm", "Bor", "Cin", "Dov", "Elk", "Fam", "Gur", "Hix", "Ilm", "Jov", "Kam", "Lur", "Mox", "Nim"]
+
+
+def test_a_document_offers_every_pair_of_passages_before_it_ends() -> None:
+    """Each of 12 names is in two passages far apart, and the document ends after these pairs."""
+    sentences = [
+        " ".join([f"{half}{word.lower()}{end}" for end in ("um", "os", "ir", "at", "en", "ol")] + [f"by {word} ."])
+        for half in "xy"
+        for word in WORDS[:12]
+    ]
+    given = SourceDocument(name="2" * 32, text=" ".join(sentences))
+    for seed in range(6):
+        rows = candidates([given], options(kinds={"two_passages": 1.0}, passage_words=8, seed=seed), 100)
+        assert sorted(row["term"] for row in rows) == sorted(word.casefold() for word in WORDS[:12])
+
+
+def test_documents_are_split_and_drawn_from_only_as_far_as_they_are_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = "gateau_dagster.synthesis.passages"
+    counts: dict[str, int] = dict.fromkeys(("usable_passages", "split_passages", "far_apart"), 0)
+
+    def counting(name: str, real: Any) -> Any:
+        def call(*given: Any) -> Any:
+            counts[name] += 1
+            return real(*given)
+
+        return call
+
+    for name in counts:
+        monkeypatch.setattr(f"{module}.{name}", counting(name, getattr(passages_module, name)))
+    assert len(candidates(documents(30), options(kinds={"two_passages": 1.0}), 5)) == 5
+    assert counts["usable_passages"] == 5
+    assert counts["far_apart"] <= 5 + 5 * len(terms(demo_document(1))), "one draw each, and one look at each term"
+    counts.update(dict.fromkeys(counts, 0))
+    rows = candidates(documents(1), options(preset="prolong", lengths={100: 1.0}, passage_words=8), 40)
+    assert sum(row["kind"] == "prolong_summary" for row in rows) > 3
+    assert counts["split_passages"] == 2, "into passages once, and into chunks once"
