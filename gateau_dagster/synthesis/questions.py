@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeGuard
 
 import polars as pl
 
@@ -25,7 +26,7 @@ from gateau_dagster.synthesis.passages import PASSAGES, SourceDocument, TextPass
 from gateau_dagster.tables import Column, schema
 
 # Raise it when the same passages give other requests, or the same replies other questions.
-QUESTIONS_CODE_VERSION = "1"
+QUESTIONS_CODE_VERSION = "2"
 QUESTIONS = (
     *PASSAGES,
     Column(name="question", dtype=pl.String(), description="The question; empty without a usable one."),
@@ -194,7 +195,8 @@ def answer_prompt(question: str, passages: Sequence[str]) -> str:
 def read_json(text: str, *, asks: bool = True) -> Written | None:
     """Return what a reply in JSON says, or None where it cannot be read. asks: whether it must have a question.
 
-    White space, a code fence and words around the outermost braces are left out.
+    White space, a code fence and words around the outermost braces are left out. An empty question or answer declines:
+    no other field is needed then. Null is empty, a number is a text, and reasoning that is no text is left out.
     """
     first, last = text.find("{"), text.rfind("}")
     try:
@@ -203,16 +205,31 @@ def read_json(text: str, *, asks: bool = True) -> Written | None:
         return None
     if not isinstance(found, dict):
         return None
-    evidence = found.get("evidence", [])
-    evidence = [evidence] if isinstance(evidence, str) else evidence
-    texts = [found.get("question", None if asks else ""), found.get("answer"), found.get("reasoning", "")]
-    if not isinstance(evidence, list) or not all(_is_text(each) for each in [*texts, *evidence]):
+    question = _text(found.get("question", _ABSENT)) if asks else ""
+    answer = _text(found.get("answer", "" if asks and question == "" else _ABSENT))
+    evidence = found.get("evidence")
+    pieces = [evidence] if isinstance(evidence, str) else [] if evidence is None else evidence
+    if question is None or answer is None or not isinstance(pieces, list):
         return None
-    question, answer, reasoning = (str(each).strip() for each in texts)
-    return Written(question=question, answer=answer, evidence=tuple(map(str, evidence)), reasoning=reasoning)
+    quotes = tuple(each for each in pieces if _is_text(each))
+    if len(quotes) < len(pieces):
+        return None
+    return Written(question=question, answer=answer, evidence=quotes, reasoning=_text(found.get("reasoning")) or "")
 
 
-def _is_text(value: object) -> bool:
+_ABSENT: Any = object()
+
+
+def _text(value: object) -> str | None:
+    """Return a value of a reply as a text, or None where it is none."""
+    if value is None:
+        return ""
+    if (isinstance(value, int) and not isinstance(value, bool)) or (isinstance(value, float) and math.isfinite(value)):
+        return str(value)
+    return str(value).strip() if _is_text(value) else None
+
+
+def _is_text(value: object) -> TypeGuard[str]:
     """Return whether a table can hold it: JSON may encode half of a surrogate pair."""
     return isinstance(value, str) and not any("\ud800" <= letter <= "\udfff" for letter in value)
 

@@ -339,3 +339,36 @@ def test_a_reply_loses_secrets_of_the_environment_alone(tmp_path: Any, monkeypat
     (found,) = generating.texts([call(settings, "a", "?")]).values()
     assert found == said.replace("qwsxzaplmokn", MASK)
     assert not any(b"qwsxzap" in file.read_bytes() for file in tmp_path.rglob("*.json"))
+
+
+@pytest.mark.parametrize(
+    ("reply", "read"),
+    [
+        ('{"question": "How many?", "answer": 3, "evidence": ["a", "b"]}', ("How many?", "3", ("a", "b"), "")),
+        ('{"question": "How far?", "answer": 2.5, "reasoning": "so"}', ("How far?", "2.5", (), "so")),
+        ('{"question": "?", "answer": "x", "evidence": null, "reasoning": null}', ("?", "x", (), "")),
+        ('{"question": "?", "answer": "x", "evidence": "a", "reasoning": ["1", "2"]}', ("?", "x", ("a",), "")),
+        ('{"question": "?", "answer": "x", "reasoning": "\\ud800"}', ("?", "x", (), "")),
+        ('{"question": ""}', ("", "", (), "")),
+        ('{"question": null, "answer": null}', ("", "", (), "")),
+        ('{"question": "?", "answer": ""}', ("?", "", (), "")),
+        ('{"question": "?"}', None),
+        ('{"answer": "x"}', None),
+        ('{"question": "?", "answer": true}', None),
+        ('{"question": "?", "answer": NaN}', None),
+        ('{"question": "?", "answer": 1e999}', None),
+        ('{"question": "?", "answer": 1' + "0" * 400 + "}", ("?", "1" + "0" * 400, (), "")),
+        ('{"question": "?", "answer": ["x"]}', None),
+        ('{"question": "?", "answer": "x", "evidence": {}}', None),
+        ('{"question": "?", "answer": "x", "evidence": ["a", 1]}', None),
+        ('{"question": "?", "answer": "\\ud800"}', None),
+    ],
+)
+def test_a_reply_is_read_by_what_it_says(reply: str, read: tuple[str, str, tuple[str, ...], str] | None) -> None:
+    found = read_json(reply)
+    assert (None if found is None else (found.question, found.answer, found.evidence, found.reasoning)) == read
+
+
+def test_an_answer_alone_needs_no_question() -> None:
+    assert read_json('{"answer": ""}', asks=False) == Written(question="", answer="", evidence=(), reasoning="")
+    assert read_json('{"question": "?"}', asks=False) is None
