@@ -30,6 +30,7 @@ from gateau_dagster.pipeline.loadable import loadable_model, model_version
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.pipeline.synthesis_assets import (
     LONG,
+    comparing_judge,
     document_number,
     figures_digest,
     near_tokens,
@@ -147,8 +148,13 @@ def tried(
 
     Nothing but the generator's replies is stored, so that `gateau run` does not pay for them again. The cache keeps the
     yield for `gateau plan`.
+
+    Raises:
+        GateauError: theta_B is still to be made; or as the generator and the checks do.
     """
     options, index = options_of(state), state.documents
+    if options.is_verified:
+        model_version(state, LONG)  # a model that is still to be made ends the trial before anything is paid
     ids = sorted(index.table["document"].drop_nulls())
     chosen = {*ids[:count]}
     numbers = sorted(
@@ -192,10 +198,8 @@ def checking_of(state: State, models: ModelsResource, judge: JudgeResource, prog
     """Return the means of the checks; theta_B is loaded when a figure has to be computed."""
     config, options = state.config, options_of(state)
     tokenizer = mix_tokenizer(state, LONG, progress)
-    judging = config.evaluation.judge
-    same = None
-    if options.is_verified and options.checks.agreement == "judge":
-        assert judging is not None, "the configuration is checked for it"
+    judging, same = comparing_judge(config), None
+    if judging is not None:
         same = partial(same_by_judge, judging, judge.judge(judging), Replies(state.store.files, judging.model))
     return Checking(
         checks=options.checks if options.is_verified else None,
@@ -203,7 +207,7 @@ def checking_of(state: State, models: ModelsResource, judge: JudgeResource, prog
         near_end=partial(near_end, tokenizer, near_tokens(config)),
         generating=generator(state, judge, progress),
         same=same,
-        scorer=figures_digest(config, state.observed),
+        scorer=figures_digest(config, state.observed, model_version(state, LONG)) if options.is_verified else "",
     )
 
 

@@ -21,9 +21,10 @@ from gateau_dagster.evaluation.judging.cost import (
 )
 from gateau_dagster.evaluation.judging.replies import Replies, ServerCall, Usage
 from gateau_dagster.evaluation.server_client import server_key
+from gateau_dagster.pipeline.loadable import known_version
 from gateau_dagster.pipeline.plan import Plan
 from gateau_dagster.pipeline.state import State
-from gateau_dagster.pipeline.synthesis_assets import document_number, figures_digest
+from gateau_dagster.pipeline.synthesis_assets import LONG, document_number, figures_digest
 from gateau_dagster.storage.json_cache import recall, remember
 from gateau_dagster.storage.stamp import fingerprint
 from gateau_dagster.synthesis import CHECKS_TABLE, CONTEXTS_TABLE, PASSAGES_TABLE, QUESTIONS_TABLE
@@ -193,7 +194,9 @@ def _candidate_rows(state: State, part: str, *, are_built: bool) -> list[dict[st
     asked, built, before = state.store.read(QUESTIONS_TABLE, part), pl.DataFrame(schema=schema(CONTEXTS)), None
     if are_built and state.store.stamp(CHECKS_TABLE, part) is not None:
         built, before = (state.store.read(asset, part) for asset in (CONTEXTS_TABLE, CHECKS_TABLE))
-    return candidate_rows(asked, built, figures_digest(state.config, state.observed), before)
+    # No figure is of a model that is still to be made.
+    scorer = figures_digest(state.config, state.observed, known_version(state, LONG) or "")
+    return candidate_rows(asked, built, scorer, before)
 
 
 def question_calls(rows: Sequence[Mapping[str, Any]], options: SynthesisConfig) -> list[ServerCall]:

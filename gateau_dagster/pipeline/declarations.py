@@ -399,12 +399,12 @@ Declare: TypeAlias = Callable[[Config], Iterator[Asset]]
 # In the order of the data's flow. The report is added last, since it reads all of them.
 DECLARED: tuple[Declare, ...] = (
     raw_long_sft,
-    synthesis_assets,
     document_split,
     short_chat_mix,
     contamination,
     instruction_embeddings,
     made_models,
+    synthesis_assets,
     sample_tables,
     evidence,
     combined_scores,

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from gateau_dagster.config import ModelConfig
 from gateau_dagster.data.sample import text_digest
+from gateau_dagster.errors import GateauError
 from gateau_dagster.pipeline.model_checks import check_folder
 from gateau_dagster.pipeline.scoring_assets import made_asset
 from gateau_dagster.pipeline.state import State
@@ -75,9 +76,24 @@ def scratch_of_store(state: State) -> Path:
 
 
 def model_version(state: State, name: str) -> str:
-    """Return a text that changes with the weights that are loaded."""
+    """Return a text that changes with the weights that are loaded.
+
+    Raises:
+        GateauError: the pipeline has not made the model yet.
+    """
+    found = known_version(state, name)
+    if found is None:
+        asset = made_asset(state.config, name)
+        raise GateauError(
+            "models.not_made",
+            f"models.{name}: the pipeline makes this model, and has not made it yet: run `gateau run --until {asset}`",
+        )
+    return found
+
+
+def known_version(state: State, name: str) -> str | None:
+    """Return `model_version`; None for a model that the pipeline still has to make."""
     if state.config.models[name].base is None:
         return state.model_digests[name]
     made = state.stamp(made_asset(state.config, name), None)
-    assert made is not None, "the stamp of the table that it computes names its content"
-    return made.content
+    return None if made is None else made.content

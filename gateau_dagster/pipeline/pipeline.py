@@ -22,8 +22,10 @@ from gateau_dagster.storage.stamp import fingerprint
 _SECTIONS = {
     "short_chat_mix": ("short_chat",),
     "scoring": ("models", "scoring"),
-    **dict.fromkeys(("synthetic/passages", "synthetic/contexts"), ("models", "scoring", "synthesis", "evaluation")),
-    "synthetic/checks": ("models", "scoring", "synthesis"),
+    **dict.fromkeys(
+        ("synthetic/passages", "synthetic/contexts", "synthetic/checks"),
+        ("models", "scoring", "synthesis", "evaluation"),
+    ),
     "training": ("models", "scoring", "training"),
     "evaluation": ("models", "scoring", "training", "evaluation"),
     "experiment": ("models", "scoring", "short_chat", "training", "evaluation", "variants"),

@@ -6,6 +6,7 @@ from typing import Any
 
 from gateau_dagster import tables
 from gateau_dagster.config import Config
+from gateau_dagster.config.judge import JudgeConfig
 from gateau_dagster.config.synthesis import SYNTHETIC_SAMPLES, SynthesisConfig
 from gateau_dagster.data.sample import shard_keys
 from gateau_dagster.evaluation.judging.asking import means
@@ -169,13 +170,14 @@ def near_tokens(config: Config) -> int:
 
 def figure_settings(config: Config, observed: Observed) -> dict[str, Any]:
     """Return what theta_B's figures and the second answers depend on besides the texts."""
-    options, model, scoring = config.synthesis, config.models[LONG], config.scoring
+    options, model, scoring, judge = config.synthesis, config.models[LONG], config.scoring, comparing_judge(config)
     assert options is not None
     if not options.is_verified:
         return {}
     return {
         **_tokenizer(config, observed),
         f"models.{LONG}.rope_theta": model.rope_theta,
+        f"models.{LONG}.context": model.context,
         f"models.{LONG}.window": model.window if model.context == "window" else None,
         f"models.{LONG}.opening": model.opening,
         "scoring.max_length": scoring.max_length,
@@ -184,9 +186,23 @@ def figure_settings(config: Config, observed: Observed) -> dict[str, Any]:
         "scoring.dtype": scoring.dtype,
         "near tokens": near_tokens(config),
         "second answers": [options.generator.model, options.generator.changed_sampling, options.checks.agreement],
+        **({"judge": [judge.model, judge.changed_sampling]} if judge is not None else {}),
     }
 
 
-def figures_digest(config: Config, observed: Observed) -> str:
-    """Return the digest of what computes the figures of the checks, besides the texts."""
-    return fingerprint({"code": CHECKS_CODE_VERSION, **figure_settings(config, observed)})
+def comparing_judge(config: Config) -> JudgeConfig | None:
+    """Return the judge that compares second answers, if one does."""
+    options = config.synthesis
+    compares = options is not None and options.is_verified and options.checks.agreement == "judge"
+    return config.evaluation.judge if compares else None
+
+
+def figures_digest(config: Config, observed: Observed, version: str) -> str:
+    """Return the digest of what computes the figures of the checks, besides the texts.
+
+    Args:
+        config: the configuration.
+        observed: the models' digests.
+        version: of theta_B's weights.
+    """
+    return fingerprint({"code": CHECKS_CODE_VERSION, "model": version, **figure_settings(config, observed)})

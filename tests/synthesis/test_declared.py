@@ -7,8 +7,9 @@ import pytest
 
 from gateau_dagster.config import Config
 from gateau_dagster.config.synthesis import SYNTHETIC_SAMPLES
-from gateau_dagster.pipeline.pipeline import pipeline_of
-from tests.pipeline.configured import all_fields, configured, stale, versions
+from gateau_dagster.pipeline.pipeline import partition_sets, pipeline_of
+from gateau_dagster.pipeline.plan import make_plan
+from tests.pipeline.configured import all_fields, configured, resolved_assets, stale, versions
 
 SAMPLES = {SYNTHETIC_SAMPLES, "report"}
 CHECKED = {"synthetic/checks", *SAMPLES}
@@ -18,6 +19,7 @@ PASSAGES = {"synthetic/passages", *QUESTIONS}
 SHOWN = {"report"}
 GENERATOR = {"base_url": "http://x/v1", "model": "m", "prices": {"prompt": 1.0, "reply": 1.0}}
 GIVEN: dict[str, Any] = {"documents": "books/*.txt", "count": 8, "shards": 2, "generator": GENERATOR}
+MADE = {"path": "homologous:short", "homologous": {"texts": "books", "length": 512, "tokens_per_step": 65_536}}
 # Of the judge too, a changed sampling or name asks for other replies. How the server is reached changes nothing.
 FIELDS: dict[str, tuple[Any, set[str]]] = {
     "documents": ("other.txt", SHOWN),
@@ -97,3 +99,36 @@ def test_other_weights_of_theta_b_check_again(tmp_path: Path) -> None:
     models = {"short": "x", "long": "y"}
     found = stale(versions(config, models), versions(config, {**models, "long": "z"}))
     assert found >= CONTEXTS and "synthetic/questions" not in found
+
+
+def test_a_theta_b_that_is_made_comes_before_what_it_reads(tmp_path: Path) -> None:
+    config = configured(tmp_path, **{"models.long": MADE}, synthesis=GIVEN)
+    assets = [*resolved_assets(config).values()]
+    plan = make_plan(assets, partition_sets(config), {"0": "i", "1": "i"}, {})
+    planned = [work.asset for work in plan.work]
+    assert planned.index("homologous_model/long") < planned.index("synthetic/contexts")
+    of_long = {name for name in CONTEXTS - SAMPLES if "homologous_model/long" in pipeline_of(config).by_key[name].reads}
+    assert of_long == {"synthetic/contexts", "synthetic/checks"}
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("model", "n"), ("temperature", 0.5), ("top_p", 0.5), ("seed", 1), ("extra_body", {"top_k": 1})],
+)
+def test_the_judge_that_compares_answers_counts_for_the_checks(field: str, value: Any, tmp_path: Path) -> None:
+    judge = {"base_url": "http://x/v1", "model": "m"}
+    for agreement, expected in (("judge", {"synthetic/checks", SYNTHETIC_SAMPLES}), ("exact", set[str]())):
+        given = {**GIVEN, "checks": {"agreement": agreement}}
+        base, changed = (
+            versions(configured(tmp_path, **{"evaluation.judge": each}, synthesis=given))
+            for each in (judge, {**judge, field: value})
+        )
+        assert {name for name in stale(base, changed) if "synthetic" in name} == expected
+
+
+def test_the_context_of_theta_b_counts_for_the_checks(tmp_path: Path) -> None:
+    one, other = (
+        versions(configured(tmp_path, **{"models.long.context": context}, synthesis=GIVEN))
+        for context in ("full", "window")
+    )
+    assert {name for name in stale(one, other) if "synthetic" in name} == {"synthetic/checks", SYNTHETIC_SAMPLES}

@@ -10,6 +10,7 @@ from typing import Any
 import polars as pl
 import pytest
 
+from gateau_dagster.cli.plan import print_plan
 from gateau_dagster.cli.validate import print_synthesis
 from gateau_dagster.config.synthesis import SYNTHETIC_SAMPLES
 from gateau_dagster.demo.generator import ScriptedGenerator, demo_document, serving
@@ -17,10 +18,12 @@ from gateau_dagster.errors import GateauError
 from gateau_dagster.estimate.synthesis import measured_yield, planned_synthesis
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
+from gateau_dagster.pipeline.synthesis_assets import figures_digest
 from gateau_dagster.synthesis import CHECKS_TABLE, CONTEXTS_TABLE, PASSAGES_TABLE, QUESTIONS_TABLE
 from gateau_dagster.synthesis.passages import PROLONG_KINDS
 from gateau_dagster.synthesis.questions import answer_prompt, question_prompt
 from tests.assets.harness import pipeline_on
+from tests.error_codes import refused
 from tests.fake_server import BEHAVIOURS, FakeServer, Handler
 from tests.fake_server import serving as serving_fake
 from tests.project import change_config, make_project
@@ -271,3 +274,35 @@ def test_each_candidate_is_accepted_refused_or_counted(tmp_path: Path) -> None:
                 {*server.faults.values()} == {"", *UNANSWERED, *UNREADABLE} and unchecked and checks["accepted"].any()
             )
             assert state.plan_until(SYNTHETIC_SAMPLES).work == [], "what is lost is not asked for in each run"
+
+
+def with_made_theta_b(folder: Path, address: str) -> Path:
+    """A project whose theta_B the pipeline makes."""
+    file = project(folder, address)
+    made = {"texts": "docs", "length": 256, "tokens": 2048, "tokens_per_step": 512}
+    change_config(file, models={"long": {"path": "homologous:short", "homologous": made}})
+    return file
+
+
+def test_a_theta_b_that_is_still_to_be_made_is_planned_and_nothing_is_asked_before(tmp_path: Path) -> None:
+    with serving(ScriptedGenerator()) as server:
+        config = load_project(with_made_theta_b(tmp_path, server.base_url))
+        state = State(config=config)
+        plan = state.plan()
+        assert [work.asset for work in plan.work][:3] == [
+            "homologous_mix/long",
+            "homologous_model/long",
+            "synthetic/passages",
+        ]
+        planned = planned_synthesis(state, plan)
+        assert planned is not None and planned.candidates == COUNT
+        print_plan(config, None)
+        with refused("models.not_made", match=r"models\.long.*gateau run --until homologous_model/long"):
+            print_synthesis(config)
+        assert server.prompts == []
+
+
+def test_figures_go_by_the_content_of_a_theta_b_that_is_made(tmp_path: Path) -> None:
+    state = State(config=load_project(with_made_theta_b(tmp_path, "http://localhost:1/v1")))
+    one, other, again = (figures_digest(state.config, state.observed, version) for version in "aba")
+    assert one == again != other
