@@ -67,9 +67,16 @@ def synthetic_passages(step: Step, models: ModelsResource) -> None:
     for done, output in enumerate(step.in_turn(), start=1):
         number = shard_number(output)
         rows = candidates(state.documents.documents(number), options, quota(options, number), asked)
-        output.write(pl.DataFrame(rows, schema=schema(PASSAGES), orient="row"))
-        output.metadata |= {"documents": state.documents.shard(number).height, "candidates": len(rows)}
+        rejected = rejected_frame(state.documents.rejected(number))
+        output.write(pl.DataFrame(rows, schema=schema(PASSAGES), orient="row"), rejected, computed=len(rows))
+        output.metadata |= {
+            "documents": state.documents.shard(number).height,
+            "candidates": len(rows),
+            "kinds": dict(Counter(row["kind"] for row in rows)),
+        }
         step.progress(done, len(step.stale), "shards")
+    for warning in state.lost_documents():
+        step.log.warning(warning)
 
 
 @makes_asset

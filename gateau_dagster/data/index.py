@@ -219,7 +219,7 @@ def _with_shard(frame: pl.DataFrame, shards: int) -> pl.DataFrame:
     return frame.with_columns(pl.Series("shard", numbers, dtype=pl.Int32))
 
 
-def no_usable_sample(key: str, path: str | list[str], rejected: pl.DataFrame) -> str:
+def no_usable_sample(key: str, path: str | list[str], rejected: pl.DataFrame, noun: str = "sample") -> str:
     """Return the message for an input without a usable sample: the three most frequent reasons, with counts."""
     found = rejects_among(rejected, rejected.height, named=True)
-    return "\n".join([f"{key}: no usable sample in {path}; correct the data or the path. Rejected:", *found.lines()])
+    return "\n".join([f"{key}: no usable {noun} in {path}; correct the data or the path. Rejected:", *found.lines()])

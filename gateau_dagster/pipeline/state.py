@@ -52,13 +52,14 @@ from gateau_dagster.pipeline.pipeline import Pipeline, partition_sets, pipeline_
 from gateau_dagster.pipeline.plan import INPUT, Key, Partitions, Plan, ancestors, make_plan, recorded_versions
 from gateau_dagster.pipeline.recipes import selections
 from gateau_dagster.pipeline.scoring_assets import check_clusters
-from gateau_dagster.pipeline.synthesis_assets import document_keys
+from gateau_dagster.pipeline.synthesis_assets import document_keys, document_number
 from gateau_dagster.progress import Progress, silent
 from gateau_dagster.selection.per_document import countable_samples
 from gateau_dagster.selection.rules import check_data
 from gateau_dagster.storage import Stamp, Store
 from gateau_dagster.storage.documents import changed_records, document_stamp, folder_stamp
 from gateau_dagster.storage.hub import hub_token
+from gateau_dagster.synthesis import PASSAGES_TABLE
 from gateau_dagster.synthesis.passages import DocumentIndex, document_index
 from gateau_dagster.training.encode import flagged_turns
 from gateau_dagster.training.homologous_texts import check_homologous, text_signatures
@@ -426,12 +427,32 @@ class State:
             of_models += without_far_text(self.config, accepted, self._first_samples)
         of_models += [*self._passed_over(), *self.index.contexts.warnings, *self._changed_records()]
         of_models += document_warnings(self.config, self.store, self.whole_plan, self.index)
+        of_models += self.lost_documents()
         # Several methods may give the same warning.
         return [
             *dict.fromkeys(
                 [*of_device, *of_models, *warnings_of(self.config, accepted), *chain.from_iterable(of_methods)]
             )
         ]
+
+    def lost_documents(self) -> list[str]:
+        """Return warnings on records of `synthesis.documents` that hold none, and on too few candidates."""
+        options = self.config.synthesis
+        if options is None:
+            return []
+        found = self.stamps((PASSAGES_TABLE, key) for key in document_keys(self.config))
+        made = {
+            document_number(str(key)): stamp.rows or 0
+            for (_, key), stamp in found.items()
+            if stamp is not None and self._is_current(PASSAGES_TABLE, key, stamp)
+        }
+        return self.documents.warnings(options, made)
+
+    def _is_current(self, key: str, partition: str | None, stamp: Stamp) -> bool:
+        try:
+            return self.asset(key).is_current(stamp, self.wanted_stamp(key, partition).fingerprint)
+        except MissingUpstreamError:
+            return False
 
     def _passed_over(self) -> list[str]:
         config, chat = self.config, self.config.located_short_chat

@@ -14,13 +14,16 @@ import numpy as np
 import polars as pl
 
 from gateau_dagster.config.synthesis import SynthesisConfig
+from gateau_dagster.data.index import no_usable_sample
 from gateau_dagster.data.near_duplicates import near_duplicates, normalised, shingles, sketch
-from gateau_dagster.data.sample import Reject, text_digest
+from gateau_dagster.data.rejects import rejects_among
+from gateau_dagster.data.sample import Reject, shard_of, text_digest
 from gateau_dagster.data.sources import FILE_DIGESTS, SourceFile, content_signature, input_signature, resolve_files
 from gateau_dagster.data.text_corpus import CorpusText, TextFields, read_texts
 from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.contamination import AskedTexts, ngrams, words
 from gateau_dagster.progress import Progress, silent
+from gateau_dagster.readable import plural
 from gateau_dagster.storage.files import Files
 from gateau_dagster.storage.json_cache import keeping
 from gateau_dagster.storage.parquet import read_local, write_parquet
@@ -47,7 +50,7 @@ PASSAGES_OF = {"two_passages": 2, "compare": 2, "count": 3, "order": 3, "summary
 """The passages of a question by its kind; `self` finds its own, `prolong_summary` reads a run of chunks."""
 _INDEX = pl.Schema({"document": pl.String(), "shard": pl.Int32(), "file": pl.Int32(), "record": pl.Int64(),
                     "characters": pl.Int64(), "rejected": pl.String(), "reason": pl.String()})  # fmt: skip
-_KEY = b"gateau_documents_1"
+_KEY = b"gateau_documents_2"
 # A sentence's or a line's end.
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|(?<=[.!?][\"'”’)])\s+|(?<=[。！？])|\n+")
 _WORD = re.compile(r"[\u3400-\u9fff]{2}|[^\W_\u3400-\u9fff][\w'’-]*")
@@ -88,14 +91,41 @@ class DocumentIndex:
         return self.table.filter(pl.col("shard") == number, pl.col("document").is_not_null()).sort("document")
 
     def digest(self, number: int) -> str:
-        """Return what changes with the documents of a shard."""
-        return text_digest(self.shard(number)["document"].to_list())
+        """Return what changes with the documents and the rejected records of a shard."""
+        rejects = [part for each in self.rejected(number) for part in ("-", each.sample_id, each.reason)]
+        return text_digest([*self.shard(number)["document"], *rejects])
+
+    def rejected(self, number: int) -> list[Reject]:
+        """Return the records without a text that a shard counts, by place; their shard is a hash of it."""
+        rows = self._rejects.filter(pl.col("shard") == number).select("rejected", "reason").sort("rejected", "reason")
+        return [Reject(sample_id=name, reason=reason) for name, reason in rows.iter_rows()]
 
     @property
-    def rejected(self) -> list[Reject]:
-        """Return the records without a text."""
-        rows = self.table.filter(pl.col("document").is_null()).select("rejected", "reason").iter_rows()
-        return [Reject(sample_id=name, reason=reason) for name, reason in rows]
+    def _rejects(self) -> pl.DataFrame:
+        return self.table.filter(pl.col("document").is_null())
+
+    def warnings(self, options: SynthesisConfig, made: Mapping[int, int]) -> list[str]:
+        """Return a sentence on rejected records, and one if there are fewer candidates than `options.count`.
+
+        made: the candidates by shard, for shards whose passages are chosen.
+        """
+        found = []
+        rejects = rejects_among(self._rejects.select("reason", sample_id="rejected"), self.table.height, named=True)
+        if rejects.count:
+            found.append(f"synthesis.documents: {rejects.sentence('record')}")
+        documents = dict(self.table.drop_nulls("document")["shard"].value_counts().iter_rows())
+        empty = sum(number not in documents for number in range(options.shards))
+        most = sum(made.get(number, quota(options, number)) for number in documents)
+        if most < options.count:
+            at_most = "" if documents.keys() <= made.keys() else "at most "
+            reason, cure = "too few documents", "add documents, or lower synthesis.count"
+            if empty:
+                reason = f"{empty:,} of {plural(options.shards, 'shard')} have no document"
+                cure = "lower synthesis.shards, or add documents"
+            found.append(
+                f"synthesis.count: {at_most}{most:,} of {plural(options.count, 'candidate')}: {reason}; {cure}"
+            )
+        return found
 
     def documents(self, number: int) -> Iterator[SourceDocument]:
         """Yield the documents of a shard, by id.
@@ -136,7 +166,8 @@ def document_files(options: SynthesisConfig, folder: Path) -> list[SourceFile]:
 def document_index(options: SynthesisConfig, folder: Path, cache: Path, progress: Progress = silent) -> DocumentIndex:
     """Return the index of the documents, from the folder `cache` if it was saved there for the same files.
 
-    Raises as `document_files` does.
+    Raises:
+        GateauError: no document has a text (naming the most frequent reasons), or as `document_files` does.
     """
     files, fields = document_files(options, folder), TextFields(text=options.text_field)
     content = content_signature(files, cache / FILE_DIGESTS, "content") if options.verify == "content" else ""
@@ -148,6 +179,11 @@ def document_index(options: SynthesisConfig, folder: Path, cache: Path, progress
         with keeping(path):
             writing = partial(write_parquet, table, {_KEY: signature.encode()})
             Files(str(path.parent)).write_by(path.name, writing)
+    if not table["document"].count():
+        rejected = table.select("reason", sample_id="rejected")
+        raise GateauError(
+            "data.no_usable_record", no_usable_sample("synthesis.documents", options.documents, rejected, "document")
+        )
     return DocumentIndex(files=tuple(files), table=table, fields=fields)
 
 
@@ -174,7 +210,7 @@ def _scan(files: Sequence[SourceFile], fields: TextFields, shards: int, progress
 
     for text in read_texts(files, fields, note, plain_texts=True):
         if isinstance(text, Reject):
-            rejected.append((None, None, None, None, None, text.sample_id, text.reason))
+            rejected.append((None, shard_of(text.sample_id, shards), None, None, None, text.sample_id, text.reason))
         else:
             digest = text.digest
             shard = int(digest[:16], 16) % shards
@@ -405,5 +441,5 @@ def far_apart(
 
 
 def quota(options: SynthesisConfig, shard: int) -> int:
-    """Return the candidates of a shard, which do not depend on the documents."""
+    """Return the most candidates of a shard. They do not depend on the documents: a new one changes its shard alone."""
     return options.count // options.shards + (shard < options.count % options.shards)

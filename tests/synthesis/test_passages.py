@@ -90,7 +90,8 @@ def test_the_index_reads_texts_and_records_and_is_kept(tmp_path: Path) -> None:
     index = document_index(chosen, tmp_path, tmp_path / "cache")
     found = {each.text: number for number in range(3) for each in index.documents(number)}
     assert {*found} == {"A plain text.", "A record."}, "equal texts are one document"
-    assert [each.sample_id for each in index.rejected] == ["two.jsonl:2"]
+    rejects = [each for number in range(3) for each in index.rejected(number)]
+    assert [each.sample_id for each in rejects] == ["two.jsonl:2"]
     assert document_index(chosen, tmp_path, tmp_path / "cache").table.equals(index.table)
     digests = [index.digest(number) for number in range(3)]
     (tmp_path / "three.txt").write_text("Another one.")
@@ -173,3 +174,39 @@ def test_documents_are_split_and_drawn_from_only_as_far_as_they_are_needed(monke
     rows = candidates(documents(1), options(preset="prolong", lengths={100: 1.0}, passage_words=8), 40)
     assert sum(row["kind"] == "prolong_summary" for row in rows) > 3
     assert counts["split_passages"] == 2, "into passages once, and into chunks once"
+
+
+def test_documents_without_a_text_are_an_error_with_its_reasons(tmp_path: Path) -> None:
+    (tmp_path / "books.jsonl").write_text('{"body": "A text."}\n' * 5)
+    for _ in range(2):  # read, and from the saved index
+        with refused("data.no_usable_record", "no usable document .*\n.*5 x no text: the field 'text' is missing"):
+            document_index(options(documents="*.jsonl"), tmp_path, tmp_path / "cache")
+
+
+def test_a_rejected_record_changes_one_shard(tmp_path: Path) -> None:
+    (tmp_path / "one.txt").write_text("A plain text.")
+    chosen = options(documents=["*.txt", "*.jsonl"], shards=4)
+    (tmp_path / "two.jsonl").write_text('{"text": "A record."}\n')
+    index = document_index(chosen, tmp_path, tmp_path / "cache")
+    (tmp_path / "two.jsonl").write_text('{"text": "A record."}\n{"text": 5}\n')
+    again = document_index(chosen, tmp_path, tmp_path / "cache")
+    changed = [number for number in range(4) if index.digest(number) != again.digest(number)]
+    assert changed == [number for number in range(4) if again.rejected(number)] and len(changed) == 1
+
+
+def test_too_few_documents_are_told(tmp_path: Path) -> None:
+    (tmp_path / "one.txt").write_text(demo_document(1))
+    index = document_index(options(shards=4, count=1000), tmp_path, tmp_path / "cache")
+    (number,) = index.table["shard"].to_list()
+    assert index.warnings(options(shards=4, count=1000), {}) == [
+        "synthesis.count: at most 250 of 1,000 candidates: 3 of 4 shards have no document; lower synthesis.shards, or "
+        "add documents"
+    ]
+    (found,) = index.warnings(options(shards=4, count=1000), {number: 90})
+    assert found.startswith("synthesis.count: 90 of 1,000 candidates: 3 of 4 shards")
+    (tmp_path / "empty.txt").write_text("")
+    index = document_index(options(shards=1, count=10), tmp_path, tmp_path / "cache")
+    rejected, few = index.warnings(options(shards=1, count=10), {0: 9})
+    assert rejected.startswith("synthesis.documents: 1 of 2 records rejected (50 %)")
+    assert few == "synthesis.count: 9 of 10 candidates: too few documents; add documents, or lower synthesis.count"
+    assert index.warnings(options(shards=1, count=9), {0: 9}) == [rejected]

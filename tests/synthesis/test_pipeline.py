@@ -306,3 +306,29 @@ def test_figures_go_by_the_content_of_a_theta_b_that_is_made(tmp_path: Path) -> 
     state = State(config=load_project(with_made_theta_b(tmp_path, "http://localhost:1/v1")))
     one, other, again = (figures_digest(state.config, state.observed, version) for version in "aba")
     assert one == again != other
+
+
+def test_records_without_a_text_and_too_few_candidates_are_reported(tmp_path: Path) -> None:
+    paths = ["docs/*.txt", "docs/*.jsonl"]
+    file = project(tmp_path, "http://127.0.0.1:9/v1", documents=1, count=1000)
+    change_config(file, synthesis={"documents": paths})
+    (tmp_path / "docs" / "more.jsonl").write_text('{"body": "A text."}\n' * 2)
+    before = State(config=load_project(file)).warnings
+    rejected = "synthesis.documents: 2 of 3 records rejected (66.7 %): 2 x no text"
+    few = "1 of 2 shards have no document; lower synthesis.shards, or add documents"
+    assert [each for each in before if "synthesis" in each] == [
+        rejected,
+        f"synthesis.count: at most 500 of 1,000 candidates: {few}",
+    ]
+    with pipeline_on(file) as pipeline:
+        pipeline.refresh(PASSAGES_TABLE)
+        state = pipeline.state()
+        made = table(state, PASSAGES_TABLE).height
+        assert 0 < made < 500
+        assert [each for each in state.warnings if "synthesis" in each] == [
+            rejected,
+            f"synthesis.count: {made} of 1,000 candidates: {few}",
+        ]
+        lost = state.read_rejected(PASSAGES_TABLE)
+        assert sorted(lost["sample_id"]) == ["more.jsonl:1", "more.jsonl:2"]
+        assert lost["reason"].unique().to_list() == ["no text: the field 'text' is missing"]
