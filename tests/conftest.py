@@ -18,6 +18,7 @@ from _pytest.assertion import rewrite  # what it does at an import has no public
 from filelock import FileLock
 from hypothesis import settings
 
+from gateau_dagster import errors
 from gateau_dagster.execution import collect_rarely
 
 if TYPE_CHECKING:
@@ -98,9 +99,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True)
 def project_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Undo after each test what `open_instance` and a code location set for their whole process."""
+    """Undo after each test what `open_instance`, a code location and a pasted key set for their whole process."""
     for name in PROJECT:
         monkeypatch.setenv(name, os.environ.get(name, ""))
+    monkeypatch.setattr(errors, "_values", {*errors._values})
 
 
 @pytest.fixture(scope="session")
