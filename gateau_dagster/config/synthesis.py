@@ -53,13 +53,24 @@ class GeneratorConfig(AskedConfig):
         default=32_768,
         ge=256,
         le=LONGEST,
-        description="Tokens that the generator can read. Kind self shows it at most so much of a document.",
+        description="Tokens of a prompt and its reply together. Kind self shows at most so much of a document, less "
+        "max_tokens.",
     )
     opening: str = Field(
         default="\n\nUser:",
         description="The opening of a user turn, which kind self puts after the document. The server continues this "
         "text at /completions.",
     )
+
+    @model_validator(mode="after")
+    def _leaves_room(self) -> Self:
+        if self.max_tokens >= self.window:
+            raise GateauError(
+                "evaluation.judge",
+                f"max_tokens ({self.max_tokens:,}) leaves a prompt no room in window "
+                f"({self.window:,}): lower max_tokens, or raise window if the generator reads more",
+            )
+        return self
 
 
 class SynthesisChecksConfig(Section):

@@ -27,7 +27,7 @@ from gateau_dagster.evaluation.judging.replies import Judge, Replies, ServerCall
 from gateau_dagster.evaluation.server_client import UnansweredError
 from gateau_dagster.scoring.segments import TOP_SHARE, counted_tokens
 from gateau_dagster.synthesis.contexts import BETWEEN
-from gateau_dagster.synthesis.questions import Generating, GeneratorCall, answer_prompt, call
+from gateau_dagster.synthesis.questions import IDEOGRAPHS, Generating, GeneratorCall, answer_prompt, call, is_quoted
 from gateau_dagster.tables import RAW_LONG_SFT, REJECTED, SAMPLE_ID, Column, schema
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from gateau_dagster.models.loading import LoadedModel
 
 # Raise it when the same texts give other figures.
-CHECKS_CODE_VERSION = "1"
+CHECKS_CODE_VERSION = "2"
 Probabilities = npt.NDArray[np.float32]
 """The probability of each token of an answer, [|y|]."""
 VERBATIM, CLOSED_BOOK, NEAR_ONLY, NEEDED, ROBUST = "verbatim", "closed_book", "near_only", "needed", "robust"
@@ -166,18 +166,38 @@ def verbatim_fault(passages: Sequence[str], question: str, answer: str, evidence
     """Return why evidence or answer cannot be right, or an empty text.
 
     Each passage must hold its evidence, word for word, and the question must not hold the answer. Case and white space
-    do not count. A reply in which a secret was masked cannot be right.
+    do not count. Evidence has at least a word of three letters, or two ideographs; an answer has a word. A reply in
+    which a secret was masked cannot be right.
     """
     if any(MASK in text and not any(MASK in each for each in passages) for text in (question, answer, *evidence)):
         return f"the reply held a secret of this machine's environment, which is masked as {MASK}"
     if not passages or len(evidence) != len(passages) or not all(each.strip() for each in evidence):
         return f"{sum(bool(each.strip()) for each in evidence)} pieces of evidence for {len(passages)} passages"
     for number, (quote, passage) in enumerate(zip(evidence, passages, strict=True), start=1):
-        if normalised(quote) not in normalised(passage):
+        if not is_quoted(quote, passage):
             return f"the evidence of passage {number} is not in it"
-    if _words(answer) and f" {_words(answer)} " in f" {_words(question)} ":
-        return "the question holds the answer"
-    return ""
+        if not _EVIDENCE.search(normalised(quote).decode(errors="replace")):
+            return f"the evidence of passage {number} is too short to tell anything"
+    if not _words(answer):
+        return "the answer has no word"
+    return "the question holds the answer" if _holds(question, answer) else ""
+
+
+# A hyphen and an apostrophe end a word here: "Ann" is in "Ann's". "3.5" is one word.
+_PIECE = re.compile(rf"[{IDEOGRAPHS}]|[^\W_{IDEOGRAPHS}]+(?:[.,]\d[^\W_{IDEOGRAPHS}]*)*")
+_EVIDENCE = re.compile(rf"[{IDEOGRAPHS}]{{2}}|[^\W_{IDEOGRAPHS}]{{3}}")
+
+
+def _holds(question: str, answer: str) -> bool:
+    """Return whether the words of the answer follow one another in the question.
+
+    Ideographs are words each, but an answer of a single one must stand alone: it is a part of many words.
+    """
+    both = (_PIECE.findall(normalised(each).decode(errors="replace")) for each in (question, answer))
+    asked, said = both
+    if len(said) == 1 and re.match(rf"[{IDEOGRAPHS}]", said[0]):
+        return said[0] in _words(question).split()
+    return f" {' '.join(said)} " in f" {' '.join(asked)} "
 
 
 def _words(text: str) -> str:
@@ -257,7 +277,8 @@ class Checking:
 
     def _checked(self, row: Mapping[str, Any]) -> dict[str, Any]:
         reason = row["fault"] or (refusing_check(row["of"], self.checks) if self.checks is not None else "")
-        own = {name: row[name] for name in ("sample_id", "kind", "length", "detail")}
+        own = {name: row[name] for name in ("sample_id", "kind", "length")}
+        own["detail"] = row["details"].get(reason, "")
         return {**own, "accepted": not reason, "reason": reason, **row["of"], "figures": row["digest"]}
 
     def _compute(self, name: str, rows: Sequence[dict[str, Any]]) -> None:
@@ -285,7 +306,7 @@ class Checking:
             found = [next(scored) for _ in range(count)]
             bad = next((each for each in found if isinstance(each, Reject)), None)
             if bad is not None:
-                row["fault"], row["detail"] = UNSCORABLE, bad.reason
+                row["fault"], row["details"][UNSCORABLE] = UNSCORABLE, bad.reason
                 continue
             of, parts = row["of"], [each for each in found if not isinstance(each, Reject)]
             if of["probability"] is None:
@@ -330,9 +351,7 @@ class Checking:
             elif row["sample_id"] in found:
                 self.unanswered[row["sample_id"]] = "the judge has not compared the answers"
             if row["sample_id"] in found:
-                row["detail"] = (
-                    "" if row["of"][AGREEMENT] else f"the second answer is {found[row['sample_id']][2][:100]!r}"
-                )
+                row["details"][AGREEMENT] = f"the second answer is {found[row['sample_id']][2][:100]!r}"
 
     def _replies(self, rows: Sequence[Mapping[str, Any]], check: str, repeat: int) -> Mapping[str, str]:
         wanted = [_answer_call(self.generating.settings, row, check, repeat) for row in rows]
@@ -349,7 +368,7 @@ def candidate_rows(
     """Return the candidates with their texts, the fault that refuses them already, and the digest of their texts.
 
     `known`: whether CHECKED `before` has the same texts and scorer. `of`: its figures. `was_unscorable`: whether
-    theta_B could not read the candidate.
+    theta_B could not read the candidate. `details`: more about reasons, by reason.
     """
     texts = dict(contexts.select("sample_id", "context").iter_rows())
     known = {} if before is None else {row["figures"]: row for row in before.iter_rows(named=True)}
@@ -367,7 +386,7 @@ def candidate_rows(
                 **own,
                 "passages": passages,
                 "context": context,
-                "detail": "" if was_unscorable else old.get("detail", ""),
+                "details": {old["reason"]: old["detail"]} if old else {},
                 "digest": digest,
                 "known": digest in known,
                 "was_unscorable": was_unscorable,
@@ -380,7 +399,7 @@ def candidate_rows(
 def read_verbatim(row: dict[str, Any]) -> None:
     """Compute the figure of the check `verbatim` for one of `candidate_rows`."""
     fault = verbatim_fault(row["passages"], row["question"], row["answer"], row["evidence"])
-    row["of"][VERBATIM], row["detail"] = float(not fault), fault or row["detail"]
+    row["of"][VERBATIM], row["details"][VERBATIM] = float(not fault), fault
 
 
 def needs(row: Mapping[str, Any], name: str, checks: SynthesisChecksConfig) -> bool:

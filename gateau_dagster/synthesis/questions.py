@@ -26,7 +26,7 @@ from gateau_dagster.synthesis.passages import PASSAGES, SourceDocument, TextPass
 from gateau_dagster.tables import Column, schema
 
 # Raise it when the same passages give other requests, or the same replies other questions.
-QUESTIONS_CODE_VERSION = "2"
+QUESTIONS_CODE_VERSION = "3"
 QUESTIONS = (
     *PASSAGES,
     Column(name="question", dtype=pl.String(), description="The question; empty without a usable one."),
@@ -45,6 +45,9 @@ UNREADABLE, DECLINED, DUPLICATE = "unreadable", "declined", "duplicate"
 _TEMPERATURE = 0.7
 _AGAIN = 1  # requests after an unreadable reply
 _BYTES_OF_A_TOKEN = 3  # 4 in English
+IDEOGRAPHS = "\u3040-\u309f\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+"""Letters between which words may begin and end without a blank: Chinese characters and hiragana."""
+_LETTER = f"[^\\W_{IDEOGRAPHS}]"
 _GROUP = 8  # summaries that are summarised together
 _TASKS = {
     "two_passages": "Write one question whose answer combines a fact of the first passage with a fact of the second.",
@@ -176,13 +179,23 @@ def question_prompt(kind: str, passages: Sequence[str]) -> str:
 
 def own_question_prompt(settings: GeneratorConfig, text: str) -> str:
     """Return the text whose continuation is a user's question: the document, as far as it fits, and an opening."""
-    return text[: settings.window * _BYTES_OF_A_TOKEN - len(settings.opening)] + settings.opening
+    return _beginning(settings, text, settings.opening) + settings.opening
 
 
 def own_answer_prompt(settings: GeneratorConfig, text: str, question: str) -> str:
     """Return the prompt for the answer to a question that the generator wrote itself."""
-    shown = text[: settings.window * _BYTES_OF_A_TOKEN - len(_SELF) - len(question)]
+    shown = _beginning(settings, text, _SELF, question)
     return "\n\n".join([_SELF, f"Question: {question}", f"[Document]\n{shown}\n[End of document]"])
+
+
+def _beginning(settings: GeneratorConfig, text: str, *others: str) -> str:
+    """Return as much of a document as the generator reads beside other texts and before its reply.
+
+    Bytes are counted, not letters: a token of Chinese has about as many bytes as one of English.
+    """
+    room = (settings.window - settings.max_tokens) * _BYTES_OF_A_TOKEN
+    room -= sum(len(each.encode(errors="surrogatepass")) for each in others)
+    return text.encode(errors="surrogatepass")[: max(0, room)].decode(errors="ignore")
 
 
 def answer_prompt(question: str, passages: Sequence[str]) -> str:
@@ -341,11 +354,21 @@ def _holding(text: str, evidence: Sequence[str], size: int) -> tuple[list[dict[s
     passages = split_passages(text, size)
     held: dict[int, tuple[TextPassage, str]] = {}
     for place, quote in enumerate(evidence):
-        known = next((each for each in passages if normalised(quote) in normalised(each.text)), None)
+        known = next((each for each in passages if is_quoted(quote, each.text)), None)
         key, passage = (-1 - place, TextPassage(start=0, end=0, text="")) if known is None else (known.start, known)
         held.setdefault(key, (passage, quote))
     found = [held[key] for key in sorted(held)]
     return [{"start": one.start, "end": one.end, "text": one.text} for one, _ in found], tuple(q for _, q in found)
+
+
+def is_quoted(quote: str, passage: str) -> bool:
+    """Return whether a passage holds a text word for word, from the start of a word to the end of one.
+
+    Case and white space do not count. Ideographs are written without blanks, so a word may start at each.
+    """
+    short, whole = (normalised(each).decode(errors="replace") for each in (quote, passage))
+    starts, ends = (_LETTER if re.match(_LETTER, letter) else "(?!)" for letter in (short[:1], short[-1:]))
+    return short in whole and bool(re.search(rf"(?<!{starts}){re.escape(short)}(?!{ends})", whole))
 
 
 def _first_line(text: str) -> str:

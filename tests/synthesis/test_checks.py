@@ -45,7 +45,15 @@ from gateau_dagster.synthesis.checks import (
     without_each,
 )
 from gateau_dagster.synthesis.contexts import CONTEXTS
-from gateau_dagster.synthesis.questions import QUESTIONS, Generating, Written, call, read_json
+from gateau_dagster.synthesis.questions import (
+    QUESTIONS,
+    Generating,
+    Written,
+    call,
+    own_answer_prompt,
+    own_question_prompt,
+    read_json,
+)
 from gateau_dagster.tables import schema
 from tests.evaluation.judges import FakeJudge, settings
 
@@ -233,7 +241,7 @@ def test_another_threshold_computes_and_asks_nothing_again(tmp_path: Any) -> Non
     unscored = 2  # a sample that could not be scored is tried again
     assert (len(model.read) - read, len(other.asked)) == (unscored, 0) and asked == 1
     work, other = checking(tmp_path, model)
-    assert work.table(*given, after).drop("detail").equals(before.drop("detail")) and not other.asked
+    assert work.table(*given, after).equals(before) and not other.asked
 
 
 def planned(work: Checking, given: tuple[pl.DataFrame, pl.DataFrame], before: pl.DataFrame) -> Outstanding:
@@ -372,3 +380,70 @@ def test_a_reply_is_read_by_what_it_says(reply: str, read: tuple[str, str, tuple
 def test_an_answer_alone_needs_no_question() -> None:
     assert read_json('{"answer": ""}', asks=False) == Written(question="", answer="", evidence=(), reasoning="")
     assert read_json('{"question": "?"}', asks=False) is None
+
+
+@pytest.mark.parametrize(
+    ("question", "answer", "is_held"),
+    [
+        ("北京是哪个国家的首都?", "北京", True),
+        ("这个国家的首都是哪里?", "北京。", False),
+        ("第三个城市是哪里?", "三", False),
+        ("What is Ann's city?", "Ann", True),
+        ("What is Ann’s city?", "Ann", True),
+        ("Which Rome-based firm?", "Rome", True),
+        ("What is Anna's city?", "Ann", False),
+        ("Which Roman firm of Ann and Bob?", "Ann of Rome", False),
+        ("Who of Ann and Bob?", "Bob and Ann", False),
+        ("Which of the 3.5 million?", "3", False),
+        ("Which of the 13个?", "3个", False),
+        ("Which of the 1,000?", "1,000", True),
+    ],
+)
+def test_an_answer_is_looked_for_word_by_word(question: str, answer: str, is_held: bool) -> None:
+    assert ("holds the answer" in verbatim_fault(PASSAGES, question, answer, EVIDENCE)) == is_held
+
+
+@pytest.mark.parametrize(
+    ("passage", "quote", "fault"),
+    [
+        ("I live in Italy.", "i", "too short"),
+        ("He lives in Rome.", "live", "not in it"),
+        ("He lives in _Rome_.", "lives in _rome", ""),
+        ("He lives in _Rome_.", "Rome", ""),
+        ("Outlive. They live.", "live.", ""),
+        ("他住在北京。", "住在", ""),
+        ("他住在北京。", "住", "too short"),
+        ("He lives in Rome.", ".", "too short"),
+    ],
+)
+def test_evidence_is_whole_words_that_tell_something(passage: str, quote: str, fault: str) -> None:
+    found = verbatim_fault([passage], "Who?", "Ann", [quote])
+    assert (fault in found) if fault else not found
+
+
+def test_an_answer_has_a_word() -> None:
+    assert "no word" in verbatim_fault(PASSAGES, "Who?", "?!", EVIDENCE)
+
+
+def test_a_detail_is_about_the_reason_of_its_row(tmp_path: Any) -> None:
+    given = tables({})
+    before = checking(tmp_path / "a", WordModel(), reply="Paris")[0].table(*given)
+    assert before.select("reason", "detail").row(0) == (AGREEMENT, "the second answer is 'Paris'")
+    stricter = checking(tmp_path / "b", WordModel(), needed=0.9)[0].table(*given, before)
+    assert stricter.select("reason", "detail").row(0) == (NEEDED, "")
+    without = checking(tmp_path / "c", WordModel(), agreement=None)[0].table(*given, before)
+    assert without.select("reason", "detail").row(0) == ("", "")
+
+
+@pytest.mark.parametrize("letter", ["a", "字", "é", "𝔸"])
+def test_a_document_is_shown_as_far_as_the_generator_reads(letter: str) -> None:
+    settings = GeneratorConfig(base_url="http://x/v1", model="m", key=None, window=1024, max_tokens=256)
+    for prompt in (
+        own_question_prompt(settings, letter * 5000),
+        own_answer_prompt(settings, letter * 5000, letter * 9),
+    ):
+        size = len(prompt.encode())
+        assert (1024 - 256) * 3 - 8 <= size <= (1024 - 256) * 3 + 64, "the words around the document are few"
+        assert letter * 9 in prompt and "\ufffd" not in prompt
+    assert own_question_prompt(settings, letter * 9) == letter * 9 + settings.opening
+    assert own_answer_prompt(settings, "", letter * 5000)

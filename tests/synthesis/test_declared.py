@@ -49,7 +49,7 @@ FIELDS: dict[str, tuple[Any, set[str]]] = {
     "generator.budget.requests": (5, SHOWN),
     "generator.budget.money": (5.0, SHOWN),
     "generator.max_tokens": (64, QUESTIONS),
-    "generator.window": (512, QUESTIONS),
+    "generator.window": (2048, QUESTIONS),
     "generator.opening": ("\nQ:", QUESTIONS),
     "checks.closed_book": (0.3, CHECKED),
     "checks.near_only": (0.3, CHECKED),

@@ -34,7 +34,8 @@ OPEN = {"closed_book": 0.0, "near_only": None, "needed": 0.0, "robust": 1.0}
 
 
 def project(folder: Path, address: str, *, documents: int = 6, paths: Any = "synthetic:", **synthesis: Any) -> Path:
-    generator = {"base_url": address, "model": "scripted", "key": None, "retries": 0, "concurrency": 2, "window": 512}
+    generator = {"base_url": address, "model": "scripted", "key": None, "retries": 0, "concurrency": 2}
+    generator |= {"window": 768, "max_tokens": 256}
     given = {
         "documents": "docs/*.txt",
         "count": COUNT,
