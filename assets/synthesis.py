@@ -60,10 +60,7 @@ def synthetic_passages(step: Step, models: ModelsResource) -> None:
     if not step.stale:
         return
     state, options = step.state, options_of(step.state)
-    asked = [
-        AskedTexts.of(chosen.questions(materials(state, PASSAGES_TABLE, models, step.progress)))
-        for chosen in asking_benchmarks(state.config).values()
-    ]
+    asked = asked_texts(state, models, step.progress)
     for done, output in enumerate(step.in_turn(), start=1):
         number = shard_number(output)
         rows = candidates(state.documents.documents(number), options, quota(options, number), asked)
@@ -102,15 +99,16 @@ def synthetic_questions(step: Step, judge: JudgeResource) -> None:
 
 
 @makes_asset
-def synthetic_contexts(step: Step) -> None:
+def synthetic_contexts(step: Step, models: ModelsResource) -> None:
     """Build the long contexts, shard by shard."""
     if not step.stale:
         return
     state, tokenizer = step.state, mix_tokenizer(step.state, LONG, step.progress)
+    of_benchmarks = asked_texts(state, models, step.progress)
     for done, output in enumerate(step.in_turn(), start=1):
         asked = state.store.read(QUESTIONS_TABLE, output.partition)
         documents = state.documents.documents(shard_number(output))
-        output.write(contexts(asked, documents, tokenizer, options_of(state)))
+        output.write(contexts(asked, documents, tokenizer, options_of(state), of_benchmarks))
         step.progress(done, len(step.stale), "shards")
 
 
@@ -181,6 +179,14 @@ def tried(
     found = SynthesisYield.of(checked)
     remember_yield(state, found)
     return found, checked
+
+
+def asked_texts(state: State, models: ModelsResource, progress: Progress) -> list[AskedTexts]:
+    """Return the questions of the benchmarks, which no passage holds."""
+    return [
+        AskedTexts.of(chosen.questions(materials(state, PASSAGES_TABLE, models, progress)))
+        for chosen in asking_benchmarks(state.config).values()
+    ]
 
 
 def options_of(state: State) -> SynthesisConfig:

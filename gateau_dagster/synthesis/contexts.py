@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from gateau_dagster.config.synthesis import SynthesisConfig
 from gateau_dagster.data.near_duplicates import normalised
-from gateau_dagster.synthesis.passages import SourceDocument, TextPassage, split_passages, terms
+from gateau_dagster.evaluation.contamination import AskedTexts
+from gateau_dagster.synthesis.passages import SourceDocument, TextPassage, holds_question, split_passages, terms
 from gateau_dagster.tables import SAMPLE_ID, Column, schema
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 # Raise it when the same questions give other contexts.
-CONTEXTS_CODE_VERSION = "1"
+CONTEXTS_CODE_VERSION = "2"
 PLACES = pl.List(pl.Struct({"start": pl.Int64(), "end": pl.Int64()}))
 CONTEXTS = (
     SAMPLE_ID,
@@ -40,6 +42,7 @@ CONTEXTS = (
 DOCUMENT, AMONG_PASSAGES = "document", "passages"
 BETWEEN = "\n\n"
 """The text between passages."""
+Offsets = npt.NDArray[np.int32]
 _MOST_OF_A_TERM = 1000  # passages: a term of more of them says little
 
 
@@ -55,25 +58,35 @@ class Context:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PassagePool:
-    """The documents of a shard: the source of contexts and of hard negatives."""
+    """The documents of a shard: the source of contexts and of hard negatives.
+
+    asked: the questions of benchmarks, which no passage holds.
+    """
 
     texts: Mapping[str, str]
     tokenizer: PreTrainedTokenizerBase
     size: int
-    _offsets: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    asked: Sequence[AskedTexts] = ()
+    _offsets: dict[str, Offsets] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, documents: Iterable[SourceDocument], tokenizer: PreTrainedTokenizerBase, size: int) -> PassagePool:
+    def of(
+        cls,
+        documents: Iterable[SourceDocument],
+        tokenizer: PreTrainedTokenizerBase,
+        size: int,
+        asked: Sequence[AskedTexts] = (),
+    ) -> PassagePool:
         """Return the pool. size: words of a passage, about."""
-        return cls(texts={each.name: each.text for each in documents}, tokenizer=tokenizer, size=size)
+        return cls(texts={each.name: each.text for each in documents}, tokenizer=tokenizer, size=size, asked=asked)
 
-    def offsets(self, name: str) -> list[tuple[int, int]]:
-        """Return the characters of each token of a document that covers some, in order."""
+    def offsets(self, name: str) -> Offsets:
+        """Return the first and one-past-last characters of each token of a document that covers some, in order."""
         from gateau_dagster.models.tokenizer import token_offsets
 
         if name not in self._offsets:
-            found = token_offsets(self.tokenizer, self.texts[name])
-            self._offsets[name] = [(begin, end) for begin, end in found if end > begin]
+            found = np.array(token_offsets(self.tokenizer, self.texts[name]), dtype=np.int32).reshape(-1, 2)
+            self._offsets[name] = found[found[:, 1] > found[:, 0]]
         return self._offsets[name]
 
     def tokens(self, text: str) -> int:
@@ -84,8 +97,21 @@ class PassagePool:
 
     @cached_property
     def passages(self) -> list[tuple[str, TextPassage]]:
-        """Return every passage with its document."""
-        return [(name, each) for name in sorted(self.texts) for each in split_passages(self.texts[name], self.size)]
+        """Return every passage with its document, without those that hold a question of a benchmark."""
+        return [
+            (name, each)
+            for name in sorted(self.texts)
+            for each in split_passages(self.texts[name], self.size)
+            if not holds_question(each.text, self.asked)
+        ]
+
+    @cached_property
+    def by_document(self) -> dict[str, list[str]]:
+        """Return the texts of `passages` by document."""
+        found: dict[str, list[str]] = {}
+        for name, passage in self.passages:
+            found.setdefault(name, []).append(passage.text)
+        return found
 
     @cached_property
     def _by_term(self) -> dict[str, list[int]]:
@@ -110,7 +136,7 @@ class PassagePool:
         evidence = [found for each in row["evidence"] if (found := normalised(each))]
         ties = rng.permutation(len(self.passages))
         first = sorted(scores, key=lambda place: (-scores[place], ties[place]))
-        for place in [*first, *(int(each) for each in ties if each not in scores)]:
+        for place in chain(first, (int(each) for each in ties if each not in scores)):
             name, passage = self.passages[place]
             if (name, passage.start) in used:
                 continue
@@ -145,15 +171,16 @@ def _part(
     """Return at most `length` tokens of the document with the passages, from their start or around them at random."""
     text, offsets = pool.texts[row["document"]], pool.offsets(row["document"])
     start, end = row["passages"][0]["start"], row["passages"][-1]["end"]
-    first = bisect_right([place for place, _ in offsets], start) - 1
-    last = bisect_left([place for _, place in offsets], end) + 1
+    first = int(np.searchsorted(offsets[:, 0], start, side="right")) - 1
+    last = int(np.searchsorted(offsets[:, 1], end, side="left")) + 1
     if at_start:
         begin, upto = first, min(last, first + length)
     else:
         least = max(0, last - length)
         begin = int(rng.integers(least, max(least, min(first, len(offsets) - length)) + 1))
         upto = min(len(offsets), begin + length)
-    a, b = max(offsets[begin][0], start) if at_start else offsets[begin][0], offsets[upto - 1][1]
+    a, b = int(offsets[begin, 0]), int(offsets[upto - 1, 1])
+    a = max(a, start) if at_start else a
     inside = [(max(each["start"], a) - a, min(each["end"], b) - a) for each in row["passages"] if each["start"] < b]
     part = text[a:b]
     return Context(
@@ -167,7 +194,7 @@ def _among_negatives(row: Mapping[str, Any], pool: PassagePool, length: int, rng
     room = length - sum(pool.tokens(each) + between for each in passages)
     chosen: list[str] = []
     if row["kind"] == "prolong_rag":
-        own = [passage.text for name, passage in pool.passages if name == row["document"]]
+        own = pool.by_document.get(row["document"], [])
         others: Iterable[str] = (own[place] for place in rng.permutation(len(own)) if own[place] not in passages)
     else:
         others = pool.negatives(row, rng)
@@ -199,9 +226,13 @@ def contexts(
     documents: Iterable[SourceDocument],
     tokenizer: PreTrainedTokenizerBase,
     options: SynthesisConfig,
+    asked: Sequence[AskedTexts] = (),
 ) -> pl.DataFrame:
-    """Return CONTEXTS of the rows of QUESTIONS without a fault and with passages that the document has."""
-    pool = PassagePool.of(documents, tokenizer, options.passage_words)
+    """Return CONTEXTS of the rows of QUESTIONS without a fault and with passages that the document has.
+
+    asked: the questions of benchmarks, which no hard negative holds.
+    """
+    pool = PassagePool.of(documents, tokenizer, options.passage_words, asked)
     rows = []
     for row in questions.filter(fault="").sort("sample_id").iter_rows(named=True):
         if not row["passages"] or not all(each["text"] for each in row["passages"]):

@@ -6,6 +6,8 @@ import pytest
 
 from gateau_dagster.demo.generator import demo_document, facts_in
 from gateau_dagster.demo.language import build_tokenizer
+from gateau_dagster.evaluation.benchmark import Generation, Question
+from gateau_dagster.evaluation.contamination import AskedTexts
 from gateau_dagster.synthesis.contexts import AMONG_PASSAGES, DOCUMENT, Context, PassagePool, context_of
 from gateau_dagster.synthesis.passages import candidates
 from tests.synthesis.test_passages import documents, options
@@ -84,3 +86,39 @@ def test_prolong_takes_a_part_chunks_of_one_document_or_the_summarised_run(numbe
 def test_the_documents_of_the_demo_hold_each_fact_once() -> None:
     facts = facts_in(demo_document(7))
     assert len(facts) == len({fact.attribute for fact in facts}) == 32
+
+
+def asking(whole: str) -> list[AskedTexts]:
+    """The question of a benchmark that has this text."""
+    question = Question(question_id="q", group="all", turns=(whole,), generation=Generation(max_new_tokens=8))
+    return [AskedTexts.of([question])]
+
+
+def test_no_hard_negative_and_no_summarised_chunk_holds_a_question_of_a_benchmark() -> None:
+    given = row("two_passages", 3 * WHOLE)
+    found = context_of(given, POOL, 0)
+    chosen = [each["text"] for each in given["passages"]]
+    negative = next(each for each in found.text.split("\n\n") if each not in chosen)
+    asked = asking(negative)
+    pool = PassagePool.of(documents(6), TOKENIZER, 24, asked)
+    again = context_of(given, pool, 0)
+    check(again, given)
+    assert negative not in again.text and negative not in [text for each in pool.by_document.values() for text in each]
+    assert sum(map(len, pool.by_document.values())) < len(POOL.passages)
+
+    chosen = options(preset="prolong", lengths={100: 1.0}, passage_words=8)
+    whole = documents(1)[0].text
+    quote = " ".join(whole.split()[30:44])
+    for questions, holding in (((), True), (asking(quote), False)):
+        rows = candidates(documents(1), chosen, 60, questions)
+        runs = [whole[each["passages"][0]["start"] : each["passages"][-1]["end"]] for each in rows]
+        summaries = [run for each, run in zip(rows, runs, strict=True) if each["kind"] == "prolong_summary"]
+        assert summaries and any(quote in " ".join(run.split()) for run in summaries) == holding
+
+
+def test_offsets_of_a_document_are_an_array_of_its_tokens() -> None:
+    name = documents(1)[0].name
+    offsets = POOL.offsets(name)
+    assert offsets.dtype == "int32" and offsets is POOL.offsets(name)
+    texts = "".join(POOL.texts[name][start:end] for start, end in offsets.tolist())
+    assert "".join(texts.split()) == "".join(POOL.texts[name].split())
