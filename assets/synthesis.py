@@ -24,6 +24,7 @@ from gateau_dagster.estimate.synthesis import (
 from gateau_dagster.evaluation.contamination import AskedTexts
 from gateau_dagster.evaluation.judging.cost import check_affordable, cost_sentence, planned_cost
 from gateau_dagster.evaluation.judging.replies import Replies
+from gateau_dagster.execution.row_checkpoints import RowCheckpoints
 from gateau_dagster.execution.shard_tables import rejected_frame
 from gateau_dagster.pipeline.evaluation_assets import asking_benchmarks
 from gateau_dagster.pipeline.loadable import loadable_model, model_version
@@ -32,15 +33,19 @@ from gateau_dagster.pipeline.synthesis_assets import (
     LONG,
     comparing_judge,
     document_number,
-    figures_digest,
+    figure_digests,
     near_tokens,
 )
 from gateau_dagster.progress import Progress
 from gateau_dagster.resources.judge import JudgeResource
 from gateau_dagster.resources.models import ModelsResource
+from gateau_dagster.storage.stamp import fingerprint
 from gateau_dagster.synthesis import CHECKS_TABLE, CONTEXTS_TABLE, PASSAGES_TABLE, QUESTIONS_TABLE
 from gateau_dagster.synthesis.checks import (
+    CHECKED,
+    CHECKS_CODE_VERSION,
     Checking,
+    FigureDigests,
     Given,
     Score,
     accepted_samples,
@@ -120,14 +125,20 @@ def synthetic_checks(step: Step, models: ModelsResource, judge: JudgeResource) -
     state = step.state
     checking = checking_of(state, models, judge, step.progress)
     for output in step.in_turn():
-        shard, before = output.partition, None
+        shard, unfinished = output.partition, unfinished_checks(output)
+        before = [unfinished.load()]
         if state.store.stamp(CHECKS_TABLE, shard) is not None:
-            before = state.store.read(CHECKS_TABLE, shard)
+            before.append(state.store.read(CHECKS_TABLE, shard))
         asked, built = (state.store.read(asset, shard) for asset in (QUESTIONS_TABLE, CONTEXTS_TABLE))
         paid = checking.generating.paid
-        table = checking.table(asked, built, before)
+        try:
+            table = checking.table(asked, built, pl.concat(before), unfinished)
+        finally:
+            unfinished.close()
         absent = sorted(checking.unanswered)
         output.write(table, checking.rejected(), absent=absent, computed=asked.height)
+        if not absent:  # the table lacks the others, whose figures the next try needs
+            unfinished.remove()
         checking.unanswered.clear()
         output.metadata |= {
             "accepted": int(table["accepted"].sum()),
@@ -200,6 +211,15 @@ def shard_number(output: Output) -> int:
     return document_number(str(output.partition))
 
 
+def unfinished_checks(output: Output) -> RowCheckpoints:
+    """Return the figures of theta_B that are kept beside the table: of a run that has ended, of unanswered candidates.
+
+    Each figure has a digest of what it was computed from, so that they are kept whatever the settings are.
+    """
+    scorer = fingerprint({"code": CHECKS_CODE_VERSION})
+    return RowCheckpoints(output.state.store, CHECKS_TABLE, str(output.partition), scorer, schema(CHECKED))
+
+
 def generator(state: State, judge: JudgeResource, progress: Progress) -> Generating:
     """Return the generator with its kept replies."""
     settings = options_of(state).generator
@@ -220,7 +240,9 @@ def checking_of(state: State, models: ModelsResource, judge: JudgeResource, prog
         near_end=partial(near_end, tokenizer, near_tokens(config)),
         generating=generator(state, judge, progress),
         same=same,
-        scorer=figures_digest(config, state.observed, model_version(state, LONG)) if options.is_verified else "",
+        scorer=figure_digests(config, state.observed, model_version(state, LONG))
+        if options.is_verified
+        else FigureDigests(),
     )
 
 

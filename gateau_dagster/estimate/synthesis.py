@@ -24,7 +24,7 @@ from gateau_dagster.evaluation.server_client import server_key
 from gateau_dagster.pipeline.loadable import known_version
 from gateau_dagster.pipeline.plan import Plan
 from gateau_dagster.pipeline.state import State
-from gateau_dagster.pipeline.synthesis_assets import LONG, document_number, figures_digest
+from gateau_dagster.pipeline.synthesis_assets import LONG, document_number, figure_digests
 from gateau_dagster.storage.json_cache import recall, remember
 from gateau_dagster.storage.stamp import fingerprint
 from gateau_dagster.synthesis import CHECKS_TABLE, CONTEXTS_TABLE, PASSAGES_TABLE, QUESTIONS_TABLE
@@ -195,7 +195,7 @@ def _candidate_rows(state: State, part: str, *, are_built: bool) -> list[dict[st
     if are_built and state.store.stamp(CHECKS_TABLE, part) is not None:
         built, before = (state.store.read(asset, part) for asset in (CONTEXTS_TABLE, CHECKS_TABLE))
     # No figure is of a model that is still to be made.
-    scorer = figures_digest(state.config, state.observed, known_version(state, LONG) or "")
+    scorer = figure_digests(state.config, state.observed, known_version(state, LONG) or "")
     return candidate_rows(asked, built, scorer, before)
 
 

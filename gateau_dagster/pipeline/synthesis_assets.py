@@ -18,7 +18,7 @@ from gateau_dagster.pipeline.inputs import DOCUMENT_FILES, origin_key
 from gateau_dagster.pipeline.scoring_assets import made_upstream, memory_settings
 from gateau_dagster.storage.stamp import By, fingerprint
 from gateau_dagster.synthesis import CHECKS_TABLE, CONTEXTS_TABLE, PASSAGES_TABLE, QUESTIONS_TABLE
-from gateau_dagster.synthesis.checks import CHECKED, CHECKS_CODE_VERSION
+from gateau_dagster.synthesis.checks import CHECKED, CHECKS_CODE_VERSION, FigureDigests
 from gateau_dagster.synthesis.contexts import CONTEXTS, CONTEXTS_CODE_VERSION
 from gateau_dagster.synthesis.passages import PASSAGES, PASSAGES_CODE_VERSION, quota
 from gateau_dagster.synthesis.questions import QUESTIONS, QUESTIONS_CODE_VERSION
@@ -185,8 +185,8 @@ def figure_settings(config: Config, observed: Observed) -> dict[str, Any]:
         **rendering_settings(scoring.template, observed.frame(config.origin(LONG))),
         "scoring.dtype": scoring.dtype,
         "near tokens": near_tokens(config),
-        "second answers": [options.generator.model, options.generator.changed_sampling, options.checks.agreement],
-        **({"judge": [judge.model, judge.changed_sampling]} if judge is not None else {}),
+        "second answers": [options.generator.model, options.generator.changed_sampling],
+        "comparison": [options.checks.agreement, *([] if judge is None else [judge.model, judge.changed_sampling])],
     }
 
 
@@ -197,12 +197,17 @@ def comparing_judge(config: Config) -> JudgeConfig | None:
     return config.evaluation.judge if compares else None
 
 
-def figures_digest(config: Config, observed: Observed, version: str) -> str:
-    """Return the digest of what computes the figures of the checks, besides the texts.
+def figure_digests(config: Config, observed: Observed, version: str) -> FigureDigests:
+    """Return the digests of what computes the figures of the checks, besides the texts.
 
     Args:
         config: the configuration.
         observed: the models' digests.
         version: of theta_B's weights.
     """
-    return fingerprint({"code": CHECKS_CODE_VERSION, "model": version, **figure_settings(config, observed)})
+    settings = figure_settings(config, observed)
+    near, answers, comparison = (
+        fingerprint({"of": settings.pop(name, None)}) for name in ("near tokens", "second answers", "comparison")
+    )
+    model = fingerprint({"code": CHECKS_CODE_VERSION, "model": version, **settings})
+    return FigureDigests(model=model, near=near, answers=answers, comparison=comparison)

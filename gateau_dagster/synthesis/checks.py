@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -74,9 +74,22 @@ CHECKED = (
     _figure(ASKED, "0 if the generator answers without the passages, else 1"),
     _figure(AGREEMENT, "1 if a second answer from the passages agrees, else 0"),
     _figure("probability", "Probability of each token of the answer given the passages, by theta_B", _PROBABILITIES),
-    Column(name="figures", dtype=pl.String(), description="Digest of what the figures were computed from."),
+    Column(
+        name="figures",
+        dtype=pl.String(),
+        description="Digests of what the figures were computed from: those of the passages, near_only, robust, "
+        "ask_without_context, agreement.",
+    ),
 )
-_KEPT = (VERBATIM, CLOSED_BOOK, NEAR_ONLY, NEEDED, "passage_gains", ROBUST, ASKED, AGREEMENT, "probability")
+# The figures by what they are computed from, in the order of their digests.
+_FIGURES_OF = {
+    "passages": (CLOSED_BOOK, NEEDED, "passage_gains", "probability"),
+    NEAR_ONLY: (NEAR_ONLY,),
+    ROBUST: (ROBUST,),
+    ASKED: (ASKED,),
+    AGREEMENT: (AGREEMENT,),
+}
+_KEPT = tuple(name for names in _FIGURES_OF.values() for name in names)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -233,6 +246,32 @@ def refusing_check(figures: Mapping[str, float | None], checks: SynthesisChecksC
     return ""
 
 
+@dataclass(frozen=True, kw_only=True)
+class FigureDigests:
+    """The digests of what computes the figures besides the texts.
+
+    model: theta_B, with its settings. near: the length of the end that counts as near. answers: the generator.
+    comparison: the way in which a second answer is compared.
+    """
+
+    model: str = ""
+    near: str = ""
+    answers: str = ""
+    comparison: str = ""
+
+
+class RowSaver(Protocol):
+    """Keeps rows of CHECKED of an unfinished table, so that a killed run can be resumed."""
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        """Take a row; write it with others."""
+        ...
+
+    def save(self) -> None:
+        """Write the rows that wait."""
+        ...
+
+
 Score = Callable[[Sequence[Given]], Iterator[Probabilities | Reject]]
 """Returns the probabilities of answers in order; see `answer_probabilities`."""
 Same = Callable[[Mapping[str, tuple[str, str, str]]], Mapping[str, bool]]
@@ -253,21 +292,31 @@ class Checking:
     near_end: Callable[[str], str]
     generating: Generating
     same: Same | None = None
-    scorer: str = ""
+    scorer: FigureDigests = field(default_factory=FigureDigests)
     unanswered: dict[str, str] = field(default_factory=dict)
 
     def table(
-        self, questions: pl.DataFrame, contexts: pl.DataFrame, before: pl.DataFrame | None = None
+        self,
+        questions: pl.DataFrame,
+        contexts: pl.DataFrame,
+        before: pl.DataFrame | None = None,
+        saver: RowSaver | None = None,
     ) -> pl.DataFrame:
         """Return CHECKED of the candidates. Figures in `before`, of the same texts and scorer, are not computed again.
 
-        Figures of the checks after the one that refuses a candidate are not computed.
+        Figures of the checks after the one that refuses a candidate are not computed. `saver` gets the rows with
+        figures of theta_B as they are computed, and at the end those of the unanswered candidates.
         """
         rows = candidate_rows(questions, contexts, self.scorer, before)
         if self.checks is not None:
             for name in CHECKS:
                 alive = [row for row in rows if row["sample_id"] not in self.unanswered]
-                self._compute(name, [row for row in alive if needs(row, name, self.checks)])
+                self._compute(name, [row for row in alive if needs(row, name, self.checks)], saver)
+        if saver is not None:
+            for row in rows:
+                if row["sample_id"] in self.unanswered:
+                    saver.add(self._checked(row))
+            saver.save()
         found = [self._checked(row) for row in rows if row["sample_id"] not in self.unanswered]
         return pl.DataFrame(found, schema=schema(CHECKED), orient="row")
 
@@ -279,9 +328,9 @@ class Checking:
         reason = row["fault"] or (refusing_check(row["of"], self.checks) if self.checks is not None else "")
         own = {name: row[name] for name in ("sample_id", "kind", "length")}
         own["detail"] = row["details"].get(reason, "")
-        return {**own, "accepted": not reason, "reason": reason, **row["of"], "figures": row["digest"]}
+        return {**own, "accepted": not reason, "reason": reason, **row["of"], "figures": " ".join(row["digests"])}
 
-    def _compute(self, name: str, rows: Sequence[dict[str, Any]]) -> None:
+    def _compute(self, name: str, rows: Sequence[dict[str, Any]], saver: RowSaver | None) -> None:
         if name == VERBATIM:
             for row in rows:
                 read_verbatim(row)
@@ -290,9 +339,9 @@ class Checking:
         elif name == AGREEMENT:
             self._ask_again(rows)
         elif rows:
-            self._score(name, rows)
+            self._score(name, rows, saver)
 
-    def _score(self, name: str, rows: Sequence[dict[str, Any]]) -> None:
+    def _score(self, name: str, rows: Sequence[dict[str, Any]], saver: RowSaver | None) -> None:
         """Compute a gain of each row; the probabilities given all passages are computed once."""
         given: list[Given] = []
         counts: list[int] = []
@@ -316,6 +365,10 @@ class Checking:
             of[name] = min(gains)
             if name == NEEDED:
                 of["passage_gains"] = gains
+            if saver is not None:
+                saver.add(self._checked(row))
+        if saver is not None:
+            saver.save()  # before the next check, which may ask a server for long
 
     def _contexts(self, name: str, row: Mapping[str, Any]) -> list[str]:
         """Return the contexts with which the passages are compared."""
@@ -363,37 +416,71 @@ class Checking:
 
 
 def candidate_rows(
-    questions: pl.DataFrame, contexts: pl.DataFrame, scorer: str, before: pl.DataFrame | None
+    questions: pl.DataFrame, contexts: pl.DataFrame, scorer: FigureDigests, before: pl.DataFrame | None
 ) -> list[dict[str, Any]]:
-    """Return the candidates with their texts, the fault that refuses them already, and the digest of their texts.
+    """Return the candidates with their texts, the fault that refuses them already, and the digests of their figures.
 
-    `known`: whether CHECKED `before` has the same texts and scorer. `of`: its figures. `was_unscorable`: whether
-    theta_B could not read the candidate. `details`: more about reasons, by reason.
+    `of`: the figures that rows of CHECKED `before` hold, of the same texts and scorer. `known`: whether there is such
+    a row about the same passages, question and answer. `was_unscorable`: whether theta_B could not read the candidate.
+    `details`: more about reasons, by reason.
     """
     texts = dict(contexts.select("sample_id", "context").iter_rows())
-    known = {} if before is None else {row["figures"]: row for row in before.iter_rows(named=True)}
+    known, unscorable = _known_figures(before)
     rows = []
     for row in questions.sort("sample_id").iter_rows(named=True):
         passages = [each["text"] for each in row["passages"]]
         context = texts.get(row["sample_id"], "")
-        parts = [scorer, row["kind"], row["question"], row["answer"], context, *passages, *row["evidence"]]
-        digest = text_digest(parts)[:32]
-        old = known.get(digest, {})
-        was_unscorable = old.get("reason") == UNSCORABLE
+        digests = _figure_digests(scorer, row["question"], row["answer"], passages, context)
+        old: dict[str, Any] = {}
+        for digest in digests:
+            old |= known.get(digest, {})
         own = {name: row[name] for name in ("sample_id", "kind", "length", "question", "answer", "evidence", "fault")}
         rows.append(
             {
                 **own,
                 "passages": passages,
                 "context": context,
-                "details": {old["reason"]: old["detail"]} if old else {},
-                "digest": digest,
-                "known": digest in known,
-                "was_unscorable": was_unscorable,
-                "of": {name: None if name == VERBATIM else old.get(name) for name in _KEPT},
+                "details": {AGREEMENT: old["detail"]} if "detail" in old else {},
+                "digests": digests,
+                "known": digests[0] in known,
+                "was_unscorable": " ".join(digests[:3]) in unscorable,
+                "of": {VERBATIM: None, **{name: old.get(name) for name in _KEPT}},
             }
         )
     return rows
+
+
+def _figure_digests(
+    scorer: FigureDigests, question: str, answer: str, passages: Sequence[str], context: str
+) -> list[str]:
+    """Return the digests of what the figures are computed from, in the order of _FIGURES_OF."""
+    parts = {
+        "passages": [scorer.model, *passages],
+        NEAR_ONLY: [scorer.model, scorer.near, context, *passages],
+        ROBUST: [scorer.model, context, *passages],
+        ASKED: [scorer.answers],
+        AGREEMENT: [scorer.answers, scorer.comparison, *passages],
+    }
+    return [text_digest([name, question, answer, *parts[name]])[:24] for name in _FIGURES_OF]
+
+
+def _known_figures(before: pl.DataFrame | None) -> tuple[dict[str, dict[str, Any]], set[str]]:
+    """Return the figures in CHECKED by their digests, and the digests of theta_B's figures of unscorable candidates.
+
+    Of several rows about a candidate each may hold other figures.
+    """
+    known: dict[str, dict[str, Any]] = {}
+    unscorable: set[str] = set()
+    for row in [] if before is None else before.iter_rows(named=True):
+        digests = row["figures"].split()
+        # A table of an earlier version has one digest, of all figures.
+        for digest, names in zip(digests, _FIGURES_OF.values(), strict=False):
+            known.setdefault(digest, {}).update({name: row[name] for name in names if row[name] is not None})
+        if row["reason"] == AGREEMENT:
+            known[digests[-1]]["detail"] = row["detail"]
+        if row["reason"] == UNSCORABLE:
+            unscorable.add(" ".join(digests[:3]))
+    return known, unscorable
 
 
 def read_verbatim(row: dict[str, Any]) -> None:

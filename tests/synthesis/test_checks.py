@@ -11,9 +11,11 @@ import pytest
 from hypothesis import given as for_all
 from hypothesis import strategies as st
 
+from gateau_dagster.config.judge import BudgetConfig
 from gateau_dagster.config.synthesis import GeneratorConfig, SynthesisChecksConfig
 from gateau_dagster.data.sample import Reject
 from gateau_dagster.errors import MASK
+from gateau_dagster.evaluation.judging.cost import BudgetError
 from gateau_dagster.evaluation.judging.replies import Replies, ServerCall
 from gateau_dagster.storage.files import Files
 from gateau_dagster.synthesis.checks import (
@@ -28,6 +30,7 @@ from gateau_dagster.synthesis.checks import (
     UNSCORABLE,
     VERBATIM,
     Checking,
+    FigureDigests,
     Given,
     Outstanding,
     Probabilities,
@@ -447,3 +450,73 @@ def test_a_document_is_shown_as_far_as_the_generator_reads(letter: str) -> None:
         assert letter * 9 in prompt and "\ufffd" not in prompt
     assert own_question_prompt(settings, letter * 9) == letter * 9 + settings.opening
     assert own_answer_prompt(settings, "", letter * 5000)
+
+
+class Saved(list[Mapping[str, Any]]):
+    """The rows that were written."""
+
+    def __init__(self) -> None:
+        self.waiting: list[Mapping[str, Any]] = []
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        self.waiting.append(row)
+
+    def save(self) -> None:
+        self += self.waiting
+        self.waiting = []
+
+    @property
+    def table(self) -> pl.DataFrame:
+        return pl.DataFrame([*self], schema=schema(CHECKED), orient="row")
+
+
+def test_figures_are_saved_before_a_second_answer_is_asked_for(tmp_path: Any) -> None:
+    model, saved = WordModel(), Saved()
+    work, _ = checking(tmp_path, model)
+    work.generating.settings = work.generating.settings.model_copy(update={"budget": BudgetConfig(requests=0)})
+    given = tables({}, {})
+    with pytest.raises(BudgetError):
+        work.table(*given, saver=saved)
+    read = len(model.read)
+    work, judge = checking(tmp_path, model)
+    found = work.table(*given, saved.table)
+    assert len(model.read) == read and len(judge.asked) == 2
+    assert found.equals(checking(tmp_path, WordModel())[0].table(*given)), "as without an interruption"
+
+
+def test_figures_of_an_unanswered_candidate_are_kept(tmp_path: Any) -> None:
+    model, saved = WordModel(), Saved()
+    work, _ = checking(tmp_path, model, agreement="judge")
+    work.same = lambda found: {}
+    given = tables({})
+    before = work.table(*given)
+    assert before.height == 0 and [*work.unanswered] == ["00"]
+    work, _ = checking(tmp_path, model, agreement="judge")
+    work.same = lambda found: {}
+    work.table(*given, before, saved)
+    read = len(model.read)
+    work, _ = checking(tmp_path, model, agreement="judge")
+    work.same = lambda found: dict.fromkeys(found, True)
+    again = work.table(*given, saved.table)
+    assert len(model.read) == read and again["accepted"].to_list() == [True]
+
+
+@pytest.mark.parametrize(
+    ("part", "computed"),
+    [
+        ("model", {CLOSED_BOOK, NEAR_ONLY, NEEDED, ROBUST}),
+        ("near", {NEAR_ONLY}),
+        ("answers", {ASKED, AGREEMENT}),
+        ("comparison", {AGREEMENT}),
+    ],
+)
+def test_a_digest_holds_only_what_its_figures_need(part: str, computed: set[str], tmp_path: Any) -> None:
+    work, _ = checking(tmp_path, WordModel(), ask_without_context=True)
+    before = work.table(*tables({}))
+    assert before["reason"].to_list() == [""]
+    (row,) = candidate_rows(*tables({}), FigureDigests(**{part: "other"}), before)
+    figures = {CLOSED_BOOK, NEAR_ONLY, NEEDED, ROBUST, ASKED, AGREEMENT}
+    assert {name for name in figures if row["of"][name] is None} == computed
+    assert row["known"] == (part != "model")
+    (row,) = candidate_rows(*tables({"context": "Another. " * 30}), work.scorer, before)
+    assert {name for name in figures if row["of"][name] is None} == {NEAR_ONLY, ROBUST}

@@ -3,7 +3,7 @@
 import itertools
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,9 @@ from gateau_dagster.errors import GateauError
 from gateau_dagster.estimate.synthesis import measured_yield, planned_synthesis
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
-from gateau_dagster.pipeline.synthesis_assets import figures_digest
+from gateau_dagster.pipeline.synthesis_assets import figure_digests
 from gateau_dagster.synthesis import CHECKS_TABLE, CONTEXTS_TABLE, PASSAGES_TABLE, QUESTIONS_TABLE
+from gateau_dagster.synthesis.checks import Checking, Given, answer_probabilities
 from gateau_dagster.synthesis.passages import PROLONG_KINDS
 from gateau_dagster.synthesis.questions import answer_prompt, question_prompt
 from tests.assets.harness import pipeline_on
@@ -305,8 +306,8 @@ def test_a_theta_b_that_is_still_to_be_made_is_planned_and_nothing_is_asked_befo
 
 def test_figures_go_by_the_content_of_a_theta_b_that_is_made(tmp_path: Path) -> None:
     state = State(config=load_project(with_made_theta_b(tmp_path, "http://localhost:1/v1")))
-    one, other, again = (figures_digest(state.config, state.observed, version) for version in "aba")
-    assert one == again != other
+    one, other, again = (figure_digests(state.config, state.observed, version) for version in "aba")
+    assert one == again and one.model != other.model
 
 
 def test_records_without_a_text_and_too_few_candidates_are_reported(tmp_path: Path) -> None:
@@ -333,3 +334,35 @@ def test_records_without_a_text_and_too_few_candidates_are_reported(tmp_path: Pa
         lost = state.read_rejected(PASSAGES_TABLE)
         assert sorted(lost["sample_id"]) == ["more.jsonl:1", "more.jsonl:2"]
         assert lost["reason"].unique().to_list() == ["no text: the field 'text' is missing"]
+
+
+def test_theta_b_reads_nothing_twice_after_a_run_that_ends_at_the_second_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[Given] = []
+
+    def counting(loaded: Any, given: Sequence[Given], *others: Any, **more: Any) -> Iterator[Any]:
+        read.extend(given)
+        return answer_probabilities(loaded, given, *others, **more)
+
+    def ended(*_: Any) -> None:
+        raise GateauError("evaluation.budget", "the budget is used up")
+
+    monkeypatch.setattr("gateau_dagster.assets.synthesis.answer_probabilities", counting)
+    with serving(ScriptedGenerator()) as server:
+        file = project(tmp_path, server.base_url, shards=1)
+        with pipeline_on(file) as pipeline:
+            with monkeypatch.context() as around, pytest.raises(GateauError, match="the budget is used up"):
+                around.setattr(Checking, "_ask_again", ended)
+                pipeline.refresh(SYNTHETIC_SAMPLES)
+            first = len(read)
+            pipeline.refresh(SYNTHETIC_SAMPLES)
+            state = pipeline.state()
+            assert first and len(read) == first and table(state, CHECKS_TABLE)["accepted"].any()
+            assert not [*state.store.files.names(f"_partial/{CHECKS_TABLE}")], "a complete table needs no other rows"
+            change_checks(file, agreement=None)
+            pipeline.refresh(SYNTHETIC_SAMPLES)
+            assert len(read) == first, "theta_B's figures do not go by the second answers"
+            change_checks(file, near_only=0.0, near_tokens=1)
+            pipeline.refresh(SYNTHETIC_SAMPLES)
+            assert 0 < len(read) - first <= COUNT, "the ends alone"
