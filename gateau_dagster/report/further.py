@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -222,9 +223,23 @@ def _questions(found: Mapping[str, pl.DataFrame]) -> PageTable:
 
 def shown_candidates(checked: pl.DataFrame) -> pl.DataFrame:
     """Return ten accepted and ten refused candidates of checks.CHECKED, of as many kinds and reasons as possible."""
-    parts = [checked.filter("accepted"), checked.filter(~pl.col("accepted"))]
-    turns = (each.with_columns(turn=pl.int_range(pl.len()).over("kind", "reason")) for each in parts)
-    return pl.concat([each.sort("turn", "kind", "reason", "sample_id").head(_OF_EACH).drop("turn") for each in turns])
+    return pl.concat([_varied(checked.filter("accepted")), _varied(checked.filter(~pl.col("accepted")))])
+
+
+def _varied(candidates: pl.DataFrame) -> pl.DataFrame:
+    """Return ten candidates: each is the one whose kind and reason were taken least often before it."""
+    few = candidates.sort("sample_id").group_by("kind", "reason", maintain_order=True).head(_OF_EACH)
+    left = few.select("kind", "reason", "sample_id").sort("kind", "reason", "sample_id").rows()
+    kinds, reasons = Counter[str](), Counter[str]()
+    names: list[str] = []
+    while left and len(names) < _OF_EACH:
+        chosen = min(left, key=lambda each: (kinds[each[0]] + reasons[each[1]], reasons[each[1]], each))
+        left.remove(chosen)
+        kinds[chosen[0]] += 1
+        reasons[chosen[1]] += 1
+        names.append(chosen[2])
+    order = pl.DataFrame({"sample_id": names}, schema={"sample_id": pl.String()})
+    return order.join(candidates, on="sample_id", maintain_order="left").select(candidates.columns)
 
 
 def synthesis_section(checked: pl.DataFrame, shown: pl.DataFrame, found: EvidenceMaps) -> FurtherSection:
@@ -242,7 +257,8 @@ def synthesis_section(checked: pl.DataFrame, shown: pl.DataFrame, found: Evidenc
         "first that fails is the reason.",
         "A card shows where the passages of the question are in the context: the truth. Below it are the gains of the "
         "passages under theta_B, if the checks came so far: how much likelier each makes the answer beside the others.",
-        "Accepted samples that long_sft reads have an evidence map, if the segments of long samples are measured.",
+        "Accepted samples that long_sft reads have an evidence map, if the segments of long samples are measured. "
+        "Refused ones are never scored as samples, so they show what the checks measured alone.",
     ]
     yields = [
         PageTable(frame=_yield_by(checked, name), columns={name: name, **_YIELD}, shares=["share"])

@@ -4,10 +4,11 @@ from pathlib import Path
 
 import polars as pl
 
+from gateau_dagster.config.synthesis import KINDS
 from gateau_dagster.report.build import _environment
 from gateau_dagster.report.evidence_card import EvidenceMaps
 from gateau_dagster.report.further import shown_candidates, synthesis_section
-from gateau_dagster.synthesis.checks import CLOSED_BOOK, NEEDED, VERBATIM
+from gateau_dagster.synthesis.checks import CHECKS, CLOSED_BOOK, NEEDED, VERBATIM
 from tests.report.test_evidence import made
 from tests.synthesis.test_checks import PASSAGES, ROWS, WordModel, checking, tables
 
@@ -56,3 +57,18 @@ def test_a_candidate_without_a_context_has_no_map(tmp_path: Path) -> None:
     row = row.with_columns(context=pl.lit(None, pl.String()), positions=pl.lit(None, pl.List(pl.Struct({}))))
     (card,) = synthesis_section(checked, row, EvidenceMaps()).cards["1 sample, refused"]
     assert card.places is None and card.evidence is None and card.gains is None
+
+
+def test_ten_refused_samples_are_of_as_many_kinds_and_reasons_as_possible() -> None:
+    reasons = [*CHECKS, "duplicate", "unreadable"]
+    pairs = [(kind, reason) for kind in KINDS for reason in reasons for _ in range(3)]
+    rows = [
+        {"sample_id": f"{place:04d}", "kind": kind, "reason": reason, "accepted": False}
+        for place, (kind, reason) in enumerate(pairs)
+    ]
+    rows += [{"sample_id": "yes", "kind": "self", "reason": "", "accepted": True}]
+    found = shown_candidates(pl.DataFrame(rows))
+    refused = found.filter(~pl.col("accepted"))
+    assert (refused.height, found.height) == (10, 11)
+    assert {*refused["kind"]} == {*KINDS} and {*refused["reason"]} == {*reasons}
+    assert found.equals(shown_candidates(pl.DataFrame(rows[::-1])))
