@@ -28,7 +28,7 @@ SHARE = 0.5
 def manners(folder: Path, pair: Path, documents: int, count: int) -> Iterator[tuple[str, str]]:
     """Yield what the generator did with each candidate, and the reason that refuses it."""
     with serving(ScriptedGenerator(cheats=SHARE)) as server:
-        generator = {"concurrency": 1, "window": 1280}
+        generator = {"concurrency": 1, "window": 1280, "max_tokens": 256}
         file = project(folder, server.base_url, documents=documents, count=count, generator=generator, checks={})
         models = {name: {"path": str(pair / name)} for name in ("short", "long")}
         models["short"]["context"] = "window"
