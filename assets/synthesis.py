@@ -14,15 +14,16 @@ from gateau_dagster.assets.steps.step import Output, Step, makes_asset
 from gateau_dagster.assets.training_mix import mix_tokenizer
 from gateau_dagster.config.synthesis import SynthesisConfig
 from gateau_dagster.demo.prepare import ensure_demo_pair
-from gateau_dagster.estimate.judging import token_counter
 from gateau_dagster.estimate.synthesis import (
     SynthesisYield,
+    check_answers_affordable,
     check_questions_affordable,
-    question_calls,
+    check_shards_affordable,
+    question_requests,
     remember_yield,
 )
 from gateau_dagster.evaluation.contamination import AskedTexts
-from gateau_dagster.evaluation.judging.cost import check_affordable, cost_sentence, planned_cost
+from gateau_dagster.evaluation.judging.cost import cost_sentence
 from gateau_dagster.evaluation.judging.replies import Replies
 from gateau_dagster.execution.row_checkpoints import RowCheckpoints
 from gateau_dagster.execution.shard_tables import rejected_frame
@@ -87,7 +88,7 @@ def synthetic_questions(step: Step, judge: JudgeResource) -> None:
     if not step.stale:
         return
     state, options = step.state, options_of(step.state)
-    check_questions_affordable(state, [str(output.partition) for output in step.stale])
+    check_shards_affordable(state, [str(output.partition) for output in step.stale])
     generating = generator(state, judge, step.progress)
     for output in step.in_turn():
         documents = partial(state.documents.documents, shard_number(output))
@@ -123,6 +124,7 @@ def synthetic_checks(step: Step, models: ModelsResource, judge: JudgeResource) -
     if not step.stale:
         return
     state = step.state
+    check_answers_affordable(state, [str(output.partition) for output in step.stale])
     checking = checking_of(state, models, judge, step.progress)
     for output in step.in_turn():
         shard, unfinished = output.partition, unfinished_checks(output)
@@ -178,12 +180,9 @@ def tried(
     )
     texts = [each for number in numbers for each in index.documents(number) if each.name in chosen]
     most = max(len(texts), math.ceil(options.count * len(texts) / max(1, len(ids))))
-    rows = candidates(iter(texts), options, most)
+    rows = candidates(iter(texts), options, most, asked_texts(state, models, progress))
     generating = generator(state, judge, progress)
-    wanted = planned_cost(
-        generating.settings, question_calls(rows, options), generating.replies, token_counter(state.config)
-    )
-    check_affordable(generating.settings, generating.replies.spent, wanted)
+    check_questions_affordable(state, [question_requests(rows, lambda: iter(texts), options, generating.replies)])
     asked, _ = questions(rows, lambda: iter(texts), generating, options)
     built = contexts(asked, texts, mix_tokenizer(state, LONG, progress), options)
     checked = checking_of(state, models, judge, progress).table(asked, built)
@@ -193,7 +192,7 @@ def tried(
 
 
 def asked_texts(state: State, models: ModelsResource, progress: Progress) -> list[AskedTexts]:
-    """Return the questions of the benchmarks, which no passage holds."""
+    """Return the questions of benchmarks, which no passage may hold."""
     return [
         AskedTexts.of(chosen.questions(materials(state, PASSAGES_TABLE, models, progress)))
         for chosen in asking_benchmarks(state.config).values()

@@ -89,7 +89,7 @@ def show_synthesis(out: Console, state: State, plan: Plan) -> None:
     if options.is_verified:
         table.add_row("second answers", *_figures(planned.least, planned.answers, options.generator))
     if planned.verdicts is not None and (judging := state.config.evaluation.judge) is not None:
-        table.add_row("their comparison", *_figures(planned.verdicts, planned.verdicts, judging))
+        table.add_row("their comparison", *_figures(planned.verdicts, planned.most_verdicts, judging))
     out.print()
     out.print(table)
     for line in _yield_sentences(planned):
@@ -104,6 +104,11 @@ def show_synthesis(out: Console, state: State, plan: Plan) -> None:
 
 def _yield_sentences(planned: PlannedSynthesis) -> Iterator[str]:
     found = planned.measured
+    if planned.unchosen:
+        yield (
+            f"The passages of {plural(planned.unchosen, 'candidate')} are still to be chosen, so the requests for "
+            "their questions are an estimate."
+        )
     if planned.kept:
         yield (
             f"{plural(planned.kept, 'candidate')} {'keeps its' if planned.kept == 1 else 'keep their'} figures: "
@@ -139,8 +144,12 @@ def synthesis_record(state: State, plan: Plan) -> dict[str, Any] | None:
         "kept": planned.kept,
         "passed": planned.passed,
         "undecided": planned.undecided,
-        "questions": _amounts(planned.questions),
-        "answers": {**_amounts(planned.least), "most": _amounts(planned.answers)},
+        "questions": {**_amounts(planned.questions), "exact": not planned.unchosen},
+        "answers": {
+            **_amounts(planned.least),
+            "expected": _amounts(planned.expected_answers),
+            "most": _amounts(planned.answers),
+        },
         **({"verdicts": _amounts(planned.verdicts)} if planned.verdicts is not None else {}),
         "refused": refused,
     }

@@ -19,6 +19,7 @@ from gateau_dagster.data.rejects import RejectKind, Rejects, rejects_among_chats
 from gateau_dagster.data.short_chat import short_chat_mix
 from gateau_dagster.errors import GateauError, together
 from gateau_dagster.estimate.questions import check_questions
+from gateau_dagster.estimate.synthesis import check_planned
 from gateau_dagster.estimate.training_memory import check_training_memory
 from gateau_dagster.estimate.truncation import expected_truncation
 from gateau_dagster.models.known_model import known_tokenizer
@@ -133,6 +134,7 @@ def print_validation(config: Config) -> None:
         partial(show_warnings, out, state),
         partial(check_questions, state),
         partial(check_training_memory, state),
+        partial(check_planned, state),
     )
     findings: dict[str, GateauError] = {}
     for look in looks:

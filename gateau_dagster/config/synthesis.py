@@ -168,3 +168,8 @@ class SynthesisConfig(Section):
     def is_verified(self) -> bool:
         """Return whether the candidates are checked."""
         return self.preset == "verified"
+
+    @property
+    def compares_by_judge(self) -> bool:
+        """Return whether `evaluation.judge` compares second answers."""
+        return self.is_verified and self.checks.agreement == "judge"

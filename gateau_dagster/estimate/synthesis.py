@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 from gateau_dagster.config.judge import AskedConfig
-from gateau_dagster.config.synthesis import SynthesisConfig
+from gateau_dagster.config.synthesis import GeneratorConfig, SynthesisConfig
+from gateau_dagster.errors import gateau_command
 from gateau_dagster.estimate.judging import token_counter
+from gateau_dagster.evaluation.grading import without_thoughts
+from gateau_dagster.evaluation.judging.asking import means
 from gateau_dagster.evaluation.judging.cost import (
+    EXPECTED_REPLY,
+    BudgetError,
     CountTokens,
     PlannedCost,
     check_affordable,
     money_of,
     planned_cost,
 )
-from gateau_dagster.evaluation.judging.replies import Replies, ServerCall, Usage
+from gateau_dagster.evaluation.judging.replies import PROMPT, Replies, Reply, ServerCall, Usage
 from gateau_dagster.evaluation.server_client import server_key
 from gateau_dagster.pipeline.loadable import known_version
 from gateau_dagster.pipeline.plan import Plan
@@ -31,6 +38,7 @@ from gateau_dagster.synthesis import CHECKS_TABLE, CONTEXTS_TABLE, PASSAGES_TABL
 from gateau_dagster.synthesis.checks import (
     AGREEMENT,
     ASKED,
+    FigureDigests,
     Outstanding,
     candidate_rows,
     is_second_answer,
@@ -39,13 +47,20 @@ from gateau_dagster.synthesis.checks import (
     verdict_call,
 )
 from gateau_dagster.synthesis.contexts import CONTEXTS
-from gateau_dagster.synthesis.passages import PASSAGES_OF, PROLONG_KINDS, quota
-from gateau_dagster.synthesis.questions import answer_prompt, call, question_prompt
+from gateau_dagster.synthesis.passages import PASSAGES_OF, PROLONG_KINDS, SourceDocument, quota
+from gateau_dagster.synthesis.questions import (
+    Generating,
+    GeneratorCall,
+    answer_prompt,
+    call,
+    question_prompt,
+    questions,
+)
 from gateau_dagster.tables import schema
 
 _WORD = " the"
 _TOKENS_OF_A_WORD = 1.3
-_SUMMARIES = 4  # requests of a recursive summary, about
+_CHUNK = 10  # passages of a chunk that is summarised
 _ANSWER_TOKENS = 16
 
 
@@ -74,8 +89,14 @@ class PlannedSynthesis:
 
     candidates: those without figures in the store. kept: those with some, whose shards are checked again. passed,
     undecided: of these, how many are accepted by their figures, and how many come to a check that has none yet.
-    questions: the expected cost. answers: of second answers, at most. least: of second answers, at least.
-    verdicts: of comparing them by the judge, at most; None where no judge compares.
+    chosen: the cost of questions about the passages in the store; the number of requests is exact if every reply can
+        be used and no two questions are equal.
+    unchosen: candidates whose passages are still to be chosen. to_come: the estimated cost of their questions.
+    least: of second answers about candidates that have passed all checks before.
+    expected_answers: with those of candidates without a question, by the measured yield; of all before a measurement.
+    answers: if no further check refuses a candidate.
+    verdicts, most_verdicts: of comparing second answers by the judge, as expected and as in `answers`; None where no
+        judge compares.
     measured: the yield of the candidates in the store, without any of them None.
     """
 
@@ -83,16 +104,20 @@ class PlannedSynthesis:
     kept: int
     passed: int
     undecided: int
-    questions: PlannedCost
-    answers: PlannedCost
+    chosen: PlannedCost
+    unchosen: int
+    to_come: PlannedCost
     least: PlannedCost
+    expected_answers: PlannedCost
+    answers: PlannedCost
     verdicts: PlannedCost | None
+    most_verdicts: PlannedCost | None
     measured: SynthesisYield | None
 
     @property
-    def cost(self) -> PlannedCost:
-        """Return the whole cost of the generator, at most."""
-        return self.questions + self.answers
+    def questions(self) -> PlannedCost:
+        """Return the cost of all questions."""
+        return self.chosen + self.to_come
 
     @property
     def expected(self) -> int | None:
@@ -122,10 +147,17 @@ def _measurements(state: State) -> Path:
 
 
 def _measured_key(state: State) -> str:
-    """Return what changes with the settings that decide the yield."""
+    """Return what changes with the settings that decide the yield; the way to the server and its budget do not."""
     options = state.config.synthesis
     assert options is not None
-    return fingerprint(options.model_dump(mode="json", exclude={"count", "shards", "verify"}))
+    own, given = options.model_dump(mode="json", exclude={"count", "shards", "verify", "generator"}), options.generator
+    generator = [given.model, given.max_tokens, given.window, given.opening, given.changed_sampling]
+    return fingerprint({**own, "generator": generator, "theta_B": repr(_scorer(state))})
+
+
+def _scorer(state: State) -> FigureDigests:
+    # No figure is of a model that is still to be made.
+    return figure_digests(state.config, state.observed, known_version(state, LONG) or "")
 
 
 def _stamps(state: State, asset: str) -> Mapping[Any, Any]:
@@ -133,12 +165,13 @@ def _stamps(state: State, asset: str) -> Mapping[Any, Any]:
 
 
 def planned_synthesis(state: State, plan: Plan) -> PlannedSynthesis | None:
-    """Return what the generator is asked for in a plan; None if nothing. No document is read.
+    """Return what the generator is asked for in a plan; None if nothing.
 
-    Contexts are read of shards of which the checks alone are outdated: their digests tell which figures stay.
+    Documents are read only for questions of kind `self` that are to be asked. Contexts are read of shards of which the
+    checks alone are outdated: their digests tell which figures stay.
 
     Raises:
-        GateauError: a table cannot be read.
+        GateauError: a table, document or reply cannot be read.
     """
     options, asking = state.config.synthesis, [plan.of(asset) for asset in (QUESTIONS_TABLE, CHECKS_TABLE)]
     if options is None or not any(asking):
@@ -146,38 +179,49 @@ def planned_synthesis(state: State, plan: Plan) -> PlannedSynthesis | None:
     parts = sorted({part for work in asking if work is not None for part in work.partitions})
     outdated = {asset: _outdated(plan, asset) for asset in (PASSAGES_TABLE, QUESTIONS_TABLE, CONTEXTS_TABLE)}
     replies, count = _replies(state, options), token_counter(state.config)
-    questions, to_come, checked, kept = list[ServerCall](), 0, Outstanding(), 0
+    questions, unchosen, checked, kept = QuestionRequests(), 0, Outstanding(), 0
     for part in parts:
         number = document_number(part)
         if part in outdated[PASSAGES_TABLE]:
-            to_come += quota(options, number) if state.documents.shard(number).height else 0
+            unchosen += quota(options, number) if state.documents.shard(number).height else 0
         elif part in outdated[QUESTIONS_TABLE]:
-            questions += question_calls(state.store.read(PASSAGES_TABLE, part).to_dicts(), options)
+            questions += _questions_of(state, part, replies)
         else:
             rows = _candidate_rows(state, part, are_built=part not in outdated[CONTEXTS_TABLE])
             checked += outstanding(rows, options.checks, options.generator) if options.is_verified else Outstanding()
             kept += sum(row["known"] for row in rows)
     measured = measured_yield(state)
-    reached = 1.0 if measured is None else measured.reached / measured.candidates
-    unwritten = to_come + len(questions)
-    to_answer = round(unwritten * reached) if options.is_verified else 0
-    second = _answer(options, count) * (to_answer * most_answers(options.checks))
-    every = [*checked.certain, *checked.possible]
-    least, most = (planned_cost(options.generator, each, replies, count) + second for each in (checked.certain, every))
+    least, most = (
+        planned_cost(options.generator, each, replies, count)
+        for each in (checked.certain, [*checked.certain, *checked.possible])
+    )
+    asked_again = _asked_again(options, measured, questions.unasked + unchosen)
+    answer, written = _answer(options, count), questions.candidates + unchosen
+    further = [
+        sum(is_second_answer(each) for each in calls if each not in replies)
+        for calls in (checked.certain, checked.possible)
+    ]
     return PlannedSynthesis(
-        candidates=unwritten + checked.new,
+        candidates=written + checked.new,
         kept=kept,
         passed=checked.passed,
         undecided=checked.undecided,
-        questions=planned_cost(options.generator, questions, replies, count)
-        + _questions_to_come(options, count, to_come),
-        answers=most,
+        chosen=planned_cost(options.generator, questions.wanted, replies, count),
+        unchosen=unchosen,
+        to_come=_questions_to_come(state, count, unchosen),
         least=least,
-        verdicts=_verdicts(
-            state, count, to_answer + sum(is_second_answer(each) for each in every if each not in replies)
-        ),
+        expected_answers=least + answer * (asked_again * most_answers(options.checks)),
+        answers=most + answer * (_asked_again(options, None, written) * most_answers(options.checks)),
+        verdicts=_verdicts(state, count, asked_again + further[0]),
+        most_verdicts=_verdicts(state, count, _asked_again(options, None, written) + sum(further)),
         measured=measured,
     )
+
+
+def _asked_again(options: SynthesisConfig, measured: SynthesisYield | None, unasked: int) -> int:
+    """Return about how many of so many candidates the generator is asked again; all before a measurement."""
+    reached = 1.0 if measured is None else measured.reached / measured.candidates
+    return round(unasked * reached) if options.is_verified else 0
 
 
 def _outdated(plan: Plan, asset: str) -> set[str]:
@@ -194,41 +238,149 @@ def _candidate_rows(state: State, part: str, *, are_built: bool) -> list[dict[st
     asked, built, before = state.store.read(QUESTIONS_TABLE, part), pl.DataFrame(schema=schema(CONTEXTS)), None
     if are_built and state.store.stamp(CHECKS_TABLE, part) is not None:
         built, before = (state.store.read(asset, part) for asset in (CONTEXTS_TABLE, CHECKS_TABLE))
-    # No figure is of a model that is still to be made.
-    scorer = figure_digests(state.config, state.observed, known_version(state, LONG) or "")
-    return candidate_rows(asked, built, scorer, before)
+    return candidate_rows(asked, built, _scorer(state), before)
 
 
-def question_calls(rows: Sequence[Mapping[str, Any]], options: SynthesisConfig) -> list[ServerCall]:
-    """Return the requests for questions. One of kind self or of a summary, which depends on others, counts by its
-    passages.
+@dataclass(frozen=True, kw_only=True)
+class QuestionRequests:
+    """The requests for the questions about some candidates.
+
+    wanted: those with a usable kept reply, and those that are still to be sent. unasked: candidates with one of these.
     """
-    found = []
-    for row in rows:
-        texts = [each["text"] for each in row["passages"]] or [_WORD * options.generator.window]
-        kind = "summary" if row["kind"] in {"self", "prolong_summary"} else row["kind"]
-        found.append(call(options.generator, row["sample_id"], question_prompt(kind, texts)).asked)
-    return found
+
+    candidates: int = 0
+    wanted: Sequence[ServerCall] = ()
+    unasked: int = 0
+
+    def __add__(self, other: QuestionRequests) -> QuestionRequests:
+        return QuestionRequests(
+            candidates=self.candidates + other.candidates,
+            wanted=[*self.wanted, *other.wanted],
+            unasked=self.unasked + other.unasked,
+        )
 
 
-def _questions_to_come(options: SynthesisConfig, count: CountTokens, number: int) -> PlannedCost:
-    """Return the cost of questions whose passages are still to be chosen, by their kinds and average lengths."""
-    settings, passage = options.generator, _WORD * round(options.passage_words * _TOKENS_OF_A_WORD)
+@dataclass(kw_only=True)
+class _Rehearsal(Generating):
+    """A generator that is not asked: a request without a kept reply gets a stand-in, which is unlike all others.
+
+    Later requests depend on the reply: so the number of all is right, and those about kept replies are the true ones.
+    """
+
+    wanted: list[ServerCall] = field(default_factory=list)
+    unasked: set[str] = field(default_factory=set)
+
+    def read(
+        self, wanted: Sequence[GeneratorCall], parse: Callable[[str], Any], *, again: int = 1, noun: str = "replies"
+    ) -> dict[str, Any]:
+        del noun
+        found: dict[str, Any] = {}
+        for each in wanted:
+            value, attempt = None, 0
+            while value is None and attempt <= again:
+                asked = replace(each.asked, attempt=attempt)
+                if _is_unusable(asked, self.replies, self.settings):
+                    break
+                self.wanted.append(asked)
+                reply = self.replies.find(asked)
+                if reply is None:
+                    self.unasked.add(each.sample_id.partition("#")[0])
+                value = parse(_stand_in(asked) if reply is None else without_thoughts(reply.text) or "")
+                attempt += 1
+            if attempt:
+                found[each.sample_id] = value
+            else:
+                self.unanswered[each.sample_id] = "its reply cannot be used"
+        return found
+
+
+def _stand_in(asked: ServerCall) -> str:
+    """Return a reply that can be read as a question, an answer and a summary."""
+    length = _ANSWER_TOKENS if asked.messages[0]["role"] == PROMPT else min(EXPECTED_REPLY, asked.max_tokens)
+    return json.dumps({"question": f"{asked.digest}{_WORD * length}?", "answer": asked.digest, "evidence": []})
+
+
+def _is_unusable(asked: ServerCall, replies: Replies, settings: GeneratorConfig) -> bool:
+    """Return whether only an unusable reply is kept: these settings do not ask again."""
+    return asked not in replies and replies.is_unusable(asked, means(settings))
+
+
+def question_requests(
+    rows: Sequence[Mapping[str, Any]],
+    documents: Callable[[], Iterator[SourceDocument]],
+    options: SynthesisConfig,
+    replies: Replies,
+) -> QuestionRequests:
+    """Return the requests for the questions about rows of PASSAGES, as `questions.questions` sends them.
+
+    documents: of the shard; read only for kind `self`.
+    """
+    settings, several = options.generator, {"self", "prolong_summary"}
+    plain = [
+        call(settings, row["sample_id"], question_prompt(row["kind"], [each["text"] for each in row["passages"]])).asked
+        for row in rows
+        if row["kind"] not in several
+    ]
+    plain = [asked for asked in plain if not _is_unusable(asked, replies, settings)]
+    rehearsal = _Rehearsal(settings=settings, judge=_Nobody(), replies=replies)
+    questions([row for row in rows if row["kind"] in several], documents, rehearsal, options)
+    return QuestionRequests(
+        candidates=len(rows),
+        wanted=[*plain, *rehearsal.wanted],
+        unasked=sum(asked not in replies for asked in plain) + len(rehearsal.unasked),
+    )
+
+
+class _Nobody:
+    """Implements Judge for a rehearsal, which asks nobody."""
+
+    def __call__(self, asked: ServerCall) -> Reply:
+        raise AssertionError(asked)
+
+    def under_way(self) -> str:
+        return ""
+
+
+def _questions_of(state: State, part: str, replies: Replies) -> QuestionRequests:
+    """Return the requests for the questions about a shard's passages in the store."""
+    options = state.config.synthesis
+    assert options is not None
+    documents = partial(state.documents.documents, document_number(part))
+    return question_requests(state.store.read(PASSAGES_TABLE, part).to_dicts(), documents, options, replies)
+
+
+def _questions_to_come(state: State, count: CountTokens, number: int) -> PlannedCost:
+    """Return about what questions cost whose passages are to be chosen: by kinds, lengths and the mean document."""
+    options = state.config.synthesis
+    assert options is not None
+    settings, replies = options.generator, _replies(state, options)
+    passage = round(options.passage_words * _TOKENS_OF_A_WORD)
+    mean = state.documents.table["characters"].mean() if number else None
+    document = round(mean / len(_WORD)) if isinstance(mean, float) else 0
     requests, prompt, reply = 0.0, 0.0, 0.0
     for kind, share in (options.kinds if options.is_verified else PROLONG_KINDS).items():
-        times, text = 1, ""
-        if kind == "self":
-            times, text = 2, _WORD * settings.window
-        elif kind == "prolong_summary":
-            times, text = _SUMMARIES, passage * 10
-        text = text or question_prompt(kind, [passage] * PASSAGES_OF[kind])
-        one = planned_cost(settings, [call(settings, kind, text).asked], None, count).usage * times
-        requests, prompt, reply = (
-            before + share * number * more
-            for before, more in zip(
-                (requests, prompt, reply), (one.requests, one.prompt_tokens, one.reply_tokens), strict=True
+        for length, part in options.lengths.items() if number else ():
+            size, texts = passage, PASSAGES_OF.get(kind)
+            if texts is None:  # the chunks of a summary
+                size = passage * _CHUNK
+                texts = max(1, round(min(length, document) / size))
+            row = {
+                "sample_id": "0" * 32,
+                "document": "",
+                "kind": kind,
+                "number": 0,
+                "length": length,
+                "term": "",
+                "passages": [{"start": 0, "end": 0, "text": f"{place}{_WORD * size}"} for place in range(texts)],
+            }
+            texts_of = partial(iter, [SourceDocument(name="", text=_WORD * document)])
+            one = planned_cost(settings, question_requests([row], texts_of, options, replies).wanted, None, count).usage
+            requests, prompt, reply = (
+                before + share * part * number * more
+                for before, more in zip(
+                    (requests, prompt, reply), (one.requests, one.prompt_tokens, one.reply_tokens), strict=True
+                )
             )
-        )
     usage = Usage(requests=round(requests), prompt_tokens=round(prompt), reply_tokens=round(reply))
     return PlannedCost(kept=0, usage=usage, money=money_of(settings, usage))
 
@@ -251,13 +403,38 @@ def _verdicts(state: State, count: CountTokens, number: int) -> PlannedCost | No
 
 
 def check_generator(state: State, planned: PlannedSynthesis | None) -> None:
-    """Raise GateauError for a missing key of generator or judge, BudgetError if the budget of one is exceeded."""
-    options, judging = state.config.synthesis, state.config.evaluation.judge
+    """Raise GateauError for a missing key of generator or judge, BudgetError if the budget of one is exceeded.
+
+    What is spent may have been spent on candidates whose passages are still to be chosen, so it counts for these.
+    """
+    options = state.config.synthesis
     if options is None or planned is None:
         return
-    _check_server(options.generator, _replies(state, options), planned.cost)
-    if judging is not None and planned.verdicts is not None:
-        _check_server(judging, Replies(state.store.files, judging.model), planned.verdicts)
+    cost = planned.questions + planned.expected_answers
+    if planned.unchosen:
+        cost = _less(options.generator, cost, _replies(state, options).spent)
+    _check_servers(state, cost, planned.verdicts, is_measured=planned.measured is not None)
+
+
+def _less(settings: GeneratorConfig, cost: PlannedCost, spent: Usage) -> PlannedCost:
+    left = {name: max(0, value - getattr(spent, name)) for name, value in asdict(cost.usage).items()}
+    return PlannedCost(kept=cost.kept, usage=Usage(**left), money=money_of(settings, Usage(**left)))
+
+
+def _check_servers(state: State, cost: PlannedCost, verdicts: PlannedCost | None, *, is_measured: bool) -> None:
+    options, judging = state.config.synthesis, state.config.evaluation.judge
+    assert options is not None
+    try:
+        _check_server(options.generator, _replies(state, options), cost)
+        if judging is not None and verdicts is not None:
+            _check_server(judging, Replies(state.store.files, judging.model), verdicts)
+    except BudgetError as error:
+        if is_measured or not options.is_verified:
+            raise
+        raise error.reworded(
+            f"{error} Every new candidate counts with a second answer, because the yield is not known: "
+            f"`{gateau_command('validate --synthesis')}` measures it."
+        ) from error
 
 
 def _check_server(settings: AskedConfig, replies: Replies, planned: PlannedCost) -> None:
@@ -266,12 +443,38 @@ def _check_server(settings: AskedConfig, replies: Replies, planned: PlannedCost)
     check_affordable(settings, replies.spent, planned)
 
 
-def check_questions_affordable(state: State, parts: Sequence[str]) -> None:
-    """Raise BudgetError if the questions about the passages of these shards exceed the generator's budget."""
+def check_questions_affordable(state: State, found: Iterable[QuestionRequests]) -> None:
+    """Raise BudgetError if these questions, with their expected second answers and verdicts, exceed a budget."""
+    options, requests = state.config.synthesis, sum(found, QuestionRequests())
+    assert options is not None
+    count, measured = token_counter(state.config), measured_yield(state)
+    again = _asked_again(options, measured, requests.unasked)
+    cost = planned_cost(options.generator, requests.wanted, _replies(state, options), count)
+    cost += _answer(options, count) * (again * most_answers(options.checks))
+    _check_servers(state, cost, _verdicts(state, count, again), is_measured=measured is not None)
+
+
+def check_shards_affordable(state: State, parts: Sequence[str]) -> None:
+    """Raise BudgetError as `check_questions_affordable` does, for the passages of these shards in the store."""
     options = state.config.synthesis
     assert options is not None
+    replies = _replies(state, options)
+    check_questions_affordable(state, (_questions_of(state, part, replies) for part in parts))
+
+
+def check_planned(state: State) -> None:
+    """Raise as `check_generator` does for all that is out of date."""
+    if state.config.synthesis is not None:
+        check_generator(state, planned_synthesis(state, state.plan()))
+
+
+def check_answers_affordable(state: State, parts: Sequence[str]) -> None:
+    """Raise BudgetError if the second answers that the checks of these shards are certain to take exceed a budget."""
+    options, found = state.config.synthesis, Outstanding()
+    assert options is not None
+    for part in parts if options.is_verified else ():
+        found += outstanding(_candidate_rows(state, part, are_built=True), options.checks, options.generator)
     replies, count = _replies(state, options), token_counter(state.config)
-    wanted = [
-        each for part in parts for each in question_calls(state.store.read(PASSAGES_TABLE, part).to_dicts(), options)
-    ]
-    check_affordable(options.generator, replies.spent, planned_cost(options.generator, wanted, replies, count))
+    further = sum(is_second_answer(each) for each in found.certain if each not in replies)
+    cost = planned_cost(options.generator, found.certain, replies, count)
+    _check_servers(state, cost, _verdicts(state, count, further), is_measured=True)

@@ -361,6 +361,8 @@ class State:
             if server is not None and families & asking:
                 yield partial(server_key, place, server.key, server.base_url)
         if (synthesis := self.config.synthesis) is not None:
+            if synthesis.compares_by_judge and (judge := self.config.evaluation.judge) is not None:
+                yield partial(server_key, judge.place, judge.key, judge.base_url)
             yield partial(server_key, synthesis.generator.place, synthesis.generator.key, synthesis.generator.base_url)
         if self.config.publish is not None:
             yield hub_token

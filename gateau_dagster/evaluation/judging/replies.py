@@ -158,6 +158,10 @@ class Replies:
     def __contains__(self, asked: ServerCall) -> bool:
         return asked.digest in self._names
 
+    def is_unusable(self, asked: ServerCall, under: str) -> bool:
+        """Return whether an unusable reply is stored that the settings `under` produced; no file is read."""
+        return _digest(asked, under) in self._names
+
     def usage(self, asked: ServerCall) -> Usage | None:
         """Return what the reply used, or None where there is none; no file is read."""
         match = _NAME.match(self._names.get(asked.digest, ""))
