@@ -63,7 +63,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("build/example-synthesis"))
     parser.add_argument("--until", help="the last asset, such as synthetic_long_sft; all by default")
     given = parser.parse_args()
-    with serving(ScriptedGenerator(cheats=SHARE)) as server:
+    documents = [demo_document(number) for number in range(DOCUMENTS)]
+    with serving(ScriptedGenerator(cheats=SHARE, documents=documents)) as server:
         file = write_inputs(given.out, server.server_address[1])
         until = ["--until", given.until] if given.until else []
         command = [sys.executable, "-m", "gateau_dagster.cli", "run", "--config", str(file), *until]

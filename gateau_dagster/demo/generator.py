@@ -1,6 +1,7 @@
 """Write documents of the demo's language, and serve a scripted generator that asks about them, honestly or not.
 
-The server speaks OpenAI's interface. What it does with a prompt depends on the prompt alone, so equal runs are equal.
+The server speaks OpenAI's interface. What it does with a prompt depends on the prompt alone, but a duplicate repeats
+the last honest question about its document. So runs are equal if their requests come one at a time, in the same order.
 """
 
 from __future__ import annotations
@@ -64,10 +65,10 @@ def manner_of(prompt: str, share: float) -> str:
     return CHEATS[number // 1000 % len(CHEATS)]
 
 
-def question_reply(prompt: str, manner: str, before: Sequence[str] = ()) -> str:
+def question_reply(prompt: str, manner: str, before: str = "") -> str:
     """Return the JSON reply about the passages of a prompt; a question without text where one of them has no fact.
 
-    before: earlier honest replies, which a duplicate repeats.
+    before: an earlier honest reply about the document, whose question a duplicate repeats; without one it has no text.
     """
     passages = [facts_in(each) for each in _PASSAGE.findall(prompt)]
     if not all(passages):
@@ -76,7 +77,8 @@ def question_reply(prompt: str, manner: str, before: Sequence[str] = ()) -> str:
     evidence = [" ".join(fact_words(each[0])) for each in passages]
     facts = [each[0] for each in passages]
     if manner == "duplicate":
-        return before[-1] if before else _reply(facts, "", "", evidence)
+        earlier = json.loads(before or _reply(facts, "", "", evidence))
+        return _reply(facts, earlier["question"], earlier["answer"], evidence)
     asked = [facts[0]] if manner == "one_passage" else facts[::-1] if backwards else facts
     question, answer = recall_instruction(asked), recall_response(asked)
     if manner == "in_question":
@@ -142,16 +144,19 @@ def summary_reply(prompt: str) -> str:
 
 
 class ScriptedGenerator(ThreadingHTTPServer):
-    """The server. `cheats`: the share of prompts that are answered dishonestly. `prompts`: those received."""
+    """The server. `cheats`: the share of prompts that are answered dishonestly. `prompts`: those received.
+
+    documents: their texts, by which a duplicate finds the earlier questions about the same document.
+    """
 
     daemon_threads = True
     request_queue_size = 64
 
-    def __init__(self, cheats: float = 0.0, port: int = 0) -> None:
+    def __init__(self, cheats: float = 0.0, port: int = 0, documents: Sequence[str] = ()) -> None:
         super().__init__(("127.0.0.1", port), _Handler)
-        self.cheats, self.lock = cheats, Lock()
+        self.cheats, self.documents, self.lock = cheats, documents, Lock()
         self.prompts: list[str] = []
-        self.honest: list[str] = []
+        self.honest: dict[int, str] = {}
 
     @property
     def base_url(self) -> str:
@@ -174,10 +179,12 @@ class ScriptedGenerator(ThreadingHTTPServer):
         if not prompt.startswith("Below are"):
             return answer_reply(prompt)
         manner = manner_of(prompt, self.cheats)
+        shown = _PASSAGE.findall(prompt)
+        document = next((place for place, text in enumerate(self.documents) if shown[0] in text), -1)
         with self.lock:
-            said = question_reply(prompt, manner, self.honest)
-            if manner == HONEST and json.loads(said)["question"]:
-                self.honest.append(said)
+            said = question_reply(prompt, manner, self.honest.get(document, ""))
+            if manner == HONEST and document >= 0 and json.loads(said)["question"]:
+                self.honest[document] = said
         return said
 
 

@@ -13,9 +13,9 @@ import polars as pl
 import pytest
 
 from gateau_dagster.config.synthesis import SYNTHETIC_SAMPLES
-from gateau_dagster.demo.generator import CHEATS, HONEST, ScriptedGenerator, manner_of, serving
+from gateau_dagster.demo.generator import CHEATS, HONEST, ScriptedGenerator, demo_document, manner_of, serving
 from gateau_dagster.synthesis import CHECKS_TABLE, QUESTIONS_TABLE
-from gateau_dagster.synthesis.questions import question_prompt
+from gateau_dagster.synthesis.questions import DUPLICATE, question_prompt
 from tests.assets.harness import pipeline_on
 from tests.project import change_config
 from tests.synthesis import generating_process
@@ -27,7 +27,8 @@ SHARE = 0.5
 
 def manners(folder: Path, pair: Path, documents: int, count: int) -> Iterator[tuple[str, str]]:
     """Yield what the generator did with each candidate, and the reason that refuses it."""
-    with serving(ScriptedGenerator(cheats=SHARE)) as server:
+    texts = [demo_document(number) for number in range(documents)]
+    with serving(ScriptedGenerator(cheats=SHARE, documents=texts)) as server:
         generator = {"concurrency": 1, "window": 1280, "max_tokens": 256}
         file = project(folder, server.base_url, documents=documents, count=count, generator=generator, checks={})
         models = {name: {"path": str(pair / name)} for name in ("short", "long")}
@@ -42,26 +43,17 @@ def manners(folder: Path, pair: Path, documents: int, count: int) -> Iterator[tu
         yield manner_of(prompt, SHARE), row["reason"]
 
 
-def check(found: list[tuple[str, str]], *, cheats: float, honest: float) -> None:
-    counts = Counter(found)
-    kept = [not reason for manner, reason in found if manner == HONEST]
-    refused = [bool(reason) for manner, reason in found if manner != HONEST]
-    assert sum(refused) >= cheats * len(refused), counts
-    assert sum(kept) >= honest * len(kept), counts
-
-
-@pytest.mark.long
-def test_cheats_are_refused_and_honest_samples_kept(trained_pair: Path, tmp_path: Path) -> None:
-    found = [*manners(tmp_path, trained_pair, 8, 40)]
-    assert len({manner for manner, _ in found}) >= 5
-    check(found, cheats=0.95, honest=0.9)
-
-
 @pytest.mark.long
 def test_cheats_are_refused_and_honest_samples_kept_on_200_documents(trained_pair: Path, tmp_path: Path) -> None:
     found = [*manners(tmp_path, trained_pair, 200, 600)]
+    counts = Counter(found)
+    print(counts)  # noqa: T201 - the figures of the page on synthetic samples
+    kept = [not reason for manner, reason in found if manner == HONEST]
+    refused = [bool(reason) for manner, reason in found if manner != HONEST]
     assert {manner for manner, _ in found} == {*CHEATS, HONEST}
-    check(found, cheats=0.98, honest=0.95)
+    assert {reason for manner, reason in found if manner == "duplicate"} == {DUPLICATE}, counts
+    assert sum(refused) >= 0.98 * len(refused), counts
+    assert sum(kept) >= 0.95 * len(kept), counts
 
 
 @pytest.mark.long
