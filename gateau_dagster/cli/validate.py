@@ -173,7 +173,7 @@ def _show_input(out: Console, state: State) -> None:
 def _show_sample(out: Console, state: State) -> None:
     """Show how a sample of the most frequent border is read, and the first without a context or a certain border."""
     accepted = state.index.accepted.drop("shard")
-    usual = accepted.filter(pl.col("border") == next(iter(state.index.contexts.borders), None)).head(1)
+    usual = accepted.filter(pl.col("border").is_in([*state.index.contexts.borders][:1])).head(1)
     unclear = accepted.filter(pl.col("border").is_in(["uncertain", "none"])).head(1)
     shown = pl.concat([usual, unclear]).unique("sample_id", maintain_order=True)
     for sample in read_samples(state.config.located_long_sft, state.index, shown):
