@@ -5,10 +5,8 @@ from __future__ import annotations
 import dagster as dg
 
 from gateau_dagster.config.judge import AskedConfig
-from gateau_dagster.evaluation.judging.replies import PROMPT, Judge, Reply, ServerCall
+from gateau_dagster.evaluation.judging.replies import BYTES_OF_A_TOKEN, PROMPT, Judge, Reply, ServerCall
 from gateau_dagster.evaluation.server_client import Client
-
-_BYTES_OF_A_TOKEN = 3  # 4 in English
 
 
 class JudgeResource(dg.ConfigurableResource):
@@ -59,4 +57,4 @@ class ServerJudge:
 
 def _about(*texts: str) -> int:
     """Estimate the tokens of texts that the server did not count, from above: with 0, no budget would be used up."""
-    return sum(-(-len(each.encode("utf-8", errors="replace")) // _BYTES_OF_A_TOKEN) for each in texts)
+    return sum(-(-len(each.encode("utf-8", errors="replace")) // BYTES_OF_A_TOKEN) for each in texts)

@@ -33,7 +33,7 @@ def imported(file: Path, *, everywhere: bool = True) -> tuple[str, ...]:
 
 @cache
 def _read(file: Path, _: int) -> tuple[tuple[str, ...], tuple[str, ...], bool]:
-    """What a state of a file imports everywhere, and at its top level; whether it has relative imports."""
+    """The imports of one state of a file: everywhere, and at its top level; whether some are relative."""
     tree = ast.parse(file.read_text(encoding="utf-8"))
     relative = any(isinstance(node, ast.ImportFrom) and node.level for node in ast.walk(tree))
     return tuple(_names(tree, everywhere=True)), tuple(_names(tree, everywhere=False)), relative

@@ -140,41 +140,6 @@ def without_each(passages: Sequence[str]) -> list[str]:
     return [BETWEEN.join(passages), *(BETWEEN.join(each) for each in others)]
 
 
-def needed_gains(
-    loaded: LoadedModel,
-    passages: Sequence[str],
-    question: str,
-    answer: str,
-    scoring: ScoringConfig | None = None,
-) -> list[float]:
-    """Return the gain of all passages over all but one, for each passage: how much the answer needs it.
-
-    A question is multi-hop if the smallest of them is large.
-
-    Args:
-        loaded: theta_B with its tokenizer.
-        passages: the texts that the question was written from.
-        question: the instruction.
-        answer: the response.
-        scoring: template, batches and greatest length of a prompt.
-
-    Raises:
-        ValueError: a prompt cannot be scored; the message says why.
-    """
-    scoring = scoring or ScoringConfig()
-    given = [Given(context=each, question=question, answer=answer) for each in without_each(passages)]
-    whole, *others = (
-        _scored(each) for each in answer_probabilities(loaded, given, scoring, max_length=scoring.max_length)
-    )
-    return [gain(whole, each) for each in others]
-
-
-def _scored(found: Probabilities | Reject) -> Probabilities:
-    if isinstance(found, Reject):
-        raise ValueError(found.reason)
-    return found
-
-
 def verbatim_fault(passages: Sequence[str], question: str, answer: str, evidence: Sequence[str]) -> str:
     """Return why evidence or answer cannot be right, or an empty text.
 

@@ -19,7 +19,7 @@ from gateau_dagster.evaluation.benchmark import JudgeRequest
 from gateau_dagster.evaluation.grading import without_thoughts
 from gateau_dagster.evaluation.judging.asking import Asking
 from gateau_dagster.evaluation.judging.cost import cost_sentence
-from gateau_dagster.evaluation.judging.replies import PROMPT, Judge, Replies, ServerCall, Usage
+from gateau_dagster.evaluation.judging.replies import BYTES_OF_A_TOKEN, PROMPT, Judge, Replies, ServerCall, Usage
 from gateau_dagster.evaluation.server_client import UnansweredError
 from gateau_dagster.progress import Progress, silent
 from gateau_dagster.synthesis.passages import PASSAGES, SourceDocument, TextPassage, split_passages
@@ -44,7 +44,6 @@ QUESTIONS = (
 UNREADABLE, DECLINED, DUPLICATE = "unreadable", "declined", "duplicate"
 _TEMPERATURE = 0.7
 _AGAIN = 1  # requests after an unreadable reply
-_BYTES_OF_A_TOKEN = 3  # 4 in English
 IDEOGRAPHS = "\u3040-\u309f\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 """Letters between which words may begin and end without a blank: Chinese characters and hiragana."""
 _LETTER = f"[^\\W_{IDEOGRAPHS}]"
@@ -193,7 +192,7 @@ def _beginning(settings: GeneratorConfig, text: str, *others: str) -> str:
 
     Bytes are counted, not letters: a token of Chinese has about as many bytes as one of English.
     """
-    room = (settings.window - settings.max_tokens) * _BYTES_OF_A_TOKEN
+    room = (settings.window - settings.max_tokens) * BYTES_OF_A_TOKEN
     room -= sum(len(each.encode(errors="surrogatepass")) for each in others)
     return text.encode(errors="surrogatepass")[: max(0, room)].decode(errors="ignore")
 

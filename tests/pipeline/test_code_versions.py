@@ -73,7 +73,7 @@ OF_TABLES = ("quality/reward", "segment_pairs/long", "response_alone/cherry", "s
 
 @cache
 def of_maximal() -> Mapping[str, Asset]:
-    """As they are before a test raises a version."""
+    """Return the assets of the maximal configuration, before a test raises a version."""
     return resolved_assets(maximal())
 
 

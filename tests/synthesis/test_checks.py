@@ -40,7 +40,6 @@ from gateau_dagster.synthesis.checks import (
     gain,
     is_second_answer,
     most_answers,
-    needed_gains,
     outstanding,
     refusing_check,
     same_by_judge,
@@ -312,7 +311,7 @@ def test_a_judge_compares_the_answers_and_no_verdict_is_counted(tmp_path: Any) -
     assert work.table(*tables({})).is_empty() and work.rejected()["sample_id"].to_list() == ["00"]
 
 
-def test_needed_gains_are_those_of_the_models_probabilities() -> None:
+def test_gains_of_a_model_are_those_of_the_slow_twin() -> None:
     from gateau_dagster.config import ScoringConfig
     from gateau_dagster.synthesis.checks import answer_probabilities
     from tests.tiny_models import loaded_model
@@ -323,7 +322,7 @@ def test_needed_gains_are_those_of_the_models_probabilities() -> None:
     assert isinstance(whole, np.ndarray)
     assert all(isinstance(each, np.ndarray) for each in others)
     expected = [slow_gain(whole.tolist(), np.asarray(each).tolist()) for each in others]
-    assert needed_gains(model, PASSAGES, "Where?", "Rome Oslo", scoring) == pytest.approx(expected, abs=1e-6)
+    assert [gain(whole, np.asarray(each)) for each in others] == pytest.approx(expected, abs=1e-6)
 
 
 def test_a_generator_may_think_before_its_second_answer(tmp_path: Any) -> None:

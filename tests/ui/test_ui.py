@@ -1,4 +1,4 @@
-"""What users see and click in the Dagster UI, in a real browser on a real `gateau dev`, on real text.
+"""Pages and clicks of the Dagster UI, in a real browser on a real `gateau dev`, on real text.
 
 Every day: its pages, and a shard that is made by click. Whole refreshes are long.
 """

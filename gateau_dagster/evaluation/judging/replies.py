@@ -17,6 +17,7 @@ from gateau_dagster.evaluation.benchmark import JudgeRequest
 from gateau_dagster.storage.files import Files
 from gateau_dagster.storage.stamp import fingerprint
 
+BYTES_OF_A_TOKEN = 3  # of UTF-8, as a cautious estimate; 4 in English
 PROMPT = "prompt"
 """The role of a message that is no turn: the server continues its text."""
 
