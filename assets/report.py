@@ -9,22 +9,38 @@ import dagster as dg
 import polars as pl
 
 from gateau_dagster import tables
-from gateau_dagster.assets.experiment import experiment_inputs
-from gateau_dagster.assets.further_sections import further_sections
+from gateau_dagster.assets.experiment import contamination_of, experiment_inputs
 from gateau_dagster.assets.steps.metadata import totals_metadata
 from gateau_dagster.assets.steps.step import Output, Step, makes_asset
 from gateau_dagster.evaluation.document_split import SPLIT
 from gateau_dagster.evaluation.registry import asset_of, compared_benchmarks
+from gateau_dagster.execution.shard_tables import samples_of
 from gateau_dagster.pipeline.declarations import COMPARISON_FILE, EXPLORER_FILE, REPORT_FILE
-from gateau_dagster.pipeline.evaluation_assets import EXPERIMENT
-from gateau_dagster.pipeline.losses import losses, totals, unseen_shares
+from gateau_dagster.pipeline.evaluation_assets import (
+    CHARACTERISTICS,
+    EXPERIMENT,
+    PAIRS,
+    UNTOUCHED_EXPERIMENT,
+    asking_benchmarks,
+)
+from gateau_dagster.pipeline.losses import RAW, losses, totals, unseen_shares
 from gateau_dagster.pipeline.plan import Key
 from gateau_dagster.pipeline.selection_reads import EVIDENCE, PRESETS_TABLE, compared_methods, ranking_asset
 from gateau_dagster.pipeline.state import State
+from gateau_dagster.report.evidence_card import EvidenceMaps, evidence_maps
+from gateau_dagster.report.further import (
+    FurtherSection,
+    characteristics_section,
+    contamination_section,
+    pairwise_section,
+    shown_candidates,
+    synthesis_section,
+)
 from gateau_dagster.scoring.pair_tables import CAM
 from gateau_dagster.storage import Stamp
 from gateau_dagster.storage.documents import read_document, write_document
 from gateau_dagster.storage.training_record import read_training_log
+from gateau_dagster.synthesis import CHECKS_TABLE, CONTEXTS_TABLE, QUESTIONS_TABLE
 
 if TYPE_CHECKING:
     from gateau_dagster.comparison.result import MethodComparison
@@ -146,3 +162,44 @@ def _fingerprints(recorded: Mapping[Key, Stamp | None]) -> dict[str, str]:
         for (asset, partition), stamp in recorded.items()
         if stamp is not None
     }
+
+
+def further_sections(state: State) -> list[FurtherSection]:
+    """Return the sections for the optional tables that the report reads."""
+    found, reads = [], state.asset("report").reads
+    if UNTOUCHED_EXPERIMENT in reads:
+        overlaps = {name: contamination_of(state, name) for name in asking_benchmarks(state.config)}
+        found.append(contamination_section(overlaps, state.read(EXPERIMENT), state.read(UNTOUCHED_EXPERIMENT)))
+    pairs = {asset.partition("/")[2]: state.read(asset) for asset in reads if asset.startswith(f"{PAIRS}/")}
+    if pairs:
+        found.append(pairwise_section(pairs))
+    if CHARACTERISTICS in reads:
+        found.append(characteristics_section(state.read(CHARACTERISTICS)))
+    if CHECKS_TABLE in reads:
+        checked = state.read(CHECKS_TABLE).drop("probability")
+        shown = shown_candidates(checked)
+        found.append(synthesis_section(checked, _with_texts(state, shown), _maps(state, shown.filter("accepted"))))
+    return found
+
+
+def _with_texts(state: State, chosen: pl.DataFrame) -> pl.DataFrame:
+    """Return synthetic candidates with their texts; only their rows are read."""
+    wanted = chosen.select("sample_id")
+    parts = [str(part) for part in state.pipeline.partitions(CHECKS_TABLE)]
+    asked, built = (
+        pl.concat([state.store.read_rows(asset, part, wanted) for part in parts])
+        for asset in (QUESTIONS_TABLE, CONTEXTS_TABLE)
+    )
+    texts = asked.select("sample_id", "question", "answer", "evidence")
+    places = built.select("sample_id", "context", "positions")
+    return chosen.join(texts, on="sample_id", how="left", maintain_order="left").join(
+        places, on="sample_id", how="left", maintain_order="left"
+    )
+
+
+def _maps(state: State, accepted: pl.DataFrame) -> EvidenceMaps:
+    """Return the evidence maps of accepted synthetic samples, if long_sft reads them."""
+    if not state.config.reads_synthetic:
+        return EvidenceMaps()
+    parts = [state.store.read_rows(RAW, shard, accepted.select("sample_id")) for shard in state.shards]
+    return evidence_maps(state, [*samples_of(pl.concat(parts, how="diagonal"))])

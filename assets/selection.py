@@ -1,29 +1,35 @@
-"""Make the assets `combined_scores` and `selected_subset`: the ranking of all samples, and the best of them."""
+"""Rank and choose the samples: `evidence`, `combined_scores`, `method_scores/<method>` and `selected_subset`."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import polars as pl
 
 from gateau_dagster import tables
 from gateau_dagster.assets.steps.metadata import chart, figures_metadata, first_histogram, preview, source_chart
 from gateau_dagster.assets.steps.step import Output, Step, makes_asset
+from gateau_dagster.assets.training_mix import mix_tokenizer
 from gateau_dagster.config import PRESETS, Config
 from gateau_dagster.config.selection import RuleConfig, SelectionConfig
 from gateau_dagster.config.variants import SYNTHETIC_UNVERIFIED
+from gateau_dagster.data.sample import Sample
 from gateau_dagster.evaluation.document_split import SPLIT
 from gateau_dagster.execution.shard_tables import rejected_frame
-from gateau_dagster.methods.method import Reads
+from gateau_dagster.methods.method import Method, Reads
 from gateau_dagster.methods.registry import chosen_methods, reads_attention
 from gateau_dagster.pipeline.losses import check_some_scored
 from gateau_dagster.pipeline.recipes import Recipe
-from gateau_dagster.pipeline.selection_reads import EVIDENCE, PRESETS_TABLE, ranking_asset
+from gateau_dagster.pipeline.selection_reads import EVIDENCE, EVIDENCE_READS, PRESETS_TABLE, ranking_asset
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.progress import Progress
+from gateau_dagster.report.evidence import CAM_COLUMNS, PERPLEXITY_COLUMNS, EvidenceRows
+from gateau_dagster.report.evidence import evidence as evidence_map
+from gateau_dagster.scoring.pair_tables import CAM, THETA_B, perplexity_asset
 from gateau_dagster.selection.combine import choose, ranked, ranked_by_score, with_reasons
+from gateau_dagster.selection.evidence import dependencies
 from gateau_dagster.selection.joining import COLUMNS, JoinedShard, check_observed, join_all, join_shard
 from gateau_dagster.selection.per_document import LeftOut
 from gateau_dagster.selection.rules import chosen_ids, left_out
@@ -32,8 +38,69 @@ from gateau_dagster.storage.content import rows_digest
 from gateau_dagster.synthesis import CHECKS_TABLE, CONTEXTS_TABLE, QUESTIONS_TABLE
 from gateau_dagster.synthesis.checks import as_samples
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+
+RAW, LONG = "raw_long_sft", perplexity_asset(THETA_B)
+_BESIDE = {CAM: CAM_COLUMNS, LONG: PERPLEXITY_COLUMNS}
+
+
+@makes_asset
+def evidence(step: Step) -> None:
+    """Find what each response depends on, shard by shard."""
+    tokenizer = mix_tokenizer(step.state, THETA_B, step.progress)
+    if not tokenizer.is_fast:
+        step.log.warning(
+            f"The tokenizer of models.{THETA_B} has no tokenizer.json, so it does not report the offsets of its tokens."
+            " The column evidence is null. The column dependency is complete."
+        )
+    for done, output in enumerate(step.in_turn(), start=1):
+        table, rejected = _evidence(step.state, output.partition, tokenizer)
+        output.write(table, rejected)
+        output.metadata |= dependency_figures(table)
+        step.progress(done, len(step.stale), "shards")
+
+
+def _evidence(
+    state: State, shard: str | None, tokenizer: "PreTrainedTokenizerBase"
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return tables.EVIDENCE of a shard, and the samples that are missing from a table, with the reasons."""
+    raw = state.store.read(RAW, shard)
+    found = {
+        asset: state.store.read(asset, shard, [*dict.fromkeys((*columns, *_BESIDE[asset]))])
+        for asset, columns in EVIDENCE_READS.items()
+    }
+    depends = raw.select("sample_id", "digest").join(
+        dependencies(found[CAM], found[LONG]), on="sample_id", maintain_order="left"
+    )
+    spans = pl.Series("evidence", [None] * depends.height, dtype=tables.SPANS)
+    if tokenizer.is_fast:
+        samples = raw.join(depends.select("sample_id", "segments"), on="sample_id", maintain_order="left")
+        spans = pl.Series("evidence", [*_spans(state, samples, found, tokenizer)], dtype=tables.SPANS)
+    absent = raw.select("sample_id").join(depends, on="sample_id", how="anti")
+    rejected = with_reasons(absent, [state.read_rejected(asset, shard) for asset in found])
+    table = depends.with_columns(spans).select(tables.schema(tables.EVIDENCE).names())
+    return table, rejected.with_columns(pl.col("reason").fill_null(f"not in all of {', '.join(found)}"))
+
+
+def _spans(
+    state: State, samples: pl.DataFrame, found: Mapping[str, pl.DataFrame], tokenizer: "PreTrainedTokenizerBase"
+) -> Iterator[list[dict[str, Any]]]:
+    """Yield the places, gains and tokens of the segments that are evidence for each sample."""
+    scoring = state.config.scoring
+    length, template = scoring.segment_length, scoring.template
+    cam, long = ({row["sample_id"]: row for row in found[asset].iter_rows(named=True)} for asset in (CAM, LONG))
+    for row in samples.iter_rows(named=True):
+        segments = []
+        if row["segments"]:
+            rows = EvidenceRows(cam=cam[row["sample_id"]], long=long[row["sample_id"]], short=None)
+            given = evidence_map(Sample.of_row(row), rows, tokenizer, segment_length=length, template=template)
+            segments = [given.segments[index] for index in row["segments"]]
+        yield [{name: getattr(each, name) for name in ("start", "end", "gain", "tokens")} for each in segments]
+
+
 T = TypeVar("T")
-RAW = "raw_long_sft"
 SHOWN = 10
 """The number of rows shown on the assets' pages."""
 
@@ -281,3 +348,29 @@ def choice(samples: pl.DataFrame, scores: pl.DataFrame, rule: RuleConfig) -> pl.
     """Return `sample_id`, `score` and `rank` of the candidates (`samples`) that the rule chooses."""
     ids = pl.DataFrame({"sample_id": chosen_ids(samples, rule)})
     return ids.join(scores, on="sample_id", maintain_order="left")
+
+
+@makes_asset
+def method_scores(step: Step) -> None:
+    """Score the samples: shard by shard, or all at once with a method that needs the data set as a whole."""
+    for done, output in enumerate(step.in_turn(), start=1):
+        method = chosen_methods(step.state.config)[output.name]
+        table, rejected = _method_scores(step.state, method, output.partition)
+        output.write(table, rejected)
+        output.metadata["without_score"] = table["score"].null_count()
+        if output.partition is None:
+            output.metadata |= first_histogram(table)
+        else:
+            step.progress(done, len(step.stale), "shards")
+
+
+def _method_scores(state: State, method: Method, shard: str | None) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return the scores of one shard or of all, and the samples without a score, with the reasons."""
+    wanted = method.reads()
+    found = {asset: state.read(asset, list(columns), shard) for asset, columns in wanted.items()}
+    scores = method.scores(found)
+    absent = state.read(RAW, ["sample_id"], shard).join(scores, on="sample_id", how="anti")
+    reasons = [state.read_rejected(asset, shard) for asset in wanted if asset != RAW]
+    return scores, with_reasons(absent, reasons).with_columns(
+        pl.col("reason").fill_null(f"not in all of {', '.join(wanted)}")
+    )

@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from gateau_dagster.assets.steps.compared_models import materials
+from gateau_dagster.assets.benchmarks import materials
 from gateau_dagster.assets.steps.metadata import source_chart
 from gateau_dagster.assets.steps.step import Output, Step, makes_asset
 from gateau_dagster.assets.training_mix import mix_tokenizer

@@ -6,11 +6,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import dagster as dg
 import polars as pl
 
 from gateau_dagster import tables
+from gateau_dagster.assets.steps.metadata import chart, figures_metadata, rounded
 from gateau_dagster.assets.steps.step import Output, Step, heed_termination, makes_asset
-from gateau_dagster.assets.steps.training_metadata import provenance, trained_model_metadata
 from gateau_dagster.config import TrainingConfig
 from gateau_dagster.config.made_models import stage_training
 from gateau_dagster.config.variants import BASE, CHECKPOINT
@@ -20,16 +21,19 @@ from gateau_dagster.pipeline.project import remove_old_models
 from gateau_dagster.pipeline.recipes import CHECKPOINT_FOLDER, CHECKPOINTS, IN_STORE, MIX, MIXES, TRAINED, recipe_of
 from gateau_dagster.pipeline.scoring_assets import mix_asset
 from gateau_dagster.pipeline.state import State
+from gateau_dagster.report.provenance import chosen_by, ranked_by
 from gateau_dagster.resources.models import ModelsResource
 from gateau_dagster.resources.training import TrainingResource
 from gateau_dagster.storage import Stamp, fence
 from gateau_dagster.storage.content import file_digests, model_content
 from gateau_dagster.storage.documents import fetched_folder, finish_publishing, folder_stamp, publish_folder
 from gateau_dagster.storage.stamp import fingerprint
-from gateau_dagster.storage.training_record import read_training_log
+from gateau_dagster.storage.training_record import read_training_log, read_training_record
 from gateau_dagster.training.spec import CODE_VERSION as TRAINING_CODE_VERSION
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from gateau_dagster.training.spec import TrainingSpec
 
 
@@ -224,3 +228,78 @@ def _write_other(output: Output) -> None:
     made_from = {name: output.wanted.inputs[name] for name in ("settings", "upstream")}
     table = pl.DataFrame([row], schema=tables.schema(tables.VARIANT_CHECKPOINT))
     output.write(table, content=fingerprint(made_from))
+
+
+_SHOWN_STEPS = 20
+_COLUMNS = (
+    *("step", "loss", "learning_rate", "grad_norm", "tokens", "seconds", "tokens_per_second", "mfu"),
+    *("peak_memory_bytes", "host_memory_bytes"),
+)
+
+
+def trained_model_metadata(state: State, folder: str, mix: str, training: TrainingConfig) -> dict[str, Any]:
+    """Return the outcome, the curve, some steps as a table, the batches, and the settings that the training used.
+
+    Args:
+        state: of the project.
+        folder: of the published model.
+        mix: asset that it was trained on.
+        training: the settings; with skips, their distances are drawn.
+    """
+    from gateau_dagster.report.plots.small_charts import curve
+    from gateau_dagster.report.plots.training_plots import training_curve, training_speed
+
+    record = read_training_record(state.store, folder)
+    log = record.get("steps", [])
+    address = state.store.files.address(folder)
+    metadata: dict[str, Any] = {"dagster/uri": address, "steps": len(log)}
+    if state.store.files.is_local:
+        metadata["path"] = dg.MetadataValue.path(address)
+    if not log:
+        return metadata
+    figures: dict[str, Figure] = {"training curve": training_curve(log), "speed and memory": training_speed(log)}
+    if training.skip is not None:
+        figures["relative distances"] = _distances(state, mix, training)
+    return {
+        **metadata,
+        "loss": chart(curve([step["loss"] for step in log], name="loss")),
+        "final_loss": log[-1]["loss"],
+        "tokens": log[-1]["tokens"],
+        "log": dg.MetadataValue.table([dg.TableRecord(row) for row in _some(log)]),
+        "batches": dg.MetadataValue.json(record.get("batches", {})),
+        "settings": dg.MetadataValue.json(record.get("settings", {})),
+        **figures_metadata(figures),
+    }
+
+
+def _some(log: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return at most `_SHOWN_STEPS` evenly spaced steps, including the first and the last."""
+    last = len(log) - 1
+    places = sorted({round(last * part / (_SHOWN_STEPS - 1)) for part in range(_SHOWN_STEPS)})
+    return [{name: rounded(log[place].get(name)) for name in _COLUMNS} for place in places]
+
+
+def _distances(state: State, mix: str, training: TrainingConfig) -> "Figure":
+    """Draw SkipAlign's Figure 2 on this mix: the first epoch's positions."""
+    from gateau_dagster.report.plots.training_plots import relative_distances as drawn
+    from gateau_dagster.training.relative_distances import relative_distances
+
+    skip = training.skip
+    assert skip is not None
+    samples = state.store.read(mix, columns=["sample_id", "block_tokens"]).iter_rows()
+    found = relative_distances(
+        samples, strategy=skip.strategy, length=skip.length, probability=skip.probability, seed=training.seed
+    )
+    return drawn(found)
+
+
+def provenance(state: State, folder: str, mix: str) -> dict[str, str]:
+    """Return lines of the model card: how the samples were selected, and the training mix."""
+    stamp = state.store.stamp(mix)
+    found = {}
+    if folder == CHECKPOINT_FOLDER:
+        selection = state.config.selection
+        found["Selection"] = f"{ranked_by(selection)}, chosen by {chosen_by(selection)}"
+    if stamp is not None:
+        found[mix] = f"fingerprint {stamp.fingerprint}, content {stamp.content}"
+    return found

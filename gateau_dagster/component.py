@@ -8,10 +8,14 @@ import dagster as dg
 from dagster.components import Scaffolder, ScaffoldRequest, scaffold_component, scaffold_with
 from pydantic import BaseModel, Field, field_validator
 
-from gateau_dagster.assets.runs.automation import dead_runs_sensor, nightly, out_of_date_sensor
+from gateau_dagster.assets.runs.automation import (
+    dead_runs_sensor,
+    failure_sensors,
+    inputs_sensor,
+    nightly,
+    out_of_date_sensor,
+)
 from gateau_dagster.assets.runs.checks import asset_checks
-from gateau_dagster.assets.runs.failures_sensor import failure_sensors
-from gateau_dagster.assets.runs.input_sensor import inputs_sensor
 from gateau_dagster.assets.runs.jobs import asset_jobs, executor_of, refresh_job
 from gateau_dagster.assets.steps.definition import asset_definitions, input_definitions
 from gateau_dagster.assets.steps.partitions import own_name

@@ -16,7 +16,7 @@ from dagster.components.core.component_tree import ComponentTree
 from dagster.components.testing import create_defs_folder_sandbox
 
 from gateau_dagster import GateauPipeline
-from gateau_dagster.assets.runs.input_sensor import inputs_sensor
+from gateau_dagster.assets.runs.automation import inputs_sensor
 from gateau_dagster.config import Prefixes
 from gateau_dagster.errors import GateauError
 from gateau_dagster.pipeline.pipeline import pipeline_of

@@ -18,8 +18,7 @@ import yaml
 from pydantic import TypeAdapter
 
 from gateau_dagster.cli.commands import cli
-from gateau_dagster.pipeline.config_schema import configuration_schema
-from gateau_dagster.pipeline.project import check_project, load_project, parse_project
+from gateau_dagster.pipeline.project import check_project, configuration_schema, load_project, parse_project
 from gateau_dagster.pipeline.state import State
 from tests.project import ROOT, command_environment, make_project
 

@@ -1,28 +1,36 @@
-"""Define a schedule and a level-triggered sensor, which launch `refresh` and are off by default.
-
-A second sensor is on by default: it launches nothing, and ends runs whose process is gone.
-"""
+"""Define the schedule and the sensors: what is out of date, changed inputs, dead runs and failed runs."""
 
 import hashlib
+import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import TypeAlias
 
 import dagster as dg
-from dagster import DagsterRunStatus, RunsFilter
+from dagster import AssetCheckEvaluation, DagsterEventType, DagsterInstance, DagsterRun, DagsterRunStatus, RunsFilter
 
+# Dagster returns this type from public methods of the instance's event log, but exports its name nowhere else.
+from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
+
+from gateau_dagster.assets.runs.checks import evaluation, latest_record, staleness
+from gateau_dagster.assets.runs.history import told
 from gateau_dagster.assets.runs.jobs import REFRESH, SCORING, Job
-from gateau_dagster.assets.runs.work_run import EVERYTHING, SYNTHESIS, VARIANTS
+from gateau_dagster.assets.runs.launching import ASKED_BY_TAG, EVERYTHING, SYNTHESIS, VARIANTS, failed_checks_of
 from gateau_dagster.assets.steps.dead_runs import LOCK_TAG, UNFINISHED, end_dead_runs
-from gateau_dagster.assets.steps.event_log import PLAN_TAG
+from gateau_dagster.assets.steps.event_log import PLAN_TAG, observe_inputs
 from gateau_dagster.assets.steps.failures import redacted_failure
-from gateau_dagster.assets.steps.partitions import own_name, own_options, own_resource
+from gateau_dagster.assets.steps.partitions import asset_key, own_name, own_options, own_resource
 from gateau_dagster.config import Config
-from gateau_dagster.errors import GateauError
+from gateau_dagster.errors import GateauError, redacted
+from gateau_dagster.pipeline.asset import UP_TO_DATE
+from gateau_dagster.pipeline.input_versions import glance
 from gateau_dagster.pipeline.plan import Plan
 from gateau_dagster.pipeline.state import State
+from gateau_dagster.readable import plural
 from gateau_dagster.resources.configuration import ConfigurationResource
 from gateau_dagster.resources.lease import holder_of, store_id
+from gateau_dagster.storage.stamp import fingerprint
 
 _MINUTES_AFTER_FAILURE = 30
 _ENDED_EARLY = {DagsterRunStatus.FAILURE: "failed", DagsterRunStatus.CANCELED: "was terminated"}
@@ -144,3 +152,233 @@ def plan_digest(plan: Plan, store: str) -> str:
     """Return an id of the work on a store, by which the runs of one plan are found."""
     text = ";".join([store, *(f"{work.asset}:{','.join(work.partitions)}" for work in plan.work)])
     return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+class StoreComparison:
+    """A comparison of the store with the configuration, in a thread; `sign`: the signature from `sign_of`."""
+
+    def __init__(self, config: Config, sign: str) -> None:
+        self.sign, self.state = sign, State(config=config)
+        self._plan: Plan | None = None
+        self._error: Exception | None = None
+        self._thread = threading.Thread(target=self._compare, daemon=True, name="inputs-look")
+        self._thread.start()
+
+    def _compare(self) -> None:
+        try:
+            self._plan = self.state.whole_plan()
+        except Exception as error:  # raised again by `found`
+            self._error = error
+
+    def has_ended(self, seconds: float) -> bool:
+        """Wait up to `seconds`, and return whether the comparison has ended."""
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
+
+    def found(self) -> tuple[State, Plan]:
+        """Return the state and its whole plan; call it only after the end.
+
+        Raises:
+            GateauError: for the reasons of `State.whole_plan`; unforeseen errors are raised unchanged.
+        """
+        if self._plan is None:
+            assert self._error is not None
+            raise self._error
+        return self.state, self._plan
+
+
+def sign_of(config: Config, last_run: str) -> str:
+    """Return a signature that changes with configuration, inputs, models and the last run. It reads no content.
+
+    Raises:
+        GateauError: an input is missing or cannot be reached.
+    """
+    return fingerprint({"config": config.model_dump(mode="json"), "inputs": glance(config), "run": last_run})
+
+
+class Looks:
+    """One comparison at a time per configuration, kept across ticks."""
+
+    def __init__(self) -> None:
+        self._at_work: dict[tuple[Path, tuple[str, ...]], StoreComparison] = {}
+
+    def plan(self, config: Config, sign: str, seconds: float) -> tuple[State, Plan] | None:
+        """Return the plan for this signature, or None while a comparison is running or was of another signature.
+
+        Raises:
+            GateauError: for the reasons of `State.whole_plan`.
+        """
+        name = (config.work_folder, config.prefixes.keys)
+        look = self._at_work.get(name)
+        if look is None:
+            look = self._at_work[name] = StoreComparison(config, sign)
+        if not look.has_ended(seconds):
+            return None
+        del self._at_work[name]  # a failed one, too: the next tick starts another
+        return look.found() if look.sign == sign else None
+
+
+_SECONDS = 20.0  # a tick has a minute
+_looks = Looks()
+
+
+def inputs_sensor(config: Config) -> dg.SensorDefinition:
+    """Return the sensor `inputs`, which compares sizes and times only, until one of them changes."""
+
+    @dg.sensor(
+        **own_options(config, "inputs", "configuration"),
+        minimum_interval_seconds=30,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description="Shows on the graph whether input or models changed: the inputs' versions, and the check "
+        "`up_to_date` of every asset. Launches nothing.",
+    )
+    @redacted_failure()
+    def inputs(context: dg.SensorEvaluationContext) -> dg.SkipReason:
+        instance, configuration = context.instance, own_resource(context, config, "configuration")
+        try:
+            sign = sign_of(configuration.config, _last_run(instance))
+            if sign == context.cursor:
+                return dg.SkipReason("input, models and store did not change")
+            found = _looks.plan(configuration.config, sign, _SECONDS)
+            if found is None:
+                return dg.SkipReason("reads the changes; a later tick reports what is out of date")
+            changed = observe_inputs(instance, found[0])
+        except GateauError as error:
+            return dg.SkipReason(f"cannot read the state: {error}")
+        new = [*new_findings(instance, *found)]
+        for each in new:
+            instance.report_runless_asset_event(each)
+        context.update_cursor(sign)
+        return dg.SkipReason(f"{plural(changed, 'new version')} of inputs, {plural(len(new), 'new finding')}")
+
+    return inputs
+
+
+def _last_run(instance: DagsterInstance) -> str:
+    """Return the id and status of the last run, since its outputs are seen after it."""
+    return "; ".join(f"{run.run_id} {run.status.value}" for run in instance.get_runs(limit=1))
+
+
+def new_findings(instance: DagsterInstance, state: State, plan: Plan) -> Iterator[AssetCheckEvaluation]:
+    """Yield the results of `up_to_date` that are not on record yet; assets that were never made are skipped."""
+    checks = {
+        dg.AssetCheckKey(asset_key(state.config, asset.key), UP_TO_DATE): asset for asset in state.pipeline.assets
+    }
+    known = _on_record(instance, [*checks])
+    for check, asset in checks.items():
+        result = staleness(state, asset, plan.of(asset.key))
+        target = latest_record(instance, check.asset_key, None)
+        if target is None or asset.key not in state.pipeline.required:
+            continue
+        before = known.get(check)
+        if before is None or (before.passed, before.metadata) != (result.passed, dict(result.metadata)):
+            yield evaluation(check, result, target)
+
+
+def _on_record(
+    instance: DagsterInstance, checks: Sequence[dg.AssetCheckKey]
+) -> dict[dg.AssetCheckKey, AssetCheckEvaluation]:
+    """Return the latest evaluation of each check; none if a run has planned it since."""
+    records = instance.event_log_storage.get_latest_asset_check_execution_by_key(checks)
+    ended = {AssetCheckExecutionRecordStatus.SUCCEEDED, AssetCheckExecutionRecordStatus.FAILED}
+    return {
+        key: record.evaluation
+        for key, record in records.items()
+        if record.status in ended and record.evaluation is not None
+    }
+
+
+_SHOWN = 8  # characters of a run's id
+_MOST_LINES = 10
+
+
+def failure_sensors(config: Config) -> list[dg.SensorDefinition]:
+    """Return the sensors on all runs of this code location if `execution.notify` is set; they are on by default."""
+    if config.execution.notify is None:
+        return []
+    failed, ended = DagsterRunStatus.FAILURE, DagsterRunStatus.SUCCESS
+    return [
+        _sensor(config, "failures", failed, "Sends a message about every failed run (execution.notify)."),
+        _sensor(
+            config,
+            "failed_checks",
+            ended,
+            "Sends a message about runs that succeeded but whose checks failed (execution.notify).",
+        ),
+    ]
+
+
+def _sensor(config: Config, name: str, status: DagsterRunStatus, description: str) -> dg.SensorDefinition:
+    @redacted_failure()
+    def tell(context: dg.RunStatusSensorContext) -> dg.SkipReason:
+        configuration = own_resource(context, config, "configuration")
+        run, settings = context.dagster_run, configuration.config.execution.notify
+        if settings is None:
+            return dg.SkipReason("execution.notify names no recipient any more")
+        if not _is_own(config, run):
+            return dg.SkipReason(f"run {run.run_id} makes no asset below {'/'.join(config.prefixes.keys)}")
+        if run.status is not status:  # Dagster records some interrupts as failures at first
+            return dg.SkipReason(f"run {run.run_id} is now {run.status.value}")
+        if status is DagsterRunStatus.FAILURE and _is_told_of_by_another(run):
+            return dg.SkipReason(f"the run that launched run {run.run_id} sends the message")
+        found = (
+            _failed_checks(context.instance, run)
+            if status is DagsterRunStatus.SUCCESS
+            else _reasons(context.instance, run)
+        )
+        if status is DagsterRunStatus.SUCCESS and not found:
+            return dg.SkipReason(f"no check of run {run.run_id} failed as an error")
+        subject, text = message(run, found, configuration.config.located_root, settings.ui)
+        own_resource(context, config, "notification").send(settings, subject, text)
+        return dg.SkipReason(f"sent a message about run {run.run_id}")
+
+    # Its decorator takes resources only as arguments, whose names are fixed.
+    return dg.RunStatusSensorDefinition(
+        **own_options(config, name, "configuration", "notification"),
+        run_status=status,
+        run_status_sensor_fn=tell,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description=description,
+    )
+
+
+def _is_own(config: Config, run: DagsterRun) -> bool:
+    """Return whether a run is one of this pipeline; without a prefix, the whole code location is the pipeline's."""
+    prefix = [*config.prefixes.keys]
+    checks = (check.asset_key for check in run.asset_check_selection or ())
+    chosen = any([*key.path[: len(prefix)]] == prefix for key in (*(run.asset_selection or ()), *checks))
+    return chosen or run.job_name.startswith(own_name(config, ""))
+
+
+def _is_told_of_by_another(run: DagsterRun) -> bool:
+    """Return whether a waiting run of `refresh` fails with this one and reports it. Re-executed runs have none."""
+    return ASKED_BY_TAG in run.tags and run.parent_run_id is None
+
+
+def message(run: DagsterRun, reasons: list[str], store: str, ui: str | None) -> tuple[str, str]:
+    """Return subject and text of the notification, with secrets redacted."""
+    how = "failed" if run.status is DagsterRunStatus.FAILURE else "ended with failed checks"
+    subject = f"GATEAU: run {run.run_id[:_SHOWN]} of {run.job_name} {how}"
+    left = len(reasons) - _MOST_LINES
+    lines = [*reasons[:_MOST_LINES], *([f"and {left} more"] if left > 0 else []), f"The store is {store}."]
+    if ui is not None:
+        lines.append(f"{ui.rstrip('/')}/runs/{run.run_id}")
+    return redacted(subject), redacted("\n".join(lines))
+
+
+def _reasons(instance: DagsterInstance, run: DagsterRun) -> list[str]:
+    """Return a line per failed step, or the reason on record for the run."""
+    entries = instance.all_logs(run.run_id, of_type={DagsterEventType.STEP_FAILURE, DagsterEventType.RUN_FAILURE})
+    events = [(entry, entry.get_dagster_event()) for entry in entries]
+    steps = [
+        f"{' + '.join(assets) or entry.step_key}: {reason}{f' [{code}]' if code else ''}"
+        for entry, event in events
+        if event.is_step_failure
+        for assets, reason, code in [told(entry)]
+    ]
+    return steps or [event.message or "Read the run's log for the reason." for _, event in events]
+
+
+def _failed_checks(instance: DagsterInstance, run: DagsterRun) -> list[str]:
+    entries = instance.all_logs(run.run_id, of_type=DagsterEventType.ASSET_CHECK_EVALUATION)
+    return failed_checks_of((entry.get_dagster_event() for entry in entries), as_errors=True)

@@ -1,32 +1,377 @@
-"""Define the asset checks: is each table valid, and is it up to date?"""
+"""Define and evaluate the asset checks: is each table valid, and is it up to date?"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, TypeAlias
 
 import dagster as dg
+import polars as pl
 from dagster import AssetCheckEvaluation, AssetRecordsFilter, DagsterInstance
 
 # An AssetCheckResult can be of one partition only, and names no table: these evaluations are of the whole as well.
 from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 
-from gateau_dagster.assets.runs.checked import DESCRIPTIONS, check_result, checked, is_by_partition, is_partitioned
 from gateau_dagster.assets.steps.dead_runs import tag_with_process
 from gateau_dagster.assets.steps.failures import readable_failure
+from gateau_dagster.assets.steps.metadata import rounded
 from gateau_dagster.assets.steps.partitions import (
     asked_partitions,
     asset_key,
     declared_name,
+    has_many,
     own_options,
     own_resource,
     partition_definitions,
 )
 from gateau_dagster.config import Config
-from gateau_dagster.pipeline.asset import UP_TO_DATE, Asset
+from gateau_dagster.config.selection import DEPENDENCIES
+from gateau_dagster.errors import GateauError, TransientError, gateau_command
+from gateau_dagster.evaluation.document_split import SPLIT
+from gateau_dagster.evaluation.judged import NOTABLE_UNREADABLE, unreadable
+from gateau_dagster.evaluation.statistics.experiment import configured_gate
+from gateau_dagster.pipeline.asset import (
+    FAR_SHARE,
+    FINITE_VALUES,
+    FULL_COVERAGE,
+    GATE,
+    NORMALISATION,
+    NOTHING_RESERVED,
+    READABLE_REPLIES,
+    REJECTED_SHARE,
+    TRUNCATED_SHARE,
+    UNIQUE_IDS,
+    UP_TO_DATE,
+    Asset,
+)
+from gateau_dagster.pipeline.losses import RAW, noun_of, rejects_of, told_parts, truncation_of
 from gateau_dagster.pipeline.pipeline import Pipeline, pipeline_of
+from gateau_dagster.pipeline.plan import Work
 from gateau_dagster.pipeline.state import State
-from gateau_dagster.readable import plural
+from gateau_dagster.readable import percent, plural
+from gateau_dagster.selection.evidence import FAR, LEAST_FAR
+from gateau_dagster.selection.per_document import DROPPED
+
+
+@dataclass(frozen=True, kw_only=True)
+class Coverage:
+    """The coverage of the data set's samples by a table and its rejects."""
+
+    samples: int
+    in_table: int
+    rejected: int
+    missing: list[str]
+    unknown: list[str]
+
+    @property
+    def complete(self) -> bool:
+        """Return True if every sample is in the table or rejected, none is in both, and nothing else is in either."""
+        return not self.missing and not self.unknown and self.in_table + self.rejected == self.samples
+
+
+def duplicate_ids(table: pl.DataFrame) -> list[str]:
+    """Return the ids that are in the table more than once."""
+    return table.filter(pl.col("sample_id").is_duplicated())["sample_id"].unique().sort().to_list()
+
+
+def non_finite(values: pl.Series) -> int:
+    """Return how many values (or values of lists) are null, NaN or infinite."""
+    if isinstance(values.dtype, pl.List):
+        # An empty list holds no value; whether it explodes to a null depends on the version of Polars.
+        return values.null_count() + non_finite(values.filter(values.list.len().fill_null(0) > 0).explode())
+    return int((~values.is_finite().fill_null(False)).sum())
+
+
+def reserved_among(mix: pl.DataFrame, split: pl.DataFrame) -> list[str]:
+    """Return the ids of the long samples of a training mix whose documents are reserved.
+
+    Args:
+        mix: `sample_id` and `origin`.
+        split: tables.DOCUMENT_SPLIT.
+    """
+    trained = mix.filter(pl.col("origin") == "long").join(split, on="sample_id")
+    documents = split.filter("reserved").select("document").unique()
+    return trained.join(documents, on="document")["sample_id"].unique().sort().to_list()
+
+
+def scored_or_rejected(raw: pl.DataFrame, table: pl.DataFrame, rejected: pl.DataFrame) -> Coverage:
+    """Compare the ids of the data set with those of a table and its rejected samples."""
+    everything, scored = set(raw["sample_id"]), set(table["sample_id"])
+    rejected_ids = set(rejected["sample_id"])
+    return Coverage(
+        samples=len(everything),
+        in_table=len(scored),
+        rejected=len(rejected_ids),
+        missing=sorted(everything - scored - rejected_ids),
+        unknown=sorted((scored | rejected_ids) - everything),
+    )
+
+
+DESCRIPTIONS = {
+    UP_TO_DATE: "The table is up to date with its inputs; the result names the changed shards.",
+    UNIQUE_IDS: "The table contains each sample once.",
+    FINITE_VALUES: "The table contains no NaN and no infinity.",
+    FULL_COVERAGE: "Every sample of raw_long_sft is in the table or in its rejected table, with a reason.",
+    NORMALISATION: "The chosen normalisation separates the samples, and no term dominates one of more weight.",
+    REJECTED_SHARE: "Few samples were rejected: up to long_sft.max_rejected of the long ones, a tenth of others.",
+    GATE: "No model lost more than evaluation.gate.margin against the reference. The check fails if a loss is "
+    "certain, and warns if it is possible.",
+    TRUNCATED_SHARE: "At most a tenth of the tokens were truncated, except for a model that sees only its own window.",
+    READABLE_REPLIES: "At most a twentieth of each variant's judgments have no readable score.",
+    FAR_SHARE: "At least half of the chosen samples depend on far text, by the column dependency.",
+    NOTHING_RESERVED: "No document that is reserved for the evaluation was used in training.",
+}
+_ID = ["sample_id"]
+_WARNS = {UP_TO_DATE, GATE, NORMALISATION, REJECTED_SHARE, TRUNCATED_SHARE, FAR_SHARE}
+Parts: TypeAlias = Sequence[str | None]
+
+
+def check_result(
+    name: str, passed: bool, *, error: bool = False, facts: Mapping[str, Any] | None = None, **more: Any
+) -> dg.AssetCheckResult:
+    """Return a check result with metadata; a failed check leaves the table readable.
+
+    `error`: whether a check that normally warns fails as an error.
+    """
+    return dg.AssetCheckResult(
+        check_name=name,
+        passed=passed,
+        severity=dg.AssetCheckSeverity.WARN if name in _WARNS and not error else dg.AssetCheckSeverity.ERROR,
+        metadata={fact: rounded(value) for fact, value in {**(facts or {}), **more}.items()},
+    )
+
+
+def _up_to_date(state: State, asset: Asset) -> dg.AssetCheckResult:
+    return staleness(state, asset, state.whole_plan().of(asset.key))
+
+
+def staleness(state: State, asset: Asset, work: Work | None) -> dg.AssetCheckResult:
+    """Check that an asset is up to date; name the stale shards with reasons. `work`: its part of the whole plan."""
+    if work is None:
+        return check_result(UP_TO_DATE, True, summary="up to date")
+    if asset.key not in state.pipeline.required:
+        return check_result(UP_TO_DATE, True, summary="out of date, but no configured asset reads it")
+    if not asset.partitions:
+        return check_result(UP_TO_DATE, False, summary=work.reasons[None])
+    reasons = "\n".join(f"- `{shard}`: {work.reasons[shard]}" for shard in work.partitions)
+    share = f"{len(work.partitions)} of {len(state.pipeline.partitions(asset.key))} {asset.partitions}s"
+    changed: dict[str, Any] = {f"changed_{asset.partitions}s": ", ".join(work.partitions)}
+    return check_result(
+        UP_TO_DATE,
+        False,
+        summary=f"{share} are out of date; run the job `refresh` to rebuild exactly these",
+        **changed,
+        reasons=dg.MarkdownMetadataValue(reasons),
+    )
+
+
+def _unique_ids(state: State, asset: Asset, parts: Parts) -> dg.AssetCheckResult:
+    repeated = duplicate_ids(_rows(state, asset, parts, _ID))
+    return check_result(UNIQUE_IDS, not repeated, repeated_ids=", ".join(repeated[:20]) or "none")
+
+
+def _finite_values(state: State, asset: Asset, parts: Parts) -> dg.AssetCheckResult:
+    counts = {}
+    for column in asset.columns:
+        if column.name in asset.finite:
+            values = _rows(state, asset, parts, [column.name])[column.name]
+            counts[f"not_finite_{column.name}"] = non_finite(values.drop_nulls() if column.nullable else values)
+    return check_result(FINITE_VALUES, not any(counts.values()), **counts)
+
+
+def _full_coverage(state: State, asset: Asset, parts: Parts) -> dg.AssetCheckResult:
+    shards = [part for part in parts if part is not None] or state.shards
+    found = scored_or_rejected(
+        state.store.read_all(RAW, shards, _ID),
+        _rows(state, asset, parts, _ID),
+        state.store.read_rejected(asset.key, parts),
+    )
+    return check_result(FULL_COVERAGE, found.complete, **_coverage_metadata(found))
+
+
+def _coverage_metadata(found: Coverage) -> dict[str, Any]:
+    return {
+        "samples": found.samples,
+        "in_table": found.in_table,
+        "rejected": found.rejected,
+        "missing": ", ".join(found.missing[:20]) or "none",
+        "unknown": ", ".join(found.unknown[:20]) or "none",
+    }
+
+
+def _normalisation(state: State, asset: Asset) -> dg.AssetCheckResult:
+    from gateau_dagster.selection.degeneration import check
+
+    selection = state.config.selection
+    found = check(_table(state, asset, None), preset=selection.preset, alpha=selection.alphas[selection.preset])
+    return check_result(NORMALISATION, not found.degenerate, summary=found.sentence, distinct=found.distinct_score)
+
+
+def _rejected_share(state: State, asset: Asset) -> dg.AssetCheckResult:
+    _require_made(state, asset)
+    part, found = max(
+        ((part, rejects_of(state, asset, part)) for part in told_parts(state, asset)), key=lambda each: each[1].share
+    )
+    most = state.config.long_sft.max_rejected if asset.key == RAW else None
+    return check_result(
+        REJECTED_SHARE,
+        not found.notable if most is None else found.share <= most and not found.unread,
+        error=most is not None,
+        summary=_of_part(part, found.sentence(noun_of(asset))),
+        samples=found.given,
+        rejected=found.count,
+        share=found.share,
+    )
+
+
+def _of_part(part: str | None, sentence: str) -> str:
+    """Prefix the sentence with its partition, the worst of several."""
+    return sentence if part is None else f"{part}: {sentence}"
+
+
+def _truncated_share(state: State, asset: Asset) -> dg.AssetCheckResult:
+    _require_made(state, asset)
+    part, found = max(
+        ((part, truncation_of(state, asset, part)) for part in told_parts(state, asset)),
+        key=lambda each: each[1].share,
+    )
+    return check_result(
+        TRUNCATED_SHARE,
+        not found.notable,
+        summary=_of_part(part, found.sentence()),
+        samples=found.samples,
+        truncated_samples=found.cut,
+        tokens=found.tokens,
+        truncated_tokens=found.cut_tokens,
+        share=found.share,
+    )
+
+
+def _gate(state: State, asset: Asset) -> dg.AssetCheckResult:
+    found = configured_gate(state.config, _table(state, asset, None))
+    assert found is not None
+    return check_result(
+        GATE,
+        found.verdict == "passed",
+        error=found.verdict == "lost",
+        summary=found.verdict,
+        models=dg.MarkdownMetadataValue("\n".join(f"- {sentence}" for sentence in found.sentences)),
+    )
+
+
+def _readable_replies(state: State, asset: Asset) -> dg.AssetCheckResult:
+    """Check the replies of each variant; the worst decides, since the means of variants are compared."""
+    found = {}
+    for name in _require_made(state, asset):
+        table = state.store.read(asset.key, name, ["score"])
+        found[name] = unreadable(table, state.store.read_rejected(asset.key, [name]))
+    lost = {name: each for name, each in found.items() if each.notable}
+    shown = ", ".join(f"{name} {percent(each.share)}" for name, each in lost.items())
+    return check_result(
+        READABLE_REPLIES,
+        not lost,
+        summary=f"more than {percent(NOTABLE_UNREADABLE)} without a score: {shown}" if lost else "few without a score",
+        without_score=sum(each.without_score for each in found.values()),
+        unanswered=sum(each.unanswered for each in found.values()),
+        judgments=sum(each.judgments for each in found.values()),
+    )
+
+
+def _nothing_reserved(state: State, asset: Asset) -> dg.AssetCheckResult:
+    found = reserved_among(_table(state, asset, ["sample_id", "origin"]), state.read(SPLIT))
+    return check_result(NOTHING_RESERVED, not found, trained_on=", ".join(found[:20]) or "none")
+
+
+def _far_share(state: State, asset: Asset) -> dg.AssetCheckResult:
+    """Check the share of chosen samples that depend on far text.
+
+    The result counts the samples of each dependency, and those that `selection.drop` leaves out.
+    """
+    found = _table(state, asset, ["dependency"])["dependency"]
+    share = float(found.is_in(FAR).fill_null(False).mean() or 0.0)  # pyright: ignore[reportArgumentType]
+    left = state.read_rejected(asset.key)["reason"].str.starts_with(DROPPED).sum()
+    return check_result(
+        FAR_SHARE,
+        share >= LEAST_FAR or found.is_empty(),
+        facts={name: int((found == name).sum()) for name in DEPENDENCIES},
+        share=share,
+        left_out_by_selection_drop=int(left),
+    )
+
+
+def _rows(state: State, asset: Asset, parts: Parts, columns: list[str]) -> pl.DataFrame:
+    return pl.concat([state.store.read(asset.key, part, columns) for part in parts])
+
+
+def _table(state: State, asset: Asset, columns: list[str] | None) -> pl.DataFrame:
+    """Return the stored partitions, or the table of an unpartitioned asset."""
+    if not asset.partitions:
+        return state.store.read(asset.key, None, columns)
+    return state.store.read_all(asset.key, _require_made(state, asset), columns)
+
+
+def _require_made(state: State, asset: Asset) -> list[str]:
+    """Return the stored partitions; empty for an unpartitioned asset, whose read raises if the table is missing.
+
+    Raises:
+        GateauError: no partition is stored.
+    """
+    stamps = state.table_stamps((asset.key, part) for part in state.pipeline.partitions(asset.key) if asset.partitions)
+    found = [part for (_, part), stamp in stamps.items() if part is not None and stamp is not None]
+    if asset.partitions and not found:
+        raise GateauError(
+            "storage.not_computed",
+            f"{asset.key} has no {asset.partitions} in the store yet. Materialise the asset, or run "
+            f"`{gateau_command('run')}`.",
+        )
+    return found
+
+
+_OF_THE_WHOLE: dict[str, Callable[[State, Asset], dg.AssetCheckResult]] = {
+    UP_TO_DATE: _up_to_date,
+    NORMALISATION: _normalisation,
+    REJECTED_SHARE: _rejected_share,
+    TRUNCATED_SHARE: _truncated_share,
+    GATE: _gate,
+    READABLE_REPLIES: _readable_replies,
+    NOTHING_RESERVED: _nothing_reserved,
+    FAR_SHARE: _far_share,
+}
+_OF_PARTS: dict[str, Callable[[State, Asset, Parts], dg.AssetCheckResult]] = {
+    UNIQUE_IDS: _unique_ids,
+    FINITE_VALUES: _finite_values,
+    FULL_COVERAGE: _full_coverage,
+}
+
+
+def is_by_partition(asset: Asset, name: str) -> bool:
+    """Return whether a check looks at each partition by itself."""
+    return bool(asset.partitions) and name in _OF_PARTS
+
+
+def is_partitioned(pipeline: Pipeline, asset: Asset, name: str) -> bool:
+    """Return whether Dagster records each partition, at 10 ms each; other checks name partitions in the whole."""
+    return bool(asset.partitions) and name == FULL_COVERAGE and not has_many(pipeline, asset.key)
+
+
+def checked(state: State, asset: Asset, name: str, part: str | None = None) -> dg.AssetCheckResult:
+    """Evaluate a check on one partition, or on all stored ones.
+
+    A missing or damaged table fails its check, with the reason.
+
+    Raises:
+        TransientError: the store does not answer.
+    """
+    try:
+        if name in _OF_THE_WHOLE:
+            return _OF_THE_WHOLE[name](state, asset)
+        return _OF_PARTS[name](state, asset, [part] if part is not None else _require_made(state, asset) or [None])
+    except TransientError:
+        raise
+    except GateauError as error:
+        return check_result(name, False, summary=str(error))
+
 
 _MOST_NAMED = 20
 Target: TypeAlias = Callable[[str | None], AssetCheckEvaluationTargetMaterializationData | None]

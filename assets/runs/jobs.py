@@ -9,8 +9,8 @@ from dagster import OpExecutionContext
 # The type that `dg.define_asset_job` returns; Dagster exports no name for it.
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
+from gateau_dagster.assets.runs.launching import EVERYTHING, SYNTHESIS, VARIANTS
 from gateau_dagster.assets.runs.refresh import refresh
-from gateau_dagster.assets.runs.work_run import EVERYTHING, SYNTHESIS, VARIANTS
 from gateau_dagster.assets.steps.dead_runs import tag_with_process
 from gateau_dagster.assets.steps.failures import readable_failure
 from gateau_dagster.assets.steps.partitions import asset_key, own_name, own_options, own_resource

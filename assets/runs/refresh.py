@@ -7,8 +7,17 @@ from dataclasses import dataclass
 from dagster import DagsterInstance, DagsterRun, RunsFilter
 
 from gateau_dagster.assets.runs.instance import open_instance, open_log
-from gateau_dagster.assets.runs.launching import RunOutcome, require_queue, run_by_daemon, run_here
-from gateau_dagster.assets.runs.work_run import EVERYTHING, SYNTHESIS, VARIANTS, WorkRun, work_run
+from gateau_dagster.assets.runs.launching import (
+    EVERYTHING,
+    SYNTHESIS,
+    VARIANTS,
+    RunOutcome,
+    WorkRun,
+    require_queue,
+    run_by_daemon,
+    run_here,
+    work_run,
+)
 from gateau_dagster.assets.steps.dead_runs import (
     LOCK_TAG,
     UNFINISHED,

@@ -90,7 +90,7 @@ def schema() -> None:
 
     Editors check and complete a gateau.yaml that begins with `# yaml-language-server: $schema=FILE`.
     """
-    from gateau_dagster.pipeline.config_schema import configuration_schema
+    from gateau_dagster.pipeline.project import configuration_schema
 
     click.echo(json.dumps(configuration_schema(), indent=2))
 

@@ -9,8 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from gateau_dagster.assets.runs.history import Records, recorded_history, runs_at_work
-from gateau_dagster.assets.runs.status import AssetStatus, asset_statuses
+from gateau_dagster.assets.runs.history import AssetStatus, Records, asset_statuses, recorded_history, runs_at_work
 from gateau_dagster.assets.steps.progress import board_of
 from gateau_dagster.cli.display import WholeTable, as_line, console
 from gateau_dagster.config import Config

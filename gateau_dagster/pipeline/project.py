@@ -1,36 +1,47 @@
-"""Load a project: the configuration of a file, or the embedded demo, with all that its methods need."""
+"""Load a project: the configuration of a file, or the embedded demo; describe such files as a JSON schema."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-from gateau_dagster.errors import GateauError
-from gateau_dagster.methods.cam_at import further_lengths
-from gateau_dagster.methods.registry import chosen_methods, sample_tables
-
-if TYPE_CHECKING:
-    from gateau_dagster.config import Config
 import os
 import re
 import shlex
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field, create_model
+from pydantic.json_schema import GenerateJsonSchema
 
 from gateau_dagster.config import Config
+from gateau_dagster.config.base import Section
+from gateau_dagster.config.evaluation import EvaluationConfig
 from gateau_dagster.config.inputs import StorageConfig
 from gateau_dagster.config.load import Check, parse_config, read_config
+from gateau_dagster.config.selection import OwnScores, SelectionConfig
 from gateau_dagster.config.store_apart import check_store_apart
 from gateau_dagster.demo.configuration import embedded_demo
 from gateau_dagster.demo.prepare import is_demo_store
-from gateau_dagster.errors import DEMO, DEMO_FOLDER, ENVIRONMENT_VARIABLE, MissingUpstreamError, demo_name, demo_place
-from gateau_dagster.evaluation.registry import check_benchmarks
+from gateau_dagster.errors import (
+    DEMO,
+    DEMO_FOLDER,
+    ENVIRONMENT_VARIABLE,
+    GateauError,
+    MissingUpstreamError,
+    demo_name,
+    demo_place,
+)
+from gateau_dagster.evaluation.registry import all_benchmarks, check_benchmarks
 from gateau_dagster.evaluation.statistics.experiment import check_experiment
+from gateau_dagster.methods.cam_at import further_lengths
+from gateau_dagster.methods.registry import all_methods, chosen_methods, sample_tables
 from gateau_dagster.pipeline.recipes import CHECKPOINTS, TRAINED, check_published, check_variants
 from gateau_dagster.pipeline.selection_reads import EVIDENCE_READS, has_evidence
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.readable import nearest_name
 from gateau_dagster.storage.documents import remove_folder
+
+if TYPE_CHECKING:
+    from gateau_dagster.config import Config
+
 
 # theta_A's window decides which segments `cam`, which theta_B computes, treats as far.
 _OF_THE_PAIR = {"combined_scores", "cam"}
@@ -285,3 +296,63 @@ def _check_training(config: Config) -> None:
             f"training.model: `models` does not contain {name!r}: add it there, or set training.enabled: false; "
             f"{meant}",
         )
+
+
+def configuration_schema() -> dict[str, Any]:
+    """Return the JSON schema (draft 2020-12) of gateau.yaml: types, defaults, limits and descriptions of all keys.
+
+    The schema is narrower than a program can be: checks across sections stay with `gateau validate`.
+    """
+    whole = configuration_model()
+    schema = whole.model_json_schema()
+    for name, field in whole.model_fields.items():
+        if field.exclude:  # it follows from the file's place
+            schema["properties"].pop(name)
+    described = {"title": "gateau-dagster", "description": "The configuration file of gateau-dagster."}
+    return {"$schema": GenerateJsonSchema.schema_dialect, **schema, **described}
+
+
+def configuration_model() -> type[Config]:
+    """Return the configuration with a field for the options of every method and benchmark.
+
+    Methods and benchmarks of installed packages are included; those of `selection.plugins` are not.
+    """
+    methods, benchmarks = all_methods(), all_benchmarks()
+    options: dict[str, Any] = {
+        name: (method.options_class, Field(default=None, description=f"Options of {name}. {method.title}"))
+        for name, method in methods.items()
+    }
+    # A name may also come from selection.plugins.
+    method_name: Any = Literal[tuple(methods)] | str  # pyright: ignore[reportInvalidTypeForm]
+    method_or_file: Any = method_name | OwnScores
+    benchmark_name: Any = Literal[tuple(benchmarks)] | str  # pyright: ignore[reportInvalidTypeForm]
+    sections: dict[str, Any] = {
+        each: (benchmark.options_class(), Field(default=None, description=f"Benchmark {each}: {benchmark.title}."))
+        for each, benchmark in benchmarks.items()
+    }
+    selection = create_model(
+        "SelectionConfig",
+        __base__=SelectionConfig,
+        __doc__=SelectionConfig.__doc__,
+        method=(method_or_file, SelectionConfig.model_fields["method"]),
+        compare=(_lists(method_name), SelectionConfig.model_fields["compare"]),
+        options=(create_model("MethodOptions", __base__=Section, **options), SelectionConfig.model_fields["options"]),
+    )
+    sections["benchmarks"] = (_lists(benchmark_name) | None, EvaluationConfig.model_fields["benchmarks"])
+    evaluation = create_model(
+        "EvaluationConfig",
+        __base__=EvaluationConfig,
+        __doc__=EvaluationConfig.__doc__,
+        **sections,
+    )
+    return create_model(
+        "Configuration",
+        __base__=Config,
+        selection=(selection, Config.model_fields["selection"]),
+        evaluation=(evaluation, Config.model_fields["evaluation"]),
+    )
+
+
+def _lists(item: Any) -> Any:
+    """Return the type of lists of a type that is made at runtime."""
+    return list[item]

@@ -23,7 +23,6 @@ from gateau_dagster.evaluation.generation.answering import AskedTurn, Engine, No
 from gateau_dagster.pipeline.loadable import Placed
 from gateau_dagster.readable import plural
 from gateau_dagster.resources.pools.crew import Crew, Done, Lost, Member, ScoringCrew
-from gateau_dagster.resources.pools.node_check import marked_store
 from gateau_dagster.resources.pools.piece_queue import Job, JobQueue, PieceQueue
 from gateau_dagster.resources.pools.pool import Pool, ScoringTask, Warn
 from gateau_dagster.resources.pools.worker import (
@@ -35,6 +34,7 @@ from gateau_dagster.resources.pools.worker import (
     Worker,
     WorkerStatus,
     WorkerTask,
+    marked_store,
 )
 from gateau_dagster.storage import Store, fence
 

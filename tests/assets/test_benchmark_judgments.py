@@ -15,7 +15,7 @@ import pytest
 from rich.console import Console
 
 from gateau_dagster import tables
-from gateau_dagster.assets.runs.checked import checked
+from gateau_dagster.assets.runs.checks import checked
 from gateau_dagster.cli.commands import command_line
 from gateau_dagster.cli.plan import judging_record, show_judging
 from gateau_dagster.errors import GateauError

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gateau_dagster import evaluation
-from gateau_dagster.assets.evaluation import measured_models
+from gateau_dagster.assets.benchmarks import measured_models
 from gateau_dagster.config.base import Section
 from gateau_dagster.evaluation.benchmark import Materials, Measured
 from gateau_dagster.evaluation.registry import all_benchmarks

@@ -4,8 +4,8 @@ import polars as pl
 import pytest
 
 from gateau_dagster import tables
-from gateau_dagster.assets import evidence as assets
-from gateau_dagster.assets.runs.checked import checked
+from gateau_dagster.assets import selection as assets
+from gateau_dagster.assets.runs.checks import checked
 from gateau_dagster.assets.selection import unfilled
 from gateau_dagster.cli.show import print_sample
 from gateau_dagster.config.selection import RuleConfig

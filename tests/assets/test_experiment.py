@@ -10,7 +10,7 @@ import pytest
 
 from gateau_dagster import evaluation, tables
 from gateau_dagster.assets.experiment import experiment_inputs, judged_costs, scores_by_turn, variant_cost
-from gateau_dagster.assets.runs.checked import checked
+from gateau_dagster.assets.runs.checks import checked
 from gateau_dagster.config.base import Section
 from gateau_dagster.data.sample import Reject
 from gateau_dagster.evaluation.mt_bench import MtBench, MtBenchOptions

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gateau_dagster.assets.runs.checked import checked
+from gateau_dagster.assets.runs.checks import checked
 from gateau_dagster.errors import GateauError
 from gateau_dagster.estimate.judging import planned_judging
 from gateau_dagster.pipeline.asset import FULL_COVERAGE

@@ -8,8 +8,8 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from gateau_dagster.assets.benchmarks import located_variant
 from gateau_dagster.assets.selection import chosen_samples, with_texts
-from gateau_dagster.assets.steps.compared_models import located_variant
 from gateau_dagster.data.ingest import read_shards
 from gateau_dagster.errors import GateauError
 from gateau_dagster.methods.registry import chosen_methods

@@ -8,7 +8,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from gateau_dagster.assets.runs.checked import checked
+from gateau_dagster.assets.runs.checks import checked
 from gateau_dagster.assets.steps.definition import asset_definitions
 from gateau_dagster.cli.plan import plan_record
 from gateau_dagster.config import Config

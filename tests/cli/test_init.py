@@ -9,8 +9,7 @@ import pytest
 import yaml
 
 from gateau_dagster.cli.init import GOALS, Answers, ask
-from gateau_dagster.pipeline.config_schema import configuration_schema
-from gateau_dagster.pipeline.project import load_project
+from gateau_dagster.pipeline.project import configuration_schema, load_project
 from tests.cli.command import Command
 from tests.project import sample, write_model, write_samples
 

@@ -10,8 +10,7 @@ import pytest
 from rich.console import Console
 from safetensors.torch import load_file, save_file
 
-from gateau_dagster.assets.runs.history import LastRun, failed_since, recorded_history
-from gateau_dagster.assets.runs.status import asset_statuses
+from gateau_dagster.assets.runs.history import LastRun, asset_statuses, failed_since, recorded_history
 from gateau_dagster.cli.status import ago, show_status, size, status_record
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State

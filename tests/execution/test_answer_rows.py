@@ -8,9 +8,9 @@ import polars as pl
 import pytest
 
 from gateau_dagster import tables
+from gateau_dagster.assets.benchmarks import answer_questions
 from gateau_dagster.evaluation.benchmark import Question
 from gateau_dagster.evaluation.generation.answering import AnsweringResult, AskedTurn
-from gateau_dagster.execution.answer_rows import answer_questions
 from gateau_dagster.storage import Stamp, Store
 from tests.evaluation.engines import Noting, question
 

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from gateau_dagster import tables
-from gateau_dagster.assets.runs.checked import checked
+from gateau_dagster.assets.runs.checks import checked
 from gateau_dagster.config import Config, SelectionConfig
 from gateau_dagster.config.evaluation import EvaluationConfig
 from gateau_dagster.pipeline.asset import REJECTED_SHARE, TRUNCATED_SHARE

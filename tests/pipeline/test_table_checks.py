@@ -1,7 +1,7 @@
 import polars as pl
 import pytest
 
-from gateau_dagster.pipeline.table_checks import duplicate_ids, non_finite, reserved_among, scored_or_rejected
+from gateau_dagster.assets.runs.checks import duplicate_ids, non_finite, reserved_among, scored_or_rejected
 
 
 def ids(*names: str) -> pl.DataFrame:

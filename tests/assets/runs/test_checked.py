@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gateau_dagster.assets.runs.checked import checked
-from gateau_dagster.assets.runs.checks import checks_of
+from gateau_dagster.assets.runs.checks import checked, checks_of
 from gateau_dagster.data.sample import shard_of
 from tests.assets.harness import Pipeline, value_of
 from tests.assets.runs.tampering import (

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gateau_dagster.assets.runs.status import asset_statuses
+from gateau_dagster.assets.runs.history import asset_statuses
 from gateau_dagster.errors import GateauError
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State

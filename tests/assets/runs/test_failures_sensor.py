@@ -9,7 +9,7 @@ from dagster import DagsterInstance, DagsterRun, DagsterRunStatus
 from dagster._core.definitions.job_base import InMemoryJob
 from dagster._core.execution.api import execute_run
 
-from gateau_dagster.assets.runs.failures_sensor import failure_sensors, message
+from gateau_dagster.assets.runs.automation import failure_sensors, message
 from gateau_dagster.assets.runs.launching import ASKED_BY_TAG, LOCATION, location_origin
 from gateau_dagster.assets.steps.partitions import own_name
 from gateau_dagster.config import Config, Prefixes

@@ -12,7 +12,7 @@ from dagster import AssetRecordsFilter
 from dagster._core.definitions.data_version import CachingStaleStatusResolver, StaleStatus
 from dagster._core.loader import LoadingContextForTest
 
-from gateau_dagster.assets.runs.input_sensor import Looks, inputs_sensor
+from gateau_dagster.assets.runs.automation import Looks, inputs_sensor
 from gateau_dagster.config import Config
 from gateau_dagster.data.sample import shard_of
 from gateau_dagster.errors import GateauError

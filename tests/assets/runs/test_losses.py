@@ -6,7 +6,7 @@ from pathlib import Path
 import dagster as dg
 from rich.console import Console
 
-from gateau_dagster.assets.runs.checked import checked
+from gateau_dagster.assets.runs.checks import checked
 from gateau_dagster.assets.runs.launching import failure_of
 from gateau_dagster.assets.runs.refresh import Refreshed
 from gateau_dagster.assets.selection import scored

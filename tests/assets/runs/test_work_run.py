@@ -1,6 +1,6 @@
 """What a run is to do, and how people are told why."""
 
-from gateau_dagster.assets.runs.work_run import work_run
+from gateau_dagster.assets.runs.launching import work_run
 from gateau_dagster.pipeline.plan import Plan, Work
 from tests.assets.harness import Pipeline
 

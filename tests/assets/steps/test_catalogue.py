@@ -33,14 +33,14 @@ def test_owners_tags_and_age(found: dict[str, dg.AssetSpec]) -> None:
 
 
 def test_the_code_of_each_asset_is_its_function(found: dict[str, dg.AssetSpec], tmp_path: Path) -> None:
-    for key, file in (("raw_long_sft", "assets/raw_long_sft.py"), ("perplexity/short", "assets/sample_tables.py")):
+    for key, file in (("raw_long_sft", "assets/data.py"), ("perplexity/short", "assets/sample_tables.py")):
         (local,) = found[key].metadata["dagster/code_references"].code_references
         assert local.file_path == str(ROOT / file)
         lines = Path(local.file_path).read_text().splitlines()
         assert lines[local.line_number - 1] == "@makes_asset"
     linked = specs(tmp_path / "linked", code="https://git.example.org/a/blob/main/")["raw_long_sft"]
     (link,) = linked.metadata["dagster/code_references"].code_references
-    assert link.url.startswith("https://git.example.org/a/blob/main/assets/raw_long_sft.py#L")
+    assert link.url.startswith("https://git.example.org/a/blob/main/assets/data.py#L")
 
 
 def test_a_node_says_its_whole_key(found: dict[str, dg.AssetSpec]) -> None:

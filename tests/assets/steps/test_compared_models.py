@@ -6,7 +6,7 @@ from typing import Any
 
 import polars as pl
 
-from gateau_dagster.assets.steps.compared_models import materials
+from gateau_dagster.assets.benchmarks import materials
 from gateau_dagster.progress import silent
 from gateau_dagster.storage import Stamp, Store
 from tests.project import sample

@@ -3,7 +3,7 @@
 import dagster as dg
 import pytest
 
-from gateau_dagster.assets.runs.checked import checked, is_partitioned
+from gateau_dagster.assets.runs.checks import checked, is_partitioned
 from gateau_dagster.assets.steps import partitions, step
 from gateau_dagster.assets.steps.partitions import figures_only, has_many
 from gateau_dagster.data.sample import shard_of

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from gateau_dagster.resources.pools import node_check
-from gateau_dagster.resources.pools.node_check import Expected, code_digest, installed_versions, marked_store, problems
+from gateau_dagster.resources.pools import worker
+from gateau_dagster.resources.pools.worker import Expected, code_digest, installed_versions, marked_store, problems
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def test_other_sources(expected: Expected, monkeypatch: pytest.MonkeyPatch) -> N
     assert "gateau-dagster differs from the one that began this run" in line
     here = code_digest()
     code_digest.cache_clear()
-    monkeypatch.setattr(node_check, "_SOURCES", ("gateau_dagster",))
+    monkeypatch.setattr(worker, "_SOURCES", ("gateau_dagster",))
     assert code_digest() != here
     code_digest.cache_clear()
 

@@ -1,15 +1,38 @@
-"""Make the asset `document_split`: the documents of the samples, and the samples reserved for evaluation."""
+"""Make the data: `raw_long_sft`, `document_split` and `short_chat_mix`."""
 
 from typing import Any
 
 import polars as pl
 
-from gateau_dagster.assets.steps.metadata import chart
+from gateau_dagster.assets.steps.metadata import chart, fields_metadata, source_chart
 from gateau_dagster.assets.steps.step import Step, makes_asset
 from gateau_dagster.data.index import last_of_conversations
+from gateau_dagster.data.ingest import read_shards
+from gateau_dagster.data.record_fields import FieldCounts
+from gateau_dagster.data.rejects import check_rejected
+from gateau_dagster.data.short_chat import short_chat_mix as read_short_chat
 from gateau_dagster.evaluation.document_split import TEXTS, Documents, group_sizes, split
 from gateau_dagster.evaluation.registry import document_similarity, reserving
 from gateau_dagster.pipeline.data_checks import too_few
+
+
+@makes_asset
+def raw_long_sft(step: Step) -> None:
+    """Read all changed shards in one pass over the input; write each as soon as the last of its samples is read."""
+    state, config = step.state, step.state.config
+    # `gateau run` has checked this already, but a Materialise in the UI makes no plan.
+    check_rejected(state.index.rejects, config.long_sft)
+    stale = {int(str(output.partition)): output for output in step.stale}
+    if not stale:
+        return
+    fields = fields_metadata(state.index.fields)
+    frames = read_shards(config.located_long_sft, config.folder, state.index, list(stale), step.progress)
+    for number, table, rejected in frames:
+        output = stale[number]
+        output.write(table, rejected)
+        output.metadata |= {"sources": source_chart(table["source"], "samples"), "input_fields": fields}
+        step.record(output)
+
 
 RAW = "raw_long_sft"
 
@@ -57,3 +80,14 @@ def _groups(found: pl.DataFrame) -> dict[str, Any]:
         "share_of_samples_in_groups": int(sizes.sum()) / found.height,
         "samples_by_size_of_document": chart(shares(drawn, name="samples by size of their document")),
     }
+
+
+@makes_asset
+def short_chat_mix(step: Step) -> None:
+    """Read, filter and sample the conversations."""
+    for output in step.in_turn():
+        chat = output.state.config.located_short_chat
+        assert chat is not None, "the asset exists only with short_chat"
+        counts: FieldCounts = {}
+        output.write(*read_short_chat(chat, output.state.config.folder, output.progress, counts))
+        output.metadata["input_fields"] = fields_metadata(counts)
