@@ -21,6 +21,8 @@ from gateau_dagster.evaluation.benchmark import (
     Materials,
     Measured,
     MeasuredBenchmark,
+    PageAmount,
+    PageChart,
     Question,
     QuestionBenchmark,
 )
@@ -34,7 +36,6 @@ from gateau_dagster.evaluation.generation.answering import (
 )
 from gateau_dagster.evaluation.grading import graded_answers, thoughts_sentence
 from gateau_dagster.evaluation.judged import RatedBenchmark
-from gateau_dagster.evaluation.page import PageAmount, PageChart
 from gateau_dagster.evaluation.registry import FAMILY, compared_benchmarks, scored_benchmarks
 from gateau_dagster.execution.row_checkpoints import RowCheckpoints, rows_frame
 from gateau_dagster.execution.shard_tables import rejected_frame, samples_of

@@ -13,7 +13,7 @@ from gateau_dagster.config.variants import Variant
 from gateau_dagster.evaluation.benchmark import Benchmark
 from gateau_dagster.evaluation.contamination import FAMILY, SHORT_FAMILY, AskedTexts, overlaps, untouched_rows
 from gateau_dagster.evaluation.judged import RatedBenchmark, turn_scores
-from gateau_dagster.evaluation.judging.cost import cost_of_judgments
+from gateau_dagster.evaluation.judging.asking import cost_of_judgments
 from gateau_dagster.evaluation.registry import scored_benchmarks
 from gateau_dagster.evaluation.statistics.experiment import (
     Cost,

@@ -12,7 +12,9 @@ from gateau_dagster.assets.steps.metadata import amounts_chart, first_histogram,
 from gateau_dagster.assets.steps.step import Output, Step, makes_asset
 from gateau_dagster.config.judge import JudgeConfig
 from gateau_dagster.estimate.judging import PlannedBenchmark, rated_samples, shards_cost, token_counter, wanted_of_shard
+from gateau_dagster.evaluation.benchmark import PageAmount, PageChart
 from gateau_dagster.evaluation.judged import unreadable, verdict
+from gateau_dagster.evaluation.judging.asking import check_affordable, cost_sentence, money_of, planned_cost
 from gateau_dagster.evaluation.judging.characteristics import (
     BEST,
     WORST,
@@ -21,11 +23,15 @@ from gateau_dagster.evaluation.judging.characteristics import (
     parse,
     ratings_table,
 )
-from gateau_dagster.evaluation.judging.cost import check_affordable, cost_sentence, money_of, planned_cost
-from gateau_dagster.evaluation.judging.judge_answers import Judged, judge_answers
-from gateau_dagster.evaluation.judging.pairwise import Tally, pairwise_table, tallies, wanted_of
+from gateau_dagster.evaluation.judging.judge_answers import (
+    Judged,
+    Tally,
+    judge_answers,
+    pairwise_table,
+    tallies,
+    wanted_of,
+)
 from gateau_dagster.evaluation.judging.replies import Replies
-from gateau_dagster.evaluation.page import PageAmount, PageChart
 from gateau_dagster.execution.shard_tables import rejected_frame
 from gateau_dagster.pipeline.evaluation_assets import PAIRS, rated_characteristics
 from gateau_dagster.progress import Progress

@@ -23,7 +23,7 @@ from gateau_dagster.estimate.synthesis import (
     remember_yield,
 )
 from gateau_dagster.evaluation.contamination import AskedTexts
-from gateau_dagster.evaluation.judging.cost import cost_sentence
+from gateau_dagster.evaluation.judging.asking import cost_sentence
 from gateau_dagster.evaluation.judging.replies import Replies
 from gateau_dagster.execution.row_checkpoints import RowCheckpoints
 from gateau_dagster.execution.shard_tables import rejected_frame

@@ -10,7 +10,7 @@ import polars as pl
 
 from gateau_dagster import tables
 from gateau_dagster.data.record_fields import FieldCounts, Use
-from gateau_dagster.evaluation.page import PageChart
+from gateau_dagster.evaluation.benchmark import PageChart
 from gateau_dagster.pipeline.losses import Totals
 from gateau_dagster.storage import Stamp
 

@@ -19,7 +19,7 @@ from gateau_dagster.evaluation.benchmark import (
     QuestionBenchmark,
 )
 from gateau_dagster.evaluation.generated_needle import holds
-from gateau_dagster.evaluation.metrics import normalised_words
+from gateau_dagster.evaluation.grading import normalised_words
 from gateau_dagster.evaluation.question_files import QuestionFiles
 
 

@@ -25,7 +25,7 @@ from gateau_dagster.estimate.scored_model import ScoredModel
 from gateau_dagster.estimate.synthesis import PlannedSynthesis, check_generator, planned_synthesis
 from gateau_dagster.estimate.training_memory import TrainingMemory, check_memory, gib, planned_memory
 from gateau_dagster.estimate.truncation import ExpectedTruncation, expected_truncation
-from gateau_dagster.evaluation.judging.cost import PlannedCost
+from gateau_dagster.evaluation.judging.asking import PlannedCost
 from gateau_dagster.pipeline.asset import VARIANT
 from gateau_dagster.pipeline.losses import RAW, DataLoss, losses, prompted_models
 from gateau_dagster.pipeline.pipeline import left_out_sentence

@@ -19,16 +19,23 @@ from gateau_dagster.evaluation.benchmark import Materials, Question, QuestionBen
 from gateau_dagster.evaluation.generation.answering import answer_scorer
 from gateau_dagster.evaluation.grading import graded_answers
 from gateau_dagster.evaluation.judged import RatedBenchmark, needed_judge
+from gateau_dagster.evaluation.judging.asking import (
+    BudgetError,
+    CountTokens,
+    PlannedCost,
+    check_affordable,
+    planned_cost,
+)
 from gateau_dagster.evaluation.judging.characteristics import ends_of_ranking, wanted_ratings
-from gateau_dagster.evaluation.judging.cost import BudgetError, CountTokens, PlannedCost, check_affordable, planned_cost
 from gateau_dagster.evaluation.judging.judge_answers import (
     JudgmentRequest,
+    Match,
     Texts,
     answers_by_question,
     longest_answers,
+    matches,
     wanted_judgments,
 )
-from gateau_dagster.evaluation.judging.pairwise import Match, matches
 from gateau_dagster.evaluation.judging.replies import Replies, ServerCall
 from gateau_dagster.evaluation.registry import scored_benchmarks
 from gateau_dagster.evaluation.server_client import server_key

@@ -16,13 +16,13 @@ from gateau_dagster.config.synthesis import GeneratorConfig, SynthesisConfig
 from gateau_dagster.errors import gateau_command
 from gateau_dagster.estimate.judging import token_counter
 from gateau_dagster.evaluation.grading import without_thoughts
-from gateau_dagster.evaluation.judging.asking import means
-from gateau_dagster.evaluation.judging.cost import (
+from gateau_dagster.evaluation.judging.asking import (
     EXPECTED_REPLY,
     BudgetError,
     CountTokens,
     PlannedCost,
     check_affordable,
+    means,
     money_of,
     planned_cost,
 )

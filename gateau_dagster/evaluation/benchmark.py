@@ -15,7 +15,6 @@ from gateau_dagster import tables
 from gateau_dagster.config import Config
 from gateau_dagster.config.base import Section
 from gateau_dagster.data.sample import Reject, Sample
-from gateau_dagster.evaluation.page import PageSection
 from gateau_dagster.evaluation.question_files import QuestionFiles
 from gateau_dagster.models.chat_rendering import rendering_settings
 from gateau_dagster.progress import Progress, silent
@@ -24,6 +23,7 @@ from gateau_dagster.storage.stamp import By, fingerprint
 from gateau_dagster.tables import Column
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
     from transformers import PreTrainedTokenizerBase
 
     from gateau_dagster.models.loading import LoadedModel
@@ -322,3 +322,74 @@ class QuestionBenchmark(Benchmark):
     def probe(self, materials: Materials) -> None:
         """Read the questions; overridden where making them takes long."""
         self.questions(materials)
+
+
+# The report's part as plain data, which the page's template formats.
+
+
+@dataclass(frozen=True, kw_only=True)
+class PageFigure:
+    """A plot: its name in Dagster, an alternative text, and how to read it."""
+
+    name: str
+    draw: Callable[[], Figure]
+    alt: str
+    caption: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class PageTable:
+    """A table of some columns of `frame`; collapsed under the heading `folded`, if that is given.
+
+    columns: their headings by name. shares: those with numbers in 0..1, which are shown as percentages.
+    """
+
+    frame: pl.DataFrame
+    columns: Mapping[str, str]
+    shares: Collection[str] = ()
+    folded: str = ""
+
+    @property
+    def texts(self) -> list[str]:
+        """Return the columns that hold no numbers."""
+        return self.frame.select(pl.col(pl.String)).columns
+
+
+@dataclass(frozen=True, kw_only=True)
+class PageAmount:
+    """A bar of a chart.
+
+    low, high: the ends of its interval, where there is one. reference: drawn as the reference for the others.
+    """
+
+    name: str
+    value: float
+    low: float | None = None
+    high: float | None = None
+    reference: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class PageChart:
+    """A few amounts side by side, the most important first, small enough for an asset's page.
+
+    name: what the amounts are, with their unit. share: whether they are numbers in 0..1, shown as percentages.
+    """
+
+    name: str
+    amounts: Sequence[PageAmount]
+    share: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class PageSection:
+    """The content below the benchmark's title: sentences, then figures, then tables.
+
+    headline: for the top of the report. chart: for the asset's page, where figures open with a click.
+    """
+
+    sentences: Sequence[str]
+    figures: Sequence[PageFigure] = ()
+    tables: Sequence[PageTable] = ()
+    headline: str = ""
+    chart: PageChart | None = None

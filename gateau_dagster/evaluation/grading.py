@@ -1,12 +1,18 @@
-"""Leave thoughts out of the answers that are graded."""
+"""Grade single answers: leave their thoughts out, then exact match, word overlap, ROUGE-L and ranking."""
 
 from __future__ import annotations
 
+import difflib
+import math
 import re
+import string
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import polars as pl
 
+from gateau_dagster.errors import GateauError
 from gateau_dagster.readable import plural
 
 # Raise it when the same answers get other values in all benchmarks.
@@ -90,3 +96,191 @@ def thoughts_sentence(answers: pl.Series, thoughts: str) -> str:
     unfinished = unfinished_thoughts(answers)
     ends = f"; in {unfinished:,} they never end, which counts as an empty answer" if unfinished else ""
     return f"{found}, which are left out of grading{ends}"
+
+
+# The metrics.
+
+
+_ARTICLE = re.compile(r"\b(a|an|the)\b")
+_WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)
+# First and last character of ranges: full-width forms, half-width ones, CJK brackets and marks, dashes, quotation
+# marks. The brackets 《 〈 and 〉 are not removed.
+_CHINESE_PUNCTUATION = (
+    *("！－", "／／", "：＠", "［｀", "｛､", "、〃", "》】", "〔〟", "〰〰", "〾〿"),
+    *("–—", "‘’", "‛‟", "…‧", "﹏﹏"),
+)
+
+
+def _characters(ranges: Sequence[str]) -> Iterator[str]:
+    for first, last in ranges:
+        yield from (chr(code) for code in range(ord(first), ord(last) + 1))
+
+
+_WITHOUT_CHINESE_PUNCTUATION = str.maketrans("", "", string.punctuation + "".join(_characters(_CHINESE_PUNCTUATION)))
+
+
+def normalised_words(text: str) -> list[str]:
+    """Return the lower-case words without ASCII punctuation and articles."""
+    return _ARTICLE.sub(" ", text.lower().translate(_WITHOUT_PUNCTUATION)).split()
+
+
+def chinese_words(text: str) -> list[str]:
+    """Return the words that jieba's dictionary finds, white space and punctuation included.
+
+    Raises GateauError where jieba is not installed.
+    """
+    try:
+        import jieba
+    except ImportError as error:
+        raise GateauError(
+            "evaluation.package",
+            "evaluation: Chinese answers are compared word by word, but jieba, which separates the words, "
+            "is not installed: pip install 'gateau-dagster[evaluation]'",
+        ) from error
+    jieba.setLogLevel("WARNING")  # otherwise it logs the loading of its dictionary
+    return list(jieba.cut(text, cut_all=False))
+
+
+def f1(answer: Sequence[str], right: Sequence[str]) -> float:
+    """Return the harmonic mean of precision and recall of the words, counted as multisets."""
+    shared = sum((Counter(answer) & Counter(right)).values())
+    if shared == 0:
+        return 0.0
+    precision, recall = shared / len(answer), shared / len(right)
+    return (2 * precision * recall) / (precision + recall)
+
+
+def word_f1(answer: str, right: str) -> float:
+    """Return F1 of `normalised_words`."""
+    return f1(normalised_words(answer), normalised_words(right))
+
+
+def chinese_f1(answer: str, right: str) -> float:
+    """Return F1 of `chinese_words`, in lower case, without punctuation and white space. Raises as `chinese_words`."""
+    return f1(_normalised_chinese(answer), _normalised_chinese(right))
+
+
+def _normalised_chinese(text: str) -> list[str]:
+    words = ("".join(word.lower().translate(_WITHOUT_CHINESE_PUNCTUATION).split()) for word in chinese_words(text))
+    return [word for word in words if word]
+
+
+def rouge_l(answer: str, right: str) -> float:
+    """Return F of the union of the longest common subsequences of all pairs of sentences; 0 where either text has none.
+
+    `rouge` itself uses recursion, which fails on sentences of about five hundred words; this code scores them, too.
+    """
+    answer_sentences, right_sentences = _sentences(answer), _sentences(right)
+    if not answer_sentences or not right_sentences:
+        return 0.0
+    common: set[str] = set()
+    for reference in right_sentences:
+        for sentence in answer_sentences:
+            common.update(common_subsequence(reference, sentence))
+    recall = len(common) / len({word for sentence in right_sentences for word in sentence})
+    precision = len(common) / len({word for sentence in answer_sentences for word in sentence})
+    return 2.0 * ((precision * recall) / (precision + recall + 1e-8))
+
+
+def chinese_rouge_l(answer: str, right: str) -> float:
+    """Return ROUGE-L of the words that jieba finds. Raises GateauError where it is not installed."""
+    return rouge_l(" ".join(chinese_words(answer)), " ".join(chinese_words(right)))
+
+
+def _sentences(text: str) -> list[list[str]]:
+    """Return the words of each piece between full stops. A piece of white space is one empty word."""
+    return [" ".join(piece.split()).split(" ") for piece in text.split(".") if piece]
+
+
+def common_subsequence(first: Sequence[str], second: Sequence[str]) -> list[str]:
+    """Return a longest common subsequence, reversed; of several, the one that drops words of `second` first."""
+    lengths = [[0] * (len(second) + 1)]
+    for word in first:
+        above, row = lengths[-1], [0]
+        for place, other in enumerate(second):
+            row.append(above[place] + 1 if word == other else max(above[place + 1], row[place]))
+        lengths.append(row)
+    found, i, j = [], len(first), len(second)
+    while i and j:
+        if first[i - 1] == second[j - 1]:
+            i, j = i - 1, j - 1
+            found.append(first[i])
+        elif lengths[i - 1][j] > lengths[i][j - 1]:
+            i -= 1
+        else:
+            j -= 1
+    return found
+
+
+_NUMBER = re.compile(r"\d+")
+_PASSAGE = re.compile(r"(?:Paragraph |段落)(\d+)")
+_COMMENT = ("`", "#", "//")
+
+
+def number_share(answer: str, right: str) -> float:
+    """Return the share of the numbers in the answer that are the right one."""
+    numbers = _NUMBER.findall(answer)
+    return numbers.count(right) / len(numbers) if numbers else 0.0
+
+
+def passage_share(answer: str, right: str) -> float:
+    """Return `number_share` for the number of the first passage that `right` names."""
+    found = _PASSAGE.search(right)
+    return number_share(answer, found.group(1)) if found else 0.0
+
+
+def class_share(answer: str, right: str, classes: Sequence[str]) -> float:
+    """Return 1 over the number of classes that the answer names, if the right one is among them; else 0.
+
+    A class that is part of the right one's name does not count, unless it follows another such class directly. The
+    published code has this effect, because it removes items from a list while it iterates over it.
+    """
+    named, place = [each for each in classes if each in answer], 0
+    while place < len(named):
+        if named[place] in right and named[place] != right:
+            named.remove(named[place])
+        place += 1
+    return 1.0 / len(named) if right in named else 0.0
+
+
+def line_similarity(answer: str, right: str) -> float:
+    """Return the similarity, in hundredths, of the right line and the answer's first line without comment or fence."""
+    lines = answer.lstrip("\n").split("\n")
+    line = next((each for each in lines if not any(mark in each for mark in _COMMENT)), "")
+    if line == right:
+        return 1.0
+    if not line or not right:
+        return 0.0
+    return round(100 * difflib.SequenceMatcher(None, line, right).ratio()) / 100
+
+
+def share_contained(answer: str, right: Sequence[str]) -> float:
+    """Return the share of the right answers that the answer contains, ignoring case."""
+    return sum(each.lower() in answer.lower() for each in right) / len(right)
+
+
+_MARKS = re.compile(r"[\[\]:]")
+_RANKING = re.compile(r"\d+(?:\s*>\s*\d+)*")
+
+
+def ranked_ids(answer: str) -> list[str]:
+    """Return the ids of the longest ranking in an answer, each once; empty where there is no number.
+
+    Brackets, colons and the word ID are removed.
+    """
+    bare = _MARKS.sub("", answer).lower().replace("id", "")
+    longest = max((match.group() for match in _RANKING.finditer(bare)), key=len, default="")
+    return list(dict.fromkeys(each.strip() for each in longest.split(">") if each.strip()))
+
+
+def ndcg(ranked: Sequence[str], relevance: Mapping[str, int], *, depth: int) -> float:
+    """Return the normalised discounted cumulative gain of the first `depth`, 0 to 1; the gain is the relevance itself.
+
+    An unknown id has no gain; without any relevance the value is 0.
+    """
+
+    def gain(values: Sequence[int]) -> float:
+        return math.fsum(value / math.log2(place + 2) for place, value in enumerate(values[:depth]))
+
+    best = gain(sorted(relevance.values(), reverse=True))
+    return gain([relevance.get(each, 0) for each in ranked]) / best if best else 0.0

@@ -17,9 +17,18 @@ from gateau_dagster import tables
 from gateau_dagster.config.values import LONGEST
 from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.errors import GateauError
-from gateau_dagster.evaluation.benchmark import MODELS, Materials, Measured, MeasuredBenchmark
+from gateau_dagster.evaluation.benchmark import (
+    MODELS,
+    Materials,
+    Measured,
+    MeasuredBenchmark,
+    PageAmount,
+    PageChart,
+    PageFigure,
+    PageSection,
+    PageTable,
+)
 from gateau_dagster.evaluation.document_split import SPLIT, Reserving
-from gateau_dagster.evaluation.page import PageAmount, PageChart, PageFigure, PageSection, PageTable
 from gateau_dagster.readable import number, percent, plural
 from gateau_dagster.storage.stamp import By
 from gateau_dagster.tables import Column

@@ -22,7 +22,7 @@ from gateau_dagster.config.base import Section
 from gateau_dagster.data.sources import SourceFile
 from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.benchmark import Generation, Materials, Question, QuestionBenchmark, id_part
-from gateau_dagster.evaluation.metrics import ndcg, normalised_words, ranked_ids
+from gateau_dagster.evaluation.grading import ndcg, normalised_words, ranked_ids
 from gateau_dagster.evaluation.question_files import QuestionFiles, check_lengths, lengths_within
 
 if TYPE_CHECKING:

@@ -1,30 +1,44 @@
-"""Documents from text files, long enough for every length, and their NLL token by token."""
+"""Perplexity of long documents from any text files: by length, and LongPPL.
+
+By length (LADM, Fig. 4): the first 2k, 4k ... tokens of the same documents. LongPPL (Fang et al. 2024): only those
+tokens that a long context makes likely.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from gateau_dagster.config.addresses import InputAddresses
 from gateau_dagster.config.base import Section
+from gateau_dagster.config.values import LONGEST
 from gateau_dagster.data.sample import Reject
 from gateau_dagster.data.text_corpus import CorpusText, TextFields, read_texts
 from gateau_dagster.errors import GateauError, UnscorableSampleError
-from gateau_dagster.evaluation.benchmark import MeasuredBenchmark
+from gateau_dagster.evaluation.benchmark import MODELS, Materials, Measured, MeasuredBenchmark
 from gateau_dagster.evaluation.question_files import QuestionFiles
 from gateau_dagster.models.positions import learned_positions
-from gateau_dagster.scoring.response_perplexity import mean_nll_and_perplexity
+from gateau_dagster.scoring.response_perplexity import (
+    GAIN,
+    LEAST,
+    key_tokens,
+    mean_nll_and_perplexity,
+    short_context_nlls,
+    token_nlls,
+)
 from gateau_dagster.scoring.sample_stream import rejected
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
     from gateau_dagster.evaluation.benchmark import Materials
+    from gateau_dagster.models.loading import LoadedModel
 
 
 _Found = TypeVar("_Found")
@@ -145,3 +159,139 @@ class LongTextsBenchmark(MeasuredBenchmark):
                     f"{files.place}: {text.sample_id}: {text.reason}. Correct the file, or give others",
                 )
             yield text
+
+
+class TextPerplexityOptions(LongTextsOptions):
+    """The documents to read, and the numbers of tokens."""
+
+    lengths: list[Annotated[int, Field(ge=2, le=LONGEST)]] = Field(
+        default=[2048, 4096, 8192, 16_384, 32_768],
+        min_length=1,
+        description="Tokens; documents with fewer than the most are left out, so that all lengths have the same ones.",
+    )
+
+
+def _perplexity(loaded: LoadedModel, ids: tuple[int, ...], nlls: npt.NDArray[np.float64], length: int) -> float:
+    """Return the perplexity of the first `length` tokens. Raises UnscorableSampleError.
+
+    nlls: of the tokens that the model can read, [m-1].
+    """
+    if len(ids) < length:
+        raise UnscorableSampleError(f"{loaded.name} makes {len(ids)} tokens of it")
+    if len(nlls) < length - 1:
+        raise UnscorableSampleError(f"{loaded.name} has learned positions for {len(nlls) + 1} tokens only")
+    return perplexity(nlls[: length - 1])
+
+
+class TextPerplexity(LongTextsBenchmark):
+    """Perplexity of any text files by length."""
+
+    name = "text_perplexity"
+    title = "Perplexity by length"
+    description = "Perplexity of the first tokens of long documents, by how many tokens are read."
+    code_version = "2"
+    options: TextPerplexityOptions
+    groups = "length"
+
+    def longest(self) -> tuple[str, int]:
+        return "lengths", max(self.options.lengths)
+
+    def measure(self, materials: Materials, variant: str) -> Measured:
+        """Return exp of the mean NLL of each length's tokens.
+
+        All lengths come from one pass over the longest, because a model only looks back. The base model's tokenizer
+        decides which documents are long enough; each model reads them with its own.
+        """
+        lengths, texts = sorted({*self.options.lengths}), self.texts(materials)
+        loaded, rows = materials.model(variant), []
+        most = learned_positions(loaded.model.config)
+        for done, text in enumerate(texts, start=1):
+            ids = token_ids(loaded.tokenizer, text.text, most=lengths[-1])
+            nlls = or_reject(text.name, partial(token_nlls, loaded, ids[:most]))
+            for length in lengths:
+                value = nlls
+                if not isinstance(nlls, Reject):
+                    value = or_reject(text.name, partial(_perplexity, loaded, ids, nlls, length))
+                rows.append((f"{text.name}/{length}", str(length), value))
+            materials.progress(done, len(texts), "documents", variant)
+        return Measured.of(rows)
+
+
+class LongPplOptions(LongTextsOptions):
+    """The documents to read, and which of their tokens count."""
+
+    length: int = Field(default=32_768, ge=3, le=LONGEST, description="Tokens of a document that are read.")
+    short: int = Field(default=4096, ge=2, le=LONGEST, description="Tokens of the short context, at least.")
+    step: int = Field(
+        default=1024,
+        ge=1,
+        le=LONGEST,
+        description="Tokens that share the beginning of their short context; it grows by at most as many.",
+    )
+    gain: float = Field(
+        default=GAIN, description="A token counts where the long context makes its log-probability higher by more."
+    )
+    least: float = Field(
+        default=LEAST, le=0, description="A token counts if its log-probability in the long context also exceeds this."
+    )
+
+    @model_validator(mode="after")
+    def _nested(self) -> LongPplOptions:
+        if not self.step < self.short < self.length:
+            raise GateauError("evaluation.length", "step must be below short, and short below length")
+        return self
+
+
+def _chosen(loaded: LoadedModel, text: LongText, options: LongPplOptions) -> npt.NDArray[np.bool_]:
+    """Return the mask of the key tokens, [n-1]. Raises UnscorableSampleError where there are none."""
+    long = token_nlls(loaded, text.ids)
+    perplexity(long)  # raises for values that are not finite, which would have no key token
+    short = short_context_nlls(loaded, text.ids, short=options.short, step=options.step)
+    keys = key_tokens(long, short, gain=options.gain, least=options.least)
+    if not keys.any():
+        raise UnscorableSampleError("no token of it gains by the long context")
+    return keys
+
+
+def _value(loaded: LoadedModel, text: LongText, keys: npt.NDArray[np.bool_]) -> float:
+    """Return exp of the mean NLL of the key tokens; as published, <bos> is left out here, but not in `_chosen`.
+
+    Raises UnscorableSampleError.
+    """
+    if token_ids(loaded.tokenizer, text.text, most=len(text.ids)) != text.ids:
+        raise UnscorableSampleError(f"{loaded.name} splits it into other tokens than the base model")
+    before = int(text.ids[0] == loaded.tokenizer.bos_token_id)
+    return perplexity(token_nlls(loaded, text.ids[before:])[keys[before:]])
+
+
+class LongPpl(LongTextsBenchmark):
+    """LongPPL of any text files."""
+
+    name = "longppl"
+    title = "LongPPL"
+    description = "Perplexity of the tokens of long documents that the base model needs the long context for."
+    code_version = "3"
+    options: LongPplOptions
+
+    def longest(self) -> tuple[str, int]:
+        return "length", self.options.length
+
+    def measure(self, materials: Materials, variant: str) -> Measured:
+        texts = self.texts(materials)
+        keys = [*self._base_keys(materials, variant, texts)]
+        loaded, rows = materials.model(variant), []
+        for done, (text, chosen) in enumerate(zip(texts, keys, strict=True), start=1):
+            find = partial(_value, loaded, text)
+            value = chosen if isinstance(chosen, Reject) else or_reject(text.name, partial(find, chosen))
+            rows.append((text.name, "all", value))
+            materials.progress((len(texts) + done) / 2, len(texts), "documents", variant)
+        return Measured.of(rows)
+
+    def _base_keys(
+        self, materials: Materials, variant: str, texts: Sequence[LongText]
+    ) -> Iterator[npt.NDArray[np.bool_] | Reject]:
+        """Yield the key tokens of each text by the base model, so that every variant is measured on the same ones."""
+        base = materials.model(MODELS[0])  # released when this ends, before the variant is loaded
+        for done, text in enumerate(texts, start=1):
+            yield or_reject(text.name, partial(_chosen, base, text, self.options))
+            materials.progress(done / 2, len(texts), "documents", f"{variant}: tokens that count")

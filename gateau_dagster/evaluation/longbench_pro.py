@@ -18,7 +18,7 @@ from gateau_dagster.config.base import Section
 from gateau_dagster.data.sources import location
 from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.benchmark import Generation, Materials, Question, QuestionBenchmark, id_part
-from gateau_dagster.evaluation.metrics import ndcg
+from gateau_dagster.evaluation.grading import ndcg
 from gateau_dagster.evaluation.question_files import OfficialRow, QuestionFiles
 
 CURE = (

@@ -31,13 +31,14 @@ def asset_of(name: str) -> str:
 
 @cache
 def all_benchmarks() -> Mapping[str, type[Benchmark]]:
-    """Return the benchmarks of the project, in order of the modules' names, and of installed packages, by name.
+    """Return the benchmarks of the project, in order of their names, and those of installed packages, by name.
 
     Raises:
         GateauError: as `with_installed`.
     """
     found = (benchmark for module in modules_of(evaluation) for benchmark in classes_of(module, Benchmark))
-    return with_installed({benchmark.name: benchmark for benchmark in found}, ENTRY_POINTS, Benchmark)
+    own = {benchmark.name: benchmark for benchmark in sorted(found, key=lambda each: each.name)}
+    return with_installed(own, ENTRY_POINTS, Benchmark)
 
 
 def known_benchmarks(config: Config) -> Mapping[str, type[Benchmark]]:

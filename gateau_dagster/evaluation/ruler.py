@@ -24,8 +24,8 @@ from gateau_dagster.config.base import Section
 from gateau_dagster.config.values import LONGEST, MOST_SEEDS
 from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.benchmark import Generation, Materials, Question, QuestionBenchmark, id_part
-from gateau_dagster.evaluation.haystack import sentences_of
-from gateau_dagster.evaluation.metrics import share_contained
+from gateau_dagster.evaluation.grading import share_contained
+from gateau_dagster.evaluation.needle import sentences_of
 from gateau_dagster.evaluation.question_files import QuestionFiles, check_lengths, lengths_within
 from gateau_dagster.readable import nearest_name
 

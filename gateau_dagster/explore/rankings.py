@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from gateau_dagster.comparison.compare import rank_spread
-from gateau_dagster.comparison.orders import SCORE, read_orders
+from gateau_dagster.comparison.compare import SCORE, rank_spread, read_orders
 from gateau_dagster.config import PRESETS, Config
 from gateau_dagster.methods.registry import GATEAU, known_methods
 from gateau_dagster.report.formula import FORMS, with_terms

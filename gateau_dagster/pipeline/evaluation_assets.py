@@ -26,7 +26,7 @@ from gateau_dagster.evaluation.judging.asking import means
 from gateau_dagster.evaluation.judging.characteristics import CHARACTERISTICS as RATED
 from gateau_dagster.evaluation.judging.characteristics import CODE_VERSION as CHARACTERISTICS_CODE_VERSION
 from gateau_dagster.evaluation.judging.characteristics import RATINGS
-from gateau_dagster.evaluation.judging.pairwise import PAIRWISE
+from gateau_dagster.evaluation.judging.judge_answers import PAIRWISE
 from gateau_dagster.evaluation.registry import scored_benchmarks
 from gateau_dagster.evaluation.statistics.experiment import CODE_VERSION as EXPERIMENT_CODE_VERSION
 from gateau_dagster.evaluation.statistics.experiment import reference_of

@@ -7,7 +7,7 @@ from statistics import median
 from typing import Any
 
 from gateau_dagster.comparison.result import MethodComparison
-from gateau_dagster.evaluation.page import PageFigure, PageSection
+from gateau_dagster.evaluation.benchmark import PageFigure, PageSection
 from gateau_dagster.evaluation.registry import asset_of, compares, configured_benchmarks, scored_benchmarks
 from gateau_dagster.readable import plural
 from gateau_dagster.report.comparison import PresetComparison

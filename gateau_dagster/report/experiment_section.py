@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import polars as pl
 from matplotlib.figure import Figure
 
-from gateau_dagster.evaluation.page import PageAmount, PageChart
+from gateau_dagster.evaluation.benchmark import PageAmount, PageChart
 from gateau_dagster.readable import number, percent, plural, unit_of_difference
 from gateau_dagster.report.effort import duration, quantity
 from gateau_dagster.report.experiment import (

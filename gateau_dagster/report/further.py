@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from gateau_dagster.data.sample import Sample
+from gateau_dagster.evaluation.benchmark import PageFigure, PageSection, PageTable
 from gateau_dagster.evaluation.contamination import touched
 from gateau_dagster.evaluation.judging.characteristics import BEST, HIGHEST, LOWEST, WORST, mean_ratings
-from gateau_dagster.evaluation.judging.pairwise import tallies
-from gateau_dagster.evaluation.page import PageFigure, PageSection, PageTable
+from gateau_dagster.evaluation.judging.judge_answers import tallies
 from gateau_dagster.readable import plural
 from gateau_dagster.report.evidence_card import EvidenceCard, EvidenceMaps, SpanStrip, Stretch, evidence_card
 from gateau_dagster.report.text import Snippet, printable, snippet

@@ -17,8 +17,7 @@ from gateau_dagster.data.near_duplicates import normalised
 from gateau_dagster.data.sample import Reject
 from gateau_dagster.evaluation.benchmark import JudgeRequest
 from gateau_dagster.evaluation.grading import without_thoughts
-from gateau_dagster.evaluation.judging.asking import Asking
-from gateau_dagster.evaluation.judging.cost import cost_sentence
+from gateau_dagster.evaluation.judging.asking import Asking, cost_sentence
 from gateau_dagster.evaluation.judging.replies import BYTES_OF_A_TOKEN, PROMPT, Judge, Replies, ServerCall, Usage
 from gateau_dagster.evaluation.server_client import UnansweredError
 from gateau_dagster.progress import Progress, silent

@@ -20,7 +20,7 @@ from gateau_dagster.cli.commands import command_line
 from gateau_dagster.cli.plan import judging_record, show_judging
 from gateau_dagster.errors import GateauError
 from gateau_dagster.estimate.judging import check_budget, planned_judging
-from gateau_dagster.evaluation.judging.cost import BudgetError
+from gateau_dagster.evaluation.judging.asking import BudgetError
 from gateau_dagster.evaluation.server_client import Client
 from gateau_dagster.storage import Stamp
 from tests.assets.harness import Pipeline, failure_of, in_place, pipeline_on

@@ -8,7 +8,7 @@ import pytest
 
 from gateau_dagster.cli.plan import judging_record
 from gateau_dagster.estimate.judging import check_servers, planned_judging, rated_samples
-from gateau_dagster.evaluation.judging.cost import BudgetError
+from gateau_dagster.evaluation.judging.asking import BudgetError
 from gateau_dagster.evaluation.judging.replies import Replies, Reply
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State

@@ -11,13 +11,13 @@ from gateau_dagster.config import Config
 from gateau_dagster.evaluation.benchmark import Materials, Question
 from gateau_dagster.evaluation.generated_needle import (
     RESERVED,
+    GeneratedNeedleJudged,
     GeneratedNeedleOptions,
     NeedleText,
     RunningText,
     holds,
     running_text,
 )
-from gateau_dagster.evaluation.generated_needle_judged import GeneratedNeedleJudged
 from gateau_dagster.evaluation.registry import scored_benchmarks
 from tests.error_codes import refused
 from tests.evaluation import official

@@ -16,7 +16,7 @@ import pytest
 from gateau_dagster import tables
 from gateau_dagster.errors import TransientError
 from gateau_dagster.evaluation.judged import verdict
-from gateau_dagster.evaluation.judging.cost import (
+from gateau_dagster.evaluation.judging.asking import (
     EXPECTED_REPLY,
     BudgetError,
     check_affordable,
@@ -26,13 +26,18 @@ from gateau_dagster.evaluation.judging.cost import (
     planned_cost,
 )
 from gateau_dagster.evaluation.judging.judge_answers import (
+    PAIRWISE,
     Judged,
+    Tally,
     answers_by_question,
     judge_answers,
     longest_answers,
+    matches,
+    pairwise_table,
+    tallies,
     wanted_judgments,
+    wanted_of,
 )
-from gateau_dagster.evaluation.judging.pairwise import PAIRWISE, Tally, matches, pairwise_table, tallies, wanted_of
 from gateau_dagster.evaluation.judging.replies import Replies, Reply, ServerCall, Usage
 from gateau_dagster.evaluation.server_client import UnansweredError, UnusableServerError
 from gateau_dagster.storage.files import Files

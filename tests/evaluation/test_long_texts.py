@@ -16,7 +16,6 @@ from transformers import AutoModelForCausalLM
 
 from gateau_dagster import tables
 from gateau_dagster.errors import GateauError
-from gateau_dagster.evaluation import longppl
 from gateau_dagster.evaluation.benchmark import Measured
 from gateau_dagster.models import packing
 from gateau_dagster.models.loading import LoadedModel
@@ -144,9 +143,10 @@ def test_longppl_is_the_published_code_s(bos: bool, tmp_path: Path, monkeypatch:
     assert found.table["value"].item() == pytest.approx(float(wanted["longppl"]), rel=1e-5)
 
 
-def test_a_variant_with_other_tokens_is_not_measured(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(longppl, "token_ids", lambda *_, **__: (0,))
-    found = _measured(folder, "longppl", length=100, short=30, step=10, gain=0.05, least=-9.0)
+def test_a_variant_with_other_tokens_is_not_measured(folder: Path) -> None:
+    models = {"base": loaded(0), "b": tiny_models.loaded_model("llama", bos=False, seed=1)}
+    options: dict[str, Any] = {"length": 100, "short": 30, "step": 10, "gain": 0.05, "least": -9.0}
+    found = _measured(folder, "longppl", model=models.__getitem__, **options)
     assert found.table.is_empty() and all("other tokens" in each.reason for each in found.rejected)
 
 

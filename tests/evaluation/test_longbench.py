@@ -13,8 +13,17 @@ from gateau_dagster import tables
 from gateau_dagster.config.base import SectionError
 from gateau_dagster.evaluation import longbench
 from gateau_dagster.evaluation.benchmark import Question
-from gateau_dagster.evaluation.longbench import LENGTHS, PROMPTS, SETS, SUITES, bucket_of, kind_of
-from gateau_dagster.evaluation.longbench_judged import SYSTEM, LongBenchJudged, LongBenchJudgedOptions
+from gateau_dagster.evaluation.longbench import (
+    LENGTHS,
+    PROMPTS,
+    SETS,
+    SUITES,
+    SYSTEM,
+    LongBenchJudged,
+    LongBenchJudgedOptions,
+    bucket_of,
+    kind_of,
+)
 from gateau_dagster.evaluation.registry import scored_benchmarks
 from tests.error_codes import refused
 from tests.evaluation import official

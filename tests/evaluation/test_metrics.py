@@ -14,9 +14,7 @@ from typing import Any
 import pytest
 
 from gateau_dagster.evaluation.benchmark import Generation, Question
-from gateau_dagster.evaluation.helmet import value_of
-from gateau_dagster.evaluation.longbench import SETS, answer_score
-from gateau_dagster.evaluation.metrics import (
+from gateau_dagster.evaluation.grading import (
     chinese_f1,
     chinese_rouge_l,
     class_share,
@@ -31,6 +29,8 @@ from gateau_dagster.evaluation.metrics import (
     share_contained,
     word_f1,
 )
+from gateau_dagster.evaluation.helmet import value_of
+from gateau_dagster.evaluation.longbench import SETS, answer_score
 from tests.evaluation import official
 
 VALUES = Path(__file__).with_name("official_values.json")

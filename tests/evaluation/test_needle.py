@@ -15,17 +15,20 @@ from hypothesis import strategies as st
 
 from gateau_dagster import tables
 from gateau_dagster.evaluation.benchmark import MODELS, Materials, Measured
-from gateau_dagster.evaluation.haystack import Haystack, build_haystack, insert_needle, sentences_of
 from gateau_dagster.evaluation.needle import (
     NEEDLE,
+    Haystack,
     Needle,
     NeedleOptions,
     NeedlePair,
+    build_haystack,
     default_pairs,
+    insert_needle,
     needle_chart,
     needle_heatmaps,
     needle_sentences,
     score_answer,
+    sentences_of,
 )
 from gateau_dagster.evaluation.registry import chosen_benchmarks
 from gateau_dagster.models import forward

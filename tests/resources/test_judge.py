@@ -9,7 +9,7 @@ import pytest
 
 from gateau_dagster.errors import GateauError, TransientError
 from gateau_dagster.evaluation.judged import unreadable
-from gateau_dagster.evaluation.judging.cost import BudgetError
+from gateau_dagster.evaluation.judging.asking import BudgetError
 from gateau_dagster.evaluation.judging.judge_answers import Judged, answers_by_question, judge_answers, wanted_judgments
 from gateau_dagster.evaluation.judging.replies import Replies, ServerCall
 from gateau_dagster.evaluation.server_client import UnansweredError, UnusableServerError

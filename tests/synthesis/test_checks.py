@@ -15,7 +15,7 @@ from gateau_dagster.config.judge import BudgetConfig
 from gateau_dagster.config.synthesis import GeneratorConfig, SynthesisChecksConfig
 from gateau_dagster.data.sample import Reject
 from gateau_dagster.errors import MASK
-from gateau_dagster.evaluation.judging.cost import BudgetError
+from gateau_dagster.evaluation.judging.asking import BudgetError
 from gateau_dagster.evaluation.judging.replies import Replies, ServerCall
 from gateau_dagster.storage.files import Files
 from gateau_dagster.synthesis.checks import (

@@ -1,4 +1,4 @@
-"""Ask a judge or a generator, several requests at a time; every reply is stored before it is used."""
+"""Ask a judge or a generator within its budget of requests and money, several requests at a time."""
 
 from __future__ import annotations
 
@@ -8,12 +8,163 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from typing import Generic, Protocol, TypeVar
 
+import polars as pl
+
 from gateau_dagster.config.judge import AskedConfig
-from gateau_dagster.errors import redacted
-from gateau_dagster.evaluation.judging.cost import Account
+from gateau_dagster.errors import GateauError, redacted
 from gateau_dagster.evaluation.judging.replies import Judge, Replies, Reply, ServerCall, Usage
 from gateau_dagster.evaluation.server_client import Patience, UnansweredError, cut
+from gateau_dagster.readable import plural
 from gateau_dagster.storage.stamp import fingerprint
+
+_MILLION = 1_000_000
+EXPECTED_REPLY = 300
+"""Expected tokens of a reply before any has arrived."""
+
+CountTokens = Callable[[str], int]
+
+
+class BudgetError(GateauError):
+    """Reports that asking would take more than the budget of its section allows."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedCost:
+    """The expected cost. kept: replies in the store, which cost nothing. money: None without prices."""
+
+    kept: int
+    usage: Usage
+    money: float | None
+
+    def __add__(self, other: PlannedCost) -> PlannedCost:
+        money = None if self.money is None or other.money is None else self.money + other.money
+        return PlannedCost(kept=self.kept + other.kept, usage=self.usage + other.usage, money=money)
+
+    def __mul__(self, times: int) -> PlannedCost:
+        money = None if self.money is None else self.money * times
+        return PlannedCost(kept=self.kept * times, usage=self.usage * times, money=money)
+
+
+def planned_cost(
+    settings: AskedConfig,
+    wanted: Sequence[ServerCall],
+    replies: Replies | None,
+    count: CountTokens,
+    *,
+    longest: Sequence[ServerCall] = (),
+) -> PlannedCost:
+    """Return the expected cost of the requests without a kept reply; equal requests are sent once.
+
+    Args:
+        count: returns a text's tokens by any tokenizer. The sum is scaled by what the judge's server counted for the
+            requests with a kept reply. The length of those replies also predicts that of the others.
+        longest: further requests about answers that are not there yet. Each is counted, even if they look alike.
+    """
+    each_once = {each.digest: each for each in wanted}.values()
+    known = [] if replies is None else [(each, usage) for each in each_once if (usage := replies.usage(each))]
+    missing = [*(each for each in each_once if replies is None or each not in replies), *longest]
+    scale, reply = 1.0, float(EXPECTED_REPLY)
+    if told := [(each, usage) for each, usage in known if usage.prompt_tokens]:  # some servers report no usage
+        counted = sum(_tokens(each, count) for each, _ in told)
+        scale = sum(usage.prompt_tokens for _, usage in told) / counted if counted else 1.0
+        reply = sum(usage.reply_tokens for _, usage in told) / len(told)
+    sizes = {each.digest: _tokens(each, count) for each in {each.digest: each for each in missing}.values()}
+    usage = Usage(
+        requests=len(missing),
+        prompt_tokens=round(scale * sum(sizes[each.digest] for each in missing)),
+        reply_tokens=round(sum(min(reply, each.max_tokens) for each in missing)),
+    )
+    return PlannedCost(kept=len(known), usage=usage, money=money_of(settings, usage))
+
+
+def _tokens(asked: ServerCall, count: CountTokens) -> int:
+    return sum(count(message["content"]) for message in asked.messages)
+
+
+def money_of(settings: AskedConfig, usage: Usage) -> float | None:
+    """Return the cost in the currency of the prices; None without them."""
+    prices = settings.prices
+    if prices is None:
+        return None
+    return (prices.prompt * usage.prompt_tokens + prices.reply * usage.reply_tokens) / _MILLION
+
+
+def cost_of_judgments(settings: AskedConfig, judgments: pl.DataFrame) -> float | None:
+    """Return the cost of tables.JUDGMENTS, whoever paid for it and when; None without prices."""
+    sums = judgments.select(pl.col("requests", "prompt_tokens", "reply_tokens").cast(pl.Int64).sum()).row(0, named=True)
+    return money_of(settings, Usage(**sums))
+
+
+def cost_sentence(settings: AskedConfig, usage: Usage) -> str:
+    """Describe a cost: 12 requests, 3,400 tokens, 0.05 USD."""
+    money = money_of(settings, usage)
+    tokens = usage.prompt_tokens + usage.reply_tokens
+    price = "" if money is None else f", {money:,.2f} {settings.currency}"
+    return f"{plural(usage.requests, 'request')}, {tokens:,} tokens{price}"
+
+
+def check_affordable(settings: AskedConfig, spent: Usage, planned: PlannedCost) -> None:
+    """Raise BudgetError if the spent and the planned cost together exceed the budget."""
+    total = spent + planned.usage
+    over = _above(settings, total)
+    if planned.usage.requests and over:
+        raise BudgetError(
+            "evaluation.budget",
+            f"{settings.place}.budget: {settings.doing} needs about {cost_sentence(settings, planned.usage)}, and "
+            f"{cost_sentence(settings, spent)} are spent; {over}. Raise it, or {settings.less}.",
+        )
+
+
+def _above(settings: AskedConfig, usage: Usage) -> str:
+    """Describe the limit that is exceeded; empty where none is."""
+    budget, money = settings.budget, money_of(settings, usage)
+    if budget.requests is not None and usage.requests > budget.requests:
+        return f"the budget is {plural(budget.requests, 'request')}"
+    if budget.money is not None and money is not None and money > budget.money:
+        return f"the budget is {budget.money:,.2f} {settings.currency}"
+    return ""
+
+
+class Account:
+    """Counts what is spent; thread-safe."""
+
+    def __init__(self, settings: AskedConfig, spent: Usage) -> None:
+        self._settings = settings
+        self._before, self._new = spent, Usage()
+        self._open = 0
+        self._lock = threading.Lock()
+
+    @property
+    def new(self) -> Usage:
+        """Return what was spent since this account was opened."""
+        return self._new
+
+    def open_request(self) -> None:
+        """Count a request before it is sent. One under way counts as a request; its cost is added when it ends.
+
+        Raises:
+            BudgetError: the budget has no request left.
+        """
+        with self._lock:
+            spent = self._before + self._new
+            over = _above(self._settings, spent + Usage(requests=self._open + 1))
+            if over:
+                raise BudgetError(
+                    "evaluation.budget",
+                    f"{self._settings.place}.budget: {cost_sentence(self._settings, spent)} are spent, and {over}. "
+                    "Earlier answers are kept: raise the budget, and run again to continue.",
+                )
+            self._open += 1
+
+    def close_request(self, usage: Usage) -> None:
+        """Add the usage of a request that has ended; it is empty without a reply."""
+        with self._lock:
+            self._open -= 1
+            self._new += usage
+
+
+# The requests, several at a time; every reply is stored before it is used.
+
 
 _SECONDS_BETWEEN_NOTES = 1.0
 

@@ -12,7 +12,7 @@ from urllib.parse import quote
 import numpy as np
 from numpy.typing import NDArray
 
-from gateau_dagster.evaluation.page import PageAmount, PageChart
+from gateau_dagster.evaluation.benchmark import PageAmount, PageChart
 from gateau_dagster.plotting import BASE, CHECKPOINT, FAR, SELECTED, edges
 from gateau_dagster.readable import number, percent
 from gateau_dagster.report.text import printable
