@@ -14,12 +14,12 @@ from gateau_dagster.comparison.sweeps import alpha_sweep, attention_peaks, atten
 from gateau_dagster.config import PRESETS
 from gateau_dagster.evaluation.benchmark import PageAmount, PageChart
 from gateau_dagster.evaluation.document_split import SPLIT
-from gateau_dagster.methods.cam_at import cam_at_asset, cam_at_columns, further_lengths
 from gateau_dagster.pipeline.declarations import COMPARISON_FILE
 from gateau_dagster.pipeline.selection_reads import CHOSEN, PRESETS_TABLE, compared_methods, comparison_reads
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.progress import Progress
-from gateau_dagster.selection.joining import COLUMNS
+from gateau_dagster.scoring.pair_tables import cam_at_asset, cam_at_columns, further_lengths
+from gateau_dagster.selection.combine import READ_COLUMNS
 from gateau_dagster.storage.documents import write_document
 
 
@@ -111,7 +111,7 @@ def _segment_length_sweep(state: State, candidates: pl.DataFrame, chosen: int) -
     configured, columns = state.config.scoring.segment_length, [column.name for column in cam_at_columns(state.config)]
     made[configured] = "cam"
     short, long = (
-        state.read(asset, COLUMNS[asset]).join(candidates, on="sample_id", how="semi")
+        state.read(asset, READ_COLUMNS[asset]).join(candidates, on="sample_id", how="semi")
         for asset in ("perplexity/short", "perplexity/long")
     )
     return segment_length_sweep(

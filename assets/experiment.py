@@ -56,7 +56,7 @@ def experiment_inputs(state: State, table: pl.DataFrame) -> ExperimentInputs:
 
 
 def _make(output: Output) -> None:
-    from gateau_dagster.report.experiment_section import experiment_charts, experiment_figures
+    from gateau_dagster.report.experiment import experiment_charts, experiment_figures
 
     state, chosen = output.state, scored_benchmarks(output.state.config)
     lines, reference = lines_of(state.config), reference_of(state.config)

@@ -60,8 +60,8 @@ def report(step: Step) -> None:
 def _make(output: Output) -> None:
     from gateau_dagster.explore.publish import publish
     from gateau_dagster.report.build import build_report
-    from gateau_dagster.report.comparison import compare
     from gateau_dagster.report.drawings import drawings
+    from gateau_dagster.report.inputs import compare
 
     store, inputs = output.state.store, _inputs(output.state)
     complete = Stamp(fingerprint=output.wanted.fingerprint, inputs=output.wanted.inputs)

@@ -28,11 +28,19 @@ from gateau_dagster.progress import Progress
 from gateau_dagster.report.evidence import CAM_COLUMNS, PERPLEXITY_COLUMNS, EvidenceRows
 from gateau_dagster.report.evidence import evidence as evidence_map
 from gateau_dagster.scoring.pair_tables import CAM, THETA_B, perplexity_asset
-from gateau_dagster.selection.combine import choose, ranked, ranked_by_score, with_reasons
+from gateau_dagster.selection.combine import (
+    READ_COLUMNS,
+    JoinedShard,
+    check_observed,
+    choose,
+    join_all,
+    join_shard,
+    ranked,
+    ranked_by_score,
+    with_reasons,
+)
 from gateau_dagster.selection.evidence import dependencies
-from gateau_dagster.selection.joining import COLUMNS, JoinedShard, check_observed, join_all, join_shard
-from gateau_dagster.selection.per_document import LeftOut
-from gateau_dagster.selection.rules import chosen_ids, left_out
+from gateau_dagster.selection.rules import LeftOut, chosen_ids, left_out
 from gateau_dagster.selection.token_budget import equal_amount
 from gateau_dagster.storage.content import rows_digest
 from gateau_dagster.synthesis import CHECKS_TABLE, CONTEXTS_TABLE, QUESTIONS_TABLE
@@ -164,7 +172,7 @@ def scored(state: State, progress: Progress) -> tuple[pl.DataFrame, pl.DataFrame
     if reads_attention(state.config):
         check_observed(measures)
     scores = ranked(measures, preset=selection.preset, alpha=selection.alpha)
-    return scores, with_reasons(pl.concat(absent), [state.read_rejected(asset) for asset in COLUMNS])
+    return scores, with_reasons(pl.concat(absent), [state.read_rejected(asset) for asset in READ_COLUMNS])
 
 
 def _joined_shards(state: State, absent: list[pl.DataFrame], progress: Progress) -> Iterator[JoinedShard]:
@@ -178,7 +186,7 @@ def _joined_shards(state: State, absent: list[pl.DataFrame], progress: Progress)
 
 def _shard_tables(state: State, shard: str) -> tuple[pl.DataFrame, dict[str, pl.DataFrame]]:
     """Return the shard's ids, and the columns that its scores need."""
-    found = {name: state.store.read(name, shard, columns) for name, columns in COLUMNS.items()}
+    found = {name: state.store.read(name, shard, columns) for name, columns in READ_COLUMNS.items()}
     return state.store.read(RAW, shard, ["sample_id"]), found
 
 

@@ -27,10 +27,9 @@ from gateau_dagster.models.flops import Meter
 from gateau_dagster.models.forward import response_states, token_nll
 from gateau_dagster.models.loading import LoadedModel
 from gateau_dagster.models.prompt import Prompt, build_prompt
-from gateau_dagster.scoring.contextual_awareness import CamRow, contextual_awareness_score
 from gateau_dagster.scoring.response_perplexity import PerplexityRow
 from gateau_dagster.scoring.scorer import Request, score_samples
-from gateau_dagster.scoring.segments import cut_segments
+from gateau_dagster.scoring.segments import CamRow, contextual_awareness_score, cut_segments
 
 SEGMENTS_PER_BATCH = 32
 _IGNORED = -100

@@ -21,7 +21,7 @@ from gateau_dagster.estimate.estimator import HALF_WIDTH, MOST, SPREAD, Workers
 from gateau_dagster.estimate.scored_model import TokenRates
 from gateau_dagster.models.flops import ModelShape
 from gateau_dagster.scoring.pair_tables import cam_effort, perplexity_effort
-from gateau_dagster.scoring.planned_work import Numbers, SampleTokens
+from gateau_dagster.scoring.sample_table import Numbers, SampleTokens
 
 LLAMA_7B = ModelShape(
     layers=32, hidden=4096, heads=32, kv_heads=32, head_dim=128, intermediate=11_008, vocabulary=32_000

@@ -49,7 +49,7 @@ from gateau_dagster.data.sample import Sample
 from gateau_dagster.estimate.scored_model import TokenRates
 from gateau_dagster.models.loading import LoadedModel
 from gateau_dagster.scoring.pair_tables import cam_effort, perplexity_effort
-from gateau_dagster.scoring.planned_work import PlannedWork, SampleTokens
+from gateau_dagster.scoring.sample_table import PlannedWork, SampleTokens
 
 TARGET = 5.0
 TOLERANCE = 1e-4

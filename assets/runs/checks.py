@@ -51,7 +51,7 @@ from gateau_dagster.pipeline.plan import Work
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.readable import percent, plural
 from gateau_dagster.selection.evidence import FAR, LEAST_FAR
-from gateau_dagster.selection.per_document import DROPPED
+from gateau_dagster.selection.rules import DROPPED
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,7 +201,7 @@ def _coverage_metadata(found: Coverage) -> dict[str, Any]:
 
 
 def _normalisation(state: State, asset: Asset) -> dg.AssetCheckResult:
-    from gateau_dagster.selection.degeneration import check
+    from gateau_dagster.selection.presets import check
 
     selection = state.config.selection
     found = check(_table(state, asset, None), preset=selection.preset, alpha=selection.alphas[selection.preset])

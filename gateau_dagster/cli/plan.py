@@ -19,12 +19,10 @@ from gateau_dagster.errors import GateauError, gateau_command
 from gateau_dagster.estimate.amounts import Amount, planned_amounts
 from gateau_dagster.estimate.estimator import Estimate, Estimator
 from gateau_dagster.estimate.judging import PlannedJudging, check_servers, passing_budget, planned_judging, total_cost
-from gateau_dagster.estimate.power import Power, experiment_power
-from gateau_dagster.estimate.questions import check_questions
-from gateau_dagster.estimate.scored_model import ScoredModel
+from gateau_dagster.estimate.questions import Power, check_questions, experiment_power
+from gateau_dagster.estimate.scored_model import ExpectedTruncation, ScoredModel, expected_truncation
 from gateau_dagster.estimate.synthesis import PlannedSynthesis, check_generator, planned_synthesis
 from gateau_dagster.estimate.training_memory import TrainingMemory, check_memory, gib, planned_memory
-from gateau_dagster.estimate.truncation import ExpectedTruncation, expected_truncation
 from gateau_dagster.evaluation.judging.asking import PlannedCost
 from gateau_dagster.pipeline.asset import VARIANT
 from gateau_dagster.pipeline.losses import RAW, DataLoss, losses, prompted_models

@@ -11,9 +11,8 @@ from gateau_dagster.cli.display import as_line, console
 from gateau_dagster.config import Config
 from gateau_dagster.demo.prepare import ensure_demo_data
 from gateau_dagster.errors import GateauError, gateau_command
-from gateau_dagster.explore.one_sample import OneSample, Place, made_rankings, one_sample, read_by
-from gateau_dagster.explore.rankings import Ranking, Summands
-from gateau_dagster.explore.sample_pages import TextPart, pieces, shortened
+from gateau_dagster.explore.one_sample import OneSample, Place, Ranking, Summands, made_rankings, one_sample, read_by
+from gateau_dagster.explore.publish import TextPart, pieces, shortened
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.readable import nearest_name, number, plural
 from gateau_dagster.report.evidence import Evidence, EvidenceSegment, EvidenceToken

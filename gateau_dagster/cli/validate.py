@@ -19,9 +19,9 @@ from gateau_dagster.data.rejects import RejectKind, Rejects, rejects_among_chats
 from gateau_dagster.data.short_chat import short_chat_mix
 from gateau_dagster.errors import GateauError, together
 from gateau_dagster.estimate.questions import check_questions
+from gateau_dagster.estimate.scored_model import expected_truncation
 from gateau_dagster.estimate.synthesis import check_planned
 from gateau_dagster.estimate.training_memory import check_training_memory
-from gateau_dagster.estimate.truncation import expected_truncation
 from gateau_dagster.models.known_model import known_tokenizer
 from gateau_dagster.pipeline.losses import prompted_models
 from gateau_dagster.pipeline.state import State

@@ -1,4 +1,7 @@
-"""Prepare a model for estimates: tokens from the lengths of texts, by its tokenizer on a few of them, and FLOPs."""
+"""Prepare a model for estimates: tokens from the lengths of texts, by its tokenizer on a few of them, and FLOPs.
+
+The same lengths tell what token limits cut off, and what exceeds a model's positions.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +21,17 @@ from gateau_dagster.data.sample import Sample, text_digest
 from gateau_dagster.demo.prepare import ensure_demo_tokenizer
 from gateau_dagster.errors import GateauError, UnscorableSampleError
 from gateau_dagster.models.flops import ModelShape, whole_text_flops
-from gateau_dagster.models.known_model import known_model, known_tokenizer, own_window, parameter_count
+from gateau_dagster.models.known_model import known_model, known_positions, known_tokenizer, own_window, parameter_count
+from gateau_dagster.pipeline.losses import PromptLimit, Truncation, truncation_among
 from gateau_dagster.pipeline.model_checks import attention_unseen
 from gateau_dagster.pipeline.state import State
-from gateau_dagster.scoring.planned_work import Numbers, PlannedWork, SampleTokens
+from gateau_dagster.readable import percentage, plural
+from gateau_dagster.scoring.sample_table import Numbers, PlannedWork, SampleTokens
 from gateau_dagster.storage.json_cache import recall, remember
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
+
 
 _SAMPLES, _SECONDS = 32, 2.0
 _CHARACTERS = 20_000  # per tokenised context; the cut changes a token or two
@@ -151,8 +157,7 @@ def _measured(state: State, tokenizer: PreTrainedTokenizerBase, opening: str) ->
     Raises GateauError without a usable chat template, and if the input changes meanwhile.
     """
     from gateau_dagster.models.prompt import build_prompt, encode
-    from gateau_dagster.scoring.cherry_prompt import cherry_prompt
-    from gateau_dagster.scoring.response_alone import alone_prompt
+    from gateau_dagster.scoring.cherry_selection import alone_prompt, cherry_prompt
 
     template = state.config.scoring.template
     build = partial(build_prompt, tokenizer, max_length=_ANY_LENGTH, template=template, opening=opening)
@@ -190,4 +195,117 @@ def _measured(state: State, tokenizer: PreTrainedTokenizerBase, opening: str) ->
         around=around,
         seconds=seconds / (context + texts),
         samples=int(samples),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class BeyondPositions:
+    """Prompts that are longer than a model's rotary embedding is made for.
+
+    Attributes:
+        positions: of the embedding, from `rotary_positions`.
+        samples: with longer prompts, out of `scored`.
+        tokens: after the last position, out of `prompt_tokens` in all prompts.
+        longest: the longest prompt, in tokens.
+        cure: change of the configuration that avoids it without a longer model.
+    """
+
+    positions: int
+    samples: int
+    scored: int
+    tokens: int
+    prompt_tokens: int
+    longest: int
+    cure: str
+
+    def sentence(self, model: str) -> str:
+        """Return the shares of samples and of tokens, and what to do."""
+        samples, tokens = percentage(self.samples / self.scored), percentage(self.tokens / self.prompt_tokens)
+        return (
+            f"models.{model}: about {self.samples:,} of {plural(self.scored, 'sample')} ({samples}) are longer than "
+            f"the {self.positions:,} positions that its rotary embedding is made for, and about {self.tokens:,} of "
+            f"{self.prompt_tokens:,} tokens ({tokens}) are beyond them. It is not trained on such positions, and its "
+            f"perplexities there say little. Take a model that is made for {self.longest:,} tokens "
+            f"(`homologous:<model>` trains one), or {self.cure}"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExpectedTruncation:
+    """The part of the samples that a model will not see or cannot read.
+
+    Attributes:
+        model: its name in `models`.
+        truncation: of its prompts.
+        unscorable: samples whose instruction and response alone are too long.
+        counted: whether its tokenizer was measured; otherwise a usual number of characters per token is assumed.
+        beyond: prompts beyond its rotary positions; None if there are none.
+    """
+
+    model: str
+    truncation: Truncation
+    unscorable: int
+    counted: bool
+    beyond: BeyondPositions | None = None
+
+    @property
+    def lines(self) -> list[tuple[str, bool]]:
+        """Return `sentences`, each with whether it is a warning."""
+        found = [(sentence, self.truncation.notable) for sentence in self.sentences]
+        return found if self.beyond is None else [*found, (self.beyond.sentence(self.model), True)]
+
+    @property
+    def sentences(self) -> list[str]:
+        """Return what is lost in words; empty if no loss is expected."""
+        found = []
+        if self.truncation.cut:
+            found.append(f"models.{self.model}: {self.truncation.sentence('about ')}")
+        if self.unscorable:
+            samples = plural(self.unscorable, "sample")
+            found.append(
+                f"models.{self.model}: about {samples} will be rejected, for instruction and response alone are longer "
+                f"than allowed: {self.truncation.limit}"
+            )
+        return found
+
+
+def expected_truncation(state: State, model: str) -> ExpectedTruncation:
+    """Return what a model loses of all samples, from the texts' lengths and the model's tokenizer on some of them.
+
+    Raises:
+        GateauError: the model is missing.
+    """
+    limit, rates = PromptLimit.of(state.config, model), token_rates(state, model)
+    tokens = rates.sample_tokens(state.index.accepted, limit.tokens)
+    prompts = tokens.prompts(opening=True)
+    fits = prompts.tail > 0
+    kept = pl.Series(prompts.context[fits])
+    return ExpectedTruncation(
+        model=model,
+        truncation=truncation_among(
+            kept, pl.Series(tokens.context[fits]) - kept, limit=limit.why, intended=limit.intended
+        ),
+        unscorable=int((~fits).sum()),
+        counted=rates.samples > 0,
+        beyond=_beyond(state, model, prompts.prompt[fits], limit.tokens),
+    )
+
+
+def _beyond(state: State, model: str, lengths: Numbers, limit: int) -> BeyondPositions | None:
+    """Compare the prompts' `lengths`, in tokens [samples], with a model's positions; `limit`: the longest prompt."""
+    if not lengths.size or lengths.max() <= (positions := known_positions(state.config, model) or limit):
+        return None
+    window = state.config.models[model].context == "window"
+    key = f"models.{model}.window" if window else "scoring.max_length"
+    cure = f"lower {key} to {positions:,}"
+    if not window and model != "long":
+        cure = f"give models.{model} `context: window`, or {cure}"
+    return BeyondPositions(
+        positions=positions,
+        samples=int((lengths > positions).sum()),
+        scored=lengths.size,
+        tokens=int((lengths - positions).clip(min=0).sum()),
+        prompt_tokens=int(lengths.sum()),
+        longest=int(lengths.max()),
+        cure=cure,
     )

@@ -23,7 +23,7 @@ from gateau_dagster.scoring.sample_table import Row, Running, SampleTable
 if TYPE_CHECKING:
     from gateau_dagster.data.sample import Reject, Sample
     from gateau_dagster.models.loading import LoadedModel
-    from gateau_dagster.scoring.planned_work import PlannedWork, SampleTokens
+    from gateau_dagster.scoring.sample_table import PlannedWork, SampleTokens
 
 TEXT_TOKENS = tables.Column(
     name="tokens", dtype=pl.Int32(), description="Tokens of instruction and response that the model saw."
@@ -102,7 +102,7 @@ def embedding_table(model: str, pooling: Pooling = "mean") -> SampleTable:
 
 def whole_text_effort(tokens: SampleTokens, *, context: bool = False) -> PlannedWork:
     """Return the pass over instruction and response, or `context`, as one text, cut to the model's window."""
-    from gateau_dagster.scoring.planned_work import PlannedWork, packed_documents
+    from gateau_dagster.scoring.sample_table import PlannedWork, packed_documents
 
     other = tokens.context if context else tokens.response
     length = (tokens.instruction + other + tokens.special).clip(max=tokens.limit)

@@ -32,7 +32,7 @@ from gateau_dagster.scoring.sample_table import Row, Running, SampleTable
 if TYPE_CHECKING:
     from gateau_dagster.data.sample import Sample
     from gateau_dagster.models.loading import LoadedModel
-    from gateau_dagster.scoring.planned_work import PlannedWork, SampleTokens
+    from gateau_dagster.scoring.sample_table import PlannedWork, SampleTokens
 
 
 class DeltaPerplexityOptions(PromptOptions):
@@ -189,7 +189,7 @@ def pairs_effort(tokens: SampleTokens, *, segment_length: int, pairs: int) -> Pl
     """Return the passes over every whole segment and the chosen pairs; none for a sample with fewer than two
     segments.
     """
-    from gateau_dagster.scoring.planned_work import PlannedPasses, PlannedWork
+    from gateau_dagster.scoring.sample_table import PlannedPasses, PlannedWork
 
     segments = (tokens.prompts(opening=False).prompt - tokens.bos) // segment_length
     segments = np.where(segments < 2, 0.0, segments)

@@ -22,7 +22,7 @@ from pydantic import Field
 
 from gateau_dagster.config.base import Section
 from gateau_dagster.methods.method import Method, Reads, Tables
-from gateau_dagster.methods.token_pairs import SHARED, check_same_version, same_sight, token_pairs
+from gateau_dagster.methods.token_contrast import SHARED, check_same_version, same_sight, token_pairs
 from gateau_dagster.scoring.segments import TOP_SHARE, counted_tokens
 
 SHORT, LONG, CAM = "perplexity/short", "perplexity/long", "cam"

@@ -14,11 +14,11 @@ from gateau_dagster.config.base import Section
 from gateau_dagster.config.selection import Preset
 from gateau_dagster.errors import GateauError
 from gateau_dagster.methods.method import Method, Reads, SpanMap, Spans, Tables
-from gateau_dagster.methods.token_pairs import same_sight
+from gateau_dagster.methods.token_contrast import same_sight
 from gateau_dagster.readable import nearest_name
-from gateau_dagster.scoring.contextual_awareness import added_by_segment
 from gateau_dagster.scoring.pair_tables import CAM, THETA_B
 from gateau_dagster.scoring.sample_table import Row
+from gateau_dagster.scoring.segments import added_by_segment
 from gateau_dagster.selection.presets import PRESET_FUNCTIONS, Measures, PresetScores, where_known
 from gateau_dagster.selection.statistics import Vector, softmax
 

@@ -17,7 +17,7 @@ from gateau_dagster.scoring.sample_table import Row, Running, SampleTable
 if TYPE_CHECKING:
     from gateau_dagster.data.sample import Reject, Sample
     from gateau_dagster.models.loading import LoadedModel
-    from gateau_dagster.scoring.planned_work import PlannedWork, SampleTokens
+    from gateau_dagster.scoring.sample_table import PlannedWork, SampleTokens
 
 RESPONSE_ALONE = (
     tables.SAMPLE_ID,
@@ -50,7 +50,7 @@ def response_alone_table(model: str) -> SampleTable:
     """Return the table `response_alone/<model>`."""
 
     def score(loaded: LoadedModel, samples: Iterable[Sample], running: Running) -> Iterator[Row | Reject]:
-        from gateau_dagster.scoring.response_alone import response_alone_rows
+        from gateau_dagster.scoring.cherry_selection import response_alone_rows
 
         return response_alone_rows(loaded, samples, running)
 
@@ -68,7 +68,7 @@ def response_alone_table(model: str) -> SampleTable:
 
 def alone_effort(tokens: SampleTokens) -> PlannedWork:
     """Return the pass over the response after a few tokens."""
-    from gateau_dagster.scoring.planned_work import PlannedWork, packed_documents
+    from gateau_dagster.scoring.sample_table import PlannedWork, packed_documents
 
     length = tokens.response + tokens.alone
     fits = (tokens.response > 0) & (length <= tokens.limit)

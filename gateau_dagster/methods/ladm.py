@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from gateau_dagster.data.sample import Sample
     from gateau_dagster.models.flops import ModelShape
     from gateau_dagster.models.loading import LoadedModel
-    from gateau_dagster.scoring.planned_work import Numbers, PlannedWork, SampleTokens
+    from gateau_dagster.scoring.sample_table import Numbers, PlannedWork, SampleTokens
 
 
 class LadmOptions(PromptOptions):
@@ -160,7 +160,7 @@ class Ladm(PromptMethod):
         ]
 
     def _rows(self, loaded: LoadedModel, samples: Iterable[Sample], running: Running) -> Iterator[Row | Reject]:
-        from gateau_dagster.scoring.span_scorer import measure_documents, sample_documents
+        from gateau_dagster.scoring.span_attention import measure_documents, sample_documents
 
         length, template = running.max_length, running.scoring.template
         documents = sample_documents(loaded.tokenizer, samples, max_length=length, template=template)
@@ -226,7 +226,7 @@ def _sums_of(row: Row) -> FocusSums:
 
 def spans_effort(tokens: SampleTokens, *, plan: FocusPlan) -> PlannedWork:
     """Return a pass over each prompt that has a scored span, and the rows of its scored spans."""
-    from gateau_dagster.scoring.planned_work import PlannedPasses, PlannedWork
+    from gateau_dagster.scoring.sample_table import PlannedPasses, PlannedWork
 
     length = tokens.prompts(opening=False).prompt
     count = (length >= plan.fewest_tokens).astype(float)

@@ -26,15 +26,14 @@ from gateau_dagster.config.base import Section
 from gateau_dagster.data.sample import Reject
 from gateau_dagster.errors import GateauError
 from gateau_dagster.methods.method import Method, Reads, Tables
-from gateau_dagster.scoring.planned_work import Numbers, PlannedPasses, PlannedWork
-from gateau_dagster.scoring.sample_table import Row, Running, SampleTable
+from gateau_dagster.scoring.sample_table import Numbers, PlannedPasses, PlannedWork, Row, Running, SampleTable
 
 if TYPE_CHECKING:
     from gateau_dagster.data.sample import Sample
     from gateau_dagster.models.flops import ForwardWork, ModelShape
     from gateau_dagster.models.loading import LoadedModel
-    from gateau_dagster.scoring.planned_work import SampleTokens
-    from gateau_dagster.scoring.span_scorer import Document
+    from gateau_dagster.scoring.sample_table import SampleTokens
+    from gateau_dagster.scoring.span_attention import Document
 
 _SHORTEST = 4  # tokens: with fewer, nothing is far
 _ADVICE = "let the model read fewer tokens, use dtype bfloat16, or a device with more memory"
@@ -110,7 +109,7 @@ class LongAttn(Method):
     def _rows(self, loaded: LoadedModel, samples: Iterable[Sample], running: Running) -> Iterator[Row | Reject]:
         from gateau_dagster.models.context_attention import require_attention_interface
         from gateau_dagster.scoring.long_attention import WHAT
-        from gateau_dagster.scoring.span_scorer import documents_ahead, sample_documents
+        from gateau_dagster.scoring.span_attention import documents_ahead, sample_documents
 
         require_attention_interface(loaded, WHAT)
         length, template = running.max_length, running.scoring.template

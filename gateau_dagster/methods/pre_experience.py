@@ -18,7 +18,7 @@ from gateau_dagster.selection.clusters import Labels, cluster_count, k_means, ma
 if TYPE_CHECKING:
     from gateau_dagster.data.sample import Reject, Sample
     from gateau_dagster.models.loading import LoadedModel
-    from gateau_dagster.scoring.planned_work import PlannedWork, SampleTokens
+    from gateau_dagster.scoring.sample_table import PlannedWork, SampleTokens
 
 Vector = npt.NDArray[np.float64]
 
@@ -39,7 +39,7 @@ def instruction_embedding_table(model: str) -> SampleTable:
     """Return the table `instruction_embedding/<model>`."""
 
     def score(loaded: LoadedModel, samples: Iterable[Sample], running: Running) -> Iterator[Row | Reject]:
-        from gateau_dagster.scoring.instruction_embedding import instruction_embedding_rows
+        from gateau_dagster.scoring.cherry_selection import instruction_embedding_rows
 
         return instruction_embedding_rows(loaded, samples, running)
 
@@ -59,8 +59,8 @@ def instruction_embedding_table(model: str) -> SampleTable:
 
 def instruction_effort(tokens: SampleTokens) -> PlannedWork:
     """Return the pass over bos and the prompt's beginning; all its tokens but the first are predicted."""
-    from gateau_dagster.scoring.cherry_prompt import PROMPT_TOKENS
-    from gateau_dagster.scoring.planned_work import PlannedPasses, PlannedWork
+    from gateau_dagster.scoring.cherry_selection import PROMPT_TOKENS
+    from gateau_dagster.scoring.sample_table import PlannedPasses, PlannedWork
 
     whole = tokens.instruction + tokens.context + tokens.bos + tokens.task
     length = np.minimum(whole, min(PROMPT_TOKENS, tokens.limit))

@@ -9,11 +9,10 @@ from gateau_dagster.config import Config
 from gateau_dagster.config.base import validated
 from gateau_dagster.config.selection import PRESETS
 from gateau_dagster.errors import GateauError
-from gateau_dagster.methods.cam_at import cam_at_tables, further_lengths
 from gateau_dagster.methods.method import Method, check_model
 from gateau_dagster.readable import nearest_name
 from gateau_dagster.registry import classes_of, full_version, modules_of, with_installed, with_plugins
-from gateau_dagster.scoring.pair_tables import pair_tables
+from gateau_dagster.scoring.pair_tables import cam_at_tables, further_lengths, pair_tables
 from gateau_dagster.scoring.sample_table import SampleTable
 
 # The version of the code that all methods share; raise it when it changes a score. Each method also has its own.

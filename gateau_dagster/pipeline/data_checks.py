@@ -22,8 +22,7 @@ from gateau_dagster.pipeline.plan import Plan
 from gateau_dagster.pipeline.recipes import recipes
 from gateau_dagster.pipeline.selection_reads import CHOSEN, EVIDENCE_READS, has_evidence
 from gateau_dagster.readable import nearest_name, percent, percentage, plural
-from gateau_dagster.selection.per_document import countable_samples, most_by_source, most_of_all
-from gateau_dagster.selection.rules import check_data
+from gateau_dagster.selection.rules import check_data, countable_samples, most_by_source, most_of_all
 from gateau_dagster.storage import Store
 from gateau_dagster.training.deepspeed_agreement import agreed_deepspeed_config
 from gateau_dagster.training.launch import training_command

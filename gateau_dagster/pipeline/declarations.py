@@ -69,8 +69,8 @@ from gateau_dagster.pipeline.selection_reads import (
 from gateau_dagster.pipeline.synthesis_assets import synthesis_assets
 from gateau_dagster.selection.combine import CODE_VERSION as SCORES_CODE_VERSION
 from gateau_dagster.selection.combine import COLUMNS as SCORES_COLUMNS
+from gateau_dagster.selection.combine import READ_COLUMNS
 from gateau_dagster.selection.evidence import CODE_VERSION as EVIDENCE_CODE_VERSION
-from gateau_dagster.selection.joining import COLUMNS
 from gateau_dagster.storage.stamp import fingerprint
 
 PUBLISHED = "published"
@@ -207,7 +207,9 @@ def combined_scores(config: Config) -> Iterator[Asset]:
         summary="the two terms, score and rank over the whole data set, under all three presets",
         description="Both terms, final score and rank of every sample (Eq. 2 and 6) over the whole data set. Waits for "
         "all shards; loads no model.",
-        reads=dict.fromkeys(("raw_long_sft", *COLUMNS, *([EVIDENCE] if has_evidence(config) else [])), "fingerprint"),
+        reads=dict.fromkeys(
+            ("raw_long_sft", *READ_COLUMNS, *([EVIDENCE] if has_evidence(config) else [])), "fingerprint"
+        ),
         settings={"selection.preset": selection.preset, "selection.alpha": alpha},
         code_version=SCORES_CODE_VERSION,
         columns=(*SCORES_COLUMNS, *(tables.DEPENDS if has_evidence(config) else ())),

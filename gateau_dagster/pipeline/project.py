@@ -31,12 +31,12 @@ from gateau_dagster.errors import (
 )
 from gateau_dagster.evaluation.registry import all_benchmarks, check_benchmarks
 from gateau_dagster.evaluation.statistics.experiment import check_experiment
-from gateau_dagster.methods.cam_at import further_lengths
 from gateau_dagster.methods.registry import all_methods, chosen_methods, sample_tables
 from gateau_dagster.pipeline.recipes import CHECKPOINTS, TRAINED, check_published, check_variants
 from gateau_dagster.pipeline.selection_reads import EVIDENCE_READS, has_evidence
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.readable import nearest_name
+from gateau_dagster.scoring.pair_tables import further_lengths
 from gateau_dagster.storage.documents import remove_folder
 
 if TYPE_CHECKING:

@@ -3,12 +3,11 @@
 from gateau_dagster.config import Config
 from gateau_dagster.evaluation.document_split import SPLIT
 from gateau_dagster.evaluation.registry import reserving
-from gateau_dagster.methods.cam_at import cam_at_asset, further_lengths
 from gateau_dagster.methods.method import Method
 from gateau_dagster.methods.registry import GATEAU, chosen_methods
-from gateau_dagster.scoring.pair_tables import CAM, THETA_B, perplexity_asset
+from gateau_dagster.scoring.pair_tables import CAM, THETA_B, cam_at_asset, further_lengths, perplexity_asset
+from gateau_dagster.selection.combine import READ_COLUMNS
 from gateau_dagster.selection.evidence import CAM_COLUMNS, LONG_COLUMNS
-from gateau_dagster.selection.joining import COLUMNS
 
 PRESETS_TABLE, CHOSEN, EVIDENCE = "combined_scores", "selected_subset", "evidence"
 EVIDENCE_READS = {CAM: CAM_COLUMNS, perplexity_asset(THETA_B): LONG_COLUMNS}
@@ -21,7 +20,7 @@ def tables_read(config: Config) -> set[str]:
     """
     reads = [selection_reads(config), *(method.reads() for method in chosen_methods(config).values())]
     found = {asset for each in reads for asset in each}
-    return found | {PRESETS_TABLE, *COLUMNS} if PRESETS_TABLE in found or further_lengths(config) else found
+    return found | {PRESETS_TABLE, *READ_COLUMNS} if PRESETS_TABLE in found or further_lengths(config) else found
 
 
 def wants_presets(config: Config) -> bool:

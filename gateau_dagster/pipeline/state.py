@@ -54,8 +54,7 @@ from gateau_dagster.pipeline.recipes import selections
 from gateau_dagster.pipeline.scoring_assets import check_clusters
 from gateau_dagster.pipeline.synthesis_assets import document_keys, document_number
 from gateau_dagster.progress import Progress, silent
-from gateau_dagster.selection.per_document import countable_samples
-from gateau_dagster.selection.rules import check_data
+from gateau_dagster.selection.rules import check_data, countable_samples
 from gateau_dagster.storage import Stamp, Store
 from gateau_dagster.storage.documents import changed_records, document_stamp, folder_stamp
 from gateau_dagster.storage.hub import hub_token

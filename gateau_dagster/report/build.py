@@ -24,21 +24,19 @@ from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.pipeline.data_checks import without_evidence
 from gateau_dagster.plotting import DARK, INK, entitle, to_svg
 from gateau_dagster.readable import fixed, listed, number, percent, plural, unit_of_difference
-from gateau_dagster.report.comparison import PresetComparison, share
 from gateau_dagster.report.drawings import benchmark_outcomes, training_facts
 from gateau_dagster.report.effort import duration, effort_sentence, memory, quantity, table_efforts
 from gateau_dagster.report.evidence import Evidence
 from gateau_dagster.report.evidence_card import EvidenceCard, SpanStrip, evidence_card
-from gateau_dagster.report.experiment import shown
-from gateau_dagster.report.experiment_section import experiment_section, figure_name
-from gateau_dagster.report.formula import ScoreTerms, terms
-from gateau_dagster.report.inputs import ReportInputs
+from gateau_dagster.report.experiment import experiment_section, figure_name, shown
+from gateau_dagster.report.inputs import PresetComparison, ReportInputs, share
 from gateau_dagster.report.methods import methods_section
 from gateau_dagster.report.plots import Drawing
 from gateau_dagster.report.plots.agreement_plots import bucket_name, share_text
 from gateau_dagster.report.provenance import chosen_by, provenance, ranked_by, scored_by
 from gateau_dagster.report.text import Snippet, breakable, printable, snippet
 from gateau_dagster.selection.evidence import NAMED_GAIN
+from gateau_dagster.selection.presets import ScoreTerms, terms
 from gateau_dagster.selection.statistics import auroc_by_source
 
 

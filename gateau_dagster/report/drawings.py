@@ -10,10 +10,9 @@ from gateau_dagster.comparison.result import MethodComparison
 from gateau_dagster.evaluation.benchmark import PageFigure, PageSection
 from gateau_dagster.evaluation.registry import asset_of, compares, configured_benchmarks, scored_benchmarks
 from gateau_dagster.readable import plural
-from gateau_dagster.report.comparison import PresetComparison
 from gateau_dagster.report.effort import table_efforts
-from gateau_dagster.report.experiment_section import experiment_figures
-from gateau_dagster.report.inputs import ReportInputs
+from gateau_dagster.report.experiment import experiment_figures
+from gateau_dagster.report.inputs import PresetComparison, ReportInputs
 from gateau_dagster.report.methods import reference_of
 from gateau_dagster.report.plots import Drawing, agreement_plots, score_plots, training_plots
 from gateau_dagster.report.plots.training_plots import curve

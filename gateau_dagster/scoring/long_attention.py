@@ -22,7 +22,7 @@ from gateau_dagster.models.flops import ForwardWork, ModelShape
 from gateau_dagster.models.loading import LoadedModel
 from gateau_dagster.models.mask_pattern import MaskPattern, UnknownAttentionError
 from gateau_dagster.models.packing import packed_states
-from gateau_dagster.scoring.planned_work import Numbers
+from gateau_dagster.scoring.sample_table import Numbers
 from gateau_dagster.scoring.span_attention import row_pieces
 
 Vector = npt.NDArray[np.float64]

@@ -22,12 +22,19 @@ from gateau_dagster.models.loading import LoadedModel
 from gateau_dagster.models.memory import TokenBudget, out_of_memory_reason, retained_memory
 from gateau_dagster.models.packing import narrows_last_layer, packs_documents
 from gateau_dagster.models.prompt import Prompt, build_prompt
-from gateau_dagster.scoring.contextual_awareness import CamFigures, CamRow, cam_row
-from gateau_dagster.scoring.planned_work import parts_of
 from gateau_dagster.scoring.response_perplexity import PerplexityRow, perplexity_row
 from gateau_dagster.scoring.sample_stream import in_order, read_ahead, rejected
-from gateau_dagster.scoring.screening import screened_count, screened_segments
-from gateau_dagster.scoring.segments import near_segments, segment_means, segment_prompts
+from gateau_dagster.scoring.sample_table import parts_of
+from gateau_dagster.scoring.segments import (
+    CamFigures,
+    CamRow,
+    cam_row,
+    near_segments,
+    screened_count,
+    screened_segments,
+    segment_means,
+    segment_prompts,
+)
 
 
 def compile_layers(loaded: LoadedModel) -> None:

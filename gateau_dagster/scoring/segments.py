@@ -1,21 +1,37 @@
-"""Cut a prompt's context into segments: each alone as a prompt, which are near, and what far ones add. NumPy only."""
+"""Cut a prompt's context into segments: which are read alone, which are near, and what each adds (Eqs. 3-5).
+
+Where `scoring.segments` is `screened`, theta_B reads some alone. The far-segment gain takes, for each response token,
+only the best near and the best far segment. Three orders of the segments say which may be those: by the response's
+attention to them in the pass over the whole prompt, by BM25 for the tokens of instruction and response, and by BM25 for
+those of the response. Reciprocal rank fusion makes one order of the three (Cormack, Clarke and Büttcher 2009). Its
+first segments are read, as many as one more pass over the prompt would pay for.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from gateau_dagster.scoring.response_perplexity import Float32, Float64, probability
+from gateau_dagster.data.sample import Sample
+from gateau_dagster.errors import UnscorableSampleError
+from gateau_dagster.scoring.response_perplexity import Float32, Float64, mean_nll_and_perplexity, probability
 
 if TYPE_CHECKING:
+    from bm25s import BM25
+
+    from gateau_dagster.models.flops import ModelShape
     from gateau_dagster.models.prompt import Prompt
+    from gateau_dagster.scoring.sample_table import Numbers, PromptParts
 
 
 # The version of the columns of `cam` that this module computes; raise it when one changes.
-CODE_VERSION = "1"
+GAINS_CODE_VERSION = "1"
 NOTED = 1e-3  # for a smaller gain no segment is recorded: rounding would decide which one is best
 _EQUAL = 1e-5  # segments whose p_t differ by less are equally good, and the first of them counts
 
@@ -136,3 +152,215 @@ def far_gain(near: _Probabilities, far: _Probabilities, *, segments: int, top: f
     gains = np.asarray(far, dtype=np.float64) - np.asarray(near, dtype=np.float64)
     largest = np.sort(gains)[::-1][: int(counted_tokens(gains.size, top=top))]
     return float(np.maximum(largest, 0.0).mean())
+
+
+def importance_score(segment_perplexity: Sequence[float] | Float64) -> Float64:
+    """Return IS(s_i) of Eq. 3: softmax over the segments of PPL(y | s_i, x), float64 [N]. High means unimportant."""
+    return _softmax(segment_perplexity)
+
+
+def segment_attention_score(segment_attention: Sequence[float] | Float64) -> Float64:
+    """Return Attn(s_i) of Eq. 4: softmax over the segments of the mean attention to their tokens, float64 [N]."""
+    return _softmax(segment_attention)
+
+
+def contextual_awareness_score(
+    segment_perplexity: Sequence[float] | Float64, segment_attention: Sequence[float] | Float64
+) -> float | None:
+    """Return CAS of Eq. 5: the cosine of the two scores, from the raw values of N segments each; in (0, 1].
+
+    Return None with fewer than two segments: softmax over one value is 1, so a single segment would always score 1.
+    Raises ValueError if the lengths differ or a value is not finite.
+    """
+    if len(segment_perplexity) != len(segment_attention):
+        raise ValueError(f"{len(segment_perplexity)} segment perplexities, but {len(segment_attention)} attentions")
+    if len(segment_perplexity) < 2:
+        return None
+    importance, attention = importance_score(segment_perplexity), segment_attention_score(segment_attention)
+    # Neither norm is below 1/sqrt(N), since each vector sums to 1. Rounding may exceed 1 by an ulp.
+    cosine = importance @ attention / (np.linalg.norm(importance) * np.linalg.norm(attention))
+    return min(1.0, float(cosine))
+
+
+def added_by_segment(
+    segment_perplexity: Sequence[float] | Float64, segment_attention: Sequence[float] | Float64
+) -> Float64:
+    """Return what each segment adds to CAS (Eq. 5), float64 [N], for samples that have one."""
+    importance, attention = importance_score(segment_perplexity), segment_attention_score(segment_attention)
+    return importance * attention / (np.linalg.norm(importance) * np.linalg.norm(attention))
+
+
+def _softmax(values: Sequence[float] | Float64) -> Float64:
+    vector = np.asarray(values, dtype=np.float64)
+    if not np.isfinite(vector).all():
+        raise ValueError("softmax of a value that is not finite")
+    if not vector.size:
+        return vector
+    weights = np.exp(vector - vector.max())
+    return weights / weights.sum()
+
+
+@dataclass(frozen=True, kw_only=True)
+class CamRow:
+    """A row of `cam` (tables.CAM)."""
+
+    sample_id: str
+    digest: str
+    segments: int
+    segment_perplexity: list[float | None]
+    segment_attention: list[float]
+    cas: float | None
+    near_segments: int
+    no_context_probability: list[float]
+    near_probability: list[float]
+    far_probability: list[float]
+    far_segment: list[int | None]
+    segment_gain: list[float | None]
+    far_gain: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CamFigures:
+    """The results of the passes over a sample.
+
+    without_context: NLL of each response token given only the instruction [|y|]. segments: the same given each segment,
+    too [N of |y|]; None for one that screening leaves out. attention: a_t [C]; None without context, or if it is not
+    computed. near: how many of the last segments are near. screened: whether segments may be left out.
+    """
+
+    without_context: Float64
+    segments: Sequence[Float64 | None]
+    attention: Float64 | None
+    near: int
+    screened: bool = False
+
+
+def cam_row(sample: Sample, figures: CamFigures, *, segment_length: int) -> CamRow:
+    """Return the sample's row; without attention, or if segments are screened, it has no CAS.
+
+    Raise UnscorableSampleError if a value is not finite.
+    """
+    attention = figures.attention
+    perplexities = [
+        None if nll is None else _perplexity(f"given segment {number} alone", nll)
+        for number, nll in enumerate(figures.segments, start=1)
+    ]
+    _perplexity("without context", figures.without_context)
+    means = [] if attention is None else segment_means(attention, segment_length)
+    if not np.isfinite(means).all():
+        raise UnscorableSampleError("attention to the context is not finite: try dtype bfloat16 or float32")
+    alone, count = figures.without_context, figures.near
+    # A segment that is left out has p = 0, so that it is never the best.
+    segments = [np.full_like(alone, np.inf) if nll is None else nll for nll in figures.segments]
+    near, far = near_and_far(alone, segments, count)
+    gains = segment_gains(alone, near, segments, count)
+    known = [perplexity for perplexity in perplexities if perplexity is not None]
+    return CamRow(
+        sample_id=sample.sample_id,
+        digest=sample.digest,
+        segments=len(perplexities),
+        segment_perplexity=perplexities,
+        segment_attention=means,
+        cas=None if attention is None or figures.screened else contextual_awareness_score(known, means),
+        near_segments=count,
+        no_context_probability=probability(alone).tolist(),
+        near_probability=near.tolist(),
+        far_probability=far.tolist(),
+        far_segment=best_far_segment(near, segments, count),
+        segment_gain=[None if nll is None else gain for nll, gain in zip(figures.segments, gains, strict=True)],
+        far_gain=far_gain(near, far, segments=len(perplexities)),
+    )
+
+
+def _perplexity(given: str, nll: Float64) -> float:
+    """Return PPL_B(y | s_i, x), or PPL_B(y | x)."""
+    try:
+        return mean_nll_and_perplexity(nll)[1]
+    except UnscorableSampleError as error:
+        raise UnscorableSampleError(f"{given}: {error}") from error
+
+
+SCREENING_CODE_VERSION = "1"  # raise it when other segments are read, as when ModelShape counts other FLOPs
+BUDGET = 1.0  # cost of all that is read besides the whole prompt, in passes over the prompt
+LEAST = 4  # segments that are read whatever they cost
+_RANK_CONSTANT = 60  # of reciprocal rank fusion, as published
+
+
+def screened_count(parts: PromptParts, segment_length: int, shape: ModelShape | None) -> Numbers:
+    """Return how many segments of each sample are read [samples].
+
+    With the pass without context and the rows of attention they take at most the FLOPs of BUDGET passes over the whole
+    prompt, unless LEAST segments take more. Each counts as a whole one. Without a known `shape`, tokens count.
+    """
+    lengths = parts.prompt, parts.tail, parts.tail + segment_length
+    observed = np.zeros_like(parts.prompt)
+    if shape is not None:
+        head = shape.head_flops(1.0) * parts.response
+        lengths = tuple(shape.pass_flops(length, parts.response) + head for length in lengths)
+        observed = parts.response * shape.attention_row_flops_each(parts.prompt)
+    prompt, alone, segment = lengths
+    segments = np.ceil(parts.context / segment_length)
+    # A prompt that does not fit has no tokens.
+    afforded = np.floor((BUDGET * prompt - alone - observed) / np.maximum(segment, 1.0))
+    return np.minimum(np.maximum(afforded, LEAST), segments)
+
+
+def screened_segments(
+    prompt: Prompt, *, count: int, segment_length: int, near: int, attention: Sequence[float] | None
+) -> list[int]:
+    """Return the segments to read, ascending, from 0: the last one, the best far one, and the first of the order.
+
+    Args:
+        prompt: theta_B's.
+        count: how many, at least two or all.
+        segment_length: L, in tokens.
+        near: how many of the last segments are near.
+        attention: the mean attention to each (Eq. 4); None: BM25 decides alone.
+    """
+    segments = [prompt.context[begin:end] for begin, end in cut_segments(len(prompt.context), segment_length)]
+    if count >= len(segments):
+        return [*range(len(segments))]
+    relevance = _bm25(segments, [{*prompt.suffix, *prompt.response}, {*prompt.response}])
+    order = fused_order(relevance if attention is None else [attention, *relevance])
+    last = len(segments) - 1  # it is nearest to the response
+    best_far = [place for place in order if place < len(segments) - near][:1]
+    return sorted([*dict.fromkeys([last, *best_far, *order])][:count])
+
+
+def fused_order(scores: Iterable[Sequence[float] | npt.NDArray[np.floating[Any]]]) -> list[int]:
+    """Return the segments by reciprocal rank fusion of these scores [N] each, best first; of equal ones, the nearer."""
+    fused: Float64 | float = 0.0
+    for each in scores:
+        ranks = np.empty(len(each))
+        ranks[_descending(each)] = np.arange(1, len(each) + 1)
+        fused = fused + 1.0 / (_RANK_CONSTANT + ranks)
+    return _descending(np.asarray(fused)).tolist()
+
+
+def _descending(values: Sequence[float] | npt.NDArray[np.floating[Any]]) -> npt.NDArray[np.int64]:
+    return np.lexsort((-np.arange(len(values)), -np.asarray(values)))
+
+
+def _bm25(segments: Sequence[Sequence[int]], queries: Iterable[Iterable[int]]) -> list[npt.NDArray[np.float32]]:
+    """Return the relevance of each segment [N] to each of the sets of tokens."""
+    index = _bm25_index()()
+    index.index([[str(token) for token in segment] for segment in segments], show_progress=False)
+    return [index.get_scores([str(token) for token in sorted(query)]) for query in queries]
+
+
+@cache
+def _bm25_index() -> type[BM25]:
+    """Return bm25s' index, imported as if JAX were not installed.
+
+    Where JAX is, importing bm25s starts it, and JAX then takes three quarters of the GPU's memory from torch.
+    """
+    known = sys.modules.get("jax")
+    sys.modules["jax"] = None  # pyright: ignore[reportArgumentType]
+    try:
+        from bm25s import BM25
+    finally:
+        if known is None:
+            del sys.modules["jax"]
+        else:
+            sys.modules["jax"] = known
+    return BM25

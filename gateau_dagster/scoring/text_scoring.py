@@ -17,7 +17,7 @@ from gateau_dagster.models.loading import LoadedModel, effective_max_length, loa
 from gateau_dagster.scoring.focus_scores import FocusPlan, FocusWeights, contextual_dependency_score
 from gateau_dagster.scoring.response_perplexity import information_gain, short_context_nlls, token_nlls
 from gateau_dagster.scoring.sample_stream import rejected
-from gateau_dagster.scoring.span_scorer import Document, measure_documents, text_ids
+from gateau_dagster.scoring.span_attention import Document, measure_documents, text_ids
 
 TextScore: TypeAlias = tuple[str, int | None, float | None]
 """A text's name, its number of spans (None by information gain), and its score (None if it is too short for one)."""

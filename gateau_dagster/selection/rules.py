@@ -5,22 +5,161 @@ samples, and `per_document` all but the best samples of a document.
 """
 
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 
 import polars as pl
 
+from gateau_dagster import tables
 from gateau_dagster.config.selection import Rule, RuleConfig
 from gateau_dagster.errors import GateauError, gateau_command
 from gateau_dagster.selection.clusters import cluster_count, diverse
-from gateau_dagster.selection.per_document import (
-    LeftOut,
-    beyond_the_best,
-    dropped_samples,
-    repeats_of_texts,
-    with_best_of_documents,
-    with_one_of_each_text,
-    without_dropped,
-)
-from gateau_dagster.selection.token_budget import check_sources, per_source, per_source_tokens, token_budget
+from gateau_dagster.selection.token_budget import check_sources, countable, per_source, per_source_tokens, token_budget
+
+DROPPED = "selection.drop:"
+"""The first words of the reason for a sample of a dropped dependency."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeftOut:
+    """The samples that `selection.drop`, `selection.duplicates` and `selection.per_document` exclude from a choice.
+
+    rows: tables.REJECTED, sorted by id, of all samples with a score that are not candidates. dropped: how many of them
+    have a dropped dependency. repeats: how many have the texts of a candidate. by_document: whether documents are
+    limited. passed_over: samples that documents exclude and that rank before the worst chosen sample. unfilled: samples
+    that were requested but could not be chosen, because too few were left; 0 if tokens are requested.
+    """
+
+    rows: pl.DataFrame
+    dropped: int
+    repeats: int
+    by_document: bool
+    passed_over: int
+    unfilled: int
+
+    @property
+    def beyond_the_best(self) -> int:
+        """Return how many samples `selection.per_document` leaves out."""
+        return self.rows.height - self.repeats - self.dropped
+
+
+def without_dropped(ranked: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
+    """Return `ranked` without the scores of samples that the rule drops, which are then last.
+
+    `ranked`: as for `with_best_of_documents`, with `dependency` str.
+    """
+    return _unscored(ranked, pl.col("dependency").is_in(rule.drop)) if rule.drop else ranked
+
+
+def dropped_samples(ranked: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
+    """Return tables.REJECTED of the samples with a score that `without_dropped` excludes."""
+    if not rule.drop:
+        return pl.DataFrame(schema=tables.schema(tables.REJECTED))
+    out = ranked.filter(pl.col("dependency").is_in(rule.drop), pl.col("score").is_not_null())
+    reason = pl.format(f"{DROPPED} its dependency is {{}}", "dependency")
+    return out.select("sample_id", reason=reason).sort("sample_id").match_to_schema(tables.schema(tables.REJECTED))
+
+
+def with_one_of_each_text(ranked: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
+    """Return `ranked` with one sample of each text: the best that the rule can choose, else the first one.
+
+    Under `duplicates: keep` all stay. `ranked`: see rules.chosen_ids, sorted by rank, samples without a score last.
+    """
+    if rule.duplicates == "keep":
+        return ranked
+    return ranked.filter(pl.col("sample_id") == _best_of_text(rule))
+
+
+def repeats_of_texts(ranked: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
+    """Return tables.REJECTED of the samples with a score that `with_one_of_each_text` drops. `ranked`: see there."""
+    if rule.duplicates == "keep":
+        return pl.DataFrame(schema=tables.schema(tables.REJECTED))
+    out = ranked.with_columns(best=_best_of_text(rule)).filter(
+        pl.col("sample_id") != pl.col("best"), pl.col("score").is_not_null()
+    )
+    reason = pl.format("selection.duplicates: one: its texts are those of '{}', which is the one that counts", "best")
+    return out.select("sample_id", reason=reason).sort("sample_id").match_to_schema(tables.schema(tables.REJECTED))
+
+
+def countable_samples(samples: pl.DataFrame, rule: RuleConfig) -> tuple[Mapping[str, int], RuleConfig]:
+    """Return the most samples of each source that can count for a rule, whatever the scores are, and the rule for them.
+
+    Identical texts count once, or once in each of their sources. The rule's fraction, which is of all samples, becomes
+    a number of those that are left. `samples`: `source` str and, unless `duplicates` is keep, `digest` str.
+    """
+    if rule.duplicates == "keep":
+        return dict(samples["source"].value_counts().iter_rows()), rule
+    if rule.budget is None and samples.height:
+        rule = rule.taking(count=min(rule.chosen(samples.height), samples["digest"].n_unique()))
+    return dict(samples.unique(["source", "digest"])["source"].value_counts().iter_rows()), rule
+
+
+def with_best_of_documents(ranked: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
+    """Return `ranked` with only the `rule.per_document` best of each document scored; the others lose their score.
+
+    Samples without a score go to the end. They are never chosen, but count if a rule refers to the whole data, like a
+    sample that no model could read. Which samples are left does not depend on quotas or on other choices. A sample that
+    the rule cannot choose at any rank does not take another's place.
+
+    `ranked`: see rules.chosen_ids, sorted by rank, samples without a score last; with `document` str.
+    """
+    return _unscored(ranked, _follows_the_best(ranked, rule))
+
+
+def beyond_the_best(ranked: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
+    """Return tables.REJECTED of the samples with a score that `with_best_of_documents` excludes. `ranked`: see
+    there.
+    """
+    best = pl.col("sample_id").filter(_choosable(rule)).first().over("document").alias("best")
+    out = ranked.with_columns(best).filter(_follows_the_best(ranked, rule), pl.col("score").is_not_null())
+    samples = "sample ranks" if rule.per_document == 1 else "samples rank"
+    reason = pl.format(
+        "selection.per_document: {} {} better of its document, the best of them '{}'",
+        rule.per_document,
+        pl.lit(samples),
+        "best",
+    )
+    return out.select("sample_id", reason=reason).sort("sample_id").match_to_schema(tables.schema(tables.REJECTED))
+
+
+def most_by_source(samples: pl.DataFrame, most: int) -> Mapping[str, int]:
+    """Return how many samples of each source the limit leaves at most, whatever the scores are.
+
+    `samples`: `document` and `source`, both str. A document in several sources counts in each of them.
+    """
+    each = samples.group_by("source", "document").agg(left=pl.len().clip(upper_bound=most))
+    return dict(each.group_by("source").agg(pl.col("left").sum()).iter_rows())
+
+
+def most_of_all(samples: pl.DataFrame, most: int) -> int:
+    """Return how many samples the limit leaves at most, whatever the scores are. `samples`: `document` str."""
+    return int(samples["document"].value_counts()["count"].clip(upper_bound=most).sum())
+
+
+def _unscored(ranked: pl.DataFrame, which: pl.Expr | pl.Series) -> pl.DataFrame:
+    """Return `ranked` in which these samples have no score and come last."""
+    kept = pl.when(which).then(None).otherwise("score")
+    return ranked.with_columns(score=kept).sort(pl.col("score").is_null(), maintain_order=True)
+
+
+def _best_of_text(rule: RuleConfig) -> pl.Expr:
+    """Return the id of the sample that represents all samples with its texts."""
+    ids = pl.col("sample_id")
+    return pl.coalesce(ids.filter(_choosable(rule)).first().over("digest"), ids.first().over("digest"))
+
+
+def _choosable(rule: RuleConfig) -> pl.Expr:
+    """Return whether the rule could choose a sample if it ranked best."""
+    found = countable() if rule.budget is not None else pl.col("score").is_not_null()
+    return found if rule.shares is None else found & pl.col("source").is_in([*rule.shares])
+
+
+def _follows_the_best(ranked: pl.DataFrame, rule: RuleConfig) -> pl.Series:
+    """Return whether the allowed number of samples of its document rank before a sample."""
+    assert rule.per_document is not None and ranked["document"].null_count() == 0
+    choosable = _choosable(rule).cast(pl.Int64)
+    before = choosable.cum_sum().over("document") - choosable
+    return ranked.select(follows=before >= rule.per_document)["follows"]
+
 
 # Raise it when a rule chooses other samples for the same scores.
 CODE_VERSION = "2"

@@ -23,7 +23,7 @@ import polars as pl
 from gateau_dagster.config.models import Template
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.errors import GateauError, UnscorableSampleError, gateau_command
-from gateau_dagster.methods.token_pairs import LEAST_PROBABILITY, SHARED, check_same_version, token_pairs
+from gateau_dagster.methods.token_contrast import LEAST_PROBABILITY, SHARED, check_same_version, token_pairs
 from gateau_dagster.models.prompt import response_ids
 from gateau_dagster.training.encode import Encoded
 

@@ -11,7 +11,7 @@ from gateau_dagster.errors import GateauError
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.readable import number
-from gateau_dagster.report.formula import with_terms
+from gateau_dagster.selection.presets import with_terms
 from tests.error_codes import refused
 from tests.project import make_project
 

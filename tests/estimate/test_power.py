@@ -12,7 +12,7 @@ from rich.console import Console
 
 from gateau_dagster import tables
 from gateau_dagster.cli.plan import plan_record, show_power
-from gateau_dagster.estimate.power import Power, detectable, experiment_power
+from gateau_dagster.estimate.questions import Power, detectable, experiment_power
 from gateau_dagster.evaluation.statistics.compare import Model, compare, total_of
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State

@@ -8,7 +8,7 @@ import pytest
 
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.errors import UnscorableSampleError
-from gateau_dagster.estimate.truncation import expected_truncation
+from gateau_dagster.estimate.scored_model import expected_truncation
 from gateau_dagster.models.known_model import known_tokenizer
 from gateau_dagster.models.prompt import build_prompt
 from gateau_dagster.pipeline.losses import prompted_models

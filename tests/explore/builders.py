@@ -9,9 +9,16 @@ import numpy as np
 import polars as pl
 
 from gateau_dagster.data.sample import Sample
-from gateau_dagster.explore.publish import DataFiles, build_page, index_content
-from gateau_dagster.explore.rankings import rankings
-from gateau_dagster.explore.sample_pages import PAGE_ROWS, openings, sample_content, shard_files
+from gateau_dagster.explore.one_sample import rankings
+from gateau_dagster.explore.publish import (
+    PAGE_ROWS,
+    DataFiles,
+    build_page,
+    index_content,
+    openings,
+    sample_content,
+    shard_files,
+)
 from gateau_dagster.report.evidence_card import EvidenceMaps
 from gateau_dagster.report.inputs import ReportInputs
 from gateau_dagster.storage.files import Files

@@ -4,8 +4,8 @@ import polars as pl
 import pytest
 
 from gateau_dagster.config import PRESETS
-from gateau_dagster.explore.rankings import Ranking, disputed, rankings
-from gateau_dagster.explore.sample_pages import ENDS, pieces
+from gateau_dagster.explore.one_sample import Ranking, disputed, rankings
+from gateau_dagster.explore.publish import ENDS, pieces
 from gateau_dagster.report.evidence import Evidence, EvidenceSegment
 from tests.explore.builders import method_scores
 from tests.project import configured

@@ -15,7 +15,7 @@ from gateau_dagster.config import Config
 from gateau_dagster.data.sample import Reject
 from gateau_dagster.methods.car import EMBEDDING, QUALITY, embedding_table
 from gateau_dagster.methods.registry import chosen_methods, sample_tables
-from gateau_dagster.scoring.planned_work import SampleTokens
+from gateau_dagster.scoring.sample_table import SampleTokens
 from gateau_dagster.scoring.text_models import embedding_rows, quality_rows
 from gateau_dagster.tables import schema
 from tests.error_codes import refused

@@ -13,9 +13,8 @@ from gateau_dagster.config.selection import ALPHA
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.methods import far_gain
 from gateau_dagster.models.prompt import Prompt
-from gateau_dagster.scoring.contextual_awareness import CamFigures, cam_row
 from gateau_dagster.scoring.response_perplexity import perplexity_row
-from gateau_dagster.scoring.segments import TOP_SHARE, near_segments
+from gateau_dagster.scoring.segments import TOP_SHARE, CamFigures, cam_row, near_segments
 from gateau_dagster.selection.combine import combine
 from tests.error_codes import refused
 from tests.methods.configured import method_of, scores_of

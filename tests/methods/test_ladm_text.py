@@ -16,7 +16,7 @@ from gateau_dagster.methods.ladm_text import _Reporter, main
 from gateau_dagster.models.loading import LoadedModel
 from gateau_dagster.scoring import text_scoring
 from gateau_dagster.scoring.focus_scores import FocusPlan, FocusWeights
-from gateau_dagster.scoring.span_scorer import text_ids
+from gateau_dagster.scoring.span_attention import text_ids
 from tests.project import ROOT, command_environment
 from tests.scoring.builders import text_score
 from tests.tiny_models import loaded_model

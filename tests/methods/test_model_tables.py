@@ -15,11 +15,9 @@ from gateau_dagster.methods.registry import sample_tables
 from gateau_dagster.models.flops import ForwardWork, ModelShape, whole_text_flops
 from gateau_dagster.models.loading import LoadedModel
 from gateau_dagster.models.prompt import build_prompt, encode
-from gateau_dagster.scoring.cherry_prompt import cherry_prompt
+from gateau_dagster.scoring.cherry_selection import alone_prompt, cherry_prompt
 from gateau_dagster.scoring.pair_tables import CAM, pair_tables
-from gateau_dagster.scoring.planned_work import SampleTokens
-from gateau_dagster.scoring.response_alone import alone_prompt
-from gateau_dagster.scoring.sample_table import Running, SampleTable
+from gateau_dagster.scoring.sample_table import Running, SampleTable, SampleTokens
 from tests.methods.configured import configured
 from tests.scoring.builders import scoring
 from tests.tiny_models import encoder, loaded_model, samples, save_encoder

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gateau_dagster.data.sample import Reject
-from gateau_dagster.scoring.contextual_awareness import contextual_awareness_score
+from gateau_dagster.scoring.segments import contextual_awareness_score
 from tests.methods import measured, test_delta_perplexity, test_ladm
 from tests.methods.configured import method_of, scores_of
 

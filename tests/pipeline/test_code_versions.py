@@ -48,8 +48,8 @@ CONSTANTS: dict[str, set[str]] = {
     "training.spec.CODE_VERSION": {"checkpoint", "pre_experienced", "homologous_model", "variant/checkpoint"},
     "scoring.pair_tables.PERPLEXITY_CODE_VERSION": {"perplexity"},
     "scoring.pair_tables.CAM_CODE_VERSION": {"cam", "cam_at"},
-    "scoring.segments.CODE_VERSION": {"cam"},
-    "scoring.screening.CODE_VERSION": set(),  # of screened segments: see below
+    "scoring.segments.GAINS_CODE_VERSION": {"cam"},
+    "scoring.segments.SCREENING_CODE_VERSION": set(),  # of screened segments: see below
     "selection.combine.CODE_VERSION": {"combined_scores"},
     "selection.evidence.CODE_VERSION": {"evidence"},
     "methods.registry.CODE_VERSION": {"method_scores"},
@@ -98,7 +98,7 @@ def test_a_constant(constant: str, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_choice_of_screened_segments(monkeypatch: pytest.MonkeyPatch) -> None:
     config = by_method("gateau", "far_gain", segment_lengths=[64], scoring={"segments": "screened"})
     before = resolved_assets(config)
-    raise_version(monkeypatch, "gateau_dagster.scoring.screening.CODE_VERSION")
+    raise_version(monkeypatch, "gateau_dagster.scoring.segments.SCREENING_CODE_VERSION")
     check_made_again_once(before, {"cam", "cam_at/64"}, config)
 
 

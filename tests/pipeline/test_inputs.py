@@ -78,7 +78,7 @@ def asked_for(asset: Asset, config: Config) -> set[str]:
     for observe in (asset.observe, *(part.observe for part in asset.parts.values())):
         if observe is not None:
             with suppress(GateauError):  # a model that is not here; which one it is has been asked before
-                observe(cast(Observed, noting))
+                observe(cast("Observed", noting))
     return noting.noted
 
 

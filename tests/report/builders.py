@@ -19,14 +19,13 @@ from gateau_dagster.evaluation.benchmark import Benchmark
 from gateau_dagster.evaluation.statistics.experiment import Cost, experiment_rows
 from gateau_dagster.models.prompt import build_prompt
 from gateau_dagster.report.build import build_report
-from gateau_dagster.report.comparison import compare
 from gateau_dagster.report.drawings import drawings
 from gateau_dagster.report.evidence import EvidenceRows
 from gateau_dagster.report.experiment import ExperimentInputs
-from gateau_dagster.report.inputs import ReportInputs
+from gateau_dagster.report.inputs import ReportInputs, compare
 from gateau_dagster.report.plots import Drawing
-from gateau_dagster.scoring.contextual_awareness import CamFigures, cam_row
 from gateau_dagster.scoring.response_perplexity import perplexity_row
+from gateau_dagster.scoring.segments import CamFigures, cam_row
 from gateau_dagster.selection.combine import combine
 from tests.comparison.frames import described
 from tests.evaluation.builders import heldout_table, needle_table

@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from gateau_dagster.data.rejects import RejectKind, Rejects
 from gateau_dagster.pipeline.losses import DataLoss, Totals, Truncation
 from gateau_dagster.report.build import SOURCES, build_report, counts, reject_groups, sample_cards, source_table, truth
-from gateau_dagster.report.comparison import compare
 from gateau_dagster.report.drawings import benchmark_outcomes, drawings, training_facts
-from gateau_dagster.report.inputs import ReportInputs
+from gateau_dagster.report.inputs import ReportInputs, compare
 from gateau_dagster.report.plots.score_plots import MARKS
 from gateau_dagster.report.text import breakable, printable, snippet
 from tests.evaluation.quiz import with_quiz

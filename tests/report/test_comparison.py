@@ -8,8 +8,7 @@ import polars as pl
 import pytest
 
 from gateau_dagster.config import PRESETS
-from gateau_dagster.report.comparison import PresetComparison, compare
-from gateau_dagster.report.inputs import ReportInputs
+from gateau_dagster.report.inputs import PresetComparison, ReportInputs, compare
 from tests.project import configured
 from tests.report.builders import KINDS, inputs, raw, scores
 

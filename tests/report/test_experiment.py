@@ -8,14 +8,19 @@ import pytest
 
 from gateau_dagster.evaluation.statistics.compare import compare
 from gateau_dagster.evaluation.statistics.experiment import GateResult, Line
-from gateau_dagster.report.experiment import ExperimentInputs, TableCell, cost_cell, digits_for, shown, signed
-from gateau_dagster.report.experiment_section import (
+from gateau_dagster.report.experiment import (
+    ExperimentInputs,
+    TableCell,
     amounts,
+    cost_cell,
+    digits_for,
     experiment_charts,
     experiment_figures,
     experiment_section,
     figure_name,
     from_floor,
+    shown,
+    signed,
 )
 from tests.evaluation.experiment_builders import LINES, chosen, experiment_scores, scores
 from tests.report.builders import DEPTHS, LENGTHS, Page, experiment_inputs, inputs, inputs_of, page_of

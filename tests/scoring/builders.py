@@ -13,13 +13,12 @@ from gateau_dagster.config import ScoringConfig
 from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.models.flops import ForwardWork, Meter
 from gateau_dagster.models.loading import LoadedModel
-from gateau_dagster.scoring.contextual_awareness import CamRow
 from gateau_dagster.scoring.focus_scores import FocusPlan, FocusWeights, contextual_dependency_score
 from gateau_dagster.scoring.response_perplexity import PerplexityRow
 from gateau_dagster.scoring.sample_table import Running
 from gateau_dagster.scoring.scorer import Request, SampleOutcome, score_samples
-from gateau_dagster.scoring.segments import NOTED
-from gateau_dagster.scoring.span_scorer import Document, MeasuredSpans, measure_documents
+from gateau_dagster.scoring.segments import NOTED, CamRow
+from gateau_dagster.scoring.span_attention import Document, MeasuredSpans, measure_documents
 from tests.tiny_models import CHAT_TEMPLATE
 
 

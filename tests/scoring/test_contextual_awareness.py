@@ -18,7 +18,9 @@ from gateau_dagster.methods.ifd import RESPONSE_ALONE
 from gateau_dagster.models import forward, memory
 from gateau_dagster.models.loading import LoadedModel
 from gateau_dagster.models.prompt import build_prompt
-from gateau_dagster.scoring.contextual_awareness import (
+from gateau_dagster.scoring.cherry_selection import alone_prompt, response_alone_rows
+from gateau_dagster.scoring.response_perplexity import PerplexityRow, mean_nll_and_perplexity, perplexity_row
+from gateau_dagster.scoring.segments import (
     CamFigures,
     CamRow,
     cam_row,
@@ -26,8 +28,6 @@ from gateau_dagster.scoring.contextual_awareness import (
     importance_score,
     segment_attention_score,
 )
-from gateau_dagster.scoring.response_alone import alone_prompt, response_alone_rows
-from gateau_dagster.scoring.response_perplexity import PerplexityRow, mean_nll_and_perplexity, perplexity_row
 from tests.scoring.builders import reference_cas, reference_softmax, running, slowly_divided
 from tests.tiny_models import loaded_model, samples, tokenizer
 
@@ -78,7 +78,7 @@ def test_values_that_are_not_finite_or_do_not_go_together_are_refused(
 def test_module_needs_no_torch() -> None:
     import subprocess
 
-    code = "import sys, gateau_dagster.scoring.contextual_awareness; sys.exit('torch' in sys.modules)"
+    code = "import sys, gateau_dagster.scoring.segments; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

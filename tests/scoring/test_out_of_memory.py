@@ -17,8 +17,8 @@ from gateau_dagster.models import forward
 from gateau_dagster.models.flops import Meter
 from gateau_dagster.models.memory import TokenBudget, unless_out_of_memory
 from gateau_dagster.models.prompt import build_prompt
-from gateau_dagster.scoring.contextual_awareness import CamRow
 from gateau_dagster.scoring.response_perplexity import PerplexityRow
+from gateau_dagster.scoring.segments import CamRow
 from tests.scoring.builders import outcomes
 from tests.tiny_models import loaded_model, samples, tokenizer
 

@@ -20,12 +20,11 @@ from gateau_dagster.models import forward, loading
 from gateau_dagster.models.flops import Meter, ModelShape
 from gateau_dagster.models.loading import LoadedModel, load_model
 from gateau_dagster.models.prompt import build_prompt
-from gateau_dagster.scoring.contextual_awareness import CamRow
 from gateau_dagster.scoring.pair_tables import CAM, THETA_B, cam_table, perplexity_asset
 from gateau_dagster.scoring.response_perplexity import PerplexityRow
 from gateau_dagster.scoring.sample_table import RequestedRow
 from gateau_dagster.scoring.scorer import Request, SampleOutcome, score_samples
-from gateau_dagster.scoring.segments import segment_prompts
+from gateau_dagster.scoring.segments import CamRow, segment_prompts
 from tests.error_codes import refused
 from tests.methods.configured import configured
 from tests.models.test_known_model import NEXT

@@ -15,10 +15,9 @@ from gateau_dagster.data.sample import Sample
 from gateau_dagster.methods.registry import all_sample_tables
 from gateau_dagster.models.flops import Meter, ModelShape
 from gateau_dagster.models.prompt import Prompt, build_prompt
-from gateau_dagster.scoring import screening
-from gateau_dagster.scoring.contextual_awareness import CamRow
-from gateau_dagster.scoring.planned_work import parts_of
-from gateau_dagster.scoring.screening import fused_order, screened_count, screened_segments
+from gateau_dagster.scoring import segments as screening
+from gateau_dagster.scoring.sample_table import parts_of
+from gateau_dagster.scoring.segments import CamRow, fused_order, screened_count, screened_segments
 from tests.error_codes import refused
 from tests.methods.configured import configured
 from tests.scoring.builders import outcomes

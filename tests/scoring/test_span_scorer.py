@@ -17,7 +17,7 @@ from gateau_dagster.models.flops import ForwardWork, ModelShape
 from gateau_dagster.models.loading import LoadedModel
 from gateau_dagster.models.mask_pattern import MaskPattern
 from gateau_dagster.models.packing import packs_documents
-from gateau_dagster.scoring import span_scorer
+from gateau_dagster.scoring import span_attention
 from gateau_dagster.scoring.focus_scores import (
     FocusPlan,
     FocusWeights,
@@ -26,8 +26,16 @@ from gateau_dagster.scoring.focus_scores import (
     contextual_dependency_score,
     focus_sums,
 )
-from gateau_dagster.scoring.span_attention import _SpanCollector, pairwise_focus_scores, span_attention_flops
-from gateau_dagster.scoring.span_scorer import Document, MeasuredSpans, measure_documents, sample_documents, text_ids
+from gateau_dagster.scoring.span_attention import (
+    Document,
+    MeasuredSpans,
+    _SpanCollector,
+    measure_documents,
+    pairwise_focus_scores,
+    sample_documents,
+    span_attention_flops,
+    text_ids,
+)
 from tests.error_codes import refused
 from tests.scoring.builders import (
     eager_matrices,
@@ -102,14 +110,14 @@ def test_short_text_costs_no_pass_and_has_no_score() -> None:
 
 def test_outcomes_come_in_order_with_rejects_in_their_place(monkeypatch: pytest.MonkeyPatch) -> None:
     loaded = loaded_model("llama")
-    own = span_scorer.pairwise_focus_scores
+    own = span_attention.pairwise_focus_scores
 
     def small_memory(one: LoadedModel, ids: Sequence[int], plan: FocusPlan, work: ForwardWork) -> object:
         if len(ids) > 500:
             raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
         return own(one, ids, plan, work)
 
-    monkeypatch.setattr(span_scorer, "pairwise_focus_scores", small_memory)
+    monkeypatch.setattr(span_attention, "pairwise_focus_scores", small_memory)
     monkeypatch.setattr(memory, "release_memory", lambda: None)
     texts = [("long", LICENCE[:3000]), ("fits", LICENCE[:500]), ("short", "word")]
     documents = [Document(name=name, ids=text_ids(tokenizer(), text, max_tokens=1000)) for name, text in texts]

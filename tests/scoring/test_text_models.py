@@ -15,8 +15,8 @@ from gateau_dagster.methods.pre_experience import INSTRUCTION_EMBEDDING
 from gateau_dagster.models import memory
 from gateau_dagster.models.loading import LoadedModel
 from gateau_dagster.models.memory import TokenBudget
-from gateau_dagster.scoring import instruction_embedding
-from gateau_dagster.scoring.instruction_embedding import instruction_embedding_rows
+from gateau_dagster.scoring import cherry_selection
+from gateau_dagster.scoring.cherry_selection import instruction_embedding_rows
 from gateau_dagster.scoring.text_models import (
     Batch,
     ReadText,
@@ -351,7 +351,7 @@ def test_a_text_that_cannot_be_tokenised_is_rejected_alone() -> None:
 
 
 def test_what_does_not_fit_is_halved_and_rejected_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    own, loaded = instruction_embedding._means, loaded_model("llama")
+    own, loaded = cherry_selection._means, loaded_model("llama")
     want = embedded(samples(), loaded=loaded)
     lengths = sorted(row["prompt_tokens"] for row in want)
 
@@ -360,7 +360,7 @@ def test_what_does_not_fit_is_halved_and_rejected_alone(monkeypatch: pytest.Monk
             raise torch.OutOfMemoryError("CUDA out of memory.")
         return own(loaded, documents)
 
-    monkeypatch.setattr(instruction_embedding, "_means", tight)
+    monkeypatch.setattr(cherry_selection, "_means", tight)
     monkeypatch.setattr(memory, "release_memory", lambda: None)  # takes a third of a second
     found = embedded(samples(), loaded=loaded)
     for row, other in zip(found, want, strict=True):

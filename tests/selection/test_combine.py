@@ -9,10 +9,30 @@ import pytest
 
 from gateau_dagster import tables
 from gateau_dagster.config.selection import PRESETS, Preset
-from gateau_dagster.selection.combine import choose, combine, rank, ranked, ranked_by_score, with_reasons
-from gateau_dagster.selection.degeneration import check, check_all, distinct
-from gateau_dagster.selection.joining import COLUMNS, MEASURES, check_observed, join_all, join_shard
-from gateau_dagster.selection.presets import PRESET_FUNCTIONS, Measures, PresetScores, official, paper, robust
+from gateau_dagster.selection.combine import (
+    MEASURES,
+    READ_COLUMNS,
+    check_observed,
+    choose,
+    combine,
+    join_all,
+    join_shard,
+    rank,
+    ranked,
+    ranked_by_score,
+    with_reasons,
+)
+from gateau_dagster.selection.presets import (
+    PRESET_FUNCTIONS,
+    Measures,
+    PresetScores,
+    check,
+    check_all,
+    distinct,
+    official,
+    paper,
+    robust,
+)
 from tests.error_codes import refused
 from tests.selection.builders import cam_table, perplexity_table, slow_combine
 
@@ -312,7 +332,7 @@ def random_tables(seed: int, *, count: int = 60) -> Tables:
     )
     return {
         name: frame.sample(count - int(rng.integers(4)), shuffle=True, seed=seed)
-        for name, frame in zip(COLUMNS, made, strict=True)
+        for name, frame in zip(READ_COLUMNS, made, strict=True)
     }
 
 

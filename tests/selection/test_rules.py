@@ -12,8 +12,14 @@ import pytest
 from gateau_dagster.config import SelectionConfig
 from gateau_dagster.config.selection import RuleConfig
 from gateau_dagster.errors import GateauError
-from gateau_dagster.selection.per_document import countable_samples, most_by_source, most_of_all
-from gateau_dagster.selection.rules import check_data, chosen_ids, left_out
+from gateau_dagster.selection.rules import (
+    check_data,
+    chosen_ids,
+    countable_samples,
+    left_out,
+    most_by_source,
+    most_of_all,
+)
 from gateau_dagster.selection.token_budget import equal_amount, largest_remainder, source_counts
 from tests.error_codes import refused
 from tests.selection.builders import (

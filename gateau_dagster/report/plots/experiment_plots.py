@@ -84,7 +84,7 @@ def _dots(axis: Axes, rows: pl.DataFrame, names: tuple[str, str, str]) -> None:
 def over_amounts(points: pl.DataFrame, *, title: str, unit: str, bounds: tuple[float, float]) -> Figure:
     """Draw one line per series over the number of samples, with intervals; models without a series as level lines.
 
-    points: `variant`, `series`, `samples`, `value`, `low`, `high`, from experiment_section.amounts.
+    points: `variant`, `series`, `samples`, `value`, `low`, `high`, from report.experiment.amounts.
     """
     figure, (axis,) = new_figure(title, height=3.6)
     lines = points.filter(pl.col("series") != "").partition_by("series", maintain_order=True)

@@ -1,10 +1,14 @@
-"""Compute embeddings and perplexities of prompts under a causal model, as Cherry Selection's program does.
+"""Compute what Cherry Selection reads of a causal model: embeddings of prompts, and s(y) of responses alone.
 
-For the beginning of a prompt, these are the mean of all last hidden states and the mean NLL of the tokens.
+An embedding is the mean of all last hidden states over a prompt's beginning, and comes with the mean NLL of its tokens.
+s(y) says how likely the model finds the response without context and instruction.
 """
+
+from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,16 +19,17 @@ from transformers import PreTrainedTokenizerBase
 from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.errors import ShortOfMemoryError, UnscorableSampleError
 from gateau_dagster.models.flops import ForwardWork, ModelShape
-from gateau_dagster.models.forward import token_nll
+from gateau_dagster.models.forward import NllJob, Passes, token_nll
 from gateau_dagster.models.loading import LoadedModel
 from gateau_dagster.models.memory import TokenBudget, out_of_memory_reason, unless_out_of_memory
 from gateau_dagster.models.packing import lone_states, packed_states, packs_documents
-from gateau_dagster.models.prompt import encode
-from gateau_dagster.scoring.cherry_prompt import PROMPT_TOKENS, cherry_prompt
-from gateau_dagster.scoring.sample_stream import rejected
+from gateau_dagster.models.prompt import Prompt, divided, encode
+from gateau_dagster.scoring.response_perplexity import mean_nll_and_perplexity
+from gateau_dagster.scoring.sample_stream import in_order, rejected
 
 if TYPE_CHECKING:
     from gateau_dagster.scoring.sample_table import Row, Running
+
 
 Vector = npt.NDArray[np.float64]
 Ids = tuple[int, ...]
@@ -35,8 +40,8 @@ _ADVICE = "use dtype bfloat16, or a device with more memory"
 
 
 def instruction_embedding_rows(
-    loaded: LoadedModel, samples: "Iterable[Sample]", running: "Running"
-) -> "Iterator[Row | Reject]":
+    loaded: LoadedModel, samples: Iterable[Sample], running: Running
+) -> Iterator[Row | Reject]:
     """Yield a row (methods.pre_experience.INSTRUCTION_EMBEDDING) or a reject for each sample, in order."""
     budget = TokenBudget(loaded.model, running.scoring.batch_tokens)
     group: list[tuple[Sample, Ids | UnscorableSampleError]] = []
@@ -68,7 +73,7 @@ def _outcomes(
     budget: TokenBudget,
     work: ForwardWork,
     group: Sequence[tuple[Sample, Ids | UnscorableSampleError]],
-) -> "Iterator[Row | Reject]":
+) -> Iterator[Row | Reject]:
     """Yield the rows and rejects of a group, in order."""
     documents = [ids for _, ids in group if isinstance(ids, tuple)]
     measured = iter(_measured(loaded, budget, work, documents))
@@ -82,7 +87,7 @@ def _outcomes(
             yield _outcome(sample, len(ids), *found)
 
 
-def _outcome(sample: Sample, tokens: int, embedding: Vector, mean_nll: float) -> "Row | Reject":
+def _outcome(sample: Sample, tokens: int, embedding: Vector, mean_nll: float) -> Row | Reject:
     if not (np.isfinite(embedding).all() and mean_nll < _LARGEST):
         return Reject(
             sample_id=sample.sample_id, reason="the hidden states or the perplexity are not finite: try dtype float32"
@@ -140,3 +145,93 @@ def _charge(loaded: LoadedModel, work: ForwardWork, documents: Sequence[Ids]) ->
     if shape is not None:
         flops = float(shape.pass_flops(lengths).sum() + shape.head_flops(float((lengths - 1).sum())))
     work.add(int(lengths.sum()), flops)
+
+
+_ALONE_ADVICE = "lower scoring.max_length, use dtype bfloat16, or a device with more memory"
+
+
+def response_alone_rows(loaded: LoadedModel, samples: Iterable[Sample], running: Running) -> Iterator[Row | Reject]:
+    """Yield a row (methods.ifd.RESPONSE_ALONE) or a reject for each sample, in order.
+
+    Samples share batches with their neighbours, so an outcome may come some samples later.
+    """
+    passes = Passes(loaded=loaded, budget=TokenBudget(loaded.model, running.scoring.batch_tokens))
+
+    def started() -> Iterator[_Started]:
+        for sample in samples:
+            try:
+                prompt = alone_prompt(loaded.tokenizer, sample, max_length=running.max_length)
+                job = NllJob(prompt=prompt, work=running.work)
+                passes.enqueue(job)
+            except UnscorableSampleError as error:
+                job = error
+            yield _Started(sample=sample, job=job)
+
+    return in_order(passes, started())
+
+
+def alone_prompt(tokenizer: PreTrainedTokenizerBase, sample: Sample, *, max_length: int) -> Prompt:
+    """Return `[bos] + E("### Response: " + response)`, whatever the scoring template is; see models.prompt.divided.
+
+    Raises UnscorableSampleError without response tokens, or for more than `max_length` tokens.
+    """
+    bos = tokenizer.bos_token_id
+    assert bos is None or isinstance(bos, int)
+    asked, response = divided(tokenizer, "### Response: ", sample.response)
+    if not response:
+        raise UnscorableSampleError("the response has no tokens")
+    prefix = (() if bos is None else (bos,)) + asked
+    prompt = Prompt(prefix=prefix, context=(), suffix=(), response=response)
+    if prompt.length > max_length:
+        raise UnscorableSampleError(f"the response takes {prompt.length} tokens, more than the {max_length} allowed")
+    return prompt
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Started:
+    """A sample whose pass is queued, or the reason why it has none."""
+
+    sample: Sample
+    job: NllJob | UnscorableSampleError
+
+    @property
+    def ready(self) -> bool:
+        return isinstance(self.job, UnscorableSampleError) or self.job.ready
+
+    def outcome(self) -> Row | Reject:
+        sample, job = self.sample, self.job
+        try:
+            if isinstance(job, UnscorableSampleError):
+                raise job
+            if job.too_large:
+                raise ShortOfMemoryError(out_of_memory_reason(job.prompt.length, _ALONE_ADVICE))
+            mean, _ = mean_nll_and_perplexity(job.nll)
+        except UnscorableSampleError as error:
+            return rejected(sample.sample_id, error)
+        return {
+            "sample_id": sample.sample_id,
+            "digest": sample.digest,
+            "mean_nll": mean,
+            "response_tokens": len(job.prompt.response),
+        }
+
+
+# The program's --max_length: a longer prompt is cut at the end.
+PROMPT_TOKENS = 512
+
+_TASK, _COMPLETE = (
+    "Below is an instruction that describes a task",
+    "Write a response that appropriately completes the request.",
+)
+_FURTHER = f"{_TASK}, paired with an input that provides further context. {_COMPLETE}\n\n"
+
+
+def cherry_prompt(sample: Sample) -> str:
+    """Return the prompt of instruction and context, whatever the scoring template is.
+
+    Source: tianyi-lab/Cherry_LLM, data_analysis.py, prompt `alpaca`.
+    """
+    asked = f"### Instruction:\n{sample.instruction}\n\n"
+    if not sample.context:
+        return f"{_TASK}. {_COMPLETE}\n\n{asked}### Response:"
+    return f"{_FURTHER}{asked}### Input:\n{sample.context}\n\n### Response:"
