@@ -6,8 +6,7 @@ import polars as pl
 
 from gateau_dagster.assets.steps.metadata import chart, fields_metadata, source_chart
 from gateau_dagster.assets.steps.step import Step, makes_asset
-from gateau_dagster.data.index import last_of_conversations
-from gateau_dagster.data.ingest import read_shards
+from gateau_dagster.data.index import last_of_conversations, read_shards
 from gateau_dagster.data.record_fields import FieldCounts
 from gateau_dagster.data.rejects import check_rejected
 from gateau_dagster.data.short_chat import short_chat_mix as read_short_chat
@@ -26,7 +25,7 @@ def raw_long_sft(step: Step) -> None:
     if not stale:
         return
     fields = fields_metadata(state.index.fields)
-    frames = read_shards(config.located_long_sft, config.folder, state.index, list(stale), step.progress)
+    frames = read_shards(config.located_long_sft, state.index, list(stale), step.progress)
     for number, table, rejected in frames:
         output = stale[number]
         output.write(table, rejected)

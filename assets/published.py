@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from gateau_dagster import tables
 from gateau_dagster.assets.selection import counted_rule
 from gateau_dagster.assets.steps.step import Output, Step, makes_asset
-from gateau_dagster.config.publish import PublishConfig
+from gateau_dagster.config.inputs import PublishConfig
 from gateau_dagster.data.secret_scan import SCANNER, scanner_version, secrets_in
 from gateau_dagster.data.trainer_records import FORMS, trainer_records, trainer_schema, write_parquet
 from gateau_dagster.errors import GateauError

@@ -38,8 +38,7 @@ from gateau_dagster.report.further import (
 )
 from gateau_dagster.scoring.pair_tables import CAM
 from gateau_dagster.storage import Stamp
-from gateau_dagster.storage.documents import read_document, write_document
-from gateau_dagster.storage.training_record import read_training_log
+from gateau_dagster.storage.documents import read_document, read_training_log, write_document
 from gateau_dagster.synthesis import CHECKS_TABLE, CONTEXTS_TABLE, QUESTIONS_TABLE
 
 if TYPE_CHECKING:

@@ -26,9 +26,15 @@ from gateau_dagster.resources.models import ModelsResource
 from gateau_dagster.resources.training import TrainingResource
 from gateau_dagster.storage import Stamp, fence
 from gateau_dagster.storage.content import file_digests, model_content
-from gateau_dagster.storage.documents import fetched_folder, finish_publishing, folder_stamp, publish_folder
+from gateau_dagster.storage.documents import (
+    fetched_folder,
+    finish_publishing,
+    folder_stamp,
+    publish_folder,
+    read_training_log,
+    read_training_record,
+)
 from gateau_dagster.storage.stamp import fingerprint
-from gateau_dagster.storage.training_record import read_training_log, read_training_record
 from gateau_dagster.training.spec import CODE_VERSION as TRAINING_CODE_VERSION
 
 if TYPE_CHECKING:

@@ -39,8 +39,7 @@ from transformers import (
 from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 from transformers.trainer_utils import SaveStrategy
 
-from gateau_dagster.config.training import TrainingConfig
-from gateau_dagster.config.training_sections import LoraConfig
+from gateau_dagster.config.training import LoraConfig, TrainingConfig
 from gateau_dagster.errors import GateauError
 from gateau_dagster.models.flops import ModelShape
 from gateau_dagster.training.adapters import with_adapters

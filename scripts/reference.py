@@ -20,8 +20,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 import gateau_dagster
-from gateau_dagster.cli.commands import cli
-from gateau_dagster.cli.explain import error_codes
+from gateau_dagster.cli.commands import cli, error_codes
 from gateau_dagster.config import Config
 from gateau_dagster.config.selection import OwnScores
 from gateau_dagster.evaluation.registry import all_benchmarks

@@ -7,8 +7,8 @@ from typing import Any
 
 from pydantic import Field
 
-from gateau_dagster.config.addresses import InputAddress
 from gateau_dagster.config.base import Section
+from gateau_dagster.config.values import InputAddress
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.evaluation.benchmark import (
     Generation,

@@ -26,8 +26,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from transformers.utils.logging import disable_progress_bar
 
 from gateau_dagster.config import LongSftConfig
-from gateau_dagster.data.index import build_index
-from gateau_dagster.data.ingest import read_shards
+from gateau_dagster.data.index import build_index, read_shards
 from gateau_dagster.data.sample import text_digest
 from gateau_dagster.errors import GateauError
 
@@ -61,7 +60,7 @@ def documents(path: str) -> list[str]:
     """The contexts of the usable samples, by sample id, up to MOST_CHARACTERS; raises GateauError if there is none."""
     config, folder = LongSftConfig(path=path, shards=1), Path.cwd()
     index = build_index(config, folder)
-    ((_, raw, _),) = read_shards(config, folder, index, [0])
+    ((_, raw, _),) = read_shards(config, index, [0])
     texts: list[str] = []
     total = 0
     for text in raw["context"]:

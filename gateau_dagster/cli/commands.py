@@ -1,16 +1,19 @@
-"""The commands of `gateau`: their options, and failures as a readable message."""
+"""The commands of `gateau`: their options, failures as a readable message, and what an error's code means."""
 
 import io
 import json
 import logging
 import os
 import sys
+import textwrap
 import traceback
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import NoReturn
 
 import click
+import yaml
 
 from gateau_dagster.config import Config
 from gateau_dagster.errors import (
@@ -22,7 +25,7 @@ from gateau_dagster.errors import (
     redacted,
 )
 from gateau_dagster.execution.interruption import INTERRUPTED
-from gateau_dagster.readable import escaped_controls, indented_lines
+from gateau_dagster.readable import escaped_controls, indented_lines, nearest_name
 
 _CONFIG_HELP = (
     "YAML file, or demo for the embedded demo. Default: the file that GATEAU_CONFIG names, else ./gateau.yaml."
@@ -244,7 +247,7 @@ def status(config_file: str | None, as_json: bool) -> None:
 @click.argument("what", default="report", metavar="[report|explore|ui]")
 def open_page(config_file: str | None, port: int, what: str) -> None:
     """Open the report, the viewer of all samples (explore), or the Dagster UI that runs here, in the browser."""
-    from gateau_dagster.cli.open import open_in_browser
+    from gateau_dagster.cli.dev import open_in_browser
 
     open_in_browser(_load(config_file), what, port)
 
@@ -276,18 +279,32 @@ def clean(config_file: str | None, yes: bool, as_json: bool) -> None:
     that no run continues. No table is removed. Refused while a run is at work, also on another machine. Without a
     terminal it only lists, unless --yes is given.
     """
-    from gateau_dagster.cli.clean import clean_up
+    from gateau_dagster.cli.status import clean_up
 
     clean_up(_load(config_file), yes=yes, as_json=as_json)
+
+
+@cache
+def error_codes() -> dict[str, dict[str, str]]:
+    """Return `cause` and `cure` by code, in alphabetical order."""
+    return yaml.safe_load(Path(__file__).with_name("error_codes.yaml").read_text(encoding="utf-8"))
 
 
 @cli.command()
 @click.argument("code", required=False)
 def explain(code: str | None) -> None:
     """Print the cause and the cure of an error. CODE is in brackets behind its message; without it, list all codes."""
-    from gateau_dagster.cli.explain import print_explanation
-
-    print_explanation(code)
+    known = error_codes()
+    if code is None:
+        for name, entry in known.items():
+            click.echo(f"{name:<{max(map(len, known))}}  {entry['cause'].partition('. ')[0].rstrip('.')}")
+        return
+    name = code.strip("[]")
+    if name not in known:
+        alike = [each for each in known if each.split(".")[0] == name.split(".")[0]] or known
+        raise GateauError("explain.code", f"there is no error code {name!r}; {nearest_name(name, alike)}")
+    for part in (name, f"Cause: {known[name]['cause']}", f"Cure:  {known[name]['cure']}"):
+        click.echo(textwrap.fill(part, subsequent_indent=" " * 7))
 
 
 def _load(config_file: str | None) -> Config:

@@ -12,8 +12,7 @@ from rich.console import Console
 from gateau_dagster.cli.display import as_line, console
 from gateau_dagster.cli.plan import show_warnings
 from gateau_dagster.config import Config, ShortChatConfig
-from gateau_dagster.data.index import InputIndex
-from gateau_dagster.data.ingest import read_samples
+from gateau_dagster.data.index import InputIndex, read_samples
 from gateau_dagster.data.record_fields import FieldCounts, field_lines
 from gateau_dagster.data.rejects import RejectKind, Rejects, rejects_among_chats
 from gateau_dagster.data.short_chat import short_chat_mix

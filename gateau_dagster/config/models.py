@@ -4,10 +4,16 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from gateau_dagster.config.addresses import InputAddresses, ModelAddress
 from gateau_dagster.config.base import Section, Verify
-from gateau_dagster.config.training_sections import PositionExtension
-from gateau_dagster.config.values import LONGEST, MOST_EPOCHS, MOST_SEEDS, MOST_TOKENS, AdamBetas
+from gateau_dagster.config.values import (
+    LONGEST,
+    MOST_EPOCHS,
+    MOST_SEEDS,
+    MOST_TOKENS,
+    AdamBetas,
+    InputAddresses,
+    ModelAddress,
+)
 from gateau_dagster.errors import GateauError
 
 PRE_EXPERIENCED = "pre_experienced:"
@@ -29,6 +35,48 @@ def base_of(path: str) -> str | None:
 def homologous_base_of(path: str) -> str | None:
     """Return the model that `homologous:<model>` names; None for any other path."""
     return path.removeprefix(HOMOLOGOUS) if path.startswith(HOMOLOGOUS) else None
+
+
+ExtensionMethod = Literal["theta", "ntk", "yarn", "linear"]
+
+
+class PositionExtension(Section):
+    """The change of the rotary embedding before training that makes positions beyond the model's window usable."""
+
+    method: ExtensionMethod = Field(
+        description="theta: another base; ntk: a base scaled for target_length (NTK-aware); yarn; linear: position "
+        "interpolation."
+    )
+    theta: float | None = Field(default=None, gt=0, description="The base, for method theta.", examples=[10000000.0])
+    target_length: int | None = Field(
+        default=None,
+        ge=2,
+        le=LONGEST,
+        description="Positions to reach, for ntk, yarn and linear, which compare it with the model's window; with "
+        "theta optional, the window to declare.",
+        examples=[65536],
+    )
+
+    @model_validator(mode="after")
+    def _complete(self) -> "PositionExtension":
+        if self.method == "theta" and self.theta is None:
+            raise GateauError(
+                "training.positions",
+                "method: theta needs the key theta, the base of the rotary embedding: add it, for example theta: "
+                "8000000",
+            )
+        if self.method != "theta" and self.theta is not None:
+            raise GateauError(
+                "training.positions",
+                f"theta: method {self.method} computes the base itself: remove theta, or set method: theta",
+            )
+        if self.method != "theta" and self.target_length is None:
+            raise GateauError(
+                "training.positions",
+                f"method: {self.method} needs the key target_length, in tokens: add it, for example "
+                "target_length: 65536",
+            )
+        return self
 
 
 class PreExperienceOptions(Section):

@@ -7,10 +7,9 @@ from typing import Annotated, Literal, Self, TypeVar, get_args
 
 from pydantic import AfterValidator, Field, model_validator
 
-from gateau_dagster.config.addresses import InputAddresses
 from gateau_dagster.config.base import Section, Verify
 from gateau_dagster.config.judge import AskedConfig
-from gateau_dagster.config.values import LONGEST, MOST_SEEDS
+from gateau_dagster.config.values import LONGEST, MOST_SEEDS, InputAddresses
 from gateau_dagster.errors import GateauError
 
 SYNTHETIC_SCHEME = "synthetic:"

@@ -8,11 +8,10 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
-from gateau_dagster.config.addresses import ModelAddress
 from gateau_dagster.config.base import Section, Verify
 from gateau_dagster.config.models import HOMOLOGOUS, PRE_EXPERIENCED, ModelConfig
 from gateau_dagster.config.selection import Preset
-from gateau_dagster.config.values import MOST_SEEDS, MOST_TOKENS
+from gateau_dagster.config.values import MOST_SEEDS, MOST_TOKENS, ModelAddress
 from gateau_dagster.errors import GateauError
 
 BASE, CHECKPOINT = "base", "checkpoint"

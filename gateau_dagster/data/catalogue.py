@@ -1,10 +1,10 @@
-"""Scan input files once: the id, content digest and place of each record, and duplicates."""
+"""Scan input files once: the id, content digest and place of each record, and duplicates; read wanted records again."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import polars as pl
 
@@ -12,6 +12,7 @@ from gateau_dagster.data.readers import read_records
 from gateau_dagster.data.record_fields import FieldCounts
 from gateau_dagster.data.sample import Conversation, Reject, Sample
 from gateau_dagster.data.sources import Problem, SourceFile, location
+from gateau_dagster.errors import GateauError
 from gateau_dagster.progress import Progress
 
 ACCEPTED = pl.Schema(
@@ -147,4 +148,46 @@ def _renamed(rejected: pl.DataFrame, accepted: pl.DataFrame) -> pl.DataFrame:
     return rejected.with_columns(
         sample_id=pl.when(taken).then("location").otherwise("sample_id"),
         reason=pl.when(taken).then(reason).otherwise("reason"),
+    )
+
+
+def read_wanted(files: Sequence[SourceFile], wanted: pl.DataFrame, convert: Convert) -> Iterator[Identified]:
+    """Yield the samples that `wanted` (schema ACCEPTED) names, in the files' order.
+
+    Raises:
+        GateauError: a record differs from its catalogue entry.
+    """
+    for (number,), part in sorted(wanted.partition_by("file", as_dict=True).items()):
+        file = files[cast(int, number)]
+        known: dict[int, dict[str, str]] = {}
+        for record, sample_id, digest in part.select("record", "sample_id", "digest").iter_rows():
+            known.setdefault(record, {})[sample_id] = digest
+        for item in read_records(file, wanted=known.keys()):
+            if item.number not in known:
+                continue  # a known problem, or one that concerns nothing wanted
+            if isinstance(item, Problem):
+                raise _changed(file, item.number)
+            digests = known.pop(item.number)
+            for sample in convert(item.value, location=location(file, item.number), stem=file.stem):
+                if sample.sample_id not in digests:
+                    continue
+                if isinstance(sample, Reject) or sample.digest != digests.pop(sample.sample_id):
+                    raise _changed(file, item.number)
+                yield sample
+                if not digests:
+                    break
+            if digests:
+                raise _changed(file, item.number)
+            if not known:
+                break
+        if known:
+            raise _changed(file, min(known))
+
+
+def _changed(file: SourceFile, number: int) -> GateauError:
+    place = location(file, number)
+    return GateauError(
+        "data.changed",
+        f"{place} changed while the input was read: run again when nothing writes {file.address}. If nothing "
+        "does, its size and time are unreliable: set verify: content beside its path",
     )

@@ -1,29 +1,33 @@
-"""The index of the long input: identity, place and lengths of every sample.
+"""Index the long input: identity, place and lengths of every sample; read the texts of chosen shards by it.
 
-It takes one streaming pass, or none if the files are those of the saved index.
+An index takes one streaming pass, or none if the files are those of the saved one.
 """
 
 from __future__ import annotations
 
 import json
+from collections import Counter
+from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass
 from functools import cached_property, partial
 from pathlib import Path
+from typing import cast
 
 import polars as pl
 
+from gateau_dagster import tables
 from gateau_dagster.config import LongSftConfig
-from gateau_dagster.data.catalogue import ACCEPTED, REJECTED, Convert, scan
+from gateau_dagster.data.catalogue import ACCEPTED, REJECTED, Convert, read_wanted, scan
 from gateau_dagster.data.forms import to_samples
 from gateau_dagster.data.record_fields import FieldCounts
 from gateau_dagster.data.rejects import Contexts, Rejects, contexts_among, rejects_among
-from gateau_dagster.data.sample import shard_of, text_digest
+from gateau_dagster.data.sample import Sample, shard_of, text_digest
 from gateau_dagster.data.sources import FILE_DIGESTS, SourceFile, content_signature, input_signature, resolve_files
 from gateau_dagster.errors import GateauError
 from gateau_dagster.progress import Progress, silent
 from gateau_dagster.readable import percentage, plural
 from gateau_dagster.storage.files import Files
-from gateau_dagster.storage.json_cache import keeping
+from gateau_dagster.storage.local import keeping
 from gateau_dagster.storage.parquet import read_local, write_parquet
 
 # Part of every shard's digest: raise it only if the tables of all shards change for another reason than their texts.
@@ -35,6 +39,7 @@ INDEX_ACCEPTED = pl.Schema({**ACCEPTED, "shard": pl.Int32()})
 INDEX_REJECTED = pl.Schema({**REJECTED, "shard": pl.Int32()})
 # Another layout needs another name: a file of the old one is then rebuilt.
 _KEY = b"gateau_input_index_3"
+_RAW = tables.schema((*tables.RAW_LONG_SFT, tables.CONVERSATION))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -223,3 +228,44 @@ def no_usable_sample(key: str, path: str | list[str], rejected: pl.DataFrame, no
     """Return the message for an input without a usable sample: the three most frequent reasons, with counts."""
     found = rejects_among(rejected, rejected.height, named=True)
     return "\n".join([f"{key}: no usable {noun} in {path}; correct the data or the path. Rejected:", *found.lines()])
+
+
+def read_shards(
+    config: LongSftConfig, index: InputIndex, shards: Collection[int], progress: Progress = silent
+) -> Iterator[tuple[int, pl.DataFrame, pl.DataFrame]]:
+    """Yield (shard, raw_long_sft rows sorted by sample_id, rejected rows) for each of `shards`, as it is complete.
+
+    Only files with wanted records are opened, and only their wanted lines are parsed. At most the texts of the wanted
+    shards are in memory.
+
+    Raises:
+        GateauError: a file no longer holds what the index recorded.
+    """
+    rejected = index.rejected.filter(pl.col("shard").is_in(list(shards)))
+    wanted = index.accepted.filter(pl.col("shard").is_in(list(shards)))
+    shard_of = dict(wanted.select("sample_id", "shard").iter_rows())
+    missing = Counter(shard_of.values())
+    rows: dict[int, list[tuple[str | None, ...]]] = {shard: [] for shard in shards}
+
+    def tables_of(shard: int) -> tuple[int, pl.DataFrame, pl.DataFrame]:
+        raw = pl.DataFrame(rows.pop(shard), schema=_RAW, orient="row").sort("sample_id")
+        raw = tables.with_conversations(raw, tables.RAW_LONG_SFT)
+        mine = rejected.filter(pl.col("shard") == shard).select("sample_id", "reason").sort("sample_id", "reason")
+        return shard, raw, mine
+
+    for shard in sorted(set(shards) - set(missing)):
+        yield tables_of(shard)
+    for done, sample in enumerate(read_samples(config, index, wanted), start=1):
+        shard = shard_of[sample.sample_id]
+        texts = (sample.context, sample.instruction, sample.response)
+        rows[shard].append((sample.sample_id, sample.source, *texts, sample.digest, sample.conversation or None))
+        missing[shard] -= 1
+        progress(done, len(shard_of), "samples", f"shard {shard}")
+        if missing[shard] == 0:
+            yield tables_of(shard)
+
+
+def read_samples(config: LongSftConfig, index: InputIndex, wanted: pl.DataFrame) -> Iterator[Sample]:
+    """Yield the long samples that `wanted` names, with the conversion of the index; see `read_wanted`."""
+    for found in read_wanted(index.files, wanted, converter(config)):
+        yield cast(Sample, found)

@@ -12,10 +12,9 @@ import polars as pl
 from gateau_dagster import tables
 from gateau_dagster.config import ShortChatConfig
 from gateau_dagster.config.values import part_of
-from gateau_dagster.data.catalogue import scan
+from gateau_dagster.data.catalogue import read_wanted, scan
 from gateau_dagster.data.forms import explicit_parts, record_id, system_of, turns_of, with_system
 from gateau_dagster.data.index import no_usable_sample
-from gateau_dagster.data.ingest import read_wanted
 from gateau_dagster.data.readers import read_records
 from gateau_dagster.data.record_fields import FieldCounts, Fields, InvalidRecordError, add_counts, kind_of
 from gateau_dagster.data.sample import Conversation, Reject, Turn, text_digest

@@ -27,7 +27,7 @@ from gateau_dagster.data.sample import text_digest
 from gateau_dagster.errors import GateauError
 from gateau_dagster.readable import plural
 from gateau_dagster.storage.failures import is_gated, readable_input
-from gateau_dagster.storage.json_cache import recall_all, remember_all
+from gateau_dagster.storage.local import recall_all, remember_all
 from gateau_dagster.storage.remote import HUB, S3, filesystem, is_remote
 
 _ANY_DEPTH = "**"

@@ -25,7 +25,7 @@ from gateau_dagster.pipeline.plan import Plan
 from gateau_dagster.pipeline.recipes import CHECKPOINT_FOLDER, CHECKPOINTS, Recipe
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.readable import plural
-from gateau_dagster.storage.training_record import read_training_log
+from gateau_dagster.storage.documents import read_training_log
 
 Seconds = tuple[float, float] | None  # the bounds of a time, if it is known
 

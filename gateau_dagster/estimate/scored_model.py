@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from gateau_dagster.data.ingest import read_samples
+from gateau_dagster.data.index import read_samples
 from gateau_dagster.data.sample import Sample, text_digest
 from gateau_dagster.demo.prepare import ensure_demo_tokenizer
 from gateau_dagster.errors import GateauError, UnscorableSampleError
@@ -27,7 +27,7 @@ from gateau_dagster.pipeline.model_checks import attention_unseen
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.readable import percentage, plural
 from gateau_dagster.scoring.sample_table import Numbers, PlannedWork, SampleTokens
-from gateau_dagster.storage.json_cache import recall, remember
+from gateau_dagster.storage.local import recall, remember
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

@@ -32,7 +32,7 @@ from gateau_dagster.pipeline.loadable import known_version
 from gateau_dagster.pipeline.plan import Plan
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.pipeline.synthesis_assets import LONG, document_number, figure_digests
-from gateau_dagster.storage.json_cache import recall, remember
+from gateau_dagster.storage.local import recall, remember
 from gateau_dagster.storage.stamp import fingerprint
 from gateau_dagster.synthesis import CHECKS_TABLE, CONTEXTS_TABLE, PASSAGES_TABLE, QUESTIONS_TABLE
 from gateau_dagster.synthesis.checks import (

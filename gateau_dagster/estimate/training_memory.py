@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gateau_dagster.config import Config
-from gateau_dagster.config.training import TrainingConfig, check_sequence_parallel
-from gateau_dagster.config.training_sections import LoraConfig
+from gateau_dagster.config.training import LoraConfig, TrainingConfig, check_sequence_parallel
 from gateau_dagster.errors import GateauError
 from gateau_dagster.estimate.amounts import training_configs
 from gateau_dagster.estimate.estimator import Estimator

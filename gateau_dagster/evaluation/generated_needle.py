@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
-from gateau_dagster.config.addresses import InputAddress, InputAddresses
 from gateau_dagster.config.base import Section
-from gateau_dagster.config.values import LONGEST
+from gateau_dagster.config.values import LONGEST, InputAddress, InputAddresses
 from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.benchmark import Generation, JudgeRequest, Materials, Question, QuestionBenchmark
 from gateau_dagster.evaluation.grading import normalised_words

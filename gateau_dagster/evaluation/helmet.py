@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 import numpy as np
 from pydantic import Field, field_validator
 
-from gateau_dagster.config.addresses import InputAddress
 from gateau_dagster.config.base import Section
+from gateau_dagster.config.values import InputAddress
 from gateau_dagster.data.sources import SourceFile
 from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.benchmark import Generation, Materials, Question, QuestionBenchmark, id_part

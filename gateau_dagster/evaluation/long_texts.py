@@ -15,9 +15,8 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field, model_validator
 
-from gateau_dagster.config.addresses import InputAddresses
 from gateau_dagster.config.base import Section
-from gateau_dagster.config.values import LONGEST
+from gateau_dagster.config.values import LONGEST, InputAddresses
 from gateau_dagster.data.sample import Reject
 from gateau_dagster.data.text_corpus import CorpusText, TextFields, read_texts
 from gateau_dagster.errors import GateauError, UnscorableSampleError

@@ -15,8 +15,8 @@ from typing import Any, ClassVar, Literal
 import polars as pl
 from pydantic import Field, field_validator
 
-from gateau_dagster.config.addresses import InputAddress, InputAddresses
 from gateau_dagster.config.base import Section
+from gateau_dagster.config.values import InputAddress, InputAddresses
 from gateau_dagster.data.sources import location
 from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.benchmark import (

@@ -11,8 +11,8 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from gateau_dagster.config.addresses import InputAddress
 from gateau_dagster.config.base import Section
+from gateau_dagster.config.values import InputAddress
 from gateau_dagster.evaluation.benchmark import Generation, JudgeRequest, Materials, Question
 from gateau_dagster.evaluation.judged import RatedBenchmark
 from gateau_dagster.evaluation.question_files import OfficialRow, by_id, template_gaps

@@ -13,8 +13,8 @@ from typing import ClassVar, Literal, get_args
 
 from pydantic import Field, field_validator
 
-from gateau_dagster.config.addresses import InputAddresses
 from gateau_dagster.config.base import Section
+from gateau_dagster.config.values import InputAddresses
 from gateau_dagster.data.sources import location
 from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.benchmark import Generation, Materials, Question, QuestionBenchmark, id_part

@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from gateau_dagster.config.addresses import InputAddresses
+from gateau_dagster.config.values import InputAddresses
 from gateau_dagster.data.sources import location
 from gateau_dagster.evaluation.benchmark import Generation, Materials, Question, QuestionBenchmark, id_part
 from gateau_dagster.evaluation.graphwalks import GraphWalksOptions, character_range

@@ -19,9 +19,8 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 from pydantic import Field
 
-from gateau_dagster.config.addresses import InputAddress, InputAddresses
 from gateau_dagster.config.base import Section
-from gateau_dagster.config.values import LONGEST, MOST_SEEDS
+from gateau_dagster.config.values import LONGEST, MOST_SEEDS, InputAddress, InputAddresses
 from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.benchmark import Generation, Materials, Question, QuestionBenchmark, id_part
 from gateau_dagster.evaluation.grading import share_contained

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from gateau_dagster.config.addresses import InputAddress
 from gateau_dagster.config.base import Section
-from gateau_dagster.config.values import AnyPath
+from gateau_dagster.config.values import AnyPath, InputAddress
 from gateau_dagster.data.folder_copy import folder_copy
 from gateau_dagster.errors import GateauError, TransientError
 from gateau_dagster.evaluation.benchmark import Materials, Measured, MeasuredBenchmark

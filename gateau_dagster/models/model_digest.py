@@ -10,7 +10,7 @@ from gateau_dagster.config.base import Verify
 from gateau_dagster.config.inputs import RECIPE_VERSION
 from gateau_dagster.errors import GateauError, TransientError
 from gateau_dagster.storage.failures import hub_model_failure, readable_input
-from gateau_dagster.storage.json_cache import recall_all, remember_all
+from gateau_dagster.storage.local import recall_all, remember_all
 
 _SECONDS_FOR_A_FILE = 3.0
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")

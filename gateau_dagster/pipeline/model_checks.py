@@ -34,7 +34,7 @@ from gateau_dagster.models.prompt import answer_ends
 from gateau_dagster.models.tokenizer import load_tokenizer
 from gateau_dagster.pipeline.recipes import weighs_responses
 from gateau_dagster.readable import percentage, plural
-from gateau_dagster.storage.json_cache import recall, remember
+from gateau_dagster.storage.local import recall, remember
 from gateau_dagster.training.deepspeed_agreement import agreed_deepspeed_config
 from gateau_dagster.training.fitting import check_architecture
 from gateau_dagster.training.readiness import check_sharding

@@ -16,10 +16,9 @@ from gateau_dagster.config.base import Section
 from gateau_dagster.config.evaluation import EvaluationConfig
 from gateau_dagster.config.inputs import StorageConfig
 from gateau_dagster.config.load import Check, parse_config, read_config
+from gateau_dagster.config.schema import check_store_apart
 from gateau_dagster.config.selection import OwnScores, SelectionConfig
-from gateau_dagster.config.store_apart import check_store_apart
-from gateau_dagster.demo.configuration import embedded_demo
-from gateau_dagster.demo.prepare import is_demo_store
+from gateau_dagster.demo.prepare import embedded_demo, is_demo_store
 from gateau_dagster.errors import (
     DEMO,
     DEMO_FOLDER,

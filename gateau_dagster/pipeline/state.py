@@ -10,8 +10,7 @@ import polars as pl
 
 from gateau_dagster.config import Config
 from gateau_dagster.config.synthesis import SYNTHETIC_SAMPLES
-from gateau_dagster.data.index import InputIndex, cached_index
-from gateau_dagster.data.ingest import read_samples
+from gateau_dagster.data.index import InputIndex, cached_index, read_samples
 from gateau_dagster.data.rejects import check_contexts, check_rejected
 from gateau_dagster.data.sample import Sample, read_conversation, shard_keys
 from gateau_dagster.data.short_chat import first_conversations, short_chat_signature

@@ -10,7 +10,7 @@ import polars as pl
 import yaml
 
 from gateau_dagster.config import Config
-from gateau_dagster.config.publish import PublishConfig
+from gateau_dagster.config.inputs import PublishConfig
 from gateau_dagster.pipeline.declarations import published_configuration
 from gateau_dagster.readable import percentage, plural
 from gateau_dagster.report.provenance import chosen_by, ranked_by, scored_by

@@ -1,6 +1,12 @@
-"""Store outputs that are no tables: the report's page and the checkpoint's folder, each with a stamp."""
+"""Store outputs that are no tables: the report's page and the checkpoint's folder, each with a stamp.
+
+A model's folder also has a record of its training: steps, settings and batches, sealed with a digest. It contains
+times, so the model's content excludes it.
+"""
 
 import hashlib
+import json
+import logging
 import shutil
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -14,9 +20,8 @@ from gateau_dagster.storage.content import RECORDS, file_digests, model_content
 from gateau_dagster.storage.failures import readable_failures
 from gateau_dagster.storage.fence import Fence
 from gateau_dagster.storage.files import Files, local_copy
-from gateau_dagster.storage.json_cache import recall, remember
-from gateau_dagster.storage.local import copy_folder, flush_folder, moves_into
-from gateau_dagster.storage.stamp import Stamp
+from gateau_dagster.storage.local import copy_folder, flush_folder, moves_into, recall, remember
+from gateau_dagster.storage.stamp import Stamp, sealed, unsealed
 from gateau_dagster.storage.store import DamagedTableError, Store, local_version
 
 STAMP_FILE = "gateau.json"
@@ -331,3 +336,40 @@ def _discard(folder: Path) -> None:
         shutil.rmtree(doomed)
     folder.rename(doomed)
     shutil.rmtree(doomed)
+
+
+RECORD_NAME = "training_log.json"
+_log = logging.getLogger(__name__)
+
+
+def read_training_log(store: Store, name: str = "checkpoint") -> list[dict[str, Any]]:
+    """Return the metrics of each step of the training of a published model; empty without a complete record."""
+    return read_training_record(store, name).get("steps", [])
+
+
+def read_training_record(store: Store, name: str) -> dict[str, Any]:
+    """Return the record of a published model; empty if it is missing, or damaged, which is logged."""
+    try:
+        data = store.files.read(f"{name}/{RECORD_NAME}")
+    except FileNotFoundError:
+        return {}
+    return _whole(data, store.files.address(f"{name}/{RECORD_NAME}"))
+
+
+def local_training_record(folder: Path) -> dict[str, Any]:
+    """Return the record like `read_training_record`, for a model in a local folder."""
+    path = folder / RECORD_NAME
+    return _whole(path.read_bytes(), str(path)) if path.exists() else {}
+
+
+def record_bytes(record: Mapping[str, Any]) -> bytes:
+    """Return the content of the record's file."""
+    return json.dumps(sealed(record), indent=1).encode()
+
+
+def _whole(data: bytes, address: str) -> dict[str, Any]:
+    try:
+        return unsealed(data)
+    except ValueError:
+        _log.warning(f"{address} is damaged and treated as missing. If you have a copy, put it back.")
+        return {}

@@ -1,4 +1,4 @@
-"""Define the stamp of an output, and the digests that decide whether work is needed."""
+"""Define the stamp of an output, the digests that decide whether work is needed, and JSON that detects flipped bits."""
 
 import hashlib
 import json
@@ -6,7 +6,33 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
-from gateau_dagster.storage.sealed_json import sealed, unsealed
+
+def sealed(content: Mapping[str, Any], key: str = "digest") -> dict[str, Any]:
+    """Return the object with its digest under `key`. Infinity and NaN are kept, as Python writes them."""
+    as_read = json.loads(json.dumps(content))  # keys are texts
+    return {key: _digest(as_read), **as_read}
+
+
+def unsealed(data: str | bytes, key: str = "digest") -> dict[str, Any]:
+    """Return the content sealed under `key`; an object without a digest, from an old release, is accepted unchanged.
+
+    Raises:
+        ValueError: it is no JSON object, or differs from what was written.
+    """
+    try:
+        content = json.loads(data)
+    except RecursionError as error:
+        raise ValueError("no object") from error
+    if not isinstance(content, dict):
+        raise ValueError("no object")
+    digest = content.pop(key, None)
+    if digest is not None and digest != _digest(content):
+        raise ValueError("not as it was written")
+    return content
+
+
+def _digest(content: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def fingerprint(parts: Mapping[str, Any]) -> str:
@@ -25,7 +51,6 @@ def joint(versions: Mapping[str, str]) -> str:
 By: TypeAlias = Literal["fingerprint", "content"]
 
 
-_CHECK = "check"
 _OLD_NAMES = {"short_of_memory": "lacking"}
 
 
@@ -71,12 +96,12 @@ class Stamp:
 
     def to_json(self) -> str:
         """Return one line of JSON with sorted keys, and a digest of the others."""
-        return json.dumps(sealed(asdict(self), _CHECK), sort_keys=True)
+        return json.dumps(sealed(asdict(self), "check"), sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> "Stamp":
         """Return the stamp from `to_json` output; raise ValueError for anything else, and for any changed byte."""
-        data = unsealed(text, _CHECK)
+        data = unsealed(text, "check")
         for old, new in _OLD_NAMES.items():
             if old in data:
                 data[new] = data.pop(old)

@@ -24,8 +24,14 @@ from gateau_dagster.storage.failures import readable_failures
 from gateau_dagster.storage.files import Files, local_copy
 from gateau_dagster.storage.local import check_regular
 from gateau_dagster.storage.objects import fetch_small, object_version
-from gateau_dagster.storage.parquet import metadata, read_columns, verified_schema, wanted_rows, write_parquet
-from gateau_dagster.storage.seal import DamagedFileError
+from gateau_dagster.storage.parquet import (
+    DamagedFileError,
+    metadata,
+    read_columns,
+    verified_schema,
+    wanted_rows,
+    write_parquet,
+)
 from gateau_dagster.storage.stamp import Stamp
 
 # File systems count time in steps of up to two seconds: a file that changed just now may change again unnoticed.
@@ -332,7 +338,7 @@ def _opened(files: Files, address: str) -> Any:
     """Open a file for reading; a local one as Arrow's own.
 
     Arrow's threads may still hold the file at the end of the process, where releasing a Python object would abort it.
-    `seal.verified` first copies the wanted parts of a remote file, so nothing is read ahead.
+    `parquet.verified` first copies the wanted parts of a remote file, so nothing is read ahead.
     """
     if files.is_local:
         check_regular(Path(address))  # Arrow's own error has no number

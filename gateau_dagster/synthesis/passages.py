@@ -25,7 +25,7 @@ from gateau_dagster.evaluation.contamination import AskedTexts, ngrams, words
 from gateau_dagster.progress import Progress, silent
 from gateau_dagster.readable import plural
 from gateau_dagster.storage.files import Files
-from gateau_dagster.storage.json_cache import keeping
+from gateau_dagster.storage.local import keeping
 from gateau_dagster.storage.parquet import read_local, write_parquet
 from gateau_dagster.tables import SAMPLE_ID, Column
 

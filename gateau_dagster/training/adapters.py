@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from gateau_dagster.config.training_sections import LoraConfig
+from gateau_dagster.config.training import LoraConfig
 from gateau_dagster.errors import GateauError
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from gateau_dagster.config.training_sections import SkipConfig
+from gateau_dagster.config.training import SkipConfig
 from gateau_dagster.training.batch_plan import BatchPlan, MixDocument
 from gateau_dagster.training.encode import IGNORED
 from gateau_dagster.training.skip_positions import copy_numbers, position_rng, skip_positions

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from gateau_dagster.errors import GateauError
 from gateau_dagster.readable import plural
+from gateau_dagster.storage.documents import local_training_record
 from gateau_dagster.storage.files import replace_text
-from gateau_dagster.storage.training_record import local_training_record
 from gateau_dagster.training.spec import TrainingSpec
 
 MODULE = "gateau_dagster.resources.training_process"

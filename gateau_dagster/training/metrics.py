@@ -17,7 +17,7 @@ from torch import nn
 from gateau_dagster.models.flops import ModelShape
 from gateau_dagster.readable import plural
 from gateau_dagster.storage.files import replace_text
-from gateau_dagster.storage.sealed_json import sealed, unsealed
+from gateau_dagster.storage.stamp import sealed, unsealed
 from gateau_dagster.training.dataset import MixRows
 
 Metrics = dict[str, Any]

@@ -21,9 +21,9 @@ from gateau_dagster.config.models import Template
 from gateau_dagster.models.chat_rendering import render_chat
 from gateau_dagster.models.loading import load_model
 from gateau_dagster.models.prompt import answer_ends
+from gateau_dagster.storage.documents import RECORD_NAME, record_bytes
 from gateau_dagster.storage.files import prove_leases
 from gateau_dagster.storage.local import fill_with, flush_folder, replace_local
-from gateau_dagster.storage.training_record import RECORD_NAME, record_bytes
 from gateau_dagster.training.adapters import adapted_base, merged_state
 from gateau_dagster.training.batch_plan import BatchPlan, write_plan
 from gateau_dagster.training.checkpoints import saving

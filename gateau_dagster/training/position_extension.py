@@ -10,7 +10,7 @@ from typing import Any
 from huggingface_hub.errors import StrictDataclassError
 from transformers.configuration_utils import PreTrainedConfig
 
-from gateau_dagster.config.training_sections import PositionExtension
+from gateau_dagster.config.models import PositionExtension
 from gateau_dagster.errors import GateauError
 from gateau_dagster.models.positions import BY_LENGTH, Rope, full_attention_ropes, rotated_dimensions, scaled_positions
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import polars as pl
 
-from gateau_dagster.config.training_sections import MixConfig
+from gateau_dagster.config.training import MixConfig
 from gateau_dagster.config.values import part_of
 from gateau_dagster.data.sample import Reject
 from gateau_dagster.data.sources import SourceFile

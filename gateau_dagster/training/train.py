@@ -25,8 +25,7 @@ from gateau_dagster.config.training import TrainingConfig
 from gateau_dagster.errors import GateauError
 from gateau_dagster.models.devices import matrix_product_speed
 from gateau_dagster.models.flash_attention import use_flash_attention_3
-from gateau_dagster.storage.parquet import read_local
-from gateau_dagster.storage.seal import DamagedFileError
+from gateau_dagster.storage.parquet import DamagedFileError, read_local
 from gateau_dagster.tables import TRAINING_MIX, WEIGHTED_MIX, schema
 from gateau_dagster.training import checkpoints
 from gateau_dagster.training.adapters import with_adapters

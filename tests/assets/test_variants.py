@@ -10,7 +10,7 @@ import pytest
 
 from gateau_dagster.assets.benchmarks import located_variant
 from gateau_dagster.assets.selection import chosen_samples, with_texts
-from gateau_dagster.data.ingest import read_shards
+from gateau_dagster.data.index import read_shards
 from gateau_dagster.errors import GateauError
 from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.pipeline.asset import VARIANT
@@ -195,7 +195,7 @@ def test_of_identical_texts_one_is_chosen(tmp_path: Path) -> None:
     write_samples(tmp_path / "long.jsonl", records)
     state = State(config=load_project(file))
     config, [shard] = state.config, state.shards
-    [(_, table, _)] = read_shards(config.located_long_sft, config.folder, state.index, [0])
+    [(_, table, _)] = read_shards(config.located_long_sft, state.index, [0])
     method = chosen_methods(config)["length"]
     scores = method.scores({"raw_long_sft": table})
     for asset, content in (("raw_long_sft", table), (method.asset, scores)):

@@ -5,7 +5,7 @@ import pickle
 
 import pytest
 
-from gateau_dagster.cli.explain import error_codes
+from gateau_dagster.cli.commands import error_codes
 from gateau_dagster.errors import SEVERAL, GateauError, TransientError, UnforeseenError, together
 from gateau_dagster.resources.pools.worker import portable
 from gateau_dagster.storage.fence import LeaseLostError

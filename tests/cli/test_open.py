@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gateau_dagster.cli.open import UI, open_in_browser
+from gateau_dagster.cli.dev import UI, open_in_browser
 from gateau_dagster.config import Config
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State

@@ -6,7 +6,7 @@ import pytest
 import yaml
 from syrupy.assertion import SnapshotAssertion
 
-from gateau_dagster.cli.explain import error_codes
+from gateau_dagster.cli.commands import error_codes
 from gateau_dagster.pipeline.project import parse_project
 from tests.error_codes import refused
 

@@ -9,8 +9,13 @@ from pydantic import ValidationError
 
 from gateau_dagster.config import Config, TrainingConfig
 from gateau_dagster.config.made_models import machine_settings, place_of, stage_training
-from gateau_dagster.config.models import HomologousOptions, PreExperienceOptions, base_of, homologous_base_of
-from gateau_dagster.config.training_sections import PositionExtension
+from gateau_dagster.config.models import (
+    HomologousOptions,
+    PositionExtension,
+    PreExperienceOptions,
+    base_of,
+    homologous_base_of,
+)
 from tests.project import configured
 
 CHERRY = {"path": "pre_experienced:long"}

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from gateau_dagster.config.models import ExtensionMethod, PositionExtension
 from gateau_dagster.config.training import RECIPES, TrainingConfig
-from gateau_dagster.config.training_sections import ExtensionMethod, PositionExtension
 
 SHARED = {"processes": 4, "sequence_parallel": 2, "deepspeed": "zero3"}
 

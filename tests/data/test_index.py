@@ -15,9 +15,9 @@ from gateau_dagster.data.index import (
     build_index,
     cached_index,
     load_index,
+    read_shards,
     save_index,
 )
-from gateau_dagster.data.ingest import read_shards
 from gateau_dagster.data.sample import shard_of
 from tests.error_codes import refused
 
@@ -203,9 +203,9 @@ def test_a_file_that_is_written_behind_the_index_names_the_cure(tmp_path: Path) 
     cached_index(config, tmp_path, cache)
     rewritten(tmp_path / "x.jsonl", jsonl(explicit("a", "yet"), explicit("b")))
     with refused("data.changed"):
-        list(read_shards(config, tmp_path, cached_index(config, tmp_path, cache), [0]))
+        list(read_shards(config, cached_index(config, tmp_path, cache), [0]))
     reading = config.model_copy(update={"verify": "content"})
-    ((_, table, _),) = read_shards(reading, tmp_path, cached_index(reading, tmp_path, cache), [0])
+    ((_, table, _),) = read_shards(reading, cached_index(reading, tmp_path, cache), [0])
     assert table.filter(sample_id="a")["response"].item() == "yet"
 
 

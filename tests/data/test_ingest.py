@@ -6,10 +6,9 @@ import pytest
 
 from gateau_dagster import tables
 from gateau_dagster.config import LongSftConfig
-from gateau_dagster.data import ingest
+from gateau_dagster.data import catalogue
 from gateau_dagster.data.forms import to_samples
-from gateau_dagster.data.index import build_index
-from gateau_dagster.data.ingest import read_shards
+from gateau_dagster.data.index import build_index, read_shards
 from gateau_dagster.data.sample import Sample
 from tests.error_codes import refused
 
@@ -29,7 +28,7 @@ def folder(tmp_path: Path) -> Path:
 
 def test_all_shards_hold_all_samples(folder: Path) -> None:
     index = build_index(CONFIG, folder)
-    found = list(read_shards(CONFIG, folder, index, range(8)))
+    found = list(read_shards(CONFIG, index, range(8)))
     assert sorted(shard for shard, _, _ in found) == list(range(8))
     for _, raw, rejected in found:
         assert raw.schema == tables.schema(tables.RAW_LONG_SFT)
@@ -57,17 +56,17 @@ def test_samples_of_one_record_are_read_in_their_shards(tmp_path: Path) -> None:
     (tmp_path / "long.jsonl").write_bytes(jsonl({"id": "t", "messages": turns}, explicit("a")))
     config = LongSftConfig(path="long.jsonl", shards=4, turns="each")
     index = build_index(config, tmp_path)
-    found = {shard: raw for shard, raw, _ in read_shards(config, tmp_path, index, range(4))}
+    found = {shard: raw for shard, raw, _ in read_shards(config, index, range(4))}
     whole = pl.concat(found.values(), how="diagonal")
     assert sorted(whole["sample_id"]) == ["a", *(f"t#{number}" for number in range(1, 7))]
     assert whole.filter(pl.col("conversation").is_null())["sample_id"].to_list() == ["a"]
     for shard, raw in found.items():
-        ((_, alone, _),) = read_shards(config, tmp_path, index, [shard])
+        ((_, alone, _),) = read_shards(config, index, [shard])
         assert alone.equals(raw)
     turns[3]["content"] = "changed"
     (tmp_path / "long.jsonl").write_bytes(jsonl({"id": "t", "messages": turns}, explicit("a")))
     with refused("data.changed"):
-        list(read_shards(config, tmp_path, index, range(4)))
+        list(read_shards(config, index, range(4)))
 
 
 def test_only_wanted_shards_and_only_files_that_hold_them(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,11 +76,11 @@ def test_only_wanted_shards_and_only_files_that_hold_them(folder: Path, monkeypa
     index = build_index(CONFIG, folder)
     shard = index.accepted.filter(pl.col("sample_id") == "alone")["shard"][0]
     opened: list[str] = []
-    original = ingest.read_records
-    monkeypatch.setattr(ingest, "read_records", lambda file, **k: opened.append(file.name) or original(file, **k))
+    original = catalogue.read_records
+    monkeypatch.setattr(catalogue, "read_records", lambda file, **k: opened.append(file.name) or original(file, **k))
     for wanted in {target, shard}:
         opened.clear()
-        ((found, raw, _),) = read_shards(CONFIG, folder, index, [wanted])
+        ((found, raw, _),) = read_shards(CONFIG, index, [wanted])
         assert found == wanted
         expected = index.accepted.filter(pl.col("shard") == wanted)
         assert raw["sample_id"].to_list() == sorted(expected["sample_id"])
@@ -91,16 +90,14 @@ def test_only_wanted_shards_and_only_files_that_hold_them(folder: Path, monkeypa
 def test_an_empty_shard_is_an_empty_table(tmp_path: Path) -> None:
     (tmp_path / "long.jsonl").write_bytes(jsonl(explicit("a")))
     index = build_index(CONFIG, tmp_path)
-    found = {shard: len(raw) for shard, raw, _ in read_shards(CONFIG, tmp_path, index, range(8))}
+    found = {shard: len(raw) for shard, raw, _ in read_shards(CONFIG, index, range(8))}
     assert sorted(found.values()) == [0] * 7 + [1]
 
 
 def test_a_shard_is_given_as_soon_as_it_is_complete(folder: Path) -> None:
     index = build_index(CONFIG, folder)
     calls: list[tuple[float, float | None]] = []
-    shards = read_shards(
-        CONFIG, folder, index, range(8), lambda done, total, unit, note="": calls.append((done, total))
-    )
+    shards = read_shards(CONFIG, index, range(8), lambda done, total, unit, note="": calls.append((done, total)))
     next(shards)
     assert 0 < len(calls) < 90
     assert len(list(shards)) == 7
@@ -124,7 +121,7 @@ def test_an_input_that_changes_meanwhile_is_told(tmp_path: Path, now: bytes) -> 
     index = build_index(CONFIG, tmp_path)
     path.write_bytes(now)
     with refused("data.changed"):
-        list(read_shards(CONFIG, tmp_path, index, range(8)))
+        list(read_shards(CONFIG, index, range(8)))
     path.unlink()
     with refused("data.missing"):
-        list(read_shards(CONFIG, tmp_path, index, range(8)))
+        list(read_shards(CONFIG, index, range(8)))

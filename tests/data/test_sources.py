@@ -10,8 +10,7 @@ import pytest
 import s3fs
 
 from gateau_dagster.config import LongSftConfig
-from gateau_dagster.data.index import build_index
-from gateau_dagster.data.ingest import read_shards
+from gateau_dagster.data.index import build_index, read_shards
 from gateau_dagster.data.readers import read_records
 from gateau_dagster.data.sources import (
     SourceFile,
@@ -412,11 +411,7 @@ def test_index_and_texts_from_the_hub(hub: Datasets, tmp_path: Path) -> None:
     config = LongSftConfig(path=["lab/plain", "lab/splits", "lab/card"], shards=2)
     index = build_index(config, tmp_path)
     assert set(index.accepted["sample_id"]) == {"a", "b", "train", "train_sft"}
-    raw = {
-        row["sample_id"]: row
-        for _, frame, _ in read_shards(config, tmp_path, index, [0, 1])
-        for row in frame.to_dicts()
-    }
+    raw = {row["sample_id"]: row for _, frame, _ in read_shards(config, index, [0, 1]) for row in frame.to_dicts()}
     assert raw["train_sft"]["context"] == "a document for train_sft"
     assert raw["train_sft"]["source"] == "train_sft-00000"
 

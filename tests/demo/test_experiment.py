@@ -11,8 +11,7 @@ import pytest
 import yaml
 
 from gateau_dagster.config.inputs import PAIR_FOLDER, demo_folder
-from gateau_dagster.demo.configuration import embedded_demo
-from gateau_dagster.demo.long_samples import demo_samples, write_jsonl
+from gateau_dagster.demo.prepare import demo_samples, embedded_demo, write_jsonl
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
 from tests.project import change_config, gateau

@@ -9,8 +9,7 @@ from transformers import AutoTokenizer
 
 from gateau_dagster.demo import language
 from gateau_dagster.demo.language import VALUES, VOCABULARY, Fact, build_tokenizer
-from gateau_dagster.demo.long_samples import demo_samples
-from gateau_dagster.demo.prepare import demo_short_chat
+from gateau_dagster.demo.prepare import demo_samples, demo_short_chat
 from gateau_dagster.report.build import planted_values
 
 

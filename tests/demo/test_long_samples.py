@@ -5,11 +5,18 @@ from pathlib import Path
 import pytest
 
 from gateau_dagster.config import DemoConfig
-from gateau_dagster.demo.configuration import embedded_demo
 from gateau_dagster.demo.language import ATTRIBUTES, VALUES, Fact, fact_words, recall_instruction, recall_response
-from gateau_dagster.demo.long_samples import FAR_KINDS, KINDS, demo_samples, write_demo_samples, write_jsonl
 from gateau_dagster.demo.pair import LONG_WINDOW, SHORT_WINDOW
-from gateau_dagster.demo.prepare import demo_short_chat, write_demo_short_chat
+from gateau_dagster.demo.prepare import (
+    FAR_KINDS,
+    KINDS,
+    demo_samples,
+    demo_short_chat,
+    embedded_demo,
+    write_demo_samples,
+    write_demo_short_chat,
+    write_jsonl,
+)
 from gateau_dagster.evaluation.needle import NeedleOptions
 from gateau_dagster.evaluation.registry import configured_benchmarks
 from gateau_dagster.methods.registry import chosen_methods, sample_tables

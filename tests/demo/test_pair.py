@@ -17,8 +17,19 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from gateau_dagster.demo import pair
 from gateau_dagster.demo.language import ATTRIBUTES, VALUES, VOCABULARY
-from gateau_dagster.demo.pair import LONG_LENGTHS, LONG_WINDOW, SHORT_STAGES, SHORT_WINDOW, recall_at
-from gateau_dagster.demo.rows import ANSWER_WEIGHT, Batch, LanguageRow, Stage, batches, training_row
+from gateau_dagster.demo.pair import (
+    ANSWER_WEIGHT,
+    LONG_LENGTHS,
+    LONG_WINDOW,
+    SHORT_STAGES,
+    SHORT_WINDOW,
+    Batch,
+    LanguageRow,
+    Stage,
+    batches,
+    recall_at,
+    training_row,
+)
 
 
 def shorten(monkeypatch: pytest.MonkeyPatch) -> None:

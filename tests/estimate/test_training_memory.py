@@ -13,8 +13,7 @@ from transformers import LlamaConfig
 from gateau_dagster.cli import plan as command
 from gateau_dagster.cli.plan import plan_record, print_plan
 from gateau_dagster.cli.validate import print_validation
-from gateau_dagster.config.training import TrainingConfig
-from gateau_dagster.config.training_sections import LoraConfig
+from gateau_dagster.config.training import LoraConfig, TrainingConfig
 from gateau_dagster.estimate.estimator import Estimator
 from gateau_dagster.estimate.training_memory import (
     CARDS,

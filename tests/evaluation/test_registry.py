@@ -10,7 +10,7 @@ import pytest
 from gateau_dagster import registry
 from gateau_dagster.config import Config
 from gateau_dagster.config.base import SectionError
-from gateau_dagster.demo.configuration import embedded_demo
+from gateau_dagster.demo.prepare import embedded_demo
 from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.registry import (
     ENTRY_POINTS,

@@ -8,9 +8,8 @@ import pytest
 from transformers import PreTrainedModel
 
 from gateau_dagster.config import Config, ModelConfig, ScoringConfig
-from gateau_dagster.demo.configuration import embedded_demo
 from gateau_dagster.demo.pair import SHORT_WINDOW
-from gateau_dagster.demo.prepare import ensure_demo_data
+from gateau_dagster.demo.prepare import embedded_demo, ensure_demo_data
 from gateau_dagster.models.context_attention import attention_unseen, require_seen
 from gateau_dagster.models.decoder_config import (
     attention_layers_of,
@@ -91,7 +90,7 @@ def test_positions_that_a_rotary_embedding_is_made_for(kind: str, changes: dict[
 
 @pytest.mark.parametrize("kind", ["llama", "glm4", "gemma3_text"])
 def test_a_raised_base_reaches_as_far_as_ntk_raises_it_for(kind: str) -> None:
-    from gateau_dagster.config.training_sections import PositionExtension
+    from gateau_dagster.config.models import PositionExtension
     from gateau_dagster.models.positions import full_attention_ropes
     from gateau_dagster.training.position_extension import extend_positions
 

@@ -23,7 +23,7 @@ from transformers import AutoModelForCausalLM, BertConfig, BertForMaskedLM, CpmA
 
 from gateau_dagster.config import Config, ModelConfig, ScoringConfig
 from gateau_dagster.config.inputs import DemoConfig
-from gateau_dagster.demo.configuration import embedded_demo
+from gateau_dagster.demo.prepare import embedded_demo
 from gateau_dagster.errors import GateauError, TransientError
 from gateau_dagster.models import loading
 from gateau_dagster.models import model_digest as module

@@ -13,7 +13,7 @@ from gateau_dagster.config import Config
 from gateau_dagster.config.evaluation import EvaluationConfig
 from gateau_dagster.config.judge import JudgeConfig
 from gateau_dagster.data import index
-from gateau_dagster.data.ingest import read_shards
+from gateau_dagster.data.index import read_shards
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.evaluation.judged import RatedBenchmark
 from gateau_dagster.evaluation.registry import all_benchmarks
@@ -214,9 +214,7 @@ def planned(project: Path) -> Mapping[str | None, str]:
 def read_and_write(project: Path) -> pl.DataFrame:
     """All shards as the asset makes them; the rows of all."""
     state = State(config=load_project(project))
-    for number, table, rejected in read_shards(
-        state.config.located_long_sft, state.config.folder, state.index, range(3)
-    ):
+    for number, table, rejected in read_shards(state.config.located_long_sft, state.index, range(3)):
         shard = str(number)
         state.store.write(table, "raw_long_sft", shard, state.wanted_stamp("raw_long_sft", shard), rejected)
     return state.read("raw_long_sft").sort("sample_id")

@@ -10,7 +10,7 @@ import pytest
 
 from gateau_dagster.config import Config
 from gateau_dagster.data.sources import SourceFile
-from gateau_dagster.demo.configuration import embedded_demo
+from gateau_dagster.demo.prepare import embedded_demo
 from gateau_dagster.errors import GateauError
 from gateau_dagster.pipeline.asset import Asset, Observed
 from gateau_dagster.pipeline.input_versions import _facts, input_versions

@@ -3,7 +3,7 @@
 import polars as pl
 import yaml
 
-from gateau_dagster.config.publish import PublishConfig
+from gateau_dagster.config.inputs import PublishConfig
 from gateau_dagster.report.data_card import CardFacts, data_card
 from tests.project import configured
 

@@ -18,23 +18,27 @@ import pytest
 from gateau_dagster.storage import Stamp, Store, content
 from gateau_dagster.storage.content import file_digests, model_content
 from gateau_dagster.storage.documents import (
+    RECORD_NAME,
     document_stamp,
     fetched_folder,
     folder_stamp,
-    publish_folder,
-    write_document,
-)
-from gateau_dagster.storage.json_cache import keeping, recall, recall_all, remember, remember_all
-from gateau_dagster.storage.parquet import read_columns, read_local, write_parquet
-from gateau_dagster.storage.seal import DamagedFileError, read_footer, verified
-from gateau_dagster.storage.store import DamagedTableError
-from gateau_dagster.storage.training_record import (
-    RECORD_NAME,
     local_training_record,
+    publish_folder,
     read_training_log,
     read_training_record,
     record_bytes,
+    write_document,
 )
+from gateau_dagster.storage.local import keeping, recall, recall_all, remember, remember_all
+from gateau_dagster.storage.parquet import (
+    DamagedFileError,
+    read_columns,
+    read_footer,
+    read_local,
+    verified,
+    write_parquet,
+)
+from gateau_dagster.storage.store import DamagedTableError
 from tests.error_codes import refused
 from tests.storage.builders import REJECTED, flipped, flips
 

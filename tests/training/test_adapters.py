@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, PreTrainedModel
 
-from gateau_dagster.config.training_sections import LoraConfig
+from gateau_dagster.config.training import LoraConfig
 from gateau_dagster.training.adapters import adapted_base, merged_state, with_adapters
 from gateau_dagster.training.train import train
 from tests.error_codes import refused

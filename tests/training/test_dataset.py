@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 import torch
 
-from gateau_dagster.config.training_sections import SkipConfig
+from gateau_dagster.config.training import SkipConfig
 from gateau_dagster.training.batch_plan import BatchPlan, MixDocument
 from gateau_dagster.training.dataset import (
     MixRows,

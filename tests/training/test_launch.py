@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM
 
 from gateau_dagster.config.training import TrainingConfig
 from gateau_dagster.errors import GateauError
-from gateau_dagster.storage.training_record import RECORD_NAME, record_bytes
+from gateau_dagster.storage.documents import RECORD_NAME, record_bytes
 from gateau_dagster.training.deepspeed_config import deepspeed_config
 from gateau_dagster.training.launch import (
     MODULE,

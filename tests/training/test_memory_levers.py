@@ -12,8 +12,7 @@ import torch
 from pydantic import ValidationError
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
 
-from gateau_dagster.config.training import TrainingConfig
-from gateau_dagster.config.training_sections import LoraConfig
+from gateau_dagster.config.training import LoraConfig, TrainingConfig
 from gateau_dagster.training.adapters import with_adapters
 from gateau_dagster.training.memory_levers import (
     Levers,

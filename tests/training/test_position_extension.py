@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from gateau_dagster.config.training_sections import PositionExtension
+from gateau_dagster.config.models import PositionExtension
 from gateau_dagster.errors import GateauError
 from gateau_dagster.training.position_extension import extend_positions
 from tests.error_codes import refused

@@ -9,8 +9,7 @@ import polars as pl
 import pytest
 from pydantic import ValidationError
 
-from gateau_dagster.config.training import TrainingConfig
-from gateau_dagster.config.training_sections import MixConfig
+from gateau_dagster.config.training import MixConfig, TrainingConfig
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.progress import silent
 from gateau_dagster.tables import REJECTED, SELECTED_SUBSET, SHORT_CHAT_MIX, TRAINING_MIX, schema

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gateau_dagster.data.ingest import read_shards
+from gateau_dagster.data.index import read_shards
 from gateau_dagster.execution.shard_scorer import ShardReport, ShardScorer
 from gateau_dagster.execution.shard_tables import Piece, ShardResult, TableWork
 from gateau_dagster.pipeline.project import load_project
@@ -20,7 +20,7 @@ def ingested(folder: Path, *, samples: int, shards: int, **sections: Any) -> Sta
     state = State(config=load_project(make_project(folder, samples=samples, shards=shards, **sections)))
     config = state.config
     numbers = [int(shard) for shard in state.shards]
-    for number, table, rejected in read_shards(config.located_long_sft, config.folder, state.index, numbers):
+    for number, table, rejected in read_shards(config.located_long_sft, state.index, numbers):
         shard = state.shards[number]
         state.store.write(table, "raw_long_sft", shard, state.wanted_stamp("raw_long_sft", shard), rejected)
     return state
