@@ -35,12 +35,12 @@ from gateau_dagster.storage.documents import (
     read_training_record,
 )
 from gateau_dagster.storage.stamp import fingerprint
-from gateau_dagster.training.spec import CODE_VERSION as TRAINING_CODE_VERSION
+from gateau_dagster.training.launch import CODE_VERSION as TRAINING_CODE_VERSION
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from gateau_dagster.training.spec import TrainingSpec
+    from gateau_dagster.training.launch import TrainingSpec
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,8 +172,8 @@ def scratch_of(state: State, wanted: TrainingRequest) -> Path:
 
 def specification(state: State, stamp: Stamp, wanted: TrainingRequest, scratch: Path) -> "TrainingSpec":
     """Return the specification for the training process, with its unfinished work below `scratch`."""
-    from gateau_dagster.training.deepspeed_agreement import agreed_deepspeed_config
-    from gateau_dagster.training.spec import TrainingSpec
+    from gateau_dagster.training.deepspeed_config import agreed_deepspeed_config
+    from gateau_dagster.training.launch import TrainingSpec
 
     config = state.config
     model = loadable_model(state, wanted.model)
@@ -288,7 +288,7 @@ def _some(log: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def _distances(state: State, mix: str, training: TrainingConfig) -> "Figure":
     """Draw SkipAlign's Figure 2 on this mix: the first epoch's positions."""
     from gateau_dagster.report.plots.training_plots import relative_distances as drawn
-    from gateau_dagster.training.relative_distances import relative_distances
+    from gateau_dagster.training.skip_positions import relative_distances
 
     skip = training.skip
     assert skip is not None

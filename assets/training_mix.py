@@ -21,7 +21,7 @@ from gateau_dagster.pipeline.scoring_assets import embedding_asset
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.progress import Progress
 from gateau_dagster.storage.content import frame_digest
-from gateau_dagster.training.homologous_texts import text_files
+from gateau_dagster.training.text_mix import text_files
 
 
 @makes_asset
@@ -116,8 +116,7 @@ def pre_experience_mix(step: Step) -> None:
 def homologous_mix(step: Step) -> None:
     """Mix long and short texts by their shares of tokens."""
     for output in step.in_turn():
-        from gateau_dagster.training.text_mix import build_text_mix
-        from gateau_dagster.training.text_pieces import TextSource
+        from gateau_dagster.training.text_mix import TextSource, build_text_mix
 
         config, model = output.state.config, output.name
         options, files = homologous_options(config.models[model]), text_files(config, model)

@@ -42,18 +42,15 @@ from transformers.trainer_utils import SaveStrategy
 from gateau_dagster.config.training import LoraConfig, TrainingConfig
 from gateau_dagster.errors import GateauError
 from gateau_dagster.models.flops import ModelShape
-from gateau_dagster.training.adapters import with_adapters
-from gateau_dagster.training.batch_plan import BatchPlan
-from gateau_dagster.training.batching import MixDocument
+from gateau_dagster.training.batch_plan import BatchPlan, MixDocument
 from gateau_dagster.training.dataset import MixRows
-from gateau_dagster.training.deepspeed_agreement import agreed_deepspeed_config
-from gateau_dagster.training.deepspeed_config import join_by_gloo
+from gateau_dagster.training.deepspeed_config import agreed_deepspeed_config, join_by_gloo
 from gateau_dagster.training.encode import IGNORED
-from gateau_dagster.training.memory_levers import TILE_TOKENS
-from gateau_dagster.training.memory_plan import MemoryPlan, ModelSizes, Pass, Sharding, memory_plan
+from gateau_dagster.training.launch import TrainingSpec
+from gateau_dagster.training.memory_plan import TILE_TOKENS, MemoryPlan, ModelSizes, Pass, Sharding, memory_plan
 from gateau_dagster.training.metrics import StepFlops, step_flops
+from gateau_dagster.training.model import with_adapters
 from gateau_dagster.training.readiness import check_device, check_packages
-from gateau_dagster.training.spec import TrainingSpec
 from gateau_dagster.training.train import make_trainer, training_arguments
 from gateau_dagster.training.used_settings import used_settings
 

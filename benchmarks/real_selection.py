@@ -32,8 +32,7 @@ from real_text_passages import FOLDS, Fold, Room, read_questions
 
 from gateau_dagster.config.models import Template
 from gateau_dagster.config.selection import DEPENDENCIES
-from gateau_dagster.models.prompt import response_offsets
-from gateau_dagster.models.tokenizer import load_tokenizer
+from gateau_dagster.models.prompt import open_tokenizer, response_offsets
 from gateau_dagster.report.evidence import EvidenceRows, evidence
 from gateau_dagster.selection.evidence import dependencies
 
@@ -90,7 +89,7 @@ class RealCase(LabelledCase):
 @cache
 def _labelled(case: RealCase) -> list[dict[str, Any]]:
     """Return the records of real_text.make_samples."""
-    tokenizer = load_tokenizer(case.model)
+    tokenizer = open_tokenizer(case.model)
     room = Room(tokenizer=tokenizer, tokens=case.tokens, window=case.window, template=case.template)
     more = {"per_kind": case.per_kind, "seed": case.seed, "kinds": case.kinds}
     return make_samples(read_questions(Path(case.nq)), room, fold=case.fold, **more)
@@ -107,7 +106,7 @@ def answer_probabilities(case: RealCase) -> list[float]:
 
     Each token counts by the context that makes it likeliest. Without a known answer all tokens count.
     """
-    tokenizer, known = load_tokenizer(case.model), _tables(case)
+    tokenizer, known = open_tokenizer(case.model), _tables(case)
     answer = {each.text: each.answer for each in read_questions(Path(case.nq))}
     columns = known["perplexity/long"].join(known["cam"], on="sample_id")
     columns = columns.select("sample_id", "token_probability", "near_probability", "far_probability")
@@ -132,7 +131,7 @@ def dependency_agreement(case: RealCase) -> dict[str, Any]:
     counts: samples by the dependency of their passages (`_depends_on`), then by `dependency`. passages: the number with
     evidence on them, and of all. spans: the number of pieces of evidence on a passage, and of all.
     """
-    tokenizer, tables = load_tokenizer(case.model), _tables(case)
+    tokenizer, tables = open_tokenizer(case.model), _tables(case)
     cam, long = (_by_id(tables[asset]) for asset in ("cam", "perplexity/long"))
     found = _by_id(dependencies(tables["cam"], tables["perplexity/long"]))
     counts = {wanted: dict.fromkeys(DEPENDENCIES, 0) for wanted in DEPENDENCIES}

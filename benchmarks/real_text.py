@@ -27,7 +27,7 @@ from common import benchmark_parser, say
 from real_text_kinds import FAR_KINDS, KINDS, SHORT_TOKENS, Desk, Draft, Kind, fillers, has_strays
 from real_text_passages import FOLDS, Fold, NoRoomError, Page, Passages, Question, Room, lay_out, read_questions
 
-from gateau_dagster.models.tokenizer import load_tokenizer
+from gateau_dagster.models.prompt import open_tokenizer
 from gateau_dagster.storage.local import fill_with, replace_local
 
 _TRIES = 200
@@ -129,7 +129,7 @@ def main(given: list[str] | None = None) -> int:
     add("--fold", choices=FOLDS, default="choose")
     options = parser.parse_args(given)
     sizes = {"tokens": options.tokens, "window": options.window, "template": options.template}
-    room = Room(tokenizer=load_tokenizer(options.tokenizer), **sizes)
+    room = Room(tokenizer=open_tokenizer(options.tokenizer), **sizes)
     more = {"per_kind": options.per_kind, "seed": options.seed, "kinds": options.kinds}
     try:
         records = make_samples(read_questions(options.nq), room, fold=options.fold, **more)

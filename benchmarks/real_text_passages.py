@@ -25,8 +25,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from gateau_dagster.config.models import Template
 from gateau_dagster.data.sample import Sample
-from gateau_dagster.models.prompt import build_prompt, encode
-from gateau_dagster.models.tokenizer import token_offsets
+from gateau_dagster.models.prompt import build_prompt, encode, token_offsets
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

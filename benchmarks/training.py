@@ -36,12 +36,11 @@ from gateau_dagster.data.forms import turns_of
 from gateau_dagster.data.readers import read_records
 from gateau_dagster.data.sources import Record, resolve_files
 from gateau_dagster.models.training_attention import attend_within_documents
-from gateau_dagster.training.batching import pack
+from gateau_dagster.training.batch_plan import pack
 from gateau_dagster.training.dataset import Batch, PadRight, SideBySide, TrainingDocument
 from gateau_dagster.training.encode import IGNORED
-from gateau_dagster.training.memory_levers import offload_checkpoints
+from gateau_dagster.training.memory_levers import offload_checkpoints, tile_feed_forward
 from gateau_dagster.training.response_loss import summed_nll, use_chunked_loss
-from gateau_dagster.training.tiled_mlp import tile_feed_forward
 
 SPEED_TARGET, MEMORY_TARGET, LOSS_TOLERANCE, DRIFT_TARGET = 2.0, 1 / 8, 1e-5, 1.01
 _HIDDEN = 64  # of the loss measured alone: small, so that memory is the logits'

@@ -40,7 +40,7 @@ class ModelsResource(dg.ConfigurableResource):
         """
         global _last  # noqa: PLW0603
         from gateau_dagster.models.devices import check_device_map
-        from gateau_dagster.models.encoders import load_for_task
+        from gateau_dagster.models.loading import load_for_task
 
         dtype, device_map = config.scoring.dtype, config.scoring.device_map
         device = device or self.place(config)

@@ -14,9 +14,14 @@ from pydantic import Field
 from gateau_dagster.errors import GateauError
 from gateau_dagster.execution.interruption import end_tree
 from gateau_dagster.progress import TimedProgress
-from gateau_dagster.training.launch import failure_message, is_finished, training_command, training_environment
+from gateau_dagster.training.launch import (
+    TrainingSpec,
+    failure_message,
+    is_finished,
+    training_command,
+    training_environment,
+)
 from gateau_dagster.training.readiness import check_device, check_packages
-from gateau_dagster.training.spec import TrainingSpec
 
 _SECONDS_BETWEEN_LOOKS = 1.0
 _SECONDS_BETWEEN_HEEDS = 5.0

@@ -28,12 +28,12 @@ from gateau_dagster.storage import fence
 from gateau_dagster.storage.fence import LeaseLostError
 from gateau_dagster.training.launch import (
     LAUNCHER_VARIABLE,
+    TrainingSpec,
     hung_up,
     record_failure,
     recorded_failure,
     share_cores,
 )
-from gateau_dagster.training.spec import TrainingSpec
 
 MESSAGE_KEY = "training_step"
 _SECONDS_BETWEEN_LINES = 2.0

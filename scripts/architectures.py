@@ -27,9 +27,9 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 
 from gateau_dagster.errors import GateauError
 from gateau_dagster.models.context_attention import attention_unseen, context_attention
-from gateau_dagster.models.decoder_config import attention_layers_of
 from gateau_dagster.models.flops import ModelShape
 from gateau_dagster.models.forward import response_nll
+from gateau_dagster.models.model_config import attention_layers_of
 from gateau_dagster.models.packing import packs_documents
 from gateau_dagster.models.prompt import Prompt
 from gateau_dagster.models.training_attention import attend_within_documents

@@ -18,7 +18,7 @@ from gateau_dagster.demo.language import ATTRIBUTES, VALUES, build_tokenizer, do
 from gateau_dagster.demo.prepare import embedded_demo
 from gateau_dagster.errors import GateauError
 from gateau_dagster.models.chat_template import Trial, trial_of
-from gateau_dagster.models.tokenizer import load_tokenizer
+from gateau_dagster.models.prompt import open_tokenizer
 
 ROOT = Path(__file__).parents[1]
 
@@ -121,7 +121,7 @@ def make_demo(folder: Path, **sections: Any) -> Path:
 
 def try_here(folder: Path, place: str, *, records: Any = (), **_: object) -> Trial:
     """Try a chat template in this process, in place of `try_chat_template`, whose process of its own takes seconds."""
-    trial = trial_of(load_tokenizer(folder), records)
+    trial = trial_of(open_tokenizer(folder), records)
     if trial.reason:
         raise GateauError("models.chat_template", f"{place}: {trial.reason}")
     return trial

@@ -23,7 +23,7 @@ from gateau_dagster.errors import GateauError
 from gateau_dagster.estimate.scored_model import TokenRates, token_rates
 from gateau_dagster.evaluation.registry import all_benchmarks
 from gateau_dagster.models.known_model import known_model
-from gateau_dagster.models.positions import learned_positions, rotary_positions
+from gateau_dagster.models.model_config import learned_positions, rotary_positions
 from gateau_dagster.pipeline.project import USUAL_FILE, configuration_schema, parse_project
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.readable import nearest_name, plural

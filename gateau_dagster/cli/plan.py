@@ -31,8 +31,7 @@ from gateau_dagster.pipeline.plan import AFTER, Plan, Work
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.readable import indented_lines, number, plural, unit_of_difference
 from gateau_dagster.report.effort import quantity
-from gateau_dagster.training.memory_levers import Levers
-from gateau_dagster.training.memory_plan import PARTS
+from gateau_dagster.training.memory_plan import PARTS, Levers
 
 
 def show_judging(out: Console, state: State, plan: Plan) -> None:

@@ -20,10 +20,16 @@ from gateau_dagster.models.flops import alike
 from gateau_dagster.models.known_model import known_model
 from gateau_dagster.pipeline.plan import Plan
 from gateau_dagster.pipeline.state import State
-from gateau_dagster.training.deepspeed_agreement import agreed_deepspeed_config
-from gateau_dagster.training.deepspeed_config import deepspeed_config
-from gateau_dagster.training.memory_levers import USABLE, Levers, choose_levers, levers_plan
-from gateau_dagster.training.memory_plan import PARTS, MemoryPlan, ModelSizes
+from gateau_dagster.training.deepspeed_config import agreed_deepspeed_config, deepspeed_config
+from gateau_dagster.training.memory_plan import (
+    PARTS,
+    USABLE,
+    Levers,
+    MemoryPlan,
+    ModelSizes,
+    choose_levers,
+    levers_plan,
+)
 from gateau_dagster.training.readiness import check_heads
 
 if TYPE_CHECKING:
@@ -193,8 +199,7 @@ def _tiles(model_config: PreTrainedConfig, training: TrainingConfig) -> bool | N
     Raises:
         GateauError: the settings ask for tiles, but its layers cannot be tiled.
     """
-    from gateau_dagster.models.small_model import NoSmallModelError, small_model
-    from gateau_dagster.training.fitting import tileable
+    from gateau_dagster.training.readiness import NoSmallModelError, small_model, tileable
 
     try:
         return tileable(small_model(model_config), training, cuda=True)

@@ -22,7 +22,7 @@ from gateau_dagster.data.text_corpus import CorpusText, TextFields, read_texts
 from gateau_dagster.errors import GateauError, UnscorableSampleError
 from gateau_dagster.evaluation.benchmark import MODELS, Materials, Measured, MeasuredBenchmark
 from gateau_dagster.evaluation.question_files import QuestionFiles
-from gateau_dagster.models.positions import learned_positions
+from gateau_dagster.models.model_config import learned_positions
 from gateau_dagster.scoring.response_perplexity import (
     GAIN,
     LEAST,

@@ -17,7 +17,7 @@ from gateau_dagster import tables
 from gateau_dagster.config.base import Section
 from gateau_dagster.errors import GateauError
 from gateau_dagster.methods.method import Method, Reads, Tables
-from gateau_dagster.models.reward_head import check_architecture, label_index
+from gateau_dagster.models.model_config import check_architecture, label_index
 from gateau_dagster.scoring.sample_table import Row, Running, SampleTable
 
 if TYPE_CHECKING:

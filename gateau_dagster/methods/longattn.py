@@ -127,8 +127,8 @@ class LongAttn(Method):
         return means.select("sample_id", score=_scaled("proportion") - self.options.uniformity * _scaled("variance"))
 
     def check_known_models(self) -> None:
-        from gateau_dagster.models.decoder_config import attention_layers_of
         from gateau_dagster.models.known_model import known_model
+        from gateau_dagster.models.model_config import attention_layers_of
 
         known, layer = known_model(self.config, self.options.model).config, self.options.layer
         layers = None if known is None else attention_layers_of(known)
@@ -142,7 +142,7 @@ class LongAttn(Method):
     def warnings(self, accepted: pl.DataFrame) -> list[str]:
         """Warn if the layer's window ends before the far tokens."""
         from gateau_dagster.models.known_model import known_model
-        from gateau_dagster.models.positions import spans_of
+        from gateau_dagster.models.model_config import spans_of
 
         known, layer = known_model(self.config, self.options.model).config, self.options.layer
         spans = () if known is None else spans_of(known.get_text_config(decoder=True))

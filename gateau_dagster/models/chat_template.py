@@ -254,10 +254,9 @@ def _tried_records(tokenizer: PreTrainedTokenizerBase, records: Sequence[Record]
 
 
 def _tried_in_folder(folder: str, *, trust_remote_code: bool, seconds: float) -> Trial:
-    from gateau_dagster.models import prompt  # noqa: F401  # import before the time limit starts
-    from gateau_dagster.models.tokenizer import load_tokenizer
+    from gateau_dagster.models.prompt import open_tokenizer  # before the time limit starts
 
-    tokenizer: Any = load_tokenizer(folder, trust_remote_code=trust_remote_code, local_files_only=True)
+    tokenizer: Any = open_tokenizer(folder, trust_remote_code=trust_remote_code, local_files_only=True)
     records = json.loads(sys.stdin.read() or "[]")
     # Render once before the limit, so that the library's own imports and compilation do not count.
     tokenizer.apply_chat_template([{"role": "user", "content": ""}], chat_template="{{ messages }}", tokenize=False)

@@ -12,11 +12,11 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from gateau_dagster.errors import GateauError
-from gateau_dagster.models.attention_rows import AttentionSpec, attention_rows, row_blocks
-from gateau_dagster.models.decoder_config import ATTENTION_CURE, attention_layers_of, unseen_by_class
+from gateau_dagster.models.attention_kernels import AttentionSpec, attention_rows, row_blocks
 from gateau_dagster.models.loading import LoadedModel
 from gateau_dagster.models.mask_pattern import MaskPattern, UnknownAttentionError, why_failed
 from gateau_dagster.models.memory import is_out_of_memory
+from gateau_dagster.models.model_config import ATTENTION_CURE, attention_layers_of, unseen_by_class
 from gateau_dagster.models.packing import lone_states, narrows_last_layer, packed_states, vocabulary
 from gateau_dagster.models.probe import ROUNDING
 from gateau_dagster.models.prompt import Prompt

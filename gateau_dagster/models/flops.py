@@ -20,8 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gateau_dagster.errors import GateauError
-from gateau_dagster.models.decoder_config import class_of
-from gateau_dagster.models.positions import first_of, spans_of
+from gateau_dagster.models.model_config import class_of, first_of, spans_of
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

@@ -1,4 +1,4 @@
-"""Read what is known of a model before it is loaded: configuration, tokenizer, parameters and window.
+"""Check a model's files, and read what is known of it before it is loaded: configuration, tokenizer, size, window.
 
 A model that the pipeline makes has those of the model that it is made from.
 """
@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,12 +19,164 @@ from safetensors import SafetensorError, safe_open
 from gateau_dagster.config import Config
 from gateau_dagster.config.inputs import DEMO_SCHEME, demo_shape
 from gateau_dagster.errors import GateauError
-from gateau_dagster.models.positions import rotary_positions
-from gateau_dagster.models.tokenizer import load_tokenizer
+from gateau_dagster.models.model_config import rotary_positions
+from gateau_dagster.models.prompt import open_tokenizer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
     from transformers.configuration_utils import PreTrainedConfig
+
+
+# The names of sizes in config.json: whole numbers above 0, at most the number of rows that a matrix may have.
+_LAYER_COUNTS = ("num_hidden_layers", "num_layers", "n_layer", "n_layers")
+_SIZES = (
+    *(*_LAYER_COUNTS, "num_attention_heads", "num_key_value_heads", "hidden_size"),
+    *("intermediate_size", "head_dim", "vocab_size"),
+)
+_MOST = 10_000_000
+_POSITIONS = "max_position_embeddings"
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "tokenizer_config.json")
+"""A folder needs at least one of these: without any, transformers builds an empty tokenizer instead of failing."""
+_INDEX = "model.safetensors.index.json"
+_OBJECTS = ("config.json", "tokenizer.json", "tokenizer_config.json")
+# Above this number, the layers must be in the weights: some architectures share weights between layers.
+_LAYERS = 256
+
+
+def check_model_files(folder: Path, place: str) -> None:
+    """Check config.json and the tokenizer's files; `place` names the model in messages.
+
+    Raises:
+        GateauError: a file is missing, damaged or not a JSON object, or names impossible sizes.
+    """
+    if not (folder / "config.json").is_file():
+        raise GateauError(
+            "models.incomplete",
+            f"{place}: {folder} is not a model folder: it has no config.json. Name the folder that contains it",
+        )
+    found = {name: _json_object(folder / name, place) for name in _OBJECTS if (folder / name).exists()}
+    config = found["config.json"]
+    text = config.get("text_config")
+    for part in [config, text] if isinstance(text, dict) else [config]:
+        for name in (*_SIZES, _POSITIONS):
+            _check_size(folder, place, name, part.get(name))
+        for name in _LAYER_COUNTS:
+            check_layers(folder, place, part.get(name))
+
+
+def check_complete(folder: Path, place: str, *, remote_code: bool) -> None:
+    """Check that a folder that should hold a complete model has weights and a tokenizer.
+
+    remote_code: whether the folder may bring code. If not, its weights must be safetensors, because a .bin file may
+    hold code.
+
+    Raises:
+        GateauError: the weights or the tokenizer are missing, or one of the files that the weights are split into.
+    """
+    if not any((folder / name).is_file() for name in TOKENIZER_FILES):
+        raise GateauError(
+            "models.no_tokenizer",
+            f"{place}: {folder} has no tokenizer: copy tokenizer.json and tokenizer_config.json into it",
+        )
+    if (folder / _INDEX).exists():
+        _check_index(folder, place)
+    elif not [*folder.glob("*.safetensors")]:
+        if not [*folder.glob("*.bin")]:
+            raise GateauError(
+                "models.incomplete", f"{place}: {folder} has no weights: copy the model's safetensors files into it"
+            )
+        if not remote_code:
+            raise GateauError(
+                "models.pickled",
+                f"{place}: {folder} has .bin files only, which may contain code: convert them to safetensors, or set "
+                "trust_remote_code",
+            )
+
+
+def _check_index(folder: Path, place: str) -> None:
+    """Check that every file that the index names exists."""
+    names = _json_object(folder / _INDEX, place).get("weight_map")
+    files = {*names.values()} if isinstance(names, dict) else set()
+    if not files or not all(isinstance(name, str) for name in files):
+        raise GateauError(
+            "models.incomplete", f"{place}: {folder / _INDEX} names no files. Copy or download the model again."
+        )
+    missing = sorted(name for name in files if not (folder / name).is_file())
+    if missing:
+        raise GateauError(
+            "models.incomplete",
+            f"{place}: {folder} lacks {len(missing)} of the {len(files)} files of its weights, such as {missing[0]}. "
+            "Copy or download the model again.",
+        )
+
+
+def _json_object(file: Path, place: str) -> dict[str, Any]:
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise GateauError("models.file_damaged", f"{place}: {file} cannot be read: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise GateauError(
+            "models.file_damaged",
+            f"{place}: {file} is not JSON ({error}). Copy or download the model again (with git-lfs: git lfs pull).",
+        ) from error
+    if not isinstance(content, dict):
+        raise GateauError(
+            "models.file_damaged",
+            f"{place}: {file} contains a {type(content).__name__}, not an object. Copy or download the model again.",
+        )
+    return content
+
+
+def _check_size(folder: Path, place: str, name: str, value: Any) -> None:
+    """Check one size of config.json. A list of sizes, one per layer, is not checked: its meaning depends on the
+    architecture.
+    """
+    if value is None or isinstance(value, list):
+        return
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    if not whole or (name != _POSITIONS and not 1 <= value <= _MOST):
+        raise GateauError(
+            "models.file_damaged",
+            f"{place}: {folder / 'config.json'} has {name}: {str(value)[:60]!r}; expected a whole number from 1 "
+            f"to {_MOST:,}. Copy config.json again from the origin of the weights.",
+        )
+
+
+def check_layers(folder: Path, place: str, layers: Any) -> None:
+    """Check that the weights can hold the layers that config.json declares: a model is built before its weights are
+    read.
+
+    Raises:
+        GateauError: there are fewer tensors than layers, or a file is not a safetensors file.
+    """
+    if not isinstance(layers, int) or layers <= _LAYERS:
+        return
+    files, tensors = sorted(folder.glob("*.safetensors")), 0
+    for file in files:
+        with _weights(file, place) as weights:
+            tensors += len([*weights.keys()])
+    if layers > tensors:
+        known = f"the weights hold {tensors} tensors" if files else "there are no safetensors weights beside it"
+        raise GateauError(
+            "models.file_damaged",
+            f"{place}: {folder / 'config.json'} names {layers} layers, but {known}. Copy config.json again from "
+            "the origin of the weights.",
+        )
+
+
+@contextmanager
+def _weights(file: Path, place: str) -> Iterator[Any]:
+    """Open a safetensors file; the library itself compares header and size."""
+    try:
+        with safe_open(file, framework="numpy") as weights:
+            yield weights
+    except (SafetensorError, OSError) as error:
+        raise GateauError(
+            "models.file_damaged",
+            f"{place}: {file} cannot be opened as safetensors ({error}). Copy or download the model again (with "
+            "git-lfs: git lfs pull).",
+        ) from error
 
 
 _WHOLE_NUMBERS = ("I", "U", "BOOL")
@@ -40,7 +193,13 @@ def check_weight_files(folder: Path, place: str) -> None:
     """
     quantised = "quantization_config" in json.loads((folder / "config.json").read_text(encoding="utf-8"))
     for file in sorted(folder.glob("*.safetensors")):
-        found = {} if quantised else _whole_numbers(file, place)
+        if quantised:
+            continue
+        with _weights(file, place) as weights:
+            kinds = {name: str(weights.get_slice(name).get_dtype()) for name in weights.keys()}  # noqa: SIM118
+        found = {
+            name: kind for name, kind in kinds.items() if name.endswith(".weight") and kind.startswith(_WHOLE_NUMBERS)
+        }
         if found:
             name, kind = next(iter(found.items()))
             raise GateauError(
@@ -48,20 +207,6 @@ def check_weight_files(folder: Path, place: str) -> None:
                 f"{place}: {file} contains {name} as {kind}; of its weights, {len(found)} have whole numbers. "
                 "Save the model in bfloat16 or float32, or add the missing quantization_config to its config.json.",
             )
-
-
-def _whole_numbers(file: Path, place: str) -> dict[str, str]:
-    """Return the types of the weights that are whole numbers, by name. safetensors itself compares header and size."""
-    try:
-        with safe_open(file, framework="numpy") as weights:
-            kinds = {name: str(weights.get_slice(name).get_dtype()) for name in weights.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError) as error:
-        raise GateauError(
-            "models.file_damaged",
-            f"{place}: {file} cannot be opened as safetensors ({error}). Copy or download the model again (with "
-            "git-lfs: git lfs pull).",
-        ) from error
-    return {name: kind for name, kind in kinds.items() if name.endswith(".weight") and kind.startswith(_WHOLE_NUMBERS)}
 
 
 _SECONDS_FOR_A_FILE = 3.0
@@ -95,7 +240,7 @@ def known_tokenizer(config: Config, name: str) -> PreTrainedTokenizerBase | None
     # Without a tokenizer file, transformers builds an empty tokenizer instead of failing.
     if folder is None or not [*folder.glob("tokenizer*"), *folder.glob("vocab*")]:
         return None
-    return _read(load_tokenizer, config, name, folder)
+    return _read(open_tokenizer, config, name, folder)
 
 
 def own_window(config: Config, name: str) -> int | None:
@@ -139,15 +284,8 @@ def parameter_count(config: Config, name: str) -> int | None:
     folder = config.folder / Path(config.located_model(config.origin(name)).path).expanduser()
     total = 0
     for file in sorted(folder.glob("*.safetensors")):
-        try:
-            with safe_open(file, framework="numpy") as weights:
-                total += sum(math.prod(weights.get_slice(name).get_shape()) for name in weights.keys())  # noqa: SIM118
-        except (SafetensorError, OSError) as error:
-            raise GateauError(
-                "models.file_damaged",
-                f"models.{name}.path: {file} is not a safetensors file. Copy or download the model again (with "
-                "git-lfs: git lfs pull).",
-            ) from error
+        with _weights(file, f"models.{name}.path") as weights:
+            total += sum(math.prod(weights.get_slice(key).get_shape()) for key in weights.keys())  # noqa: SIM118
     return total or None
 
 

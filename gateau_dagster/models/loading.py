@@ -1,27 +1,178 @@
-"""Load a causal language model and its tokenizer, probe that it is causal, and report its window."""
+"""Load models of every task from a folder or the hub, or raise an error with the reason; probe that one is causal."""
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Literal, TypeAlias, TypedDict
 
 import torch
-from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
+from torch import nn
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForCausalLM,
+    AutoModelForSequenceClassification,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 from transformers.configuration_utils import PreTrainedConfig
 
 from gateau_dagster.config import ModelConfig, ScoringConfig
 from gateau_dagster.config.models import Dtype
 from gateau_dagster.errors import GateauError
-from gateau_dagster.models.decoder_config import check_decoder, no_window, override_rope_theta, prompt_tokens, window_of
 from gateau_dagster.models.devices import resolve_device
-from gateau_dagster.models.probe import ROUNDING, probe_ids, probing
-from gateau_dagster.models.weights import (
-    DeviceMap,
-    moved,
-    read_config,
-    read_tokenizer,
-    read_weights,
-    resolve_source,
+from gateau_dagster.models.known_model import TOKENIZER_FILES, check_layers
+from gateau_dagster.models.memory import is_out_of_memory
+from gateau_dagster.models.model_config import (
+    check_architecture,
+    check_decoder,
+    no_window,
+    override_rope_theta,
+    prompt_tokens,
+    window_of,
 )
+from gateau_dagster.models.probe import ROUNDING, probe_ids, probing
+from gateau_dagster.models.prompt import open_tokenizer
+from gateau_dagster.storage.failures import hub_model_failure
+
+DeviceMap: TypeAlias = Literal["auto"] | None
+
+_HUB_NAME = re.compile(r"^[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?$")
+
+
+class _Origin(TypedDict):
+    revision: str | None
+    trust_remote_code: bool
+
+
+def _origin(config: ModelConfig) -> _Origin:
+    """Return the options with which every part of a checkpoint is read."""
+    return {"revision": config.revision, "trust_remote_code": config.trust_remote_code}
+
+
+def resolve_source(path: str, folder: Path) -> str:
+    """Return a model folder (relative to `folder`) or a hub name; raise GateauError if the path is neither."""
+    local = folder / Path(path).expanduser()
+    if local.is_dir():
+        if not (local / "config.json").is_file():
+            raise GateauError(
+                "models.incomplete",
+                f"{local} is not a model folder: it has no config.json. Name the folder that contains it",
+            )
+        return str(local)
+    if local.exists():
+        raise GateauError(
+            "models.no_folder", f"{local} is a file: give a folder with config.json, or a name on the hub"
+        )
+    if path.startswith((".", "/", "~")) or not _HUB_NAME.match(path):
+        raise GateauError("models.no_folder", f"the model folder {local} does not exist: correct models.<name>.path")
+    return path
+
+
+def read_config(config: ModelConfig, source: str) -> PreTrainedConfig:
+    """Return the configuration of a model.
+
+    Raises GateauError if config.json is damaged, of an unknown architecture or has more layers than the weights, or if
+    the hub cannot be reached.
+    """
+    try:
+        found = AutoConfig.from_pretrained(source, **_origin(config))
+    except Exception as error:  # the library, the hub and remote code each raise types of their own
+        if source == config.path and not Path(source).is_dir():
+            refusal = hub_model_failure(error, place="models", name=source, revision=config.revision)
+            if refusal is not None:
+                raise refusal from error
+            raise GateauError(
+                "hub.unavailable",
+                f"{source} is not a folder on this machine, and could not be read from the Hugging Face hub (revision "
+                f"{config.revision or 'main'}): {_first_line(error)} Check the name, the network and HF_TOKEN.",
+            ) from error
+        raise GateauError(
+            "models.file_damaged", f"{source}: config.json cannot be read: {_first_line(error)}"
+        ) from error
+    if Path(source).is_dir():
+        layers = getattr(found.get_text_config(decoder=True), "num_hidden_layers", None)
+        check_layers(Path(source), config.path, layers)
+    return found
+
+
+def read_tokenizer(config: ModelConfig, source: str) -> PreTrainedTokenizerBase:
+    """Return the tokenizer; raise GateauError if there is none, or it is damaged."""
+    folder = Path(source)
+    if folder.is_dir() and not any((folder / name).is_file() for name in TOKENIZER_FILES):
+        raise GateauError(
+            "models.no_tokenizer", f"{source} has no tokenizer: copy tokenizer.json and tokenizer_config.json into it"
+        )
+    try:
+        return open_tokenizer(source, **_origin(config))
+    except Exception as error:  # as above; for a tokenizer.json that holds a list, it asks for the list's keys
+        raise GateauError(
+            "models.not_loadable", f"{source}: the tokenizer cannot be loaded: {_first_line(error)}"
+        ) from error
+
+
+def read_weights(
+    auto: Any,
+    config: ModelConfig,
+    source: str,
+    model_config: PreTrainedConfig,
+    *,
+    dtype: Dtype,
+    device_map: DeviceMap = None,
+    may_lack: Sequence[str] = (),
+) -> PreTrainedModel:
+    """Return the model of `auto`, one of transformers' AutoModel classes, with the checkpoint's weights in `dtype`.
+
+    Raises GateauError for weights that are absent, damaged, not safetensors or too large for memory. A missing tensor
+    raises it, too, unless its name begins with one of `may_lack`.
+    """
+    try:
+        model, info = auto.from_pretrained(
+            source,
+            config=model_config,
+            dtype=getattr(torch, dtype),
+            device_map=device_map,
+            use_safetensors=None if config.trust_remote_code else True,
+            output_loading_info=True,
+            **_origin(config),
+        )
+    except Exception as error:  # safetensors, the hub and remote code each raise types of their own
+        raise _load_failure(config, error) from error
+    missing = sorted(key for key in info["missing_keys"] if not key.startswith(tuple(may_lack)))
+    if missing:
+        raise GateauError(
+            "models.incomplete",
+            f"{config.path}: the weights lack {', '.join(missing[:3])}, which would be random: copy the whole "
+            f"folder, or take a model saved as a {type(model).__name__}",
+        )
+    return model
+
+
+def moved(config: ModelConfig, model: PreTrainedModel, target: torch.device) -> torch.device:
+    """Move the model to `target` and return `target`; raise GateauError if it does not fit."""
+    try:
+        model.to(device=target)  # pyright: ignore[reportCallIssue]
+    except (RuntimeError, MemoryError) as error:
+        raise _load_failure(config, error) from error
+    return target
+
+
+def _load_failure(config: ModelConfig, error: BaseException) -> GateauError:
+    if is_out_of_memory(error):
+        return GateauError(
+            "models.too_large", f"{config.path} does not fit into memory: use scoring.dtype bfloat16 or a larger device"
+        )
+    hint = ""
+    if "safetensors" in str(error) and not isinstance(error, FileNotFoundError) and not config.trust_remote_code:
+        hint = " Only safetensors are read, because a .bin file may hold code: convert it, or set trust_remote_code."
+    return GateauError("models.not_loadable", f"{config.path}: the model cannot be loaded: {_first_line(error)}{hint}")
+
+
+def _first_line(error: BaseException) -> str:
+    text = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+    return f"{type(error).__name__}: {text}"
+
 
 _TOKENS = 8
 
@@ -126,3 +277,67 @@ def load_tokenizer(config: ModelConfig, *, folder: Path) -> PreTrainedTokenizerB
 def effective_max_length(loaded: LoadedModel, config: ModelConfig, scoring: ScoringConfig) -> int:
     """Return the `prompt_tokens` of a loaded model."""
     return prompt_tokens(loaded.model.config, config, scoring, window=loaded.window)
+
+
+EncoderTask: TypeAlias = Literal["reward", "embedding"]
+
+_AUTO = {"reward": AutoModelForSequenceClassification, "embedding": AutoModel}
+# A mean over the states does not use BERT's pooler, and many encoders are saved without it.
+_MAY_LACK = {"reward": (), "embedding": ("pooler.",)}
+_NO_LIMIT = 10**9  # a tokenizer without a limit reports one above this
+
+
+def load_encoder(config: ModelConfig, *, task: EncoderTask, dtype: Dtype, device: str, folder: Path) -> LoadedModel:
+    """Load model and tokenizer from a folder (relative to `folder`) or from the Hugging Face hub.
+
+    `window` of the result is how many tokens the model reads: ModelConfig.window, but at most the checkpoint's
+    positions and the tokenizer's own limit.
+
+    Raises GateauError as `load_model` does. It is also raised for a reward model without a sequence classification head
+    or with an untrained one, and for an encoder-decoder. The number of the head's outputs is not checked here.
+    """
+    target = resolve_device(device)
+    source = resolve_source(config.path, folder)
+    model_config = _encoder_config(config, source, task)
+    if config.rope_theta is not None:
+        override_rope_theta(model_config, config.rope_theta, name=config.path)
+    tokenizer = read_tokenizer(config, source)
+    model = read_weights(_AUTO[task], config, source, model_config, dtype=dtype, may_lack=_MAY_LACK[task])
+    target = moved(config, model, target)
+    model.eval().requires_grad_(False)
+    limits = [config.window, _positions(model), tokenizer.model_max_length]
+    known = [limit for limit in limits if limit is not None and limit < _NO_LIMIT]
+    window = min(known) if known else None
+    return LoadedModel(model=model, tokenizer=tokenizer, window=window, device=target, name=config.path)
+
+
+def _positions(model: PreTrainedModel) -> int | None:
+    """Return the number of tokens for which the model has positions; None if it has no limit."""
+    for name, module in model.named_modules():
+        if name.endswith("position_embeddings") and isinstance(module, nn.Embedding):
+            # RoBERTa and similar models start counting after the position of the padding.
+            return module.num_embeddings - (0 if module.padding_idx is None else module.padding_idx + 1)
+    return getattr(model.config.get_text_config(), "max_position_embeddings", None)
+
+
+def _encoder_config(config: ModelConfig, source: str, task: EncoderTask) -> PreTrainedConfig:
+    found = read_config(config, source)
+    if found.is_encoder_decoder:
+        raise GateauError(
+            "models.task", f"{source} is an encoder-decoder ({found.model_type}): task {task} reads a text in one pass"
+        )
+    if task == "reward" and not config.trust_remote_code:
+        check_architecture(found.architectures or [], name=source)
+    return found
+
+
+def load_for_task(
+    config: ModelConfig, *, dtype: Dtype, device: str, folder: Path, device_map: DeviceMap = None
+) -> LoadedModel:
+    """Load a causal model with `loading.load_model`, or a reward model or an encoder with `load_encoder`.
+
+    Raises GateauError as these do.
+    """
+    if config.task == "causal":
+        return load_model(config, dtype=dtype, device=device, folder=folder, device_map=device_map)
+    return load_encoder(config, task=config.task, dtype=dtype, device=device, folder=folder)

@@ -1,4 +1,4 @@
-"""Run a model on a few tokens before it is trained, also while ZeRO-3 keeps its parameters partitioned."""
+"""Find a model's body, and run it on a few tokens before it is used, also while ZeRO-3 partitions its parameters."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -62,3 +62,16 @@ def probe_ids(model: PreTrainedModel, count: int) -> Tensor:
     """Return `count` token ids that differ as far as the vocabulary allows: int64 [count] on the model's device."""
     known = model.config.get_text_config(decoder=True).vocab_size
     return (torch.arange(count) % known).to(model.device)
+
+
+def body_of(model: PreTrainedModel) -> torch.nn.Module:
+    """Return `base_model`, or the part that the model really calls; the model itself if there is no such part.
+
+    Llama 4 does not name its body as its class says. OPT and the decoders of Bart and similar models call the decoder
+    within their body. To use the parts separately, check first that they are separate (`last_layers.head`).
+    """
+    body = model.base_model
+    if body is model:
+        body = getattr(model, "model", model)
+    inner = getattr(body, "decoder", None)
+    return inner if isinstance(inner, PreTrainedModel) else body

@@ -14,11 +14,9 @@ from torch import Tensor
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 
 from gateau_dagster.errors import GateauError
-from gateau_dagster.models.attention_kernels import attend_documents
-from gateau_dagster.models.attention_rows import attend_in_blocks, attention_spec
-from gateau_dagster.models.body import body_of
+from gateau_dagster.models.attention_kernels import attend_documents, attend_in_blocks, attention_spec
 from gateau_dagster.models.mask_pattern import UnknownAttentionError, describe_mask, known_pattern, why_failed
-from gateau_dagster.models.probe import ROUNDING, probe_ids, probing
+from gateau_dagster.models.probe import ROUNDING, body_of, probe_ids, probing
 
 NAME = "gateau_training_documents"  # names the attention function and the mask function in transformers' registries
 _POSITIONS = (0, 1, 2, 7, 8, 9)  # of a probe's document: SkipAlign's jumps are not borders

@@ -17,14 +17,14 @@ from gateau_dagster.data.sources import resolve_files
 from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.document_split import SPLIT
 from gateau_dagster.models.known_model import known_model, known_tokenizer, model_folder, own_window, short_window
-from gateau_dagster.models.positions import learned_positions
+from gateau_dagster.models.model_config import learned_positions
 from gateau_dagster.pipeline.plan import Plan
 from gateau_dagster.pipeline.recipes import recipes
 from gateau_dagster.pipeline.selection_reads import CHOSEN, EVIDENCE_READS, has_evidence
 from gateau_dagster.readable import nearest_name, percent, percentage, plural
 from gateau_dagster.selection.rules import check_data, countable_samples, most_by_source, most_of_all
 from gateau_dagster.storage import Store
-from gateau_dagster.training.deepspeed_agreement import agreed_deepspeed_config
+from gateau_dagster.training.deepspeed_config import agreed_deepspeed_config
 from gateau_dagster.training.launch import training_command
 from gateau_dagster.training.readiness import check_device, check_packages
 
@@ -69,7 +69,7 @@ def _check_launch(config: Config) -> None:
     if training.launcher is None and hosts is None and (training.dtype == "float16" or training.liger or fa3):
         import torch
 
-        from gateau_dagster.models.flash_attention import check_flash_attention_3
+        from gateau_dagster.models.devices import check_flash_attention_3
 
         cuda = torch.cuda.is_available()
         check_device(training, cuda=cuda)

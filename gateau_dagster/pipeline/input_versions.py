@@ -27,7 +27,7 @@ from gateau_dagster.pipeline.plan import Key, one_version
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.storage import Stamp
 from gateau_dagster.synthesis.passages import document_files
-from gateau_dagster.training.homologous_texts import text_files
+from gateau_dagster.training.text_mix import text_files
 
 Facts: TypeAlias = Mapping[str, int | str | datetime]
 _LAST_TIME = datetime(9999, 12, 31, tzinfo=UTC).timestamp()

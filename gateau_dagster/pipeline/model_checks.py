@@ -18,7 +18,15 @@ from gateau_dagster.errors import GateauError, gateau_command
 from gateau_dagster.evaluation.registry import chosen_benchmarks
 from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.models.chat_template import DROPPED, REFUSED, Record, RecordTrial, Trial, try_chat_template
-from gateau_dagster.models.decoder_config import (
+from gateau_dagster.models.known_model import (
+    check_complete,
+    check_model_files,
+    check_weight_files,
+    known_model,
+    known_tokenizer,
+    model_folder,
+)
+from gateau_dagster.models.model_config import (
     ATTENTION_CURE,
     check_decoder,
     class_of,
@@ -27,17 +35,13 @@ from gateau_dagster.models.decoder_config import (
     unseen_by_class,
     window_of,
 )
-from gateau_dagster.models.known_model import check_weight_files, known_model, known_tokenizer, model_folder
 from gateau_dagster.models.model_digest import check_downloadable
-from gateau_dagster.models.model_files import check_complete, check_model_files
-from gateau_dagster.models.prompt import answer_ends
-from gateau_dagster.models.tokenizer import load_tokenizer
+from gateau_dagster.models.prompt import answer_ends, open_tokenizer
 from gateau_dagster.pipeline.recipes import weighs_responses
 from gateau_dagster.readable import percentage, plural
 from gateau_dagster.storage.local import recall, remember
-from gateau_dagster.training.deepspeed_agreement import agreed_deepspeed_config
-from gateau_dagster.training.fitting import check_architecture
-from gateau_dagster.training.readiness import check_sharding
+from gateau_dagster.training.deepspeed_config import agreed_deepspeed_config
+from gateau_dagster.training.readiness import check_architecture, check_sharding
 
 if TYPE_CHECKING:
     from transformers.configuration_utils import PreTrainedConfig
@@ -437,7 +441,7 @@ def _check_readable(folder: Path, place: str, code: bool) -> None:
     """Check that transformers can read configuration and tokenizer."""
     from transformers import AutoConfig
 
-    for what, read in (("config.json", AutoConfig.from_pretrained), ("tokenizer", load_tokenizer)):
+    for what, read in (("config.json", AutoConfig.from_pretrained), ("tokenizer", open_tokenizer)):
         try:
             read(folder, trust_remote_code=code, local_files_only=True)
         except Exception as error:  # the library and remote code raise many types

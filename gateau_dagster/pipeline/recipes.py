@@ -52,9 +52,9 @@ from gateau_dagster.readable import nearest_name
 from gateau_dagster.selection.rules import CODE_VERSION as SELECTION_CODE_VERSION
 from gateau_dagster.storage.stamp import By
 from gateau_dagster.synthesis import CHECKS_TABLE, CONTEXTS_TABLE, QUESTIONS_TABLE
-from gateau_dagster.training.deepspeed_agreement import agreed_deepspeed_config
+from gateau_dagster.training.deepspeed_config import agreed_deepspeed_config
+from gateau_dagster.training.launch import CODE_VERSION as TRAINING_CODE_VERSION
 from gateau_dagster.training.longce import LONG, SHORT
-from gateau_dagster.training.spec import CODE_VERSION as TRAINING_CODE_VERSION
 from gateau_dagster.training.training_mix import CODE_VERSION as MIX_CODE_VERSION
 
 MIX, CHECKPOINT_FOLDER = "training_mix", "checkpoint"

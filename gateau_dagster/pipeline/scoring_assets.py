@@ -26,8 +26,8 @@ from gateau_dagster.pipeline.inputs import model_key, origin_key, text_key
 from gateau_dagster.scoring.sample_table import SampleTable
 from gateau_dagster.selection.clusters import cluster_count
 from gateau_dagster.storage.stamp import By, fingerprint
-from gateau_dagster.training.deepspeed_agreement import agreed_deepspeed_config
-from gateau_dagster.training.spec import CODE_VERSION as TRAINING_CODE_VERSION
+from gateau_dagster.training.deepspeed_config import agreed_deepspeed_config
+from gateau_dagster.training.launch import CODE_VERSION as TRAINING_CODE_VERSION
 from gateau_dagster.training.text_mix import CODE_VERSION as TEXT_MIX_CODE_VERSION
 from gateau_dagster.training.training_mix import CODE_VERSION as MIX_CODE_VERSION
 

@@ -60,7 +60,7 @@ from gateau_dagster.storage.hub import hub_token
 from gateau_dagster.synthesis import PASSAGES_TABLE
 from gateau_dagster.synthesis.passages import DocumentIndex, document_index
 from gateau_dagster.training.encode import flagged_turns
-from gateau_dagster.training.homologous_texts import check_homologous, text_signatures
+from gateau_dagster.training.text_mix import check_homologous, text_signatures
 
 _SAMPLES = 64  # by which tokenizers are compared
 _STAMP_READERS = 16

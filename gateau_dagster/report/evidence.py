@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 from gateau_dagster.config.models import Template
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.errors import GateauError, gateau_command
-from gateau_dagster.models.prompt import response_offsets
-from gateau_dagster.models.tokenizer import token_offsets
+from gateau_dagster.models.prompt import response_offsets, token_offsets
 from gateau_dagster.scoring.segments import cut_segments
 from gateau_dagster.selection.evidence import NAMED_GAIN
 

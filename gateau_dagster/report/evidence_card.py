@@ -17,8 +17,7 @@ from gateau_dagster.errors import GateauError, gateau_command
 from gateau_dagster.methods.method import SpanMap, Spans
 from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.models.known_model import known_tokenizer
-from gateau_dagster.models.prompt import build_prompt
-from gateau_dagster.models.tokenizer import token_offsets
+from gateau_dagster.models.prompt import build_prompt, token_offsets
 from gateau_dagster.pipeline.selection_reads import EVIDENCE
 from gateau_dagster.readable import number
 from gateau_dagster.report.evidence import (

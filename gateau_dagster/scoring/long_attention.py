@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from gateau_dagster.errors import GateauError
-from gateau_dagster.models.attention_rows import AttentionSpec, attention_rows, row_blocks
+from gateau_dagster.models.attention_kernels import AttentionSpec, attention_rows, row_blocks
 from gateau_dagster.models.context_attention import require_attention_interface
 from gateau_dagster.models.flops import ForwardWork, ModelShape
 from gateau_dagster.models.loading import LoadedModel

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.errors import ShortOfMemoryError, UnscorableSampleError
-from gateau_dagster.models.positions import learned_positions
+from gateau_dagster.models.model_config import learned_positions
 
 if TYPE_CHECKING:
     from gateau_dagster.models.loading import LoadedModel

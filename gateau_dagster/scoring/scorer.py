@@ -14,7 +14,7 @@ from gateau_dagster.config import ScoringConfig
 from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.errors import GateauError, ShortOfMemoryError, UnscorableSampleError
 from gateau_dagster.models.context_attention import require_attention_interface
-from gateau_dagster.models.flash_attention import use_flash_attention_3
+from gateau_dagster.models.devices import use_flash_attention_3
 from gateau_dagster.models.flops import Meter, ModelShape
 from gateau_dagster.models.forward import HostCopy, NllJob, Passes
 from gateau_dagster.models.last_layers import backbone, decoder_layers

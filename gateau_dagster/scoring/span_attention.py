@@ -17,7 +17,7 @@ from transformers import PreTrainedTokenizerBase
 from gateau_dagster.config.models import Template
 from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.errors import GateauError, UnscorableSampleError
-from gateau_dagster.models.attention_rows import AttentionSpec, attention_rows, row_blocks
+from gateau_dagster.models.attention_kernels import AttentionSpec, attention_rows, row_blocks
 from gateau_dagster.models.context_attention import attention_layers, require_attention_interface
 from gateau_dagster.models.flops import ForwardWork, ModelShape
 from gateau_dagster.models.forward import HostCopy

@@ -21,7 +21,7 @@ from gateau_dagster.scoring.sample_stream import rejected
 
 if TYPE_CHECKING:
     from gateau_dagster.scoring.sample_table import Running
-from gateau_dagster.models.reward_head import Label, label_index
+from gateau_dagster.models.model_config import Label, label_index
 
 if TYPE_CHECKING:
     from gateau_dagster.scoring.sample_table import Row, Running

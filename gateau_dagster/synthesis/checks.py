@@ -527,7 +527,7 @@ def _answer_call(settings: GeneratorConfig, row: Mapping[str, Any], check: str, 
 
 def near_end(tokenizer: PreTrainedTokenizerBase, tokens: int, context: str) -> str:
     """Return the last `tokens` tokens of a context, at most a quarter of it."""
-    from gateau_dagster.models.tokenizer import token_offsets
+    from gateau_dagster.models.prompt import token_offsets
 
     offsets = [begin for begin, end in token_offsets(tokenizer, context) if end > begin]
     count = max(1, min(tokens, len(offsets) // 4))

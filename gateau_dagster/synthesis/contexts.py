@@ -82,7 +82,7 @@ class PassagePool:
 
     def offsets(self, name: str) -> Offsets:
         """Return the first and one-past-last characters of each token of a document that covers some, in order."""
-        from gateau_dagster.models.tokenizer import token_offsets
+        from gateau_dagster.models.prompt import token_offsets
 
         if name not in self._offsets:
             found = np.array(token_offsets(self.tokenizer, self.texts[name]), dtype=np.int32).reshape(-1, 2)

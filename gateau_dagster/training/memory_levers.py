@@ -1,88 +1,187 @@
-"""Choose the levers that make a training's pass fit into a GPU's memory, from arithmetic, and apply them."""
+"""Two levers that make a training need less memory: checkpoints in the host's memory, and feed-forward layers in tiles.
 
-from __future__ import annotations
+Of a feed-forward layer in tiles of a row's tokens, only one tile's intermediate numbers exist.
 
-from collections.abc import Callable
-from dataclasses import dataclass
+A feed-forward layer treats every token by itself, so its tiles give what the whole row gives, whatever documents the
+row holds. The forward pass keeps the layer's input only. The backward pass computes each tile once more, with its
+gradients, and adds these up in float32 or better. The idea is that of DeepSpeed's TiledMLP (Arctic Long Sequence
+Training, arXiv 2506.13996), which this module does not use: it computes the backward pass without autocast, and its
+gradients reach DistributedDataParallel once per tile.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from gateau_dagster.config.training import TrainingConfig
-from gateau_dagster.training.memory_plan import MemoryPlan, ModelSizes, Pass, Sharding, memory_plan
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import save_on_cpu
+from transformers import PreTrainedModel
 
-if TYPE_CHECKING:
-    from torch import nn
+from gateau_dagster.models.last_layers import feed_forward, layers_of
+from gateau_dagster.models.memory import is_out_of_memory
+from gateau_dagster.models.probe import ROUNDING, body_of, probe_ids, probing
 
-TILE_TOKENS = 32_768
-"""Tokens of a tile that keep a GPU busy: with smaller ones the layer takes longer."""
-USABLE = 0.9
-"""Part of the GPU's memory that a training may plan with: the rest is the CUDA context's and lost to fragmentation."""
+Layer = Callable[[Tensor], Tensor]
+_PROBE = 5  # tokens
 
 
-@dataclass(frozen=True, kw_only=True)
-class Levers:
-    """The levers that a training uses.
+def why_untiled(model: PreTrainedModel) -> str | None:
+    """Return why the feed-forward layers of `model` cannot be tiled; None if they can. Leaves the model unchanged.
 
-    offload: each layer's input waits in the host's memory. tile_tokens: tokens that a feed-forward layer computes at a
-    time; None: all.
+    Under ZeRO-3 all ranks must call it: it runs the model on a few tokens.
     """
+    parts = _parts(model)
+    if not parts:
+        return "its feed-forward layers are not found"
+    if any(isinstance(each, nn.Dropout) and each.p > 0 for part in parts for each in part.modules()):
+        return "its feed-forward layers have dropout"
+    plain = _states(model)
+    with _tiled(parts, tokens=2):
+        try:
+            difference = float((_states(model) - plain).norm() / plain.norm())
+        except (TypeError, ValueError, AttributeError, RuntimeError) as error:
+            if is_out_of_memory(error):
+                raise  # it does not depend on the model
+            return f"its feed-forward layers fail on a part of the tokens ({str(error).partition(chr(10))[0]})"
+    return None if difference <= ROUNDING[plain.dtype] else "a part of the tokens comes out otherwise than in the whole"
 
-    offload: bool = False
-    tile_tokens: int | None = None
 
+def tile_feed_forward(model: PreTrainedModel, *, tokens: int, longest: int | None = None) -> None:
+    """Let the feed-forward layers of `model` compute at most `tokens` tokens at a time.
 
-def choose_levers(
-    training: TrainingConfig,
-    sizes: ModelSizes,
-    *,
-    tokens: int,
-    deepspeed: dict[str, Any] | None,
-    device_bytes: int | None,
-) -> Levers:
-    """Return the levers: those that are set, and of those that are `auto` the first choice that fits, cheapest first.
+    Call it after adapters and Liger's kernels are in place, if `why_untiled` had no objection.
 
     Args:
-        training: the settings.
-        sizes: of the model; without layers `auto` uses no lever.
-        tokens: of the longest pass.
-        deepspeed: the resolved DeepSpeed configuration.
-        device_bytes: memory of the GPU; None on a CPU, where `auto` uses no lever.
+        model: a causal language model.
+        tokens: of a tile.
+        longest: tokens of the longest pass. If given, each pass has as many tiles as this one. ZeRO-3 needs that:
+            each tile gathers the layer's weights from all ranks.
     """
-    tiles: list[int | None] = [None, TILE_TOKENS]
-    if training.tiled_mlp != "auto":
-        tiles = [None if training.tiled_mlp == "off" else training.tiled_mlp]
-    elif not sizes.tileable or device_bytes is None or (training.lora is not None and training.lora.dropout > 0):
-        tiles = [None]
-    offloads = [False, True]
-    if training.offload_activations != "auto":
-        offloads = [training.offload_activations == "on"]
-    elif device_bytes is None or not training.gradient_checkpointing:
-        offloads = [False]
-    choices = [Levers(offload=offload, tile_tokens=tile) for offload in offloads for tile in tiles]
-    if device_bytes is None or not sizes.layers:
-        return choices[0]
-    fitting = (
-        each
-        for each in choices
-        if levers_plan(training, sizes, each, tokens=tokens, deepspeed=deepspeed).device_bytes <= USABLE * device_bytes
+    _tile(_parts(model), tokens=tokens, count=None if longest is None else -(-longest // tokens))
+
+
+def tile_tokens(model: nn.Module) -> int | None:
+    """Return the tokens of a tile in the model's feed-forward layers; None if they are not tiled."""
+    found = (vars(module).get("forward") for module in model.modules())
+    return next(
+        (each.keywords["tokens"] for each in found if isinstance(each, partial) and each.func is _forward), None
     )
-    return next(fitting, choices[-1])
 
 
-def levers_plan(
-    training: TrainingConfig,
-    sizes: ModelSizes,
-    levers: Levers,
-    *,
-    tokens: int,
-    deepspeed: dict[str, Any] | None,
-    device: str = "cuda",
-) -> MemoryPlan:
-    """Return the memory of a rank in a pass over `tokens` tokens, which ranks may share, with these levers."""
-    sharding = Sharding.of(deepspeed, ranks=training.processes, hidden=sizes.hidden)
-    tile = levers.tile_tokens
-    run = Pass.of(training, sharding, tokens=tokens, device=device, offloads=levers.offload, tile=tile)
-    return memory_plan(sizes, run)
+def _parts(model: PreTrainedModel) -> list[nn.Module]:
+    return [part for layer in layers_of(model) for part in feed_forward(layer)]
+
+
+def _states(model: PreTrainedModel) -> Tensor:
+    """Return the last hidden states of a few tokens."""
+    ids = probe_ids(model, _PROBE)[None]
+    borders = torch.tensor([0, _PROBE], dtype=torch.int32, device=ids.device)  # for attention within documents
+    row = {"input_ids": ids, "cu_seq_lens_q": borders, "cu_seq_lens_k": borders}
+    with probing(model):
+        return body_of(model)(**row, use_cache=False, return_dict=True).last_hidden_state
+
+
+def _tile(parts: Sequence[nn.Module], *, tokens: int, count: int | None) -> None:
+    for part in parts:
+        part.forward = partial(_forward, module=part, layer=part.forward, tokens=tokens, count=count)
+
+
+@contextmanager
+def _tiled(parts: Sequence[nn.Module], *, tokens: int) -> Iterator[None]:
+    own = [vars(part).get("forward") for part in parts]
+    _tile(parts, tokens=tokens, count=None)
+    try:
+        yield
+    finally:
+        for part, forward in zip(parts, own, strict=True):
+            if forward is None:
+                del part.forward
+            else:
+                part.forward = forward
+
+
+def _forward(states: Tensor, *, module: nn.Module, layer: Layer, tokens: int, count: int | None) -> Tensor:
+    """Replace the forward of a feed-forward layer, over states [..., hidden]."""
+    tiles = count or -(-states[..., 0].numel() // tokens)
+    if tiles <= 1:
+        return layer(states)
+    trained = [each for each in module.parameters() if each.requires_grad]
+    # ZeRO-3 keeps a part of each weight, so that no gradient of the whole weight can be returned to it.
+    returned = [] if any(hasattr(each, "ds_id") for each in trained) else trained
+    output = _Tiles.apply(states, layer, tiles, trained, *returned)
+    assert isinstance(output, Tensor)
+    return output
+
+
+class _Tiles(torch.autograd.Function):
+    """A layer over tiles of tokens; its gradients by the states and by the parameters given last."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, states: Tensor, layer: Layer, tiles: int, trained: list[nn.Parameter], *returned: nn.Parameter
+    ) -> Tensor:
+        kind = states.device.type
+        ctx.save_for_backward(states)
+        ctx.layer, ctx.tiles, ctx.trained, ctx.returned = layer, tiles, trained, returned
+        # Without a cache: a weight that is converted here, without gradients, must not serve other passes.
+        ctx.precision = partial(
+            torch.autocast,
+            kind,
+            dtype=torch.get_autocast_dtype(kind),
+            enabled=torch.is_autocast_enabled(kind),
+            cache_enabled=False,
+        )
+        with ctx.precision():
+            first, *others = _split(states, tiles)
+            output = layer(first)
+            whole = output.new_empty(states[..., 0].numel(), output.shape[-1])
+            begin = output.shape[1]
+            whole[:begin] = output[0]
+            for tile in others:
+                whole[begin : begin + tile.shape[1]] = layer(tile)[0]
+                begin += tile.shape[1]
+        return whole.view(*states.shape[:-1], -1)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        (states,) = ctx.saved_tensors
+        by_states = torch.zeros_like(states, memory_format=torch.contiguous_format)
+        sums: list[Tensor | None] = [None] * len(ctx.returned)
+        pairs = zip(_split(states, ctx.tiles), _split(gradients[0], ctx.tiles), strict=True)
+        into = _split(by_states, ctx.tiles)
+        for index, (tile, by_output) in enumerate(pairs):
+            leaf = tile.detach().requires_grad_()
+            with torch.enable_grad(), ctx.precision():
+                output = ctx.layer(leaf)
+            if ctx.returned or not ctx.trained:
+                by_leaf, *found = torch.autograd.grad(output, (leaf, *ctx.returned), by_output, allow_unused=True)
+                sums = [_added(total, one) for total, one in zip(sums, found, strict=True)]
+            else:
+                for each in ctx.trained:  # DeepSpeed reduces a gradient only once all tiles have added to it
+                    each.ds_grad_is_ready = index == ctx.tiles - 1
+                torch.autograd.backward(output, by_output)
+                by_leaf = leaf.grad
+            if by_leaf is not None:
+                into[index].copy_(by_leaf)
+        weights = [
+            None if total is None else total.to(each.dtype) for total, each in zip(sums, ctx.returned, strict=True)
+        ]
+        return by_states, None, None, None, *weights
+
+
+def _split(states: Tensor, tiles: int) -> tuple[Tensor, ...]:
+    """Return `tiles` parts [1, tokens, hidden] of states [..., hidden], some empty if there are fewer tokens."""
+    return states.reshape(1, -1, states.shape[-1]).tensor_split(tiles, dim=1)
+
+
+def _added(total: Tensor | None, one: Tensor | None) -> Tensor | None:
+    if one is None:
+        return total
+    exact = one.to(torch.promote_types(one.dtype, torch.float32))
+    return exact if total is None else total.add_(exact)
 
 
 _CHECKPOINT = "_gradient_checkpointing_func"  # transformers' attribute of every checkpointed module
@@ -108,7 +207,5 @@ def has_offloaded_checkpoints(model: nn.Module) -> bool:
 
 def _offloaded(layer: Callable[..., Any], *inputs: Any, checkpoint: Callable[..., Any]) -> Any:
     """Run a layer under `checkpoint`, which saves its inputs outside of its own hooks, and so on the CPU."""
-    from torch.autograd.graph import save_on_cpu
-
     with save_on_cpu(pin_memory=any(getattr(each, "is_cuda", False) for each in inputs)):
         return checkpoint(layer, *inputs)

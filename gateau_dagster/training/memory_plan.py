@@ -1,5 +1,7 @@
 """Plan the memory of a training: what one device and its host hold at the fullest moment of an optimiser step, by part.
 
+`choose_levers` chooses from it what makes a pass fit into a GPU's memory.
+
 The arithmetic follows what torch keeps. A layer keeps, for the backward pass: its residual stream, the inputs of its
 matrices, the fp32 copies of its norms, queries, keys, values and output of the attention, and the intermediate values
 of its feed-forward part. With gradient checkpointing only its input is kept, and one layer at a time is recomputed.
@@ -18,7 +20,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from gateau_dagster.models.flops import model_without_weights
-from gateau_dagster.models.positions import first_of, spans_of
+from gateau_dagster.models.model_config import first_of, spans_of
 
 if TYPE_CHECKING:
     from torch import nn
@@ -611,3 +613,75 @@ def _sum(*parts: Mapping[str, float]) -> Bytes:
         for part, value in each.items():
             whole[part] = whole.get(part, 0.0) + value
     return whole
+
+
+TILE_TOKENS = 32_768
+"""Tokens of a tile that keep a GPU busy: with smaller ones the layer takes longer."""
+USABLE = 0.9
+"""Part of the GPU's memory that a training may plan with: the rest is the CUDA context's and lost to fragmentation."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Levers:
+    """The levers that a training uses.
+
+    offload: each layer's input waits in the host's memory. tile_tokens: tokens that a feed-forward layer computes at a
+    time; None: all.
+    """
+
+    offload: bool = False
+    tile_tokens: int | None = None
+
+
+def choose_levers(
+    training: TrainingConfig,
+    sizes: ModelSizes,
+    *,
+    tokens: int,
+    deepspeed: dict[str, Any] | None,
+    device_bytes: int | None,
+) -> Levers:
+    """Return the levers: those that are set, and of those that are `auto` the first choice that fits, cheapest first.
+
+    Args:
+        training: the settings.
+        sizes: of the model; without layers `auto` uses no lever.
+        tokens: of the longest pass.
+        deepspeed: the resolved DeepSpeed configuration.
+        device_bytes: memory of the GPU; None on a CPU, where `auto` uses no lever.
+    """
+    tiles: list[int | None] = [None, TILE_TOKENS]
+    if training.tiled_mlp != "auto":
+        tiles = [None if training.tiled_mlp == "off" else training.tiled_mlp]
+    elif not sizes.tileable or device_bytes is None or (training.lora is not None and training.lora.dropout > 0):
+        tiles = [None]
+    offloads = [False, True]
+    if training.offload_activations != "auto":
+        offloads = [training.offload_activations == "on"]
+    elif device_bytes is None or not training.gradient_checkpointing:
+        offloads = [False]
+    choices = [Levers(offload=offload, tile_tokens=tile) for offload in offloads for tile in tiles]
+    if device_bytes is None or not sizes.layers:
+        return choices[0]
+    fitting = (
+        each
+        for each in choices
+        if levers_plan(training, sizes, each, tokens=tokens, deepspeed=deepspeed).device_bytes <= USABLE * device_bytes
+    )
+    return next(fitting, choices[-1])
+
+
+def levers_plan(
+    training: TrainingConfig,
+    sizes: ModelSizes,
+    levers: Levers,
+    *,
+    tokens: int,
+    deepspeed: dict[str, Any] | None,
+    device: str = "cuda",
+) -> MemoryPlan:
+    """Return the memory of a rank in a pass over `tokens` tokens, which ranks may share, with these levers."""
+    sharding = Sharding.of(deepspeed, ranks=training.processes, hidden=sizes.hidden)
+    tile = levers.tile_tokens
+    run = Pass.of(training, sharding, tokens=tokens, device=device, offloads=levers.offload, tile=tile)
+    return memory_plan(sizes, run)

@@ -1,38 +1,45 @@
-"""Load the model to train, with its changes, and write it as a complete Hugging Face folder with its model card."""
+"""Load the model to train, add low-rank adapters (LoRA, Hu et al. 2021), and write it as a folder with a model card."""
 
 import html
 import json
 import shutil
+import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 import yaml
+from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from gateau_dagster.config import ModelConfig
 from gateau_dagster.config.models import Template
+from gateau_dagster.config.training import LoraConfig
+from gateau_dagster.errors import GateauError
 from gateau_dagster.models.chat_rendering import render_chat
 from gateau_dagster.models.loading import load_model
 from gateau_dagster.models.prompt import answer_ends
 from gateau_dagster.storage.documents import RECORD_NAME, record_bytes
 from gateau_dagster.storage.files import prove_leases
 from gateau_dagster.storage.local import fill_with, flush_folder, replace_local
-from gateau_dagster.training.adapters import adapted_base, merged_state
 from gateau_dagster.training.batch_plan import BatchPlan, write_plan
 from gateau_dagster.training.checkpoints import saving
 from gateau_dagster.training.dataset import MixRows
+from gateau_dagster.training.launch import TrainingSpec
 from gateau_dagster.training.metrics import Metrics, read_log
 from gateau_dagster.training.position_extension import extend_positions
-from gateau_dagster.training.spec import TrainingSpec
 from gateau_dagster.training.trainer import ResponseTrainer, barrier
 from gateau_dagster.training.used_settings import SETTINGS_NAME
+
+if TYPE_CHECKING:
+    from peft import PeftModel
+
 
 CARD_NAME = "README.md"
 # Settings that are not part of the recipe, or are listed in another form.
@@ -341,3 +348,79 @@ def _replace(temporary: Path, output: Path) -> None:
         output.replace(old)
     temporary.replace(output)
     shutil.rmtree(old, ignore_errors=True)
+
+
+_NAME = "default"
+_PREFIX = "base_model.model."
+_ADAPTED = ".base_layer."
+
+
+def with_adapters(model: PreTrainedModel, config: LoraConfig, *, seed: int) -> "PeftModel":
+    """Return `model` with frozen weights and trainable adapters in float32. Their first output is zero (B starts as
+    zeros).
+
+    `seed` decides the initial A: every attempt and every rank starts alike.
+
+    Raises:
+        GateauError: no layer of the model has one of the names in `config.modules`.
+    """
+    import peft
+
+    settings = peft.LoraConfig(
+        r=config.rank,
+        lora_alpha=config.alpha,  # pyright: ignore[reportArgumentType]  # a float works, too
+        lora_dropout=config.dropout,
+        target_modules=config.modules,
+        task_type="CAUSAL_LM",
+    )
+    torch.manual_seed(seed)
+    try:
+        with warnings.catch_warnings():
+            # peft reads an attribute that transformers is renaming, which no user can change.
+            warnings.filterwarnings("ignore", message="`is_gradient_checkpointing`", category=FutureWarning)
+            adapted = peft.get_peft_model(model, settings, adapter_name=_NAME)
+    except ValueError as error:
+        raise GateauError(
+            "training.lora",
+            f"training.lora.modules: {config.modules} does not fit this model ({str(error).splitlines()[0]}). Name "
+            "linear layers that it has, or write all-linear.",
+        ) from error
+    assert isinstance(adapted, peft.PeftModel)
+    return adapted
+
+
+def merged_state(model: "PeftModel", state: dict[str, Tensor] | None = None) -> dict[str, Tensor]:
+    """Return the weights of the model without adapters, each adapted one W + alpha / rank · B A (Hu et al. 2021, Eq.
+    3).
+
+    Args:
+        model: result of `with_adapters`.
+        state: its whole state, if the model itself holds only a part (ZeRO-3); its own by default.
+    """
+    whole = model.state_dict() if state is None else state
+    modules = dict(model.named_modules())
+    merged: dict[str, Tensor] = {}
+    for name, value in whole.items():
+        if ".lora_" in name:
+            continue
+        layer, adapted, kind = name.partition(_ADAPTED)
+        own = f"{layer}.{kind}" if adapted else name
+        trained = adapted and kind == "weight"
+        merged[own.removeprefix(_PREFIX)] = (
+            value + _update(whole, layer, modules[layer]).to(value) if trained else value
+        )
+    return merged
+
+
+def _update(state: dict[str, Tensor], layer: str, module: Any) -> Tensor:
+    """Return the adapter's product, float32, in the shape of the weight."""
+    down, up = (state[f"{layer}.lora_{side}.{_NAME}.weight"].float() for side in "AB")
+    product = module.scaling[_NAME] * (up @ down)
+    return product.T if getattr(module, "fan_in_fan_out", False) else product
+
+
+def adapted_base(model: "PeftModel") -> PreTrainedModel:
+    """Return the model inside; its layers still hold the adapters."""
+    base = model.get_base_model()
+    assert isinstance(base, PreTrainedModel)
+    return base

@@ -12,7 +12,13 @@ from transformers.configuration_utils import PreTrainedConfig
 
 from gateau_dagster.config.models import PositionExtension
 from gateau_dagster.errors import GateauError
-from gateau_dagster.models.positions import BY_LENGTH, Rope, full_attention_ropes, rotated_dimensions, scaled_positions
+from gateau_dagster.models.model_config import (
+    BY_LENGTH,
+    Rope,
+    full_attention_ropes,
+    rotated_dimensions,
+    scaled_positions,
+)
 
 
 def extend_positions(config: PreTrainedConfig, section: PositionExtension, *, name: str) -> None:

@@ -1,18 +1,25 @@
-"""Check what a training needs besides its data, and what sequence parallelism cannot do, before anything is loaded."""
+"""Check what a training needs besides its data, and change a model so that it can be trained on the planned rows.
+
+Most is checked before anything is loaded, and on a small random model of the architecture.
+"""
 
 from __future__ import annotations
 
+import copy
 import importlib.util
+import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from gateau_dagster.config.training import TrainingConfig
 from gateau_dagster.errors import GateauError
-from gateau_dagster.models.positions import BY_LENGTH, Rope, full_attention_ropes
+from gateau_dagster.models.model_config import BY_LENGTH, Rope, full_attention_ropes
 from gateau_dagster.readable import plural
 
 if TYPE_CHECKING:
+    from transformers import PreTrainedModel
     from transformers.configuration_utils import PreTrainedConfig
+
 
 _ATTENTION = {"full_attention", "sliding_attention", "chunked_attention"}
 
@@ -37,7 +44,7 @@ def check_heads(model_config: PreTrainedConfig, size: int, *, name: str) -> None
     config: Any = model_config.get_text_config(decoder=True)
     heads, shared = (getattr(config, key, None) for key in ("num_attention_heads", "num_key_value_heads"))
     if not (isinstance(heads, int) and isinstance(shared, int)):
-        raise unsupported(
+        raise _unsupported(
             model_config, name, "its configuration does not name num_attention_heads and num_key_value_heads"
         )
     if heads % size or (shared % size and size % shared):
@@ -48,7 +55,7 @@ def check_heads(model_config: PreTrainedConfig, size: int, *, name: str) -> None
         )
     reason = _beyond_attention(config)
     if reason is not None:
-        raise unsupported(model_config, name, reason)
+        raise _unsupported(model_config, name, reason)
 
 
 def _beyond_attention(config: Any) -> str | None:
@@ -100,7 +107,7 @@ def check_documents(model_config: PreTrainedConfig, training: TrainingConfig, *,
         )
 
 
-def unsupported(model_config: PreTrainedConfig, name: str, reason: str) -> GateauError:
+def _unsupported(model_config: PreTrainedConfig, name: str, reason: str) -> GateauError:
     """Return the error for a model, named `name`, that cannot be trained this way."""
     return GateauError(
         "training.sequence_parallel",
@@ -173,3 +180,155 @@ def check_ranks(training: TrainingConfig, *, ranks: int) -> None:
             f"training.processes is {training.processes}, but {plural(ranks, 'rank')} started. It counts the ranks on "
             "all machines: set it to what training.launcher starts, or correct the launcher.",
         )
+
+
+def fit_to_rows(model: PreTrainedModel, training: TrainingConfig) -> None:
+    """Let `model` compute the loss in chunks, and attend within the documents of a row, where `training` needs that.
+
+    Raises:
+        GateauError: the model cannot be trained this way. Under ZeRO-3 all ranks must call this.
+    """
+    from gateau_dagster.models.training_attention import attend_within_documents
+    from gateau_dagster.training.response_loss import use_chunked_loss
+
+    check_documents(model.config, training, name=type(model).__name__)
+    if training.chunked_loss:
+        use_chunked_loss(model)
+    if training.side_by_side:
+        attend_within_documents(model)
+    if training.sequence_parallel > 1:
+        check_shareable(model, size=training.sequence_parallel)
+
+
+def check_shareable(model: PreTrainedModel, *, size: int) -> None:
+    """Check that `size` ranks can share rows. `model` attends within documents and has the chunked loss.
+
+    Raises:
+        GateauError: its heads cannot be split, or a trial shows that a part of a row does not come out as in the whole.
+    """
+    from gateau_dagster.training.sequence_parallel import parts_differ
+
+    name = type(model).__name__
+    check_heads(model.config, size, name=name)
+    reason = parts_differ(model)
+    if reason is not None:
+        raise _unsupported(model.config, name, reason)
+
+
+def tileable(model: PreTrainedModel, training: TrainingConfig, *, cuda: bool) -> bool:
+    """Return whether the training may compute the feed-forward layers in tiles; `auto` never does on a CPU.
+
+    Raises:
+        GateauError: the settings ask for tiles, but this model's layers cannot be tiled.
+    """
+    from gateau_dagster.training.memory_levers import why_untiled
+
+    if training.tiled_mlp == "off" or (training.tiled_mlp == "auto" and not cuda):
+        return False
+    reason = why_untiled(model)
+    if reason is not None and training.tiled_mlp != "auto":
+        raise GateauError(
+            "training.architecture",
+            f"training.tiled_mlp: {type(model).__name__} (model type {model.config.model_type}) cannot compute its "
+            f"feed-forward layers in tiles: {reason}. Set training.tiled_mlp: auto.",
+        )
+    return reason is None
+
+
+def check_architecture(model_config: PreTrainedConfig, training: TrainingConfig, *, name: str) -> str | None:
+    """Check, before any weights are read, that a model can be trained on the planned rows, and in tiles if set.
+
+    A small random model of the architecture is tried. If none can be built, the training checks the model itself.
+
+    Args:
+        model_config: of the model.
+        training: its training.
+        name: of the model, for messages.
+
+    Returns:
+        Why no small model could be tried; None if one was.
+
+    Raises:
+        GateauError: it cannot.
+    """
+    if training.sequence_parallel > 1:
+        check_heads(model_config, training.sequence_parallel, name=name)
+    check_documents(model_config, training, name=name)
+    try:
+        model = small_model(model_config)
+    except NoSmallModelError as error:
+        return str(error)
+    fit_to_rows(model, training)
+    tileable(model, training, cuda=False)
+    return None
+
+
+_MOST = 50_000_000  # parameters: 0.2 GB
+_HEAD = 16  # dimensions of a head
+# Sizes that no other size depends on.
+_SMALL = {
+    "vocab_size": 64,
+    "vocab_size_per_layer_input": 64,
+    "intermediate_size": 32,
+    "moe_intermediate_size": 32,
+    "shared_expert_intermediate_size": 32,
+    "num_experts": 4,
+    "num_local_experts": 4,
+    "n_routed_experts": 4,
+    "num_experts_per_tok": 2,
+}
+
+
+class NoSmallModelError(Exception):
+    """The reason why no small model of an architecture was built."""
+
+
+def small_model(config: PreTrainedConfig) -> PreTrainedModel:
+    """Return a random model, float32 on the CPU, with the heads and kinds of layers of `config`, but smaller sizes.
+
+    Raises:
+        NoSmallModelError: these sizes do not fit the architecture, or make it no smaller than 50M parameters.
+    """
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    try:
+        small = _smaller(config)
+        with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
+            warnings.simplefilter("ignore")
+            torch.manual_seed(0)
+            with torch.device("meta"):
+                planned = AutoModelForCausalLM.from_config(small, dtype=torch.float32)
+            if sum(each.numel() for each in planned.parameters()) > _MOST:
+                raise NoSmallModelError(f"a small model of it has more than {_MOST:,} parameters")
+            model = AutoModelForCausalLM.from_config(small, dtype=torch.float32)
+            with torch.no_grad():
+                model(input_ids=torch.arange(8)[None])
+    except NoSmallModelError:
+        raise
+    except Exception as error:  # each architecture's own code raises types of its own at sizes it does not expect
+        first = str(error).partition("\n")[0]
+        raise NoSmallModelError(f"a small model of it cannot be built ({type(error).__name__}: {first})") from error
+    return model
+
+
+def _smaller(config: PreTrainedConfig) -> PreTrainedConfig:
+    small = copy.deepcopy(config)
+    text: Any = small.get_text_config(decoder=True)
+    layers, kinds = text.num_hidden_layers, getattr(text, "layer_types", None) or [None]
+    kept = min(layers, max(2, 1 + max(kinds.index(kind) for kind in {*kinds})))
+    for name, value in {**vars(text)}.items():
+        if isinstance(value, list) and len(value) == layers:
+            setattr(text, name, value[:kept])
+    text.num_hidden_layers = kept
+    for name, size in _SMALL.items():
+        if isinstance(getattr(text, name, None), int):
+            setattr(text, name, min(size, getattr(text, name)))
+    if isinstance(heads := getattr(text, "num_attention_heads", None), int):
+        text.hidden_size = heads * _HEAD
+        if isinstance(getattr(text, "head_dim", None), int):
+            text.head_dim = _HEAD
+    for part in (small, text):
+        if isinstance(getattr(part, "pad_token_id", None), int):
+            part.pad_token_id = 0
+    return small

@@ -21,9 +21,8 @@ from transformers import PreTrainedModel
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from gateau_dagster.errors import GateauError
-from gateau_dagster.models.body import body_of
 from gateau_dagster.models.mask_pattern import UnknownAttentionError
-from gateau_dagster.models.probe import ROUNDING, probe_ids, probing
+from gateau_dagster.models.probe import ROUNDING, body_of, probe_ids, probing
 from gateau_dagster.training.encode import IGNORED
 
 # Logits of a chunk: on CPU what a cache holds, on CUDA enough to be busy. A chunk has at least this many rows, because

@@ -23,25 +23,27 @@ from transformers.utils.logging import disable_progress_bar
 
 from gateau_dagster.config.training import TrainingConfig
 from gateau_dagster.errors import GateauError
-from gateau_dagster.models.devices import matrix_product_speed
-from gateau_dagster.models.flash_attention import use_flash_attention_3
+from gateau_dagster.models.devices import matrix_product_speed, use_flash_attention_3
 from gateau_dagster.storage.parquet import DamagedFileError, read_local
 from gateau_dagster.tables import TRAINING_MIX, WEIGHTED_MIX, schema
 from gateau_dagster.training import checkpoints
-from gateau_dagster.training.adapters import with_adapters
 from gateau_dagster.training.batch_plan import BatchPlan, plan_batches, write_plan
 from gateau_dagster.training.dataset import MixRows, PadRight, SideBySide
 from gateau_dagster.training.deepspeed_config import join_by_gloo
-from gateau_dagster.training.fitting import fit_to_rows, tileable
-from gateau_dagster.training.launch import is_finished
-from gateau_dagster.training.memory_levers import Levers, choose_levers, offload_checkpoints
-from gateau_dagster.training.memory_plan import ModelSizes
+from gateau_dagster.training.launch import TrainingSpec, is_finished
+from gateau_dagster.training.memory_levers import offload_checkpoints, tile_feed_forward
+from gateau_dagster.training.memory_plan import Levers, ModelSizes, choose_levers
 from gateau_dagster.training.metrics import Report, StepLog, StepWork, rewind_log
-from gateau_dagster.training.model import PLAN_NAME, load_base, write_output
-from gateau_dagster.training.readiness import check_device, check_packages, check_ranks
+from gateau_dagster.training.model import PLAN_NAME, load_base, with_adapters, write_output
+from gateau_dagster.training.readiness import (
+    check_device,
+    check_packages,
+    check_ranks,
+    check_sharding,
+    fit_to_rows,
+    tileable,
+)
 from gateau_dagster.training.sequence_parallel import HeadExchange, PartOfRow, parallelism, part_of
-from gateau_dagster.training.spec import TrainingSpec
-from gateau_dagster.training.tiled_mlp import tile_feed_forward
 from gateau_dagster.training.trainer import ResponseTrainer, TrainingCallback, barrier
 
 _log = logging.getLogger(__name__)
@@ -227,7 +229,8 @@ def _parallelism(spec: TrainingSpec) -> Any:
     size = spec.training.sequence_parallel
     if size == 1:
         return None
-    return parallelism(size=size, processes=spec.training.processes, deepspeed=spec.deepspeed)
+    check_sharding(spec.deepspeed)
+    return parallelism(size=size, processes=spec.training.processes)
 
 
 def training_arguments(spec: TrainingSpec, *, steps: int, cpu: bool = False) -> TrainingArguments:

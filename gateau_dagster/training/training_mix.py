@@ -4,23 +4,24 @@ figures.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import polars as pl
 
 from gateau_dagster.config.models import Template
-from gateau_dagster.config.training import TrainedTurns, TrainingConfig
+from gateau_dagster.config.training import MixConfig, TrainedTurns, TrainingConfig
+from gateau_dagster.config.values import part_of
 from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.errors import GateauError, UnscorableSampleError
 from gateau_dagster.progress import Progress
 from gateau_dagster.tables import REJECTED, TRAINING_MIX, WEIGHTED_MIX, schema
-from gateau_dagster.training.batching import mix_order
+from gateau_dagster.training.batch_plan import mix_order
 from gateau_dagster.training.encode import IGNORED, Encoded, encode_conversation, encode_long
 from gateau_dagster.training.longce import LongCE
-from gateau_dagster.training.text_pieces import Origin, wanted_samples
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 # Raise it when the same samples give another mix.
 CODE_VERSION = "6"
 
+Origin = Literal["long", "short"]
 Row = dict[str, Any]
 """The columns of `tables.TRAINING_MIX`, or with weights of `tables.WEIGHTED_MIX`, except `position`."""
 
@@ -166,6 +168,65 @@ def _weights(origin: Origin, sample: Mapping[str, Any], encoded: Encoded, longce
     if origin == "short":
         return np.ones(len(encoded.input_ids), dtype=np.float32)
     return longce.of(Sample.of_row(sample), encoded)
+
+
+def wanted_samples(
+    selected: pl.DataFrame, short: pl.DataFrame | None, *, mix: MixConfig, seed: int
+) -> dict[Origin, pl.DataFrame]:
+    """Return the rows of both tables that the mix takes, in their order, with a column `copies` (at least 1).
+
+    Args:
+        selected: long samples with `sample_id`, `source`, and `rank` if `mix.long_fraction` is below 1.
+        short: conversations with `sample_id` and `source`, or None.
+        mix: `training.mix`; a source of its weights may be in the data without a sample in these tables.
+        seed: of the hash that decides which samples occur once more than others of their source.
+
+    Raises:
+        GateauError: a mix without long samples has no conversations.
+    """
+    if mix.without_long:
+        if short is None:
+            raise GateauError(
+                "training.no_conversations",
+                "training.mix.without_long leaves out the long samples, and there are no short conversations. "
+                "Add short_chat, or set training.mix.without_long: false.",
+            )
+        selected = selected.clear()
+    elif mix.long_fraction < 1:
+        count = part_of(selected.height, mix.long_fraction)
+        selected = selected.filter(selected["rank"].rank("ordinal") <= count)
+    tables: dict[Origin, pl.DataFrame] = {"long": selected}
+    if short is not None:
+        tables["short"] = short
+    return {origin: _with_copies(table, origin, mix.weights, seed) for origin, table in tables.items()}
+
+
+def _with_copies(table: pl.DataFrame, origin: Origin, weights: Mapping[str, float], seed: int) -> pl.DataFrame:
+    copies = pl.Series("copies", copies_of(table, origin, weights, seed), dtype=pl.Int64)
+    return table.with_columns(copies).filter(pl.col("copies") > 0)
+
+
+def copies_of(table: pl.DataFrame, origin: Origin, weights: Mapping[str, float], seed: int) -> list[int]:
+    """Return how often each row occurs in an epoch: its source's weight rounded down, or once more for the fraction.
+
+    Of n samples of weight 2.3 all occur twice, and round(0.3 n) a third time. A hash of their ids chooses these, so
+    that another sample changes the number of at most one.
+
+    Args:
+        table: `sample_id` and `source`.
+        origin: of all rows.
+        weights: by source; 1 for other sources.
+        seed: of the hash.
+    """
+    ids, sources = table["sample_id"].to_list(), table["source"].to_list()
+    copies = [math.floor(weights.get(source, 1.0)) for source in sources]
+    for source, weight in weights.items():
+        rows = [row for row, its in enumerate(sources) if its == source]
+        once_more = round((weight - math.floor(weight)) * len(rows))
+        lot = mix_order([(f"weight/{origin}", ids[row]) for row in rows], seed)
+        for place in lot[:once_more]:
+            copies[rows[place]] += 1
+    return copies
 
 
 def mix_sequences(mix: pl.DataFrame) -> pl.DataFrame:

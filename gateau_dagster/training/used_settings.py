@@ -12,8 +12,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from gateau_dagster.storage.files import replace_text
 from gateau_dagster.training.batch_plan import BatchPlan
 from gateau_dagster.training.dataset import MixRows, trained_tokens
-from gateau_dagster.training.memory_levers import has_offloaded_checkpoints
-from gateau_dagster.training.tiled_mlp import tile_tokens
+from gateau_dagster.training.memory_levers import has_offloaded_checkpoints, tile_tokens
 
 Settings = dict[str, Any]
 SETTINGS_NAME = "settings.json"  # file in the training's work folder

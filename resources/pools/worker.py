@@ -327,7 +327,7 @@ class Worker:
         if self._loaded is None:
             import torch
 
-            from gateau_dagster.models.encoders import load_for_task
+            from gateau_dagster.models.loading import load_for_task
 
             task, scoring = self._task, self._task.config.scoring
             torch.set_num_threads(task.threads or max(1, torch.get_num_threads() // task.sharing))

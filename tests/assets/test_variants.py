@@ -19,7 +19,7 @@ from gateau_dagster.pipeline.recipes import CHECKPOINTS, MIXES, SUBSETS, TRAINED
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.progress import Progress, silent
 from gateau_dagster.resources.training import TrainingResource
-from gateau_dagster.training.spec import TrainingSpec
+from gateau_dagster.training.launch import TrainingSpec
 from tests.assets.harness import Pipeline, key_of, pipeline_on, value_of
 from tests.project import change_config, make_project, sample, write_samples
 

@@ -9,7 +9,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from gateau_dagster.pipeline.recipes import CHECKPOINTS, TRAINED
 from gateau_dagster.resources.training import TrainingResource
-from gateau_dagster.training.spec import TrainingSpec
+from gateau_dagster.training.launch import TrainingSpec
 from tests.assets.harness import pipeline_on
 from tests.assets.test_variants import Trainings
 from tests.project import change_config, make_project

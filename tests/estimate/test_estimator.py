@@ -24,8 +24,8 @@ from gateau_dagster.execution.row_checkpoints import RowCheckpoints
 from gateau_dagster.execution.shard_scorer import ShardScorer
 from gateau_dagster.execution.shard_tables import Piece, TableWork
 from gateau_dagster.models import devices
-from gateau_dagster.models.encoders import load_for_task
 from gateau_dagster.models.known_model import parameter_count
+from gateau_dagster.models.loading import load_for_task
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.storage import Stamp, Store

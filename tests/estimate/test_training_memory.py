@@ -27,8 +27,7 @@ from gateau_dagster.models.known_model import known_model
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.training.deepspeed_config import deepspeed_config
-from gateau_dagster.training.memory_levers import TILE_TOKENS, USABLE, choose_levers, levers_plan
-from gateau_dagster.training.memory_plan import ModelSizes
+from gateau_dagster.training.memory_plan import TILE_TOKENS, USABLE, ModelSizes, choose_levers, levers_plan
 from tests.error_codes import refused
 from tests.project import ROOT, change_config, make_project
 

@@ -13,7 +13,7 @@ from gateau_dagster.evaluation.benchmark import Generation
 from gateau_dagster.evaluation.generation import in_process
 from gateau_dagster.evaluation.generation.answering import Answer, AskedTurn, Outcome
 from gateau_dagster.evaluation.generation.in_process import Decoded, GenerationRequest, InProcess, decode, pads_left
-from gateau_dagster.models.positions import learned_positions
+from gateau_dagster.models.model_config import learned_positions
 from tests.evaluation.engines import prompts, question, ragged, tiny
 from tests.tiny_models import text, tokenizer
 

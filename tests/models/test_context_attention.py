@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from gateau_dagster.models import attention_kernels, attention_rows, forward
-from gateau_dagster.models.attention_rows import AttentionSpec
+from gateau_dagster.models import attention_kernels, forward
+from gateau_dagster.models.attention_kernels import AttentionSpec
 from gateau_dagster.models.context_attention import _AttentionCollector, context_attention, require_attention_interface
 from gateau_dagster.models.forward import response_states, token_nll
 from gateau_dagster.models.mask_pattern import MaskPattern
@@ -87,7 +87,7 @@ def test_context_of_one_token(kind: str) -> None:
 def test_blocks_of_rows_change_nothing(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     loaded, prompt = loaded_model(kind), _prompt()
     whole = context_attention(loaded, prompt)
-    monkeypatch.setitem(attention_rows._ELEMENTS_PER_BLOCK, "cpu", 5 * 4 * prompt.length)
+    monkeypatch.setitem(attention_kernels._ELEMENTS_PER_BLOCK, "cpu", 5 * 4 * prompt.length)
     blocked = context_attention(loaded, prompt)
     np.testing.assert_allclose(blocked.attention, whole.attention, rtol=1e-5, atol=1e-12)
     torch.testing.assert_close(blocked.states, whole.states, rtol=1e-4, atol=1e-5)
@@ -155,7 +155,7 @@ def test_no_tensor_grows_with_the_square_of_the_length(kind: str, monkeypatch: p
     loaded, length = loaded_model(kind), 1500
     ids = tuple(torch.randint(5, 400, (length,), generator=torch.Generator().manual_seed(0)).tolist())
     prompt = Prompt(prefix=ids[:2], context=ids[2:1000], suffix=ids[1000:1010], response=ids[1010:])
-    monkeypatch.setitem(attention_rows._ELEMENTS_PER_BLOCK, "cpu", 100_000)
+    monkeypatch.setitem(attention_kernels._ELEMENTS_PER_BLOCK, "cpu", 100_000)
     monkeypatch.setitem(forward._LOGITS_PER_CHUNK, "cpu", 100_000)
     packs_documents(loaded)
     with Largest() as seen:

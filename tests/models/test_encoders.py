@@ -10,7 +10,7 @@ from huggingface_hub import constants
 from safetensors.torch import load_file, save_file
 from transformers import T5Config, T5Model
 
-from gateau_dagster.models.reward_head import Label, check_architecture, label_index
+from gateau_dagster.models.model_config import Label, check_architecture, label_index
 from tests.error_codes import refused
 from tests.tiny_models import encoder, loaded_model, save_encoder, tokenizer
 

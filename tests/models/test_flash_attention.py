@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import torch
 
-from gateau_dagster.models import flash_attention
-from gateau_dagster.models.flash_attention import use_flash_attention_3
+from gateau_dagster.models import devices
+from gateau_dagster.models.devices import use_flash_attention_3
 from tests.error_codes import refused
 from tests.training.builders import make_spec, run
 
@@ -18,15 +18,15 @@ HOPPER: dict[str, Any] = {"capability": (9, 0), "offered": ["FA3"], "spec": obje
 def activated(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names that were activated; nothing is."""
     names: list[str] = []
-    monkeypatch.setattr(flash_attention, "activate_flash_attention_impl", names.append)
-    monkeypatch.setattr(flash_attention, "current_flash_attention_impl", lambda: names[-1] if names else None)
+    monkeypatch.setattr(devices, "activate_flash_attention_impl", names.append)
+    monkeypatch.setattr(devices, "current_flash_attention_impl", lambda: names[-1] if names else None)
     return names
 
 
 def machine(monkeypatch: pytest.MonkeyPatch, **changes: Any) -> None:
     has = HOPPER | changes
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: has["capability"])
-    monkeypatch.setattr(flash_attention, "list_flash_attention_impls", lambda: has["offered"])
+    monkeypatch.setattr(devices, "list_flash_attention_impls", lambda: has["offered"])
     monkeypatch.setattr("importlib.util.find_spec", lambda _: has["spec"])
 
 
@@ -57,7 +57,7 @@ def test_kernels_that_do_not_load(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(_: str) -> None:
         raise ImportError("undefined symbol")
 
-    monkeypatch.setattr(flash_attention, "activate_flash_attention_impl", fail)
+    monkeypatch.setattr(devices, "activate_flash_attention_impl", fail)
     with refused("models.attention", "cannot be loaded .ImportError: undefined symbol"):
         use_flash_attention_3(torch.device("cuda"), key="training.attention")
 

@@ -11,16 +11,17 @@ from gateau_dagster.config import Config, ModelConfig, ScoringConfig
 from gateau_dagster.demo.pair import SHORT_WINDOW
 from gateau_dagster.demo.prepare import embedded_demo, ensure_demo_data
 from gateau_dagster.models.context_attention import attention_unseen, require_seen
-from gateau_dagster.models.decoder_config import (
+from gateau_dagster.models.known_model import short_window, visible_tokens
+from gateau_dagster.models.model_config import (
     attention_layers_of,
     class_of,
+    learned_positions,
     override_rope_theta,
     prompt_tokens,
+    rotary_positions,
     unseen_by_class,
     window_of,
 )
-from gateau_dagster.models.known_model import short_window, visible_tokens
-from gateau_dagster.models.positions import learned_positions, rotary_positions
 from tests.error_codes import refused
 from tests.tiny_models import loaded_model, model_config
 
@@ -91,7 +92,7 @@ def test_positions_that_a_rotary_embedding_is_made_for(kind: str, changes: dict[
 @pytest.mark.parametrize("kind", ["llama", "glm4", "gemma3_text"])
 def test_a_raised_base_reaches_as_far_as_ntk_raises_it_for(kind: str) -> None:
     from gateau_dagster.config.models import PositionExtension
-    from gateau_dagster.models.positions import full_attention_ropes
+    from gateau_dagster.models.model_config import full_attention_ropes
     from gateau_dagster.training.position_extension import extend_positions
 
     config, further = model_config(kind), model_config(kind)

@@ -27,10 +27,9 @@ from gateau_dagster.demo.prepare import embedded_demo
 from gateau_dagster.errors import GateauError, TransientError
 from gateau_dagster.models import loading
 from gateau_dagster.models import model_digest as module
-from gateau_dagster.models.known_model import check_weight_files
+from gateau_dagster.models.known_model import check_model_files, check_weight_files
 from gateau_dagster.models.loading import LoadedModel, effective_max_length, load_model
 from gateau_dagster.models.model_digest import folder_digest, model_digest
-from gateau_dagster.models.model_files import check_model_files
 from tests.error_codes import refused
 from tests.local_server import QuietHandler, served
 from tests.project import change_config, command_environment, make_project

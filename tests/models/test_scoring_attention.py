@@ -9,12 +9,11 @@ import torch
 from transformers import AttentionInterface, AutoModelForCausalLM, PreTrainedModel, masking_utils
 
 from gateau_dagster.models import attention_kernels, packing
-from gateau_dagster.models import attention_rows as module
-from gateau_dagster.models.attention_rows import AttentionSpec, attention_rows, row_blocks
+from gateau_dagster.models.attention_kernels import AttentionSpec, attention_rows, row_blocks
 from gateau_dagster.models.last_layers import ReadRows
 from gateau_dagster.models.mask_pattern import NAME, MaskPattern, UnknownAttentionError, describe_mask
-from gateau_dagster.models.sequence_parts import parts_differ
 from gateau_dagster.models.training_attention import attend_within_documents
+from gateau_dagster.training.sequence_parallel import parts_differ
 from tests.tiny_models import loaded_model, model_config
 
 HEADS, GROUPS, DIM = 6, 2, 16
@@ -221,7 +220,7 @@ def _whole(query: torch.Tensor, key: torch.Tensor, how: AttentionSpec, start: in
 def test_rows_agree_with_the_twin(
     elements: int, window: int | None, softcap: float | None, with_sinks: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(module._ELEMENTS_PER_BLOCK, "cpu", elements)
+    monkeypatch.setitem(attention_kernels._ELEMENTS_PER_BLOCK, "cpu", elements)
     query, key = _rows_of()
     sinks = torch.linspace(-1, 2, HEADS) if with_sinks else None
     how = AttentionSpec(scaling=0.3, window=window, softcap=softcap, sinks=sinks)
@@ -235,12 +234,14 @@ def test_rows_agree_with_the_twin(
 def test_blocks_cover_the_rows_within_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     query, _ = _rows_of()
     how = AttentionSpec(scaling=1.0)
-    monkeypatch.setitem(module._ELEMENTS_PER_BLOCK, "cpu", 4 * 3 * 13 + 1)  # of 3 heads that share keys and 13 keys
+    monkeypatch.setitem(
+        attention_kernels._ELEMENTS_PER_BLOCK, "cpu", 4 * 3 * 13 + 1
+    )  # of 3 heads that share keys and 13 keys
     rows = [slice(3, 7), slice(7, 11), slice(11, 13)]
     assert list(row_blocks(query, GROUPS, 3, 13, how)) == [(slice(g, g + 1), r) for g in range(GROUPS) for r in rows]
-    monkeypatch.setitem(module._ELEMENTS_PER_BLOCK, "cpu", 1)
+    monkeypatch.setitem(attention_kernels._ELEMENTS_PER_BLOCK, "cpu", 1)
     assert next(row_blocks(query, GROUPS, 3, 5, how)) == (slice(0, 1), slice(3, 4))
-    monkeypatch.setitem(module._ELEMENTS_PER_BLOCK, "cpu", 1000)
+    monkeypatch.setitem(attention_kernels._ELEMENTS_PER_BLOCK, "cpu", 1000)
     assert list(row_blocks(query, GROUPS, 3, 13, how)) == [(slice(0, 2), slice(3, 13))]
 
 

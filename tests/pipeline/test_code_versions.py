@@ -45,7 +45,7 @@ CONSTANTS: dict[str, set[str]] = {
     "evaluation.judged.CODE_VERSION": set(),  # of judgments, of which there are none here
     "training.text_mix.CODE_VERSION": {"homologous_mix"},
     "training.training_mix.CODE_VERSION": {"training_mix", "pre_experience_mix", "variant/training_mix"},
-    "training.spec.CODE_VERSION": {"checkpoint", "pre_experienced", "homologous_model", "variant/checkpoint"},
+    "training.launch.CODE_VERSION": {"checkpoint", "pre_experienced", "homologous_model", "variant/checkpoint"},
     "scoring.pair_tables.PERPLEXITY_CODE_VERSION": {"perplexity"},
     "scoring.pair_tables.CAM_CODE_VERSION": {"cam", "cam_at"},
     "scoring.segments.GAINS_CODE_VERSION": {"cam"},

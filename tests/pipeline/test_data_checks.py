@@ -22,12 +22,12 @@ from transformers.configuration_utils import PreTrainedConfig
 
 from gateau_dagster.config import Config
 from gateau_dagster.data.catalogue import ACCEPTED
-from gateau_dagster.models.small_model import NoSmallModelError, small_model
 from gateau_dagster.pipeline import data_checks, model_checks
 from gateau_dagster.pipeline.data_checks import check_training, warnings_of
 from gateau_dagster.pipeline.model_checks import check_trained_models, untried_models
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
+from gateau_dagster.training.readiness import NoSmallModelError, small_model
 from tests.error_codes import refused
 from tests.project import change_config, configured, make_project, sample, write_samples
 from tests.tiny_models import model_config, tokenizer

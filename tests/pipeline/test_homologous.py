@@ -15,7 +15,7 @@ from gateau_dagster.models.known_model import known_positions, own_window
 from gateau_dagster.models.model_digest import model_digest
 from gateau_dagster.pipeline.pipeline import pipeline_of
 from gateau_dagster.pipeline.state import State
-from gateau_dagster.training.homologous_texts import check_homologous, text_files, text_signatures
+from gateau_dagster.training.text_mix import check_homologous, text_files, text_signatures
 from tests.error_codes import refused
 from tests.pipeline import fields
 from tests.pipeline.configured import configured, resolved_assets, stale, versions

@@ -17,7 +17,7 @@ from gateau_dagster.config.training import TrainingConfig
 from gateau_dagster.errors import GateauError
 from gateau_dagster.progress import silent
 from gateau_dagster.resources.training import TrainingResource
-from gateau_dagster.training.spec import TrainingSpec
+from gateau_dagster.training.launch import TrainingSpec
 
 
 def nothing() -> None:

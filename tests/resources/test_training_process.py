@@ -20,8 +20,7 @@ from gateau_dagster.resources.training_process import Reporter, main, progress_l
 from gateau_dagster.storage import fence
 from gateau_dagster.storage.fence import Token, exported, holding
 from gateau_dagster.storage.files import Files
-from gateau_dagster.training.launch import LAUNCHER_VARIABLE
-from gateau_dagster.training.spec import TrainingSpec
+from gateau_dagster.training.launch import LAUNCHER_VARIABLE, TrainingSpec
 
 METRICS: dict[str, Any] = {
     "step": 3,

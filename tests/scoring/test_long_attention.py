@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from gateau_dagster.models import attention_rows
-from gateau_dagster.models.attention_rows import AttentionSpec
+from gateau_dagster.models import attention_kernels
+from gateau_dagster.models.attention_kernels import AttentionSpec
 from gateau_dagster.models.flops import ForwardWork, ModelShape
 from gateau_dagster.models.mask_pattern import MaskPattern
 from gateau_dagster.scoring import long_attention as module
@@ -34,7 +34,7 @@ def slow(matrix: torch.Tensor) -> tuple[list[float], list[float]]:
 @pytest.mark.parametrize("kind", ["llama", "qwen3", "gpt2", "mistral", "gemma2", "gpt_oss"])
 def test_agrees_with_the_whole_matrix(kind: str, layer: int, double: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """The libraries' eager attention takes its softmax in float32, whatever the model's type: here in float64, too."""
-    monkeypatch.setitem(attention_rows._ELEMENTS_PER_BLOCK, "cpu", 2000)  # blocks of some rows of some heads
+    monkeypatch.setitem(attention_kernels._ELEMENTS_PER_BLOCK, "cpu", 2000)  # blocks of some rows of some heads
     if double:
         own = torch.nn.functional.softmax
         monkeypatch.setattr(torch.nn.functional, "softmax", lambda scores, dim, dtype=None: own(scores.double(), dim))

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from gateau_dagster.data.sample import Reject
-from gateau_dagster.models import attention_rows, memory
-from gateau_dagster.models.attention_rows import AttentionSpec
+from gateau_dagster.models import attention_kernels, memory
+from gateau_dagster.models.attention_kernels import AttentionSpec
 from gateau_dagster.models.flops import ForwardWork, ModelShape
 from gateau_dagster.models.loading import LoadedModel
 from gateau_dagster.models.mask_pattern import MaskPattern
@@ -362,7 +362,7 @@ def test_a_float64_model_agrees_as_far_as_the_eager_softmax_goes(kind: str, vari
 def test_layer_is_made_of_a_whole_matrix(
     pattern: MaskPattern, variant: Variant, elements: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(attention_rows._ELEMENTS_PER_BLOCK, "cpu", elements)
+    monkeypatch.setitem(attention_kernels._ELEMENTS_PER_BLOCK, "cpu", elements)
     generator = torch.Generator().manual_seed(0)
     query, key = (torch.randn(heads, 69, 8, generator=generator, dtype=torch.float64) for heads in (4, 2))
     plan = replace(PLANS[variant], span_length=8, local_spans=0, earlier_stride=1)
@@ -398,7 +398,7 @@ def test_tokens_and_flops_are_charged() -> None:
 def test_no_tensor_grows_with_the_square_of_the_length(variant: Variant, monkeypatch: pytest.MonkeyPatch) -> None:
     loaded, length = loaded_model("llama"), 1600
     ids = torch.randint(5, 400, (length,), generator=torch.Generator().manual_seed(0)).tolist()
-    monkeypatch.setitem(attention_rows._ELEMENTS_PER_BLOCK, "cpu", 100_000)
+    monkeypatch.setitem(attention_kernels._ELEMENTS_PER_BLOCK, "cpu", 100_000)
     packs_documents(loaded)
     with Largest() as seen:
         pairwise_focus_scores(loaded, ids, PLANS[variant])

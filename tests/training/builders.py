@@ -28,9 +28,8 @@ from gateau_dagster.tables import TRAINING_MIX, WEIGHTED_MIX, schema
 from gateau_dagster.training.batch_plan import PLAN_COLUMNS, BatchPlan, MixDocument, plan_batches
 from gateau_dagster.training.dataset import MixRows, TrainingDocument
 from gateau_dagster.training.encode import IGNORED, Encoded
-from gateau_dagster.training.launch import MODULE, training_command, training_environment
+from gateau_dagster.training.launch import MODULE, TrainingSpec, training_command, training_environment
 from gateau_dagster.training.metrics import read_log
-from gateau_dagster.training.spec import TrainingSpec
 from gateau_dagster.training.train import plan_of, read_mix, train
 from tests.process_list import descendants
 from tests.tiny_models import CHAT_TEMPLATE, model_config

@@ -21,9 +21,8 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from gateau_dagster.models.training_attention import NAME as WHOLE_ROW
 from gateau_dagster.training.dataset import MixRows
 from gateau_dagster.training.deepspeed_config import join_by_gloo
-from gateau_dagster.training.launch import training_environment
+from gateau_dagster.training.launch import TrainingSpec, training_environment
 from gateau_dagster.training.model import load_base
-from gateau_dagster.training.spec import TrainingSpec
 from gateau_dagster.training.train import make_trainer, plan_of, read_mix, training_arguments
 
 Step = dict[str, Tensor]

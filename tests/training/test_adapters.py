@@ -10,7 +10,7 @@ import torch
 from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, PreTrainedModel
 
 from gateau_dagster.config.training import LoraConfig
-from gateau_dagster.training.adapters import adapted_base, merged_state, with_adapters
+from gateau_dagster.training.model import adapted_base, merged_state, with_adapters
 from gateau_dagster.training.train import train
 from tests.error_codes import refused
 from tests.training.builders import make_spec, run, save_model, weights_differ

@@ -12,16 +12,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateau_dagster.training import batching as packing
+from gateau_dagster.training import batch_plan as packing
 from gateau_dagster.training.batch_plan import (
+    OPEN_ROWS,
     PLAN_COLUMNS,
+    Batching,
     BatchPlan,
     MixDocument,
     balanced_order,
+    check_lengths,
+    epoch_order,
+    mix_order,
+    pack,
     row_costs,
     write_plan,
 )
-from gateau_dagster.training.batching import OPEN_ROWS, Batching, check_lengths, epoch_order, mix_order, pack
 from gateau_dagster.training.model import imbalance, plan_statistics
 from tests.error_codes import refused
 from tests.training.builders import make_plan, read_plan

@@ -29,9 +29,8 @@ from gateau_dagster.training.checkpoints import (
     saving,
     step_of,
 )
-from gateau_dagster.training.launch import failure_message, is_finished
+from gateau_dagster.training.launch import TrainingSpec, failure_message, is_finished
 from gateau_dagster.training.metrics import rewind_log
-from gateau_dagster.training.spec import TrainingSpec
 from gateau_dagster.training.trainer import TrainingCallback
 from tests.error_codes import refused
 from tests.storage.builders import flipped, mounted_disk

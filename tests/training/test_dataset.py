@@ -22,8 +22,7 @@ from gateau_dagster.training.dataset import (
 )
 from gateau_dagster.training.encode import IGNORED
 from gateau_dagster.training.metrics import StepLog, peak_memory_bytes, read_log, rewind_log
-from gateau_dagster.training.relative_distances import DistanceCounts, relative_distances
-from gateau_dagster.training.skip_positions import position_rng, skip_positions
+from gateau_dagster.training.skip_positions import DistanceCounts, position_rng, relative_distances, skip_positions
 from tests.storage.builders import flipped
 from tests.training.builders import make_plan, save_mix, slow_prefix_weights
 

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from gateau_dagster.config.training import TrainingConfig
-from gateau_dagster.training.deepspeed_agreement import agreed_deepspeed_config
-from gateau_dagster.training.deepspeed_config import deepspeed_config
+from gateau_dagster.training.deepspeed_config import agreed_deepspeed_config, deepspeed_config
 from tests.error_codes import refused
 from tests.training.builders import agree, finish, make_spec, result_of, run, start
 

@@ -20,6 +20,7 @@ from gateau_dagster.storage.documents import RECORD_NAME, record_bytes
 from gateau_dagster.training.deepspeed_config import deepspeed_config
 from gateau_dagster.training.launch import (
     MODULE,
+    TrainingSpec,
     failure_message,
     hung_up,
     is_finished,
@@ -28,7 +29,6 @@ from gateau_dagster.training.launch import (
     training_command,
     training_environment,
 )
-from gateau_dagster.training.spec import TrainingSpec
 from gateau_dagster.training.train import train
 from tests.error_codes import refused
 from tests.training.builders import (

@@ -13,18 +13,17 @@ from pydantic import ValidationError
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
 
 from gateau_dagster.config.training import LoraConfig, TrainingConfig
-from gateau_dagster.training.adapters import with_adapters
 from gateau_dagster.training.memory_levers import (
-    Levers,
-    choose_levers,
     has_offloaded_checkpoints,
-    levers_plan,
     offload_checkpoints,
+    tile_feed_forward,
+    tile_tokens,
+    why_untiled,
 )
-from gateau_dagster.training.memory_plan import ModelSizes
+from gateau_dagster.training.memory_plan import Levers, ModelSizes, choose_levers, levers_plan
 from gateau_dagster.training.metrics import read_log
+from gateau_dagster.training.model import with_adapters
 from gateau_dagster.training.response_loss import use_chunked_loss
-from gateau_dagster.training.tiled_mlp import tile_feed_forward, tile_tokens, why_untiled
 from gateau_dagster.training.train import training_arguments
 from tests.error_codes import refused
 from tests.training.builders import (

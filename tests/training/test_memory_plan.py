@@ -15,13 +15,12 @@ from transformers import AutoModelForCausalLM, TrainerCallback
 from transformers.trainer_utils import SaveStrategy
 
 from gateau_dagster.config.training import TrainingConfig
-from gateau_dagster.training.batch_plan import BatchPlan
-from gateau_dagster.training.batching import MixDocument
+from gateau_dagster.training.batch_plan import BatchPlan, MixDocument
 from gateau_dagster.training.dataset import MixRows
 from gateau_dagster.training.deepspeed_config import deepspeed_config
 from gateau_dagster.training.encode import IGNORED
+from gateau_dagster.training.launch import TrainingSpec
 from gateau_dagster.training.memory_plan import PARTS, ModelSizes, Pass, Sharding, memory_plan
-from gateau_dagster.training.spec import TrainingSpec
 from gateau_dagster.training.train import make_trainer, training_arguments
 from tests.tiny_models import model_config
 from tests.training.builders import tokenizer

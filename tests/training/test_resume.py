@@ -18,9 +18,8 @@ from transformers import AutoModelForCausalLM
 from gateau_dagster.training import model as model_module
 from gateau_dagster.training.checkpoints import MARKER, last_checkpoint, step_of
 from gateau_dagster.training.deepspeed_config import deepspeed_config
-from gateau_dagster.training.launch import failure_message, is_finished
+from gateau_dagster.training.launch import TrainingSpec, failure_message, is_finished
 from gateau_dagster.training.metrics import read_log
-from gateau_dagster.training.spec import TrainingSpec
 from gateau_dagster.training.train import train
 from tests.error_codes import refused
 from tests.storage.builders import flipped

@@ -10,13 +10,11 @@ from transformers import AutoModelForCausalLM
 from gateau_dagster.models.training_attention import attend_within_documents
 from gateau_dagster.training.dataset import MixRows, PadRight, SideBySide
 from gateau_dagster.training.encode import IGNORED
-from gateau_dagster.training.readiness import check_heads
+from gateau_dagster.training.readiness import check_heads, check_sharding, check_shareable
 from gateau_dagster.training.response_loss import use_chunked_loss
 from gateau_dagster.training.sequence_parallel import (
     PartOfRow,
     SharedRows,
-    check_shareable,
-    parallelism,
     trained_items,
 )
 from gateau_dagster.training.train import plan_of, read_mix
@@ -123,4 +121,4 @@ def test_a_model_whose_trial_fails() -> None:
                                     {"zero_optimization": {"stage": 3, "reduce_scatter": False}}])  # fmt: skip
 def test_settings_of_deepspeed_that_scale_the_gradient_otherwise(config: dict[str, Any] | None) -> None:
     with refused("training.sequence_parallel", "ZeRO.*1.*3.*reduce_scatter"):
-        parallelism(size=2, processes=2, deepspeed=config)
+        check_sharding(config)

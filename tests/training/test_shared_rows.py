@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from gateau_dagster.training.spec import TrainingSpec
+from gateau_dagster.training.launch import TrainingSpec
 from gateau_dagster.training.train import plan_of, read_mix
 from tests.training.builders import (
     KINDS,

@@ -12,13 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare, kstest
 
-from gateau_dagster.training.relative_distances import (
+from gateau_dagster.training.skip_positions import (
     DistanceCounts,
+    Strategy,
+    copy_numbers,
     distance_edges,
     distance_intervals,
+    position_rng,
     relative_distances,
+    skip_positions,
 )
-from gateau_dagster.training.skip_positions import Strategy, copy_numbers, position_rng, skip_positions
 
 STRATEGIES: tuple[Strategy, ...] = ("all", "inner", "outer")
 DIALOGUES = st.lists(st.integers(0, 12), max_size=9)

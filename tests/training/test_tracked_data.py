@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from gateau_dagster.training import tracked_data
-from gateau_dagster.training.spec import TrainingSpec
-from gateau_dagster.training.tracked_data import send_data
+from gateau_dagster.training import trainer
+from gateau_dagster.training.launch import TrainingSpec
+from gateau_dagster.training.trainer import send_data
 from tests.error_codes import refused
 from tests.project import command_environment
 from tests.training.builders import make_spec
@@ -23,7 +23,7 @@ _TRAIN = """
 import json, sys
 from pathlib import Path
 sys.path.append(sys.argv[2])
-from gateau_dagster.training.spec import TrainingSpec
+from gateau_dagster.training.launch import TrainingSpec
 from gateau_dagster.training.train import train
 train(TrainingSpec.load(Path(sys.argv[1])), lambda metrics: None, cpu=True)
 import mlflow
@@ -52,9 +52,7 @@ def test_a_tracker_that_does_not_take_the_data_is_named(tmp_path: Path, monkeypa
         raise RuntimeError("401:\nno access")
 
     asked: list[str] = []
-    monkeypatch.setattr(
-        tracked_data, "_SENDERS", {"wandb": lambda spec: asked.append(spec.fingerprint), "mlflow": fails}
-    )
+    monkeypatch.setattr(trainer, "_SENDERS", {"wandb": lambda spec: asked.append(spec.fingerprint), "mlflow": fails})
     plain = make_spec(tmp_path, report_to=["wandb", "mlflow"])
     send_data(plain)
     assert asked == []

@@ -14,8 +14,14 @@ from gateau_dagster.data.sample import Sample
 from gateau_dagster.progress import silent
 from gateau_dagster.tables import REJECTED, SELECTED_SUBSET, SHORT_CHAT_MIX, TRAINING_MIX, schema
 from gateau_dagster.training.encode import DROPPED, encode_conversation, encode_long
-from gateau_dagster.training.text_pieces import copies_of, wanted_samples
-from gateau_dagster.training.training_mix import build_training_mix, by_source, mix_sequences, mix_summary
+from gateau_dagster.training.training_mix import (
+    build_training_mix,
+    by_source,
+    copies_of,
+    mix_sequences,
+    mix_summary,
+    wanted_samples,
+)
 from tests.error_codes import refused
 from tests.training.builders import tokenizer
 from tests.training.test_encode import HERMES, TRACE, of_turns

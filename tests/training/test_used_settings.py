@@ -17,10 +17,10 @@ from gateau_dagster.data.sample import Sample
 from gateau_dagster.models.prompt import build_prompt
 from gateau_dagster.progress import silent
 from gateau_dagster.tables import SELECTED_SUBSET, SHORT_CHAT_MIX, schema
-from gateau_dagster.training.deepspeed_agreement import agreed_deepspeed_config
+from gateau_dagster.training.deepspeed_config import agreed_deepspeed_config
 from gateau_dagster.training.encode import IGNORED
+from gateau_dagster.training.launch import TrainingSpec
 from gateau_dagster.training.model import PLAN_NAME, model_card
-from gateau_dagster.training.spec import TrainingSpec
 from gateau_dagster.training.train import plan_of, read_mix, train
 from gateau_dagster.training.training_mix import build_training_mix
 from gateau_dagster.training.used_settings import SETTINGS_NAME, _is_liger

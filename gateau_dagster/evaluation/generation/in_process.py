@@ -21,8 +21,8 @@ from gateau_dagster.evaluation.generation.answering import Answer, AskedTurn, No
 from gateau_dagster.evaluation.generation.prompts import PromptBuilder, Shown, turn_endings
 from gateau_dagster.models.loading import LoadedModel
 from gateau_dagster.models.memory import is_out_of_memory
+from gateau_dagster.models.model_config import learned_positions
 from gateau_dagster.models.packing import token_ids, vocabulary
-from gateau_dagster.models.positions import learned_positions
 from gateau_dagster.models.probe import ROUNDING
 from gateau_dagster.readable import plural
 
