@@ -20,7 +20,6 @@ from common_ranking import FIGURES, SHARES
 from gpu_training import PREFIX
 from kinds import KINDS as SYNTHETIC_KINDS
 from kinds import groups
-from needed_passages import NEEDS_ALL
 from real_selection import ALL
 from real_text_kinds import KINDS as REAL_KINDS
 
@@ -65,22 +64,6 @@ def real_text(measured: Json) -> dict[str, Any]:
 def real_dependencies(measured: Json) -> dict[str, Any]:
     """Shorten what real_selection.py wrote: keep how often dependency and evidence are right."""
     results = {setting: result["dependency"] for setting, result in measured["results"].items()}
-    return {"settings": measured["settings"], "machine": measured["machine"], "results": results}
-
-
-def needed_passages(measured: Json) -> dict[str, Any]:
-    """Shorten what needed_passages.py wrote: keep the AUROC by kind."""
-    results = {
-        model: {
-            **{name: found[name] for name in ("samples", "answerable_samples")},
-            **{name: _rounded(found[name]) for name in ("accepted", "probability")},
-            **{
-                of: {task: _triple(estimates[AUROC]) for task, estimates in found[of].items()}
-                for of in ("figures", "answerable")
-            },
-        }
-        for model, found in measured["results"].items()
-    }
     return {"settings": measured["settings"], "machine": measured["machine"], "results": results}
 
 
@@ -155,7 +138,6 @@ SOURCES: dict[str, tuple[str, Callable[[Json], Json]]] = {
     "experiment.json": ("experiment", dict),
     "experiment_large.json": ("experiment_large", dict),
     "gpu.json": ("gpu", gpu),
-    "needed_passages.json": ("needed_passages", needed_passages),
     "real_long_SmolLM2.json": ("real_long_SmolLM2", real_text),
     "real_long_Gemma-3.json": ("real_long_Gemma-3", real_text),
 }
@@ -575,22 +557,6 @@ def gpu_training(gpu: Json) -> str:
     return _table(header, rows)
 
 
-def needed_auroc(found: Json) -> str:
-    """Return the AUROC of `needed` and what the default threshold accepts, by kind and model."""
-    results = found["results"]
-    rows = []
-    for kind in (ALL, *NEEDS_ALL):
-        row = ["all kinds", ""] if kind == ALL else [f"`{kind}`", "yes" if NEEDS_ALL[kind] else "no"]
-        for each in results.values():
-            row += [_estimate(each[of][kind]) if kind in each[of] else "" for of in ("figures", "answerable")]
-            row.append(f"{100 * each['accepted'][kind]:.0f} %" if kind in each["accepted"] else "")
-        rows.append(row)
-    header = ["kind", "needs all"]
-    for model in results:
-        header += [f"{model}: AUROC", "answerable", "accepted"]
-    return _table(header, rows)
-
-
 def real_long(files: Iterable[Json], make: Callable[[Json], str]) -> str:
     """Return a table of all settings with long contexts, a file for each model."""
     return make({"results": {name: each for file in files for name, each in file["results"].items()}})
@@ -622,7 +588,6 @@ TABLES: dict[str, tuple[tuple[str, ...], Callable[..., str]]] = {
     "gpu_facts": (("gpu",), gpu_facts),
     "gpu_scoring": (("gpu",), gpu_scoring),
     "gpu_training": (("gpu",), gpu_training),
-    "needed_auroc": (("needed_passages",), needed_auroc),
     "real_long": (
         ("real_long_SmolLM2", "real_long_Gemma-3"),
         lambda *of: real_long(of, lambda real: real_methods(real, "all")),
