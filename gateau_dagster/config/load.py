@@ -184,8 +184,11 @@ def parse_config(text: str, *, folder: Path, name: str = "gateau.yaml", checks: 
         node = yaml.compose(text, Loader=YamlLoader)
         _remember_pasted_secrets(node)
         values = values_of(node, {})
-        # Counted before construction: merged keys (`<<`) are copied, alias by alias.
-        data = yaml.load(text, Loader=YamlLoader) if values <= _MOST_VALUES else {}
+        data: Any = None if node is None else {}
+        # Counted before construction: merged keys (`<<`) are copied, alias by alias, into the nodes.
+        if node is not None and values <= _MOST_VALUES:
+            apart = yaml.compose(text, Loader=YamlLoader) if "<<" in text else node
+            data = YamlLoader("").construct_document(apart)
     except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as error:
         # The parser's own error is hidden: it quotes the line, which may contain a secret.
         raise GateauError("config.not_yaml", f"{name}:{_yaml_mistake(error, text)}") from None

@@ -251,6 +251,7 @@ class State:
         """
         if asset is None:
             return self.plan()
+        ancestors(asset, self.pipeline.assets)  # a name that does not exist is refused before anything is read
         assets, whole = [*self._resolved.values()], self.whole_plan()
         before = set() if not self.config.reads_synthetic else ancestors(SYNTHETIC_SAMPLES, assets)
         if before and asset not in before and whole.of(SYNTHETIC_SAMPLES) is not None:
