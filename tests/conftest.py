@@ -39,7 +39,7 @@ settings.load_profile("shared-cores")
 
 collect_rarely()
 ROOT, _CORES = Path(__file__).parent, os.cpu_count() or 1
-_GARBAGE_BYTES = 400 * 2**20
+_GARBAGE_BYTES = psutil.virtual_memory().total // 16  # a collection looks at all that is imported, for seconds
 _memory = [0]  # after the last collection
 
 
@@ -88,13 +88,25 @@ def pytest_runtest_protocol() -> Iterator[None]:
             _memory[0] = psutil.Process().memory_info().rss
 
 
+def pytest_sessionfinish() -> None:
+    """Spare the process the collections of its end: pytest asks for five, the interpreter for more."""
+    gc.freeze()
+
+
+@pytest.hookimpl(trylast=True)  # without those that the command leaves out
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Slow modules first: one that began last would keep one process busy while the others have nothing to do."""
+    """Slow modules first: one that began last would keep one process busy while the others have nothing to do.
+
+    The first of them makes the whole run. The others that need it come when it is there.
+    """
     if not os.environ.get("CUDA_VISIBLE_DEVICES", "hidden"):
         for item in items:
             if item.get_closest_marker("cuda"):
                 item.add_marker(pytest.mark.skip(reason="needs a CUDA GPU: make test-cuda"))
-    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+    slow = dict.fromkeys(item.path for item in items if item.get_closest_marker("slow"))
+    whole = dict.fromkeys(item.path for item in items if "whole_run" in getattr(item, "fixturenames", ()))
+    first = next((path for path in slow if path in whole), None)
+    items.sort(key=lambda item: item.path != first and 1 + (item.path in whole) if item.path in slow else 3)
 
 
 @pytest.fixture(autouse=True)
@@ -125,13 +137,15 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Shared:
 
 @pytest.fixture(scope="session")
 def whole_run(shared: Shared) -> Path:
-    """The configuration file of a project whose only `gateau run` ended well: 36 samples, 4 shards, a training."""
-    from tests.project import change_config, gateau, make_project
+    """The configuration file of a project whose only run ended well: 36 samples, 4 shards, a training."""
+    from tests.assets.harness import pipeline_on
+    from tests.project import change_config, make_project
 
     def make(folder: Path) -> None:
         file = make_project(folder, samples=36, shards=4, training=True)
         change_config(file, training={"max_steps": 12, "epochs": 1.0})
-        gateau("run", "--config", str(file), folder=folder)
+        with pipeline_on(file) as pipeline:  # in this process, which has loaded the libraries
+            pipeline.refresh()
 
     return shared("whole_run", make) / "gateau.yaml"
 

@@ -1,7 +1,10 @@
 """The pipeline of a small project, run in this process on an instance of its own."""
 
+import atexit
 import importlib
+import shutil
 import sys
+import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -17,7 +20,7 @@ from dagster._core.storage.tags import ASSET_PARTITION_RANGE_END_TAG, ASSET_PART
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
-from gateau_dagster.assets.runs.instance import open_instance, open_log
+from gateau_dagster.assets.runs.instance import home_of, open_instance, open_log
 from gateau_dagster.assets.runs.refresh import Refreshed, refresh
 from gateau_dagster.assets.steps.definition import asset_definitions
 from gateau_dagster.assets.steps.event_log import recorded_tags
@@ -153,9 +156,12 @@ def in_place(value: Any) -> bool:
 
 @contextmanager
 def blank_plots() -> Iterator[None]:
-    """Plots without anything on them: drawing is most of the time of a small run, and is tested in tests/report."""
+    """No plots in the report, and empty ones elsewhere: drawing is most of the time of a small run, and is tested in
+    tests/report.
+    """
     blank = _blank()
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("gateau_dagster.report.drawings.drawings", lambda *_: {})
         patch.setattr(FigureCanvasSVG, "print_svg", lambda _, target, **__: target.write(blank))
         patch.setattr(Figure, "findobj", lambda *_: [])
         yield
@@ -182,9 +188,26 @@ def pipeline_on(file: Path) -> Iterator[Pipeline]:
         patch.setenv("DAGSTER_HOME", "")
         patch.setenv("GATEAU_CONFIG", str(file))
         forget_definitions()
-        with open_instance(load_project(file)) as instance, open_log(instance):
+        config = load_project(file)
+        if config.execution.postgres is None and not home_of(config).exists():
+            shutil.copytree(_empty_home(), home_of(config))
+        with open_instance(config) as instance, open_log(instance):
             yield Pipeline(file, instance)
         forget_definitions()
+
+
+@cache
+def _empty_home() -> Path:
+    """A home of Dagster with its tables and nothing in them, which take a quarter of a second to make."""
+    folder = Path(tempfile.mkdtemp())
+    atexit.register(shutil.rmtree, folder)
+    pair = {"short": {"path": "short"}, "long": {"path": "long"}}
+    config = Config.model_validate({"folder": folder, "long_sft": {"path": "long.jsonl"}, "models": pair})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DAGSTER_HOME", "")  # which opening sets
+        home = home_of(config)
+        open_instance(config).dispose()
+    return home
 
 
 def asset_key(asset: str) -> dg.AssetKey:
