@@ -175,6 +175,8 @@ class Benchmark(ABC):
     groups: what the questions' groups are. groupings: further groupings in the report: a heading, and the group of a
         question by its id. Groups that are called "length" are plotted in order.
     by_base: whether questions depend on the base model, for example because its tokenizer measures texts.
+    official: how to get the files that an option names, by its key. plain_texts: the keys of those that may be text
+        files. digest_name: the name of their digests in `settings`, with {key}; default: the option's place.
     options: the section `evaluation.<name>` of the configuration; its annotation is the class that reads it.
     asked: whether `evaluation.benchmarks` names it, or the default does.
     """
@@ -196,6 +198,9 @@ class Benchmark(ABC):
     groups: ClassVar[str] = "group"
     groupings: ClassVar[Mapping[str, Callable[[str], str]]] = {}
     by_base: ClassVar[bool] = False
+    official: ClassVar[Mapping[str, str]] = {}
+    plain_texts: ClassVar[Collection[str]] = ()
+    digest_name: ClassVar[str] = ""
 
     @classmethod
     @cache  # every declaration of the pipeline asks for it
@@ -221,9 +226,20 @@ class Benchmark(ABC):
         """Return the tables that are read beside the model, and whether a change counts by fingerprint or content."""
         return {}
 
+    def file(self, key: str) -> QuestionFiles:
+        """Return the files that an option names."""
+        return QuestionFiles(
+            config=self.config,
+            place=self.place(key),
+            path=getattr(self.options, key),
+            cure=self.official[key],
+            plain_texts=key in self.plain_texts,
+            key=self.digest_name.format(key=key),
+        )
+
     def files(self) -> Sequence[QuestionFiles]:
         """Return the files that it reads. Raises GateauError where some cannot be told from the others' content."""
-        return ()
+        return [self.file(key) for key in self.official]
 
     def settings(self) -> Mapping[str, Any]:
         """Return what else decides the values: beside options, models, and the prompt's length and template.

@@ -7,16 +7,15 @@ answer without a right node the value 1.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from typing import ClassVar
 
 from pydantic import Field
 
 from gateau_dagster.config.base import Section
 from gateau_dagster.config.values import InputAddresses
-from gateau_dagster.data.sources import location
 from gateau_dagster.evaluation.benchmark import Generation, Materials, Question, QuestionBenchmark, id_part
-from gateau_dagster.evaluation.question_files import OfficialRow, QuestionFiles
+from gateau_dagster.evaluation.question_files import OfficialRow
 
 CURE = (
     "download https://huggingface.co/datasets/openai/graphwalks/resolve/main/graphwalks_128k_and_shorter.parquet, and "
@@ -91,9 +90,7 @@ class GraphWalks(QuestionBenchmark):
     unit = "%"
     groups = "problem type"
     groupings: ClassVar = {"length": id_part(1)}
-
-    def files(self) -> Sequence[QuestionFiles]:
-        return [*super().files(), self._data()]
+    official: ClassVar = {"data": CURE}
 
     def questions(self, materials: Materials) -> list[Question]:
         """Return one question per row, whose prompt is asked as it is; answers are greedy.
@@ -103,20 +100,19 @@ class GraphWalks(QuestionBenchmark):
         Raises:
             GateauError: a file cannot be read, or is not the published one.
         """
-        data, longest, questions = self._data(), self.options.longest, list[Question]()
-        for place, (file, number, value) in enumerate(data.records()):
-            with data.understood():
-                row = OfficialRow(where=location(file, number), value=value)
+        data, longest, questions = self.file("data"), self.options.longest, list[Question]()
+        with data.understood():
+            for place, row in enumerate(data.rows()):
                 kind, prompt, right = row.one_of("problem_type", KINDS), row.text("prompt"), _nodes(row)
-            if longest is None or len(prompt) <= longest:
-                question = Question(
-                    question_id=f"{kind}/{character_range(len(prompt))}/{place:04d}",
-                    group=kind,
-                    turns=(prompt,),
-                    generation=Generation(max_new_tokens=self.options.max_new_tokens),
-                    references=right,
-                )
-                questions.append(question)
+                if longest is None or len(prompt) <= longest:
+                    question = Question(
+                        question_id=f"{kind}/{character_range(len(prompt))}/{place:04d}",
+                        group=kind,
+                        turns=(prompt,),
+                        generation=Generation(max_new_tokens=self.options.max_new_tokens),
+                        references=right,
+                    )
+                    questions.append(question)
         if not questions:
             raise data.wrong(f"every prompt has more than the {longest} characters of {self.place('longest')}")
         return questions
@@ -124,6 +120,3 @@ class GraphWalks(QuestionBenchmark):
     def value(self, question: Question, answer: str) -> float:
         """Return the F1 of the nodes in the answer's last line, in per cent."""
         return 100 * node_f1(final_nodes(answer), question.references)
-
-    def _data(self) -> QuestionFiles:
-        return QuestionFiles(config=self.config, place=self.place("data"), path=self.options.data, cure=CURE)

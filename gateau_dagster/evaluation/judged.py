@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -15,7 +15,6 @@ from gateau_dagster.data.sample import Reject
 from gateau_dagster.errors import GateauError, redacted
 from gateau_dagster.evaluation.benchmark import JudgeRequest, Measured, Question, QuestionBenchmark
 from gateau_dagster.evaluation.grading import without_thoughts
-from gateau_dagster.evaluation.question_files import QuestionFiles
 
 if TYPE_CHECKING:
     from gateau_dagster.config import Config
@@ -133,7 +132,6 @@ class RatedBenchmark(QuestionBenchmark):
     unreadable reply. reply_tokens: most of a reply; the authors of most benchmarks set no limit.
     several_turns: whether the report shows the scores of each turn alone. paired: whether the judge can also compare
     two answers, by `pair_requests`.
-    origin: where its authors publish the files. official: file name as they call it, by the key of the options.
     """
 
     unit = "points"
@@ -143,8 +141,6 @@ class RatedBenchmark(QuestionBenchmark):
     reply_tokens: ClassVar[int] = 1024
     several_turns: ClassVar[bool] = False
     paired: ClassVar[bool] = False
-    origin: ClassVar[str] = ""
-    official: ClassVar[Mapping[str, str]] = {}
 
     @abstractmethod
     def requests(self, question: Question, answers: Sequence[str]) -> Sequence[JudgeRequest]:
@@ -170,22 +166,6 @@ class RatedBenchmark(QuestionBenchmark):
         """Return `mean_scores`."""
         assert judgments is not None, "the benchmark is judged"
         return mean_scores(questions, judgments, scale=self.scale)
-
-    def official_files(self) -> dict[str, QuestionFiles]:
-        """Return the files of `official` by key, with the paths of the options."""
-        return {
-            key: QuestionFiles(
-                config=self.config,
-                place=self.place(key),
-                path=getattr(self.options, key),
-                cure=f"download {name} from {self.origin} and give its path, or an s3:// or hf:// address",
-                key=f"{self.name} {key}",
-            )
-            for key, name in self.official.items()
-        }
-
-    def files(self) -> Sequence[QuestionFiles]:
-        return [*super().files(), *self.official_files().values()]
 
     def check(self) -> None:
         needed_judge(self.config, self.name)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, ClassVar, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,6 @@ from gateau_dagster.data.sample import Reject
 from gateau_dagster.data.text_corpus import CorpusText, TextFields, read_texts
 from gateau_dagster.errors import GateauError, UnscorableSampleError
 from gateau_dagster.evaluation.benchmark import MODELS, Materials, Measured, MeasuredBenchmark
-from gateau_dagster.evaluation.question_files import QuestionFiles
 from gateau_dagster.models.model_config import learned_positions
 from gateau_dagster.scoring.response_perplexity import (
     GAIN,
@@ -95,6 +94,8 @@ class LongTextsBenchmark(MeasuredBenchmark):
     """A benchmark that reads long documents, each with the same number of tokens."""
 
     options: LongTextsOptions
+    official: ClassVar = {"texts": CURE}
+    plain_texts = ("texts",)
     unit = "PPL"
     higher = False
     by_base = True
@@ -102,13 +103,6 @@ class LongTextsBenchmark(MeasuredBenchmark):
     def longest(self) -> tuple[str, int]:
         """Return the option that decides how many tokens of a document are read, and their number."""
         raise NotImplementedError
-
-    def files(self) -> Sequence[QuestionFiles]:
-        return [
-            QuestionFiles(
-                config=self.config, place=self.place("texts"), path=self.options.texts, cure=CURE, plain_texts=True
-            )
-        ]
 
     def check_known_models(self) -> None:
         """Raise GateauError where the trained model is known to read fewer tokens."""
@@ -150,7 +144,7 @@ class LongTextsBenchmark(MeasuredBenchmark):
         return found
 
     def _read(self) -> Iterator[CorpusText]:
-        (files,) = self.files()
+        files = self.file("texts")
         for text in read_texts(files.find(), TextFields(text=self.options.field), lambda _: None, plain_texts=True):
             if isinstance(text, Reject):
                 raise GateauError(

@@ -236,9 +236,7 @@ class LongBenchQuestions(QuestionBenchmark):
     unit = "%"
     groups = "data set"
     groupings: ClassVar = {"length": id_part(1), "kind of task": kind_of}
-
-    def files(self) -> Sequence[QuestionFiles]:
-        return [*super().files(), *self._rows_and_prompts()]
+    official: ClassVar = {"data": DATA_CURE, "prompts": PROMPTS_CURE}
 
     def questions(self, materials: Materials) -> list[Question]:
         """Return one question per row, with the published prompt; answers are greedy.
@@ -248,7 +246,7 @@ class LongBenchQuestions(QuestionBenchmark):
 
         Raises GateauError where the files are missing or wrong.
         """
-        data, files = self._rows_and_prompts()
+        data, files = self.file("data"), self.file("prompts")
         prompts, answer_tokens = read_prompts(files, self.options.names)
         rows = read_rows(data, self.options.names, extended=self.options.extended, most=self.options.rows)
         found = []
@@ -266,12 +264,6 @@ class LongBenchQuestions(QuestionBenchmark):
             )
             found.append(question)
         return found
-
-    def _rows_and_prompts(self) -> list[QuestionFiles]:
-        return [
-            QuestionFiles(config=self.config, place=self.place(key), path=getattr(self.options, key), cure=cure)
-            for key, cure in (("data", DATA_CURE), ("prompts", PROMPTS_CURE))
-        ]
 
 
 class LongBench(LongBenchQuestions):
@@ -302,6 +294,8 @@ SYSTEM = "You're a good assistant at evaluating the quality of texts."
 SUMMARIES = ("gov_report", "qmsum", "multi_news", "vcsum")
 HIGHEST = {name: 5 if name in SUMMARIES else 3 for name in SUITES["gateau"]}
 """Highest rating of the judge's scale, by data set; the lowest is 1."""
+GATEAU_PROMPTS = {"question_prompt": "prompt_for_qa.txt", "summary_prompt": "prompt_for_sum.txt"}
+GATEAU_CURE = "from https://github.com/S1s-Z/GATEAU (folder train/LongBench), and give its path"
 
 
 class LongBenchJudgedOptions(LongBenchOptions):
@@ -331,10 +325,14 @@ class LongBenchJudged(LongBenchQuestions, RatedBenchmark):
     ratings = (1, 5)
     again = 4
     asks_as = "longbench"
+    official: ClassVar = {
+        **LongBenchQuestions.official,
+        **{key: f"get {name} {GATEAU_CURE}" for key, name in GATEAU_PROMPTS.items()},
+    }
 
     def questions(self, materials: Materials) -> list[Question]:
         """Return LongBench's questions; `facts` also hold the judge's prompt."""
-        templates = [_template(file, gaps) for file, gaps in zip(self._prompts(), (3, 2), strict=True)]
+        templates = [_template(self.file(key), gaps) for key, gaps in zip(GATEAU_PROMPTS, (3, 2), strict=True)]
         return [
             replace(each, facts={**each.facts, "template": templates[each.group in SUMMARIES]})
             for each in super().questions(materials)
@@ -357,9 +355,6 @@ class LongBenchJudged(LongBenchQuestions, RatedBenchmark):
         )
         return mean_scores(questions, shares, scale=100)
 
-    def files(self) -> Sequence[QuestionFiles]:
-        return [*super().files(), *self._prompts()]
-
     def check(self) -> None:
         """Raise GateauError for missing files, a missing judge, and sets that GATEAU does not have judged."""
         others = [name for name in self.options.names if name not in HIGHEST]
@@ -370,17 +365,6 @@ class LongBenchJudged(LongBenchQuestions, RatedBenchmark):
                 "gateau",
             )
         super().check()
-
-    def _prompts(self) -> list[QuestionFiles]:
-        """Return the judge's prompts for questions and for summaries."""
-        origin = "from https://github.com/S1s-Z/GATEAU (folder train/LongBench), and give its path"
-        named = {"question_prompt": "prompt_for_qa.txt", "summary_prompt": "prompt_for_sum.txt"}
-        return [
-            QuestionFiles(
-                config=self.config, place=self.place(key), path=getattr(self.options, key), cure=f"get {name} {origin}"
-            )
-            for key, name in named.items()
-        ]
 
 
 def _template(prompt: QuestionFiles, gaps: int) -> str:

@@ -15,9 +15,10 @@ from gateau_dagster.config.base import Section
 from gateau_dagster.config.values import InputAddress
 from gateau_dagster.evaluation.benchmark import Generation, JudgeRequest, Materials, Question
 from gateau_dagster.evaluation.judged import RatedBenchmark
-from gateau_dagster.evaluation.question_files import OfficialRow, by_id, template_gaps
+from gateau_dagster.evaluation.question_files import OfficialRow, by_id, cure, template_gaps
 
 SYSTEM = "You're a good assistant at evaluating the quality of texts."
+_ORIGIN = "LongBench_Chat of github.com/THUDM/LongAlign"
 _CHINESE = re.compile(r"[\u4e00-\u9fff]")
 
 
@@ -86,8 +87,12 @@ class LongBenchChat(RatedBenchmark):
     by_group = False
     groups = "language"
     again = 4
-    origin = "LongBench_Chat of github.com/THUDM/LongAlign"
-    official: ClassVar = {"cases": "test_cases.json", "few_shots": "few_shots.json", "prompt": "prompt_fs.txt"}
+    official: ClassVar = {
+        "cases": cure("test_cases.json", _ORIGIN),
+        "few_shots": cure("few_shots.json", _ORIGIN),
+        "prompt": cure("prompt_fs.txt", _ORIGIN),
+    }
+    digest_name = "longbench_chat {key}"
 
     def questions(self, materials: Materials) -> list[Question]:
         """Return questions of one turn, grouped by language; `facts` hold the query, scored answers and the judge's
@@ -96,14 +101,14 @@ class LongBenchChat(RatedBenchmark):
         Raises:
             GateauError: a file cannot be read, or is not the published one.
         """
-        files = self.official_files()
-        template = files["prompt"].template()
-        with files["few_shots"].understood():
-            shots = [_shots(row) for row in files["few_shots"].rows()]
-        with files["cases"].understood():
-            cases = by_id(files["cases"].rows(), "idx")
-            questions = [_question(name, row, shots, template, self.options) for name, row in cases.items()]
-        with files["prompt"].understood():  # every gap can be filled
+        cases, few_shots, prompt = map(self.file, self.official)
+        template = prompt.template()
+        with few_shots.understood():
+            shots = [_shots(row) for row in few_shots.rows(one=True)]
+        with cases.understood():
+            rows = by_id(cases.rows(one=True), "idx")
+            questions = [_question(name, row, shots, template, self.options) for name, row in rows]
+        with prompt.understood():  # every gap can be filled
             for question in questions:
                 if len(gaps := template_gaps(template)) != (wanted := 3 + len(question.facts["shots"])):
                     raise ValueError(f"it has {len(gaps)} gaps; expected {wanted}, the last one for the answer")

@@ -15,11 +15,10 @@ from pydantic import Field, field_validator
 
 from gateau_dagster.config.base import Section
 from gateau_dagster.config.values import InputAddresses
-from gateau_dagster.data.sources import location
 from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.benchmark import Generation, Materials, Question, QuestionBenchmark, id_part
 from gateau_dagster.evaluation.grading import ndcg
-from gateau_dagster.evaluation.question_files import OfficialRow, QuestionFiles
+from gateau_dagster.evaluation.question_files import by_id
 
 CURE = (
     "download https://huggingface.co/datasets/caskcsg/LongBench-Pro/resolve/main/longbench_pro.json, and give its "
@@ -151,8 +150,7 @@ class LongBenchPro(QuestionBenchmark):
         "language": id_part(4),
     }
 
-    def files(self) -> Sequence[QuestionFiles]:
-        return [*super().files(), self._data()]
+    official: ClassVar = {"data": CURE}
 
     def questions(self, materials: Materials) -> list[Question]:
         """Return one question per row of the chosen tasks and lengths; answers are greedy.
@@ -163,29 +161,22 @@ class LongBenchPro(QuestionBenchmark):
         Raises:
             GateauError: the file cannot be read, or is not the published one.
         """
-        data, options, questions, places = self._data(), self.options, list[Question](), dict[str, str]()
+        data, options, questions = self.file("data"), self.options, list[Question]()
         asks = "question_thinking" if options.thinking else "question_nonthinking"
         generation = Generation(max_new_tokens=options.max_new_tokens or (8192 if options.thinking else 1024))
-        for file, number, value in data.records():
-            with data.understood():
-                row = OfficialRow(where=location(file, number), value=value)
-                name, group = row.identifier("id"), row.text("primary_task")
-                task = row.text("secondary_task").partition(" ")[0]
+        with data.understood():
+            for name, row in by_id(data.rows(), "id"):
+                group, task = row.text("primary_task"), row.text("secondary_task").partition(" ")[0]
                 if task not in METRICS and not task.startswith(f"{SUMMARIES}."):
                     raise row.wrong(f"secondary_task is {task[:60]!r}", f"one of {', '.join(METRICS)}")
-                if name in places:
-                    raise row.wrong(f"id {name} is also in {places[name]}", "every id once")
                 labels, right = [row.one_of(*each) for each in LABELS.items()], row.texts("answer")
-                places[name], turn = row.where, f"{row.text('context')}\n\n\n\n{row.text(asks)}".strip()
-            if task.partition(".")[0] in options.tasks and labels[1] in options.lengths:
-                question = Question(
-                    question_id="/".join((task, *labels, name)),
-                    group=group,
-                    turns=(turn,),
-                    generation=generation,
-                    references=right,
-                )
-                questions.append(question)
+                turn = f"{row.text('context')}\n\n\n\n{row.text(asks)}".strip()
+                if task.partition(".")[0] in options.tasks and labels[1] in options.lengths:
+                    question_id = "/".join((task, *labels, name))
+                    question = Question(
+                        question_id=question_id, group=group, turns=(turn,), generation=generation, references=right
+                    )
+                    questions.append(question)
         if not questions:
             raise data.wrong(f"no rows of {', '.join(options.tasks)} with {', '.join(options.lengths)} tokens")
         return questions
@@ -194,6 +185,3 @@ class LongBenchPro(QuestionBenchmark):
         """Return the value by the task's metric, in per cent; 0 for an empty answer."""
         right = [" ".join(line.lower().split()) for line in question.references]
         return 100 * METRICS[id_part(0)(question.question_id)](right, lines_of(answer)) if answer.strip() else 0.0
-
-    def _data(self) -> QuestionFiles:
-        return QuestionFiles(config=self.config, place=self.place("data"), path=self.options.data, cure=CURE)

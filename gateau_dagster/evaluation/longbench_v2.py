@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from typing import ClassVar, Literal
 
 from pydantic import Field
 
 from gateau_dagster.config.base import Section
 from gateau_dagster.config.values import InputAddress, InputAddresses
-from gateau_dagster.data.sources import location
 from gateau_dagster.evaluation.benchmark import Generation, Materials, Question, QuestionBenchmark, id_part
-from gateau_dagster.evaluation.question_files import OfficialRow, QuestionFiles
+from gateau_dagster.evaluation.question_files import OfficialRow, by_id
 
 DATA_CURE = (
     "download https://huggingface.co/datasets/THUDM/LongBench-v2/resolve/main/data.json, and give its path, or "
@@ -86,9 +84,8 @@ class LongBenchV2(QuestionBenchmark):
     by_group = False
     groups = "difficulty"
     groupings: ClassVar = {"length": length_of}
-
-    def files(self) -> Sequence[QuestionFiles]:
-        return [*super().files(), *self._data_and_prompt()]
+    official: ClassVar = {"data": DATA_CURE, "prompt": PROMPT_CURE}
+    plain_texts = ("prompt",)
 
     def questions(self, materials: Materials) -> list[Question]:
         """Return one question per row of the chosen lengths; ids consist of difficulty, length and the row's own id.
@@ -99,26 +96,21 @@ class LongBenchV2(QuestionBenchmark):
         Raises:
             GateauError: a file cannot be read, or is not the published one.
         """
-        data, prompt = self._data_and_prompt()
-        template, places, questions = self._template(prompt), dict[str, str](), list[Question]()
+        data, template, questions = self.file("data"), self._template(), list[Question]()
         generation = Generation(max_new_tokens=128, temperature=0.1, seed=self.options.seed)
-        for file, number, value in data.records():
-            with data.understood():
-                row = OfficialRow(where=location(file, number), value=value)
-                name, difficulty = row.identifier("_id"), row.one_of("difficulty", DIFFICULTIES)
-                length, right = row.one_of("length", LENGTHS), row.one_of("answer", CHOICES)
-                if name in places:
-                    raise row.wrong(f"_id {name} is also in {places[name]}", "every id once")
-                places[name], turn = row.where, filled(template, row)
-            if length in self.options.lengths:
-                question = Question(
-                    question_id=f"{difficulty}/{length}/{name}",
-                    group=difficulty,
-                    turns=(turn,),
-                    generation=generation,
-                    references=(right,),
-                )
-                questions.append(question)
+        with data.understood():
+            for name, row in by_id(data.rows(), "_id"):
+                difficulty, length = row.one_of("difficulty", DIFFICULTIES), row.one_of("length", LENGTHS)
+                right, turn = row.one_of("answer", CHOICES), filled(template, row)
+                if length in self.options.lengths:
+                    question = Question(
+                        question_id=f"{difficulty}/{length}/{name}",
+                        group=difficulty,
+                        turns=(turn,),
+                        generation=generation,
+                        references=(right,),
+                    )
+                    questions.append(question)
         if not questions:
             raise data.wrong(f"no rows whose length is {' or '.join(self.options.lengths)}")
         return questions
@@ -127,7 +119,8 @@ class LongBenchV2(QuestionBenchmark):
         """Return 100 for the right choice; 0 for another one, or for an answer without a choice in the asked form."""
         return 100.0 * (chosen_letter(answer) == question.references[0])
 
-    def _template(self, prompt: QuestionFiles) -> str:
+    def _template(self) -> str:
+        prompt = self.file("prompt")
         text = prompt.text(prompt.only())
         gaps = {*re.findall(r"\$[A-Z_]+\$", text)}
         if gaps | {"$DOC$"} != {*GAPS} or LEAD not in text:
@@ -137,15 +130,3 @@ class LongBenchV2(QuestionBenchmark):
                 f'request to answer "{LEAD} …"'
             )
         return text
-
-    def _data_and_prompt(self) -> list[QuestionFiles]:
-        return [
-            QuestionFiles(config=self.config, place=self.place("data"), path=self.options.data, cure=DATA_CURE),
-            QuestionFiles(
-                config=self.config,
-                place=self.place("prompt"),
-                path=self.options.prompt,
-                cure=PROMPT_CURE,
-                plain_texts=True,
-            ),
-        ]

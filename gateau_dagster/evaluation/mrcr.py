@@ -6,17 +6,15 @@ The grade is that of the data set's card.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from difflib import SequenceMatcher
 from typing import ClassVar
 
 from pydantic import Field
 
 from gateau_dagster.config.values import InputAddresses
-from gateau_dagster.data.sources import location
 from gateau_dagster.evaluation.benchmark import Generation, Materials, Question, QuestionBenchmark, id_part
 from gateau_dagster.evaluation.graphwalks import GraphWalksOptions, character_range
-from gateau_dagster.evaluation.question_files import OfficialRow, QuestionFiles
+from gateau_dagster.evaluation.question_files import OfficialRow
 
 CURE = (
     "download the folders 2needle, 4needle and 8needle of https://huggingface.co/datasets/openai/mrcr, and give the "
@@ -75,9 +73,7 @@ class Mrcr(QuestionBenchmark):
     unit = "%"
     groups = "needles"
     groupings: ClassVar = {"length": id_part(1)}
-
-    def files(self) -> Sequence[QuestionFiles]:
-        return [*super().files(), self._data()]
+    official: ClassVar = {"data": CURE}
 
     def questions(self, materials: Materials) -> list[Question]:
         """Return one question per row: its last message, after the others; answers are greedy.
@@ -89,26 +85,25 @@ class Mrcr(QuestionBenchmark):
         Raises:
             GateauError: a file cannot be read, or is not the published one.
         """
-        data, longest, questions = self._data(), self.options.longest, list[Question]()
-        for place, (file, number, value) in enumerate(data.records()):
-            with data.understood():
-                row = OfficialRow(where=location(file, number), value=value)
+        data, longest, questions = self.file("data"), self.options.longest, list[Question]()
+        with data.understood():
+            for place, row in enumerate(data.rows()):
                 needles, right = row.identifier("n_needles"), row.text("answer")
                 marker, messages = row.text("random_string_to_prepend"), conversation(row)
                 if not right.startswith(marker):
                     raise row.wrong("answer does not begin with random_string_to_prepend", "the published row")
-            characters = sum(len(text) for _, text in messages)
-            if longest is None or characters <= longest:
-                question = Question(
-                    question_id=f"{needles} needles/{character_range(characters)}/{place:04d}",
-                    group=f"{needles} needles",
-                    turns=(messages[-1][1],),
-                    generation=Generation(max_new_tokens=self.options.max_new_tokens),
-                    earlier=tuple(messages[:-1]),
-                    references=(right,),
-                    facts={"marker": marker},
-                )
-                questions.append(question)
+                characters = sum(len(text) for _, text in messages)
+                if longest is None or characters <= longest:
+                    question = Question(
+                        question_id=f"{needles} needles/{character_range(characters)}/{place:04d}",
+                        group=f"{needles} needles",
+                        turns=(messages[-1][1],),
+                        generation=Generation(max_new_tokens=self.options.max_new_tokens),
+                        earlier=tuple(messages[:-1]),
+                        references=(right,),
+                        facts={"marker": marker},
+                    )
+                    questions.append(question)
         if not questions:
             raise data.wrong(f"every conversation has more than the {longest} characters of {self.place('longest')}")
         return questions
@@ -116,6 +111,3 @@ class Mrcr(QuestionBenchmark):
     def value(self, question: Question, answer: str) -> float:
         """Return the similarity of the answer to the right one after the marker, in per cent."""
         return 100 * similarity(answer, question.references[0], question.facts["marker"])
-
-    def _data(self) -> QuestionFiles:
-        return QuestionFiles(config=self.config, place=self.place("data"), path=self.options.data, cure=CURE)

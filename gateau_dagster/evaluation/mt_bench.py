@@ -14,7 +14,7 @@ from gateau_dagster.config.base import Section
 from gateau_dagster.config.values import InputAddress
 from gateau_dagster.evaluation.benchmark import Generation, JudgeRequest, Materials, Question
 from gateau_dagster.evaluation.judged import RatedBenchmark
-from gateau_dagster.evaluation.question_files import OfficialRow, by_id, template_gaps
+from gateau_dagster.evaluation.question_files import OfficialRow, by_id, cure, template_gaps
 
 _EXACT = ("extraction", "math", "coding", "reasoning")
 TEMPERATURES = {"writing": 0.7, "roleplay": 0.7, **dict.fromkeys(_EXACT, 0.0), "stem": 0.1, "humanities": 0.1}
@@ -23,6 +23,7 @@ OTHER_TEMPERATURE = 0.7
 """Temperature of the answers in any other category."""
 WITH_REFERENCE = frozenset({"math", "reasoning", "coding"})
 """Categories whose judge sees a reference answer."""
+_ORIGIN = "fastchat/llm_judge/data of github.com/lm-sys/FastChat"
 # Names of prompts by whether the judge sees a reference; the second turn's have the suffix below.
 _SINGLE = {False: "single-v1", True: "single-math-v1"}
 _PAIR = {False: "pair-v2", True: "pair-math-v1"}
@@ -97,12 +98,12 @@ class MtBench(RatedBenchmark):
     reply_tokens = 2048
     several_turns = True
     paired = True
-    origin = "fastchat/llm_judge/data of github.com/lm-sys/FastChat"
     official: ClassVar = {
-        "questions": "mt_bench/question.jsonl",
-        "references": "mt_bench/reference_answer/gpt-4.jsonl",
-        "prompts": "judge_prompts.jsonl",
+        "questions": cure("mt_bench/question.jsonl", _ORIGIN),
+        "references": cure("mt_bench/reference_answer/gpt-4.jsonl", _ORIGIN),
+        "prompts": cure("judge_prompts.jsonl", _ORIGIN),
     }
+    digest_name = "mt_bench {key}"
 
     def questions(self, materials: Materials) -> list[Question]:
         """Return the file's questions; `facts` hold the judge's prompts, `references` the right answers for the judge.
@@ -110,28 +111,26 @@ class MtBench(RatedBenchmark):
         Raises:
             GateauError: a file cannot be read, or is not the published one.
         """
-        files = self.official_files()
-        with files["prompts"].understood():
-            prompts = by_id(files["prompts"].rows(), "name")
+        asked, right, judging = map(self.file, self.official)
+        with judging.understood():
+            prompts = dict(by_id(judging.rows(one=True), "name"))
             single, pair = (
                 {seen: [_prompt(prompts, f"{name}{ending}") for ending in _ENDINGS] for seen, name in kinds.items()}
                 for kinds in (_SINGLE, _PAIR)
             )
-        with files["references"].understood():
-            references = {
-                name: _reference(row) for name, row in by_id(files["references"].rows(), "question_id").items()
-            }
-        with files["questions"].understood():
-            rows = by_id(files["questions"].rows(), "question_id")
-            questions = [_question(name, row, references, single, pair, self.options) for name, row in rows.items()]
+        with right.understood():
+            references = {name: _reference(row) for name, row in by_id(right.rows(one=True), "question_id")}
+        with asked.understood():
+            rows = by_id(asked.rows(one=True), "question_id")
+            questions = [_question(name, row, references, single, pair, self.options) for name, row in rows]
         unknown = [
             each.question_id
             for each in questions
             if each.group in WITH_REFERENCE and len(each.references) < len(each.turns)
         ]
         if unknown:
-            raise files["references"].wrong(f"no answer to every turn of question {unknown[0]}")
-        with files["prompts"].understood():  # every gap can be filled
+            raise right.wrong(f"no answer to every turn of question {unknown[0]}")
+        with judging.understood():  # every gap can be filled
             for question in questions:
                 self.requests(question, question.turns)
                 self.pair_requests(question, question.turns, question.turns)

@@ -98,9 +98,8 @@ class NeedleTest:
 
 def read_tests(files: QuestionFiles) -> list[NeedleTest]:
     """Return every question of a needle set with every of its inputs. Raises GateauError for another file."""
-    rows = files.rows()
     with files.understood():
-        return [test for name, row in by_id(rows, "id").items() for test in _tests(name, row)]
+        return [test for name, row in by_id(files.rows(one=True), "id") for test in _tests(name, row)]
 
 
 def _tests(name: str, row: OfficialRow) -> Iterator[NeedleTest]:
@@ -193,9 +192,8 @@ class NoLiMa(QuestionBenchmark):
     by_base = True
     groups = "length"
     groupings: ClassVar = {"hops": id_part(4), "order": order_of}
-
-    def files(self) -> Sequence[QuestionFiles]:
-        return [*super().files(), self._needles(), self._haystack()]
+    official: ClassVar = {"needles": NEEDLES_CURE, "haystack": HAYSTACK_CURE}
+    plain_texts = ("haystack",)
 
     def check(self) -> None:
         """Raise GateauError for missing files, and for lengths that no prompt may have."""
@@ -213,7 +211,7 @@ class NoLiMa(QuestionBenchmark):
         Raises:
             GateauError: a file cannot be read, is not the published one, or is too short.
         """
-        tests, books, questions = read_tests(self._needles()), [*self._books(materials)], list[Question]()
+        tests, books, questions = read_tests(self.file("needles")), [*self._books(materials)], list[Question]()
         depths, lengths = np.linspace(0, 100, self.options.placements), self._lengths
         total = len(lengths) * len(books) * len(depths) * len(tests)
         for length, (number, book) in ((each, pair) for each in lengths for pair in enumerate(books)):
@@ -253,13 +251,13 @@ class NoLiMa(QuestionBenchmark):
 
     def probe(self, materials: Materials) -> None:
         """Read the needles, and place one at the end of the longest snippet of every book."""
-        read_tests(self._needles())
+        read_tests(self.file("needles"))
         for book in self._books(materials):
             book.around(length=max(self._lengths), depth=1.0)
 
     def sizes(self) -> list[tuple[float, float]]:
         """Return the tokens of each prompt and of its longest answer."""
-        each = len(read_tests(self._needles())) * len(self._haystack().find()) * self.options.placements
+        each = len(read_tests(self.file("needles"))) * len(self.file("haystack").find()) * self.options.placements
         return [(float(length + RESERVED), float(ANSWER_TOKENS)) for length in self._lengths for _ in range(each)]
 
     def cell(self, question_id: str) -> tuple[int, float]:
@@ -276,14 +274,6 @@ class NoLiMa(QuestionBenchmark):
         return lengths_within(self.options.lengths, self._longest)
 
     def _books(self, materials: Materials) -> Iterator[Book]:
-        tokenizer, haystack = materials.base_tokenizer(), self._haystack()
+        tokenizer, haystack = materials.base_tokenizer(), self.file("haystack")
         for file in haystack.find():
             yield Book.read(file.label, tokenizer, haystack.text(file))
-
-    def _needles(self) -> QuestionFiles:
-        place = self.place("needles")
-        return QuestionFiles(config=self.config, place=place, path=self.options.needles, cure=NEEDLES_CURE)
-
-    def _haystack(self) -> QuestionFiles:
-        place, path = self.place("haystack"), self.options.haystack
-        return QuestionFiles(config=self.config, place=place, path=path, cure=HAYSTACK_CURE, plain_texts=True)

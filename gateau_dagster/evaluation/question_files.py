@@ -24,6 +24,11 @@ if TYPE_CHECKING:
 Addresses = str | Sequence[str]
 
 
+def cure(name: str, origin: str) -> str:
+    """Return how to get a published file."""
+    return f"download {name} from {origin} and give its path, or an s3:// or hf:// address"
+
+
 @dataclass(frozen=True, kw_only=True)
 class QuestionFiles:
     """Files that a benchmark's configuration names. Every method that reads one raises GateauError for other content.
@@ -88,10 +93,10 @@ class QuestionFiles:
                 raise self.wrong(f"{location(file, number)} is not an object")
             yield file, number, value
 
-    def rows(self) -> list[OfficialRow]:
-        """Return the records of the only file."""
-        records = self.records([self.only()])
-        return [OfficialRow(where=location(file, number), value=value) for file, number, value in records]
+    def rows(self, *, one: bool = False) -> Iterator[OfficialRow]:
+        """Yield the records; `one`: of the only file."""
+        for file, number, value in self.records([self.only()] if one else None):
+            yield OfficialRow(where=location(file, number), value=value)
 
     def only(self) -> SourceFile:
         """Return the only file."""
@@ -257,15 +262,15 @@ def _kind(value: Any) -> str:
     )
 
 
-def by_id(rows: Sequence[OfficialRow], key: str) -> dict[str, OfficialRow]:
-    """Return the rows by their ids. Raises ValueError for a repeated id."""
-    found: dict[str, OfficialRow] = {}
+def by_id(rows: Iterable[OfficialRow], key: str) -> Iterator[tuple[str, OfficialRow]]:
+    """Yield the rows with their ids. Raises ValueError for a repeated id."""
+    places: dict[str, str] = {}
     for row in rows:
         name = row.identifier(key)
-        if name in found:
-            raise row.wrong(f"{key} {name} is also in {found[name].where}", "every id once")
-        found[name] = row
-    return found
+        if name in places:
+            raise row.wrong(f"{key} {name} is also in {places[name]}", "every id once")
+        places[name] = row.where
+        yield name, row
 
 
 def template_gaps(template: str) -> list[str]:
