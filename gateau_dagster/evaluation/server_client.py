@@ -11,11 +11,13 @@ import re
 import ssl
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from gateau_dagster.config.judge import ServerConfig
 from gateau_dagster.errors import GateauError, TransientError, redacted, secret_variable_named
@@ -25,10 +27,14 @@ if TYPE_CHECKING:
     from httpx2 import AsyncClient, Response
 
 
+Request = TypeVar("Request")
+Made = TypeVar("Made")
+
 MOST_BYTES = 16 << 20
 """Most bytes of a reply that are read: far more than any answer has."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 8.0
 """Seconds before the first retry, and at most before any later one, where the server does not name a time."""
+_SECONDS_BETWEEN_NOTES = 1.0
 _LONGEST_REASON = 300  # characters
 _MOST_ERROR_BYTES = 64 << 10
 _FEWEST_FAILURES = 8
@@ -371,6 +377,45 @@ class Patience:
             f"{self._name} leaves every request without a usable reply, the last one "
             f"for this reason: {last}. Correct that and run again; what was answered is kept.",
         )
+
+
+def ask_each(
+    wanted: Iterable[Request], ask: Callable[[Request], Made | UnansweredError], *, most: int, alone: bool
+) -> Iterator[list[tuple[Request, Made | UnansweredError]]]:
+    """Yield requests with what `ask` returns, as they end; an empty list every second in which none does.
+
+    `ask` runs in several threads. A request whose error is worth another try is asked once more, after all others. When
+    `ask` raises, requests under way still end and are yielded; then the error is raised.
+
+    Args:
+        most: requests that are asked and not yet yielded.
+        alone: whether the first request ends before the others are asked, so that a common fault fails once.
+    """
+    waiting, later, second_time = deque(wanted), deque[Request](), False
+    with ThreadPoolExecutor(most) as pool:
+        running: dict[Future[Made | UnansweredError], Request] = {}
+        while waiting or running or later:
+            if not waiting and not running:
+                waiting, later, second_time = later, deque(), True
+            # A request that has ended may have failed: then no other one is sent.
+            while waiting and len(running) < (1 if alone else most) and not any(each.done() for each in running):
+                request = waiting.popleft()
+                running[pool.submit(ask, request)] = request
+            done, _ = wait(running, timeout=_SECONDS_BETWEEN_NOTES, return_when=FIRST_COMPLETED)
+            if any(each.exception() for each in done):
+                done, waiting, later = wait(running).done, deque(), deque()
+            ended: list[tuple[Request, Made | UnansweredError]] = []
+            for future in done:
+                request = running.pop(future)
+                if future.exception() is None:
+                    alone, made = False, future.result()
+                    if isinstance(made, UnansweredError) and made.is_worth_another_try and not second_time:
+                        later.append(request)
+                    else:
+                        ended.append((request, made))
+            yield ended
+            for future in done:
+                future.result()  # raises the error of the request
 
 
 class _PassingError(Exception):

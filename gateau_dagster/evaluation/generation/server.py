@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Collection, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from gateau_dagster.config.evaluation import VARIANT, EngineConfig
 from gateau_dagster.data.sample import Reject
 from gateau_dagster.errors import UnscorableSampleError
 from gateau_dagster.evaluation.generation.answering import Answer, AskedTurn, Note, Outcome, unwatched
 from gateau_dagster.evaluation.generation.prompts import PromptBuilder, Shown, messages, rendered
-from gateau_dagster.evaluation.server_client import Client, Patience, UnansweredError
-from gateau_dagster.readable import plural
+from gateau_dagster.evaluation.server_client import Client, Patience, UnansweredError, ask_each
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 
 _PLACE = "evaluation.engine"
-_SECONDS_BETWEEN_NOTES = 1.0
-_Made: TypeAlias = Outcome | UnansweredError
 
 
 class Server:
@@ -58,46 +53,22 @@ class Server:
         """
         works = len(missing) < len(asked) or any(each.answers for each in asked)
         patience = Patience(_PLACE, self._address, self._config, works=works or self._works)
-        waiting = deque(each for each in asked if each.question.question_id in missing)
-        later, second_time = deque[AskedTurn](), False
-        most = self._config.concurrency if self._asked_once else 1
-        with ThreadPoolExecutor(self._config.concurrency) as pool:
-            running: dict[Future[_Made], AskedTurn] = {}
-            while waiting or running or later:
-                if not waiting and not running:
-                    waiting, later, second_time = later, deque(), True
-                while waiting and len(running) < most:
-                    each = waiting.popleft()
-                    running[pool.submit(self._answer, each, patience)] = each
-                note(self._under_way(len(running), alone=not self._asked_once))
-                done, _ = wait(running, timeout=_SECONDS_BETWEEN_NOTES, return_when=FIRST_COMPLETED)
-                if any(each.exception() for each in done):
-                    done, waiting, later = wait(running).done, deque(), deque()
-                made = [(running.pop(each), each) for each in done]
-                outcomes: list[Outcome] = []
-                for each, future in made:
-                    if future.exception() is None:
-                        self._asked_once, most = True, self._config.concurrency
-                        outcome = future.result()
-                        if not isinstance(outcome, UnansweredError):
-                            outcomes.append(outcome)
-                        elif outcome.is_worth_another_try and not second_time:
-                            later.append(each)
-                        else:
-                            name = each.question.question_id
-                            reason = f"{self._address}: {outcome}"
-                            outcomes.append(Reject(sample_id=name, reason=reason, refused=True))
-                if outcomes:
-                    yield outcomes
-                for future in done:
-                    future.result()  # raises the error of the request
+        wanted = [each for each in asked if each.question.question_id in missing]
+        most, alone = self._config.concurrency, not self._asked_once
+        note(f"questions to {self._address}{', the first one alone' if alone and wanted else ''}")
+        for ended in ask_each(wanted, lambda each: self._answer(each, patience), most=most, alone=alone):
+            if ended:
+                self._asked_once = True
+                yield [self._outcome(each, made) for each, made in ended]
+            note(f"{self._client.under_way() or 'questions'} to {self._address}")
         patience.check()
 
-    def _under_way(self, count: int, *, alone: bool) -> str:
-        said = self._client.under_way() or f"{plural(count, 'question')} under way"
-        return f"{said} to {self._address}{', alone before the others' if alone else ''}"
+    def _outcome(self, asked: AskedTurn, made: Outcome | UnansweredError) -> Outcome:
+        if not isinstance(made, UnansweredError):
+            return made
+        return Reject(sample_id=asked.question.question_id, reason=f"{self._address}: {made}", refused=True)
 
-    def _answer(self, asked: AskedTurn, patience: Patience) -> _Made:
+    def _answer(self, asked: AskedTurn, patience: Patience) -> Outcome | UnansweredError:
         question = asked.question
         try:
             shown, path, body = self._request(asked)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Generic, Protocol, TypeVar
 
@@ -13,7 +12,7 @@ import polars as pl
 from gateau_dagster.config.judge import AskedConfig
 from gateau_dagster.errors import GateauError, redacted
 from gateau_dagster.evaluation.judging.replies import Judge, Replies, Reply, ServerCall, Usage
-from gateau_dagster.evaluation.server_client import Patience, UnansweredError, cut
+from gateau_dagster.evaluation.server_client import Patience, UnansweredError, ask_each, cut
 from gateau_dagster.readable import plural
 from gateau_dagster.storage.stamp import fingerprint
 
@@ -166,9 +165,6 @@ class Account:
 # The requests, several at a time; every reply is stored before it is used.
 
 
-_SECONDS_BETWEEN_NOTES = 1.0
-
-
 class Asked(Protocol):
     """Anything that asks a request."""
 
@@ -219,7 +215,6 @@ class Asking(Generic[Wanted, Value]):
     settings: AskedConfig
     account: Account = field(init=False)
     patience: Patience = field(init=False)
-    _ended: BaseException | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _asking: dict[str, threading.Lock] = field(default_factory=dict)
 
@@ -238,33 +233,11 @@ class Asking(Generic[Wanted, Value]):
             BudgetError: the budget is used up; replies that arrived are stored.
             TransientError: the server seems to be down.
         """
-        first = next((each for each in wanted if each.asked not in self.replies), None)
-        later: list[Wanted] = []
-        pool = ThreadPoolExecutor(self.settings.concurrency, thread_name_prefix="judge")
-        try:
-            for part in ([] if first is None else [first], [each for each in wanted if each is not first], later):
-                futures = {pool.submit(self._in_thread, each.asked): each for each in part}
-                for future in _as_completed(futures):
-                    if future is None:
-                        yield None
-                        continue
-                    each, made = futures[future], future.result()
-                    if part is not later and isinstance(made, UnansweredError) and made.is_worth_another_try:
-                        later.append(each)
-                    else:
-                        yield each, made
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
-
-    def _in_thread(self, asked: ServerCall) -> Exchange[Value] | UnansweredError:
-        """Return the exchange or error of one request. Raises once another request has ended the work."""
-        if self._ended is not None:
-            raise self._ended
-        try:
-            return self._exchange(asked)
-        except BaseException as error:  # any error: the waiting requests would still be paid for
-            self._ended = error
-            raise
+        new = next((each for each in wanted if each.asked not in self.replies), None)
+        ordered = wanted if new is None else [new, *(each for each in wanted if each is not new)]
+        most, alone = self.settings.concurrency, new is not None
+        for ended in ask_each(ordered, lambda each: self._exchange(each.asked), most=most, alone=alone):
+            yield from ended or [None]
 
     def _exchange(self, asked: ServerCall) -> Exchange[Value] | UnansweredError:
         """Return the exchange, or why there is no reply; ask again after an unreadable reply."""
@@ -324,11 +297,3 @@ def _unusable(reply: Reply, place: str) -> UnansweredError:
     if reply.finish_reason == "length":
         return cut(place, reply.reply_tokens)
     return UnansweredError(f"the reply is empty (finish_reason {reply.finish_reason})", passing=False)
-
-
-def _as_completed(futures: Collection[Future[Value]]) -> Iterator[Future[Value] | None]:
-    """Yield the futures as they end, and None every second in which none does."""
-    waiting = {*futures}
-    while waiting:
-        ended, waiting = wait(waiting, timeout=_SECONDS_BETWEEN_NOTES, return_when=FIRST_COMPLETED)
-        yield from ended or [None]
