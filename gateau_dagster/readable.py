@@ -22,6 +22,11 @@ def escaped_controls(text: str, *, lines: bool = False) -> str:
     return UNSAFE.sub(_escape, text).replace("\n", "\\n")
 
 
+def printable(text: str) -> str:
+    """Return the text with each invisible or direction-changing character shown as the replacement character."""
+    return UNSAFE.sub("\ufffd", text.replace("\r\n", "\n"))
+
+
 class EscapedRecords(logging.Formatter):
     """Escapes control characters, since a record, or its traceback, may name a file or quote a server."""
 

@@ -14,10 +14,9 @@ from gateau_dagster.errors import GateauError, gateau_command
 from gateau_dagster.explore.one_sample import OneSample, Place, Ranking, Summands, made_rankings, one_sample, read_by
 from gateau_dagster.explore.publish import TextPart, pieces, shortened
 from gateau_dagster.pipeline.state import State
-from gateau_dagster.readable import nearest_name, number, plural
+from gateau_dagster.readable import nearest_name, number, plural, printable
 from gateau_dagster.report.evidence import Evidence, EvidenceSegment, EvidenceToken
 from gateau_dagster.report.evidence_card import Bar, Depends, SpanStrip
-from gateau_dagster.report.text import printable
 
 _BLOCKS, _EMPTY = "·▁▂▃▄▅▆▇█", 0  # by level of shading
 _WIDEST = 100

@@ -201,6 +201,11 @@ class MethodComparison:
         """Return the methods' names, in the order given."""
         return tuple(facts.name for facts in self.methods)
 
+    @property
+    def reference(self) -> str:
+        """Return the method that selects; the first one if no compared method does."""
+        return self.selected_by or self.names[0]
+
     def to_json(self) -> str:
         """Return the record as one JSON object; no value in it is NaN or infinite."""
         return json.dumps(asdict(self), ensure_ascii=False, allow_nan=False, indent=1)

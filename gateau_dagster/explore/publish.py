@@ -26,12 +26,11 @@ from gateau_dagster.pipeline.declarations import EXPLORER_CODE_VERSION, EXPLORER
 from gateau_dagster.pipeline.selection_reads import EVIDENCE
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.progress import Progress
-from gateau_dagster.readable import number, plural
+from gateau_dagster.readable import number, plural, printable
 from gateau_dagster.report.evidence import Evidence, EvidenceToken
 from gateau_dagster.report.evidence_card import LONG, SHORT, DependedSpan, EvidenceMaps, SpanStrip, span_maps
 from gateau_dagster.report.inputs import ReportInputs
 from gateau_dagster.report.provenance import chosen_by, ranked_by
-from gateau_dagster.report.text import printable
 from gateau_dagster.scoring.pair_tables import CAM, THETA_B
 from gateau_dagster.storage import Stamp
 from gateau_dagster.storage.documents import beside, content_version, loaded_files, write_document

@@ -18,12 +18,11 @@ from gateau_dagster.config.base import Section
 from gateau_dagster.errors import GateauError
 from gateau_dagster.methods.method import Method, Reads, Tables
 from gateau_dagster.models.model_config import check_architecture, label_index
-from gateau_dagster.scoring.sample_table import Row, Running, SampleTable
+from gateau_dagster.scoring.sample_table import PlannedWork, Row, Running, SampleTable, SampleTokens, packed_documents
 
 if TYPE_CHECKING:
     from gateau_dagster.data.sample import Reject, Sample
     from gateau_dagster.models.loading import LoadedModel
-    from gateau_dagster.scoring.sample_table import PlannedWork, SampleTokens
 
 TEXT_TOKENS = tables.Column(
     name="tokens", dtype=pl.Int32(), description="Tokens of instruction and response that the model saw."
@@ -102,8 +101,6 @@ def embedding_table(model: str, pooling: Pooling = "mean") -> SampleTable:
 
 def whole_text_effort(tokens: SampleTokens, *, context: bool = False) -> PlannedWork:
     """Return the pass over instruction and response, or `context`, as one text, cut to the model's window."""
-    from gateau_dagster.scoring.sample_table import PlannedWork, packed_documents
-
     other = tokens.context if context else tokens.response
     length = (tokens.instruction + other + tokens.special).clip(max=tokens.limit)
     return PlannedWork(passes=[packed_documents(length * (other > 0), read=None)], reads_context=context)

@@ -27,12 +27,11 @@ from gateau_dagster.scoring.dependency_scores import (
     added_by_segment,
     long_dependency_score,
 )
-from gateau_dagster.scoring.sample_table import Row, Running, SampleTable
+from gateau_dagster.scoring.sample_table import PlannedPasses, PlannedWork, Row, Running, SampleTable, SampleTokens
 
 if TYPE_CHECKING:
     from gateau_dagster.data.sample import Sample
     from gateau_dagster.models.loading import LoadedModel
-    from gateau_dagster.scoring.sample_table import PlannedWork, SampleTokens
 
 
 class DeltaPerplexityOptions(PromptOptions):
@@ -189,8 +188,6 @@ def pairs_effort(tokens: SampleTokens, *, segment_length: int, pairs: int) -> Pl
     """Return the passes over every whole segment and the chosen pairs; none for a sample with fewer than two
     segments.
     """
-    from gateau_dagster.scoring.sample_table import PlannedPasses, PlannedWork
-
     segments = (tokens.prompts(opening=False).prompt - tokens.bos) // segment_length
     segments = np.where(segments < 2, 0.0, segments)
     one = np.full_like(segments, segment_length)

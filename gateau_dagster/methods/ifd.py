@@ -12,12 +12,11 @@ from gateau_dagster import tables
 from gateau_dagster.config.base import Section
 from gateau_dagster.errors import GateauError, gateau_command
 from gateau_dagster.methods.method import Method, Reads, Tables
-from gateau_dagster.scoring.sample_table import Row, Running, SampleTable
+from gateau_dagster.scoring.sample_table import PlannedWork, Row, Running, SampleTable, SampleTokens, packed_documents
 
 if TYPE_CHECKING:
     from gateau_dagster.data.sample import Reject, Sample
     from gateau_dagster.models.loading import LoadedModel
-    from gateau_dagster.scoring.sample_table import PlannedWork, SampleTokens
 
 RESPONSE_ALONE = (
     tables.SAMPLE_ID,
@@ -68,8 +67,6 @@ def response_alone_table(model: str) -> SampleTable:
 
 def alone_effort(tokens: SampleTokens) -> PlannedWork:
     """Return the pass over the response after a few tokens."""
-    from gateau_dagster.scoring.sample_table import PlannedWork, packed_documents
-
     length = tokens.response + tokens.alone
     fits = (tokens.response > 0) & (length <= tokens.limit)
     return PlannedWork(passes=[packed_documents(length * fits, read=tokens.response * fits)], reads_context=False)

@@ -24,13 +24,20 @@ from gateau_dagster.scoring.focus_scores import (
     contextual_dependency_score,
     sums_from_lists,
 )
-from gateau_dagster.scoring.sample_table import Row, Running, SampleTable
+from gateau_dagster.scoring.sample_table import (
+    Numbers,
+    PlannedPasses,
+    PlannedWork,
+    Row,
+    Running,
+    SampleTable,
+    SampleTokens,
+)
 
 if TYPE_CHECKING:
     from gateau_dagster.data.sample import Sample
     from gateau_dagster.models.flops import ModelShape
     from gateau_dagster.models.loading import LoadedModel
-    from gateau_dagster.scoring.sample_table import Numbers, PlannedWork, SampleTokens
 
 
 class LadmOptions(PromptOptions):
@@ -226,8 +233,6 @@ def _sums_of(row: Row) -> FocusSums:
 
 def spans_effort(tokens: SampleTokens, *, plan: FocusPlan) -> PlannedWork:
     """Return a pass over each prompt that has a scored span, and the rows of its scored spans."""
-    from gateau_dagster.scoring.sample_table import PlannedPasses, PlannedWork
-
     length = tokens.prompts(opening=False).prompt
     count = (length >= plan.fewest_tokens).astype(float)
     whole = PlannedPasses(count=count, length=length)

@@ -9,21 +9,29 @@ import json
 import math
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 import polars as pl
 
-from gateau_dagster.errors import GateauError
-from gateau_dagster.scoring.focus_scores import FocusPlan, FocusWeights
+from gateau_dagster.config import ModelConfig, ScoringConfig
+from gateau_dagster.data.sample import Reject
+from gateau_dagster.data.sources import SourceFile, resolve_files
+from gateau_dagster.data.text_corpus import CorpusText, ScoredText, TextFields, read_texts, records_of
+from gateau_dagster.errors import GateauError, UnscorableSampleError
+from gateau_dagster.scoring.focus_scores import FocusPlan, FocusWeights, contextual_dependency_score
+from gateau_dagster.scoring.response_perplexity import information_gain, short_context_nlls, token_nlls
+from gateau_dagster.scoring.sample_stream import rejected
+from gateau_dagster.selection.token_budget import choose_by_domain
+from gateau_dagster.storage.files import Files
 
 if TYPE_CHECKING:
-    from gateau_dagster.data.sample import Reject
-    from gateau_dagster.data.sources import SourceFile
-    from gateau_dagster.data.text_corpus import ScoredText, TextFields
+    from gateau_dagster.models.loading import LoadedModel
+    from gateau_dagster.scoring.span_attention import Document
 
 _SECONDS_BETWEEN_LINES = 15.0
 _ENDINGS = (".parquet", ".jsonl")
@@ -44,6 +52,126 @@ _READS = {
     "information_gain": ("short_tokens", "step"),
 }
 _INPUT_HELP = "jsonl, json or parquet, also .gz and .zst: file, folder, glob, s3:// or hf:// address. May be repeated."
+
+
+TextScore: TypeAlias = tuple[str, int | None, float | None]
+"""A text's name, its number of spans (None by information gain), and its score (None if it is too short for one)."""
+
+
+@dataclass(kw_only=True)
+class TextScoring(ABC):
+    """One pass over the files. `report` receives the bytes read and the texts done so far."""
+
+    files: Sequence[SourceFile]
+    fields: TextFields
+    report: Callable[[int, int], None]
+    rejects: list[Reject] = field(default_factory=list)
+    _waiting: dict[str, tuple[CorpusText, int]] = field(default_factory=dict)  # with the token count of the whole text
+    _read: int = 0
+
+    def run(self, model: ModelConfig, scoring: ScoringConfig) -> list[ScoredText]:
+        """Return all texts that could be scored, and add the others to `rejects`.
+
+        A text longer than `scoring.max_length` tokens is scored by its beginning. Raises GateauError if the model or a
+        file cannot be used.
+        """
+        from gateau_dagster.models.loading import effective_max_length, load_model
+
+        loaded = load_model(model, dtype=scoring.dtype, device=scoring.device, folder=Path())
+        longest = effective_max_length(loaded, model, scoring)
+        scored: list[ScoredText] = []
+        for done, outcome in enumerate(self.scores(loaded, self._documents(loaded, longest)), start=1):
+            if isinstance(outcome, Reject):
+                del self._waiting[outcome.sample_id]
+                self.rejects.append(outcome)
+            else:
+                scored.append(self._scored(*outcome))
+            self.report(self._read, done)
+        return scored
+
+    @abstractmethod
+    def scores(self, loaded: LoadedModel, documents: Iterator[Document]) -> Iterator[TextScore | Reject]:
+        """Yield one outcome per document, in order."""
+
+    def _documents(self, loaded: LoadedModel, longest: int) -> Iterator[Document]:
+        from gateau_dagster.scoring.span_attention import Document, text_ids
+
+        for text in read_texts(self.files, self.fields, self._count):
+            if isinstance(text, Reject):
+                self.rejects.append(text)
+                continue
+            try:
+                ids = text_ids(loaded.tokenizer, text.text)
+            except UnscorableSampleError as error:
+                self.rejects.append(Reject(sample_id=text.name, reason=str(error)))
+                continue
+            self._waiting[text.name] = (text, len(ids))
+            yield Document(name=text.name, ids=ids[:longest])
+
+    def _count(self, size: int) -> None:
+        self._read += size
+
+    def _scored(self, name: str, spans: int | None, score: float | None) -> ScoredText:
+        text, tokens = self._waiting.pop(name)
+        return ScoredText(
+            name=text.name,
+            domain=text.domain,
+            tokens=tokens,
+            spans=spans,
+            score=score,
+            file=text.file,
+            record=text.record,
+            digest=text.digest,
+        )
+
+
+@dataclass(kw_only=True)
+class LadmTexts(TextScoring):
+    """Score a text by how it attends to itself."""
+
+    plan: FocusPlan
+    weights: FocusWeights
+
+    def scores(self, loaded: LoadedModel, documents: Iterator[Document]) -> Iterator[TextScore | Reject]:
+        """Yield the score that follows from each document's attention between spans."""
+        from gateau_dagster.models.flops import ForwardWork
+        from gateau_dagster.scoring.span_attention import measure_documents
+
+        for found in measure_documents(loaded, documents, plan=self.plan, work=ForwardWork()):
+            if isinstance(found, Reject):
+                yield found
+            else:
+                score = contextual_dependency_score(found.sums, self.plan, found.tokens, self.weights)
+                yield found.name, found.spans, score
+
+
+@dataclass(kw_only=True)
+class GainTexts(TextScoring):
+    """Score a text by LongFilter (Deng et al. 2025): the mean over its tokens of p_long log(p_long / p_short).
+
+    p_long is given all tokens before, p_short at least the last `short` of them and at most `step - 1` more. The first
+    `short` tokens add 0, because both contexts are the same. A text without further tokens has no score.
+    """
+
+    short: int
+    step: int
+
+    def scores(self, loaded: LoadedModel, documents: Iterator[Document]) -> Iterator[TextScore | Reject]:
+        """Yield the information gain of each document, whose tokens are read 1 + (short + step) / step times."""
+        for document in documents:
+            try:
+                yield document.name, None, self._gain(loaded, document.ids)
+            except UnscorableSampleError as error:
+                yield rejected(document.name, error)
+
+    def _gain(self, loaded: LoadedModel, ids: tuple[int, ...]) -> float | None:
+        if len(ids) <= self.short:
+            return None
+        nlls = token_nlls(loaded, ids), short_context_nlls(loaded, ids, short=self.short, step=self.step)
+        gain = float(information_gain(*(each[self.short - 1 :] for each in nlls)).sum()) / (len(ids) - 1)
+        if not math.isfinite(gain):
+            raise UnscorableSampleError(f"the information gain is {gain}: try dtype bfloat16 or float32")
+        return gain
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
@@ -117,14 +245,10 @@ def main(inputs: tuple[str, ...], out: str, chosen: str | None, **options: Any) 
 
 
 def _run(inputs: tuple[str, ...], out: str, chosen: str | None, options: dict[str, Any]) -> None:
-    from gateau_dagster.data.sources import resolve_files
-    from gateau_dagster.data.text_corpus import records_of
-    from gateau_dagster.selection.token_budget import choose_by_domain
-
     _check(out, chosen, options)
     files = resolve_files(list(inputs), Path())
-    rejected = _rejected_file(out)
-    for name in (out, rejected, chosen):
+    rejects_file = _rejected_file(out)
+    for name in (out, rejects_file, chosen):
         if name is not None and str(Path(name).absolute()) in {file.address for file in files}:
             raise GateauError("methods.command", f"{name} is one of the inputs: give another name")
     reporter = _Reporter(sum(file.size for file in files))
@@ -134,12 +258,16 @@ def _run(inputs: tuple[str, ...], out: str, chosen: str | None, options: dict[st
     names = choose_by_domain(scored, budget) if budget is not None else set[str]()
     rows = [(t.name, t.domain, t.tokens, t.spans, t.score, None if budget is None else t.name in names) for t in scored]
     # Write first what took the model's hours: the chosen records are read from the input again, which may be gone.
-    _write_table(Path(out), pl.DataFrame(rows, schema=_SCHEMA, orient="row"))
-    _write_lines(rejected, ({"id": one.sample_id, "reason": one.reason} for one in sorted(rejects, key=_by_name)))
+    table = pl.DataFrame(rows, schema=_SCHEMA, orient="row")
+    _replace(Path(out), table.write_parquet if out.endswith(".parquet") else table.write_ndjson)
+    _write_lines(
+        rejects_file,
+        ({"id": one.sample_id, "reason": one.reason} for one in sorted(rejects, key=lambda each: each.sample_id)),
+    )
     if chosen is not None and names:
         best = records_of(files, _fields(options), [text for text in scored if text.name in names])
         _write_lines(Path(chosen), (value | {f"{options['score']}_score": text.score} for text, value in best))
-    _say(scored, rejects, names, budget, rejected)
+    _say(scored, rejects, names, budget, rejects_file)
     if budget is not None and not names:
         first = any(text.score is not None for text in scored)
         why = "not even the first text, the best of its domain, fits: raise it" if first else "no text has a score"
@@ -161,9 +289,6 @@ def _plan(options: dict[str, Any]) -> FocusPlan:
 def _scored(
     files: Sequence[SourceFile], options: dict[str, Any], reporter: _Reporter
 ) -> tuple[list[ScoredText], list[Reject]]:
-    from gateau_dagster.config import ModelConfig, ScoringConfig
-    from gateau_dagster.scoring.text_scoring import GainTexts, LadmTexts
-
     read: dict[str, Any] = {"files": files, "fields": _fields(options), "report": reporter}
     if options["score"] == "information_gain":
         scoring = GainTexts(**read, short=options["short_tokens"], step=options["step"])
@@ -182,13 +307,7 @@ def _scored(
 
 
 def _fields(options: dict[str, Any]) -> TextFields:
-    from gateau_dagster.data.text_corpus import TextFields
-
     return TextFields(text=options["text_field"], domain=options["domain_field"], name=options["id_field"])
-
-
-def _by_name(reject: Reject) -> str:
-    return reject.sample_id
 
 
 def _check(out: str, chosen: str | None, options: dict[str, Any]) -> None:
@@ -285,24 +404,15 @@ def _say(scored: list[ScoredText], rejects: list[Reject], names: set[str], budge
         click.echo(f"{len(names)} chosen from {domains} domains: {tokens} of {budget} tokens")
 
 
-def _write_table(path: Path, frame: pl.DataFrame) -> None:
-    write = frame.write_parquet if path.suffix == ".parquet" else frame.write_ndjson
-    _replace(path, write)
-
-
 def _write_lines(path: Path, values: Iterator[dict[str, Any]]) -> None:
-    _replace(path, partial(_fill_lines, values=values))
+    def fill(place: Path) -> None:
+        with place.open("w", encoding="utf-8") as file:
+            file.writelines(json.dumps(value, default=str) + "\n" for value in values)
 
-
-def _fill_lines(path: Path, values: Iterator[dict[str, Any]]) -> None:
-    with path.open("w", encoding="utf-8") as file:
-        for value in values:
-            file.write(json.dumps(value, default=str) + "\n")
+    _replace(path, fill)
 
 
 def _replace(path: Path, fill: Callable[[Path], None]) -> None:
-    from gateau_dagster.storage.files import Files
-
     Files(str(path.absolute().parent)).write_by(path.name, fill)
 
 

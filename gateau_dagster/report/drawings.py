@@ -13,7 +13,6 @@ from gateau_dagster.readable import plural
 from gateau_dagster.report.effort import table_efforts
 from gateau_dagster.report.experiment import experiment_figures
 from gateau_dagster.report.inputs import PresetComparison, ReportInputs
-from gateau_dagster.report.methods import reference_of
 from gateau_dagster.report.plots import Drawing, agreement_plots, score_plots, training_plots
 from gateau_dagster.report.plots.training_plots import curve
 
@@ -81,7 +80,7 @@ def benchmark_outcomes(inputs: ReportInputs) -> list[BenchmarkOutcome]:
 
 def method_drawings(methods: MethodComparison) -> dict[str, Drawing]:
     """Return plots by name; plots that compare methods are absent if there is only one."""
-    count, reference, several = plural(len(methods.methods), "method"), reference_of(methods), len(methods.methods) > 1
+    count, reference, several = plural(len(methods.methods), "method"), methods.reference, len(methods.methods) > 1
     alt = f"Context length, response length, perplexity and sources of the best tenth of {count} beside all samples; "
     drawn = {
         "method_profiles": Drawing(score_plots.method_profiles(methods), f"{alt}the table of figures below it {_SAME}")

@@ -19,7 +19,7 @@ from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.models.known_model import known_tokenizer
 from gateau_dagster.models.prompt import build_prompt, token_offsets
 from gateau_dagster.pipeline.selection_reads import EVIDENCE
-from gateau_dagster.readable import number
+from gateau_dagster.readable import number, printable
 from gateau_dagster.report.evidence import (
     Evidence,
     EvidenceRows,
@@ -29,7 +29,6 @@ from gateau_dagster.report.evidence import (
     check_version,
     evidence,
 )
-from gateau_dagster.report.text import Snippet, printable, snippet
 from gateau_dagster.scoring.pair_tables import CAM, THETA_A, THETA_B, perplexity_asset
 from gateau_dagster.selection.evidence import GAINS, MEANINGS, NAMED, named_of
 
@@ -38,6 +37,38 @@ if TYPE_CHECKING:
 
     from gateau_dagster.config import Config
     from gateau_dagster.pipeline.state import State
+
+
+@dataclass(frozen=True, kw_only=True)
+class Snippet:
+    """The two ends of a text; `end` is empty when `start` is all of it. `left_out`: characters between them.
+
+    unseen_start, unseen_end: text before `start` and `end` that no model saw.
+    unseen: characters of the whole text that no model saw.
+    """
+
+    start: str
+    end: str
+    left_out: int
+    unseen_start: str = ""
+    unseen_end: str = ""
+    unseen: int = 0
+
+
+def snippet(text: str, *, each: int = 700, unseen: int = 0) -> Snippet:
+    """Return at most `each` characters of either end of `text`, whose first `unseen` characters no model saw."""
+    left_out = max(0, len(text) - 2 * each)
+    first, last = (text[:each], text[-each:]) if left_out else (text, "")
+    cut = max(0, unseen - (len(text) - len(last)))
+    return Snippet(
+        unseen_start=printable(first[:unseen]),
+        start=printable(first[unseen:]),
+        unseen_end=printable(last[:cut]),
+        end=printable(last[cut:]),
+        left_out=left_out,
+        unseen=unseen,
+    )
+
 
 _UNLIMITED = 2**62  # tokens
 _MOST, _BEGINNING = 3, 160  # stretches described in words, and characters of each

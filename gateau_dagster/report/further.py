@@ -15,9 +15,16 @@ from gateau_dagster.evaluation.benchmark import PageFigure, PageSection, PageTab
 from gateau_dagster.evaluation.contamination import touched
 from gateau_dagster.evaluation.judging.characteristics import BEST, HIGHEST, LOWEST, WORST, mean_ratings
 from gateau_dagster.evaluation.judging.judge_answers import tallies
-from gateau_dagster.readable import plural
-from gateau_dagster.report.evidence_card import EvidenceCard, EvidenceMaps, SpanStrip, Stretch, evidence_card
-from gateau_dagster.report.text import Snippet, printable, snippet
+from gateau_dagster.readable import plural, printable
+from gateau_dagster.report.evidence_card import (
+    EvidenceCard,
+    EvidenceMaps,
+    Snippet,
+    SpanStrip,
+    Stretch,
+    evidence_card,
+    snippet,
+)
 from gateau_dagster.synthesis.checks import CHECKS
 
 if TYPE_CHECKING:  # matplotlib is only needed for drawing

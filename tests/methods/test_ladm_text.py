@@ -12,9 +12,9 @@ import pytest
 import torch
 from click.testing import CliRunner, Result
 
+from gateau_dagster.methods import ladm_text
 from gateau_dagster.methods.ladm_text import _Reporter, main
 from gateau_dagster.models.loading import LoadedModel
-from gateau_dagster.scoring import text_scoring
 from gateau_dagster.scoring.focus_scores import FocusPlan, FocusWeights
 from gateau_dagster.scoring.span_attention import text_ids
 from tests.project import ROOT, command_environment
@@ -137,7 +137,7 @@ def test_information_gain_is_the_mean_of_what_the_text_before_the_last_tokens_ad
 
 
 def test_a_text_whose_information_gain_is_not_finite_is_rejected(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(text_scoring, "information_gain", lambda long, short: long * math.nan)
+    monkeypatch.setattr(ladm_text, "information_gain", lambda long, short: long * math.nan)
     small = ["--score=information_gain", "--short-tokens=30", "--max-tokens=50", *SMALL[-2:]]
     assert "0 texts scored, 1 too short for a score, 10 rejected" in run(corpus, out="nan.parquet", small=small).output
     lines = (corpus / "out" / "nan.rejected.jsonl").read_text().splitlines()
@@ -214,7 +214,7 @@ def test_scores_are_kept_where_the_chosen_records_cannot_be_read(corpus: Path, m
     def gone(*_: object) -> None:
         raise OSError("the server is gone")
 
-    monkeypatch.setattr("gateau_dagster.data.text_corpus.records_of", gone)
+    monkeypatch.setattr("gateau_dagster.methods.ladm_text.records_of", gone)
     chosen = corpus / "out" / "lost.jsonl"
     found = run(corpus, "--token-budget=400", f"--chosen={chosen}", out="kept.parquet")
     assert found.exit_code == 1 and "the server is gone" in found.output and not chosen.exists()

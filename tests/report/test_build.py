@@ -13,11 +13,20 @@ from hypothesis import strategies as st
 
 from gateau_dagster.data.rejects import RejectKind, Rejects
 from gateau_dagster.pipeline.losses import DataLoss, Totals, Truncation
-from gateau_dagster.report.build import SOURCES, build_report, counts, reject_groups, sample_cards, source_table, truth
+from gateau_dagster.readable import printable
+from gateau_dagster.report.build import (
+    breakable,
+    build_report,
+    counts,
+    reject_groups,
+    sample_cards,
+    source_table,
+    truth,
+)
 from gateau_dagster.report.drawings import benchmark_outcomes, drawings, training_facts
+from gateau_dagster.report.evidence_card import snippet
 from gateau_dagster.report.inputs import ReportInputs, compare
 from gateau_dagster.report.plots.score_plots import MARKS
-from gateau_dagster.report.text import breakable, printable, snippet
 from tests.evaluation.quiz import with_quiz
 from tests.project import configured
 from tests.report.builders import NOT_A_NUMBER, Page, html_of, inputs, methods, page_of, raw, scores, training_log
@@ -201,14 +210,14 @@ def test_a_large_run_stays_a_small_page() -> None:
 
 
 def test_source_table_sums_up_what_does_not_fit() -> None:
-    frame = pl.DataFrame({"source": [f"source {i:02d}" for i in range(SOURCES + 5)] * 2, "far": False}).with_columns(
-        selected=pl.Series([True] * 3 + [False] * (2 * SOURCES + 7))
+    frame = pl.DataFrame({"source": [f"source {i:02d}" for i in range(25)] * 2, "far": False}).with_columns(
+        selected=pl.Series([True] * 3 + [False] * (47))
     )
     lines = source_table(frame)
     assert [line["source"] for line in lines[:3]] == ["source 00", "source 01", "source 02"]
     assert lines[0]["share"] == 0.5
     assert lines[-1]["source"] == "5 other sources"
-    assert (sum(line["scored"] for line in lines), sum(line["selected"] for line in lines)) == (2 * SOURCES + 10, 3)
+    assert (sum(line["scored"] for line in lines), sum(line["selected"] for line in lines)) == (50, 3)
 
 
 def test_every_colour_that_is_used_is_defined(plain: Page) -> None:

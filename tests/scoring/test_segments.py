@@ -1,27 +1,59 @@
-"""Segments of a context, what of it is near, and FG: against plain loops."""
+"""Segments of a context, which are near and which are read, the far-segment gain and CAM: against plain loops."""
 
+import dataclasses
 import math
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+import torch
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gateau_dagster import tables
+from gateau_dagster.data.sample import Reject, Sample
+from gateau_dagster.errors import UnscorableSampleError
+from gateau_dagster.methods.ifd import RESPONSE_ALONE
+from gateau_dagster.methods.registry import all_sample_tables
+from gateau_dagster.models import forward, memory
+from gateau_dagster.models.flops import Meter, ModelShape
+from gateau_dagster.models.loading import LoadedModel
 from gateau_dagster.models.prompt import Prompt, build_prompt
+from gateau_dagster.scoring import segments as screening
+from gateau_dagster.scoring.cherry_selection import alone_prompt, response_alone_rows
+from gateau_dagster.scoring.response_perplexity import PerplexityRow, mean_nll_and_perplexity, perplexity_row
+from gateau_dagster.scoring.sample_table import parts_of
 from gateau_dagster.scoring.segments import (
     NOTED,
+    CamFigures,
+    CamRow,
     best_far_segment,
+    cam_row,
+    contextual_awareness_score,
     counted_tokens,
     cut_segments,
     far_gain,
+    fused_order,
+    importance_score,
     near_and_far,
     near_segments,
+    screened_count,
+    screened_segments,
+    segment_attention_score,
     segment_gains,
     segment_means,
     segment_prompts,
 )
-from tests.tiny_models import samples, tokenizer
+from tests.error_codes import refused
+from tests.methods.configured import configured
+from tests.scoring.builders import outcomes, reference_cas, reference_softmax, running, slowly_divided
+from tests.tiny_models import loaded_model, samples, text, tokenizer
 
 
 @given(st.integers(0, 500), st.integers(1, 200))
@@ -151,3 +183,380 @@ def test_without_a_context_nothing_gave_anything() -> None:
     near = np.array([0.5, 0.5], dtype=np.float32)
     assert best_far_segment(near, [], 0) == [None, None]
     assert segment_gains(np.array([0.1, 0.1]), near, [], 0) == []
+
+
+_PAIRS = st.lists(st.tuples(st.floats(1, 1e6), st.floats(0, 1)), min_size=2, max_size=40)
+
+
+@settings(max_examples=100, deadline=None)
+@given(_PAIRS)
+def test_scores_agree_with_the_twin(pairs: list[tuple[float, float]]) -> None:
+    perplexity, attention = [p for p, _ in pairs], [a for _, a in pairs]
+    np.testing.assert_allclose(importance_score(perplexity), reference_softmax(perplexity), rtol=1e-12, atol=1e-300)
+    np.testing.assert_allclose(segment_attention_score(attention), reference_softmax(attention), rtol=1e-12)
+    cas = contextual_awareness_score(perplexity, attention)
+    assert cas == pytest.approx(reference_cas(perplexity, attention), rel=1e-12)
+    assert cas is not None and 0 < cas <= 1
+
+
+def test_known_value() -> None:
+    # softmax of (ln 3, 0) is (3/4, 1/4); of (0, 0) is (1/2, 1/2): cosine 0.5 / (sqrt(10)/4 * sqrt(1/2)).
+    assert importance_score([math.log(3), 0.0]) == pytest.approx([0.75, 0.25])
+    assert contextual_awareness_score([math.log(3), 0.0], [0.0, 0.0]) == pytest.approx(2 / math.sqrt(5))
+
+
+def test_huge_perplexities_do_not_overflow() -> None:
+    with np.errstate(over="raise", invalid="raise"):
+        scores = importance_score([1e300, 2.0, 1.5e300])
+        assert scores.tolist() == [0.0, 0.0, 1.0]
+        assert contextual_awareness_score([1e300, 1e300], [0.1, 0.1]) == pytest.approx(1, rel=1e-12)
+    for few in ([], [3.0]):
+        assert contextual_awareness_score(few, few) is None
+
+
+@pytest.mark.parametrize(
+    ("perplexity", "attention", "message"),
+    [
+        ([1.0, math.inf], [0.1, 0.2], "not finite"),
+        ([1.0, math.nan], [0.1, 0.2], "not finite"),
+        ([1.0, 2.0], [0.1], "2 segment perplexities, but 1 attentions"),
+    ],
+)
+def test_values_that_are_not_finite_or_do_not_go_together_are_refused(
+    perplexity: list[float], attention: list[float], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        contextual_awareness_score(perplexity, attention)
+
+
+def test_module_needs_no_torch() -> None:
+    import subprocess
+
+    code = "import sys, gateau_dagster.scoring.segments; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+NLL = [np.array([1.0, 2.0]), np.array([0.5, 0.1])]
+ALONE = np.array([0.7, 3.0])
+
+
+def figures(segments: list[np.ndarray], attention: np.ndarray | None, alone: np.ndarray = ALONE) -> CamFigures:
+    return CamFigures(without_context=alone, segments=segments, attention=attention, near=min(len(segments), 1))
+
+
+def test_row_has_the_promised_columns() -> None:
+    assert [field.name for field in dataclasses.fields(CamRow)] == [column.name for column in tables.CAM]
+
+
+def test_row_from_token_figures() -> None:
+    row = cam_row(samples()[0], figures(NLL, np.array([1.0, 3.0, 5.0])), segment_length=2)
+    assert row.segment_perplexity == pytest.approx([math.exp(1.5), math.exp(0.3)])
+    assert row.segment_attention == [2.0, 5.0]
+    assert row.segments == 2
+    assert row.cas == contextual_awareness_score(row.segment_perplexity, row.segment_attention)
+    assert row.near_probability == pytest.approx([math.exp(-0.5), math.exp(-0.1)])
+    assert row.far_probability == pytest.approx([math.exp(-1.0), math.exp(-2.0)])
+    assert row.near_segments == 1
+    assert row.no_context_probability == pytest.approx([math.exp(-0.7), math.exp(-3.0)])
+    assert row.far_segment == [None, None]
+    assert row.segment_gain == pytest.approx([0.0, math.exp(-0.5) - math.exp(-0.7) + math.exp(-0.1) - math.exp(-3.0)])
+    # Two tokens: e^-1 - e^-0.5 and e^-2 - e^-0.1, both below nothing.
+    assert row.far_gain == 0.0
+    turned = cam_row(samples()[0], figures(NLL[::-1], np.array([1.0, 3.0, 5.0])), segment_length=2)
+    gains = [math.exp(-0.5) - math.exp(-0.7), math.exp(-0.1) - math.exp(-2.0)]
+    assert turned.far_gain == pytest.approx(sum(gains) / 2, rel=1e-6)
+    assert turned.far_segment == [0, 0] and turned.segment_gain[0] == pytest.approx(sum(gains), rel=1e-6)
+    assert (row.sample_id, row.digest) == ("s0", samples()[0].digest)
+
+
+def test_without_context_there_are_no_segments() -> None:
+    row = cam_row(samples()[1], figures([], None), segment_length=2)
+    assert row.near_probability == pytest.approx([math.exp(-0.7), math.exp(-3.0)])
+    assert row.far_probability == [0.0, 0.0]
+    assert (row.segments, row.segment_perplexity, row.segment_attention, row.segment_gain) == (0, [], [], [])
+    assert row.far_segment == [None, None]
+    assert row.cas is None and row.far_gain is None
+    one = cam_row(samples()[0], figures(NLL[:1], np.array([1.0, 3.0])), segment_length=2)
+    assert one.segments == 1 and one.cas is None and one.far_gain is None
+
+
+HUGE = [np.array([1.0]), np.array([800.0]), np.array([1.0])]
+
+
+@pytest.mark.parametrize(
+    ("found", "length", "message"),
+    [
+        (figures(HUGE, np.ones(3)), 1, r"given segment 2 alone: .* is 800\.0: its perplexity overflows"),
+        (figures(NLL, np.ones(3), np.array([0.1, math.nan])), 2, "without context: mean NLL of the response is nan"),
+        (figures(NLL, np.array([0.1, math.nan, 0.1])), 2, "attention to the context is not finite"),
+    ],
+)
+def test_what_is_not_finite_is_named_and_unscorable(found: CamFigures, length: int, message: str) -> None:
+    with pytest.raises(UnscorableSampleError, match=message):
+        cam_row(samples()[0], found, segment_length=length)
+
+
+def test_the_perplexity_row_has_the_promised_columns() -> None:
+    assert [field.name for field in dataclasses.fields(PerplexityRow)] == [column.name for column in tables.PERPLEXITY]
+
+
+def test_row_holds_what_the_model_saw() -> None:
+    sample = samples()[0]
+    whole = build_prompt(tokenizer(), sample, max_length=4096)
+    prompt = build_prompt(tokenizer(), sample, max_length=whole.length - 7)
+    row = perplexity_row(sample, prompt, np.array([1.0, 3.0]))
+    assert (row.sample_id, row.digest) == (sample.sample_id, sample.digest)
+    assert (row.mean_nll, row.perplexity) == (2.0, pytest.approx(math.exp(2)))
+    assert row.token_probability == pytest.approx([math.exp(-1), math.exp(-3)])
+    assert row.truncated_tokens == 7
+    assert (row.context_tokens, row.response_tokens) == (len(whole.context) - 7, len(whole.response))
+
+
+@pytest.mark.parametrize(
+    ("nll", "message"), [(math.nan, "is nan"), (math.inf, "is inf"), (710.0, "is 710.0: its perplexity overflows")]
+)
+def test_figures_that_are_not_finite_are_unscorable(nll: float, message: str) -> None:
+    with pytest.raises(UnscorableSampleError, match=message):
+        mean_nll_and_perplexity(np.array([nll]))
+    assert math.isfinite(mean_nll_and_perplexity(np.array([709.0]))[1])
+    assert mean_nll_and_perplexity(np.array([1.0, 2.0, 6.0])) == (3.0, pytest.approx(math.exp(3)))
+
+
+def slow_loss(loaded: LoadedModel, response: str) -> tuple[float, int]:
+    """Mean NLL in nats and the number of response tokens."""
+    tokenize = loaded.tokenizer
+    bos = [] if tokenize.bos_token_id is None else [tokenize.bos_token_id]
+    asked, wanted = slowly_divided(tokenize, "### Response: ", response)
+    frame = [*bos, *asked]
+    logits = loaded.model(torch.tensor([[*frame, *wanted]])).logits[0].double().tolist()
+    losses = []
+    for place, token in enumerate(wanted):
+        row = logits[len(frame) + place - 1]
+        largest = max(row)
+        losses.append(largest + math.log(math.fsum(math.exp(value - largest) for value in row)) - row[token])
+    return math.fsum(losses) / len(losses), len(losses)
+
+
+def rows(loaded: LoadedModel, chosen: list[Sample], max_length: int = 2048, batch_tokens: int = 200) -> list[Any]:
+    return list(response_alone_rows(loaded, chosen, running(max_length, batch_tokens=batch_tokens)))
+
+
+@pytest.mark.parametrize("bos", [True, False])
+@pytest.mark.parametrize("batch_tokens", [1, 100, 10_000])
+def test_mean_nll_is_that_of_the_response_behind_its_heading(batch_tokens: int, bos: bool) -> None:
+    loaded = loaded_model("llama", bos=bos, dtype=torch.float64)
+    found = rows(loaded, samples(), batch_tokens=batch_tokens)
+    for row, sample in zip(found, samples(), strict=True):
+        loss, count = slow_loss(loaded, sample.response)
+        assert list(row) == [column.name for column in RESPONSE_ALONE]
+        assert (row["sample_id"], row["digest"], row["response_tokens"]) == (sample.sample_id, sample.digest, count)
+        assert row["mean_nll"] == pytest.approx(loss, rel=1e-6)  # the model's norms are in float32
+
+
+def test_neither_context_nor_instruction_matters() -> None:
+    loaded = loaded_model("llama")
+    others = [dataclasses.replace(sample, context="", instruction="Other.") for sample in samples()]
+    for row, other in zip(rows(loaded, samples()), rows(loaded, others), strict=True):
+        assert row["mean_nll"] == other["mean_nll"] and row["digest"] != other["digest"]
+
+
+def test_the_prompt_is_the_heading_and_the_response() -> None:
+    prompt = alone_prompt(tokenizer(), samples()[1], max_length=100)
+    assert tokenizer().decode(list(prompt.ids)) == f"<s>### Response: {samples()[1].response}"
+    assert prompt.response_span == (len(prompt.prefix), prompt.length)
+
+
+def test_a_response_without_tokens_or_too_long_is_rejected() -> None:
+    chosen = [dataclasses.replace(samples()[0], response=""), samples()[2], samples()[3]]
+    length = alone_prompt(tokenizer(), samples()[3], max_length=10_000).length
+    empty, short, long = rows(loaded_model("llama"), chosen, max_length=length - 1)
+    assert empty == Reject(sample_id="s0", reason="the response has no tokens")
+    assert short["sample_id"] == "s2"
+    assert long == Reject(
+        sample_id="s3", reason=f"the response takes {length} tokens, more than the {length - 1} allowed"
+    )
+
+
+def test_what_does_not_fit_into_memory_is_rejected_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = forward.response_nll
+    longest = max(alone_prompt(tokenizer(), sample, max_length=10_000).length for sample in samples())
+
+    def tight(loaded: Any, prompts: Any) -> Any:
+        if sum(prompt.length for prompt in prompts) >= longest:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return own(loaded, prompts)
+
+    monkeypatch.setattr(forward, "response_nll", tight)
+    monkeypatch.setattr(memory, "release_memory", lambda: None)  # takes a third of a second
+    found = rows(loaded_model("llama"), samples(), batch_tokens=2 * longest)
+    rejected = [row for row in found if isinstance(row, Reject)]
+    assert [(one.sample_id, one.short_of_memory) for one in rejected] == [("s3", True)]
+    assert rejected[0].reason.startswith(f"out of memory on a prompt of {longest} tokens")
+
+
+LENGTH = 8
+SHAPE = ModelShape(layers=32, hidden=4096, heads=32, kv_heads=32, head_dim=128, intermediate=11_008, vocabulary=32_000)
+
+
+def slow_bm25(segments: Sequence[Sequence[int]], query: set[int]) -> list[float]:
+    """Robertson's formula with Lucene's idf, segment by segment."""
+    average = sum(map(len, segments)) / len(segments)
+    scores = []
+    for segment in segments:
+        counts, score = Counter(segment), 0.0
+        for token in query:
+            holding = sum(token in other for other in segments)
+            idf = math.log(1 + (len(segments) - holding + 0.5) / (holding + 0.5))
+            score += idf * counts[token] / (counts[token] + 1.5 * (1 - 0.75 + 0.75 * len(segment) / average))
+        scores.append(score)
+    return scores
+
+
+def slow_choice(prompt: Prompt, count: int, near: int, attention: Sequence[float] | None) -> list[int]:
+    segments = [prompt.context[place : place + LENGTH] for place in range(0, len(prompt.context), LENGTH)]
+    if count >= len(segments):
+        return [*range(len(segments))]
+    queries = [{*prompt.suffix, *prompt.response}, {*prompt.response}]
+    signals = [*([] if attention is None else [attention]), *(slow_bm25(segments, query) for query in queries)]
+    fused = Counter[int]()
+    for signal in signals:
+        best_first = sorted(range(len(segments)), key=lambda place: (-signal[place], -place))
+        for rank, place in enumerate(best_first, start=1):
+            fused[place] += 1 / (60 + rank)  # pyright: ignore[reportArgumentType]
+    order = sorted(range(len(segments)), key=lambda place: (-fused[place], -place))
+    chosen = [len(segments) - 1]
+    for place in order:
+        if place < len(segments) - near and place not in chosen:
+            chosen.append(place)
+            break
+    for place in order:
+        if len(chosen) < count and place not in chosen:
+            chosen.append(place)
+    return sorted(chosen)
+
+
+def test_bm25_does_not_start_jax(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "jax").mkdir()
+    (tmp_path / "jax" / "__init__.py").write_text("raise SystemExit('JAX takes the memory of the GPU')")
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in [name for name in sys.modules if name.split(".")[0] in {"bm25s", "jax"}]:
+        monkeypatch.delitem(sys.modules, name)
+    screening._bm25_index.cache_clear()
+    assert screening._bm25([[1, 2], [3, 4]], [[3]])[0].argmax() == 1
+    assert "jax" not in sys.modules
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_the_choice_is_that_of_plain_loops(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+
+    def ids(most: int) -> tuple[int, ...]:
+        return tuple(rng.integers(40, size=rng.integers(1, most)).tolist())
+
+    prompt = Prompt(prefix=ids(5), context=ids(200), suffix=ids(20), response=ids(20))
+    segments = math.ceil(len(prompt.context) / LENGTH)
+    attention = None if seed % 3 == 0 else rng.random(segments).tolist()
+    for near in {0, 1, min(3, segments), segments}:
+        for count in (4, 6, 12, 99):
+            found = screened_segments(prompt, count=count, segment_length=LENGTH, near=near, attention=attention)
+            assert found == slow_choice(prompt, count, near, attention)
+            assert len(found) == min(count, segments) and segments - 1 in found
+
+
+def test_of_equal_segments_the_nearer_comes_first() -> None:
+    assert fused_order([[1.0, 1.0, 2.0, 1.0]]) == [2, 3, 1, 0]
+
+
+@pytest.mark.parametrize("response", [1, 127, 400])
+@pytest.mark.parametrize("context", [0, 1, 600, 8_000, 64_000])
+@pytest.mark.parametrize("shape", [SHAPE, None])
+def test_one_more_segment_would_cost_more_than_a_second_pass(
+    context: int, response: int, shape: ModelShape | None
+) -> None:
+    prompt = Prompt(prefix=(1,), context=(2,) * context, suffix=(3,) * 60, response=(4,) * response)
+    segments, (count,) = math.ceil(context / 128), screened_count(parts_of(prompt), 128, shape)
+
+    def cost(tokens: int) -> float:
+        if shape is None:
+            return float(tokens)
+        each = shape.pass_flops(np.array([float(tokens)]), np.array([float(response)]))
+        return float(each[0]) + shape.head_flops(response)
+
+    rows = 0.0 if shape is None else shape.attention_row_flops(response, prompt.length)
+
+    def whole(number: float) -> float:
+        return rows + cost(prompt.length - context) + number * cost(128 + prompt.length - context)
+
+    assert count <= segments
+    assert count <= 4 or whole(count) <= cost(prompt.length)
+    assert count == segments or whole(count + 1) > cost(prompt.length)
+    assert count == min(segments, max(4, count))
+
+
+def _cam_rows(**changes: Any) -> list[CamRow]:
+    rows = [one.cam for one in outcomes(loaded_model("llama"), samples(), **changes)]
+    assert all(isinstance(row, CamRow) for row in rows)
+    return rows  # pyright: ignore[reportReturnType]
+
+
+def test_where_all_segments_are_read_the_row_is_that_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(screening, "BUDGET", 1e6)
+    for every, screened in zip(_cam_rows(), _cam_rows(segments="screened"), strict=True):
+        assert screened == replace(every, cas=None)
+        assert every.segments < 2 or every.cas is not None
+
+
+@pytest.mark.parametrize("perplexity", [True, False])
+def test_a_segment_that_is_left_out_takes_no_pass_and_gives_nothing(
+    monkeypatch: pytest.MonkeyPatch, perplexity: bool
+) -> None:
+    monkeypatch.setattr(screening, "BUDGET", 0.0)
+    sample = Sample(sample_id="s", source="t", context=text(1, 300), instruction="Say it.", response=text(1, 20))
+    meters = Meter(), Meter()
+    (every,), (screened,) = (
+        outcomes(loaded_model("llama"), [sample], perplexity=perplexity, segments=how, meter=meter)
+        for how, meter in zip(("all", "screened"), meters, strict=True)
+    )
+    every, screened = every.cam, screened.cam
+    assert isinstance(every, CamRow) and isinstance(screened, CamRow)
+    prompt = build_prompt(tokenizer(), sample, max_length=4096)
+    read = screened_segments(prompt, count=4, segment_length=32, near=1, attention=every.segment_attention)
+    assert [place for place, found in enumerate(screened.segment_perplexity) if found is not None] == read
+    assert [place for place, gain in enumerate(screened.segment_gain) if gain is not None] == read
+    assert every.segments == screened.segments > len(read) == 4
+    for place in read:
+        assert screened.segment_perplexity[place] == pytest.approx(every.segment_perplexity[place], rel=1e-5)
+    assert {segment for segment in screened.far_segment if segment is not None} <= {*read}
+    assert np.all(np.array(screened.far_probability) <= np.array(every.far_probability) * (1 + 1e-5))
+    assert screened.segment_attention == every.segment_attention and screened.cas is None
+    tail = prompt.length - len(prompt.context)
+    skipped = sum(len(prompt.context[32 * place :][:32]) + tail for place in range(every.segments) if place not in read)
+    assert meters[0].cam.tokens - meters[1].cam.tokens == skipped
+
+
+@pytest.mark.parametrize(
+    "selection",
+    [
+        {"preset": "paper"},
+        {"compare": ["cam"], "options": {"cam": {"preset": "official"}}},
+        {"compare": ["gateau_unnormalised"]},
+        {"method": "far_gain", "preset": "paper", "segment_lengths": [64]},
+    ],
+)
+def test_what_reads_every_segment_is_refused(selection: dict[str, Any]) -> None:
+    with refused("scoring.segments", "all"):
+        configured(scoring={"segments": "screened"}, **selection)
+
+
+def test_only_tables_of_segments_have_the_setting() -> None:
+    selection: dict[str, Any] = {"compare": ["far_gain", "ifd"], "segment_lengths": [64]}
+    every, screened = (
+        all_sample_tables(configured(scoring={"segments": how}, **selection)) for how in ("all", "screened")
+    )
+    changed = {asset for asset, table in screened.items() if table.settings != every[asset].settings}
+    assert changed == {"cam", "cam_at/64"}
+    assert changed == {asset for asset, table in screened.items() if table.code_version != every[asset].code_version}
+    assert every["cam"].other_efforts.keys() == {"scoring.segments: screened"}
+    assert screened["cam"].other_efforts.keys() == {"scoring.segments: all"}
+    read_whole = all_sample_tables(configured(preset="paper"))
+    assert not read_whole["cam"].other_efforts
