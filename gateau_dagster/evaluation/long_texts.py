@@ -35,7 +35,6 @@ from gateau_dagster.scoring.sample_stream import rejected
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from gateau_dagster.evaluation.benchmark import Materials
     from gateau_dagster.models.loading import LoadedModel
 
 
