@@ -95,7 +95,7 @@ def context_attention(loaded: LoadedModel, prompt: Prompt) -> ContextAttention:
         states, _ = packed_states(loaded, [prompt.ids], collector.observe, read)
     except UnknownAttentionError as error:
         raise _unsupported(loaded, str(error)) from error
-    expected = attention_layers(loaded)
+    expected = attention_layers_of(loaded.model.config)
     if len(collector.layers) != expected:
         raise _unsupported(loaded, f"it called the interface {len(collector.layers)} times for {expected} layers")
     layers = [layer.to(loaded.device) for layer in collector.layers]  # with device_map, they are on several GPUs
@@ -161,10 +161,3 @@ def _unsupported(loaded: LoadedModel, detail: str, what: str = _WHAT) -> _Unseen
     )
     found.reason = detail
     return found
-
-
-def attention_layers(loaded: LoadedModel) -> int:
-    """Return how many of the decoder's layers compute softmax attention; others, such as linear ones, have no
-    weights.
-    """
-    return attention_layers_of(loaded.model.config)

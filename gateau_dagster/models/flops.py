@@ -172,7 +172,7 @@ _OTHERWISE = (
 )  # fmt: skip
 
 _EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
-_CHOSEN = ("num_experts_per_tok", "top_k_experts", "moe_k", "moe_topk", "num_selected_experts")
+EXPERTS_A_TOKEN = ("num_experts_per_tok", "top_k_experts", "moe_k", "moe_topk", "num_selected_experts")
 
 # Model types whose feed-forward layer is two matrices; in all others a third one is the gate.
 _UNGATED = {
@@ -236,7 +236,7 @@ class ModelShape:
         """Return the shape of a model by building it without weights, whatever its layers; raise what `of` raises."""
         text = config.get_text_config(decoder=True)
         one = text.per_layer_config[-1] if getattr(text, "is_heterogeneous", False) else text
-        experts, chosen = first_of(one, *_EXPERTS), first_of(one, *_CHOSEN)
+        experts, chosen = first_of(one, *_EXPERTS), first_of(one, *EXPERTS_A_TOKEN)
         found = built_layers(config, expert_share=chosen / experts if experts and chosen else 1.0)
         spans = spans_of(text)
         if len(spans) != len(found.each):  # the configuration names none, or counts layers differently

@@ -329,7 +329,10 @@ def shown_window(config: Config, name: str) -> int | None:
     model = config.models[name]
     if model.context != "window":
         return None
-    return model.window or own_window(config, name) or _named_window(config, name)
+    if found := model.window or own_window(config, name):
+        return found
+    known = known_model(config, name).config  # config.json may have to be downloaded
+    return None if known is None else getattr(known.get_text_config(decoder=True), "max_position_embeddings", None)
 
 
 def short_window(config: Config) -> int | None:
@@ -352,9 +355,3 @@ def visible_tokens(config: Config) -> int | None:
             "models.short.window, in tokens",
         )
     return min(config.scoring.max_length, window)
-
-
-def _named_window(config: Config, name: str) -> int | None:
-    """Return the window of a model without a local folder; its config.json may have to be downloaded."""
-    known = known_model(config, name).config
-    return None if known is None else getattr(known.get_text_config(decoder=True), "max_position_embeddings", None)

@@ -186,9 +186,7 @@ def override_rope_theta(config: PreTrainedConfig, theta: float, *, name: str) ->
             "models.no_rotary",
             f"{name}: rope_theta is set, but {config.model_type} has no rotary embedding: remove the key",
         )
-    nested = {key: value for key, value in parameters.items() if isinstance(value, dict)}
-    chosen = [nested["full_attention"]] if "full_attention" in nested else list(nested.values()) or [parameters]
-    for entry in chosen:
+    for entry in full_attention_ropes(parameters):
         entry["rope_theta"] = theta
     if hasattr(text_config, "rope_theta"):
         text_config.rope_theta = theta  # remote code written for transformers 4 reads it here

@@ -58,6 +58,12 @@ def _gathered(model: PreTrainedModel) -> Iterator[None]:
             stack.close()
 
 
+def probed_states(model: PreTrainedModel, **inputs: Any) -> Tensor:
+    """Return the last hidden states [tokens, hidden] of a batch of one row; see `probing`."""
+    with probing(model):
+        return body_of(model)(**inputs, use_cache=False, return_dict=True).last_hidden_state[0]
+
+
 def probe_ids(model: PreTrainedModel, count: int) -> Tensor:
     """Return `count` token ids that differ as far as the vocabulary allows: int64 [count] on the model's device."""
     known = model.config.get_text_config(decoder=True).vocab_size

@@ -16,7 +16,7 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedM
 from gateau_dagster.errors import GateauError
 from gateau_dagster.models.attention_kernels import attend_documents, attend_in_blocks, attention_spec
 from gateau_dagster.models.mask_pattern import UnknownAttentionError, describe_mask, known_pattern, why_failed
-from gateau_dagster.models.probe import ROUNDING, body_of, probe_ids, probing
+from gateau_dagster.models.probe import ROUNDING, body_of, probe_ids, probed_states
 
 NAME = "gateau_training_documents"  # names the attention function and the mask function in transformers' registries
 _POSITIONS = (0, 1, 2, 7, 8, 9)  # of a probe's document: SkipAlign's jumps are not borders
@@ -82,7 +82,7 @@ def _lone_states(model: PreTrainedModel) -> Tensor:
     size = len(_POSITIONS)
     ids = probe_ids(model, 3 * size)[None, 2 * size :]
     positions = torch.tensor([_POSITIONS], device=ids.device)
-    return _states(model, input_ids=ids, position_ids=positions, attention_mask=torch.ones_like(ids))
+    return probed_states(model, input_ids=ids, position_ids=positions, attention_mask=torch.ones_like(ids))
 
 
 def _plain_states(model: PreTrainedModel, *, counted: bool) -> Tensor:
@@ -92,7 +92,7 @@ def _plain_states(model: PreTrainedModel, *, counted: bool) -> Tensor:
     """
     ids = probe_ids(model, 2 * len(_POSITIONS))[None, len(_POSITIONS) :]
     positions = {"position_ids": torch.arange(len(_POSITIONS), device=ids.device)[None]} if counted else {}
-    return _states(model, input_ids=ids, attention_mask=torch.ones_like(ids), **positions)
+    return probed_states(model, input_ids=ids, attention_mask=torch.ones_like(ids), **positions)
 
 
 def _packed_states(model: PreTrainedModel, behind: int) -> Tensor:
@@ -101,7 +101,7 @@ def _packed_states(model: PreTrainedModel, behind: int) -> Tensor:
     first, other, document = probe_ids(model, 3 * size).split(size)
     ids = torch.cat([(first, other)[behind], document])[None]
     borders = torch.tensor([0, size, 2 * size], dtype=torch.int32, device=ids.device)
-    states = _states(
+    states = probed_states(
         model,
         input_ids=ids,
         position_ids=torch.tensor([_POSITIONS * 2], device=ids.device),
@@ -111,11 +111,6 @@ def _packed_states(model: PreTrainedModel, behind: int) -> Tensor:
         max_length_k=size,
     )
     return states[size:]
-
-
-def _states(model: PreTrainedModel, **inputs: Any) -> Tensor:
-    with probing(model):
-        return body_of(model)(**inputs, use_cache=False, return_dict=True).last_hidden_state[0]
 
 
 def _difference(states: Tensor, expected: Tensor) -> float:

@@ -18,12 +18,13 @@ from gateau_dagster.config.models import Template
 from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.errors import GateauError, UnscorableSampleError
 from gateau_dagster.models.attention_kernels import AttentionSpec, attention_rows, row_blocks
-from gateau_dagster.models.context_attention import attention_layers, require_attention_interface
+from gateau_dagster.models.context_attention import require_attention_interface
 from gateau_dagster.models.flops import ForwardWork, ModelShape
 from gateau_dagster.models.forward import HostCopy
 from gateau_dagster.models.loading import LoadedModel
 from gateau_dagster.models.mask_pattern import MaskPattern, UnknownAttentionError
 from gateau_dagster.models.memory import out_of_memory_reason, unless_out_of_memory
+from gateau_dagster.models.model_config import attention_layers_of
 from gateau_dagster.models.packing import packed_states
 from gateau_dagster.models.prompt import build_prompt, encode
 from gateau_dagster.scoring.focus_scores import FocusPlan, FocusSums, focus_sums
@@ -52,11 +53,11 @@ def pairwise_focus_scores(
         packed_states(loaded, [ids], collector.observe)
     except UnknownAttentionError as error:
         raise GateauError("models.no_attention", f"{WHAT}: {loaded.name}: {error}: take another model") from error
-    if len(collector.layers) != attention_layers(loaded):
+    if len(collector.layers) != attention_layers_of(loaded.model.config):
         raise GateauError(
             "models.no_attention",
             f"{WHAT}: {loaded.name} returned the attention of {len(collector.layers)} of its "
-            f"{attention_layers(loaded)} layers: use an architecture such as Llama, Qwen or Mistral",
+            f"{attention_layers_of(loaded.model.config)} layers: use an architecture such as Llama, Qwen or Mistral",
         )
     if work is not None:
         shape = ModelShape.known(loaded.model.config)

@@ -64,7 +64,13 @@ def planned_rows(
     """
     if batching in {"packed", "concatenated"}:
         assert pack_length is not None
-        check_lengths(lengths, pack_length=pack_length)
+        longest, too_long = max(lengths), sum(length > pack_length for length in lengths)
+        if too_long:  # documents are never cut for packing
+            raise GateauError(
+                "training.pack_length",
+                f"{too_long} of {len(lengths)} sequences do not fit into rows of training.pack_length = {pack_length} "
+                f"tokens: the longest has {longest}. Raise training.pack_length, or lower training.max_length.",
+            )
     for epoch, order in epoch_orders(len(lengths), epochs=epochs, seed=seed):
         if batching == "padded":
             yield from padded_rows(order, epoch)
@@ -72,7 +78,8 @@ def planned_rows(
             yield from sorted_rows(order, epoch, lengths=lengths, per_pass=per_pass, seed=seed)
         else:
             assert pack_length is not None
-            yield from packed_rows(order, epoch, lengths=lengths, pack_length=pack_length)
+            for row in pack(lengths, order, pack_length=pack_length):
+                yield tuple(MixDocument(row=each, epoch=epoch) for each in row)
 
 
 def padded_rows(order: Sequence[int], epoch: int) -> Iterator[Row]:
@@ -92,12 +99,6 @@ def sorted_rows(order: Sequence[int], epoch: int, *, lengths: Sequence[int], per
     for number in mix_order([("batch", f"{epoch}/{number}") for number in range(len(groups))], seed):
         yield from padded_rows(groups[number], epoch)
         yield from [()] * (per_pass - len(groups[number]))
-
-
-def packed_rows(order: Sequence[int], epoch: int, *, lengths: Sequence[int], pack_length: int) -> Iterator[Row]:
-    """Yield rows of whole documents, see `pack`; every epoch is packed by itself."""
-    for row in pack(lengths, order, pack_length=pack_length):
-        yield tuple(MixDocument(row=each, epoch=epoch) for each in row)
 
 
 def pack(lengths: Sequence[int], order: Iterable[int], *, pack_length: int) -> list[list[int]]:
@@ -133,22 +134,6 @@ def pack(lengths: Sequence[int], order: Iterable[int], *, pack_length: int) -> l
             oldest = open_rows.popleft()
             del by_room[bisect_left(by_room, (room[oldest], oldest))]
     return rows
-
-
-def check_lengths(lengths: Sequence[int], *, pack_length: int) -> None:
-    """Check that every document fits into a row.
-
-    Raises:
-        GateauError: one does not; documents are never cut for packing.
-    """
-    longest = max(lengths)
-    if longest > pack_length:
-        count = sum(length > pack_length for length in lengths)
-        raise GateauError(
-            "training.pack_length",
-            f"{count} of {len(lengths)} sequences do not fit into rows of training.pack_length = {pack_length} tokens: "
-            f"the longest has {longest}. Raise training.pack_length, or lower training.max_length.",
-        )
 
 
 def epoch_orders(count: int, *, epochs: float | None, seed: int) -> Iterator[tuple[int, list[int]]]:
@@ -226,9 +211,13 @@ class BatchPlan:
         return self.rows[(step - 1) * self.rows_per_step : step * self.rows_per_step]
 
     def costs(self, lengths: Sequence[int]) -> np.ndarray:
-        """Return the attention cost of each row, int64 [rows], see `row_costs`. lengths: tokens of each document."""
-        rows = [[document.row for document in row] for row in self.rows]
-        return row_costs(rows, lengths, concatenated=self.concatenated)
+        """Return the attention cost of each row, int64 [rows]: its documents' squared lengths, or its squared length.
+
+        lengths: tokens of each document. A row is one sequence if it is `concatenated`.
+        """
+        sizes = [[lengths[document.row] for document in row] for row in self.rows]
+        costs = [sum(row) ** 2 if self.concatenated else sum(length**2 for length in row) for row in sizes]
+        return np.array(costs, dtype=np.int64)
 
 
 def plan_batches(
@@ -290,7 +279,7 @@ def balanced_order(costs: np.ndarray, *, rows_per_batch: int, batches_per_step: 
     The most expensive come first: what does not fit into memory fails at once, and batches without documents come last.
 
     Args:
-        costs: int64 [steps * batches_per_step * rows_per_batch], see `row_costs`.
+        costs: int64 [steps * batches_per_step * rows_per_batch], see `BatchPlan.costs`.
         rows_per_batch: rows of a micro batch.
         batches_per_step: micro batches over all ranks and accumulation steps.
 
@@ -301,16 +290,6 @@ def balanced_order(costs: np.ndarray, *, rows_per_batch: int, batches_per_step: 
     within = np.argsort(-steps, axis=1, kind="stable")
     batches = (within + np.arange(len(steps))[:, None] * batches_per_step).reshape(-1, 1)
     return (batches * rows_per_batch + np.arange(rows_per_batch)).reshape(-1)
-
-
-def row_costs(rows: Sequence[Sequence[int]], lengths: Sequence[int], *, concatenated: bool = False) -> np.ndarray:
-    """Sum the squared lengths of each row's documents (indices of `lengths`), int64 [rows].
-
-    concatenated: a row is one sequence, and costs the square of the sum.
-    """
-    sizes = [[lengths[document] for document in row] for row in rows]
-    costs = [sum(row) ** 2 if concatenated else sum(length**2 for length in row) for row in sizes]
-    return np.array(costs, dtype=np.int64)
 
 
 def write_plan(plan: BatchPlan, path: Path) -> None:

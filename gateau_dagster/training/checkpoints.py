@@ -105,7 +105,9 @@ def prepare_work(work: Path, resume_key: str, say: Callable[[str], None] = _log.
         if not known and work.exists():
             _discard_of_others(work, resume_key, say)
         work.mkdir(parents=True, exist_ok=True)
-        discard_incomplete(work)
+        for folder in work.glob("checkpoint-*"):  # the remains of a killed or failed save
+            if not (folder / MARKER).exists():
+                shutil.rmtree(folder)
         discard_damaged(work, say)
         if not known:  # do not rewrite an unchanged key: half a key would cost every existing checkpoint
             replace_text(key_file, resume_key)
@@ -143,13 +145,6 @@ def last_checkpoint(work: Path) -> Path | None:
     """Return the newest complete checkpoint."""
     complete = complete_checkpoints(work)
     return complete[-1] if complete else None
-
-
-def discard_incomplete(work: Path) -> None:
-    """Remove the remains of a killed or failed save."""
-    for folder in work.glob("checkpoint-*"):
-        if not (folder / MARKER).exists():
-            shutil.rmtree(folder)
 
 
 def discard_damaged(work: Path, say: Callable[[str], None]) -> None:

@@ -72,7 +72,13 @@ def deepspeed_config(setting: DeepSpeedSetting, *, folder: Path) -> dict[str, An
     else:
         config = setting if isinstance(setting, dict) else _read(folder / setting, setting)
         _check_names(config)
-    return _gathering(_completed(_copied({**_COMMON, **config})))
+    try:
+        copied = json.loads(json.dumps({**_COMMON, **config}, allow_nan=False))
+    except (TypeError, ValueError) as error:
+        raise GateauError(
+            "training.deepspeed", f"training.deepspeed: contains a value that JSON does not have ({error}). Correct it."
+        ) from error
+    return _completed(copied)
 
 
 def _check_names(config: dict[str, Any]) -> None:
@@ -83,15 +89,6 @@ def _check_names(config: dict[str, Any]) -> None:
             raise GateauError(
                 "training.deepspeed", f"training.deepspeed: DeepSpeed has no key {name!r}: did you mean {close[0]!r}?"
             )
-
-
-def _copied(config: dict[str, Any]) -> dict[str, Any]:
-    try:
-        return json.loads(json.dumps(config, allow_nan=False))
-    except (TypeError, ValueError) as error:
-        raise GateauError(
-            "training.deepspeed", f"training.deepspeed: contains a value that JSON does not have ({error}). Correct it."
-        ) from error
 
 
 def _read(path: Path, setting: str) -> dict[str, Any]:
@@ -131,14 +128,8 @@ def _completed(config: dict[str, Any]) -> dict[str, Any]:
             "training.deepspeed",
             f"training.deepspeed: zero_optimization.stage must be 0, 1, 2 or 3, not {json.dumps(stage)}.",
         )
-    return config
-
-
-def _gathering(config: dict[str, Any]) -> dict[str, Any]:
-    """Let ZeRO-3 gather the ranks' parts of the weights when saving: the checkpoint asset needs one model."""
-    zero = config["zero_optimization"]
-    if zero["stage"] == 3:
-        zero["stage3_gather_16bit_weights_on_model_save"] = True
+    if stage == 3:  # the ranks' parts of the weights are gathered when saving: the checkpoint asset needs one model
+        config["zero_optimization"]["stage3_gather_16bit_weights_on_model_save"] = True
     return config
 
 

@@ -21,7 +21,7 @@ from transformers import PreTrainedModel
 
 from gateau_dagster.models.last_layers import feed_forward, layers_of
 from gateau_dagster.models.memory import is_out_of_memory
-from gateau_dagster.models.probe import ROUNDING, body_of, probe_ids, probing
+from gateau_dagster.models.probe import ROUNDING, probe_ids, probed_states
 
 Layer = Callable[[Tensor], Tensor]
 _PROBE = 5  # tokens
@@ -78,9 +78,7 @@ def _states(model: PreTrainedModel) -> Tensor:
     """Return the last hidden states of a few tokens."""
     ids = probe_ids(model, _PROBE)[None]
     borders = torch.tensor([0, _PROBE], dtype=torch.int32, device=ids.device)  # for attention within documents
-    row = {"input_ids": ids, "cu_seq_lens_q": borders, "cu_seq_lens_k": borders}
-    with probing(model):
-        return body_of(model)(**row, use_cache=False, return_dict=True).last_hidden_state
+    return probed_states(model, input_ids=ids, cu_seq_lens_q=borders, cu_seq_lens_k=borders)
 
 
 def _tile(parts: Sequence[nn.Module], *, tokens: int, count: int | None) -> None:

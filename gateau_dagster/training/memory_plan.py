@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from gateau_dagster.models.flops import model_without_weights
+from gateau_dagster.models.flops import EXPERTS_A_TOKEN, model_without_weights
 from gateau_dagster.models.model_config import first_of, spans_of
 
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 PARTS = ("weights", "gradients", "optimiser", "checkpoints", "attention", "mlp", "loss")
 
-_EXPERTS_A_TOKEN = ("num_experts_per_tok", "top_k_experts", "moe_k", "moe_topk", "num_selected_experts")
 _FLOAT = 4  # bytes of float32
 _WIDTHS = {"bfloat16": 2, "float16": 2, "float32": 4}
 _WINDOW_ROWS = 63  # of a block of a sliding window, as in `attention_kernels`, without the first
@@ -152,7 +151,7 @@ def _layer_sizes(layer: nn.Module, config: Any, hidden: int, span: int | None) -
     experts = [shape for weight in layer.parameters() if len(shape := _shape(weight)) == 3]
     adapted = sum(map(sum, linear.values()))
     if experts:
-        chosen = int(first_of(config, *_EXPERTS_A_TOKEN) or 1)
+        chosen = int(first_of(config, *EXPERTS_A_TOKEN) or 1)
         wide = [size for shape in experts for size in shape[1:] if size != hidden]
         up, down = max(wide), min(wide)
         # peft: as many ranks as experts; the gate and its branch share a matrix and get twice as many.

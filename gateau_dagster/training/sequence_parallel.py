@@ -25,7 +25,7 @@ from transformers import (
 
 from gateau_dagster.models.mask_pattern import UnknownAttentionError, describe_mask
 from gateau_dagster.models.memory import is_out_of_memory
-from gateau_dagster.models.probe import ROUNDING, body_of, probe_ids, probing
+from gateau_dagster.models.probe import ROUNDING, probe_ids, probed_states
 from gateau_dagster.models.training_attention import NAME as WHOLE_ROW
 from gateau_dagster.models.training_attention import attend_row
 from gateau_dagster.training.dataset import Batch, MixRows, Rows, SideBySide, TrainingDocument
@@ -243,11 +243,7 @@ def _states(model: PreTrainedModel, part: slice, layers: _Layers | None = None) 
         f"max_length_{side}": max(_LENGTHS) for side in "qk"
     }
     told = {} if layers is None else {"gateau_layers": layers}
-    with probing(model):
-        output = body_of(model)(
-            input_ids=ids, position_ids=positions, use_cache=False, return_dict=True, **documents, **told
-        )
-    return output.last_hidden_state[0]
+    return probed_states(model, input_ids=ids, position_ids=positions, **documents, **told)
 
 
 def _attend(

@@ -258,7 +258,9 @@ def build_text_mix(
         limit = None if options.tokens is None else round(options.tokens * shares[source.origin])
         drawn[source.origin] = source.draw(tokenizer, length=options.length, tokens=limit, seed=options.seed)
         if not drawn[source.origin]:
-            raise GateauError("training.no_text", _nothing(source))
+            reasons = "; ".join(sorted({reject.reason for reject in source.rejected})[:3]) or "there are none"
+            none = f"no text of {len(source.files)} files can be trained on ({reasons})"
+            raise GateauError("training.no_text", f"{source.option}: {none}. Correct the path or text_field")
     held = {origin: _tokens(pieces) for origin, pieces in drawn.items()}
     total = options.tokens or min(tokens / shares[origin] for origin, tokens in held.items())
     filled = {origin: _filled(pieces, round(total * shares[origin])) for origin, pieces in drawn.items()}
@@ -294,7 +296,8 @@ def _table(filled: dict[str, list[tuple[TextPiece, int]]], seed: int) -> pl.Data
         "origin": [origin for origin, _, _ in ordered],
         "source": [piece.source for _, piece, _ in ordered],
         "input_ids": [piece.input_ids for _, piece, _ in ordered],
-        "labels": [_labels(piece.input_ids) for _, piece, _ in ordered],
+        # Every token has a label but the first, which no token precedes.
+        "labels": [np.append(np.int32(IGNORED), piece.input_ids[1:]) for _, piece, _ in ordered],
         # No instruction: the whole text is the response.
         "block_tokens": [[0, len(piece.input_ids)] for _, piece, _ in ordered],
         "truncated_tokens": [piece.truncated_tokens for _, piece, _ in ordered],
@@ -302,21 +305,8 @@ def _table(filled: dict[str, list[tuple[TextPiece, int]]], seed: int) -> pl.Data
     return pl.DataFrame(columns, schema=schema(TRAINING_MIX))
 
 
-def _labels(ids: np.ndarray) -> np.ndarray:
-    """Return a label for every token but the first, which no token precedes."""
-    labels = ids.copy()
-    labels[0] = IGNORED
-    return labels
-
-
 def _tokens(pieces: Any) -> int:
     return sum(len(piece.input_ids) for piece in pieces)
-
-
-def _nothing(source: TextSource) -> str:
-    reasons = "; ".join(sorted({reject.reason for reject in source.rejected})[:3]) or "there are none"
-    none = f"no text of {len(source.files)} files can be trained on ({reasons})"
-    return f"{source.option}: {none}. Correct the path or text_field"
 
 
 _TOKEN_BYTES = 8  # bytes of a token's id and label

@@ -237,20 +237,31 @@ def training_arguments(spec: TrainingSpec, *, steps: int, cpu: bool = False) -> 
     """Return the Trainer's arguments for `steps` optimiser steps over the planned epochs, in order; `cpu` as for
     `train`.
     """
-    training = spec.training
+    training, cuda = spec.training, torch.cuda.is_available() and not cpu
+    every = {"every_n_layers": training.every_n_layers} if training.every_n_layers > 1 else {}
     arguments = TrainingArguments(
         output_dir=str(spec.work),
         max_steps=steps,
         per_device_train_batch_size=training.batch_size,
         gradient_accumulation_steps=training.passes_per_step,
-        **_optimiser(training, steps),
+        optim="adamw_torch",
+        learning_rate=training.learning_rate,
+        adam_beta1=training.adam_betas[0],
+        adam_beta2=training.adam_betas[1],
+        weight_decay=training.weight_decay,
+        max_grad_norm=training.max_grad_norm,
+        warmup_steps=math.ceil(training.warmup_ratio * steps),
+        **_schedule(training),
         bf16=training.dtype == "bfloat16",
         fp16=training.dtype == "float16",
         activation_checkpointing=training.gradient_checkpointing,
-        activation_checkpointing_kwargs=_checkpointing(training) if training.gradient_checkpointing else None,
+        activation_checkpointing_kwargs={"use_reentrant": False, **every} if training.gradient_checkpointing else None,
         seed=training.seed,
         data_seed=training.seed,
-        **_device(training, cuda=torch.cuda.is_available() and not cpu),
+        use_cpu=not cuda,
+        ddp_backend="gloo" if training.processes > 1 and not cuda else None,
+        ddp_find_unused_parameters=False,
+        dataloader_pin_memory=cuda,
         deepspeed=spec.deepspeed,
         parallelism_config=_parallelism(spec),
         train_sampling_strategy="sequential",
@@ -269,24 +280,6 @@ def training_arguments(spec: TrainingSpec, *, steps: int, cpu: bool = False) -> 
     return arguments
 
 
-def _checkpointing(training: TrainingConfig) -> dict[str, Any]:
-    every = {"every_n_layers": training.every_n_layers} if training.every_n_layers > 1 else {}
-    return {"use_reentrant": False, **every}
-
-
-def _optimiser(training: TrainingConfig, steps: int) -> dict[str, Any]:
-    return {
-        "optim": "adamw_torch",
-        "learning_rate": training.learning_rate,
-        "adam_beta1": training.adam_betas[0],
-        "adam_beta2": training.adam_betas[1],
-        "weight_decay": training.weight_decay,
-        "max_grad_norm": training.max_grad_norm,
-        "warmup_steps": math.ceil(training.warmup_ratio * steps),
-        **_schedule(training),
-    }
-
-
 def _schedule(training: TrainingConfig) -> dict[str, Any]:
     lowest = training.min_learning_rate_ratio
     if training.scheduler == "cosine" and lowest > 0:
@@ -294,12 +287,3 @@ def _schedule(training: TrainingConfig) -> dict[str, Any]:
     if training.scheduler == "constant" and training.warmup_ratio > 0:
         return {"lr_scheduler_type": "constant_with_warmup"}  # transformers' `constant` has no warm-up
     return {"lr_scheduler_type": training.scheduler}
-
-
-def _device(training: TrainingConfig, *, cuda: bool) -> dict[str, Any]:
-    return {
-        "use_cpu": not cuda,
-        "ddp_backend": "gloo" if training.processes > 1 and not cuda else None,
-        "ddp_find_unused_parameters": False,
-        "dataloader_pin_memory": cuda,
-    }

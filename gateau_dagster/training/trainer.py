@@ -1,6 +1,7 @@
 """Extend the Hugging Face Trainer with readable failures, complete checkpoints, figures per step and trackers."""
 
 import hashlib
+import json
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -12,7 +13,7 @@ from torch.utils.data import DataLoader, Dataset
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from gateau_dagster.errors import GateauError, redacted
-from gateau_dagster.storage.files import prove_leases
+from gateau_dagster.storage.files import prove_leases, replace_text
 from gateau_dagster.training import checkpoints
 from gateau_dagster.training.batch_plan import BatchPlan
 from gateau_dagster.training.checkpoints import saving
@@ -21,7 +22,7 @@ from gateau_dagster.training.encode import IGNORED
 from gateau_dagster.training.launch import TrainingSpec
 from gateau_dagster.training.metrics import StepLog
 from gateau_dagster.training.sequence_parallel import SharedRows, trained_items
-from gateau_dagster.training.used_settings import SETTINGS_NAME, used_settings, write_settings
+from gateau_dagster.training.used_settings import SETTINGS_NAME, used_settings
 
 NAME = "gateau-training-data"
 """The data set's name in a tracker."""
@@ -107,7 +108,7 @@ class ResponseTrainer(Trainer):
         if self.get_sp_size() > 1:
             self.loss_is_scaled_for_ga = True
             # Every rank of a group already has its part of the batch.
-            self.accelerator.deepspeed_ulysses_dl_adapter = _as_it_is  # pyright: ignore[reportAttributeAccessIssue]
+            self.accelerator.deepspeed_ulysses_dl_adapter = lambda loader, _: loader  # pyright: ignore
 
     def _prepare_for_training(self, *arguments: Any, **options: Any) -> Any:
         if self.change_model is not None:
@@ -183,11 +184,6 @@ class ResponseTrainer(Trainer):
             super()._save_checkpoint(model, trial)
 
 
-def _as_it_is(dataloader: Any, _: Any) -> Any:
-    """Return a data loader unchanged, instead of one that distributes whole batches."""
-    return dataloader
-
-
 def unstable(figure: str, value: float, step: int, sample_ids: list[str]) -> GateauError:
     """Return the error for a training that has diverged."""
     return GateauError(
@@ -223,7 +219,7 @@ class TrainingCallback(TrainerCallback):
             )
         if args.process_index == 0:
             with saving("the training's settings", self._spec.work):
-                write_settings(settings, self._spec.work / SETTINGS_NAME)
+                replace_text(self._spec.work / SETTINGS_NAME, json.dumps(settings, indent=1))
             send_data(self._spec)  # the trackers' callbacks come before this one
 
     def on_log(self, args: TrainingArguments, state: TrainerState, _: TrainerControl, **kwargs: Any) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -71,24 +71,35 @@ def build_training_mix(
     taken: list[tuple[Row, int]] = []
     rejects: list[Reject] = []
     unlearned: Counter[str] = Counter()
-    rows = _rows(wanted, tokenizer, training, template, longce, trained_turns, unlearned)
-    for done, (row, copies) in enumerate(rows, start=1):
-        if isinstance(row, Reject):
-            rejects.append(row)
+    samples = ((origin, sample) for origin, table in wanted.items() for sample in table.iter_rows(named=True))
+    for done, (origin, sample) in enumerate(samples, start=1):
+        try:
+            encoded = _encoded(origin, sample, tokenizer, training, template, trained_turns)
+            row: Row = {
+                "sample_id": sample["sample_id"],
+                "origin": origin,
+                "source": sample["source"],
+                "input_ids": encoded.input_ids,
+                "labels": encoded.labels,
+                "block_tokens": encoded.block_tokens,
+                "truncated_tokens": encoded.truncated_tokens,
+            }
+            if longce is not None:
+                row["weights"] = _weights(origin, sample, encoded, longce)
+        except UnscorableSampleError as error:
+            rejects.append(Reject(sample_id=sample["sample_id"], reason=str(error)))
         else:
-            taken.append((row, copies))
+            unlearned.update(encoded.unlearned)
+            taken.append((row, sample["copies"]))
         progress(done, total, "samples")
     if not taken:
-        raise GateauError("training.empty_mix", _empty(rejects))
+        reasons = "; ".join(sorted({reject.reason for reject in rejects})[:3]) or "there are no samples"
+        raise GateauError(
+            "training.empty_mix",
+            f"the training mix is empty ({reasons}). Raise training.max_length, select more samples, add short_chat, "
+            "or change training.mix.",
+        )
     return _in_order(taken, training.seed), rejected_table(rejects), unlearned
-
-
-def _empty(rejects: Sequence[Reject]) -> str:
-    reasons = "; ".join(sorted({reject.reason for reject in rejects})[:3]) or "there are no samples"
-    return (
-        f"the training mix is empty ({reasons}). Raise training.max_length, select more samples, add short_chat, "
-        "or change training.mix."
-    )
 
 
 def rejected_table(rejects: Sequence[Reject]) -> pl.DataFrame:
@@ -104,38 +115,6 @@ def _in_order(taken: Sequence[tuple[Row, int]], seed: int) -> pl.DataFrame:
     columns = {name: [row[name] for row in ordered] for name in ordered[0]}
     kind = WEIGHTED_MIX if "weights" in columns else TRAINING_MIX
     return pl.DataFrame({"position": range(len(ordered)), **columns}, schema=schema(kind))
-
-
-def _rows(
-    wanted: Mapping[Origin, pl.DataFrame],
-    tokenizer: PreTrainedTokenizerBase,
-    training: TrainingConfig,
-    template: Template,
-    longce: LongCE | None,
-    trained_turns: TrainedTurns,
-    unlearned: Counter[str],
-) -> Iterator[tuple[Row | Reject, int]]:
-    """Yield the mix's row of each sample, or why it has none, with its number of copies; count in `unlearned`."""
-    for origin, table in wanted.items():
-        for sample in table.iter_rows(named=True):
-            try:
-                encoded = _encoded(origin, sample, tokenizer, training, template, trained_turns)
-                weights = {} if longce is None else {"weights": _weights(origin, sample, encoded, longce)}
-            except UnscorableSampleError as error:
-                yield Reject(sample_id=sample["sample_id"], reason=str(error)), sample["copies"]
-                continue
-            unlearned.update(encoded.unlearned)
-            row = {
-                "sample_id": sample["sample_id"],
-                "origin": origin,
-                "source": sample["source"],
-                "input_ids": encoded.input_ids,
-                "labels": encoded.labels,
-                "block_tokens": encoded.block_tokens,
-                "truncated_tokens": encoded.truncated_tokens,
-                **weights,
-            }
-            yield row, sample["copies"]
 
 
 def _encoded(

@@ -1,7 +1,5 @@
 """Read the settings of a running training from the objects that do the work, not from the configuration."""
 
-import json
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -9,7 +7,6 @@ from torch.nn.attention import current_flash_attention_impl
 from transformers import Trainer
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from gateau_dagster.storage.files import replace_text
 from gateau_dagster.training.batch_plan import BatchPlan
 from gateau_dagster.training.dataset import MixRows, trained_tokens
 from gateau_dagster.training.memory_levers import has_offloaded_checkpoints, tile_tokens
@@ -42,15 +39,6 @@ def used_settings(trainer: Trainer, optimizer: Any, scheduler: Any, *, plan: Bat
             "joined": trainer.accelerator.distributed_type.value,
         },
     }
-
-
-def write_settings(settings: Settings, path: Path) -> None:
-    """Replace the file in one step.
-
-    Raises:
-        GateauError: it cannot be written.
-    """
-    replace_text(path, json.dumps(settings, indent=1))
 
 
 def _innermost(wrapped: Any, name: str) -> Any:
