@@ -298,7 +298,14 @@ def load_encoder(config: ModelConfig, *, task: EncoderTask, dtype: Dtype, device
     """
     target = resolve_device(device)
     source = resolve_source(config.path, folder)
-    model_config = _encoder_config(config, source, task)
+    model_config = read_config(config, source)
+    if model_config.is_encoder_decoder:
+        raise GateauError(
+            "models.task",
+            f"{source} is an encoder-decoder ({model_config.model_type}): task {task} reads a text in one pass",
+        )
+    if task == "reward" and not config.trust_remote_code:
+        check_architecture(model_config.architectures or [], name=source)
     if config.rope_theta is not None:
         override_rope_theta(model_config, config.rope_theta, name=config.path)
     tokenizer = read_tokenizer(config, source)
@@ -318,17 +325,6 @@ def _positions(model: PreTrainedModel) -> int | None:
             # RoBERTa and similar models start counting after the position of the padding.
             return module.num_embeddings - (0 if module.padding_idx is None else module.padding_idx + 1)
     return getattr(model.config.get_text_config(), "max_position_embeddings", None)
-
-
-def _encoder_config(config: ModelConfig, source: str, task: EncoderTask) -> PreTrainedConfig:
-    found = read_config(config, source)
-    if found.is_encoder_decoder:
-        raise GateauError(
-            "models.task", f"{source} is an encoder-decoder ({found.model_type}): task {task} reads a text in one pass"
-        )
-    if task == "reward" and not config.trust_remote_code:
-        check_architecture(found.architectures or [], name=source)
-    return found
 
 
 def load_for_task(

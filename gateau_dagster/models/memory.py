@@ -37,33 +37,21 @@ def retained_memory(device: torch.device) -> Iterator[None]:
     if libc is None:
         yield
         return
-    _enter(libc)
-    try:
-        yield
-    finally:
-        _leave(libc)
-
-
-def _enter(libc: ctypes.CDLL) -> None:
     global _users  # noqa: PLW0603
     with _lock:
         _users += 1
         if _users == 1:
-            _set(libc, _RETAIN)
-
-
-def _leave(libc: ctypes.CDLL) -> None:
-    global _users  # noqa: PLW0603
-    with _lock:
-        _users -= 1
-        if _users == 0:
-            _set(libc, _AFTERWARDS)
-            libc.malloc_trim(ctypes.c_size_t(0))
-
-
-def _set(libc: ctypes.CDLL, options: dict[int, int]) -> None:
-    for option, value in options.items():
-        libc.mallopt(option, value)
+            for option, value in _RETAIN.items():
+                libc.mallopt(option, value)
+    try:
+        yield
+    finally:
+        with _lock:
+            _users -= 1
+            if _users == 0:
+                for option, value in _AFTERWARDS.items():
+                    libc.mallopt(option, value)
+                libc.malloc_trim(ctypes.c_size_t(0))
 
 
 def _glibc() -> ctypes.CDLL | None:

@@ -177,7 +177,11 @@ def attend_row(
         raise UnknownAttentionError("it attends to more or less than the row's tokens")
     pattern = known_pattern(attention_mask, kwargs)
     if dropout:
-        raise _unsupported_dropout(module, dropout)
+        raise GateauError(
+            "training.attention_dropout",
+            f"{type(module).__name__} drops {dropout} of its attention weights in training, which attention "
+            "within documents does not support. Set the model's attention dropout to 0 in its config.json.",
+        )
     how = attention_spec(query, pattern, scaling=scaling, softcap=softcap, sinks=s_aux)
     q, k, v = (_autocast(tensor[0]) for tensor in (query, key, value))
     pieces = pattern.pieces(document_lengths)
@@ -200,14 +204,6 @@ def _starts(pieces: tuple[int, ...], device: torch.device, *, documents: tuple[i
     if pieces == documents:
         return borders.to(device, torch.int32)
     return torch.tensor((0, *pieces)).cumsum(0).to(device, torch.int32)
-
-
-def _unsupported_dropout(module: torch.nn.Module, dropout: float) -> GateauError:
-    return GateauError(
-        "training.attention_dropout",
-        f"{type(module).__name__} drops {dropout} of its attention weights in training, which attention "
-        "within documents does not support. Set the model's attention dropout to 0 in its config.json.",
-    )
 
 
 AttentionInterface.register(NAME, attend_row)

@@ -56,17 +56,14 @@ def saving(what: str, where: Path, *, torn: Path | None = None) -> Iterator[None
             shutil.rmtree(torn, ignore_errors=True)
         if not failed:
             raise
+        # torch's writer reports only at which byte it stopped.
+        text = str(error).splitlines()[0] if str(error) else type(error).__name__
+        reason = f"torch could not write on ({text})" if isinstance(error, RuntimeError) else text
         raise GateauError(
             "training.not_written",
-            f"{what} could not be written to {where}: {_reason(error)}. Free disk space (or check permissions) and "
+            f"{what} could not be written to {where}: {reason}. Free disk space (or check permissions) and "
             "run again: training goes on from the last complete checkpoint.",
         ) from error
-
-
-def _reason(error: BaseException) -> str:
-    """Return the reason in one line; torch's writer reports only at which byte it stopped."""
-    text = str(error).splitlines()[0] if str(error) else type(error).__name__
-    return f"torch could not write on ({text})" if isinstance(error, RuntimeError) else text
 
 
 def step_of(checkpoint: Path) -> int:

@@ -68,11 +68,6 @@ class TrainingSpec:
         return self.work / "failure.txt"
 
     @property
-    def side_by_side(self) -> bool:
-        """Return whether a batch is one row of documents without padding."""
-        return self.training.side_by_side
-
-    @property
     def resume_key(self) -> str:
         """Return the key of attempts that continue one another: same result requested, same number and kind of
         ranks.

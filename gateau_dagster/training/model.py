@@ -261,10 +261,22 @@ def write_output(
             set_ends(model, tokenizer, spec.template)
             model.save_pretrained(temporary, state_dict=state)
             tokenizer.save_pretrained(temporary)
-            _write_log(temporary / RECORD_NAME, spec, _batches(trainer, spec, plan))
+            settings = json.loads((spec.work / SETTINGS_NAME).read_text(encoding="utf-8"))
+            steps, training, rows = read_log(spec.log), spec.training, trainer.train_dataset
+            assert isinstance(rows, MixRows)
+            batches = plan_statistics(plan, rows.lengths, pack_length=training.row_tokens if training.packs else None)
+            log = {
+                "fingerprint": spec.fingerprint,
+                "resume_key": spec.resume_key,
+                "training": training.model_dump(mode="json"),
+                "deepspeed": spec.deepspeed,
+                "batches": asdict(batches),
+                "settings": settings,
+                "steps": steps,
+            }
+            replace_local(temporary / RECORD_NAME, partial(fill_with, data=record_bytes(log)))
             write_plan(plan, temporary / PLAN_NAME)
-            used = json.loads((spec.work / SETTINGS_NAME).read_text(encoding="utf-8"))["model"]
-            (temporary / CARD_NAME).write_text(model_card(spec, plan, read_log(spec.log), used), encoding="utf-8")
+            (temporary / CARD_NAME).write_text(model_card(spec, plan, steps, settings["model"]), encoding="utf-8")
             flush_folder(temporary)  # before the checkpoints are removed
             prove_leases()
             _replace(temporary, spec.output)
@@ -318,26 +330,6 @@ def set_ends(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, templat
 def _as_printed(tokenizer: PreTrainedTokenizerBase) -> str:
     turns = [{"role": role, "content": "?"} for role in ("user", "assistant", "user", "assistant")]
     return str(render_chat(tokenizer, turns, add_generation_prompt=False)) if tokenizer.chat_template else ""
-
-
-def _batches(trainer: ResponseTrainer, spec: TrainingSpec, plan: BatchPlan) -> PlanStatistics:
-    assert isinstance(trainer.train_dataset, MixRows)
-    return plan_statistics(
-        plan, trainer.train_dataset.lengths, pack_length=spec.training.row_tokens if spec.training.packs else None
-    )
-
-
-def _write_log(path: Path, spec: TrainingSpec, batches: PlanStatistics) -> None:
-    log = {
-        "fingerprint": spec.fingerprint,
-        "resume_key": spec.resume_key,
-        "training": spec.training.model_dump(mode="json"),
-        "deepspeed": spec.deepspeed,
-        "batches": asdict(batches),
-        "settings": json.loads((spec.work / SETTINGS_NAME).read_text(encoding="utf-8")),
-        "steps": read_log(spec.log),
-    }
-    replace_local(path, partial(fill_with, data=record_bytes(log)))
 
 
 def _replace(temporary: Path, output: Path) -> None:

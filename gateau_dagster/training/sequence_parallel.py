@@ -170,11 +170,6 @@ def trained_items(batches: list[Batch], *, by_weight: bool = True) -> Tensor:
     return torch.stack(found).sum()
 
 
-def part_of(arguments: TrainingArguments, size: int) -> int:
-    """Return this rank's part: ranks of a group are neighbours."""
-    return arguments.process_index % size
-
-
 # A trial in one process. A short row of documents runs as a whole, and the attention of each layer is kept. Then each
 # part runs alone, and its attention is answered from what was kept. If the parts come out as in the whole, the model's
 # tokens interact in the attention only, and it knows their positions.

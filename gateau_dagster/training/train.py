@@ -43,7 +43,7 @@ from gateau_dagster.training.readiness import (
     fit_to_rows,
     tileable,
 )
-from gateau_dagster.training.sequence_parallel import HeadExchange, PartOfRow, parallelism, part_of
+from gateau_dagster.training.sequence_parallel import HeadExchange, PartOfRow, parallelism
 from gateau_dagster.training.trainer import ResponseTrainer, TrainingCallback, barrier
 
 _log = logging.getLogger(__name__)
@@ -157,12 +157,12 @@ def make_trainer(
     pad = tokenizer.pad_token_id if isinstance(tokenizer.pad_token_id, int) else 0
     collator: Any = (
         SideBySide(weighted=weighted, joined=training.batching == "concatenated")
-        if spec.side_by_side
+        if training.side_by_side
         else PadRight(pad_token_id=pad, weighted=weighted)
     )
     sizes = replace(ModelSizes.of(model), tileable=tileable(model, training, cuda=arguments.device.type == "cuda"))
     if (size := training.sequence_parallel) > 1:
-        collator = PartOfRow(whole=collator, part=part_of(arguments, size), size=size)
+        collator = PartOfRow(whole=collator, part=arguments.process_index % size, size=size)
     levers = _levers(spec, sizes, arguments.device, tokens=rows.longest_pass)
     trained = model if training.lora is None else with_adapters(model, training.lora, seed=training.seed)
     trainer = ResponseTrainer(model=trained, args=arguments, train_dataset=rows, data_collator=collator)

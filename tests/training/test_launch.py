@@ -345,7 +345,7 @@ def test_a_probability_of_0_is_no_skip(tmp_path: Path) -> None:
         make_spec(tmp_path, skip=skip) for skip in (None, {"probability": 0.0}, {"probability": 1e-9})
     )
     assert never == plain
-    assert (plain.side_by_side, seldom.side_by_side) == (False, True)
+    assert (plain.training.side_by_side, seldom.training.side_by_side) == (False, True)
 
 
 @pytest.mark.parametrize("content", [None, "{", "[]", '{"mix": "a"}', '{"mix": 1, "output": "b", "work": "c"}'])

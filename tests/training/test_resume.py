@@ -132,7 +132,7 @@ def test_full_disk_at_the_end_leaves_no_output_and_loses_no_step(
 ) -> None:
     spec, full = make_spec(tmp_path, max_steps=4), mock.Mock(side_effect=OSError(28, "No space left on device"))
     with monkeypatch.context() as patch:
-        patch.setattr(model_module, "_write_log", full)
+        patch.setattr(model_module, "record_bytes", full)
         with refused("training.not_written"):
             train(spec, lambda metrics: None)
     assert [path.name for path in spec.output.parent.iterdir()] == ["work"]

@@ -330,7 +330,7 @@ def test_the_same_rows_packed_learn_the_same_tokens_by_another_attention(tmp_pat
         AutoModelForCausalLM.from_pretrained(spec.output).config.max_position_embeddings for spec in (packed, whole)
     ]
     assert windows == [64, longest] and longest > 64, "positions run on over the row"
-    assert (packed.resume_key, packed.side_by_side) != (whole.resume_key, whole.side_by_side)
+    assert packed.resume_key != whole.resume_key
 
 
 def test_a_row_costs_the_square_of_all_its_tokens(tmp_path: Path) -> None:
