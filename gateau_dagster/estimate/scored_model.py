@@ -115,6 +115,7 @@ class TokenRates:
             limit=limit,
             shared=shared,
             shows_attention=True,  # the tokenizer does not affect what a model shows
+            shape=None,
             **self.around,
         )
 

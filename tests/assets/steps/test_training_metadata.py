@@ -3,7 +3,7 @@
 from itertools import pairwise
 from typing import Any
 
-from gateau_dagster.assets.steps import training_metadata as trained_model
+from gateau_dagster.assets import trained_model
 
 
 def test_some_steps_are_spread_over_the_training_and_hold_both_ends() -> None:
