@@ -134,6 +134,12 @@ def as_line(text: str) -> str:
     return escape(escaped_controls(text))
 
 
+def explain_in_grey(out: Console, lines: Iterable[str]) -> None:
+    """Print explanations of a table, a line each."""
+    for line in lines:
+        out.print(f"[dim]{as_line(line)}[/dim]", soft_wrap=False)
+
+
 def show_losses(out: Console, lost: Iterable[DataLoss]) -> None:
     """Print rejects and truncation, one line for all tables with the same loss; `!` marks notable losses."""
     assets: dict[tuple[str, bool], list[str]] = {}

@@ -11,7 +11,15 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from gateau_dagster.cli.display import as_line, console, left_table, show_earlier_demo, show_losses, time_range
+from gateau_dagster.cli.display import (
+    as_line,
+    console,
+    explain_in_grey,
+    left_table,
+    show_earlier_demo,
+    show_losses,
+    time_range,
+)
 from gateau_dagster.config import Config
 from gateau_dagster.config.judge import AskedConfig, JudgeConfig
 from gateau_dagster.data.rejects import Rejects
@@ -31,7 +39,7 @@ from gateau_dagster.pipeline.plan import AFTER, Plan, Work
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.readable import indented_lines, number, plural, unit_of_difference
 from gateau_dagster.report.effort import quantity
-from gateau_dagster.training.memory_plan import PARTS, Levers
+from gateau_dagster.training.memory_plan import PARTS
 
 
 def show_judging(out: Console, state: State, plan: Plan) -> None:
@@ -41,8 +49,7 @@ def show_judging(out: Console, state: State, plan: Plan) -> None:
     settings, planned = state.config.evaluation.judge, planned_judging(state, plan)
     if settings is not None and planned:
         _show(out, planned, settings)
-        for line in _grounds(planned):
-            out.print(f"[dim]{as_line(line)}[/dim]", soft_wrap=False)
+        explain_in_grey(out, _grounds(planned))
     refusal = _refusal(state, plan, planned)
     if said := str(refusal or "") or passing_budget(state, planned):
         out.print(f"[yellow]![/yellow] {escape(indented_lines(said))}", soft_wrap=False)
@@ -89,8 +96,7 @@ def show_synthesis(out: Console, state: State, plan: Plan) -> None:
         table.add_row("their comparison", *_figures(planned.verdicts, planned.most_verdicts, judging))
     out.print()
     out.print(table)
-    for line in _yield_sentences(planned):
-        out.print(f"[dim]{as_line(line)}[/dim]", soft_wrap=False)
+    explain_in_grey(out, _yield_sentences(planned))
     if state.config.reads_synthetic:
         out.print(f"[dim]Afterwards long_sft reads the samples: `{gateau_command('plan')}` shows the rest then.[/dim]")
     try:
@@ -212,15 +218,20 @@ def show_amounts(out: Console, planned: Sequence[Amount]) -> None:
     table = left_table("to train, to ask", right=("models", "amount", "time"))
     for each in planned:
         amount = "unknown" if each.amount is None else f"{each.amount:,} {each.unit}"
-        table.add_row(each.asset, f"{each.models:,}", amount, _time(each))
+        low, high = each.seconds_low, each.seconds_high
+        time = "unknown" if low is None or high is None else time_range(low, high)
+        table.add_row(each.asset, f"{each.models:,}", amount, time)
     out.print()
     out.print(table)
-    grounds: dict[str, list[str]] = {}
-    for each in planned:
-        grounds.setdefault(each.grounds, []).append(each.asset)
-    for why, assets in grounds.items():
-        line = f"Time of {', '.join(assets)}: {why}."
-        out.print(f"[dim]{as_line(line)}[/dim]", soft_wrap=False)
+    explain_in_grey(out, _by_grounds("Time of ", ((each.asset, each.grounds) for each in planned)))
+
+
+def _by_grounds(start: str, grounds: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """Yield a line for each of the grounds, with all names that it applies to."""
+    names: dict[str, list[str]] = {}
+    for name, why in grounds:
+        names.setdefault(why, []).append(name)
+    yield from (f"{start}{', '.join(named)}: {why}." for why, named in names.items())
 
 
 def show_memory(out: Console, planned: Sequence[TrainingMemory]) -> None:
@@ -255,7 +266,9 @@ def _memory_line(found: TrainingMemory) -> str:
             f"{needed}{ranks} {tokens}, of the {gib(psutil.virtual_memory().total)} of this machine, which has no GPU. "
             "For a GPU elsewhere, give training.gpu_memory."
         )
-    levers = [f"{name}: {value}" for name, value in _levers(found.levers)]
+    levers = ["offload_activations: on"] if found.levers.offload else []
+    if found.levers.tile_tokens is not None:
+        levers.append(f"tiled_mlp: {found.levers.tile_tokens}")
     used = f", with {' and '.join(levers)}" if levers else ""
     host = f" Host: {gib(found.memory.host_bytes)} for each rank." if found.memory.host_bytes else ""
     about = " Its layers are only approximated, so it may take more." if found.approximate else ""
@@ -267,13 +280,6 @@ def _memory_line(found: TrainingMemory) -> str:
     fitting = found.longest[found.gpu_bytes]
     most = f" The longest pass that fits: {fitting:,} tokens." if fitting else ""
     return f"{needed} of a GPU {tokens}{used}; it has {gib(found.gpu_bytes)}.{host}{most}{about}"
-
-
-def _levers(levers: Levers) -> Iterator[tuple[str, str]]:
-    if levers.offload:
-        yield "offload_activations", "on"
-    if levers.tile_tokens is not None:
-        yield "tiled_mlp", f"{levers.tile_tokens}"
 
 
 def memory_record(found: TrainingMemory) -> dict[str, Any]:
@@ -301,23 +307,13 @@ def show_power(out: Console, powers: Sequence[Power]) -> None:
         table.add_row(power.benchmark, questions, difference)
     out.print()
     out.print(table)
-    grounds: dict[str, list[str]] = {}
-    for power in powers:
-        grounds.setdefault(power.grounds, []).append(power.benchmark)
-    lines = [f"{', '.join(benchmarks)}: {why}." for why, benchmarks in grounds.items()]
+    explain_in_grey(out, _by_grounds("", ((power.benchmark, power.grounds) for power in powers)))
     seeds = "" if all(power.seeds for power in powers) else ", as far as seeds change nothing"
-    lines.append(
+    line = (
         f"Such a difference is told apart at 95 % in four of five experiments{seeds}. Half of it needs four times the "
         "questions, and four times the seeds where these decide."
     )
-    for line in lines:
-        out.print(f"[dim]{as_line(line)}[/dim]", soft_wrap=False)
-
-
-def _time(planned: Amount) -> str:
-    if planned.seconds_low is None or planned.seconds_high is None:
-        return "unknown"
-    return time_range(planned.seconds_low, planned.seconds_high)
+    explain_in_grey(out, [line])
 
 
 _MOST_SHARDS = 4
@@ -351,8 +347,7 @@ def print_plan(config: Config, until: str | None, *, as_json: bool = False, work
     if estimates:
         show_estimates(out, estimates)
         show_truncation(out, expected)
-        for line in grounds(estimator):
-            out.print(f"[dim]{as_line(line)}[/dim]", soft_wrap=False)
+        explain_in_grey(out, grounds(estimator))
     show_amounts(out, planned_amounts(state, plan, estimator))
     memory = planned_memory(state, plan, estimator)
     show_memory(out, memory)
@@ -451,11 +446,10 @@ def left_out(state: State, plan: Plan) -> list[str]:
 
 def show_left_out(out: Console, state: State, plan: Plan) -> None:
     """Print one line about the tables that nothing configured reads."""
-    sentence = left_out_sentence(state.config, left_out(state, plan))
-    if sentence:
-        out.print(f"[dim]{as_line(sentence)}[/dim]", soft_wrap=False)
+    if sentence := left_out_sentence(state.config, left_out(state, plan)):
+        explain_in_grey(out, [sentence])
     if not state.config.models:
-        out.print("[dim]Nothing is trained or evaluated: the configuration names no models.[/dim]", soft_wrap=False)
+        explain_in_grey(out, ["Nothing is trained or evaluated: the configuration names no models."])
 
 
 def show_estimates(out: Console, estimates: Mapping[str, Estimate]) -> None:
@@ -505,12 +499,12 @@ def grounds(estimator: Estimator) -> Iterator[str]:
             yield f"models.{model.name}: {quantity(model.parameters)} parameters in {layers}."
         if model.unknown:
             yield f"models.{model.name}: FLOPs are not known: {model.unknown}."
-    assets: dict[str, list[str]] = {}
-    for asset, pace in estimator.paces.items():
-        assets.setdefault(pace.grounds if pace else "not known before it has run on this device", []).append(asset)
+    for asset in estimator.paces:
         if estimator.tables[asset][1] is None:
             yield f"{asset}: not estimated, because its method does not declare the cost of a sample."
-    yield from (f"Time of {', '.join(named)}: {why}." for why, named in assets.items())
+    unknown = "not known before it has run on this device"
+    paces = estimator.paces.items()
+    yield from _by_grounds("Time of ", ((asset, pace.grounds if pace else unknown) for asset, pace in paces))
     yield from _beside(estimator)
     yield "Loading the models, benchmarks that measure without answers, and the rest are not estimated."
 

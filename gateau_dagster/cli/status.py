@@ -139,7 +139,8 @@ def clean_up(config: Config, *, yes: bool, as_json: bool) -> None:
     agreed = bool(found) and (yes or (asked and click.confirm("Remove these?")))
     freed = _removed(config, found) if agreed else 0
     if as_json:
-        record = {"leftovers": [_record(each) for each in found], "bytes": _bytes(found), "removed_bytes": freed}
+        items = [{"what": each.kind, "where": each.address, "bytes": each.size} for each in found]
+        record = {"leftovers": items, "bytes": _bytes(found), "removed_bytes": freed}
         out.print_json(json.dumps(record), ensure_ascii=True)
     elif agreed:
         out.print(f"Removed {size(freed)}.")
@@ -186,16 +187,12 @@ def _removed(config: Config, shown: list[Leftover]) -> int:
             if (each.address, each.upload) in now:
                 each.remove()
         # Taking the lease has removed some, and what is gone from the list without that is in use again.
-        return sum(each.size for each in shown if (each.address, each.upload) in now or not _exists(each))
-
-
-def _exists(leftover: Leftover) -> bool:
-    return not leftover.upload and leftover.files.exists(leftover.name)
+        return sum(
+            each.size
+            for each in shown
+            if (each.address, each.upload) in now or each.upload or not each.files.exists(each.name)
+        )
 
 
 def _bytes(found: list[Leftover]) -> int:
     return sum(each.size for each in found)
-
-
-def _record(leftover: Leftover) -> dict[str, object]:
-    return {"what": leftover.kind, "where": leftover.address, "bytes": leftover.size}

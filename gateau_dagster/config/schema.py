@@ -5,7 +5,7 @@ import glob
 import re
 from collections.abc import Iterator
 from functools import cached_property
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from pydantic import Field, PrivateAttr, model_validator
@@ -314,8 +314,7 @@ def _addresses(config: Config) -> Iterator[tuple[str, str]]:
         options = config.models[name].homologous
         assert options is not None
         for paths in (options.texts, options.short_texts):
-            found = [paths] if isinstance(paths, str) else paths or []
-            yield from ((f"models.{name}.homologous", path) for path in found)
+            yield from ((f"models.{name}.homologous", path) for path in _listed(paths or []))
 
 
 def _takes_in(path: str, config: Config) -> bool:
@@ -327,11 +326,7 @@ def _takes_in(path: str, config: Config) -> bool:
         if not any(fnmatch.fnmatch(name, place.name) for name in _WRITTEN):
             return False
         place = Path(*place.parts[: next(number for number, part in enumerate(place.parts) if glob.has_magic(part))])
-    below = _below(Path(root), place) if place.is_dir() else None
-    return below is not None and not any(part.startswith(".") for part in below.parts)  # hidden folders are not read
-
-
-def _below(root: Path, folder: Path) -> PurePosixPath | None:
-    """Return the root relative to the folder, or None if it is outside."""
-    root, folder = root.resolve(), folder.resolve()
-    return PurePosixPath(root.relative_to(folder)) if root.is_relative_to(folder) else None
+    inner, outer = Path(root).resolve(), place.resolve()
+    if not place.is_dir() or not inner.is_relative_to(outer):
+        return False
+    return not any(part.startswith(".") for part in inner.relative_to(outer).parts)  # hidden folders are not read

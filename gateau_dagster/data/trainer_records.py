@@ -94,7 +94,9 @@ def _sharegpt(sample: Sample, trained: TrainedTurns | None, _: Spans = ()) -> Re
         speaker, text = _SPEAKERS.get(message["role"], message["role"]), message["content"]
         if calls := message.get("tool_calls"):
             speaker = "function_call"
-            value = json.dumps([_called(call) for call in calls], ensure_ascii=False)
+            functions = [call["function"] for call in calls]
+            said_calls = [{name: each.get(name) for name in ("name", "arguments")} for each in functions]
+            value = json.dumps(said_calls, ensure_ascii=False)
             text = f"{text}\n<tool_call>{value}</tool_call>" if text else value
         if speaker == "observation" and said and said[-1]["from"] == speaker:
             said[-1]["value"] += _BETWEEN_RESULTS + text
@@ -108,10 +110,6 @@ def _sharegpt(sample: Sample, trained: TrainedTurns | None, _: Spans = ()) -> Re
             before = f"follows {speakers[place - 1]}" if place else "comes first"
             raise UnscorableSampleError(f"the turn {speaker} {before}, and LLaMA-Factory skips such a conversation")
     return {"conversations": said, **tools}
-
-
-def _called(call: Mapping[str, Any]) -> Record:
-    return {name: call["function"].get(name) for name in ("name", "arguments")}
 
 
 def _preference(sample: Sample, _: TrainedTurns | None, spans: Spans) -> Record:

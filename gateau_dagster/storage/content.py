@@ -62,7 +62,11 @@ def _canonical_bytes(chunks: Sequence[Any]) -> Iterator[Any]:
         for fields in zip(*(part.flatten() for part in values), strict=True):
             yield from _canonical_bytes(fields)
     elif _is_text(kind):
-        yield from _text_bytes([part.cast(pa.large_binary()) for part in values])
+        texts = [part.cast(pa.large_binary()) for part in values]
+        for part in texts:
+            yield pc.binary_length(part).cast(pa.int64()).to_numpy()
+        for part in texts:
+            yield from _joined(part)
     elif not pa.types.is_null(kind):
         for part in values:
             yield np.ascontiguousarray(part.to_numpy(zero_copy_only=False))
@@ -76,14 +80,6 @@ def _is_text(kind: pa.DataType) -> bool:
             *(pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view),
         )
     )
-
-
-def _text_bytes(chunks: Sequence[Any]) -> Iterator[Any]:
-    """Yield the lengths, then the joined content, of large_binary arrays without nulls."""
-    for values in chunks:
-        yield pc.binary_length(values).cast(pa.int64()).to_numpy()
-    for values in chunks:
-        yield from _joined(values)
 
 
 def _joined(values: Any) -> Iterator[Any]:

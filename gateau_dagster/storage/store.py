@@ -37,7 +37,7 @@ from gateau_dagster.storage.stamp import Stamp
 # File systems count time in steps of up to two seconds: a file that changed just now may change again unnoticed.
 _SETTLED_NS = 3 * 10**9
 
-# By address: the version that was read, and its stamp.
+# By address: the version that was read, and its stamp; None if it was no table of ours.
 _known: dict[str, tuple[str, Stamp | None]] = {}
 
 
@@ -51,21 +51,17 @@ def local_version(status: os.stat_result) -> str:
     return f"{status.st_dev}:{status.st_ino}:{status.st_size}:{status.st_mtime_ns}:{status.st_ctime_ns}"
 
 
-def is_known(address: str, version: str) -> bool:
-    """Return whether `known_stamp` is of this version of the file; False for an empty version."""
-    found = _known.get(address)
-    return bool(version) and found is not None and found[0] == version
+def _cached_stamp(address: str, version: str, read: Callable[[], Stamp | None]) -> Stamp | None:
+    """Return the stamp of this version of a file; `read` gets it if it is not known, or if the version is empty.
 
-
-def known_stamp(address: str) -> Stamp | None:
-    """Return the stamp of an address for which `is_known` is true; None if it is no table of ours."""
-    return _known[address][1]
-
-
-def remember_stamp(address: str, version: str, stamp: Stamp | None) -> None:
-    """Cache a stamp. `version`: of the file before it was read, so that one replaced meanwhile is read again."""
+    version: of the file before it is read, so that one replaced meanwhile is read again.
+    """
+    if version and _known.get(address, ("", None))[0] == version:
+        return _known[address][1]
+    stamp = read()
     if version:
         _known[address] = version, stamp
+    return stamp
 
 
 _STAMP_KEY = b"gateau.stamp"
@@ -217,11 +213,9 @@ class Store:
         status = check_regular(Path(address))
         if status is None:
             return None
-        version = local_version(status)
-        if not is_known(address, version):
-            remember_stamp(address, version, found := _reading(self.files, name, partial(_stamp_in, address)))
-            return found
-        return known_stamp(address)
+        return _cached_stamp(
+            address, local_version(status), lambda: _reading(self.files, name, partial(_stamp_in, address))
+        )
 
     def stamps(self, wanted: Iterable[Key]) -> dict[Key, Stamp | None]:
         """Return the stamps of many tables; on S3 one listing shows which exist, and which this process has read.
@@ -237,10 +231,11 @@ class Store:
         versions = self.files.versions()
 
         def one(key: Key) -> Stamp | None:
-            version, address = versions.get(self.table_name(*key)), self.address(*key)
+            version = versions.get(self.table_name(*key))
             if version is None:
                 return None
-            return known_stamp(address) if is_known(address, version) else self.stamp(*key)
+            known, stamp = _known.get(self.address(*key), ("", None))
+            return stamp if known == version else self.stamp(*key)
 
         with ThreadPoolExecutor(_STAMP_READERS) as pool:
             return dict(zip(keys, pool.map(one, keys), strict=True))
@@ -309,14 +304,13 @@ def _stamp_in(address: str, file: Any) -> Stamp | None:
     Raises:
         ValueError: it is damaged.
     """
-    version = object_version(file)
-    if is_known(address, version):
-        return known_stamp(address)
-    fetch_small(file)
-    text = metadata(file).get(_STAMP_KEY)
-    stamp = Stamp.from_json(text) if text else None
-    remember_stamp(address, version, stamp)
-    return stamp
+
+    def read() -> Stamp | None:
+        fetch_small(file)
+        text = metadata(file).get(_STAMP_KEY)
+        return Stamp.from_json(text) if text else None
+
+    return _cached_stamp(address, object_version(file), read)
 
 
 def _reading(files: Files, name: str, read: Callable[[Any], Read]) -> Read:
