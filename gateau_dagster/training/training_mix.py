@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -71,7 +71,9 @@ def build_training_mix(
     taken: list[tuple[Row, int]] = []
     rejects: list[Reject] = []
     unlearned: Counter[str] = Counter()
-    samples = ((origin, sample) for origin, table in wanted.items() for sample in table.iter_rows(named=True))
+    samples: Iterator[tuple[Origin, dict[str, Any]]] = (
+        (origin, sample) for origin, table in wanted.items() for sample in table.iter_rows(named=True)
+    )
     for done, (origin, sample) in enumerate(samples, start=1):
         try:
             encoded = _encoded(origin, sample, tokenizer, training, template, trained_turns)
