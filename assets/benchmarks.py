@@ -53,7 +53,6 @@ from gateau_dagster.storage.store import DamagedTableError
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from gateau_dagster.evaluation.generation.answering import Engine
     from gateau_dagster.models.loading import LoadedModel
 
 
@@ -237,21 +236,17 @@ def _answer(output: Output, questions: Sequence[Question], models: ModelsResourc
     output.metadata |= {"answered": len(found.made), "kept": len(found.kept)}
 
 
-def _template(output: Output) -> str:
-    return template_of(output.state.config, trained_here=output.variant.other is None)
-
-
 @contextmanager
-def _engine(output: Output, models: ModelsResource) -> "Iterator[Engine]":
+def _engine(output: Output, models: ModelsResource) -> Iterator[Engine]:
     """Yield the configured server, the workers of its pool, or an engine in this process.
 
     Raises:
         GateauError, TransientError: the model cannot be loaded, or the server or the pool does not answer.
     """
-    config, template = output.state.config, _template(output)
-    answers = chosen_pool(config).answers
+    config = output.state.config
+    template, answers = template_of(config, trained_here=output.variant.other is None), chosen_pool(config).answers
     if config.evaluation.engine is not None or answers is None:
-        yield _engine_here(output, models)
+        yield _engine_here(output, models, template)
         return
     models.release()  # frees memory for other processes
     placed = placed_variant(output.state, output.variant.name)
@@ -259,13 +254,13 @@ def _engine(output: Output, models: ModelsResource) -> "Iterator[Engine]":
         yield engine
 
 
-def _engine_here(output: Output, models: ModelsResource) -> "Engine":
+def _engine_here(output: Output, models: ModelsResource, template: str) -> Engine:
     from gateau_dagster.evaluation.generation.in_process import InProcess
     from gateau_dagster.evaluation.generation.prompts import PromptBuilder
     from gateau_dagster.evaluation.generation.server import Server
     from gateau_dagster.models.loading import load_tokenizer
 
-    config, template = output.state.config, _template(output)
+    config = output.state.config
     section, version = located_variant(output.state, output.variant.name)
     lengths = {"max_length": config.scoring.max_length, "input_length": config.evaluation.input_length}
     if config.evaluation.engine is not None:

@@ -1,12 +1,9 @@
 """Make the asset `comparison`: the methods side by side, as the report shows them."""
 
-from collections.abc import Mapping
-
-import dagster as dg
 import polars as pl
 
 from gateau_dagster import tables
-from gateau_dagster.assets.steps.metadata import amounts_chart
+from gateau_dagster.assets.steps.metadata import amounts_chart, rows_table
 from gateau_dagster.assets.steps.step import Step, makes_asset
 from gateau_dagster.comparison.compare import compare_methods
 from gateau_dagster.comparison.result import AlphaSweep, AttentionSweep, MethodComparison, SegmentLengthSweep
@@ -31,24 +28,14 @@ def comparison(step: Step) -> None:
         write_document(output.state.store, COMPARISON_FILE, found.to_json(), output.wanted)
         selects = output.state.config.selection.method
         agreement = {pair.second: pair.spearman for pair in found.pairs if pair.first == selects}
+        amounts = [PageAmount(name=name, value=value) for name, value in agreement.items() if value is not None]
+        rows = [{"method": name, "spearman": value} for name, value in agreement.items()]
         output.finish(
             output.wanted,
             methods=len(found.methods),
-            **amounts_chart(_agreement_chart(agreement)),
-            rank_correlations=_table(agreement),
+            **amounts_chart(PageChart(name="rank correlation", amounts=amounts)),
+            rank_correlations=rows_table(rows, {"method": "string", "spearman": "float"}),
         )
-
-
-def _table(agreement: Mapping[str, float | None]) -> dg.TableMetadataValue:
-    """Return the rank correlation of each other method with the selecting method."""
-    records = [dg.TableRecord({"method": name, "spearman": value}) for name, value in agreement.items()]
-    columns = [dg.TableColumn("method", "string"), dg.TableColumn("spearman", "float")]
-    return dg.MetadataValue.table(records, schema=dg.TableSchema(columns=columns))
-
-
-def _agreement_chart(agreement: Mapping[str, float | None]) -> PageChart:
-    amounts = [PageAmount(name=name, value=value) for name, value in agreement.items() if value is not None]
-    return PageChart(name="rank correlation", amounts=amounts)
 
 
 def compared(state: State, progress: Progress) -> MethodComparison:

@@ -8,7 +8,7 @@ import polars as pl
 
 from gateau_dagster.assets.benchmarks import asked_questions
 from gateau_dagster.assets.steps.metadata import amounts_chart, figures_metadata, first_histogram
-from gateau_dagster.assets.steps.step import Output, Step, makes_asset
+from gateau_dagster.assets.steps.step import Step, makes_asset
 from gateau_dagster.config.variants import Variant
 from gateau_dagster.evaluation.benchmark import Benchmark
 from gateau_dagster.evaluation.contamination import FAMILY, SHORT_FAMILY, AskedTexts, overlaps, untouched_rows
@@ -35,8 +35,29 @@ _HOUR = 3600.0
 @makes_asset
 def experiment(step: Step) -> None:
     """Compare the scores of all variants, question by question."""
+    from gateau_dagster.report.experiment import experiment_charts, experiment_figures
+
     for output in step.in_turn():
-        _make(output)
+        state, chosen = output.state, scored_benchmarks(output.state.config)
+        lines, reference = lines_of(state.config), reference_of(state.config)
+        costs = {name: variant_cost(state, variant) for name, variant in state.config.variant_set.items()}
+        rows = []
+        for done, (name, benchmark) in enumerate(chosen.items(), start=1):
+            with_judge = judged_costs(state, benchmark, costs)
+            reasons = state.read_rejected(f"{SCORES}/{name}")["reason"].to_list()
+            rows.append(
+                experiment_rows(
+                    benchmark, lines, _scores(state, name), with_judge, reference=reference, reasons=reasons
+                )
+            )
+            output.progress(done, len(chosen), "benchmarks", name)
+        table = pl.concat(rows)
+        output.write(table)
+        inputs = experiment_inputs(state, table)
+        for values in experiment_charts(inputs):
+            output.metadata |= amounts_chart(values)
+        figures = experiment_figures(inputs)
+        output.metadata |= figures_metadata({name: figure for name, (figure, _) in figures.items()})
 
 
 def experiment_inputs(state: State, table: pl.DataFrame) -> ExperimentInputs:
@@ -53,29 +74,6 @@ def experiment_inputs(state: State, table: pl.DataFrame) -> ExperimentInputs:
         rejected={name: state.read_rejected(f"{SCORES}/{name}") for name in scored_benchmarks(state.config)},
         currency="" if judge is None else judge.currency,
     )
-
-
-def _make(output: Output) -> None:
-    from gateau_dagster.report.experiment import experiment_charts, experiment_figures
-
-    state, chosen = output.state, scored_benchmarks(output.state.config)
-    lines, reference = lines_of(state.config), reference_of(state.config)
-    costs = {name: variant_cost(state, variant) for name, variant in state.config.variant_set.items()}
-    rows = []
-    for done, (name, benchmark) in enumerate(chosen.items(), start=1):
-        with_judge = judged_costs(state, benchmark, costs)
-        reasons = state.read_rejected(f"{SCORES}/{name}")["reason"].to_list()
-        rows.append(
-            experiment_rows(benchmark, lines, _scores(state, name), with_judge, reference=reference, reasons=reasons)
-        )
-        output.progress(done, len(chosen), "benchmarks", name)
-    table = pl.concat(rows)
-    output.write(table)
-    inputs = experiment_inputs(state, table)
-    for values in experiment_charts(inputs):
-        output.metadata |= amounts_chart(values)
-    figures = experiment_figures(inputs)
-    output.metadata |= figures_metadata({name: figure for name, (figure, _) in figures.items()})
 
 
 def _scores(state: State, benchmark: str) -> dict[str, pl.DataFrame]:
@@ -137,7 +135,8 @@ def contamination(step: Step, models: ModelsResource) -> None:
     total, done = sum(stamp.rows or 0 for stamp in sizes.values() if stamp is not None), 0
     for output in step.in_turn():
         samples = step.state.read(RAW, ["sample_id", *TEXTS], output.partition)
-        table = overlaps(_shown(_long_samples(samples), done, total, step.progress), asked)
+        found = ((sample_id, texts) for sample_id, *texts in samples.iter_rows())
+        table = overlaps(_shown(found, done, total, step.progress), asked)
         done += samples.height
         output.write(table, computed=samples.height)
         output.metadata |= _metadata(table, asked)
@@ -148,7 +147,8 @@ def short_contamination(step: Step, models: ModelsResource) -> None:
     """Compare the short conversations with a benchmark's questions."""
     for output in step.in_turn():
         chats, asked = step.state.read(CHAT, ["sample_id", "messages"]), AskedTexts.of(asked_questions(step, models))
-        table = overlaps(_shown(_conversations(chats), 0, chats.height, step.progress), asked)
+        found = ((sample_id, [each["content"] for each in messages]) for sample_id, messages in chats.iter_rows())
+        table = overlaps(_shown(found, 0, chats.height, step.progress), asked)
         output.write(table)
         output.metadata |= _metadata(table, asked)
 
@@ -171,16 +171,6 @@ def untouched_experiment(step: Step) -> None:
         table = pl.concat(found)
         output.write(table)
         output.metadata["benchmarks_without_an_untouched_question"] = len(asking) - table["benchmark"].n_unique()
-
-
-def _long_samples(samples: pl.DataFrame) -> Iterator[tuple[str, Sequence[str]]]:
-    for sample_id, *texts in samples.iter_rows():
-        yield sample_id, texts
-
-
-def _conversations(chats: pl.DataFrame) -> Iterator[tuple[str, Sequence[str]]]:
-    for sample_id, messages in chats.iter_rows():
-        yield sample_id, [message["content"] for message in messages]
 
 
 def _shown(

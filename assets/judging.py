@@ -1,6 +1,6 @@
 """Ask a judge: `judgments/<benchmark>`, `pairwise/<benchmark>`, `characteristics` and `sample_ratings`."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -25,7 +25,7 @@ from gateau_dagster.evaluation.judging.characteristics import (
 )
 from gateau_dagster.evaluation.judging.judge_answers import (
     Judged,
-    Tally,
+    JudgmentRequest,
     judge_answers,
     pairwise_table,
     tallies,
@@ -33,7 +33,7 @@ from gateau_dagster.evaluation.judging.judge_answers import (
 )
 from gateau_dagster.evaluation.judging.replies import Replies
 from gateau_dagster.execution.shard_tables import rejected_frame
-from gateau_dagster.pipeline.evaluation_assets import PAIRS, rated_characteristics
+from gateau_dagster.pipeline.evaluation_assets import rated_characteristics
 from gateau_dagster.progress import Progress
 from gateau_dagster.readable import fixed, percent
 from gateau_dagster.resources.judge import JudgeResource
@@ -83,46 +83,57 @@ def _metadata(judged: Judged, settings: JudgeConfig) -> dict[str, Any]:
 def pairwise(step: Step, models: ModelsResource, judge: JudgeResource) -> None:
     """Compare the configured pairs; reuse kept replies."""
     for output in step.in_turn():
-        _compare(output, models, judge)
+        given = materials(output.state, output.asset, models, output.progress)
+        matches = PlannedBenchmark.of(output.state, output.name, given).matches(output.state)
+        table = _asked(output, judge, wanted_of(matches), verdict, partial(pairwise_table, matches))
+        found, amounts = tallies(table), list[PageAmount]()
+        for each in found:
+            if read := each.wins + each.ties + each.losses:
+                won = (each.wins + each.ties / 2) / read  # one half is a draw
+                amounts.append(PageAmount(name=f"{each.one} over {each.other}", value=won))
+        output.metadata |= amounts_chart(PageChart(name="share won, ties half", amounts=amounts, share=True))
+        for each in found:
+            output.metadata[name_of(f"{each.one} against {each.other}")] = (
+                f"{each.wins} won, {each.ties} tied, {each.losses} lost, {each.unreadable} unreadable; the same in "
+                f"both orders {percent(each.consistent)}, preference for the first place {fixed(each.bias)}"
+            )
 
 
-def _compare(output: Output, models: ModelsResource, judge: JudgeResource) -> None:
+def _asked(
+    output: Output,
+    judge: JudgeResource,
+    wanted: Sequence[JudgmentRequest],
+    parse: Callable[[str], float | None],
+    table_of: Callable[[pl.DataFrame], pl.DataFrame],
+) -> pl.DataFrame:
+    """Have all of this judged, if the budget allows; write and return the table made of the judgments."""
     state, settings = output.state, output.state.config.evaluation.judge
     assert settings is not None
-    name = output.asset.removeprefix(f"{PAIRS}/")
-    benchmark = PlannedBenchmark.of(state, name, materials(state, output.asset, models, output.progress))
-    matches = benchmark.matches(state)
-    wanted, replies = wanted_of(matches), Replies(state.store.files, settings.model)
+    replies = Replies(state.store.files, settings.model)
     planned = planned_cost(settings, [each.asked for each in wanted], replies, token_counter(state.config))
     check_affordable(settings, replies.spent, planned)
-    judged = judge_answers(wanted, verdict, judge.judge(settings), replies, settings, output.progress)
-    table = pairwise_table(matches, judged.table)
+    judged = judge_answers(wanted, parse, judge.judge(settings), replies, settings, output.progress)
+    table = table_of(judged.table)
     output.write(table, rejected_frame(judged.rejected), absent=judged.unanswered)
     output.metadata["paid"] = cost_sentence(settings, judged.new)
-    found = tallies(table)
-    output.metadata |= amounts_chart(_won_chart(found))
-    for each in found:
-        output.metadata[name_of(f"{each.one} against {each.other}")] = (
-            f"{each.wins} won, {each.ties} tied, {each.losses} lost, {each.unreadable} unreadable; the same in both "
-            f"orders {percent(each.consistent)}, preference for the first place {fixed(each.bias)}"
-        )
-
-
-def _won_chart(found: Sequence[Tally]) -> PageChart:
-    """Return the chart of the share won; a share of one half is a draw."""
-    amounts = [
-        PageAmount(name=f"{each.one} over {each.other}", value=(each.wins + each.ties / 2) / read)
-        for each in found
-        if (read := each.wins + each.ties + each.losses)
-    ]
-    return PageChart(name="share won, ties half", amounts=amounts, share=True)
+    return table
 
 
 @makes_asset
 def characteristics(step: Step, judge: JudgeResource) -> None:
     """Rate the samples at both ends of the ranking; reuse kept replies."""
     for output in step.in_turn():
-        _rate(output, judge)
+        settings = output.state.config.evaluation.judge
+        assert settings is not None
+        parts, wanted = rated_samples(output.state, settings)
+        means = mean_ratings(_asked(output, judge, wanted, parse, partial(characteristics_table, parts)))
+        figures, amounts = [*means.select("characteristic", BEST, WORST).iter_rows()], list[PageAmount]()
+        for name, *found in figures:
+            for part, mean in zip((BEST, WORST), found, strict=True):
+                if mean is not None:
+                    amounts.append(PageAmount(name=f"{name} {part}", value=mean, reference=part == WORST))
+        output.metadata |= amounts_chart(PageChart(name="mean rating", amounts=amounts))
+        output.metadata |= {name: f"best {best}, worst {worst}" for name, best, worst in figures}
 
 
 @makes_asset
@@ -153,31 +164,3 @@ def _shown(
     """Report a shard's progress as part of the progress over all shards."""
     del total
     progress(before + done, whole, unit, note)
-
-
-def _rate(output: Output, judge: JudgeResource) -> None:
-    state, settings = output.state, output.state.config.evaluation.judge
-    assert settings is not None
-    parts, wanted = rated_samples(state, settings)
-    replies = Replies(state.store.files, settings.model)
-    planned = planned_cost(settings, [each.asked for each in wanted], replies, token_counter(state.config))
-    check_affordable(settings, replies.spent, planned)
-    judged = judge_answers(wanted, parse, judge.judge(settings), replies, settings, output.progress)
-    table = characteristics_table(parts, judged.table)
-    output.write(table, rejected_frame(judged.rejected), absent=judged.unanswered)
-    output.metadata["paid"] = cost_sentence(settings, judged.new)
-    means = mean_ratings(table)
-    output.metadata |= amounts_chart(_rating_chart(means))
-    for name, best, worst in means.select("characteristic", BEST, WORST).iter_rows():
-        output.metadata[name] = f"best {best}, worst {worst}"
-
-
-def _rating_chart(means: pl.DataFrame) -> PageChart:
-    """Return the chart of mean ratings, with the worst samples as the reference."""
-    amounts = [
-        PageAmount(name=f"{name} {part}", value=mean, reference=part == WORST)
-        for name, *found in means.select("characteristic", BEST, WORST).iter_rows()
-        for part, mean in zip((BEST, WORST), found, strict=True)
-        if mean is not None
-    ]
-    return PageChart(name="mean rating", amounts=amounts)

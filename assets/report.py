@@ -1,6 +1,5 @@
 """Make the asset `report`: one self-contained page."""
 
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING
@@ -11,7 +10,7 @@ import polars as pl
 from gateau_dagster import tables
 from gateau_dagster.assets.experiment import contamination_of, experiment_inputs
 from gateau_dagster.assets.steps.metadata import totals_metadata
-from gateau_dagster.assets.steps.step import Output, Step, makes_asset
+from gateau_dagster.assets.steps.step import Step, makes_asset
 from gateau_dagster.evaluation.document_split import SPLIT
 from gateau_dagster.evaluation.registry import asset_of, compared_benchmarks
 from gateau_dagster.execution.shard_tables import samples_of
@@ -24,7 +23,6 @@ from gateau_dagster.pipeline.evaluation_assets import (
     asking_benchmarks,
 )
 from gateau_dagster.pipeline.losses import RAW, losses, totals, unseen_shares
-from gateau_dagster.pipeline.plan import Key
 from gateau_dagster.pipeline.selection_reads import EVIDENCE, PRESETS_TABLE, compared_methods, ranking_asset
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.report.evidence_card import EvidenceMaps, evidence_maps
@@ -42,53 +40,53 @@ from gateau_dagster.storage.documents import read_document, read_training_log, w
 from gateau_dagster.synthesis import CHECKS_TABLE, CONTEXTS_TABLE, QUESTIONS_TABLE
 
 if TYPE_CHECKING:
-    from gateau_dagster.comparison.result import MethodComparison
     from gateau_dagster.report.inputs import ReportInputs
 
 
 LENGTHS = "perplexity/long"
+LENGTH_COLUMNS = ["sample_id", "context_tokens", "response_tokens", "perplexity"]
 
 
 @makes_asset
 def report(step: Step) -> None:
     """Draw plots, tables and provenance of everything upstream."""
-    for output in step.in_turn():
-        _make(output)
-
-
-def _make(output: Output) -> None:
     from gateau_dagster.explore.publish import publish
     from gateau_dagster.report.build import build_report
     from gateau_dagster.report.drawings import drawings
     from gateau_dagster.report.inputs import compare
 
-    store, inputs = output.state.store, _inputs(output.state)
-    complete = Stamp(fingerprint=output.wanted.fingerprint, inputs=output.wanted.inputs)
-    # The viewer is published first, since the page's stamp covers both.
-    publish(output.state, inputs, _all_method_scores(output.state), complete, output.progress)
-    comparison = compare(inputs)
-    page = build_report(inputs, comparison, drawings(inputs, comparison))
-    write_document(store, REPORT_FILE, page, complete)
-    address = store.files.address(REPORT_FILE)
-    as_link = dg.MetadataValue.path if store.files.is_local else dg.MetadataValue.url
-    links = {"report": as_link(address), "viewer": as_link(store.files.address(EXPLORER_FILE))}
-    # The figures are in the page, and with the assets that they describe.
-    output.finish(complete, **links, size_bytes=len(page.encode()), totals=totals_metadata(inputs.totals))
+    for output in step.in_turn():
+        store, inputs = output.state.store, _inputs(output.state)
+        complete = Stamp(fingerprint=output.wanted.fingerprint, inputs=output.wanted.inputs)
+        # The viewer is published first, since the page's stamp covers both.
+        publish(output.state, inputs, _all_method_scores(output.state), complete, output.progress)
+        comparison = compare(inputs)
+        page = build_report(inputs, comparison, drawings(inputs, comparison))
+        write_document(store, REPORT_FILE, page, complete)
+        address = store.files.address(REPORT_FILE)
+        as_link = dg.MetadataValue.path if store.files.is_local else dg.MetadataValue.url
+        links = {"report": as_link(address), "viewer": as_link(store.files.address(EXPLORER_FILE))}
+        # The figures are in the page, and with the assets that they describe.
+        output.finish(complete, **links, size_bytes=len(page.encode()), totals=totals_metadata(inputs.totals))
 
 
 def _inputs(state: State) -> "ReportInputs":
+    from gateau_dagster.comparison.result import MethodComparison
     from gateau_dagster.report.effort import efforts_by_asset
     from gateau_dagster.report.evidence_card import evidence_maps, named_by_sample
     from gateau_dagster.report.inputs import ReportInputs
 
     store, assets = state.store, set(state.asset("report").reads)
     recorded = {key: stamp for key, stamp in state.recorded().items() if key[0] in assets}
+    ranking, methods = ranking_asset(state.config), None
+    if "comparison" in assets:
+        methods = MethodComparison.from_json(read_document(store, COMPARISON_FILE))
     return ReportInputs(
         config=state.config,
         raw=_raw(state),
         combined_scores=store.read(PRESETS_TABLE) if PRESETS_TABLE in assets else None,
-        method_scores=_method_scores(state),
-        lengths=_lengths(state) if LENGTHS in assets else None,
+        method_scores=None if ranking == PRESETS_TABLE else state.read(ranking, ["sample_id", "score"]),
+        lengths=state.read(LENGTHS, LENGTH_COLUMNS) if LENGTHS in assets else None,
         selected_subset=store.read("selected_subset", columns=["sample_id"]),
         reserved=store.read(SPLIT).filter("reserved")["sample_id"].to_list() if SPLIT in assets else (),
         rejected=_rejected(state),
@@ -102,17 +100,15 @@ def _inputs(state: State) -> "ReportInputs":
         evaluations={name: store.read(asset_of(name)) for name in compared_benchmarks(state.config)},
         experiment=experiment_inputs(state, store.read(EXPERIMENT)) if EXPERIMENT in assets else None,
         further=further_sections(state),
-        fingerprints=_fingerprints(recorded),
+        fingerprints={
+            asset if partition is None else f"{asset}[{partition}]": stamp.fingerprint
+            for (asset, partition), stamp in recorded.items()
+            if stamp is not None
+        },
         efforts=efforts_by_asset(recorded),
-        methods=_methods(state) if "comparison" in assets else None,
+        methods=methods,
         generated_at=datetime.now(UTC),
     )
-
-
-def _method_scores(state: State) -> pl.DataFrame | None:
-    """Return the scores of the selecting method, or None if that is GATEAU."""
-    ranking = ranking_asset(state.config)
-    return None if ranking == PRESETS_TABLE else state.read(ranking, ["sample_id", "score"])
 
 
 def _all_method_scores(state: State) -> dict[str, pl.DataFrame]:
@@ -120,17 +116,6 @@ def _all_method_scores(state: State) -> dict[str, pl.DataFrame]:
     assets = state.asset("report").reads
     made = (each for each in compared_methods(state.config) if each.asset in assets)
     return {each.name: state.read(each.asset, ["sample_id", "score"]) for each in made}
-
-
-def _lengths(state: State) -> pl.DataFrame:
-    columns = ["sample_id", "context_tokens", "response_tokens", "perplexity"]
-    return state.store.read_all(LENGTHS, state.shards, columns)
-
-
-def _methods(state: State) -> "MethodComparison":
-    from gateau_dagster.comparison.result import MethodComparison
-
-    return MethodComparison.from_json(read_document(state.store, COMPARISON_FILE))
 
 
 def _raw(state: State) -> pl.DataFrame | pl.LazyFrame:
@@ -152,15 +137,6 @@ def _rejected(state: State) -> dict[str, pl.DataFrame]:
         if asset.key in state.pipeline.required and asset.own_rejects
     }
     return {asset: table for asset, table in found.items() if not table.is_empty()}
-
-
-def _fingerprints(recorded: Mapping[Key, Stamp | None]) -> dict[str, str]:
-    """Return the data version of every output that the page reads."""
-    return {
-        asset if partition is None else f"{asset}[{partition}]": stamp.fingerprint
-        for (asset, partition), stamp in recorded.items()
-        if stamp is not None
-    }
 
 
 def further_sections(state: State) -> list[FurtherSection]:

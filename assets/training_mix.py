@@ -1,6 +1,5 @@
 """Make the training data: `training_mix`, `pre_experience_mix/<model>` and `homologous_mix/<model>`."""
 
-from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -9,7 +8,7 @@ import polars as pl
 
 from gateau_dagster import tables
 from gateau_dagster.assets.steps.metadata import chart, figures_metadata
-from gateau_dagster.assets.steps.step import Output, Step, makes_asset
+from gateau_dagster.assets.steps.step import Step, makes_asset
 from gateau_dagster.config import Config
 from gateau_dagster.config.made_models import homologous_options, stage_training
 from gateau_dagster.demo.prepare import ensure_demo_pair
@@ -27,43 +26,32 @@ from gateau_dagster.training.text_mix import text_files
 @makes_asset
 def training_mix(step: Step) -> None:
     """Tokenise the selected samples and the short conversations, in training order; nothing for an untrained model."""
-    for output in step.in_turn():
-        recipe = output.recipe
-        if not recipe.variant.trained:
-            output.write(pl.DataFrame(schema=tables.schema(mix_columns(recipe.project))))
-            continue
-        chosen = step.state.read(recipe.subset, partition=recipe.partition)
-        mix, rejected, unlearned, content = selected_mix(step.state, recipe.config, chosen, output.progress)
-        output.write(mix, rejected, content=content)
-        output.metadata |= mix_statistics(mix, unlearned, drawn=recipe.is_main)
-
-
-def selected_mix(
-    state: State, config: Config, chosen: pl.DataFrame, progress: Progress
-) -> tuple[pl.DataFrame, pl.DataFrame, Counter[str], str]:
-    """Build the mix of the chosen samples (as in selected_subset) under a configuration.
-
-    Return what `build_training_mix` returns, and a content digest without source names, so that renaming a
-    source does not retrain.
-    """
     from gateau_dagster.models.prompt import answer_ends
     from gateau_dagster.training.training_mix import build_training_mix
 
-    check_sources(config, state.index.accepted)
-    tokenizer = mix_tokenizer(state, config.training.model, progress)
-    if config.scoring.template == "gateau" or tokenizer.chat_template:
-        require_end(answer_ends(tokenizer, config.scoring.template), config)
-    mix, rejected, unlearned = build_training_mix(
-        chosen,
-        state.read("short_chat_mix") if config.short_chat else None,
-        tokenizer,
-        training=config.training,
-        template=config.scoring.template,
-        progress=progress,
-        longce=_longce(state, config, chosen, progress),
-        trained_turns=config.trained_turns,
-    )
-    return mix, rejected, unlearned, frame_digest(mix.drop("source"))
+    for output in step.in_turn():
+        state, recipe = output.state, output.recipe
+        if not recipe.variant.trained:
+            output.write(pl.DataFrame(schema=tables.schema(mix_columns(recipe.project))))
+            continue
+        config, chosen = recipe.config, state.read(recipe.subset, partition=recipe.partition)
+        check_sources(config, state.index.accepted)
+        tokenizer = mix_tokenizer(state, config.training.model, output.progress)
+        if config.scoring.template == "gateau" or tokenizer.chat_template:
+            require_end(answer_ends(tokenizer, config.scoring.template), config)
+        mix, rejected, unlearned = build_training_mix(
+            chosen,
+            state.read("short_chat_mix") if config.short_chat else None,
+            tokenizer,
+            training=config.training,
+            template=config.scoring.template,
+            progress=output.progress,
+            longce=_longce(state, config, chosen, output.progress),
+            trained_turns=config.trained_turns,
+        )
+        # Without source names: renaming a source must not retrain.
+        output.write(mix, rejected, content=frame_digest(mix.drop("source")))
+        output.metadata |= mix_statistics(mix, unlearned, drawn=recipe.is_main)
 
 
 def _longce(state: State, config: Config, chosen: pl.DataFrame, progress: Progress) -> Any:
@@ -92,11 +80,18 @@ def _longce(state: State, config: Config, chosen: pl.DataFrame, progress: Progre
 def pre_experience_mix(step: Step) -> None:
     """Tokenise a few samples of every cluster of instructions."""
     for output in step.in_turn():
+        from gateau_dagster.methods.pre_experience import pre_experience_sample
         from gateau_dagster.training.training_mix import build_training_mix
 
-        config, model = output.state.config, output.name
-        chosen = _pre_experience_samples(output, model)
-        wanted, state = chosen.select("sample_id"), output.state
+        state, config, model = output.state, output.state.config, output.name
+        stage = config.models[model].pre_experience
+        assert stage is not None
+        embeddings = state.read(embedding_asset(config, model), ["sample_id", "embedding", "perplexity"])
+        try:
+            chosen = pre_experience_sample(embeddings, stage)
+        except GateauError as error:
+            raise error.reworded(f"models.{model}.pre_experience.clusters: {error}") from error
+        wanted = chosen.select("sample_id")
         parts = [state.store.read_rows("raw_long_sft", shard, wanted) for shard in state.shards]
         texts = pl.concat(parts, how="diagonal")  # not every shard has the column `conversation`
         mix, rejected, unlearned = build_training_mix(
@@ -155,19 +150,6 @@ def mix_tokenizer(state: State, model: str, progress: Progress) -> Any:
     config = state.config
     ensure_demo_pair(config, progress)
     return load_tokenizer(config.located_model(config.origin(model)), folder=config.folder)
-
-
-def _pre_experience_samples(output: Output, model: str) -> pl.DataFrame:
-    """Return `sample_id` and `cluster` of the samples for the pre-experience stage."""
-    from gateau_dagster.methods.pre_experience import pre_experience_sample
-
-    config, stage = output.state.config, output.state.config.models[model].pre_experience
-    assert stage is not None
-    embeddings = output.state.read(embedding_asset(config, model), ["sample_id", "embedding", "perplexity"])
-    try:
-        return pre_experience_sample(embeddings, stage)
-    except GateauError as error:
-        raise error.reworded(f"models.{model}.pre_experience.clusters: {error}") from error
 
 
 def mix_statistics(

@@ -4,7 +4,7 @@ import re
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from gateau_dagster.config import Config
@@ -99,8 +99,7 @@ def _read_id(files: Files, name: str) -> str:
     return data.decode()
 
 
-@contextmanager
-def whole_store_lease(config: Config, work: str, say: Callable[[str], None]) -> Iterator[None]:
+def whole_store_lease(config: Config, work: str, say: Callable[[str], None]) -> AbstractContextManager[None]:
     """Hold the store within the block against every run, those of this configuration included.
 
     Args:
@@ -112,13 +111,7 @@ def whole_store_lease(config: Config, work: str, say: Callable[[str], None]) -> 
         GateauError: a run has the store; the message names it.
         TransientError: the server does not answer.
     """
-    files = Files(config.located_root)
-    with (
-        Lease(files, party=f"{work} {uuid.uuid4().hex}", exclusive=True, configuration=work, say=say) as lease,
-        at_end(lease.release, "the lease of the store runs out by itself"),
-        fence.holding(lease.token, alone=True),
-    ):
-        yield
+    return _leased(config, f"{work} {uuid.uuid4().hex}", work, exclusive=True, say=say)
 
 
 @contextmanager
@@ -140,14 +133,20 @@ def store_lease(config: Config, config_file: str, *, exclusive: bool, say: Calla
         yield
         return
     shown = f"the embedded demo in {config.folder}" if demo_place(config_file) else config_file
+    with _leased(config, whose, shown, exclusive=exclusive, say=say):
+        _held.add(whose)
+        try:
+            yield
+        finally:
+            _held.discard(whose)
+
+
+@contextmanager
+def _leased(config: Config, whose: str, shown: str, *, exclusive: bool, say: Callable[[str], None]) -> Iterator[None]:
     files = Files(config.located_root)
     with (
         Lease(files, party=whose, exclusive=exclusive, configuration=shown, say=say) as lease,
         at_end(lease.release, "the lease of the store runs out by itself"),
         fence.holding(lease.token, alone=exclusive),
     ):
-        _held.add(whose)
-        try:
-            yield
-        finally:
-            _held.discard(whose)
+        yield

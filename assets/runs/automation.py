@@ -4,6 +4,7 @@ import hashlib
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, wait
 from pathlib import Path
 from typing import TypeAlias
 
@@ -154,39 +155,6 @@ def plan_digest(plan: Plan, store: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-class StoreComparison:
-    """A comparison of the store with the configuration, in a thread; `sign`: the signature from `sign_of`."""
-
-    def __init__(self, config: Config, sign: str) -> None:
-        self.sign, self.state = sign, State(config=config)
-        self._plan: Plan | None = None
-        self._error: Exception | None = None
-        self._thread = threading.Thread(target=self._compare, daemon=True, name="inputs-look")
-        self._thread.start()
-
-    def _compare(self) -> None:
-        try:
-            self._plan = self.state.whole_plan()
-        except Exception as error:  # raised again by `found`
-            self._error = error
-
-    def has_ended(self, seconds: float) -> bool:
-        """Wait up to `seconds`, and return whether the comparison has ended."""
-        self._thread.join(seconds)
-        return not self._thread.is_alive()
-
-    def found(self) -> tuple[State, Plan]:
-        """Return the state and its whole plan; call it only after the end.
-
-        Raises:
-            GateauError: for the reasons of `State.whole_plan`; unforeseen errors are raised unchanged.
-        """
-        if self._plan is None:
-            assert self._error is not None
-            raise self._error
-        return self.state, self._plan
-
-
 def sign_of(config: Config, last_run: str) -> str:
     """Return a signature that changes with configuration, inputs, models and the last run. It reads no content.
 
@@ -197,25 +165,40 @@ def sign_of(config: Config, last_run: str) -> str:
 
 
 class Looks:
-    """One comparison at a time per configuration, kept across ticks."""
+    """One comparison of the store with its configuration at a time, in a thread, kept across ticks."""
 
     def __init__(self) -> None:
-        self._at_work: dict[tuple[Path, tuple[str, ...]], StoreComparison] = {}
+        self._at_work: dict[tuple[Path, tuple[str, ...]], tuple[str, Future[tuple[State, Plan]]]] = {}
 
     def plan(self, config: Config, sign: str, seconds: float) -> tuple[State, Plan] | None:
         """Return the plan for this signature, or None while a comparison is running or was of another signature.
 
         Raises:
-            GateauError: for the reasons of `State.whole_plan`.
+            GateauError: for the reasons of `State.whole_plan`; unforeseen errors are raised unchanged.
         """
         name = (config.work_folder, config.prefixes.keys)
-        look = self._at_work.get(name)
-        if look is None:
-            look = self._at_work[name] = StoreComparison(config, sign)
-        if not look.has_ended(seconds):
+        if name not in self._at_work:
+            self._at_work[name] = sign, _comparison(config)
+        compared, comparison = self._at_work[name]
+        if not wait([comparison], seconds).done:
             return None
         del self._at_work[name]  # a failed one, too: the next tick starts another
-        return look.found() if look.sign == sign else None
+        found = comparison.result()
+        return found if compared == sign else None
+
+
+def _comparison(config: Config) -> Future[tuple[State, Plan]]:
+    """Start to compare in a daemon thread, which does not keep the process from ending."""
+    state, found = State(config=config), Future[tuple[State, Plan]]()
+
+    def compare() -> None:
+        try:
+            found.set_result((state, state.whole_plan()))
+        except Exception as error:
+            found.set_exception(error)
+
+    threading.Thread(target=compare, daemon=True, name="inputs-look").start()
+    return found
 
 
 _SECONDS = 20.0  # a tick has a minute

@@ -1,7 +1,6 @@
 """Define and evaluate the asset checks: is each table valid, and is it up to date?"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, TypeAlias
 
@@ -54,22 +53,6 @@ from gateau_dagster.selection.evidence import FAR, LEAST_FAR
 from gateau_dagster.selection.rules import DROPPED
 
 
-@dataclass(frozen=True, kw_only=True)
-class Coverage:
-    """The coverage of the data set's samples by a table and its rejects."""
-
-    samples: int
-    in_table: int
-    rejected: int
-    missing: list[str]
-    unknown: list[str]
-
-    @property
-    def complete(self) -> bool:
-        """Return True if every sample is in the table or rejected, none is in both, and nothing else is in either."""
-        return not self.missing and not self.unknown and self.in_table + self.rejected == self.samples
-
-
 def duplicate_ids(table: pl.DataFrame) -> list[str]:
     """Return the ids that are in the table more than once."""
     return table.filter(pl.col("sample_id").is_duplicated())["sample_id"].unique().sort().to_list()
@@ -93,19 +76,6 @@ def reserved_among(mix: pl.DataFrame, split: pl.DataFrame) -> list[str]:
     trained = mix.filter(pl.col("origin") == "long").join(split, on="sample_id")
     documents = split.filter("reserved").select("document").unique()
     return trained.join(documents, on="document")["sample_id"].unique().sort().to_list()
-
-
-def scored_or_rejected(raw: pl.DataFrame, table: pl.DataFrame, rejected: pl.DataFrame) -> Coverage:
-    """Compare the ids of the data set with those of a table and its rejected samples."""
-    everything, scored = set(raw["sample_id"]), set(table["sample_id"])
-    rejected_ids = set(rejected["sample_id"])
-    return Coverage(
-        samples=len(everything),
-        in_table=len(scored),
-        rejected=len(rejected_ids),
-        missing=sorted(everything - scored - rejected_ids),
-        unknown=sorted((scored | rejected_ids) - everything),
-    )
 
 
 DESCRIPTIONS = {
@@ -182,22 +152,24 @@ def _finite_values(state: State, asset: Asset, parts: Parts) -> dg.AssetCheckRes
 
 def _full_coverage(state: State, asset: Asset, parts: Parts) -> dg.AssetCheckResult:
     shards = [part for part in parts if part is not None] or state.shards
-    found = scored_or_rejected(
-        state.store.read_all(RAW, shards, _ID),
-        _rows(state, asset, parts, _ID),
-        state.store.read_rejected(asset.key, parts),
+    samples, rejected = state.store.read_all(RAW, shards, _ID), state.store.read_rejected(asset.key, parts)
+    return coverage(samples, _rows(state, asset, parts, _ID), rejected)
+
+
+def coverage(raw: pl.DataFrame, table: pl.DataFrame, rejected: pl.DataFrame) -> dg.AssetCheckResult:
+    """Check that every sample of `raw` is in the table or rejected, none in both, and nothing else in either."""
+    samples, scored, refused = ({*each["sample_id"]} for each in (raw, table, rejected))
+    missing = sorted(samples - scored - refused)
+    unknown = sorted((scored | refused) - samples)
+    return check_result(
+        FULL_COVERAGE,
+        not missing and not unknown and len(scored) + len(refused) == len(samples),
+        samples=len(samples),
+        in_table=len(scored),
+        rejected=len(refused),
+        missing=", ".join(missing[:20]) or "none",
+        unknown=", ".join(unknown[:20]) or "none",
     )
-    return check_result(FULL_COVERAGE, found.complete, **_coverage_metadata(found))
-
-
-def _coverage_metadata(found: Coverage) -> dict[str, Any]:
-    return {
-        "samples": found.samples,
-        "in_table": found.in_table,
-        "rejected": found.rejected,
-        "missing": ", ".join(found.missing[:20]) or "none",
-        "unknown": ", ".join(found.unknown[:20]) or "none",
-    }
 
 
 def _normalisation(state: State, asset: Asset) -> dg.AssetCheckResult:

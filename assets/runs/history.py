@@ -152,62 +152,49 @@ def asset_statuses(state: State, instance: DagsterInstance | None) -> list[Asset
     last = {} if instance is None else last_runs(instance, state.config, assets)
     failed = {} if instance is None else failed_since(last, last_failures(instance, state.config, assets))
     return [
-        _status(state, asset, plan.of(asset.key), _Stored(asset, recorded, sizes), last, failed) for asset in assets
+        _status(state, asset, plan.of(asset.key), recorded, sizes, last.get(asset.key), failed.get(asset.key))
+        for asset in assets
     ]
-
-
-class _Stored:
-    """The stored outputs of an asset."""
-
-    def __init__(self, asset: Asset, recorded: Mapping[Key, Stamp | None], sizes: Mapping[str, int]) -> None:
-        self.stamps = {key: stamp for key, stamp in recorded.items() if key[0] == asset.key}
-        names = (f"{asset.key}.parquet", f"{asset.file}.stamp.json", asset.file)
-        own = {name: size for name, size in sizes.items() if name in names or name.startswith(f"{asset.key}/")}
-        self.size = sum(own.values())
-        rejects = f"{asset.key}/{REJECTED}"
-        self.rejects = [name for name in own if name.startswith(f"{rejects}/") or name == f"{rejects}.parquet"]
-
-    @property
-    def rows(self) -> int | None:
-        counts = [stamp.rows for stamp in self.stamps.values() if stamp is not None and stamp.rows is not None]
-        return sum(counts) if counts else None
 
 
 def _status(
     state: State,
     asset: Asset,
     work: Work | None,
-    stored: _Stored,
-    last: Mapping[str, LastRun],
-    failed: Mapping[str, LastRun],
+    recorded: Mapping[Key, Stamp | None],
+    sizes: Mapping[str, int],
+    last: LastRun | None,
+    failure: LastRun | None,
 ) -> AssetStatus:
+    stamps = [stamp for (key, _), stamp in recorded.items() if key == asset.key]
+    names = (f"{asset.key}.parquet", f"{asset.file}.stamp.json", asset.file)
+    own = {name: size for name, size in sizes.items() if name in names or name.startswith(f"{asset.key}/")}
+    rejects = f"{asset.key}/{REJECTED}"
+    rows = [stamp.rows for stamp in stamps if stamp is not None and stamp.rows is not None]
     reasons = [*work.reasons.values()] if work is not None else []
-    missing = sum(stamp is None for stamp in stored.stamps.values())
-    failure = failed.get(asset.key) if work is not None else None
-    ran = last.get(asset.key)
+    missing = sum(stamp is None for stamp in stamps)
+    standing: Standing = "missing" if missing == len(stamps) else "stale"
+    if not reasons:
+        standing, failure = "current", None
+    elif failure is not None:
+        standing = "failed"
     return AssetStatus(
         asset=asset.key,
-        standing=_standing(reasons, failure is not None, missing, len(stored.stamps)),
+        standing=standing,
         asked_for=asset.key in state.pipeline.required,
-        parts=len(stored.stamps) if asset.partitions else 0,
+        parts=len(stamps) if asset.partitions else 0,
         stale=len(reasons) - missing,
         missing=missing,
-        rows=stored.rows,
-        rejected=_rejected(state, asset, stored.rejects),
-        size=stored.size,
-        made=ran.when if ran is not None else None,
-        run=failure.run if failure is not None else ran.run if ran is not None else "",
+        rows=sum(rows) if rows else None,
+        rejected=_rejected(
+            state, asset, [name for name in own if name.startswith(f"{rejects}/") or name == f"{rejects}.parquet"]
+        ),
+        size=sum(own.values()),
+        made=last.when if last is not None else None,
+        run=failure.run if failure is not None else last.run if last is not None else "",
         why=failure.reason if failure is not None else "; ".join(dict.fromkeys(reasons)),
         code=failure.code if failure is not None else "",
     )
-
-
-def _standing(reasons: Iterable[str], failed: bool, missing: int, outputs: int) -> Standing:
-    if not any(True for _ in reasons):
-        return "current"
-    if failed:
-        return "failed"
-    return "missing" if missing == outputs else "stale"
 
 
 def _rejected(state: State, asset: Asset, files: Iterable[str]) -> int:

@@ -1,6 +1,5 @@
 """Define the jobs: scoring, everything, and `refresh`, which rebuilds exactly what is out of date."""
 
-from collections.abc import Iterable
 from typing import TypeAlias
 
 import dagster as dg
@@ -36,14 +35,32 @@ def executor_of(config: Config) -> dg.ExecutorDefinition:
 
 
 def asset_jobs(config: Config) -> list[UnresolvedAssetJobDefinition]:
-    """Return the asset jobs, for launching chosen shards by hand."""
+    """Return the asset jobs, for launching chosen shards by hand.
+
+    Variants and synthetic samples have jobs of their own: a run has partitions of one set only, and shards come first.
+    """
     pipeline, executor = pipeline_of(config), executor_of(config)
     assets = list(pipeline.by_key)
     of_variants = pipeline.descendants(asset.key for asset in pipeline.assets if asset.partitions == VARIANT)
-    of_documents = [asset.key for asset in pipeline.assets if asset.partitions == DOCUMENTS]
-    everything = [key for key in assets if key not in {*of_variants, *of_documents}]
+    of_documents = {asset.key for asset in pipeline.assets if asset.partitions == DOCUMENTS}
     scores = [key for key in assets if key in {PRESETS_TABLE, CAM} or key.startswith(perplexity_asset(""))]
-    scored = pipeline.ancestors([RAW, *scores])
+    jobs = {
+        SCORING: (
+            pipeline.ancestors([RAW, *scores]),
+            "Computes raw samples, perplexities, CAM and combined scores of the chosen shards, and the models made for "
+            "them.",
+        ),
+        EVERYTHING: (
+            {*assets} - of_variants - of_documents,
+            "Computes all assets for the chosen shards, including those that the configuration does not need and "
+            "`refresh` skips. The job `variants` compares the variants.",
+        ),
+        VARIANTS: (
+            of_variants,
+            "Computes the samples, models, answers and scores of the chosen variants, and their comparison.",
+        ),
+        SYNTHESIS: (of_documents, "Writes and checks the synthetic samples about the chosen shards of documents."),
+    }
     looked_at = [dg.AssetCheckKey(asset_key(config, asset), UP_TO_DATE) for asset in assets]
     return [
         dg.define_asset_job(
@@ -52,43 +69,17 @@ def asset_jobs(config: Config) -> list[UnresolvedAssetJobDefinition]:
             executor_def=executor,
             description="Checks which tables are out of date and names their changed shards. Computes nothing.",
         ),
-        dg.define_asset_job(
-            own_name(config, SCORING),
-            selection=dg.AssetSelection.assets(*(asset_key(config, key) for key in assets if key in scored)),
-            executor_def=executor,
-            description="Computes raw samples, perplexities, CAM and combined scores of the chosen shards, and the "
-            "models made for them.",
+        *(
+            dg.define_asset_job(
+                own_name(config, name),
+                selection=dg.AssetSelection.assets(*(asset_key(config, key) for key in assets if key in keys)),
+                executor_def=executor,
+                description=description,
+            )
+            for name, (keys, description) in jobs.items()
+            if keys
         ),
-        dg.define_asset_job(
-            own_name(config, EVERYTHING),
-            selection=dg.AssetSelection.assets(*(asset_key(config, key) for key in everything)),
-            executor_def=executor,
-            description="Computes all assets for the chosen shards, including those that the configuration does not "
-            "need and `refresh` skips. The job `variants` compares the variants.",
-        ),
-        *([_variants(config, [asset_key(config, key) for key in assets if key in of_variants])] if of_variants else []),
-        *([_synthesis(config, [asset_key(config, key) for key in of_documents])] if of_documents else []),
     ]
-
-
-def _synthesis(config: Config, assets: Iterable[dg.AssetKey]) -> UnresolvedAssetJobDefinition:
-    """Define a job of its own for synthetic samples, whose partitions are shards of documents."""
-    return dg.define_asset_job(
-        own_name(config, SYNTHESIS),
-        selection=dg.AssetSelection.assets(*assets),
-        executor_def=executor_of(config),
-        description="Writes and checks the synthetic samples about the chosen shards of documents.",
-    )
-
-
-def _variants(config: Config, assets: Iterable[dg.AssetKey]) -> UnresolvedAssetJobDefinition:
-    """Define a job of its own for variants: a run has partitions of one set only, and shards come first."""
-    return dg.define_asset_job(
-        own_name(config, VARIANTS),
-        selection=dg.AssetSelection.assets(*assets),
-        executor_def=executor_of(config),
-        description="Computes the samples, models, answers and scores of the chosen variants, and their comparison.",
-    )
 
 
 _ALL = "all"

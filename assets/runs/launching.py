@@ -429,14 +429,9 @@ def _end(instance: DagsterInstance, run_id: str) -> None:
         if run is None or run.is_finished:
             return
         if time.monotonic() - asked >= _SECONDS_BETWEEN_REQUESTS:  # a starting run misses the first request
-            _terminate(instance, run)
+            if run.status is DagsterRunStatus.NOT_STARTED:
+                instance.report_run_canceled(run)
+            else:
+                instance.run_coordinator.cancel_run(run_id)
             asked = time.monotonic()
         time.sleep(_SECONDS_BETWEEN_LOOKS / 4)
-
-
-def _terminate(instance: DagsterInstance, run: DagsterRun) -> None:
-    """Remove a run from the queue, or ask its process to end."""
-    if run.status is DagsterRunStatus.NOT_STARTED:
-        instance.report_run_canceled(run)
-    else:
-        instance.run_coordinator.cancel_run(run.run_id)

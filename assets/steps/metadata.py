@@ -74,12 +74,15 @@ def preview(table: pl.DataFrame, *, rows: int = 5) -> dict[str, Any]:
 
 def _rows(frame: pl.DataFrame, *, letters: int) -> dg.TableMetadataValue:
     """Return all rows of the first columns as a table; never as Markdown, which would interpret the texts as markup."""
-    columns = frame.columns[:_MOST_COLUMNS]
-    records = [
-        dg.TableRecord({name: _cell(row[name], letters) for name in columns}) for row in frame.iter_rows(named=True)
-    ]
-    schema = dg.TableSchema(columns=[dg.TableColumn(name=name, type=str(frame.schema[name])) for name in columns])
-    return dg.MetadataValue.table(records, schema=schema)
+    types = {name: str(frame.schema[name]) for name in frame.columns[:_MOST_COLUMNS]}
+    rows = [{name: _cell(row[name], letters) for name in types} for row in frame.iter_rows(named=True)]
+    return rows_table(rows, types)
+
+
+def rows_table(rows: Sequence[Mapping[str, Any]], types: Mapping[str, str]) -> dg.TableMetadataValue:
+    """Return rows as Dagster's table; `types`: of its columns."""
+    schema = dg.TableSchema(columns=[dg.TableColumn(name=name, type=kind) for name, kind in types.items()])
+    return dg.MetadataValue.table([dg.TableRecord(row) for row in rows], schema=schema)
 
 
 def page_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
@@ -111,31 +114,27 @@ def fields_metadata(counts: FieldCounts) -> dg.TableMetadataValue:
     """Return how the fields of the input's records were used: a row per field, the most frequent first."""
     uses = get_args(Use)
     ordered = sorted(counts.items(), key=lambda item: (-sum(item[1].values()), item[0]))[:_MOST_FIELDS]
-    records = [dg.TableRecord({"field": name, **{use: found.get(use, 0) for use in uses}}) for name, found in ordered]
-    columns = [dg.TableColumn(name="field", type="string"), *(dg.TableColumn(name=use, type="int") for use in uses)]
-    return dg.MetadataValue.table(records, schema=dg.TableSchema(columns=columns))
+    rows = [{"field": name, **{use: found.get(use, 0) for use in uses}} for name, found in ordered]
+    return rows_table(rows, {"field": "string", **dict.fromkeys(uses, "int")})
 
 
 def totals_metadata(found: Sequence[Totals]) -> dg.TableMetadataValue:
     """Return a row per table with its totals, which Dagster's pages of partitions do not add up."""
     types = {"table": "string", "rows": "int", "rejected": "int", "reasons": "string", "tokens": "int"}
     types |= {"truncated_tokens": "int", "hours": "float"}
-    records = [
-        dg.TableRecord(
-            {
-                "table": each.asset,
-                "rows": each.rows,
-                "rejected": each.rejected.count if each.rejected else None,
-                "reasons": each.reasons,
-                "tokens": each.tokens,
-                "truncated_tokens": each.truncation.cut_tokens if each.truncation else None,
-                "hours": None if each.seconds is None else rounded(each.seconds / 3600),
-            }
-        )
+    rows = [
+        {
+            "table": each.asset,
+            "rows": each.rows,
+            "rejected": each.rejected.count if each.rejected else None,
+            "reasons": each.reasons,
+            "tokens": each.tokens,
+            "truncated_tokens": each.truncation.cut_tokens if each.truncation else None,
+            "hours": None if each.seconds is None else rounded(each.seconds / 3600),
+        }
         for each in found
     ]
-    schema = dg.TableSchema(columns=[dg.TableColumn(name=name, type=kind) for name, kind in types.items()])
-    return dg.MetadataValue.table(records, schema=schema)
+    return rows_table(rows, types)
 
 
 def chart(markdown: str) -> dg.MarkdownMetadataValue:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import dagster as dg
 import polars as pl
@@ -314,20 +314,6 @@ def asset_step(context: dg.AssetExecutionContext, configuration: ConfigurationRe
 _SECONDS_BETWEEN_LOOKS = 5.0
 
 
-class OfRun(Protocol):
-    """The part of a step's context that is needed to poll for a request to end its run."""
-
-    @property
-    def instance(self) -> DagsterInstance:
-        """Return the instance that has the run on record."""
-        ...
-
-    @property
-    def run_id(self) -> str:
-        """Return the id of the step's run."""
-        ...
-
-
 def is_to_end(instance: DagsterInstance, run_id: str) -> bool:
     """Return whether somebody has asked a run to end; False if the records are out of reach until the next look."""
     try:
@@ -337,7 +323,7 @@ def is_to_end(instance: DagsterInstance, run_id: str) -> bool:
     return run is not None and run.status is DagsterRunStatus.CANCELING
 
 
-def heed_termination(context: OfRun) -> None:
+def heed_termination(context: dg.AssetExecutionContext) -> None:
     """Raise DagsterExecutionInterruptedError in a run that somebody has asked to end.
 
     Dagster itself raises it once, and a running import may swallow it.
@@ -346,7 +332,7 @@ def heed_termination(context: OfRun) -> None:
         raise DagsterExecutionInterruptedError
 
 
-def heeding(context: OfRun, progress: TimedProgress) -> TimedProgress:
+def heeding(context: dg.AssetExecutionContext, progress: TimedProgress) -> TimedProgress:
     """Return a progress callback that also looks every few seconds whether the run was asked to end."""
     looked = time.monotonic()
 

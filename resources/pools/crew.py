@@ -2,7 +2,7 @@
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
@@ -11,7 +11,7 @@ from gateau_dagster.errors import GateauError
 from gateau_dagster.execution.shard_scorer import Report, ShardReport
 from gateau_dagster.execution.shard_tables import Piece, PieceResult, ShardResult, finish_shard
 from gateau_dagster.resources.pools.piece_queue import MOST, Job, JobQueue, PieceQueue
-from gateau_dagster.resources.pools.pool import Warn
+from gateau_dagster.resources.pools.pool import ScoringTask, Warn
 from gateau_dagster.resources.pools.worker import Refused, Started, WorkerStatus
 from gateau_dagster.storage import Store
 
@@ -77,7 +77,7 @@ class Crew(ABC, Generic[M]):
     """
 
     def __init__(self, most: int, warn: Warn) -> None:
-        self._most, self._warn = most, warn
+        self._most, self.warn = most, warn
         self._members: list[M] = []
         self._since = time.monotonic()
         self._refused: dict[str, None] = {}
@@ -173,7 +173,7 @@ class Crew(ABC, Generic[M]):
                     raise GateauError(
                         "execution.no_worker", f"{reason}. All computed results are kept: run again."
                     ) from error
-                self._warn(f"{reason}; the others go on without it")
+                self.warn(f"{reason}; the others go on without it")
 
     def _dismiss(self, member: M) -> None:
         self._members.remove(member)
@@ -186,15 +186,15 @@ class Crew(ABC, Generic[M]):
         for line in answer.lines:
             if line not in self._refused:
                 self._refused[line] = None
-                self._warn(f"A node of the Ray cluster does not score: {line}")
+                self.warn(f"A node of the Ray cluster does not score: {line}")
         self._most -= 1
 
     def _lose_idle(self, lost: Lost) -> None:
         if lost.member.ready or lost.machine:
-            self._warn(f"{lost.how} while it waited" if lost.member.ready else lost.how)
+            self.warn(f"{lost.how} while it waited" if lost.member.ready else lost.how)
             return
         self._lost_at_start += 1
-        self._warn(f"{lost.how}, loss {self._lost_at_start} of {MOST} in a row")
+        self.warn(f"{lost.how}, loss {self._lost_at_start} of {MOST} in a row")
         if self._lost_at_start >= MOST and not self._any_ready:
             raise GateauError(
                 "execution.workers_die",
@@ -217,7 +217,7 @@ class Crew(ABC, Generic[M]):
             raise GateauError("execution.ray_nodes", f"No node of the Ray cluster can score: {lines}")
         if not self._warned_of_room and now - self._since > _SECONDS_ALONE and (reason := self._no_room()):
             self._warned_of_room = True
-            self._warn(reason)
+            self.warn(reason)
 
 
 # Tables are written beside the queue: with many workers, shards finish in quick succession.
@@ -229,16 +229,27 @@ Finished = tuple[str, dict[str, ShardResult]]
 class ScoringCrew:
     """A crew that saves rows with each piece; the step's process makes the tables.
 
-    queue: returns the pieces of some shards.
+    settings, cure, seconds: see PieceQueue.
     """
 
     crew: Crew[Any]
-    store: Store
-    queue: Callable[[Sequence[Piece]], PieceQueue]
+    task: ScoringTask
+    settings: str
+    cure: str
+    seconds: float | None
 
     def results(self, shards: Sequence[Piece], report: Report) -> Iterator[Finished]:
         """Implement ScoringWorkers.results."""
-        queue, opened = self.queue(shards), _OpenShards(self.store, shards, report)
+        opened = _OpenShards(Store(self.task.config.located_root), shards, report)
+        queue = PieceQueue(
+            shards,
+            workers=len(self.task.devices),
+            warn=self.crew.warn,
+            settings=self.settings,
+            cure=self.cure,
+            costs=self.task.costs,
+            seconds=self.seconds,
+        )
         try:
             # The next pieces come first, since the caller's work on a shard takes time.
             while (busy := self.crew.serve(queue)) or opened:

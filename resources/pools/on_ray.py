@@ -23,7 +23,7 @@ from gateau_dagster.evaluation.generation.answering import AskedTurn, Engine, No
 from gateau_dagster.pipeline.loadable import Placed
 from gateau_dagster.readable import plural
 from gateau_dagster.resources.pools.crew import Crew, Done, Lost, Member, ScoringCrew
-from gateau_dagster.resources.pools.piece_queue import Job, JobQueue, PieceQueue
+from gateau_dagster.resources.pools.piece_queue import Job, JobQueue
 from gateau_dagster.resources.pools.pool import Pool, ScoringTask, Warn
 from gateau_dagster.resources.pools.worker import (
     AnsweringWorker,
@@ -36,7 +36,7 @@ from gateau_dagster.resources.pools.worker import (
     WorkerTask,
     marked_store,
 )
-from gateau_dagster.storage import Store, fence
+from gateau_dagster.storage import fence
 
 _LOOK = "look"
 _SECONDS_BETWEEN_LOOKS = 0.5
@@ -371,19 +371,7 @@ def _workers(task: ScoringTask, warn: Warn) -> Iterator[ScoringCrew]:
         _on_cluster(task.config, task.placed, task.model) as worker,
         closing(RayCrew(ray, ScoringActor, worker, warn)) as crew,
     ):
-        yield ScoringCrew(
-            crew=crew,
-            store=Store(task.config.located_root),
-            queue=lambda shards: PieceQueue(
-                shards,
-                workers=ray.workers,
-                warn=warn,
-                settings=_SETTINGS,
-                cure=_CURE,
-                costs=task.costs,
-                seconds=ray.piece_minutes * 60,
-            ),
-        )
+        yield ScoringCrew(crew=crew, task=task, settings=_SETTINGS, cure=_CURE, seconds=ray.piece_minutes * 60)
 
 
 @contextmanager

@@ -16,10 +16,9 @@ from gateau_dagster.execution import collect_rarely
 from gateau_dagster.execution.interruption import worker_ends_in_order
 from gateau_dagster.execution.row_checkpoints import save_all_rows
 from gateau_dagster.resources.pools.crew import Crew, Lost, Member, ScoringCrew
-from gateau_dagster.resources.pools.piece_queue import Job, PieceQueue
+from gateau_dagster.resources.pools.piece_queue import Job
 from gateau_dagster.resources.pools.pool import Pool, ScoringTask, Warn
 from gateau_dagster.resources.pools.worker import Failed, ScoringWorker, WorkerStatus, WorkerTask
-from gateau_dagster.storage import Store
 
 _SECONDS_BETWEEN_REPORTS = 0.2
 _SECONDS_BETWEEN_LOOKS = 1.0
@@ -178,20 +177,8 @@ class ProcessCrew(Crew[_WorkerProcess]):
 @contextmanager
 def _workers(task: ScoringTask, warn: Warn) -> Iterator[ScoringCrew]:
     with closing(ProcessCrew(task, warn)) as crew:
-        yield ScoringCrew(
-            crew=crew,
-            store=Store(task.config.located_root),
-            # A shard is not cut: its rows are those of one process, to the bit.
-            queue=lambda shards: PieceQueue(
-                shards,
-                workers=len(task.devices),
-                warn=warn,
-                settings=_SETTINGS,
-                cure=_CURE,
-                costs=task.costs,
-                seconds=None,
-            ),
-        )
+        # A shard is not cut: its rows are those of one process, to the bit.
+        yield ScoringCrew(crew=crew, task=task, settings=_SETTINGS, cure=_CURE, seconds=None)
 
 
 POOL = Pool(name="processes", workers=_workers)

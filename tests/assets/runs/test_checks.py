@@ -1,13 +1,24 @@
-"""Asset checks as Dagster runs and shows them: of each asset, of each shard, and of what is not there."""
+"""Each check fails on what it is for, names the shards, and passes on what the pipeline made."""
 
 from pathlib import Path
 
 import dagster as dg
+import polars as pl
+import pytest
 
-from gateau_dagster.assets.runs.checks import checks_of
+from gateau_dagster.assets.runs.checks import checked, checks_of, coverage, duplicate_ids, non_finite, reserved_among
 from gateau_dagster.data.sample import shard_of
 from tests.assets.harness import Pipeline, value_of
-from tests.assets.runs.tampering import one_less, tamper
+from tests.assets.runs.tampering import (
+    Tamper,
+    all_the_same,
+    list_with_infinity,
+    one_less,
+    one_unknown,
+    tamper,
+    twice,
+    with_nan,
+)
 from tests.project import sample, write_samples
 
 
@@ -94,3 +105,108 @@ def test_a_finding_says_which_shard(current: Pipeline, store: Path) -> None:
     found = current.execute(["cam"], partition_key="1").get_asset_check_evaluations()
     (last,) = [each for each in found if (each.check_name, each.partition) == ("full_coverage", None)]
     assert not last.passed, "shard 2 was not looked at, and still fails"
+
+
+def failed(pipeline: Pipeline, key: str) -> set[str]:
+    """The names of an asset's checks that fail."""
+    state = pipeline.state()
+    asset = state.asset(key)
+    return {name for name in checks_of(asset) if not checked(state, asset, name).passed}
+
+
+@pytest.mark.parametrize(
+    ("asset", "shard", "change", "expected"),
+    [
+        ("raw_long_sft", "1", twice, {"unique_ids"}),
+        ("perplexity/short", "1", twice, {"unique_ids"}),
+        ("perplexity/short", "0", one_less, {"full_coverage"}),
+        ("perplexity/long", "3", one_unknown, {"full_coverage"}),
+        ("perplexity/long", "2", with_nan("perplexity"), {"finite_values"}),
+        ("perplexity/long", "2", with_nan("mean_nll"), {"finite_values"}),
+        ("cam", "1", list_with_infinity, {"finite_values"}),
+        ("cam", "1", one_less, {"full_coverage"}),
+        ("combined_scores", None, one_less, {"full_coverage"}),
+        ("combined_scores", None, twice, {"unique_ids"}),
+        ("combined_scores", None, with_nan("hmp"), {"finite_values"}),
+        ("combined_scores", None, all_the_same, {"normalisation"}),
+        ("selected_subset", None, twice, {"unique_ids"}),
+        ("selected_subset", None, with_nan("score"), {"finite_values"}),
+    ],
+)
+def test_each_check_fails_on_what_it_is_for(
+    current: Pipeline, store: Path, asset: str, shard: str | None, change: Tamper, expected: set[str]
+) -> None:
+    tamper(current.state(), asset, shard, change)
+    assert failed(current, asset) == expected
+
+
+def test_all_pass_on_what_the_pipeline_made(current: Pipeline) -> None:
+    for asset in ("raw_long_sft", "perplexity/short", "perplexity/long", "cam", "selected_subset", "combined_scores"):
+        assert failed(current, asset) == set(), asset
+
+
+def test_full_coverage_counts_rows_and_rejects(current: Pipeline, store: Path) -> None:
+    unusable = sample(100) | {"response": "word " * 600}
+    write_samples(current.file.parent / "long.jsonl", [*(sample(number) for number in range(24)), unusable])
+    current.refresh()
+    state = current.state()
+    found = checked(state, state.asset("cam"), "full_coverage")
+    assert found.passed
+    figures = {name: value_of(found, name) for name in ("samples", "in_table", "rejected", "missing")}  # type: ignore[arg-type]
+    assert figures == {"samples": 25, "in_table": 24, "rejected": 1, "missing": "none"}
+    shard = f"{shard_of('s00100', 4)}"
+    rejected = state.store.read_rejected("cam", [shard])
+    assert rejected["sample_id"].to_list() == ["s00100"]
+    assert "more than the 512 allowed" in rejected["reason"][0]
+
+
+def ids(*names: str) -> pl.DataFrame:
+    return pl.DataFrame({"sample_id": list(names)}, schema={"sample_id": pl.String()})
+
+
+def test_repeated_ids() -> None:
+    assert duplicate_ids(ids("b", "a", "b", "c", "c", "b")) == ["b", "c"]
+    assert duplicate_ids(ids()) == []
+
+
+@pytest.mark.parametrize(
+    ("values", "count"),
+    [
+        ([1.0, 2.0], 0),
+        ([1.0, None, float("nan"), float("inf"), float("-inf")], 4),
+        ([], 0),
+        ([[1.0, 2.0], []], 0),
+        ([[1.0, float("nan")], [None], []], 2),
+        ([[], []], 0),
+        ([[1.0], None], 1),
+    ],
+)
+def test_values_that_are_no_numbers(values: list[object], count: int) -> None:
+    inner = pl.List(pl.Float64()) if any(isinstance(value, list) for value in values) else pl.Float64()
+    assert non_finite(pl.Series("x", values, dtype=inner)) == count
+
+
+@pytest.mark.parametrize(
+    ("raw", "table", "rejected", "facts"),
+    [
+        ("abc", "ac", "b", (True, 3, 2, 1, "none", "none")),
+        ("ab", "a", "", (False, 2, 1, 0, "b", "none")),
+        ("a", "az", "y", (False, 1, 2, 1, "none", "y, z")),
+        ("ab", "ab", "b", (False, 2, 2, 1, "none", "none")),
+    ],
+)
+def test_gaps_strangers_and_overlaps_are_named(raw: str, table: str, rejected: str, facts: tuple[object, ...]) -> None:
+    found = coverage(ids(*raw), ids(*table), ids(*rejected))
+    names = ("samples", "in_table", "rejected", "missing", "unknown")
+    assert (found.passed, *(found.metadata[name].value for name in names)) == facts
+
+
+def test_reserved_documents_that_were_trained_on_are_named() -> None:
+    """Check by document: a later question about a reserved text counts as well."""
+    split = pl.DataFrame(
+        {"sample_id": ["a", "b", "c", "d"], "document": ["1", "1", "2", "3"], "reserved": [True, False, False, True]}
+    )
+    rows = [("a", "long"), ("b", "long"), ("c", "long"), ("d", "short"), ("e", "long")]
+    mix = pl.DataFrame(rows, schema=["sample_id", "origin"], orient="row")
+    assert reserved_among(mix, split) == ["a", "b"]
+    assert reserved_among(mix.filter(pl.col("sample_id") > "b"), split) == []

@@ -1,6 +1,7 @@
-"""Test how a run is launched, what is reported of one that failed, and what happens to one that is interrupted."""
+"""What a run does of a plan, what its end says, and how it is terminated."""
 
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,10 +9,22 @@ import dagster as dg
 import pytest
 from dagster import DagsterInstance, DagsterRunStatus
 
-from gateau_dagster.assets.runs.launching import canceled_when_interrupted, failure_of, require_queue
+from gateau_dagster.assets.runs.instance import open_instance
+from gateau_dagster.assets.runs.launching import (
+    canceled_when_interrupted,
+    failure_of,
+    location_origin,
+    require_queue,
+    work_run,
+)
+from gateau_dagster.assets.runs.run_launcher import RunLauncher
+from gateau_dagster.assets.steps.dead_runs import PROCESS_TAG
+from gateau_dagster.config import Config
 from gateau_dagster.errors import UnforeseenError
 from gateau_dagster.execution.interruption import ENDING
-from tests.assets.harness import empty_job
+from gateau_dagster.pipeline.plan import Plan, Work
+from gateau_dagster.storage.process_identity import ProcessIdentity
+from tests.assets.harness import Pipeline, empty_job
 from tests.error_codes import refused
 
 ONE_BY_ONE = {"concurrency": {"runs": {"max_concurrent_runs": 1}}}
@@ -100,3 +113,45 @@ def test_its_pool_slots_are_free(status: DagsterRunStatus, tmp_path: Path) -> No
         with canceled_when_interrupted(instance, run.run_id):
             ENDING.at_end[-1][0]()
         assert storage.get_concurrency_info("gpu").active_slot_count == 0
+
+
+HERE = ProcessIdentity.of()
+GONE = replace(HERE, start_ticks=HERE.start_ticks - 1000)
+
+
+@pytest.mark.parametrize(
+    ("process", "of_location", "answer", "status"),
+    [
+        (HERE, True, True, "CANCELING"),
+        (GONE, True, True, "CANCELED"),
+        (None, True, False, "CANCELING"),
+        (HERE, False, False, "CANCELING"),
+    ],
+    ids=["of the terminal", "whose process is gone", "without a process", "without a code location"],
+)
+def test_what_the_button_is_answered(
+    config: Config, process: ProcessIdentity | None, of_location: bool, answer: bool, status: str
+) -> None:
+    origin = location_origin().get_job_origin("empty_job") if of_location else None
+    tags = {} if process is None else {PROCESS_TAG: process.to_text()}
+    with open_instance(config) as instance:
+        assert isinstance(instance.run_launcher, RunLauncher)
+        run = instance.create_run_for_job(
+            empty_job, tags=tags, status=DagsterRunStatus.STARTED, remote_job_origin=origin
+        )
+        assert instance.run_coordinator.cancel_run(run.run_id) is answer
+        assert [each.status.value for each in instance.get_runs()] == [status]
+
+
+def test_reasons_are_named_once_with_their_shards(small: Pipeline) -> None:
+    shards: dict[str | None, str] = {"1": "changed: input", "2": "missing", "3": "changed: input"}
+    work = [Work(asset="cam", reasons=shards), Work(asset="report", reasons={None: "waits for cam"})]
+    run = work_run(small.state(), Plan(work=work))
+    assert run.why.splitlines() == ["cam: shards 1, 3 changed: input; shard 2 missing", "report: waits for cam"]
+    assert (run.job, [key.to_user_string() for key in run.assets]) == ("everything", ["cam", "report"])
+    assert [run.tags[f"dagster/asset_partition_range_{end}"] for end in ("start", "end")] == ["1", "3"]
+
+
+def test_a_long_plan_is_cut_short(small: Pipeline) -> None:
+    many = [Work(asset="report", reasons={None: "missing"})] * 100
+    assert len(work_run(small.state(), Plan(work=many)).why.splitlines()) < 60

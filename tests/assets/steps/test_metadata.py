@@ -1,12 +1,14 @@
-"""Test what the assets' pages show: names, rows, charts in place, and what a shard took."""
+"""The pages show rows, places, charts, rejects and efforts; some steps of a training are shown."""
 
 import re
+from itertools import pairwise
 from typing import Any
 
 import dagster as dg
 import polars as pl
 import pytest
 
+from gateau_dagster.assets import trained_model
 from gateau_dagster.assets.steps.metadata import (
     effort_metadata,
     figures_metadata,
@@ -183,3 +185,13 @@ def test_what_is_unknown_is_left_out() -> None:
 )
 def test_memory_is_named_for_what_it_is(since_start: bool, name: str) -> None:
     assert effort_metadata({**EFFORT, "device": "cpu", "peak_memory_since_start": since_start})[name] == 3.0
+
+
+def test_some_steps_are_spread_over_the_training_and_hold_both_ends() -> None:
+    log: list[dict[str, Any]] = [{"step": step, "loss": 1 / step, "extra": 0} for step in range(1, 101)]
+    shown = trained_model._some(log)
+    assert len(shown) == 20
+    assert (shown[0]["step"], shown[-1]["step"]) == (1, 100)
+    assert {later["step"] - step["step"] for step, later in pairwise(shown)} == {5, 6}
+    assert all(set(row) == set(trained_model._COLUMNS) for row in shown)
+    assert [(row["step"], row["loss"]) for row in trained_model._some(log[:3])] == [(1, 1.0), (2, 0.5), (3, 0.333)]

@@ -3,8 +3,8 @@
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -16,7 +16,7 @@ from sqlalchemy.exc import OperationalError
 
 from gateau_dagster.assets.steps import step as termination
 from gateau_dagster.assets.steps.partitions import partition_definitions
-from gateau_dagster.assets.steps.step import OfRun, heed_termination, heeding
+from gateau_dagster.assets.steps.step import heed_termination, heeding
 from tests.assets.harness import (
     Pipeline,
     asset_key,
@@ -105,26 +105,20 @@ def test_a_downstream_shard_without_its_upstream_says_what_to_do(fresh: Pipeline
     assert "cam[0] needs raw_long_sft[0], which is not in the store" in (said or "")
 
 
-@dataclass
-class Context:
-    instance: DagsterInstance
-    run_id: str
-
-
 @pytest.fixture
-def context() -> Iterator[OfRun]:
+def context() -> Iterator[Any]:
     with DagsterInstance.ephemeral() as instance:
         run = instance.create_run_for_job(empty_job, status=DagsterRunStatus.STARTED)
-        yield Context(instance, run.run_id)
+        yield SimpleNamespace(instance=instance, run_id=run.run_id)
 
 
-def ask_to_end(context: OfRun) -> None:
+def ask_to_end(context: Any) -> None:
     run = context.instance.get_run_by_id(context.run_id)
     assert run is not None
     context.instance.report_run_canceling(run)
 
 
-def test_within_a_step(context: OfRun, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_within_a_step(context: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(termination, "_SECONDS_BETWEEN_LOOKS", 0.0)
     told = []
 
@@ -140,7 +134,7 @@ def test_within_a_step(context: OfRun, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_reports_of_other_threads_do_not_keep_it_from_being_heard(
-    context: OfRun, monkeypatch: pytest.MonkeyPatch
+    context: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(termination, "_SECONDS_BETWEEN_LOOKS", 0.2)
     report = heeding(context, lambda *_, **__: None)
@@ -153,7 +147,7 @@ def test_reports_of_other_threads_do_not_keep_it_from_being_heard(
 
 
 def test_a_step_begins_until_its_run_is_to_end_and_where_the_records_are_out_of_reach(
-    context: OfRun, monkeypatch: pytest.MonkeyPatch
+    context: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     heed_termination(context)
     ask_to_end(context)
