@@ -6,6 +6,8 @@
 It makes the pool of samples from the half `choose` of the questions and the held-out samples from the half `report`,
 keeps what `gateau plan` expects the experiment to show, and runs `gateau run`. Call it again to continue. The JSON
 holds the values of every model and their differences to random data, over all held-out samples and by their needs.
+--config takes another configuration than the example's; --short adds short conversations to what every model is
+trained on.
 """
 
 import json
@@ -13,12 +15,14 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import real_text
 import yaml
 from common import benchmark_parser, machine, say, settings_of, write_json
 from real_text_kinds import KINDS
+from real_text_passages import Passages, read_questions
 
 from gateau_dagster.api import Project
 from gateau_dagster.assets.experiment import experiment_inputs
@@ -32,10 +36,31 @@ SAMPLES = {"pool.jsonl": "choose", "questions.jsonl": "report"}
 ALL = "all"
 
 
-def prepare(folder: Path, *, model: str, nq: str, per_kind: Mapping[str, int], tokens: int, window: int) -> Path:
+def short_conversations(nq: str, count: int) -> list[dict[str, Any]]:
+    """Return `count` short conversations of the half `choose`; every second one shows the passage that answers."""
+    askable = Passages(read_questions(Path(nq)), "choose").askable
+    made = []
+    for number, question in enumerate(Random(0).sample(askable, count)):
+        asked = f"{question.passage}\n\n{question.text}" if number % 2 else question.text
+        turns = [{"from": "human", "value": asked}, {"from": "gpt", "value": question.answer}]
+        made.append({"id": f"short-{number}", "conversations": turns})
+    return made
+
+
+def prepare(
+    folder: Path,
+    *,
+    model: str,
+    nq: str,
+    per_kind: Mapping[str, int],
+    tokens: int,
+    window: int,
+    base: Path = EXAMPLE / "gateau.yaml",
+    short: int = 0,
+) -> Path:
     """Write samples, configuration and benchmarks into `folder`; return the configuration's path."""
     folder.mkdir(parents=True, exist_ok=True)
-    file, settings = folder / "settings.json", json.dumps([model, nq, dict(per_kind), tokens, window])
+    file, settings = folder / "settings.json", json.dumps([model, nq, dict(per_kind), tokens, window, short])
     if file.exists() and file.read_text(encoding="utf-8") != settings:
         raise SystemExit(f"{folder} holds samples of other settings: give the same ones, or another --folder")
     write_if_other(file, settings)
@@ -45,7 +70,10 @@ def prepare(folder: Path, *, model: str, nq: str, per_kind: Mapping[str, int], t
             words = [word for key, value in given.items() for word in (f"--{key}", str(value))]
             if real_text.main([*words, "--fold", fold, "--out", str(folder / name)]):
                 raise SystemExit(1)
-    content = yaml.safe_load((EXAMPLE / "gateau.yaml").read_text(encoding="utf-8"))
+    content = yaml.safe_load(base.read_text(encoding="utf-8"))
+    if short:
+        write_if_other(folder / "short.json", json.dumps(short_conversations(nq, short), ensure_ascii=False))
+        content["short_chat"] = {"path": "short.json"}
     for section in content["models"].values():
         section["path"] = str(Path(model).absolute()) if Path(model).is_dir() else model
     content["models"]["short"]["window"] = window
@@ -124,9 +152,12 @@ def main(given: list[str] | None = None) -> int:
     add("--window", type=int, default=256, help="of theta_A, in tokens of the prompt")
     add("--pool", type=int, default=12, help="samples of each kind to choose from")
     add("--heldout", type=int, default=3, help="held-out samples of each kind")
+    add("--config", type=Path, default=EXAMPLE / "gateau.yaml", help="training, selection, variants")
+    add("--short", type=int, default=0, help="short conversations to train every model on as well")
     options = parser.parse_args(given)
     per_kind = {"choose": options.pool, "report": options.heldout}
     sizes = {"per_kind": per_kind, "tokens": options.tokens, "window": options.window}
+    sizes |= {"base": options.config, "short": options.short}
     config = prepare(options.folder.absolute(), model=options.model, nq=options.nq, **sizes)
     power, project = expected(config), Project(config)
     project.run()
