@@ -90,6 +90,7 @@ def test_one_interrupt_ends_a_run_in_order(tmp_path: Path) -> None:
     assert gateau_dagster.open(file).table("raw_long_sft").height == 60
 
 
+@pytest.mark.long
 def test_scores_without_a_project(tmp_path: Path) -> None:
     write_model(tmp_path / "model", seed=2)
     records = [sample(number, sentences=12) for number in range(5)]

@@ -140,6 +140,7 @@ def test_a_benchmark_with_the_same_questions_takes_the_answers_over(quizzed: Pip
     change_config(quizzed.file, evaluation={"benchmarks": ALL})
 
 
+@pytest.mark.long
 def test_answers_that_are_taken_over_from_an_equal_model_can_be_kept_like_its_own(quizzed: Pipeline) -> None:
     change_config(quizzed.file, variants={"methods": ["gateau"]})
     assert value_of(scored(quizzed)["answers/quiz", "gateau"], "same_as") == "checkpoint"

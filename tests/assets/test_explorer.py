@@ -47,6 +47,7 @@ def test_it_shows_every_sample_with_its_evidence(small: Pipeline, store: Path) -
         assert shown["segment_count"] == figures["segments"]
 
 
+@pytest.mark.long
 def test_an_edit_writes_the_pages_of_its_shard_alone(small: Pipeline, store: Path) -> None:
     before, shown = written(store), texts(store)
     records = [sample(number) for number in range(SAMPLES)]

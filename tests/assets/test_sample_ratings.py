@@ -74,6 +74,7 @@ def test_samples_are_rated_once_and_what_changed_again(tmp_path: Path) -> None:
             assert len(server.requests) == 2 * COUNT + 1, "complexity does not look at the response"
 
 
+@pytest.mark.long
 def test_above_the_budget_nothing_is_asked(tmp_path: Path) -> None:
     with judge_server(play) as server:
         file = project(tmp_path, server, budget={"requests": 2 * COUNT - 1})
@@ -95,6 +96,7 @@ def test_a_judge_that_rates_nothing_is_said_with_what_it_replied(tmp_path: Path)
     assert f"necessity: {UNREADABLE}" in str(raised.value)
 
 
+@pytest.mark.long
 def test_a_sample_that_gets_no_reply_is_rejected_and_asked_again_with_more_patience(tmp_path: Path) -> None:
     def one_fails(message: str, before: int) -> Answer:
         return error(503, "too busy") if "fact 1 " in message and "demanding" in message else play(message, before)

@@ -99,6 +99,7 @@ def check_tracked(traces: Pipeline) -> None:
     assert all(path.is_file() for path in data.values())
 
 
+@pytest.mark.long
 def test_traces_of_all_dialects_reach_a_trained_checkpoint_and_the_report(traces: Pipeline) -> None:
     assert {"evidence", "checkpoint", "report"} <= {asset for asset, _ in traces.made()}
     state, folder = traces.state(), traces.file.parent / "store"

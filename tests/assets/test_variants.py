@@ -124,6 +124,7 @@ def stale(pipeline: Pipeline, **sections: Any) -> dict[str, list[str]]:
         pipeline.file.write_text(before)
 
 
+@pytest.mark.long
 def test_shards_run_first_then_variants(experiment: Pipeline) -> None:
     first, second = (experiment.materialised(run.run_id) for run in reversed(experiment.runs()))
     assert {"raw_long_sft", "method_scores/length", "checkpoint"} <= {key_of(event)[0] for event in first}

@@ -271,6 +271,7 @@ class FewLongRows(gpu_training.LongSettings):
         yield from (every[0], every[2], every[5])
 
 
+@pytest.mark.long
 def test_long_rows_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(gpu, "QUICK_LONG_TRAINING", FewLongRows(**vars(gpu_training.QUICK_LONG_TRAINING)))
     file = tmp_path / "gpu.json"

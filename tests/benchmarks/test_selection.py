@@ -96,6 +96,7 @@ def test_a_methods_figure_is_that_of_its_scores(folder: Path, tmp_path: Path) ->
     assert json.loads(file.read_text())["methods"]["length"]["all"]["auroc"]["value"] == pytest.approx(expected)
 
 
+@pytest.mark.long
 def test_tables_of_other_code_are_made_anew(
     folder: Path,
     monkeypatch: pytest.MonkeyPatch,

@@ -97,6 +97,7 @@ def test_a_folder_that_is_gone_is_one_line(
     assert "Error: " in err and err.endswith("[machine.folder_gone]\n")
 
 
+@pytest.mark.long
 def test_closed_streams_are_nothing_to_fail_over(project: Path) -> None:
     command = [sys.executable, "-m", "gateau_dagster.cli", "validate", "--config", str(project)]
     closed = subprocess.run(["sh", "-c", '"$@" <&- >&- 2>&-', "sh", *command], cwd=project.parent, check=False)

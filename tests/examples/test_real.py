@@ -157,6 +157,7 @@ def test_the_configuration_names_the_data_where_it_is(finished: Finished):
     assert content["models"]["short"]["path"] == "pair/short"
 
 
+@pytest.mark.long
 def test_a_wrong_path_is_one_readable_message(tmp_path: Path):
     done = run_example(tmp_path, "--long", "nowhere.jsonl")
     assert done.returncode == 1

@@ -46,6 +46,7 @@ def test_a_conversation_that_a_template_fails_on_is_a_reject() -> None:
         encode_conversation(with_template("{{ messages[0].content + 1 }}"), talk, template="chat", max_length=100)
 
 
+@pytest.mark.long
 def test_one_that_loops_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chat_template, "_SECONDS", 0.5)
     tokenizer().save_pretrained(tmp_path)

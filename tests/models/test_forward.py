@@ -200,6 +200,7 @@ def test_compiled_perplexities_agree_with_the_reference() -> None:
         assert outcome.perplexity.perplexity == pytest.approx(want.perplexity, rel=1e-4)
 
 
+@pytest.mark.long
 def test_traced_for_any_length_all_figures_agree_with_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
     graphs: list[Any] = []
 

@@ -135,6 +135,7 @@ def test_repeated_prefixes_of_conversations_are_told() -> None:
     )
 
 
+@pytest.mark.long
 def test_the_largest_variant_has_to_be_held_too() -> None:
     many = samples(1_000_000, 10)
     part = {"training": {"epochs": 600}, "selection": {"fraction": 0.1}}

@@ -62,6 +62,7 @@ def test_another_tokenizer_is_told_before_anything_runs(tmp_path: Path) -> None:
     State(config=load_project(file)).plan()
 
 
+@pytest.mark.long
 def test_the_mix_in_the_store_has_the_pair_s_weights(tmp_path: Path) -> None:
     """Compare with a loop over the stored tables; only the pair's perplexities are computed for it."""
     file = make_project(tmp_path, samples=8, shards=1, training=True, selection={"method": "random", "fraction": 0.5})

@@ -202,6 +202,7 @@ def test_equal_inputs_give_the_same_page() -> None:
     assert len(pages) == 1
 
 
+@pytest.mark.long
 def test_a_large_run_stays_a_small_page() -> None:
     count = MARKS * 2
     short = raw(count).with_columns(context=pl.col("context").str.slice(0, 50))

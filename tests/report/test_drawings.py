@@ -71,6 +71,7 @@ def test_parts_that_were_not_made_have_no_picture() -> None:
     assert set(_drawn(config=configured(), **absent)) == ALWAYS
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("changes", [{"count": 1}, {"combined_scores": scores(30, equal=True)},
                                      {"combined_scores": scores(30, segments=1)}])  # fmt: skip
 def test_extreme_runs_are_drawn(changes: dict[str, Any]) -> None:

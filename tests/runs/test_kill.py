@@ -15,6 +15,8 @@ import pytest
 from dagster import DagsterEventType, DagsterInstance, DagsterRunStatus
 
 from gateau_dagster.assets.steps.dead_runs import PROCESS_TAG
+from gateau_dagster.execution.row_checkpoints import FOLDER as PARTIAL
+from gateau_dagster.pipeline.leftovers import PARTS, leftovers
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.training.checkpoints import complete_checkpoints
@@ -70,10 +72,14 @@ def assert_as_undisturbed(file: Path, whole_run: Path) -> None:
         stamps.pop(("report", None))  # names the folder of the project
     assert_same_stamps(found, wanted)
     assert_same_weights(file.parent / "store" / "checkpoint", whole_run.parent / "store" / "checkpoint")
-    assert not (file.parent / "store" / "_partial").exists() or not any(
-        (file.parent / "store" / "_partial").rglob("*.parquet")
-    )
+    assert_no_rows_wait(one)
     assert not list((file.parent / "store").rglob("*.tmp"))
+
+
+def assert_no_rows_wait(state: State) -> None:
+    """Rows that a run saved, and had no time to remove after their table, are what `gateau clean` removes."""
+    names = [name for name in state.store.files.sizes() if name.startswith(f"{PARTIAL}/")]
+    assert {name.rpartition("/")[0] for name in names} <= {each.name for each in leftovers(state) if each.kind == PARTS}
 
 
 def assert_nothing_is_held(file: Path) -> None:

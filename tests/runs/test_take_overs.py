@@ -23,6 +23,7 @@ from gateau_dagster.storage.files import Files
 from gateau_dagster.storage.lease import FOLDER
 from tests.project import change_config, command_environment, copied, gateau, make_project
 from tests.runs.machine import COMMIT, WITHOUT, can_be_another_machine, gateau_on
+from tests.runs.test_kill import assert_no_rows_wait
 
 pytestmark = [
     pytest.mark.slow,
@@ -122,10 +123,9 @@ def assert_as_undisturbed(file: Path, whole: Path) -> None:
             assert_frame_equal(one.store.read(asset, part), other.store.read(asset, part), check_exact=True)
             compared += 1
     assert compared > 12
-    left = [
-        name for name in one.store.files.sizes() if name.endswith(".tmp") or name.startswith(("_commits", "_partial"))
-    ]
-    assert not left
+    names = [*one.store.files.sizes()]
+    assert not [name for name in names if name.endswith(".tmp") or name.startswith("_commits")]
+    assert_no_rows_wait(one)
 
 
 @pytest.mark.long

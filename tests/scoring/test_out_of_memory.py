@@ -140,6 +140,7 @@ def test_the_failed_pass_leaves_no_tensor_behind() -> None:
     assert [reference() for reference in alive] == [None, None]
 
 
+@pytest.mark.long
 def test_under_a_real_limit_of_the_address_space() -> None:
     command = [sys.executable, "-m", "tests.scoring.limited_memory"]
     folder = Path(__file__).parents[2]

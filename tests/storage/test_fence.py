@@ -209,6 +209,7 @@ def test_who_lost_a_store_on_a_disk_changes_nothing_later(
     take_over(Store(str(tmp_path_factory.mktemp("fence") / "store")), order, old, new)
 
 
+@pytest.mark.long
 @settings(max_examples=2, suppress_health_check=TOLERANT)
 @stopped("large", turns=1)
 @stopped("large", turns=2)

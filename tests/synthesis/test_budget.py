@@ -27,6 +27,7 @@ from tests.project import change_config
 from tests.synthesis.test_pipeline import COUNT, OPEN, project, table
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "more", [{"kinds": {"self": 0.5, "count": 0.5}, "documents": 30}, {"preset": "prolong", "count": 20}]
 )

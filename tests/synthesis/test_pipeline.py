@@ -147,6 +147,7 @@ def made_in(folder: Path) -> Path:
     return file
 
 
+@pytest.mark.long
 def test_the_same_seed_gives_the_same_samples(made: Path, tmp_path: Path) -> None:
     one, two = (
         table(State(config=load_project(file)), SYNTHETIC_SAMPLES) for file in (made, made_in(tmp_path / "again"))
@@ -154,6 +155,7 @@ def test_the_same_seed_gives_the_same_samples(made: Path, tmp_path: Path) -> Non
     assert one.height and one.equals(two)
 
 
+@pytest.mark.long
 def test_prolong_asks_about_one_chunk_and_checks_nothing(tmp_path: Path) -> None:
     with serving(ScriptedGenerator(cheats=1.0)) as server:
         file = project(tmp_path, server.base_url, preset="prolong", count=20, checks=None)
@@ -173,6 +175,7 @@ def test_prolong_asks_about_one_chunk_and_checks_nothing(tmp_path: Path) -> None
             assert planned is None, "everything is up to date"
 
 
+@pytest.mark.long
 def test_variants_are_trained_on_accepted_samples_and_on_as_many_candidates(made: Path, tmp_path: Path) -> None:
     """A moved store asks nobody again: its generator is gone."""
     file = shutil.copytree(made.parent, tmp_path / "moved") / made.name
@@ -336,6 +339,7 @@ def test_records_without_a_text_and_too_few_candidates_are_reported(tmp_path: Pa
         assert lost["reason"].unique().to_list() == ["no text: the field 'text' is missing"]
 
 
+@pytest.mark.long
 def test_theta_b_reads_nothing_twice_after_a_run_that_ends_at_the_second_answers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

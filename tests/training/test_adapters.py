@@ -84,6 +84,7 @@ def test_the_output_of_a_training_is_one_merged_model(tmp_path: Path) -> None:
     assert not list(spec.output.glob("adapter*"))
 
 
+@pytest.mark.long
 def test_adapters_go_on_from_a_checkpoint(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"max_steps": 8, "lora": {"rank": 4}, "save_steps": 3}
     whole = make_spec(tmp_path, name="whole", **settings)

@@ -145,6 +145,7 @@ def test_a_step_takes_what_the_plan_says(kind: str, name: str, tmp_path: Path) -
     assert planned == pytest.approx(measured, rel=0.15)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "settings",
     [{"every_n_layers": 2}, {"every_n_layers": 3}, {"lora": {"dropout": 0.1}}],
@@ -159,6 +160,7 @@ def test_other_settings_take_what_the_plan_says(settings: dict[str, Any], tmp_pa
     assert more == sorted(more)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("checkpointing", [True, False])
 def test_tiles_take_what_the_plan_says(checkpointing: bool, tmp_path: Path) -> None:
     settings = {"gradient_checkpointing": checkpointing, "tiled_mlp": 96}

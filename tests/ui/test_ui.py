@@ -150,6 +150,7 @@ def _automation(server: Server) -> list[dict[str, Any]]:
     ]
 
 
+@pytest.mark.long
 def test_a_shard_is_materialised_by_click(page: Page, server: Server) -> None:
     page.goto(f"{server.url}/assets/raw_long_sft")
     page.get_by_role("button", name="Materialize").first.click()

@@ -106,6 +106,7 @@ def test_ten_ticks_with_one_edit_are_one_run_and_nine_skips(current: Pipeline) -
     assert results == [nothing] * 3 + ["1 run"] + [working] * 2 + [nothing] * 4
 
 
+@pytest.mark.long
 def test_a_change_is_seen_at_every_tick_until_it_is_mended(current: Pipeline) -> None:
     change_a_sample(current)
     first, second = tick(current), tick(current)
@@ -232,6 +233,7 @@ def test_an_edit_shows_where_it_counts_and_a_run_mends_it(current: Pipeline) -> 
     assert look(current, later)[0] == "0 new versions of inputs, 0 new findings"
 
 
+@pytest.mark.long
 def test_a_changed_setting_shows_though_no_input_changed(current: Pipeline) -> None:
     _, cursor = look(current, None)
     change_config(current.file, selection={"fraction": 0.5})
@@ -265,6 +267,7 @@ def test_a_changed_setting_is_stale_on_the_graph_until_it_is_run(current: Pipeli
     assert stale(current) == {}, "the perplexities are recorded anew"
 
 
+@pytest.mark.long
 def test_a_record_of_an_earlier_version_is_stale_until_the_next_refresh(current: Pipeline) -> None:
     state = current.state()
     for key, part, code in (("selected_subset", None, {"dagster/code_version": "1"}), ("cam", "0", {})):

@@ -76,6 +76,7 @@ def test_a_bit_in_every_file_and_one_run_repairs_all(small: Pipeline) -> None:
     assert_same_tables(Store(str(root)), Store(str(undisturbed)))
 
 
+@pytest.mark.long
 def test_a_flipped_bit_in_a_table_is_named_and_the_table_made_again(small: Pipeline) -> None:
     """The footer is whole, so that the plan takes the table for current until it is read."""
     store = small.state().store
@@ -95,6 +96,7 @@ def test_a_flipped_bit_in_a_table_is_named_and_the_table_made_again(small: Pipel
     assert not small.state().plan()
 
 
+@pytest.mark.long
 def test_a_damaged_table_gives_no_rows_to_its_successor(small: Pipeline) -> None:
     """The rows of the old table are kept where they still hold, so it is read when it is replaced."""
     store, data = small.state().store, small.file.parent / "long.jsonl"

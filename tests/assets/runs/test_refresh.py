@@ -105,6 +105,7 @@ def no_model(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     models.ModelsResource().release()
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("no_model")
 def test_alpha_loads_no_model(many: Pipeline, data: Path) -> None:
     assert {*many.made(selection={"alpha": 0.31})} == {(name, None) for name in GLOBAL}
@@ -129,6 +130,7 @@ def test_a_removed_sample_leaves_every_table(many: Pipeline, data: Path) -> None
     assert best not in set(store.read("selected_subset")["sample_id"])
 
 
+@pytest.mark.long
 def test_operational_settings_and_touched_files_are_no_change(many: Pipeline, data: Path) -> None:
     change_config(
         many.file,
@@ -141,6 +143,7 @@ def test_operational_settings_and_touched_files_are_no_change(many: Pipeline, da
     assert many.refresh().run_ids == []
 
 
+@pytest.mark.long
 def test_weights_that_change_in_place(small: Pipeline) -> None:
     folder = small.file.parent
     small.refresh()
@@ -203,6 +206,7 @@ def test_only_one_refresh_at_a_time(fresh: Pipeline) -> None:
     assert fresh.refresh(until="raw_long_sft").run_ids
 
 
+@pytest.mark.long
 def test_waits_for_what_an_earlier_refresh_has_left_at_work(fresh: Pipeline) -> None:
     """The refresh was killed; the run that it had launched has a process of its own, and goes on."""
     with subprocess.Popen([sys.executable, "-S", "-c", "input()"], stdin=subprocess.PIPE) as working:

@@ -225,7 +225,8 @@ def test_what_is_copied_is_there_and_not_left_out() -> None:
     assert os.access(DEPLOYMENT / "entrypoint.sh", os.X_OK)
 
 
-@pytest.mark.parametrize("made", [None, pytest.param("report.html", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("made", [None, "report.html"])
 def test_what_is_copied_makes_the_whole_package(tmp_path: Path, made: str | None) -> None:
     """Every file is in what `pip install /src` installs, which works beside other packages `assets` and `resources`."""
     for source, target in COPIED:
