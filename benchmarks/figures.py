@@ -137,6 +137,7 @@ SOURCES: dict[str, tuple[str, Callable[[Json], Json]]] = {
     "training.json": ("training", dict),
     "experiment.json": ("experiment", dict),
     "experiment_large.json": ("experiment_large", dict),
+    "experiment_short_chat.json": ("experiment_short_chat", dict),
     "gpu.json": ("gpu", gpu),
     "real_long_SmolLM2.json": ("real_long_SmolLM2", real_text),
     "real_long_Gemma-3.json": ("real_long_Gemma-3", real_text),
@@ -598,14 +599,15 @@ TABLES: dict[str, tuple[tuple[str, ...], Callable[..., str]]] = {
         lambda *of: real_long(of, lambda real: real_methods(real, "answerable")),
     ),
 }
-for _run in ("experiment", "experiment_large"):
-    TABLES |= {
-        f"{_run}_outcome": ((_run,), experiment_outcome),
-        f"{_run}_trained": ((_run,), experiment_trained),
-        f"{_run}_loss": ((_run,), lambda found: experiment_values(found, "answer_loss", "value")),
-        f"{_run}_differences": ((_run,), lambda found: experiment_values(found, "answer_loss", "difference")),
-        f"{_run}_answers": ((_run,), lambda found: experiment_values(found, "answers", "value")),
-    }
+_OF_EXPERIMENTS: Mapping[str, Callable[..., str]] = {
+    "outcome": experiment_outcome,
+    "differences": lambda found: experiment_values(found, "answer_loss", "difference"),
+    "answers": lambda found: experiment_values(found, "answers", "value"),
+    "loss": lambda found: experiment_values(found, "answer_loss", "value"),
+    "trained": experiment_trained,
+}
+for _run, _shown in (("experiment", 5), ("experiment_large", 5), ("experiment_short_chat", 3)):
+    TABLES |= {f"{_run}_{what}": ((_run,), make) for what, make in [*_OF_EXPERIMENTS.items()][:_shown]}
 
 
 def written(page: str, kept: Path) -> str:
