@@ -87,7 +87,6 @@ def test_a_method_more_computes_only_itself(project: Pipeline) -> None:
     assert change(project, compare=["hmg", "letters", "cam"]) == {"method_scores/cam", "comparison", "report"}
 
 
-@pytest.mark.long
 def test_another_method_chooses_by_another_rule(project: Pipeline) -> None:
     ran = change(project, method="letters", rule="per_source", compare=["hmg", "cam", "gateau"])
     assert ran == {"selected_subset", "comparison", "report"}
