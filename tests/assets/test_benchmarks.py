@@ -52,7 +52,7 @@ def quizzed(whole_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 
 def scored(pipeline: Pipeline, **evaluation: Any) -> Made:
-    """What a run makes after these changes, but the checkpoint."""
+    """Return the assets that a run makes after these changes, but the checkpoint."""
     made = pipeline.made("scores/quiz", evaluation=evaluation)
     return {key: event for key, event in made.items() if "quiz" in key[0]}
 
@@ -255,7 +255,7 @@ def said(asked: AskedTurn) -> str:
 
 
 def interrupted(store: Store, after: int) -> list[str]:
-    """What was answered by a run that ends within the group of this answer."""
+    """The answers of a run that ends within the group of this answer."""
     answered: list[str] = []
 
     def until(asked: AskedTurn) -> str:

@@ -182,7 +182,7 @@ def test_an_input_that_cannot_be_read_is_the_reason(current: Pipeline) -> None:
 
 
 def look(pipeline: Pipeline, cursor: str | None) -> tuple[str, str | None]:
-    """What it says, and the cursor for the next look."""
+    """Return the text of the sensor's answer, and the cursor for the next look."""
     resources = {"configuration": pipeline.resource}
     with dg.build_sensor_context(pipeline.instance, cursor, resources=resources) as context:
         found = inputs_sensor(pipeline.config).evaluate_tick(context)

@@ -1,4 +1,4 @@
-"""What a run does of a plan, what its end says, and how it is terminated."""
+"""Test the work of a run on a plan, the message at its end, and its termination."""
 
 from contextlib import nullcontext
 from dataclasses import replace
