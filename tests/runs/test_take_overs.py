@@ -15,7 +15,6 @@ from pathlib import Path
 
 import psutil
 import pytest
-from polars.testing import assert_frame_equal
 
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
@@ -23,6 +22,7 @@ from gateau_dagster.storage.files import Files
 from gateau_dagster.storage.lease import FOLDER
 from tests.project import change_config, command_environment, copied, gateau, make_project
 from tests.runs.machine import COMMIT, WITHOUT, can_be_another_machine, gateau_on
+from tests.runs.stores import assert_same_rows
 from tests.runs.test_kill import assert_no_rows_wait
 
 pytestmark = [
@@ -39,7 +39,7 @@ COMMITS = {1: 35, 2: 10}
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A sample a pass, so that figures do not depend on which samples are left to score."""
+    """A sample a pass, so that figures hardly depend on which samples are left to score."""
     file = make_project(tmp_path_factory.mktemp("undisturbed"), samples=24, shards=4, scoring={"batch_tokens": 1})
     gateau("run", "--config", str(file), "--until", LAST, folder=file.parent)
     return file
@@ -114,13 +114,17 @@ def take_over(store: str, whole: Path, folder: Path, seed: int) -> str:
 
 
 def assert_as_undisturbed(file: Path, whole: Path) -> None:
-    """To the last bit, and without a trace of what was not committed."""
+    """To float32's rounding, and without a trace of what was not committed.
+
+    A row of one table may be saved and that of the other one of its pass be lost: the lost one is computed in a pass of
+    its own, which rounds otherwise.
+    """
     one, other = State(config=load_project(file)), State(config=load_project(whole))
     assert not one.plan_until(LAST)
     compared = 0
     for asset in one.pipeline.ancestors([LAST]):
         for part in one.pipeline.partitions(asset):
-            assert_frame_equal(one.store.read(asset, part), other.store.read(asset, part), check_exact=True)
+            assert_same_rows(one.store.read(asset, part), other.store.read(asset, part))
             compared += 1
     assert compared > 12
     names = [*one.store.files.sizes()]
