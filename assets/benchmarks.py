@@ -178,25 +178,25 @@ def answer_questions(
         GateauError, TransientError: the engine or the store fails; earlier answers are saved.
     """
     schema = tables.schema(tables.ANSWERS)
-    partial = RowCheckpoints(store, asset, partition, scorer, schema)
+    saved = RowCheckpoints(store, asset, partition, scorer, schema)
     made = (_previous(store, each, partition, scorer) for each in (*shared, asset))
-    before = pl.concat([partial.load(), *made]).to_dicts()
+    before = pl.concat([saved.load(), *made]).to_dicts()
 
     def save(rows: Sequence[Row]) -> None:
         for row in rows:
-            partial.add(row)
-        partial.save()
+            saved.add(row)
+        saved.save()
 
     try:
         found = answer_all(questions, before, engine, save=save, progress=progress)
     finally:
-        partial.close()
+        saved.close()
     table = rows_frame([*found.kept, *found.made], schema).sort("question_id", "turn")
     rejected = rejected_frame(found.rejected)
     table = table.join(rejected, left_on="question_id", right_on="sample_id", how="anti", maintain_order="left")
     unanswered = [each.sample_id for each in found.rejected if each.may_pass]
     write(table, rejected, frame_digest(table.drop("seconds")), unanswered)
-    partial.remove()
+    saved.remove()
     return found
 
 

@@ -192,6 +192,6 @@ def _metadata(table: pl.DataFrame, asked: AskedTexts) -> dict[str, Any]:
 
 
 def contamination_of(state: State, benchmark: str) -> pl.DataFrame:
-    """Return the overlaps of long samples and conversations with a benchmark's questions: overlaps.OVERLAPS."""
+    """Return the overlaps of long samples and conversations with a benchmark's questions: contamination.OVERLAPS."""
     families = [FAMILY, *([SHORT_FAMILY] if state.config.short_chat is not None else [])]
     return pl.concat([state.read(f"{family}/{benchmark}") for family in families])

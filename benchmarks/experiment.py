@@ -60,7 +60,8 @@ def prepare(
 ) -> Path:
     """Write samples, configuration and benchmarks into `folder`; return the configuration's path."""
     folder.mkdir(parents=True, exist_ok=True)
-    file, settings = folder / "settings.json", json.dumps([model, nq, dict(per_kind), tokens, window, short])
+    settings = json.dumps([model, nq, dict(per_kind), tokens, window, *([short] if short else [])])
+    file = folder / "settings.json"
     if file.exists() and file.read_text(encoding="utf-8") != settings:
         raise SystemExit(f"{folder} holds samples of other settings: give the same ones, or another --folder")
     write_if_other(file, settings)
@@ -164,6 +165,7 @@ def main(given: list[str] | None = None) -> int:
     found = summary(project)
     say("\n".join(sentence for sentences in found["sentences"].values() for sentence in sentences))
     settings = settings_of(options, "nq") | {"model": Path(options.model).name}
+    settings["training"] = yaml.safe_load(options.config.read_text(encoding="utf-8")).get("training", {})
     write_json(options.out, {"settings": settings, "machine": machine(), "power": power, **found})
     return 0
 

@@ -194,7 +194,7 @@ def _comparison(config: Config) -> Future[tuple[State, Plan]]:
     def compare() -> None:
         try:
             found.set_result((state, state.whole_plan()))
-        except Exception as error:
+        except BaseException as error:  # polars' panics too: a look without an end would stop all later ones
             found.set_exception(error)
 
     threading.Thread(target=compare, daemon=True, name="inputs-look").start()

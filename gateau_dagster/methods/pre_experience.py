@@ -12,7 +12,15 @@ import polars as pl
 from gateau_dagster import tables
 from gateau_dagster.config.models import PreExperienceOptions
 from gateau_dagster.methods.random_order import uniform
-from gateau_dagster.scoring.sample_table import PlannedPasses, PlannedWork, Row, Running, SampleTable, SampleTokens
+from gateau_dagster.scoring.sample_table import (
+    PROMPT_TOKENS,
+    PlannedPasses,
+    PlannedWork,
+    Row,
+    Running,
+    SampleTable,
+    SampleTokens,
+)
 from gateau_dagster.selection.clusters import Labels, cluster_count, k_means, matrix
 
 if TYPE_CHECKING:
@@ -58,8 +66,6 @@ def instruction_embedding_table(model: str) -> SampleTable:
 
 def instruction_effort(tokens: SampleTokens) -> PlannedWork:
     """Return the pass over bos and the prompt's beginning; all its tokens but the first are predicted."""
-    from gateau_dagster.scoring.cherry_selection import PROMPT_TOKENS
-
     whole = tokens.instruction + tokens.context + tokens.bos + tokens.task
     length = np.minimum(whole, min(PROMPT_TOKENS, tokens.limit))
     return PlannedWork(passes=[PlannedPasses(count=np.ones_like(length), length=length, predicted=length - 1)])

@@ -193,10 +193,9 @@ def check_weight_files(folder: Path, place: str) -> None:
     """
     quantised = "quantization_config" in json.loads((folder / "config.json").read_text(encoding="utf-8"))
     for file in sorted(folder.glob("*.safetensors")):
-        if quantised:
-            continue
         with _weights(file, place) as weights:
-            kinds = {name: str(weights.get_slice(name).get_dtype()) for name in weights.keys()}  # noqa: SIM118
+            names = [] if quantised else weights.keys()
+            kinds = {name: str(weights.get_slice(name).get_dtype()) for name in names}
         found = {
             name: kind for name, kind in kinds.items() if name.endswith(".weight") and kind.startswith(_WHOLE_NUMBERS)
         }

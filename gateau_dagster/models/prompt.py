@@ -1,4 +1,4 @@
-"""Build the scoring prompt: four parts with exact offsets.
+"""Open a tokenizer, and build the scoring prompt: four parts with exact offsets.
 
 Prefix and context are tokenised separately. Suffix and response are one text, as a model reads it; see divided().
 """

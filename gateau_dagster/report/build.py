@@ -556,7 +556,7 @@ def build_report(inputs: ReportInputs, comparison: PresetComparison | None, draw
     Every text from the data is escaped: samples are untrusted.
 
     Args:
-        comparison: of the presets, from report.comparison.compare.
+        comparison: of the presets, from report.inputs.compare.
         drawn: from `drawings`; a figure that is missing there is left out.
     """
     cards, efforts = sample_cards(inputs), table_efforts(inputs.efforts)

@@ -97,7 +97,7 @@ def characteristics_section(table: pl.DataFrame) -> FurtherSection:
 
 
 def pairwise_section(tables: Mapping[str, pl.DataFrame]) -> FurtherSection:
-    """Return the section that compares answers of variants in pairs. tables: pairwise.PAIRWISE by benchmark."""
+    """Return the section that compares answers of variants in pairs. tables: judge_answers.PAIRWISE by benchmark."""
     rows = [
         {
             "benchmark": name,
@@ -167,7 +167,7 @@ def contamination_section(
     """Return the section on questions that are in the data, and on the models' values without them.
 
     Args:
-        overlaps: overlaps.OVERLAPS by benchmark, of long samples and conversations.
+        overlaps: contamination.OVERLAPS by benchmark, of long samples and conversations.
         experiment: tables.EXPERIMENT.
         untouched: untouched.UNTOUCHED.
     """

@@ -26,6 +26,7 @@ from gateau_dagster.models.packing import lone_states, packed_states, packs_docu
 from gateau_dagster.models.prompt import Prompt, divided, encode
 from gateau_dagster.scoring.response_perplexity import mean_nll_and_perplexity
 from gateau_dagster.scoring.sample_stream import in_order, rejected
+from gateau_dagster.scoring.sample_table import PROMPT_TOKENS
 
 if TYPE_CHECKING:
     from gateau_dagster.scoring.sample_table import Row, Running
@@ -215,9 +216,6 @@ class _Started:
             "response_tokens": len(job.prompt.response),
         }
 
-
-# The program's --max_length: a longer prompt is cut at the end.
-PROMPT_TOKENS = 512
 
 _TASK, _COMPLETE = (
     "Below is an instruction that describes a task",

@@ -50,6 +50,8 @@ ScoreRows: TypeAlias = "Callable[[LoadedModel, Iterable[Sample], Running], Itera
 ScoreTables: TypeAlias = "Callable[[LoadedModel, Iterable[RequestedRow], Mapping[str, Running]], Iterator[Outcomes]]"
 Effort: TypeAlias = "Callable[[SampleTokens], PlannedWork]"
 ShownPrompt: TypeAlias = Literal["opened", "plain", "none"]
+# Of an instruction's embedding, the program's --max_length (Cherry Selection): a longer prompt is cut at the end.
+PROMPT_TOKENS = 512
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from gateau_dagster.scoring.sample_table import Numbers, PromptParts
 
 
-# The version of the columns of `cam` that this module computes; raise it when one changes.
+# The version of the gains' columns of `cam`; the others have `pair_tables.CAM_CODE_VERSION`. Raise it when one changes.
 GAINS_CODE_VERSION = "1"
 NOTED = 1e-3  # for a smaller gain no segment is recorded: rounding would decide which one is best
 _EQUAL = 1e-5  # segments whose p_t differ by less are equally good, and the first of them counts

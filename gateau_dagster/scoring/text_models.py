@@ -66,7 +66,7 @@ def read_texts(
     """Yield one outcome per sample, in order.
 
     Args:
-        loaded: see encoders.load_encoder; texts are cut to its window.
+        loaded: see loading.load_encoder; texts are cut to its window.
         samples: read some batches ahead of the outcomes.
         running: `scoring.batch_tokens` bounds a batch, padding included; it is halved if memory is full.
         as_pair: pass instruction and response as the tokenizer's two segments, not as one text with a newline between.

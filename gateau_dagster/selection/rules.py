@@ -62,7 +62,7 @@ def dropped_samples(ranked: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
 def with_one_of_each_text(ranked: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
     """Return `ranked` with one sample of each text: the best that the rule can choose, else the first one.
 
-    Under `duplicates: keep` all stay. `ranked`: see rules.chosen_ids, sorted by rank, samples without a score last.
+    Under `duplicates: keep` all stay. `ranked`: see chosen_ids, sorted by rank, samples without a score last.
     """
     if rule.duplicates == "keep":
         return ranked
@@ -100,7 +100,7 @@ def with_best_of_documents(ranked: pl.DataFrame, rule: RuleConfig) -> pl.DataFra
     sample that no model could read. Which samples are left does not depend on quotas or on other choices. A sample that
     the rule cannot choose at any rank does not take another's place.
 
-    `ranked`: see rules.chosen_ids, sorted by rank, samples without a score last; with `document` str.
+    `ranked`: see chosen_ids, sorted by rank, samples without a score last; with `document` str.
     """
     return _unscored(ranked, _follows_the_best(ranked, rule))
 

@@ -235,7 +235,7 @@ class Store:
             if version is None:
                 return None
             known, stamp = _known.get(self.address(*key), ("", None))
-            return stamp if known == version else self.stamp(*key)
+            return stamp if version and known == version else self.stamp(*key)
 
         with ThreadPoolExecutor(_STAMP_READERS) as pool:
             return dict(zip(keys, pool.map(one, keys), strict=True))

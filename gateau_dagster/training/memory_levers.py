@@ -1,12 +1,10 @@
 """Two levers that make a training need less memory: checkpoints in the host's memory, and feed-forward layers in tiles.
 
-Of a feed-forward layer in tiles of a row's tokens, only one tile's intermediate numbers exist.
-
 A feed-forward layer treats every token by itself, so its tiles give what the whole row gives, whatever documents the
-row holds. The forward pass keeps the layer's input only. The backward pass computes each tile once more, with its
-gradients, and adds these up in float32 or better. The idea is that of DeepSpeed's TiledMLP (Arctic Long Sequence
-Training, arXiv 2506.13996), which this module does not use: it computes the backward pass without autocast, and its
-gradients reach DistributedDataParallel once per tile.
+row holds. Only one tile's intermediate numbers exist at a time. The forward pass keeps the layer's input only. The
+backward pass computes each tile once more, with its gradients, and adds these up in float32 or better. The idea is that
+of DeepSpeed's TiledMLP (Arctic Long Sequence Training, arXiv 2506.13996), which this module does not use: it computes
+the backward pass without autocast, and its gradients reach DistributedDataParallel once per tile.
 """
 
 from collections.abc import Callable, Iterator, Sequence

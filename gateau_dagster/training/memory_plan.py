@@ -85,7 +85,7 @@ class ModelSizes:
     """The numbers of a decoder. weights: all parameters; embedding, head: of the word embedding and the output layer.
 
     tied: the output layer is the embedding, which counts once in `weights`.
-    tileable: the feed-forward layers may be computed in tiles, see `fitting.tileable`.
+    tileable: the feed-forward layers may be computed in tiles, see `readiness.tileable`.
     """
 
     layers: tuple[LayerSizes, ...]

@@ -216,8 +216,8 @@ def _first_of(waiting: Sequence[_Known], characters: float | None) -> list[_Know
     if characters is None:
         return list(waiting)
     sums = accumulate(each.characters for each in waiting)
-    count = next((count for count, total in enumerate(sums, start=1) if total >= characters), len(waiting))
-    return list(waiting[:count])
+    taken = next((number for number, total in enumerate(sums, start=1) if total >= characters), len(waiting))
+    return list(waiting[:taken])
 
 
 # Raise it when the same texts give another mix.

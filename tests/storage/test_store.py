@@ -14,7 +14,6 @@ import pytest
 from gateau_dagster.errors import GateauError
 from gateau_dagster.storage import Stamp, Store, content, parquet
 from gateau_dagster.storage import store as module
-from gateau_dagster.storage import store as store_module
 from gateau_dagster.storage.content import frame_digest
 from gateau_dagster.storage.documents import document_stamp
 from gateau_dagster.storage.files import local_copy
@@ -104,7 +103,7 @@ def test_stamps_of_many_are_read_side_by_side_where_the_disk_is_slow(
     store, keys = Store(str(tmp_path)), [("cam", str(number)) for number in range(100)]
     for asset, partition in keys[::3]:
         store.write(FRAME.head(1), asset, partition, Stamp(fingerprint=f"f{partition}"))
-    readers, opened, clock = set[str](), store_module._opened, {"passed": 0.0, "worked": 0.0}
+    readers, opened, clock = set[str](), module._opened, {"passed": 0.0, "worked": 0.0}
 
     def read(*arguments: Any) -> Any:
         readers.add(threading.current_thread().name)
@@ -113,9 +112,9 @@ def test_stamps_of_many_are_read_side_by_side_where_the_disk_is_slow(
         time.sleep(0.001)  # long enough that one thread does not do it all
         return opened(*arguments)
 
-    monkeypatch.setattr(store_module, "perf_counter", lambda: clock["passed"])
-    monkeypatch.setattr(store_module, "thread_time", lambda: clock["worked"])
-    monkeypatch.setattr(store_module, "_opened", read)
+    monkeypatch.setattr(module, "perf_counter", lambda: clock["passed"])
+    monkeypatch.setattr(module, "thread_time", lambda: clock["worked"])
+    monkeypatch.setattr(module, "_opened", read)
     found = store.stamps(keys)
     assert list(found) == keys
     assert [each and each.fingerprint for each in found.values()] == [
@@ -142,6 +141,10 @@ def test_stamps_on_s3_are_read_once(bucket: str, monkeypatch: pytest.MonkeyPatch
     store.write(FRAME, "cam", "3", Stamp(fingerprint="f2"))
     changed = store.stamps(keys)
     assert {key for key in keys if changed[key] != first[key]} == {("cam", "3")}
+    no_versions = dict.fromkeys(store.files.versions(), "")
+    monkeypatch.setattr(store.files, "versions", lambda: no_versions)
+    monkeypatch.setattr(module, "_known", {})
+    assert store.stamps(keys) == changed, "a server without ETags"
 
 
 TEXTS = pl.DataFrame({"sample_id": [f"s{n}" for n in range(10)], "text": [f"text {n}" * n for n in range(10)]})
@@ -261,14 +264,14 @@ def test_a_table_that_is_replaced_at_every_look_is_whole_and_not_damaged(
 @pytest.fixture
 def settled(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if every file had changed long ago."""
-    monkeypatch.setattr(store_module, "_SETTLED_NS", 0)
+    monkeypatch.setattr(module, "_SETTLED_NS", 0)
 
 
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """The files whose stamp was read."""
     found: list[object] = []
-    monkeypatch.setattr(store_module, "metadata", lambda file: (found.append(file), parquet.metadata(file))[1])
+    monkeypatch.setattr(module, "metadata", lambda file: (found.append(file), parquet.metadata(file))[1])
     return found
 
 

@@ -211,7 +211,7 @@ def relative_distances(table: pl.DataFrame) -> Figure:
 
     Args:
         table: one row per bin of distances with `first` (included), `end` (excluded), and `before` and `after`, shares
-            of the samples; from `training.relative_distances`.
+            of the samples; from `training.skip_positions.relative_distances`.
     """
     figure, (whole, close) = new_figure("Relative distances before and after skipping positions", columns=2)
     if table.select(pl.max_horizontal("before", "after").max()).item() in {None, 0.0}:

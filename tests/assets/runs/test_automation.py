@@ -13,6 +13,7 @@ import pytest
 from dagster import AssetRecordsFilter, DagsterEvent, DagsterEventType, DagsterRunStatus
 from dagster._core.definitions.data_version import CachingStaleStatusResolver, StaleStatus
 from dagster._core.loader import LoadingContextForTest
+from polars.exceptions import PanicException
 
 from gateau_dagster.assets.runs.automation import Looks, inputs_sensor, nightly, out_of_date_sensor, plan_digest
 from gateau_dagster.assets.runs.history import runs_at_work
@@ -343,8 +344,10 @@ def test_a_look_is_taken_up_by_a_later_tick_and_counts_no_more_under_another_sig
     assert looks.plan(config, "now", LONG) is not None
 
 
-@pytest.mark.parametrize("error", [GateauError("data.missing", "no input"), RuntimeError("a defect")])
-def test_a_look_that_failed_is_over(config: Config, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+@pytest.mark.parametrize(
+    "error", [GateauError("data.missing", "no input"), RuntimeError("a defect"), PanicException("in Rust")]
+)
+def test_a_look_that_failed_is_over(config: Config, monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
     def fails(_: State) -> Plan:
         raise error
 
