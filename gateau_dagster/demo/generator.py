@@ -180,7 +180,7 @@ class ScriptedGenerator(ThreadingHTTPServer):
             return answer_reply(prompt)
         manner = manner_of(prompt, self.cheats)
         shown = _PASSAGE.findall(prompt)
-        document = next((place for place, text in enumerate(self.documents) if shown and shown[0] in text), -1)
+        document = next((place for place, text in enumerate(self.documents) if shown[0] in text), -1)
         with self.lock:
             said = question_reply(prompt, manner, self.honest.get(document, ""))
             if manner == HONEST and document >= 0 and json.loads(said)["question"]:

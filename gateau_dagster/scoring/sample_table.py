@@ -50,7 +50,7 @@ ScoreRows: TypeAlias = "Callable[[LoadedModel, Iterable[Sample], Running], Itera
 ScoreTables: TypeAlias = "Callable[[LoadedModel, Iterable[RequestedRow], Mapping[str, Running]], Iterator[Outcomes]]"
 Effort: TypeAlias = "Callable[[SampleTokens], PlannedWork]"
 ShownPrompt: TypeAlias = Literal["opened", "plain", "none"]
-# Of an instruction's embedding, the program's --max_length (Cherry Selection): a longer prompt is cut at the end.
+# Cherry Selection embeds no more of a prompt, the program's --max_length: a longer one is cut at the end.
 PROMPT_TOKENS = 512
 
 

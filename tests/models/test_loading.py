@@ -315,9 +315,10 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
+@pytest.mark.parametrize("config", [{}, {"quantization_config": {"bits": 8}}], ids=["plain", "quantised"])
 @pytest.mark.parametrize("name", DAMAGES)
-def test_a_damaged_file_is_named(tmp_path: Path, name: str) -> None:
-    file = model(tmp_path) / "model-2.safetensors"
+def test_a_damaged_file_is_named(tmp_path: Path, name: str, config: dict[str, object]) -> None:
+    file = model(tmp_path, **config) / "model-2.safetensors"  # pyright: ignore[reportArgumentType]
     file.write_bytes(DAMAGES[name](file.read_bytes()))
     with refused("models.file_damaged", r"model-2\.safetensors"):
         check_weight_files(tmp_path, PLACE)

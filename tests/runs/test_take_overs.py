@@ -15,6 +15,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from polars.testing import assert_frame_equal
 
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
@@ -33,6 +34,9 @@ pytestmark = [
 LAST = "combined_scores"
 LONGEST_RUN = 300  # seconds, on a busy machine
 TAKE_OVERS = 20
+# Tables of one pass, and what is made from them. A row of one may be saved and that of the other be lost: the lost one
+# is computed in a pass of its own, which rounds otherwise.
+ROUNDED = {"perplexity/long", "cam", LAST}
 COMMITS = {1: 35, 2: 10}
 """Commits of each process of a run, at least, by `scoring.workers`."""
 
@@ -114,17 +118,17 @@ def take_over(store: str, whole: Path, folder: Path, seed: int) -> str:
 
 
 def assert_as_undisturbed(file: Path, whole: Path) -> None:
-    """To float32's rounding, and without a trace of what was not committed.
-
-    A row of one table may be saved and that of the other one of its pass be lost: the lost one is computed in a pass of
-    its own, which rounds otherwise.
-    """
+    """To the last bit but for ROUNDED, and without a trace of what was not committed."""
     one, other = State(config=load_project(file)), State(config=load_project(whole))
     assert not one.plan_until(LAST)
     compared = 0
     for asset in one.pipeline.ancestors([LAST]):
         for part in one.pipeline.partitions(asset):
-            assert_same_rows(one.store.read(asset, part), other.store.read(asset, part))
+            found, wanted = one.store.read(asset, part), other.store.read(asset, part)
+            if asset in ROUNDED:
+                assert_same_rows(found, wanted)
+            else:
+                assert_frame_equal(found, wanted, check_exact=True)
             compared += 1
     assert compared > 12
     names = [*one.store.files.sizes()]
