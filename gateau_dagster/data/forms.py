@@ -117,6 +117,7 @@ def _sample(parts: SampleParts, name: str, source: str) -> Sample:
         response=parts.response,
         conversation=parts.conversation,
         border=_border(parts),
+        beginnings=parts.beginnings,
     )
 
 
@@ -177,17 +178,21 @@ def _parts(record: Mapping[str, Any], fields: Fields, how: Turns) -> tuple[str, 
         trace = Trace(with_system(turns, system_of(record, fields)), _tools_of(record, fields), fields)
         if not trace.is_exchange:
             return trace.content_id, trace.parts(how)
-        parts = _exchange(trace.turns)
+        parts = _exchange(trace.turns)._replace(beginnings=trace.beginnings)
         return content_id(parts[:3]), iter([parts])
     explicit = explicit_parts(record, fields)
     if explicit is None:
         raise _unknown_form(record)
     context, instruction, response, whole = explicit
+    system = system_of(record, fields)
+    asked = Turn(role="user", content=_BLANK_LINE.join(text for text in (context, instruction) if text.strip()))
+    exchange = with_system([asked, Turn(role="assistant", content=response)], system)
     border: Border = "given" if context.strip() else "none"
     if whole:
         context, instruction, border = split_user_turn(instruction)
-    context = _after_system(system_of(record, fields) or "", context)
-    parts = SampleParts(context, instruction, response, border)
+    context = _after_system(system or "", context)
+    beginnings = Trace(exchange, (), fields).beginnings
+    parts = SampleParts(context, instruction, response, border, beginnings=beginnings)
     return content_id(parts[:3]), iter([parts])
 
 

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import cast
+from typing import NamedTuple, cast
 
 import polars as pl
 
@@ -34,12 +34,24 @@ from gateau_dagster.storage.parquet import read_local, write_parquet
 CODE_VERSION = "3"
 # Raise it if reading the same bytes gives other samples or reasons. The index is then rebuilt, and only shards with a
 # different sample or reason are out of date.
-READER_VERSION = "5"
+READER_VERSION = "6"
 INDEX_ACCEPTED = pl.Schema({**ACCEPTED, "shard": pl.Int32()})
 INDEX_REJECTED = pl.Schema({**REJECTED, "shard": pl.Int32()})
 # Another layout needs another name: a file of the old one is then rebuilt.
 _KEY = b"gateau_input_index_3"
+_BEGINS = pl.format(
+    "begins another conversation: its {} turns are the first of {}, which holds its answers", "turns", "longer"
+).alias("reason")
 _RAW = tables.schema((*tables.RAW_LONG_SFT, tables.CONVERSATION))
+
+
+class Begun(NamedTuple):
+    """How many conversations begin a longer one, and the ids of the first and of its longer one."""
+
+    count: int = 0
+    first: str = ""
+    longer: str = ""
+    left_out: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -54,6 +66,7 @@ class InputIndex:
     records: int
     duplicates_dropped: int
     fields: FieldCounts
+    begun: Begun
 
     @cached_property
     def rejects(self) -> Rejects:
@@ -92,6 +105,22 @@ class InputIndex:
             f"another one under another id, as {name} those of {known}. {what}"
         ]
 
+    @cached_property
+    def beginnings(self) -> list[str]:
+        """Return a sentence if conversations begin a longer one, so that it holds their answers, too."""
+        count, first, longer, left_out = self.begun
+        if not count:
+            return []
+        what = (
+            "They are left out, since the longer one holds their answers: long_sft.turns: each makes a sample of every "
+            "answer"
+            if left_out
+            else "All are scored, and may be chosen and trained on together: remove them from the data, or set "
+            "long_sft.turns: last"
+        )
+        begin = "conversation begins" if count == 1 else "conversations begin"
+        return [f"long_sft.path: {count:,} {begin} another one, as {first} that of {longer}. {what}."]
+
     def shard_digest(self, shard: int) -> str:
         """Return SHA-256 (hex) of what the shard's two tables hold: ids, contents, sources, and reasons of rejects."""
         assert 0 <= shard < self.shards, shard
@@ -124,6 +153,7 @@ def save_index(index: InputIndex, path: Path) -> None:
         "records": index.records,
         "duplicates_dropped": index.duplicates_dropped,
         "fields": index.fields,
+        "begun": index.begun,
     }
     frame = pl.concat([index.accepted, index.rejected], how="diagonal")
     metadata = {_KEY: json.dumps(header).encode()}
@@ -137,7 +167,7 @@ def load_index(path: Path) -> InputIndex | None:
     try:
         frame, metadata = read_local(path)
         header = json.loads(metadata[_KEY])
-        files = tuple(SourceFile(**file) for file in header["files"])
+        files, begun = tuple(SourceFile(**file) for file in header["files"]), Begun(*header["begun"])
     except (OSError, KeyError, TypeError, ValueError):
         return None
     rejected = pl.col("reason").is_not_null()
@@ -150,6 +180,7 @@ def load_index(path: Path) -> InputIndex | None:
         records=header["records"],
         duplicates_dropped=header["duplicates_dropped"],
         fields=header["fields"],
+        begun=begun,
     )
 
 
@@ -207,15 +238,22 @@ def _build(config: LongSftConfig, files: list[SourceFile], signature: str, progr
     found = scan(files, converter(config), progress)
     if found.accepted.is_empty() and files:  # without files, synthetic samples are still to be made
         raise GateauError("data.no_usable_record", no_usable_sample("long_sft.path", config.path, found.rejected))
+    accepted, rejected, begun = found.accepted, found.rejected, found.begun.sort("sample_id")
+    if config.turns != "observations":
+        accepted = accepted.join(begun, on="sample_id", how="anti", maintain_order="left")
+        rejected = pl.concat([rejected, begun.select("sample_id", _BEGINS, "location")])
+    named = begun.select("sample_id", "longer").head(1).iter_rows()
+    first = [Begun(begun.height, *ids, left_out=config.turns != "observations") for ids in named]
     return InputIndex(
         signature=signature,
         shards=config.shards,
-        files=tuple(files),
-        accepted=_with_shard(found.accepted, config.shards),
-        rejected=_with_shard(found.rejected, config.shards),
+        files=found.files,
+        accepted=_with_shard(accepted, config.shards),
+        rejected=_with_shard(rejected, config.shards),
         records=found.records,
         duplicates_dropped=found.duplicates_dropped,
         fields=found.fields,
+        begun=first[0] if first else Begun(),
     )
 
 

@@ -479,7 +479,7 @@ def _read_session(
     if problem is not None:
         why = f"incomplete trace: the last line is cut off ({problem.reason}); remove it, or fetch the session again"
         return Problem(number=problem.number, reason=why)
-    return Record(number=1, value=session.record(file.stem))
+    return Record(number=1, value=session.record(file.session_id or file.stem), is_session=True)
 
 
 def parse_line(line: bytes, number: int) -> Record | Problem:

@@ -20,6 +20,20 @@ def text_digest(parts: Sequence[str]) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Beginnings:
+    """Digests by which the index finds a conversation that begins another one.
+
+    turns: the number of turns.
+    ends: for each answer to the user, 64 bits of the digest of all turns up to it; the last is that of the sample.
+    unlearned: for each of `ends`, the bits of the assistant turns up to it that have no loss; empty if all have.
+    """
+
+    turns: int
+    ends: tuple[int, ...]
+    unlearned: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
 class Sample:
     """A sample (c, x; y) of the paper: `context`, `instruction` and target `response`.
 
@@ -35,6 +49,7 @@ class Sample:
     conversation: str = ""
     border: str = field(default="given", compare=False)
     """The rule that found the border of context and instruction: a user_turns.Border; "none" for an empty context."""
+    beginnings: Beginnings | None = field(default=None, compare=False, repr=False)
 
     @cached_property
     def digest(self) -> str:

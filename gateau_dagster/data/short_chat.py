@@ -117,7 +117,7 @@ def short_chat_mix(
     wanted = found.accepted.head(part_of(len(found.accepted), config.fraction))
     frames: list[pl.DataFrame] = [_MIX.to_frame()]
     rows = []
-    for done, sample in enumerate(read_wanted(files, wanted, convert), start=1):
+    for done, sample in enumerate(read_wanted(found.files, wanted, convert), start=1):
         rows.append(_row(cast(Conversation, sample)))
         if len(rows) == _ROWS or done == len(wanted):
             frames.append(pl.DataFrame(rows, schema=_MIX, orient="row"))

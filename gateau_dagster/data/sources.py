@@ -234,12 +234,20 @@ Wanted = Callable[[str], bool]
 
 @dataclass(frozen=True, kw_only=True)
 class SourceFile:
-    """A file of input. `address` is absolute or remote; `label` names it to users, uniquely among the run's files."""
+    """A file of input.
+
+    address: absolute or remote.
+    label: names it to users, uniquely among the run's files.
+    path: from the configuration's folder; of a file elsewhere, the address.
+    session_id: the id of the session in it; empty if that is the stem.
+    """
 
     address: str
     size: int
     stamp: str
     label: str = ""
+    path: str = ""
+    session_id: str = ""
 
     @cached_property
     def name(self) -> str:
@@ -294,8 +302,11 @@ def resolve_files(path: str | Sequence[str], folder: Path, *, plain_texts: bool 
         for file in files:
             found.setdefault(file.address, file)
     names = Counter(file.name for file in found.values())
-    labels = (file.name if names[file.name] == 1 else _short(file.address, folder) for file in found.values())
-    return [replace(file, label=label) for file, label in zip(found.values(), labels, strict=True)]
+    paths = [_short(file.address, folder) for file in found.values()]
+    return [
+        replace(file, label=file.name if names[file.name] == 1 else path, path=path)
+        for file, path in zip(found.values(), paths, strict=True)
+    ]
 
 
 def passed_over(key: str, path: str | Sequence[str], folder: Path, *, plain_texts: bool = False) -> list[str]:
@@ -502,10 +513,14 @@ def _hub_dataset(name: str, folder: Path, wanted: Wanted) -> list[SourceFile]:
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """A parsed record; `number` counts lines of JSON Lines, elements of a JSON list or rows of parquet, from 1."""
+    """A parsed record; `number` counts lines of JSON Lines, elements of a JSON list or rows of parquet, from 1.
+
+    is_session: whether the record is a session file, whose id is that of the file.
+    """
 
     number: int
     value: Any
+    is_session: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -10,7 +11,7 @@ from typing import Any, NamedTuple
 
 from gateau_dagster.config.inputs import Turns
 from gateau_dagster.data.record_fields import Fields, InvalidRecordError
-from gateau_dagster.data.sample import Turn, text_digest
+from gateau_dagster.data.sample import Beginnings, Turn, text_digest
 from gateau_dagster.data.user_turns import Border, split_user_turn
 
 _BETWEEN = "\n\n"
@@ -35,6 +36,7 @@ class SampleParts(NamedTuple):
     border: Border
     conversation: str = ""
     suffix: str = ""
+    beginnings: Beginnings | None = None
 
 
 class Trace:
@@ -74,6 +76,29 @@ class Trace:
     @cached_property
     def _unlearned(self) -> list[str]:
         return [_message(replace(turn, trained=False)) for turn in self.turns]
+
+    @cached_property
+    def _digests(self) -> list[int]:
+        """Return 64 bits of the digest of the tools and all turns up to each turn; ids of calls do not count."""
+        digest, digests = hashlib.sha256(_dumped(self._tools).encode()), list[int]()
+        for turn in self.turns:
+            calls = (text for call in turn.tool_calls for text in call["function"].values())
+            digest.update(bytes.fromhex(text_digest([turn.role, turn.content, turn.name, *calls])))
+            digests.append(int.from_bytes(digest.copy().digest()[:8], "big"))
+        return digests
+
+    @cached_property
+    def beginnings(self) -> Beginnings:
+        """Return the digests of the conversation, which ends with an answer."""
+        ends, unlearned, bits, answers = list[int](), list[int](), 0, 0
+        for turn, digest in zip(self.turns, self._digests, strict=True):
+            if turn.role != "assistant":
+                continue
+            bits, answers = bits | (not turn.trained) << answers, answers + 1
+            if not turn.tool_calls:
+                ends.append(digest)
+                unlearned.append(bits)
+        return Beginnings(turns=len(self.turns), ends=tuple(ends), unlearned=tuple(unlearned) if bits else ())
 
     @cached_property
     def _blocks(self) -> list[str]:
@@ -133,6 +158,7 @@ class Trace:
             border="conversation",
             conversation=f'{{"messages": [{messages}]{definitions}}}',
             suffix=suffix,
+            beginnings=Beginnings(turns=place + 1, ends=(self._digests[place],)) if suffix else self.beginnings,
         )
 
     def _observed(self) -> SampleParts:
@@ -143,7 +169,8 @@ class Trace:
         above, instruction = self._requests[min(self._requests)]
         self._fields.leave_out("turns that are no observations")
         context = _BETWEEN.join([*([above] if above.strip() else []), *observations])
-        return SampleParts(context, instruction, self.turns[-1].content, "conversation")
+        answer = self.turns[-1].content
+        return SampleParts(context, instruction, answer, "conversation", beginnings=self.beginnings)
 
 
 def _named(turns: Sequence[Turn]) -> list[Turn]:

@@ -258,7 +258,8 @@ def _beyond_the_scored(config: Config, accepted: pl.DataFrame) -> list[str]:
 def document_warnings(config: Config, store: Store, whole: Callable[[], Plan], index: InputIndex) -> list[str]:
     """Return warnings: the limit per document leaves too few samples, or samples have the same texts."""
     rule = config.selection
-    found = [] if rule.per_document == 1 else index.repeats(kept=rule.duplicates == "keep")
+    repeats = [] if rule.per_document == 1 else index.repeats(kept=rule.duplicates == "keep")
+    found = [*index.beginnings, *repeats]
     return found if rule.per_document is None else [*found, *filter(None, [limit_leaves(config, store, whole())])]
 
 

@@ -5,8 +5,11 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from gateau_dagster.config import LongSftConfig
+from gateau_dagster.config.inputs import Turns
 from gateau_dagster.data.catalogue import Catalogue, scan
 from gateau_dagster.data.forms import to_samples
+from gateau_dagster.data.index import build_index, read_samples
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.data.sources import resolve_files
 from gateau_dagster.progress import silent
@@ -109,3 +112,110 @@ def test_one_sample_in_conflict_takes_those_of_its_record_with_it(tmp_path: Path
     (tmp_path / "x.jsonl").write_bytes(jsonl(record("1", "2"), record("1", "3")))
     found = scan(resolve_files("x.jsonl", tmp_path), partial(to_samples, turns="each"), silent)
     assert found.accepted.is_empty() and found.rejected["sample_id"].to_list() == ["a#1", "a#1", "a#2", "a#2"]
+
+
+def session(*answers: str, number: int = 0) -> bytes:
+    """A session of Claude Code with an exchange for each answer. number: of the ids of lines and calls."""
+    lines: list[dict[str, Any]] = []
+    for answer in answers:
+        for role, content in (("user", f"question {len(lines)}"), ("assistant", [{"type": "text", "text": answer}])):
+            parent = f"u{number}-{len(lines) - 1}" if lines else None
+            message = {"role": role, "content": content}
+            keys = {"uuid": f"u{number}-{len(lines)}", "parentUuid": parent, "sessionId": f"s{number}"}
+            lines.append({"type": role, "message": message, **keys})
+    return jsonl(*lines)
+
+
+def ids_of(folder: Path, turns: Turns = "last", **files: bytes) -> dict[str, list[str]]:
+    """The ids of usable samples by file, as the index names them and as they are read again."""
+    for name, data in files.items():
+        (folder / name).mkdir(exist_ok=True)
+        (folder / name / "session.jsonl").write_bytes(data)
+    config = LongSftConfig(path=".", shards=1, turns=turns)
+    index = build_index(config, folder)
+    names = index.accepted["sample_id"].to_list()
+    assert [sample.sample_id for sample in read_samples(config, index, index.accepted)] == names
+    folders = [index.files[number].path.partition("/")[0] for number in index.accepted["file"]]
+    return {folder: [name for name, at in zip(names, folders, strict=True) if at == folder] for folder in folders}
+
+
+def test_sessions_of_one_name_are_named_by_their_paths(tmp_path: Path) -> None:
+    """Only where they differ: a name that was unique, or that of two copies, stays."""
+    assert ids_of(tmp_path, a=session("1")) == {"a": ["session"]}
+    assert ids_of(tmp_path, b=session("1", number=7)) == {"a": ["session"]}, "a copy"
+    two = {"a": ["a/session.jsonl"], "b": ["b/session.jsonl"]}
+    assert ids_of(tmp_path, b=session("2")) == two
+    assert ids_of(tmp_path, **{"0": session("3")}) == {"0": ["0/session.jsonl"], **two}, "a third renames none"
+    each = ids_of(tmp_path, turns="each", c=session("4", "5"), d=session("4", "6"))
+    assert each["c"] == ["c/session.jsonl#1", "c/session.jsonl#2"] and each["a"] == two["a"]
+    (tmp_path / "x.jsonl").write_bytes(jsonl(explicit("session"), explicit("t"), explicit("t", "no")))
+    config = LongSftConfig(path=".", shards=1)
+    index = build_index(config, tmp_path)
+    assert "session" in {*index.accepted["sample_id"]}, "a record's own id is the record's"
+    assert index.rejected["sample_id"].to_list() == ["t", "t"], "ids of the data stay as they are"
+
+
+Turned = tuple[str, bool]
+CONVERSATIONS = st.lists(
+    st.lists(st.tuples(st.sampled_from(["a", "b", "tool 1", "tool 2"]), st.booleans()), min_size=1, max_size=4),
+    min_size=1,
+    max_size=9,
+)
+
+
+def messages(answers: list[Turned]) -> list[dict[str, Any]]:
+    """A question for each answer; `tool` and a number for an answer after a call with an id of this number."""
+    turns: list[dict[str, Any]] = []
+    for answer, trained in answers:
+        turns.append({"role": "user", "content": f"question {len(turns)}"})
+        if answer.startswith("tool"):
+            call = {"id": answer, "type": "function", "function": {"name": "f", "arguments": "{}"}}
+            turns.append({"role": "assistant", "content": "", "tool_calls": [call], "weight": int(trained)})
+            turns.append({"role": "tool", "tool_call_id": answer, "content": "found"})
+        turns.append({"role": "assistant", "content": answer.split()[0], "weight": int(trained)})
+    return turns
+
+
+def begins(one: list[Turned], other: list[Turned]) -> bool:
+    """By definition: the same texts at the start, and the other learns what this one learns."""
+    return len(one) <= len(other) and all(
+        mine.split()[0] == its.split()[0] and (its_trained or not trained)
+        for (mine, trained), (its, its_trained) in zip(one, other, strict=False)
+    )
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(given=CONVERSATIONS)
+def test_conversations_that_begin_another_are_those_of_all_pairs(tmp_path: Path, given: list[list[Turned]]) -> None:
+    data = {f"c{place}": [*answers[:-1], (answers[-1][0], True)] for place, answers in enumerate(given)}
+    found = scanned(tmp_path, a=jsonl(*({"id": name, "messages": messages(each)} for name, each in data.items())))
+    digests = dict(found.accepted.select("sample_id", "digest").iter_rows())
+    exchanges = {name for name, each in data.items() if len(each) == 1 and not each[0][0].startswith("tool")}
+
+    def is_left_out(name: str) -> bool:
+        mine = data[name]
+        for other, its in data.items():
+            same = begins(mine, its) and begins(its, mine)
+            if len(mine) == len(its) and (digests[other] == digests[name] or name in exchanges):
+                continue  # selection.duplicates is for these
+            if begins(mine, its) and (not same or other < name):
+                return True
+        return False
+
+    left_out = dict(found.begun.select("sample_id", "longer").iter_rows())
+    assert {*left_out} == {name for name in data if is_left_out(name)}
+    for name, longer in left_out.items():
+        assert begins(data[name], data[longer]) and longer not in left_out
+        assert len(data[longer]) == max(len(its) for its in data.values() if begins(data[name], its))
+
+
+def test_a_conversation_of_any_form_begins_another(tmp_path: Path) -> None:
+    turns = messages([("a", True), ("b", True)])
+    explicit_form = {"id": "parts", "instruction": "question 0", "response": "a"}
+    forms = [{"id": "messages", "messages": turns[:2]}, explicit_form, {"prompt": "question 0", "completion": "a"}]
+    longer = {"id": "longer", "conversations": [{"from": turn["role"], "value": turn["content"]} for turn in turns]}
+    other = {"id": "other", "system": "Be brief.", "messages": turns[:2]}
+    found = scanned(tmp_path, a=jsonl(*forms, longer, other))
+    assert {*found.begun["sample_id"]} == {"messages", "parts", found.accepted["sample_id"][2]}
+    assert {*found.begun["longer"]} == {"longer"}
+    assert found.begun["location"].sort().to_list() == ["a.jsonl:1", "a.jsonl:2", "a.jsonl:3"]

@@ -226,3 +226,32 @@ def test_another_way_to_read_turns_reads_the_files_again(tmp_path: Path) -> None
         for way in ("reject", "drop")
     ]
     assert found == [1, 2]
+
+
+def test_a_conversation_that_begins_another_is_left_out_or_said(tmp_path: Path) -> None:
+    """With `last` the longer one holds its answers; `observations` learns only the last of each."""
+    turns = [{"role": role, "content": role} for role in ("user", "assistant", "tool", "assistant") * 2]
+    turns[1] |= {"tool_calls": [{"function": {"name": "f", "arguments": "{}"}}]}
+    turns[5] |= turns[1]
+    records = [{"id": "parent", "messages": turns[:4]}, {"id": "fork", "messages": turns}, explicit("a")]
+    for way, usable in (("last", 2), ("observations", 3), ("each", 7)):
+        config = LongSftConfig(path="x.jsonl", shards=1, turns=way)
+        index = index_of(tmp_path, records, config)
+        assert index.accepted.height == usable
+        assert index.rejected["sample_id"].to_list() == ["parent"] * (way == "last")
+        assert index.records == index.accepted.height + index.rejected.height
+        save_index(index, tmp_path / "i.parquet")
+        loaded = load_index(tmp_path / "i.parquet")
+        assert loaded is not None and loaded.beginnings == index.beginnings
+        said = " ".join([*loaded.beginnings, *loaded.repeats(kept=False)])
+        assert ("as parent that of fork" in said) == (way != "each") and ("as parent#1 those of fork#1" in said) == (
+            way == "each"
+        )
+        assert sum(table.height for _, table, _ in read_shards(config, loaded, [0])) == usable
+    one = [{"role": role, "content": role} for role in ("user", "assistant") * 2]
+    exchange = [{"id": "one", "messages": one[:2]}, {"id": "two", "messages": one}, explicit("a")]
+    each = index_of(tmp_path, exchange, LongSftConfig(path="x.jsonl", shards=1, turns="each"))
+    assert each.rejected["sample_id"].to_list() == ["one"], "a record of one exchange holds the texts of two#1"
+    without_loss = [*({**turn, "weight": 0} if turn["role"] == "assistant" else turn for turn in turns[:-1]), turns[-1]]
+    both = index_of(tmp_path, [records[0], {"id": "fork", "messages": without_loss}])
+    assert both.accepted.height == 2 and both.beginnings == [], "the answer of the shorter one is learned there only"
