@@ -71,7 +71,7 @@ class Catalogue:
 
 @dataclass(kw_only=True)
 class _Rows:
-    """What `scan` collects.
+    """The samples and rejects of the files that `scan` has read.
 
     sessions: the numbers of the files that are sessions.
     ends, counts, turns: the `Beginnings` of each accepted row: all `ends` in one array, their number and the turns.

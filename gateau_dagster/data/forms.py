@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
@@ -15,10 +14,10 @@ from gateau_dagster.data.record_fields import (
     InvalidRecordError,
     add_counts,
     checked_text,
-    holds,
     kind_of,
 )
 from gateau_dagster.data.sample import Reject, Role, Sample, Turn, text_digest
+from gateau_dagster.data.tool_calls import call_of, calls_in, calls_of, tools_of, with_arguments
 from gateau_dagster.data.traces import SampleParts, Trace
 from gateau_dagster.data.user_turns import Border, split_user_turn
 
@@ -40,7 +39,6 @@ _TOOL_FIELDS: dict[Role, tuple[str, ...]] = {
     "assistant": ("tool_calls", "function_call"),
     "tool": ("tool_call_id", "name"),
 }
-TOOLS_KEYS = ("tools", "functions")
 TURN_KEYS = ("messages", "conversations", "data")
 ID_KEYS = ("id", "sample_id", "prompt_id")
 SOURCE_KEYS = ("source", "dataset")
@@ -175,7 +173,8 @@ def _parts(record: Mapping[str, Any], fields: Fields, how: Turns) -> tuple[str, 
     """Return an id from the record's content, and the texts of its samples."""
     turns = None if _is_explicit(record) else turns_of(record, fields)
     if turns is not None:
-        trace = Trace(with_system(turns, system_of(record, fields)), _tools_of(record, fields), fields)
+        turns, tools = with_system(turns, system_of(record, fields)), tools_of(record, fields)
+        trace = Trace(with_arguments(turns, tools, fields), tools, fields)
         if not trace.is_exchange:
             return trace.content_id, trace.parts(how)
         parts = _exchange(trace.turns)._replace(beginnings=trace.beginnings)
@@ -331,55 +330,10 @@ def _exchange(turns: list[Turn]) -> SampleParts:
     return SampleParts(context, instruction, assistant.content, border)
 
 
-def _tools_of(record: Mapping[str, Any], fields: Fields) -> list[Any]:
-    """Return the record's definitions of tools, a list or one as JSON text, in OpenAI's form."""
-    for key in TOOLS_KEYS:
-        value = record.get(key)
-        if not holds(value):
-            continue
-        tools = _parsed(value, key)
-        if not isinstance(tools, list) or not all(isinstance(tool, Mapping) for tool in tools):
-            raise InvalidRecordError(
-                f"unusable tools: {key} is {kind_of(value)}, not a list of objects or its JSON text"
-            )
-        fields.use(key)
-        return [_definition(tool) for tool in json.loads(_json_text(tools, key))]
-    return []
-
-
-def _definition(tool: dict[str, Any]) -> dict[str, Any]:
-    """Return a tool's definition in OpenAI's form, from a bare function or Anthropic's form with `input_schema`."""
-    if "name" not in tool or "function" in tool or tool.get("type") not in (None, "function", "custom"):
-        return tool
-    names = {"input_schema": "parameters"}
-    return {"type": "function", "function": {names.get(key, key): tool[key] for key in tool if key != "type"}}
-
-
-def _parsed(value: Any, place: str) -> Any:
-    """Return the value of JSON text, None if it is no JSON; anything but text unchanged."""
-    try:
-        return json.loads(value) if isinstance(value, str) else value
-    except RecursionError:
-        raise _too_deep(place) from None
-    except ValueError:
-        return None
-
-
-def _json_text(value: Any, place: str) -> str:
-    """Return a value as JSON text that can be stored."""
-    try:
-        text = json.dumps(value, ensure_ascii=False, default=str)
-    except RecursionError:
-        raise _too_deep(place) from None
-    return checked_text(text, place)
-
-
-def _too_deep(place: str) -> InvalidRecordError:
-    return InvalidRecordError(f"nested too deeply: the JSON in {place} cannot be read")
-
-
 def turns_of(record: Mapping[str, Any], fields: Fields | None = None) -> list[Turn] | None:
     """Return the turns of a record in one of the chat forms, in order; None if the record is in none of them.
+
+    The arguments of tool calls are still as they are given: see `with_arguments`.
 
     Raises:
         InvalidRecordError: the message names the turn and what was found in it.
@@ -445,21 +399,21 @@ def _turns(item: Any, number: int, key: str, fields: Fields) -> Iterator[Turn]:
     if isinstance(other, str) and other.strip() and other != item.get(content_key):
         raise InvalidRecordError(f"two contents: content and value of {place} differ; keep one of them")
     content, parts = item.get(content_key), list[dict[str, Any]]()
-    calls = [*_calls(item, place)] if known == "assistant" and fields.reads_tools else []
+    calls = [*calls_of(item, place, fields)] if known == "assistant" and fields.reads_tools else []
     if given in ("function_call", "tool_call"):
-        content, calls = "", [*_calls_in(content, place)]
+        content, calls = "", [*calls_in(content, place, fields)]
     text = fields.content(content, place, known, parts if fields.reads_tools else None)
     for part in parts:
         if part["type"] == "tool_use":
-            calls.append(_call(part, part.get("input"), place))
+            calls.append(call_of(part, part.get("input"), place, fields))
             continue
         result = fields.content(part.get("content", ""), place)
         call_id = part.get("tool_use_id") or ""
         yield Turn(role="tool", content=fields.read(checked_text(result, place)), call_id=checked_text(call_id, place))
     if parts and known != "assistant" and not text:
         return
-    text = fields.read(checked_text("" if text is None and calls else text, place))
     of_tool = known == "tool"
+    text = fields.read(checked_text("" if text is None and (calls or of_tool) else text, place))
     yield Turn(
         role=known,
         content=text,
@@ -468,38 +422,6 @@ def _turns(item: Any, number: int, key: str, fields: Fields) -> Iterator[Turn]:
         name=checked_text(item.get("name", ""), place) if of_tool else "",
         call_id=checked_text(item.get("tool_call_id", ""), place) if of_tool else "",
     )
-
-
-def _calls(item: Mapping[str, Any], place: str) -> Iterator[dict[str, Any]]:
-    """Yield the tool calls of a turn in OpenAI's form: `tool_calls`, or the older `function_call`."""
-    given = item.get("tool_calls") or []
-    if not _is_list(given):
-        raise InvalidRecordError(f"unusable tool call: tool_calls of {place} is {kind_of(given)}, not a list")
-    for call in [*given, *([item["function_call"]] if holds(item.get("function_call")) else [])]:
-        function = call.get("function", call) if isinstance(call, Mapping) else call
-        if not isinstance(function, Mapping):
-            raise InvalidRecordError(f"unusable tool call: a call of {place} is {kind_of(function)}, not an object")
-        yield _call({**call, **function}, function.get("arguments"), place)
-
-
-def _calls_in(content: Any, place: str) -> Iterator[dict[str, Any]]:
-    """Yield the tool calls of ShareGPT's `function_call`: JSON text of one with name and arguments, or several."""
-    given = _parsed(content, place)
-    for call in given if isinstance(given, list) else [given]:
-        if not isinstance(call, Mapping):
-            raise InvalidRecordError(f"unusable tool call: {place} is not JSON with name and arguments")
-        yield _call(call, call.get("arguments"), place)
-
-
-def _call(call: Mapping[str, Any], arguments: Any, place: str) -> dict[str, Any]:
-    """Return a tool call in OpenAI's form, with its arguments as JSON text."""
-    if isinstance(arguments, str) and arguments.strip():
-        _json_text(_parsed(arguments, place), place)
-    else:
-        arguments = _json_text({} if arguments is None or isinstance(arguments, str) else arguments, place)
-    function = {"name": checked_text(call.get("name"), place), "arguments": checked_text(arguments, place)}
-    own_id = {"id": checked_text(call["id"], place)} if call.get("id") else {}
-    return {**own_id, "type": "function", "function": function}
 
 
 def _first(item: Mapping[str, Any], *keys: str) -> str:

@@ -46,7 +46,7 @@ _RAW = tables.schema((*tables.RAW_LONG_SFT, tables.CONVERSATION))
 
 
 class Begun(NamedTuple):
-    """How many conversations begin a longer one, and the ids of the first and of its longer one."""
+    """The number of conversations that begin a longer one, and the ids of the first and of its longer one."""
 
     count: int = 0
     first: str = ""

@@ -251,10 +251,12 @@ def _row(batch: pa.RecordBatch, index: int, number: int) -> Record | Problem:
 def _value(column: pa.Array) -> Any:
     """Return a row's value of one column: Python's, or Arrow's if Python has none, as for dates after the year 9999.
 
+    Arrow's maps are objects; one with a key twice has no value in Python.
+
     Such values are neither text nor ids, and other columns of a row need not be understood.
     """
     try:
-        return column.to_pylist()[0]
+        return column.to_pylist(maps_as_pydicts="strict")[0]
     except UnicodeDecodeError:
         raise
     except (ValueError, ArithmeticError, LookupError):  # parts of a second, sizes, unknown time zones

@@ -243,7 +243,7 @@ class Fields:
             value = self._kept[key]
             if isinstance(value, Mapping) and key not in self.uses:
                 for inner, part in self._without_ignored(value, f"{key}.").items():
-                    self._other(f"{key}.{inner}", inner, part, "")
+                    self._other(f"{key}.{inner}", str(inner), part, "")
 
     def unknown_texts(self) -> list[str]:
         """Return the record's unread fields that hold text under an unknown name."""

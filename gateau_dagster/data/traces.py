@@ -79,12 +79,17 @@ class Trace:
 
     @cached_property
     def _digests(self) -> list[int]:
-        """Return 64 bits of the digest of the tools and all turns up to each turn; ids of calls do not count."""
+        """Return 64 bits of the digest of the tools and all turns up to each answer, 0 for other turns.
+
+        The ids of calls do not count.
+        """
         digest, digests = hashlib.sha256(_dumped(self._tools).encode()), list[int]()
         for turn in self.turns:
-            calls = (text for call in turn.tool_calls for text in call["function"].values())
-            digest.update(bytes.fromhex(text_digest([turn.role, turn.content, turn.name, *calls])))
-            digests.append(int.from_bytes(digest.copy().digest()[:8], "big"))
+            calls = [text for call in turn.tool_calls for text in call["function"].values()]
+            texts = (turn.name, turn.content, *calls)
+            digest.update("".join([turn.role, *map(" {}".format, map(len, texts)), " ", *texts]).encode())
+            is_answer = turn.role == "assistant"
+            digests.append(int.from_bytes(digest.copy().digest()[:8], "big") if is_answer else 0)
         return digests
 
     @cached_property

@@ -452,14 +452,6 @@ def test_unusable_turns_reject_their_record(record: dict[str, Any], why: str) ->
     assert reason(record).startswith(why)
 
 
-@pytest.mark.parametrize(
-    ("given", "kept"), [("", "{}"), (None, "{}"), ("not JSON", "not JSON"), ({"a": 1}, '{"a": 1}')]
-)
-def test_arguments_of_a_call_are_text(given: Any, kept: str) -> None:
-    (made,) = samples(steps_with(given))
-    assert json.loads(made.conversation)["messages"][1]["tool_calls"][0]["function"]["arguments"] == kept
-
-
 def test_a_result_has_the_name_of_the_last_call_with_its_id() -> None:
     second = {**CALL, "function": {"name": "write", "arguments": "{}"}}
     result = {"role": "tool", "content": "o", "tool_call_id": "c1"}
