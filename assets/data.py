@@ -45,7 +45,7 @@ def document_split(step: Step) -> None:
         options = reserving(state.config)
         for done, shard in enumerate(state.shards, start=1):
             texts = state.store.read(RAW, shard, list(TEXTS))
-            documents.add(texts.filter(~pl.col("sample_id").is_in([*last])))
+            documents.add(texts.filter(~pl.col("sample_id").is_in([*last])), state.index.instructions)
             output.progress(done, len(state.shards), "shards")
         documents.join(last)
         found = split(documents, share=options and options.share, least=document_similarity(state.config))

@@ -28,6 +28,8 @@ ACCEPTED = pl.Schema(
         # For estimates of the work: all text, and its part outside the context.
         "characters": pl.Int64(),
         "tail_characters": pl.Int64(),
+        # The characters at the context's start that are the system text and the definitions of tools.
+        "instructions": pl.Int64(),
         # The rule that separated context and instruction, see user_turns.Border; empty for a conversation.
         "border": pl.String(),
     }
@@ -78,7 +80,7 @@ class _Rows:
     unlearned: by the place in `ends`, the assistant turns without loss, if any.
     """
 
-    accepted: list[tuple[str, str, str, int, int, int, int, str]] = field(default_factory=list)
+    accepted: list[tuple[str, str, str, int, int, int, int, int, str]] = field(default_factory=list)
     rejected: list[tuple[str, str, str]] = field(default_factory=list)
     fields: FieldCounts = field(default_factory=dict)
     sessions: set[int] = field(default_factory=set)
@@ -90,9 +92,9 @@ class _Rows:
     def accept(self, made: Identified, file: int, record: int) -> None:
         """Add a sample of a record."""
         sample = made if isinstance(made, Sample) else None
-        border, beginnings = ("", None) if sample is None else (sample.border, sample.beginnings)
-        beginnings = beginnings or Beginnings(turns=0, ends=())
-        self.accepted.append((made.sample_id, made.digest, made.source, file, record, *made.lengths, border))
+        own = (0, "") if sample is None else (sample.instructions, sample.border)
+        beginnings = (sample and sample.beginnings) or Beginnings(turns=0, ends=())
+        self.accepted.append((made.sample_id, made.digest, made.source, file, record, *made.lengths, *own))
         without_loss = enumerate(beginnings.unlearned, start=len(self.ends))
         self.unlearned.update((place, bits) for place, bits in without_loss if bits)
         self.ends.extend(beginnings.ends)

@@ -116,6 +116,7 @@ def _sample(parts: SampleParts, name: str, source: str) -> Sample:
         conversation=parts.conversation,
         border=_border(parts),
         beginnings=parts.beginnings,
+        instructions=parts.instructions,
     )
 
 
@@ -189,9 +190,8 @@ def _parts(record: Mapping[str, Any], fields: Fields, how: Turns) -> tuple[str, 
     border: Border = "given" if context.strip() else "none"
     if whole:
         context, instruction, border = split_user_turn(instruction)
-    context = _after_system(system or "", context)
     beginnings = Trace(exchange, (), fields).beginnings
-    parts = SampleParts(context, instruction, response, border, beginnings=beginnings)
+    parts = _after_system(system, SampleParts(context, instruction, response, border, beginnings=beginnings))
     return content_id(parts[:3]), iter([parts])
 
 
@@ -309,11 +309,12 @@ def with_system(turns: list[Turn], system: str | None) -> list[Turn]:
     return turns
 
 
-def _after_system(system: str, context: str) -> str:
-    """Return a context with the system text in front of it."""
-    if not system.strip():
-        return context
-    return f"{system}{_BLANK_LINE}{context}" if context else system
+def _after_system(system: str | None, parts: SampleParts) -> SampleParts:
+    """Return the parts with the system text in front of the context."""
+    if system is None or not system.strip():
+        return parts
+    context = f"{system}{_BLANK_LINE}{parts.context}" if parts.context else system
+    return parts._replace(context=context, instructions=len(system))
 
 
 def _listed(keys: Iterable[str]) -> str:
@@ -326,8 +327,8 @@ def _exchange(turns: list[Turn]) -> SampleParts:
     if not assistant.trained:
         raise InvalidRecordError("not to be learned: the only response is flagged as one without loss")
     context, instruction, border = split_user_turn(user.content)
-    context = _after_system(system[0].content if system else "", context)
-    return SampleParts(context, instruction, assistant.content, border)
+    parts = SampleParts(context, instruction, assistant.content, border)
+    return _after_system(system[0].content if system else None, parts)
 
 
 def turns_of(record: Mapping[str, Any], fields: Fields | None = None) -> list[Turn] | None:

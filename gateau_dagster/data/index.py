@@ -19,6 +19,7 @@ from gateau_dagster import tables
 from gateau_dagster.config import LongSftConfig
 from gateau_dagster.data.catalogue import ACCEPTED, REJECTED, Convert, read_wanted, scan
 from gateau_dagster.data.forms import to_samples
+from gateau_dagster.data.near_duplicates import SHORTEST_DOCUMENT
 from gateau_dagster.data.record_fields import FieldCounts
 from gateau_dagster.data.rejects import Contexts, Rejects, contexts_among, rejects_among
 from gateau_dagster.data.sample import Sample, shard_of, text_digest
@@ -120,6 +121,17 @@ class InputIndex:
         )
         begin = "conversation begins" if count == 1 else "conversations begin"
         return [f"long_sft.path: {count:,} {begin} another one, as {first} that of {longer}. {what}."]
+
+    @cached_property
+    def instructions(self) -> dict[str, int]:
+        """Return, by sample id, the characters of the context that are no part of the document, where there are any.
+
+        With 0 characters, samples whose context is too short to be one.
+        """
+        size = pl.col("characters") - pl.col("tail_characters")
+        short = (size > 0) & (size < SHORTEST_DOCUMENT)
+        found = self.accepted.filter((pl.col("instructions") > 0) | short).select("sample_id", "instructions")
+        return dict(found.sort("sample_id").iter_rows())
 
     def shard_digest(self, shard: int) -> str:
         """Return SHA-256 (hex) of what the shard's two tables hold: ids, contents, sources, and reasons of rejects."""

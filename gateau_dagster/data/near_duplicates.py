@@ -18,6 +18,8 @@ Hashes: TypeAlias = npt.NDArray[np.uint64]
 
 SHINGLE = 32
 """Bytes per shingle: five or six words of English, about ten characters of Chinese."""
+SHORTEST_DOCUMENT = SHINGLE
+"""Characters of the shortest context that is a document: a shorter one is a label such as `Passage:`."""
 _BLANK = ord(" ")
 # First byte of a multi-byte character: text without blanks between words has a shingle at each character.
 _SEVERAL = 0xC0

@@ -50,6 +50,8 @@ class Sample:
     border: str = field(default="given", compare=False)
     """The rule that found the border of context and instruction: a user_turns.Border; "none" for an empty context."""
     beginnings: Beginnings | None = field(default=None, compare=False, repr=False)
+    instructions: int = field(default=0, compare=False)
+    """The characters at the context's start that are the system text and the definitions of tools."""
 
     @cached_property
     def digest(self) -> str:

@@ -28,7 +28,11 @@ _FOLLOWS = {
 
 
 class SampleParts(NamedTuple):
-    """The texts of a sample. suffix: follows the record's id, and differs between the samples of one record."""
+    """The texts of a sample.
+
+    suffix: follows the record's id, and differs between the samples of one record.
+    instructions: the characters at the context's start that are the system text and the definitions of tools.
+    """
 
     context: str
     instruction: str
@@ -37,6 +41,7 @@ class SampleParts(NamedTuple):
     conversation: str = ""
     suffix: str = ""
     beginnings: Beginnings | None = None
+    instructions: int = 0
 
 
 class Trace:
@@ -153,6 +158,7 @@ class Trace:
         above, instruction = self._requests[asked]
         tools = [f"Tools:\n{_BETWEEN.join(map(_dumped, self._tools))}"] if self._tools else []
         document = [f"User:\n{above}"] if above.strip() else []
+        system = self._blocks[: self.turns[0].role == "system"]
         context = _BETWEEN.join([*tools, *self._blocks[:asked], *document, *self._blocks[asked + 1 : place]])
         definitions = f', "tools": {_dumped(self._tools)}' if self._tools else ""
         messages = ", ".join([*(self._unlearned if suffix else self._messages)[:place], self._messages[place]])
@@ -164,6 +170,7 @@ class Trace:
             conversation=f'{{"messages": [{messages}]{definitions}}}',
             suffix=suffix,
             beginnings=Beginnings(turns=place + 1, ends=(self._digests[place],)) if suffix else self.beginnings,
+            instructions=len(_BETWEEN.join([*tools, *system])),
         )
 
     def _observed(self) -> SampleParts:

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from gateau_dagster import tables
 from gateau_dagster.config.base import Section
-from gateau_dagster.data.near_duplicates import near_duplicates, normalised, shingles, sketch
+from gateau_dagster.data.near_duplicates import SHORTEST_DOCUMENT, near_duplicates, normalised, shingles, sketch
 from gateau_dagster.errors import GateauError
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Reserving(Section):
         gt=0,
         le=1,
         description="Share of common shingles (pieces of 32 bytes) from which two contexts are near-duplicates, which "
-        "are one document.",
+        "are one document. System texts and definitions of tools do not count.",
         exclude_if=_SIMILARITY.__eq__,
     )
 
@@ -64,10 +64,18 @@ class Documents:
         """Give samples the document of the last sample of their conversation, which `add` has received."""
         self.of.update({sample_id: self.of[later] for sample_id, later in last.items()})
 
-    def add(self, samples: pl.DataFrame) -> None:
-        """Add samples, with the columns TEXTS. Without a context, a sample's other texts are its document."""
+    def add(self, samples: pl.DataFrame, instructions: Mapping[str, int] | None = None) -> None:
+        """Add samples. The document of a sample is its context, and its other texts if that is too short to be one.
+
+        Args:
+            samples: with the columns TEXTS.
+            instructions: by sample id, the characters at the context's start that are a system text or definitions of
+                tools. Samples share these whatever their documents are.
+        """
         for sample_id, context, *rest in samples.select(TEXTS).iter_rows():
-            text = normalised(context) or normalised(" ".join(rest))
+            document = context[(instructions or {}).get(sample_id, 0) :]
+            is_short = len(document) < SHORTEST_DOCUMENT or not document.strip()
+            text = normalised(" ".join([document, *rest]) if is_short else document)
             digest = hashlib.sha256(text).hexdigest()
             self.of[sample_id] = digest
             if digest not in self.sketches:

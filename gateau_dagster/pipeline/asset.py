@@ -39,6 +39,7 @@ class Observed:
     others: digests of the models of `variants.also`, by the variants' names.
     files: by method that reads files, changes with their content.
     documents: by partition of the documents of `synthesis`, changes with their texts.
+    instructions: changes with what is left out of the documents that are compared; empty if nothing is.
     frames: by configured model, `chat_rendering.frame_change` of its chat template; only templates that make a change.
     """
 
@@ -48,6 +49,7 @@ class Observed:
     others: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
     documents: Mapping[str, str] = field(default_factory=dict)
+    instructions: str = ""
     frames: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
     def frame(self, model: str) -> tuple[str, str]:

@@ -116,12 +116,13 @@ def document_split(config: Config) -> Iterator[Asset]:
         group="data",
         kinds=("polars",),
         summary="each sample's document, and whether it is reserved for the held-out evaluation",
-        description="Each sample's document (equal and nearly equal contexts are one), and whether it is reserved "
-        "for the held-out evaluation. No selection takes a reserved document. Every selection is "
-        "therefore tested on the same samples, and never on a training text. selection.per_document "
-        "limits how many samples of a document are chosen. Loads no model.",
+        description="Each sample's document (equal and nearly equal contexts are one, without system texts and "
+        "definitions of tools), and whether it is reserved for the held-out evaluation. No selection takes a reserved "
+        "document. Every selection is therefore tested on the same samples, and never on a training text. "
+        "selection.per_document limits how many samples of a document are chosen. Loads no model.",
         reads={"raw_long_sft": "fingerprint"},
         settings={**share, "similarity of near-duplicates": document_similarity(config)},
+        observe=lambda observed: {"instructions": observed.instructions} if observed.instructions else {},
         code_version=SPLIT_CODE_VERSION,
         columns=tables.DOCUMENT_SPLIT,
         checks=(UNIQUE_IDS, FULL_COVERAGE),

@@ -12,11 +12,12 @@ from gateau_dagster.config import Config
 from gateau_dagster.config.synthesis import SYNTHETIC_SAMPLES
 from gateau_dagster.data.index import InputIndex, cached_index, read_samples
 from gateau_dagster.data.rejects import check_contexts, check_rejected
-from gateau_dagster.data.sample import Sample, read_conversation, shard_keys
+from gateau_dagster.data.sample import Sample, read_conversation, shard_keys, text_digest
 from gateau_dagster.data.short_chat import first_conversations, short_chat_signature
 from gateau_dagster.data.sources import FILE_DIGESTS, content_signature, passed_over
 from gateau_dagster.demo.prepare import ensure_demo_data
 from gateau_dagster.errors import GateauError, MissingUpstreamError
+from gateau_dagster.evaluation.document_split import SPLIT
 from gateau_dagster.evaluation.server_client import server_key
 from gateau_dagster.methods.judge import SAMPLE_RATINGS
 from gateau_dagster.methods.registry import chosen_methods, reads_attention, watched_models
@@ -151,8 +152,16 @@ class State:
             },
             others=self.other_digests,
             documents={key: self.documents.digest(number) for number, key in enumerate(document_keys(config))},
+            instructions=self._instructions() if SPLIT in self.pipeline.by_key else "",
             frames=answer_frames(config, self.model_digests, self.other_digests),
         )
+
+    def _instructions(self) -> str:
+        try:
+            left_out = self.index.instructions
+        except GateauError:
+            return ""  # the samples are still to be made, or `check_data` gives the reason
+        return text_digest([f"{size} {sample_id}" for sample_id, size in left_out.items()]) if left_out else ""
 
     def variant_frame(self, variant: str) -> tuple[str, str]:
         """Return what the chat template of a variant's model changes before an answer, see Observed.frames."""
