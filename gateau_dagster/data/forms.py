@@ -17,7 +17,7 @@ from gateau_dagster.data.record_fields import (
     kind_of,
 )
 from gateau_dagster.data.sample import Reject, Role, Sample, Turn, text_digest
-from gateau_dagster.data.tool_calls import call_of, calls_in, calls_of, tools_of, with_arguments
+from gateau_dagster.data.tool_calls import call_of, calls_in, calls_of, decoded, tools_of, with_arguments
 from gateau_dagster.data.traces import SampleParts, Trace
 from gateau_dagster.data.user_turns import Border, split_user_turn
 
@@ -344,9 +344,9 @@ def turns_of(record: Mapping[str, Any], fields: Fields | None = None) -> list[Tu
     if key is None:
         return _prompt_and_completion(record, fields)
     fields.use(key)
-    items = record[key]
+    items = decoded(record[key], key)
     if not _is_list(items):
-        raise InvalidRecordError(f"wrong type: {key} is {kind_of(items)}, not a list of turns")
+        raise InvalidRecordError(f"wrong type: {key} is {kind_of(record[key])}, not a list of turns")
     if not items:
         raise InvalidRecordError(f"no turns: {key} is empty")
     return [turn for number, item in enumerate(items, start=1) for turn in _turns(item, number, key, fields)]
@@ -382,9 +382,10 @@ def _turns(item: Any, number: int, key: str, fields: Fields) -> Iterator[Turn]:
         role: Role = "user" if number % 2 else "assistant"
         yield Turn(role=role, content=fields.read(checked_text(item, f"turn {number}")))
         return
-    if not isinstance(item, Mapping):
+    turn = decoded(item, f"turn {number}")
+    if not isinstance(turn, Mapping):
         raise InvalidRecordError(f"wrong type: turn {number} is {kind_of(item)}, not an object with role and content")
-    item = fields.turn_fields(item)
+    item = fields.turn_fields(turn)
     role_key, content_key = _first(item, "role", "from"), _first(item, "content", "value")
     given = item.get(role_key)
     if not isinstance(given, str):

@@ -28,8 +28,8 @@ def tools_of(record: Mapping[str, Any], fields: Fields) -> list[Any]:
         value = record.get(key)
         if not holds(value):
             continue
-        given = _decoded(value, key)
-        tools = [_decoded(tool, key) for tool in given] if _is_list(given) else []
+        given = decoded(value, key)
+        tools = [decoded(tool, key) for tool in given] if _is_list(given) else []
         if not tools or not all(isinstance(tool, Mapping) for tool in tools):
             raise InvalidRecordError(
                 f"unusable tools: {key} is {kind_of(value)}, not a list of objects or its JSON text"
@@ -105,14 +105,14 @@ def _admits_null(schema: Any) -> bool:
 def calls_of(item: Mapping[str, Any], place: str, fields: Fields) -> Iterator[dict[str, Any]]:
     """Yield the tool calls of a turn: `tool_calls`, or the older `function_call`. See `call_of`."""
     tool_calls = item.get("tool_calls") or []
-    given = _decoded(tool_calls, place)
+    given = decoded(tool_calls, place)
     if not _is_list(given):
         raise InvalidRecordError(f"unusable tool call: tool_calls of {place} is {kind_of(tool_calls)}, not a list")
     older = [item["function_call"]] if holds(item.get("function_call")) else []
-    for call in (_decoded(call, place) for call in [*given, *older]):
+    for call in (decoded(call, place) for call in [*given, *older]):
         if isinstance(call, Mapping) and _is_null(call):
             continue
-        function = _decoded(call.get("function") or call, place) if isinstance(call, Mapping) else call
+        function = decoded(call.get("function") or call, place) if isinstance(call, Mapping) else call
         if not isinstance(function, Mapping):
             raise InvalidRecordError(f"unusable tool call: a call of {place} is {kind_of(function)}, not an object")
         yield call_of({**call, **function, "id": call.get("id")}, function.get("arguments"), place, fields)
@@ -120,7 +120,7 @@ def calls_of(item: Mapping[str, Any], place: str, fields: Fields) -> Iterator[di
 
 def calls_in(content: Any, place: str, fields: Fields) -> Iterator[dict[str, Any]]:
     """Yield the tool calls of ShareGPT's `function_call`: JSON text of one with name and arguments, or several."""
-    given = _decoded(content, place)
+    given = decoded(content, place)
     for call in given if isinstance(given, list) else [given]:
         if not isinstance(call, Mapping):
             raise InvalidRecordError(f"unusable tool call: {place} is not JSON with name and arguments")
@@ -232,7 +232,7 @@ def _parameters(tool: Mapping[str, Any]) -> tuple[str, Any]:
     name = function.get("name") if isinstance(function, Mapping) else None
     if not isinstance(name, str):
         return "", None
-    schema = _decoded(function.get("parameters"), name)
+    schema = decoded(function.get("parameters"), name)
     bare = isinstance(schema, Mapping) and bool(schema) and all(isinstance(one, Mapping) for one in schema.values())
     return name, {"properties": schema} if bare and "properties" not in schema else schema
 
@@ -287,7 +287,7 @@ def _listed(value: Any) -> list[Any]:
     return [*value] if _is_list(value) else []
 
 
-def _decoded(value: Any, place: str) -> Any:
+def decoded(value: Any, place: str) -> Any:
     """Return the value of JSON text, also of JSON text in JSON text; None if it is no JSON."""
     while isinstance(value, str):
         value = _parsed(value, place)

@@ -251,6 +251,43 @@ def test_what_the_limit_leaves_may_be_too_little_for_the_rule() -> None:
     assert too_few(documents, SelectionConfig.model_validate({**by_source, "short_source": "share"})) == ""
 
 
+SYSTEM = words(5000, 300)
+
+
+def shared_instructions(number: int) -> list[dict[str, Any]]:
+    """A trace, a record with a system turn and one with a system text, about documents that share no words."""
+    user, answer, last = (words(100 * number + turn, 60) for turn in range(3))
+    tools = [{"name": "read", "description": words(6000, 200)}]
+    system, asked, said = (
+        {"role": role, "content": text} for role, text in (("system", SYSTEM), ("user", user), ("assistant", answer))
+    )
+    trace = [system, asked, said, {"role": "user", "content": "Go on."}, {"role": "assistant", "content": last}]
+    text = f"{words(100 * number + 3, 60)}\n\nWhat is it?"
+    exchange = [system, {"role": "user", "content": text}, said]
+    parts = {"context": words(100 * number + 4, 60), "instruction": "What is it?", "response": last}
+    records = [{"messages": trace, "tools": tools}, {"messages": exchange}, {"system": SYSTEM, **parts}]
+    return [{"id": f"{kind}{number}", **record} for kind, record in enumerate(records)]
+
+
+def test_samples_that_share_their_instructions_are_as_many_documents(tmp_path: Path) -> None:
+    """A split that was made of whole contexts is out of date only where samples have instructions."""
+    file = make_project(tmp_path, selection={"method": "length", "fraction": 1.0, "per_document": 1}, shards=2)
+    rows = [row for number in range(4) for row in shared_instructions(number)]
+    write_samples(tmp_path / "long.jsonl", rows)
+    with pipeline_on(file) as project:
+        _, chosen, _ = selected(project)
+        assert len(chosen) == len(rows)
+        index = project.state().index
+        assert {*index.instructions} == {row["id"] for row in rows}
+        texts = dict(project.state().read("raw_long_sft", ["sample_id", "context"]).iter_rows())
+        for sample_id, size in index.instructions.items():
+            context = texts[sample_id]
+            assert SYSTEM not in context[size:] and context[:size].endswith(SYSTEM), "all of them and nothing else"
+        assert project.state().resolved("document_split").settings["instructions"]
+        write_samples(tmp_path / "long.jsonl", records()[::QUESTIONS])
+        assert "instructions" not in project.state().resolved("document_split").settings
+
+
 def test_samples_of_one_conversation_are_one_document(tmp_path: Path) -> None:
     def trace(number: int) -> dict[str, Any]:
         # The turns of a trace share no words, so that only the trace makes them one document.

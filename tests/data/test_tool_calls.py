@@ -191,7 +191,7 @@ def values(path: Path, data: bytes) -> list[Any]:
     return [item.value for item in read_records(put(path, data)) if isinstance(item, Record)]
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(given=traces())
 def test_a_way_through_arrow_changes_no_sample(tmp_path: Path, given: list[dict[str, Any]]) -> None:
     plain = [read(each)[:2] for each in given]
@@ -322,6 +322,11 @@ def test_definitions_and_calls_are_read_in_every_encoding() -> None:
             ANSWERED,
         ]
         assert read({"messages": turns})[0] == [TEXT]
+    turns = record(TEXT)["messages"]
+    for form in (json.dumps(turns), [*map(json.dumps, turns)]):  # the second form is what `gateau export` writes
+        assert read({"messages": form})[0] == [TEXT]
+    for form in ("no turns", ["no turn", "no turn"], [3], 3):
+        assert refusal({"messages": form}).startswith("wrong type")
     deep = json.loads('{"a":' * 600 + "1" + "}" * 600)
     for form in (record(deep), record({"a": None}, tools=[tool({"a": deep})])):
         assert refusal(form).startswith("nested too deeply")

@@ -96,6 +96,24 @@ def test_a_sample_without_context_is_a_document_of_its_own() -> None:
     assert found["again"] == found["s0"]
 
 
+def test_instructions_that_samples_share_are_no_part_of_their_documents() -> None:
+    """They would make one document of all, of which `per_document` takes one."""
+    shared = words(99, 300)
+    rows = [row(f"d{n}", f"{shared}\n\n{words(n, 60)}") for n in range(6)]
+    rows += [row(f"e{n}", f"{shared}\n\n{edited(words(n, 60), 1, n)}") for n in range(6)]
+    rows += [row(f"q{n}", shared, words(50 + n, 20)) for n in range(4)]
+    documents = Documents()
+    assert split_of(rows, share=None)["document"].n_unique() == 1
+    documents.add(pl.DataFrame(rows), {each["sample_id"]: len(shared) for each in rows})
+    found = dict(split(documents, share=None, least=0.5).select("sample_id", "document").iter_rows())
+    assert len(set(found.values())) == 10 and all(found[f"d{n}"] == found[f"e{n}"] for n in range(6))
+
+
+def test_a_context_that_is_a_label_is_no_document() -> None:
+    rows = [row(f"s{n}", "Passage:", words(n, 60), "that.") for n in range(5)]
+    assert split_of([*rows, row("copy", "Passage:", words(3, 60), "this.")])["document"].n_unique() == 5
+
+
 def test_white_space_and_case_make_no_other_document() -> None:
     text = words(1, 50)
     rows = [row("a", text), row("b", f"  {text.upper()}\n"), row("c", words(2, 50))]

@@ -66,6 +66,8 @@ class Noting:
         self.noted.add(CHAT)
         return "digest"
 
+    instructions = "digest"  # of the samples, which `raw_long_sft` reads
+
     def frame(self, model: str) -> tuple[str, str]:
         """A part of the model's folder, whose digest is asked for beside it."""
         del model
