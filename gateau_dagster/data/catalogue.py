@@ -92,9 +92,10 @@ class _Rows:
     def accept(self, made: Identified, file: int, record: int) -> None:
         """Add a sample of a record."""
         sample = made if isinstance(made, Sample) else None
-        own = (0, "") if sample is None else (sample.instructions, sample.border)
+        instructions, border = (0, "") if sample is None else (sample.instructions, sample.border)
         beginnings = (sample and sample.beginnings) or Beginnings(turns=0, ends=())
-        self.accepted.append((made.sample_id, made.digest, made.source, file, record, *made.lengths, *own))
+        identity = (made.sample_id, made.digest, made.source)
+        self.accepted.append((*identity, file, record, *made.lengths, instructions, border))
         without_loss = enumerate(beginnings.unlearned, start=len(self.ends))
         self.unlearned.update((place, bits) for place, bits in without_loss if bits)
         self.ends.extend(beginnings.ends)

@@ -145,7 +145,7 @@ def test_sessions_of_one_name_are_named_by_their_paths(tmp_path: Path) -> None:
     assert ids_of(tmp_path, b=session("1", number=7)) == {"a": ["session"]}, "a copy"
     two = {"a": ["a/session.jsonl"], "b": ["b/session.jsonl"]}
     assert ids_of(tmp_path, b=session("2")) == two
-    assert ids_of(tmp_path, **{"0": session("3")}) == {"0": ["0/session.jsonl"], **two}, "a third renames none"
+    assert ids_of(tmp_path, _=session("3")) == {"_": ["_/session.jsonl"], **two}, "a third renames none"
     each = ids_of(tmp_path, turns="each", c=session("4", "5"), d=session("4", "6"))
     assert each["c"] == ["c/session.jsonl#1", "c/session.jsonl#2"] and each["a"] == two["a"]
     (tmp_path / "x.jsonl").write_bytes(jsonl(explicit("session"), explicit("t"), explicit("t", "no")))

@@ -2,11 +2,13 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
 
 from gateau_dagster.config import LongSftConfig
+from gateau_dagster.config.inputs import Turns
 from gateau_dagster.data import index as module
 from gateau_dagster.data.index import (
     INDEX_ACCEPTED,
@@ -230,11 +232,13 @@ def test_another_way_to_read_turns_reads_the_files_again(tmp_path: Path) -> None
 
 def test_a_conversation_that_begins_another_is_left_out_or_said(tmp_path: Path) -> None:
     """With `last` the longer one holds its answers; `observations` learns only the last of each."""
-    turns = [{"role": role, "content": role} for role in ("user", "assistant", "tool", "assistant") * 2]
+    roles = ("user", "assistant", "tool", "assistant") * 2
+    turns: list[dict[str, Any]] = [{"role": role, "content": role} for role in roles]
     turns[1] |= {"tool_calls": [{"function": {"name": "f", "arguments": "{}"}}]}
     turns[5] |= turns[1]
     records = [{"id": "parent", "messages": turns[:4]}, {"id": "fork", "messages": turns}, explicit("a")]
-    for way, usable in (("last", 2), ("observations", 3), ("each", 7)):
+    ways: dict[Turns, int] = {"last": 2, "observations": 3, "each": 7}
+    for way, usable in ways.items():
         config = LongSftConfig(path="x.jsonl", shards=1, turns=way)
         index = index_of(tmp_path, records, config)
         assert index.accepted.height == usable

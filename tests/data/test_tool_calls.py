@@ -6,6 +6,7 @@ from typing import Any
 
 import polars as pl
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -170,7 +171,9 @@ def traces(draw: st.DrawFn) -> list[dict[str, Any]]:
     made = []
     for number in range(draw(st.integers(1, 4))):
         names = draw(st.lists(st.sampled_from(["f", "g", "h"]), min_size=1, max_size=3, unique=True))
-        owned = {name: draw(st.dictionaries(NAMES, st.just({"type": "integer"}), max_size=3)) for name in names}
+        owned: dict[str, dict[str, Any]] = {
+            name: draw(st.dictionaries(NAMES, st.just({"type": "integer"}), max_size=3)) for name in names
+        }
         for properties in owned.values():
             inner = draw(st.dictionaries(NAMES, st.just({"type": "integer"}), min_size=1, max_size=2))
             properties["o"] = {"type": "object", "properties": inner}
@@ -229,11 +232,11 @@ def test_maps_of_arrow_are_objects(tmp_path: Path) -> None:
         ]
     ]
     sink = pa.BufferOutputStream()
-    pa.parquet.write_table(pa.table({"messages": pa.array(rows, pa.list_(turn))}), sink)
+    pq.write_table(pa.table({"messages": pa.array(rows, pa.list_(turn))}), sink)
     (found,) = values(tmp_path / "a.parquet", sink.getvalue().to_pybytes())
     assert read(found)[0] == ['{"city": "C"}']
     sink = pa.BufferOutputStream()
-    pa.parquet.write_table(
+    pq.write_table(
         pa.table({"messages": pa.array([[[*each.items()] for each in (ASKED, ANSWERED)]], pa.list_(text))}), sink
     )
     (found,) = values(tmp_path / "b.parquet", sink.getvalue().to_pybytes())
