@@ -17,7 +17,7 @@ from gateau_dagster.config.inputs import NonText
 Use = Literal["used", "ignored", "irrelevant", "unknown", "rejected"]
 """The use of a field; of several turns of one record, the strongest counts (see _STRENGTH)."""
 FieldCounts: TypeAlias = dict[str, dict[str, int]]
-"""The number of records by field and use.
+"""The number of records by field and use; of text that is no field of its record, such as turns, the amount of it.
 
 Fields of turns begin with `turn.`, those of parts of a turn's content with `turn.content.`.
 """
@@ -26,7 +26,7 @@ LONG_TEXT = 300
 """Longest text in characters under an unknown key of a sample without context; a longer one may be the context."""
 TURN, PART = "turn.", "turn.content."
 LEFT_OUT = "(left out)"
-"""The field of a session's record that names what the reader has left out."""
+"""The field of a session's record with the amount of what the reader has left out, by reason."""
 _STRENGTH: tuple[Use, ...] = ("irrelevant", "unknown", "used", "ignored", "rejected")
 _MOST_FIELDS, _LONGEST_NAME = 300, 60
 OTHER_FIELDS = "(further fields)"
@@ -89,6 +89,7 @@ class Fields:
     def __init__(self, ignore: Collection[str] = (), section: str = "long_sft", parts: NonText = "reject") -> None:
         self.ignore, self.section, self._drops = frozenset(ignore), section, parts == "drop"
         self.uses: dict[str, Use] = {}
+        self.amounts = Counter[str]()
         self.problem: str | None = None
         self._kept: dict[str, Any] = {}
         self._read: list[str] = []
@@ -98,8 +99,10 @@ class Fields:
     def record(self, record: Mapping[str, Any]) -> dict[str, Any]:
         """Return the fields that have a value and are not ignored."""
         self._kept = self._without_ignored(record, "")
-        if isinstance(left_out := self._kept.pop(LEFT_OUT, None), list):
-            self.leave_out(*map(str, left_out))
+        left_out = self._kept.pop(LEFT_OUT, None)
+        for name, amount in left_out.items() if isinstance(left_out, Mapping) else ():
+            if isinstance(name, str) and isinstance(amount, int):
+                self.leave_out(name, amount)
         return self._kept
 
     @property
@@ -128,10 +131,10 @@ class Fields:
         self._read.append(text)
         return text
 
-    def leave_out(self, *names: str) -> None:
+    def leave_out(self, name: str, amount: int = 1) -> None:
         """Note text of a used field that is not part of the sample, such as an unanswered question."""
-        for name in names:
-            self._note(name, "ignored")
+        self._note(name, "ignored")
+        self.amounts[name] += amount
 
     def fail(self, name: str, kind: str, why: str) -> None:
         """Note a field that rejects the record. The first problem is the reason; the other fields are noted as well."""
@@ -303,13 +306,14 @@ class Fields:
 
 def add_counts(counts: FieldCounts, fields: Fields) -> None:
     """Count a record's fields. Beyond _MOST_FIELDS names, further ones are counted together."""
-    names = set[tuple[str, Use]]()
+    amounts = Counter[tuple[str, Use]]()
     for name, use in fields.uses.items():
         shown = _shown(name)
-        names.add((shown if shown in counts or len(counts) < _MOST_FIELDS else OTHER_FIELDS, use))
-    for name, use in names:
+        place = shown if shown in counts or len(counts) < _MOST_FIELDS else OTHER_FIELDS, use
+        amounts[place] = amounts[place] + fields.amounts[name] if name in fields.amounts else max(1, amounts[place])
+    for (name, use), amount in amounts.items():
         of_field = counts.setdefault(name, {})
-        of_field[use] = of_field.get(use, 0) + 1
+        of_field[use] = of_field.get(use, 0) + amount
 
 
 def field_lines(counts: FieldCounts, section: str) -> list[str]:

@@ -147,9 +147,9 @@ class Trace:
         if not trained:
             raise InvalidRecordError("not to be learned: every response is flagged as one without loss")
         if len(trained) < len(answers):
-            self._fields.leave_out("answers without loss")
+            self._fields.leave_out("answers without loss", len(answers) - len(trained))
         if answers[-1] + 1 < len(self.turns):
-            self._fields.leave_out("turns after the last answer")
+            self._fields.leave_out("turns after the last answer", len(self.turns) - answers[-1] - 1)
         return (self._up_to(place, suffix=f"#{answers.index(place) + 1}") for place in trained)
 
     def _up_to(self, place: int, suffix: str = "") -> SampleParts:
@@ -179,7 +179,7 @@ class Trace:
         if not observations:
             raise InvalidRecordError("no observations: no tool has returned text; set long_sft.turns: last")
         above, instruction = self._requests[min(self._requests)]
-        self._fields.leave_out("turns that are no observations")
+        self._fields.leave_out("turns that are no observations", len(self.turns) - len(observations) - 2)
         context = _BETWEEN.join([*([above] if above.strip() else []), *observations])
         answer = self.turns[-1].content
         return SampleParts(context, instruction, answer, "conversation", beginnings=self.beginnings)

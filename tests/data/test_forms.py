@@ -345,7 +345,7 @@ def test_observations_are_the_context_of_the_first_request() -> None:
     turns = [*STEPS[:3], tool, STEPS[3], {"role": "user", "content": "More."}, {"role": "assistant", "content": "Ok."}]
     (made,) = samples({"messages": turns}, turns="observations", counts=counts)
     assert (made.context, made.instruction, made.response) == ("x = 1\n\ny = 2\n\nz = 3", "Fix all of it.", "Ok.")
-    assert made.conversation == "" and counts["turns that are no observations"] == {"ignored": 1}
+    assert made.conversation == "" and counts["turns that are no observations"] == {"ignored": 3}
     (made,) = to_samples(
         {"messages": [STEPS[0], STEPS[3], *STEPS[:1], STEPS[3]]}, location="x", stem="x", turns="observations"
     )
