@@ -20,6 +20,7 @@ def raw_long_sft(step: Step) -> None:
     """Read all changed shards in one pass over the input; write each as soon as the last of its samples is read."""
     state, config = step.state, step.state.config
     # `gateau run` has checked this already, but a Materialise in the UI makes no plan.
+    state.check_accepted()
     check_rejected(state.index.rejects, config.long_sft)
     stale = {int(str(output.partition)): output for output in step.stale}
     if not stale:

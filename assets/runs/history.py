@@ -174,8 +174,8 @@ def _status(
     reasons = [*work.reasons.values()] if work is not None else []
     missing = sum(stamp is None for stamp in stamps)
     standing: Standing = "missing" if missing == len(stamps) else "stale"
-    if not reasons:
-        standing, failure = "current", None
+    if not reasons:  # without a table, it waits for synthetic samples that are still to be made
+        standing, failure = "missing" if stamps and missing else "current", None
     elif failure is not None:
         standing = "failed"
     return AssetStatus(
@@ -183,7 +183,7 @@ def _status(
         standing=standing,
         asked_for=asset.key in state.pipeline.required,
         parts=len(stamps) if asset.partitions else 0,
-        stale=len(reasons) - missing,
+        stale=max(0, len(reasons) - missing),
         missing=missing,
         rows=sum(rows) if rows else None,
         rejected=_rejected(

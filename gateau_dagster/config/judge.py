@@ -75,6 +75,9 @@ def _extra_body(found: dict[str, JsonValue]) -> dict[str, JsonValue]:
 class ServerConfig(Section):
     """The settings that judges and engines share: how to reach a server, and with which parameters."""
 
+    limit_key: ClassVar[str] = ""
+    """The section's key for the greatest length of a reply, if it has one."""
+
     key: KeyVariable | None = Field(
         default=None, description="Environment variable that holds the server's key; null: it asks for none."
     )

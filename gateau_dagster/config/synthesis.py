@@ -46,6 +46,7 @@ class GeneratorConfig(AskedConfig):
     replies_folder = "_generator_replies"
     doing = "generating"
     less = "generate less: lower synthesis.count"
+    limit_key = "max_tokens"
 
     max_tokens: int = Field(default=1024, ge=16, le=1_000_000, description="Greatest length of a reply, in tokens.")
     window: int = Field(

@@ -260,6 +260,11 @@ class SourceFile:
         return _TEXT_FILE.sub("", _DATA_FILE.sub("", self.name))
 
     @property
+    def is_synthetic(self) -> bool:
+        """Return whether the file is a shard of accepted synthetic samples, of which one may hold none."""
+        return self.address.rpartition("/")[0].endswith(SYNTHETIC_FILES.rpartition("/")[0])
+
+    @property
     def format(self) -> str | None:
         """Return 'jsonl', 'json', 'parquet', or None for a type that cannot be read."""
         match = _DATA_FILE.search(self.name)

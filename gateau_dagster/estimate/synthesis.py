@@ -127,8 +127,17 @@ class PlannedSynthesis:
 
 
 def measured_yield(state: State) -> SynthesisYield | None:
-    """Return the yield of the candidates in the store, else that of `gateau validate --synthesis`; None without any."""
-    found = [part for (_, part), stamp in _stamps(state, CHECKS_TABLE).items() if stamp is not None]
+    """Return the yield of the candidates in the store, else that of `gateau validate --synthesis`; None without any.
+
+    Questions of another generator, or of other settings of it, do not count.
+    """
+    settings = state.resolved(QUESTIONS_TABLE).settings
+    written = {
+        part
+        for (_, part), stamp in _stamps(state, QUESTIONS_TABLE).items()
+        if stamp is not None and stamp.inputs.get("settings") == settings
+    }
+    found = [part for (_, part), stamp in _stamps(state, CHECKS_TABLE).items() if stamp is not None and part in written]
     tables = [state.store.read(CHECKS_TABLE, part, ["reason", "accepted"]) for part in found]
     if any(table.height for table in tables):
         return SynthesisYield.of(pl.concat(tables))

@@ -235,7 +235,7 @@ class Client:
         if text is None:
             raise UnansweredError(
                 f"the reply's message holds no text (finish_reason {self._line(str(reason))})"
-                + (f"; {_limit_cure(self.place)}" if reason == "length" else ""),
+                + (f"; {_limit_cure(self.place, self._settings)}" if reason == "length" else ""),
                 passing=False,
             )
         return ServerReply(
@@ -298,13 +298,14 @@ class Client:
         return " ".join(text.split())[:_LONGEST_REASON]
 
 
-def cut(place: str, tokens: int) -> UnansweredError:
+def cut(place: str, settings: ServerConfig, tokens: int) -> UnansweredError:
     """Return the error for a truncated reply, where only a complete one is usable."""
-    return UnansweredError(f"the reply was cut after {tokens:,} tokens; {_limit_cure(place)}", passing=False)
+    return UnansweredError(f"the reply was cut after {tokens:,} tokens; {_limit_cure(place, settings)}", passing=False)
 
 
-def _limit_cure(place: str) -> str:
-    return f"{place}.token_limit: null asks without a limit"
+def _limit_cure(place: str, settings: ServerConfig) -> str:
+    raised = f"raise {place}.{settings.limit_key}, or " if settings.limit_key else ""
+    return f"{raised}{place}.token_limit: null asks without a limit"
 
 
 class Patience:

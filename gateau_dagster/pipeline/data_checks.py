@@ -237,7 +237,7 @@ def _scored_again(config: Config, accepted: pl.DataFrame) -> list[str]:
 def _beyond_the_samples(config: Config, accepted: pl.DataFrame) -> list[str]:
     count, once = config.selection.count, config.selection.duplicates == "one"
     left = accepted["digest"].n_unique() if once else accepted.height
-    if count is None or count <= left:
+    if count is None or count <= left or not left:  # without any, synthetic samples are still to be made
         return []
     different = " with different texts" if left < accepted.height else ""
     return [f"selection.count asks for {count:,} samples, but only {left:,}{different} can be chosen."]

@@ -10,7 +10,7 @@ import polars as pl
 
 from gateau_dagster.config import Config
 from gateau_dagster.config.synthesis import SYNTHETIC_SAMPLES
-from gateau_dagster.data.index import InputIndex, cached_index, read_samples
+from gateau_dagster.data.index import InputIndex, cached_index, no_usable_sample, read_samples
 from gateau_dagster.data.rejects import check_contexts, check_rejected
 from gateau_dagster.data.sample import Sample, read_conversation, shard_keys, text_digest
 from gateau_dagster.data.short_chat import first_conversations, short_chat_signature
@@ -58,7 +58,8 @@ from gateau_dagster.selection.rules import check_data, countable_samples
 from gateau_dagster.storage import Stamp, Store
 from gateau_dagster.storage.documents import changed_records, document_stamp, folder_stamp
 from gateau_dagster.storage.hub import hub_token
-from gateau_dagster.synthesis import PASSAGES_TABLE
+from gateau_dagster.synthesis import CHECKS_TABLE, PASSAGES_TABLE, QUESTIONS_TABLE
+from gateau_dagster.synthesis.checks import none_accepted
 from gateau_dagster.synthesis.passages import DocumentIndex, document_index
 from gateau_dagster.training.encode import flagged_turns
 from gateau_dagster.training.text_mix import check_homologous, text_signatures
@@ -312,6 +313,7 @@ class State:
 
     def _data_checks(self) -> Iterator[Callable[[], object]]:
         accepted = self.index.accepted
+        yield self.check_accepted
         yield partial(check_rejected, self.index.rejects, self.config.long_sft)
         yield partial(check_contexts, self.index.contexts, self.config.long_sft)
         for selection in selections(self.config):
@@ -320,6 +322,42 @@ class State:
             yield partial(method.check_data, accepted)
         yield partial(check_clusters, self.config, accepted.height)
         yield partial(check_training, self.config, accepted)
+
+    def check_accepted(self) -> None:
+        """Check that long_sft has a sample: the checks may have refused every synthetic candidate.
+
+        Raises:
+            GateauError: it has none.
+        """
+        if not self.index.accepted.is_empty():
+            return
+        if refused := self._refused_candidates:
+            raise GateauError("synthesis.none_accepted", refused)
+        path = self.config.located_long_sft.path
+        raise GateauError("data.no_usable_record", no_usable_sample("long_sft.path", path, self.index.rejected))
+
+    @cached_property
+    def _refused_candidates(self) -> str:
+        """Return why no synthetic candidate is accepted; empty if one is, or if their tables are not all made."""
+        keys = document_keys(self.config)
+        made = self.store.stamps((SYNTHETIC_SAMPLES, key) for key in keys)
+        if not keys or any(stamp is None or stamp.rows for stamp in made.values()):
+            return ""
+        checked = self.store.read_all(CHECKS_TABLE, keys, ["reason", "accepted"])
+        lost = pl.concat(self.store.read_rejected(asset, keys) for asset in (QUESTIONS_TABLE, CHECKS_TABLE))
+        return none_accepted(checked["reason"], lost["reason"])
+
+    def _without_synthetic(self) -> list[str]:
+        refused = self._refused_candidates if self.config.reads_synthetic and not self.index.accepted.is_empty() else ""
+        return [" ".join(refused.split())] if refused else []
+
+    @property
+    def _awaits_samples(self) -> bool:
+        """Return whether long_sft reads synthetic samples that are to be made, so that its data is not known."""
+        try:
+            return self.plan_before_samples() is not None
+        except GateauError:  # a missing model, which other checks report
+            return self.config.reads_synthetic
 
     def check_models(self) -> None:
         """Check that the models can serve their purposes; read no weights.
@@ -392,7 +430,8 @@ class State:
     def findings(self) -> list[GateauError]:
         """Return each reason for which a run here would end, once: from data, models, device, store and servers."""
         found: dict[str, GateauError] = {}
-        for checks in (self._data_checks(), self._model_checks(), self._machine_checks()):
+        of_data = iter(()) if self._awaits_samples else self._data_checks()
+        for checks in (of_data, self._model_checks(), self._machine_checks()):
             while True:
                 try:
                     check = next(checks, None)
@@ -424,7 +463,8 @@ class State:
     @cached_property
     def warnings(self) -> list[str]:
         """Return a sentence for each setting that is valid but may be unintended."""
-        accepted = self.index.accepted
+        awaited, accepted = self._awaits_samples, self.index.accepted
+        accepted = accepted.clear() if awaited else accepted
         try:
             self.check_device()
             of_device = []
@@ -435,9 +475,10 @@ class State:
         of_models += [*self._chat_warnings, *self._untried_models()]
         if self.pipeline.compares_the_pair:
             of_models += without_far_text(self.config, accepted, self._first_samples)
-        of_models += [*self._passed_over(), *self.index.contexts.warnings, *self._changed_records()]
-        of_models += document_warnings(self.config, self.store, self.whole_plan, self.index)
-        of_models += self.lost_documents()
+        of_models += [*self._passed_over(), *self._changed_records(), *self.lost_documents()]
+        if not awaited:
+            of_models += [*self.index.contexts.warnings, *self._without_synthetic()]
+            of_models += document_warnings(self.config, self.store, self.whole_plan, self.index)
         # Several methods may give the same warning.
         return [
             *dict.fromkeys(

@@ -20,14 +20,25 @@ from gateau_dagster.config.judge import JudgeConfig
 from gateau_dagster.config.synthesis import GeneratorConfig, SynthesisChecksConfig
 from gateau_dagster.data.near_duplicates import normalised
 from gateau_dagster.data.sample import Reject, Sample, text_digest
-from gateau_dagster.errors import MASK
+from gateau_dagster.errors import MASK, gateau_command
 from gateau_dagster.evaluation.benchmark import JudgeRequest
 from gateau_dagster.evaluation.judging.asking import Asking
 from gateau_dagster.evaluation.judging.replies import Judge, Replies, ServerCall
 from gateau_dagster.evaluation.server_client import UnansweredError
+from gateau_dagster.readable import plural
 from gateau_dagster.scoring.segments import TOP_SHARE, counted_tokens
 from gateau_dagster.synthesis.contexts import BETWEEN
-from gateau_dagster.synthesis.questions import IDEOGRAPHS, Generating, GeneratorCall, answer_prompt, call, is_quoted
+from gateau_dagster.synthesis.questions import (
+    DECLINED,
+    DUPLICATE,
+    IDEOGRAPHS,
+    UNREADABLE,
+    Generating,
+    GeneratorCall,
+    answer_prompt,
+    call,
+    is_quoted,
+)
 from gateau_dagster.tables import RAW_LONG_SFT, REJECTED, SAMPLE_ID, Column, schema
 
 if TYPE_CHECKING:
@@ -44,6 +55,22 @@ ASKED, AGREEMENT = "ask_without_context", "agreement"
 CHECKS = (VERBATIM, CLOSED_BOOK, NEAR_ONLY, NEEDED, ROBUST, ASKED, AGREEMENT)
 """The checks in their order, the cheapest first."""
 UNSCORABLE = "unscorable"
+# What each reason means, and the cure.
+_CURES = {
+    UNREADABLE: "no reply is the JSON that was asked for; use another generator.model",
+    DECLINED: "the generator finds no question in the passages; raise passage_words, or use another generator.model",
+    DUPLICATE: "the question was asked before about the same document; add documents, or lower count",
+    VERBATIM: "the evidence is not in the passages word for word, or the question holds the answer; use another "
+    "generator.model",
+    CLOSED_BOOK: "theta_B knows the answer without the passages; use documents that it does not know, or lower "
+    "checks.closed_book",
+    NEAR_ONLY: "the end of the context is enough; raise lengths, or lower checks.near_only",
+    NEEDED: "one of the passages is not needed; use another generator.model, or lower checks.needed",
+    ROBUST: "theta_B loses the answer in the whole context; lower lengths, or raise checks.robust",
+    ASKED: "the generator knows the answer without the passages; use documents that it does not know",
+    AGREEMENT: "a second answer differs; use another generator.model, or set checks.agreement: judge",
+    UNSCORABLE: "theta_B cannot read the sample; raise scoring.max_length",
+}
 # The repeats of a question to the generator, by check.
 _REPEATS = {ASKED: (2, 3), AGREEMENT: (1,)}
 _GAINS = pl.List(pl.Float64())
@@ -572,6 +599,32 @@ def verdict_call(settings: JudgeConfig, sample_id: str, question: str, answer: s
 def _same(reply: str) -> bool | None:
     found = _VERDICT.findall(reply)
     return found[-1].lower() == "yes" if found else None
+
+
+def none_accepted(reasons: pl.Series, lost: pl.Series) -> str:
+    """Return how many candidates each check refuses, where none is accepted, with the meaning and the cure.
+
+    Args:
+        reasons: in CHECKED.
+        lost: why the other candidates have no reply, in tables.REJECTED.
+    """
+    counts = [(str(name), int(number)) for name, number in reasons.value_counts(name="count").iter_rows()]
+    counts.sort(key=lambda each: (-each[1], each[0]))
+    lines = [f"  {name}: {_CURES[name]}" for name, _ in counts]
+    if lost.len():
+        counts.append(("no reply", lost.len()))
+        why = lost.value_counts(sort=True)[lost.name][0]
+        lines.append(f"  no reply: mostly {why}; correct synthesis.generator")
+    if not counts:
+        return (
+            "synthesis: there are no candidates, because the documents offer no passages that share a term. Give "
+            "longer documents or more of them, or lower synthesis.passage_words."
+        )
+    named = ", ".join(f"{name} {number:,}" for name, number in counts)
+    total = reasons.len() + lost.len()
+    first = f"synthesis: 0 of {plural(total, 'candidate')} accepted: {named}. In `synthesis`:"
+    last = f"`{gateau_command('validate --synthesis')}` shows a candidate of each kind. Then run again."
+    return "\n".join([first, *lines, last])
 
 
 def accepted_samples(questions: pl.DataFrame, contexts: pl.DataFrame, checked: pl.DataFrame) -> pl.DataFrame:

@@ -268,7 +268,7 @@ class Asking(Generic[Wanted, Value]):
             if reply is None or not reply.is_usable:
                 reply = self.replies.find(asked, means(self.settings)) or self._paid_reply(asked)
         if not reply.is_usable:
-            raise _unusable(reply, self.settings.place)
+            raise _unusable(reply, self.settings)
         return reply
 
     def _paid_reply(self, asked: ServerCall) -> Reply:
@@ -288,12 +288,12 @@ class Asking(Generic[Wanted, Value]):
         if reply.is_usable:
             self.patience.answered()
         else:
-            self.patience.failed(_unusable(reply, self.settings.place))
+            self.patience.failed(_unusable(reply, self.settings))
         return reply
 
 
-def _unusable(reply: Reply, place: str) -> UnansweredError:
+def _unusable(reply: Reply, settings: AskedConfig) -> UnansweredError:
     """Return why a reply is unusable."""
     if reply.finish_reason == "length":
-        return cut(place, reply.reply_tokens)
+        return cut(settings.place, settings, reply.reply_tokens)
     return UnansweredError(f"the reply is empty (finish_reason {reply.finish_reason})", passing=False)

@@ -1,0 +1,125 @@
+"""A generator of which nothing is accepted: the yield is reported, and another generator is asked."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from gateau_dagster.assets.runs.history import asset_statuses
+from gateau_dagster.cli.plan import print_plan
+from gateau_dagster.cli.validate import print_validation
+from gateau_dagster.config.synthesis import SYNTHETIC_SAMPLES
+from gateau_dagster.demo.generator import ScriptedGenerator
+from gateau_dagster.estimate.synthesis import planned_synthesis
+from gateau_dagster.synthesis import QUESTIONS_TABLE
+from tests.assets.harness import Pipeline, pipeline_on
+from tests.error_codes import refused
+from tests.fake_server import FakeServer, Handler, content, serving
+from tests.project import change_config
+from tests.synthesis.test_pipeline import COUNT, project, table
+
+_NO_EVIDENCE = {"question": "Which lamp is lit?", "answer": "the brass lamp", "evidence": ["no such text"] * 2}
+# By the model's name; any other one is honest.
+REFUSED: dict[str, Callable[[Handler], None]] = {
+    "list": content(json.dumps({"question": "Which?", "answer": ["brass", "copper"], "evidence": ["a"]})),
+    "cut": content('{"question": "Which lamp', "length"),
+    "declining": content('{"question": ""}'),
+    "inventing": content(json.dumps(_NO_EVIDENCE)),
+}
+
+
+class OddServer(FakeServer):
+    """It answers as the model's name says."""
+
+    def __init__(self) -> None:
+        super().__init__(self._answer)
+        self.honest = ScriptedGenerator()
+        self.honest.server_close()
+
+    def _answer(self, handler: Handler) -> None:
+        act = REFUSED.get(str(handler.body["model"]))
+        act(handler) if act else handler.say(self.honest.reply({**handler.body}))
+
+
+@pytest.fixture
+def server() -> Iterator[OddServer]:
+    with serving(OddServer()) as running:
+        yield running
+
+
+def with_generator(file: Path, model: str) -> None:
+    given = yaml.safe_load(file.read_text())["synthesis"]["generator"]
+    change_config(file, synthesis={"generator": {**given, "model": model}})
+
+
+def all_ways_say(pipeline: Pipeline, match: str) -> None:
+    """Commands, Python and the step of the UI report the yield."""
+    config = pipeline.config
+    ways: dict[str, Callable[[], object]] = {
+        "run": pipeline.refresh,
+        "run --until": lambda: pipeline.refresh(SYNTHETIC_SAMPLES),
+        "plan": lambda: print_plan(config, None),
+        "plan --until": lambda: print_plan(config, SYNTHETIC_SAMPLES),
+        "validate": lambda: print_validation(config),
+        "status": lambda: asset_statuses(pipeline.state(), pipeline.instance),
+        "Python": lambda: pipeline.state().plan_until(None),
+        "Materialize": pipeline.state().check_accepted,
+    }
+    for way in ways.values():
+        with refused("synthesis.none_accepted", match):
+            way()
+
+
+def test_the_yield_is_said_and_another_generator_is_asked(tmp_path: Path, server: OddServer) -> None:
+    file = project(tmp_path, server.address, generator={"model": "inventing"})
+    yields = r"0 of 1\d candidates accepted: verbatim \d, duplicate \d"
+    with pipeline_on(file) as pipeline:
+        with refused("synthesis.none_accepted", yields):
+            pipeline.refresh()
+        all_ways_say(pipeline, yields)
+        with_generator(file, "scripted")
+        state, asked = pipeline.state(), len(server.requests)
+        plan = state.plan()
+        planned = planned_synthesis(state, plan)
+        assert planned is not None and planned.candidates > 9 and planned.measured is None
+        assert plan.of(QUESTIONS_TABLE) and not [each for each in state.warnings if " 0 " in each]
+        print_plan(pipeline.config, None)
+        waiting = {each.asset: each.standing for each in asset_statuses(state, pipeline.instance)}
+        assert (waiting["raw_long_sft"], waiting["synthetic/passages"]) == ("missing", "current")
+        pipeline.refresh("raw_long_sft")
+        assert table(pipeline.state(), SYNTHETIC_SAMPLES).height == pipeline.state().read("raw_long_sft").height > 0
+        assert len(server.requests) > asked
+
+
+def test_replies_that_are_cut_end_the_first_run_and_are_counted_in_the_second(
+    tmp_path: Path, server: OddServer
+) -> None:
+    file = project(tmp_path, server.address, generator={"model": "cut"}, shards=1)
+    with pipeline_on(file) as pipeline:
+        with refused("evaluation.server_unusable", r"cut after.*synthesis\.generator\.max_tokens"):
+            pipeline.refresh(SYNTHETIC_SAMPLES)
+        with refused(
+            "synthesis.none_accepted", r"0 of 12 candidates accepted: no reply 12[\s\S]*mostly the reply was cut"
+        ):
+            pipeline.refresh(SYNTHETIC_SAMPLES)
+        assert len(server.requests) == COUNT, "what is paid for is not asked for again"
+
+
+def test_an_empty_shard_is_no_rejected_record(tmp_path: Path, server: OddServer) -> None:
+    paths = ["long.jsonl", "synthetic:"]
+    file = project(tmp_path, server.address, paths=paths, documents=2, shards=4, generator={"model": "declining"})
+    with pipeline_on(file) as pipeline:
+        pipeline.refresh("raw_long_sft")
+        state = pipeline.state()
+        assert state.read("raw_long_sft").height == 6 and state.index.rejected.is_empty()
+        (said,) = [each for each in state.warnings if "accepted" in each]
+        assert "declined" in said
+        with_generator(file, "scripted")
+        pipeline.refresh(SYNTHETIC_SAMPLES)
+        state = pipeline.state()
+        keys = map(str, state.pipeline.partitions(SYNTHETIC_SAMPLES))
+        made = [state.store.read(SYNTHETIC_SAMPLES, key).height for key in keys]
+        assert 0 in made and sum(made) > 0
+        assert state.index.rejected.is_empty() and state.index.records == 6 + sum(made)
