@@ -32,6 +32,8 @@ from gateau_dagster.synthesis.questions import (
     DECLINED,
     DUPLICATE,
     IDEOGRAPHS,
+    MOST_LETTERS,
+    TOO_LONG,
     UNREADABLE,
     Generating,
     GeneratorCall,
@@ -59,6 +61,7 @@ UNSCORABLE = "unscorable"
 _CURES = {
     UNREADABLE: "no reply is the JSON that was asked for; use another generator.model",
     DECLINED: "the generator finds no question in the passages; raise passage_words, or use another generator.model",
+    TOO_LONG: f"question, answer or evidence has more than {MOST_LETTERS:,} characters; use another generator.model",
     DUPLICATE: "the question was asked before about the same document; add documents, or lower count",
     VERBATIM: "the evidence is not in the passages word for word, or the question holds the answer; use another "
     "generator.model",
@@ -387,7 +390,8 @@ class Checking:
             if row["sample_id"] in replies
         }
         if self.same is not None:
-            same = self.same(found)
+            compared = {name: texts for name, texts in found.items() if len(texts[2]) <= MOST_LETTERS}
+            same = {**dict.fromkeys(found.keys() - compared.keys(), False), **self.same(compared)}
         else:
             same = {name: agrees(answer, other) for name, (_, answer, other) in found.items()}
         for row in rows:

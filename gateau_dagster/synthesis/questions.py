@@ -25,7 +25,7 @@ from gateau_dagster.synthesis.passages import PASSAGES, SourceDocument, TextPass
 from gateau_dagster.tables import Column, schema
 
 # Raise it when the same passages give other requests, or the same replies other questions.
-QUESTIONS_CODE_VERSION = "3"
+QUESTIONS_CODE_VERSION = "4"
 QUESTIONS = (
     *PASSAGES,
     Column(name="question", dtype=pl.String(), description="The question; empty without a usable one."),
@@ -37,10 +37,12 @@ QUESTIONS = (
     Column(
         name="fault",
         dtype=pl.String(),
-        description="Why there is no question: unreadable, declined or duplicate; or empty.",
+        description="Why there is no question: unreadable, declined, too_long or duplicate; or empty.",
     ),
 )
-UNREADABLE, DECLINED, DUPLICATE = "unreadable", "declined", "duplicate"
+UNREADABLE, DECLINED, TOO_LONG, DUPLICATE = "unreadable", "declined", "too_long", "duplicate"
+MOST_LETTERS = 32_768
+"""Characters of a question, an answer or a piece of evidence above which nothing reads them."""
 _TEMPERATURE = 0.7
 _AGAIN = 1  # requests after an unreadable reply
 IDEOGRAPHS = "\u3040-\u309f\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
@@ -206,16 +208,15 @@ def answer_prompt(question: str, passages: Sequence[str]) -> str:
 def read_json(text: str, *, asks: bool = True) -> Written | None:
     """Return what a reply in JSON says, or None where it cannot be read. asks: whether it must have a question.
 
-    White space, a code fence and words around the outermost braces are left out. An empty question or answer declines:
-    no other field is needed then. Null is empty, a number is a text, and reasoning that is no text is left out.
+    It is the last object that can be read: a code fence, words and other objects around it are left out. An empty
+    question or answer declines: no other field is needed then. Null is empty, a number is a text, and reasoning that is
+    no text is left out. A field that is given twice with different values cannot be read.
     """
-    first, last = text.find("{"), text.rfind("}")
-    try:
-        found = json.loads(text[first : last + 1])
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(found, dict):
-        return None
+    read = (_written(each, asks=asks) for each in _objects(with_latex(text)))
+    return next(filter(None, reversed([*read])), None)
+
+
+def _written(found: Mapping[str, Any], *, asks: bool) -> Written | None:
     question = _text(found.get("question", _ABSENT)) if asks else ""
     answer = _text(found.get("answer", "" if asks and question == "" else _ABSENT))
     evidence = found.get("evidence")
@@ -225,10 +226,80 @@ def read_json(text: str, *, asks: bool = True) -> Written | None:
     quotes = tuple(each for each in pieces if _is_text(each))
     if len(quotes) < len(pieces):
         return None
-    return Written(question=question, answer=answer, evidence=quotes, reasoning=_text(found.get("reasoning")) or "")
+    reasoning = (_text(found.get("reasoning")) or "")[:MOST_LETTERS]
+    return Written(question=question, answer=answer, evidence=quotes, reasoning=reasoning)
+
+
+_MOST_OBJECTS = 32  # places of a reply where an object may begin
+
+
+def _objects(text: str) -> Iterator[Mapping[str, Any]]:
+    """Yield the JSON objects in a text; one within another only where the outer one is invalid."""
+    decoder, start = json.JSONDecoder(object_pairs_hook=_unambiguous), 0
+    for _ in range(_MOST_OBJECTS):
+        start = text.find("{", start)
+        if start < 0:
+            return
+        try:
+            found, start = decoder.raw_decode(text, start)
+        except (ValueError, RecursionError):
+            start += 1
+        else:
+            yield found
+
+
+def _unambiguous(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object. Raises ValueError for a field with two values."""
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found and found[name] != value:
+            raise ValueError(name)
+        found[name] = value
+    return found
+
+
+# Commands that JSON's escapes \n, \r and \t begin, and of which the rest is no word after a line break or a tab.
+_COMMAND = re.compile(
+    r"n(?:abla|atural|earrow|eq|exists|leq|mid|otin|parallel|subseteq|warrow)"
+    r"|r(?:angle|brace|ceil|ef|floor|ho|ight|ightarrow|ightharpoonup|ightleftharpoons|m|oot|vert|Vert)"
+    r"|t(?:anh|binom|ext|extbf|extit|extrm|extsf|extstyle|exttt|frac|herefore|heta|ilde|imes|riangle|woheadrightarrow)"
+)
+# Those of which it may be one, so that other LaTeX in the reply decides.
+_UNCERTAIN = re.compile(r"n(?:e|eg|ewline|i|olimits|onumber|ot|u)|t(?:ag|an|au|iny|o|op)")
+_ESCAPE = re.compile(r'(?P<start>(?<!\\)")?\\(?:u[0-9a-fA-F]{4}|(?P<letters>[a-zA-Z]+)|(?P<mark>.))', re.DOTALL)
+_LATEX = re.compile(r"\\\\(?!n[A-Z])[a-zA-Z]{2}|\\[bf][a-zA-Z]|\$[^$]{0,200}?\\[^$]{0,200}?\$|\\[ac-eg-mo-qsv-zA-Z(\[]")
+
+
+def with_latex(text: str) -> str:
+    """Return a reply in JSON whose LaTeX commands keep their backslash, which the generator has not escaped.
+
+    JSON reads \\frac as a form feed and "rac". No text has a backspace or a form feed before a letter, and an escape
+    that JSON does not know is no escape. A line break, a tab or a carriage return stays, unless the letters after the
+    backslash are a command: one whose rest is no word, or any command in a reply with other LaTeX or at the start of a
+    text.
+    """
+    has_latex = _LATEX.search(text) is not None
+
+    def repaired(match: re.Match[str]) -> str:
+        letters, mark, whole = match["letters"], match["mark"], match[0]
+        if letters is None:
+            if mark == "'":
+                return whole.replace("\\", "")
+            return whole if mark is None or mark in '"\\/' else whole.replace("\\", "\\\\")
+        first, at_start = letters[0], match["start"] is not None
+        if first in "nrt":
+            is_command = bool(_COMMAND.fullmatch(letters)) or (
+                bool(_UNCERTAIN.fullmatch(letters)) and (has_latex or at_start)
+            )
+        else:
+            is_command = first not in "bfu" or len(letters) > 1
+        return whole.replace("\\", "\\\\") if is_command else whole
+
+    return _ESCAPE.sub(repaired, text) if "\\" in text else text
 
 
 _ABSENT: Any = object()
+_NO_TEXT = re.compile("[\\x00-\\x08\\x0b\\x0c\\x0e-\\x1f\\x7f\\ud800-\\udfff]")
 
 
 def _text(value: object) -> str | None:
@@ -241,8 +312,8 @@ def _text(value: object) -> str | None:
 
 
 def _is_text(value: object) -> TypeGuard[str]:
-    """Return whether a table can hold it: JSON may encode half of a surrogate pair."""
-    return isinstance(value, str) and not any("\ud800" <= letter <= "\udfff" for letter in value)
+    """Return whether it is a text: JSON may encode half of a surrogate pair, or control characters that no text has."""
+    return isinstance(value, str) and _NO_TEXT.search(value) is None
 
 
 def questions(
@@ -287,6 +358,8 @@ def _texts(row: Mapping[str, Any]) -> list[str]:
 def _row(row: Mapping[str, Any], made: Written | None) -> dict[str, Any]:
     if made is None:
         return {**row, "question": "", "answer": "", "evidence": [], "reasoning": "", "fault": UNREADABLE}
+    if max(map(len, (made.question, made.answer, *made.evidence))) > MOST_LETTERS:
+        return {**row, "question": "", "answer": "", "evidence": [], "reasoning": "", "fault": TOO_LONG}
     fault = "" if made.question and made.answer else DECLINED
     texts = {name: getattr(made, name) for name in ("question", "answer", "reasoning")}
     return {**row, **texts, "evidence": [*made.evidence], "fault": fault}
@@ -329,13 +402,13 @@ def _own_questions(
     answering = [
         call(settings, name, own_answer_prompt(settings, texts[document[name]], question))
         for name, question in own.items()
-        if question
+        if 0 < len(question) <= MOST_LETTERS
     ]
     answers = generating.read(answering, partial(read_json, asks=False), noun="answers")
     found: dict[str, tuple[list[dict[str, Any]], Written | None]] = {}
     for name, question in own.items():
-        if not question:
-            found[name] = ([], Written(question="", answer="", evidence=(), reasoning=""))
+        if not question or len(question) > MOST_LETTERS:
+            found[name] = ([], Written(question=question, answer="", evidence=(), reasoning=""))
         elif name in answers:
             made: Written | None = answers[name]
             made = None if made is None else replace(made, question=question)
@@ -369,6 +442,11 @@ def is_quoted(quote: str, passage: str) -> bool:
     return short in whole and bool(re.search(rf"(?<!{starts}){re.escape(short)}(?!{ends})", whole))
 
 
+def _summary(text: str) -> str | None:
+    """Return a summary that other requests can hold; None for an empty one, or one that is too long."""
+    return text.strip() if 0 < len(text.strip()) <= MOST_LETTERS else None
+
+
 def _first_line(text: str) -> str:
     """Return the question in a continuation: its first line that is not blank."""
     return next((line.strip() for line in re.split(r"[\r\n]+", text) if line.strip()), "")
@@ -391,12 +469,12 @@ def _summaries(rows: Sequence[Mapping[str, Any]], generating: Generating) -> dic
             for name, texts in groups.items()
             for place, text in enumerate(texts)
         ]
-        made = generating.read(wanted, lambda text: text.strip() or None, noun="summaries")
+        made = generating.read(wanted, _summary, noun="summaries")
         for name, texts in groups.items():
             level[name] = [made.get(f"{name}#{place}") or "" for place in range(len(texts))]
             if not all(level[name]):
                 why = (generating.unanswered.pop(f"{name}#{place}", "") for place in range(len(texts)))
-                generating.unanswered[name] = next(filter(None, why), "a summary is empty")
+                generating.unanswered[name] = next(filter(None, why), "a summary is empty or too long")
                 level[name] = []
         level = {name: parts for name, parts in level.items() if parts}
         asks, first = _JOIN, False

@@ -379,6 +379,54 @@ def test_a_reply_is_read_by_what_it_says(reply: str, read: tuple[str, str, tuple
     assert (None if found is None else (found.question, found.answer, found.evidence, found.reasoning)) == read
 
 
+@pytest.mark.parametrize(
+    ("said", "answer"),
+    [
+        (r"\frac{1}{2} \nu", r"\frac{1}{2} \nu"),
+        (r"\beta, \tau and \rho", r"\beta, \tau and \rho"),
+        (r"a \theta b \times c", r"a \theta b \times c"),
+        (r"\alpha \(x\) \underline{y} 5 \% \left[", r"\alpha \(x\) \underline{y} 5 \% \left["),
+        (r"\\frac and \nu", r"\frac and \nu"),
+        (r"$\nu$ is", r"$\nu$ is"),
+        (r"\nu", r"\nu"),
+        (r"\\nu \\to \\beta", r"\nu \to \beta"),
+        (r"one\ntwo\tthree\r\nfour", "one\ntwo\tthree\r\nfour"),
+        (r"so \nu is", "so \nu is"),  # it may be a line that begins with u
+        (r"a\tan apple\nor not\nThe rest\nullam", "a\tan apple\nor not\nThe rest\nullam"),
+        (r"caf\u00e9 \u4e2d", "caf\u00e9 \u4e2d"),
+        (r"it\'s \"so\" 1\/2 C:\\new", 'it\'s "so" 1/2 C:\\new'),
+        (r"a bell\u0007", None),
+        (r"x\f", None),
+        (r"x\b.", None),
+        (r"x\u0000", None),
+    ],
+)
+def test_latex_keeps_its_backslash_and_a_line_break_is_one(said: str, answer: str | None) -> None:
+    found = read_json(f'{{"question": "Which?", "answer": "{said}", "evidence": ["{said}"]}}')
+    assert (None if found is None else found.answer) == answer
+    assert found is None or found.evidence == (answer,)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "{}\nNote: I used {Passage 1}.",
+        'The passages {1} and {2}: {} {"note": "done"}',
+        '{"question": "…", "answer": "…"}\n```json\n{}\n```',
+        "[{}]",
+        '{"result": {}',
+        '{"question": "?", "answer": ["x"]} or rather {}',
+    ],
+)
+def test_what_is_around_a_reply_in_json_is_left_out(reply: str) -> None:
+    asked = '{"question": "Who?", "answer": "Ann", "evidence": ["by Ann"]}'
+    assert read_json(reply.replace("{}", asked)) == Written(
+        question="Who?", answer="Ann", evidence=("by Ann",), reasoning=""
+    )
+    twice = asked.replace('"answer"', '"answer": "Bo", "answer"')
+    assert read_json(reply.replace("{}", twice)) is None or "…" in reply
+
+
 def test_an_answer_alone_needs_no_question() -> None:
     assert read_json('{"answer": ""}', asks=False) == Written(question="", answer="", evidence=(), reasoning="")
     assert read_json('{"question": "?"}', asks=False) is None
