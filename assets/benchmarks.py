@@ -41,6 +41,7 @@ from gateau_dagster.execution.row_checkpoints import RowCheckpoints, rows_frame
 from gateau_dagster.execution.shard_tables import rejected_frame, samples_of
 from gateau_dagster.pipeline.evaluation_assets import ANSWERS, JUDGMENTS, shared_answers
 from gateau_dagster.pipeline.loadable import Placed, downloads, fetched_model, loadable_model, placed_model
+from gateau_dagster.pipeline.losses import partly_read_answers
 from gateau_dagster.pipeline.recipes import CHECKPOINT_FOLDER, CHECKPOINTS, IN_STORE
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.progress import Progress, TimedProgress
@@ -177,10 +178,10 @@ def answer_questions(
     Raises:
         GateauError, TransientError: the engine or the store fails; earlier answers are saved.
     """
-    schema = tables.schema(tables.ANSWERS)
+    schema = tables.schema((*tables.ANSWERS, tables.UNREAD))
     saved = RowCheckpoints(store, asset, partition, scorer, schema)
     made = (_previous(store, each, partition, scorer) for each in (*shared, asset))
-    before = pl.concat([saved.load(), *made]).to_dicts()
+    before = pl.concat([pl.DataFrame(schema=schema), saved.load(), *made], how="diagonal").to_dicts()
 
     def save(rows: Sequence[Row]) -> None:
         for row in rows:
@@ -191,7 +192,7 @@ def answer_questions(
         found = answer_all(questions, before, engine, save=save, progress=progress)
     finally:
         saved.close()
-    table = rows_frame([*found.kept, *found.made], schema).sort("question_id", "turn")
+    table = tables.without_unread(rows_frame([*found.kept, *found.made], schema).sort("question_id", "turn"))
     rejected = rejected_frame(found.rejected)
     table = table.join(rejected, left_on="question_id", right_on="sample_id", how="anti", maintain_order="left")
     unanswered = [each.sample_id for each in found.rejected if each.may_pass]
@@ -285,6 +286,7 @@ def _write_answers(
         seconds=pl.col("seconds").sum(),
     )
     output.metadata |= figures.row(0, named=True) | first_histogram(table)
+    output.warn("partly_read", partly_read_answers(table))
 
 
 @makes_asset

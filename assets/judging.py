@@ -34,6 +34,7 @@ from gateau_dagster.evaluation.judging.judge_answers import (
 from gateau_dagster.evaluation.judging.replies import Replies
 from gateau_dagster.execution.shard_tables import rejected_frame
 from gateau_dagster.pipeline.evaluation_assets import rated_characteristics
+from gateau_dagster.pipeline.losses import partly_read_judgments
 from gateau_dagster.progress import Progress
 from gateau_dagster.readable import fixed, percent
 from gateau_dagster.resources.judge import JudgeResource
@@ -63,6 +64,7 @@ def benchmark_judgments(step: Step, models: ModelsResource, judge: JudgeResource
         judged = judge_answers(wanted, parse, asked, replies, settings, output.progress, again=again)
         output.write(judged.table, rejected_frame(judged.rejected), absent=judged.unanswered)
         output.metadata |= _metadata(judged, settings)
+        output.warn("partly_read", partly_read_judgments(judged.table))
 
 
 def _metadata(judged: Judged, settings: JudgeConfig) -> dict[str, Any]:
@@ -116,6 +118,7 @@ def _asked(
     table = table_of(judged.table)
     output.write(table, rejected_frame(judged.rejected), absent=judged.unanswered)
     output.metadata["paid"] = cost_sentence(settings, judged.new)
+    output.warn("partly_read", partly_read_judgments(judged.table))
     return table
 
 
@@ -156,6 +159,7 @@ def sample_ratings(step: Step, judge: JudgeResource) -> None:
         table, unrated = ratings_table(samples, judged, named)
         output.write(table, rejected_frame(unrated), absent=judged.unanswered, computed=len(samples))
         output.metadata["paid"] = cost_sentence(settings, judged.new)
+        output.warn("partly_read", partly_read_judgments(judged.table))
 
 
 def _shown(

@@ -162,7 +162,7 @@ def _with_texts(state: State, chosen: pl.DataFrame) -> pl.DataFrame:
     wanted = chosen.select("sample_id")
     parts = [str(part) for part in state.pipeline.partitions(CHECKS_TABLE)]
     asked, built = (
-        pl.concat([state.store.read_rows(asset, part, wanted) for part in parts])
+        pl.concat([state.store.read_rows(asset, part, wanted) for part in parts], how="diagonal")
         for asset in (QUESTIONS_TABLE, CONTEXTS_TABLE)
     )
     texts = asked.select("sample_id", "question", "answer", "evidence")

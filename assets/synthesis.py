@@ -25,10 +25,12 @@ from gateau_dagster.estimate.synthesis import (
 from gateau_dagster.evaluation.contamination import AskedTexts
 from gateau_dagster.evaluation.judging.asking import cost_sentence
 from gateau_dagster.evaluation.judging.replies import Replies
+from gateau_dagster.evaluation.server_client import partly_read
 from gateau_dagster.execution.row_checkpoints import RowCheckpoints
 from gateau_dagster.execution.shard_tables import rejected_frame
 from gateau_dagster.pipeline.evaluation_assets import asking_benchmarks
 from gateau_dagster.pipeline.loadable import loadable_model, model_version
+from gateau_dagster.pipeline.losses import partly_read_answers
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.pipeline.synthesis_assets import (
     LONG,
@@ -45,6 +47,7 @@ from gateau_dagster.synthesis import CHECKS_TABLE, CONTEXTS_TABLE, PASSAGES_TABL
 from gateau_dagster.synthesis.checks import (
     CHECKED,
     CHECKS_CODE_VERSION,
+    NO_REPLY,
     Checking,
     FigureDigests,
     Given,
@@ -56,7 +59,7 @@ from gateau_dagster.synthesis.checks import (
 )
 from gateau_dagster.synthesis.contexts import contexts
 from gateau_dagster.synthesis.passages import PASSAGES, candidates, quota
-from gateau_dagster.synthesis.questions import Generating, questions
+from gateau_dagster.synthesis.questions import Generating, questions, with_unread
 from gateau_dagster.tables import schema
 
 
@@ -95,6 +98,7 @@ def synthetic_questions(step: Step, judge: JudgeResource) -> None:
         before = generating.paid
         rows = state.store.read(PASSAGES_TABLE, output.partition).to_dicts()
         table, unanswered = questions(rows, documents, generating, options)
+        table = with_unread(table, generating.partly_read)
         output.write(
             table, rejected_frame(unanswered), absent=[each.sample_id for each in unanswered], computed=len(rows)
         )
@@ -102,6 +106,7 @@ def synthetic_questions(step: Step, judge: JudgeResource) -> None:
             "paid": cost_sentence(options.generator, generating.paid - before),
             "faults": dict(Counter(table["fault"].to_list())),
         }
+        output.warn("partly_read", partly_read_answers(table, at_least=True))
 
 
 @makes_asset
@@ -142,6 +147,9 @@ def synthetic_checks(step: Step, models: ModelsResource, judge: JudgeResource) -
         if not absent:  # the table lacks the others, whose figures the next try needs
             unfinished.remove()
         checking.unanswered.clear()
+        counts = checking.generating.partly_read
+        output.warn("partly_read", partly_read(asked.height, [*counts.values()], at_least=True))
+        counts.clear()
         output.metadata |= {
             "accepted": int(table["accepted"].sum()),
             "reasons": dict(Counter(table.filter(~pl.col("accepted"))["reason"].to_list())),
@@ -162,7 +170,10 @@ def synthetic_long_sft(step: Step) -> None:
 def tried(
     state: State, models: ModelsResource, judge: JudgeResource, progress: Progress, count: int
 ) -> tuple[SynthesisYield, pl.DataFrame]:
-    """Write and check candidates about the first `count` documents, and return the yield and tables of CHECKED.
+    """Write and check candidates about the first `count` documents, and return the yield and CHECKED with its texts.
+
+    The table has the columns `question`, `answer`, `evidence`, and `reply` of candidates whose reply cannot be read.
+    Candidates without a reply have the reason `no reply`, and why in `detail`.
 
     Nothing but the generator's replies is stored, so that `gateau run` does not pay for them again. The cache keeps the
     yield for `gateau plan`.
@@ -184,12 +195,24 @@ def tried(
     rows = candidates(iter(texts), options, most, of_benchmarks)
     generating = generator(state, judge, progress)
     check_questions_affordable(state, [question_requests(rows, lambda: iter(texts), options, generating.replies)])
-    asked, _ = questions(rows, lambda: iter(texts), generating, options)
+    asked, lost = questions(rows, lambda: iter(texts), generating, options)
     built = contexts(asked, texts, mix_tokenizer(state, LONG, progress), options, of_benchmarks)
-    checked = checking_of(state, models, judge, progress).table(asked, built)
+    checking = checking_of(state, models, judge, progress)
+    checked = checking.table(asked, built)
     found = SynthesisYield.of(checked)
     remember_yield(state, found)
-    return found, checked
+    unanswered = {each.sample_id: each.reason for each in lost} | checking.unanswered
+    kinds = {row["sample_id"]: row["kind"] for row in rows}
+    without = [
+        {"sample_id": name, "kind": kinds[name], "accepted": False, "reason": NO_REPLY, "detail": why}
+        for name, why in sorted(unanswered.items())
+    ]
+    every = pl.concat([checked, pl.DataFrame(without, schema=schema(CHECKED), orient="row")])
+    replies = pl.DataFrame(
+        [*generating.unread.items()], schema={"sample_id": pl.String, "reply": pl.String}, orient="row"
+    )
+    written = asked.select("sample_id", "question", "answer", "evidence")
+    return found, every.join(written, on="sample_id", how="left").join(replies, on="sample_id", how="left")
 
 
 def asked_texts(state: State, models: ModelsResource, progress: Progress) -> list[AskedTexts]:

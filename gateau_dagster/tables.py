@@ -36,6 +36,11 @@ def with_conversations(frame: pl.DataFrame, columns: tuple[Column, ...]) -> pl.D
     return frame.select(*schema(columns).names(), *held)
 
 
+def without_unread(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return a table without UNREAD, unless a server read some prompt only in part."""
+    return frame if frame[UNREAD.name].count() else frame.drop(UNREAD.name)
+
+
 SAMPLE_ID = _column("sample_id", pl.String, "Id of the sample: from the data, else from its content.")
 DIGEST = _column(
     "digest", pl.String, "SHA-256 of context, instruction and response, and of the conversation if there is one."
@@ -202,6 +207,13 @@ ANSWERS = (
     _column("answer_tokens", pl.Int32, "Tokens that it generated."),
     _column("finish_reason", pl.String, "stop: the model ended its answer. length: the limit did."),
     _column("seconds", pl.Float64, "Wall-clock time of the answer, its share of a batch's."),
+)
+UNREAD = _column(
+    "unread_tokens",
+    pl.Int32,
+    "Tokens of the prompt that the server did not read, by its own count; null for a prompt that it read whole. A "
+    "table without any lacks the column.",
+    nullable=True,
 )
 JUDGMENTS = (
     _QUESTION_ID,

@@ -39,7 +39,8 @@ class ServerJudge:
             path, said = "completions", {"prompt": first["content"]}
         else:
             path, said = "chat/completions", {"messages": [dict(message) for message in asked.messages]}
-        found = self._client.ask(path, {"model": asked.model, **said}, limit=asked.max_tokens, asks=sampling)
+        ask = self._client.ask_json if asked.json_mode else self._client.ask
+        found = ask(path, {"model": asked.model, **said}, limit=asked.max_tokens, asks=sampling)
         text = found.text.encode("utf-8", errors="replace").decode()
         prompt, reply = found.prompt_tokens, found.reply_tokens
         return Reply(

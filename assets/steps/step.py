@@ -93,6 +93,12 @@ class Output:
         """Return how it is made, if it is a part of a training: of a variant's, or of the single run's."""
         return recipe_of(self.state.config, self.partition)
 
+    def warn(self, name: str, warning: str) -> None:
+        """Put a warning into the metadata, under this name, and into the log; nothing for an empty text."""
+        if warning:
+            self.metadata[name] = warning
+            self.context.log.warning(f"{self.asset} {self.partition or ''}: {warning}")
+
     def write(
         self,
         table: pl.DataFrame,

@@ -145,13 +145,14 @@ class Measured:
 
 @dataclass(frozen=True, kw_only=True)
 class JudgeRequest:
-    """A request to judge one answer. messages: `role` and `content`. turn: of the question."""
+    """A request for one judgment. messages: `role` and `content`. turn: of the question. json_mode: see ServerCall."""
 
     question_id: str
     turn: int
     messages: Sequence[Mapping[str, str]]
     max_tokens: int
     temperature: float = 0.0
+    json_mode: bool = False
 
 
 _BOUNDS = {"%": (0.0, 100.0), "share found": (0.0, 1.0), "NLL": (0.0, inf), "PPL": (1.0, inf)}

@@ -42,6 +42,9 @@ _NO_CREDIT = {"insufficient_quota", "billing_hard_limit_reached"}
 _PASSING = {408, 409, 425, 429}
 _TEXT_PARTS, _THOUGHT_PARTS = {"text", "output_text"}, {"thinking", "reasoning", "redacted_thinking"}
 _LIMITS = ("max_tokens", "max_completion_tokens")
+_FORMAT = "response_format"
+_without_json_mode: set[tuple[str, str]] = set()  # servers, by address and model, that refuse it
+_LETTERS_OF_A_TOKEN = 128  # the longest tokens are runs of blanks
 _TOO_LONG = re.compile(r"(?i)context.{0,20}(?:length|window|size)|too large|too long|maximum.{0,20}length")
 
 
@@ -51,11 +54,12 @@ class UnansweredError(Exception):
     Args:
         passing: whether the same request may be answered another time.
         silent: whether the server sent no reply before the deadline.
+        rejected: whether the server finds fault with the request's fields (400, 422).
     """
 
-    def __init__(self, reason: str, *, passing: bool, silent: bool = False) -> None:
+    def __init__(self, reason: str, *, passing: bool, silent: bool = False, rejected: bool = False) -> None:
         super().__init__(redacted(reason))
-        self.passing, self.silent = passing, silent
+        self.passing, self.silent, self.rejected = passing, silent, rejected
 
     @property
     def is_worth_another_try(self) -> bool:
@@ -75,13 +79,15 @@ class ServerReply:
         text: unchanged; it may hold lone surrogates.
         finish_reason: why it ends; `stop` where the server gives none.
         prompt_tokens: as the server counted them; None where it reports none or an invalid count.
-        reply_tokens: likewise.
+        read_tokens: those and the ones that it took from its cache, which some servers leave out of the others.
+        reply_tokens: as prompt_tokens.
         seconds: from the first attempt to the last byte.
     """
 
     text: str
     finish_reason: str
     prompt_tokens: int | None
+    read_tokens: int | None
     reply_tokens: int | None
     seconds: float
 
@@ -126,6 +132,24 @@ class Client:
         self._lock = threading.Lock()
         self._started: dict[int, float] = {}
         self._requests = 0
+
+    def ask_json(self, path: str, body: Mapping[str, Any], *, limit: int, asks: Mapping[str, Any]) -> ServerReply:
+        """Return the reply to a request for JSON, in the server's JSON mode where it has one.
+
+        A server that refuses the mode is asked without it, and remembered. `extra_body` may name another
+        `response_format`; null leaves it out. Arguments and errors are those of `ask`.
+        """
+        server = (self.address, str(body.get("model")))
+        if _FORMAT in self._settings.extra_body or server in _without_json_mode:
+            return self.ask(path, body, limit=limit, asks=asks)
+        try:
+            return self.ask(path, {**body, _FORMAT: {"type": "json_object"}}, limit=limit, asks=asks)
+        except UnansweredError as error:
+            if not error.rejected:
+                raise
+        reply = self.ask(path, body, limit=limit, asks=asks)
+        _without_json_mode.add(server)
+        return reply
 
     def ask(self, path: str, body: Mapping[str, Any], *, limit: int, asks: Mapping[str, Any]) -> ServerReply:
         """Return the reply to a request.
@@ -238,10 +262,12 @@ class Client:
                 + (f"; {_limit_cure(self.place, self._settings)}" if reason == "length" else ""),
                 passing=False,
             )
+        prompt, cached = _count(usage, "prompt_tokens"), _cached_tokens(usage)
         return ServerReply(
             text=text.replace(self._key, "***") if self._settings.key is not None else text,
             finish_reason=self._line(reason) if isinstance(reason, str) and reason else "stop",
-            prompt_tokens=_count(usage, "prompt_tokens"),
+            prompt_tokens=prompt + cached if prompt and cached > prompt else prompt,
+            read_tokens=prompt + cached if prompt else None,
             reply_tokens=_count(usage, "completion_tokens"),
             seconds=time.monotonic() - started,
         )
@@ -267,8 +293,9 @@ class Client:
             return UnusableServerError("evaluation.server_unusable", f"{place}: {cure}")
         if status in _PASSING or status >= 500:
             return _PassingError(f"{status}: {said}", pause=_asked_pause(response))
-        hint = self._leaves_out(found, _start(body, _MOST_ERROR_BYTES), sent) if status in {400, 422} else ""
-        return UnansweredError(f"{status}: {said}{hint}", passing=False)
+        rejected = status in {400, 422}
+        hint = self._leaves_out(found, _start(body, _MOST_ERROR_BYTES), sent) if rejected else ""
+        return UnansweredError(f"{status}: {said}{hint}", passing=False, rejected=rejected)
 
     def _leaves_out(self, found: Any, said: str, sent: Mapping[str, Any]) -> str:
         """Return which setting omits the parameter that a refusal names; empty where it names none."""
@@ -296,6 +323,17 @@ class Client:
             text = text.replace(self._key, "***")
         text = "".join(letter if letter.isprintable() else " " for letter in redacted(text))
         return " ".join(text.split())[:_LONGEST_REASON]
+
+
+def overlong(place: str, settings: ServerConfig, text: str, limit: int) -> UnansweredError | None:
+    """Return the error for a reply that is longer than the limit that was sent allows; None for any other."""
+    if settings.token_limit is None or len(text) <= _LETTERS_OF_A_TOKEN * limit:
+        return None
+    return UnansweredError(
+        f"the reply has {len(text):,} characters, more than {limit:,} tokens can have: the server ignores "
+        f"{settings.token_limit}; {place}.token_limit may need the other name",
+        passing=False,
+    )
 
 
 def cut(place: str, settings: ServerConfig, tokens: int) -> UnansweredError:
@@ -510,6 +548,55 @@ def _count(usage: Any, name: str) -> int | None:
     if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value):
         return None
     return int(value) if 0 <= value < 2**31 else None
+
+
+def _cached_tokens(usage: Any) -> int:
+    """Return how many tokens of a prompt a server took from its cache, in any of the known formats."""
+    if not isinstance(usage, dict):
+        return 0
+    places = (usage.get("prompt_tokens_details"), usage)
+    names = ("cached_tokens", "prompt_cache_hit_tokens", "cache_read_input_tokens")
+    return max(_count(place, name) or 0 for place in places for name in names)
+
+
+_READ_WHOLE, _SURPLUS = 0.9, 16  # what templates and tokenizers may make of a prompt: a share, and tokens
+_WORD, _IDEOGRAPH = re.compile(r"\S+"), re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
+
+
+def unread_tokens(sent: int, read: int) -> int:
+    """Return how many of the tokens that were sent a server did not read, by its own count; 0 for a small difference.
+
+    A server whose window is too small cuts a prompt without a word, such as Ollama at num_ctx.
+    """
+    return sent - read if read < _READ_WHOLE * sent and sent - read >= _SURPLUS else 0
+
+
+def least_tokens(text: str) -> int:
+    """Return the fewest tokens that a text has under any tokenizer: no token spans two words, or four ideographs.
+
+    It is at most a third of the bytes, as which a prompt counts where the server does not count it.
+    """
+    words = len(_WORD.findall(text)) + len(_IDEOGRAPH.findall(text)) // 4
+    return min(words, len(text.encode(errors="surrogatepass")) // 3)
+
+
+def partly_read(prompts: int, counts: Sequence[tuple[int, int]], *, at_least: bool = False) -> str:
+    """Return a sentence about prompts that a server read in part; empty if there are none.
+
+    Args:
+        prompts: all of them.
+        counts: of each such prompt, the tokens sent and the tokens read.
+        at_least: whether the tokens sent are counted by words.
+    """
+    if not counts:
+        return ""
+    sent, read = (sum(each) for each in zip(*counts, strict=True))
+    about = "at least " if at_least else ""
+    return (
+        f"{len(counts):,} of {plural(prompts, 'prompt')} read in part only: by its own count the server read {read:,} "
+        f"of {about}{sent:,} tokens. Raise the context length that it serves, such as num_ctx of Ollama, and ask "
+        "again"
+    )
 
 
 def _asked_pause(response: Response) -> float | None:

@@ -62,7 +62,8 @@ class RowCheckpoints:
                     frames.append(self._store.read(name))
             except DamagedTableError as error:  # its rows are recomputed
                 self.damaged.append(str(error))
-        return pl.concat(frames) if frames else pl.DataFrame(schema=self._schema)
+        # An earlier version saved rows without a column that is optional.
+        return pl.concat(frames, how="diagonal") if frames else pl.DataFrame(schema=self._schema)
 
     def add(self, row: Mapping[str, Any]) -> None:
         """Add a row, and save the group when it is large or old enough."""

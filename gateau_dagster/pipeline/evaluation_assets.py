@@ -157,7 +157,7 @@ def _answers(config: Config, chosen: Benchmark, reads: Mapping[str, By]) -> Asse
         summary="each variant's answers to a benchmark's questions",
         reads=reads,
         code_version=f"{chosen.version}.{GENERATION_CODE_VERSION}",
-        columns=tables.ANSWERS,
+        columns=(*tables.ANSWERS, tables.UNREAD),
         own_rejects=False,
         pool="gpu",
         means=memory_settings(config) if engine is None else server_means(engine),

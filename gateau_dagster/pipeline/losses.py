@@ -5,21 +5,24 @@ from dataclasses import dataclass, replace
 
 import polars as pl
 
+from gateau_dagster import tables
 from gateau_dagster.config import Config
 from gateau_dagster.config.inputs import NOTABLE_REJECTS
 from gateau_dagster.data.rejects import Rejects, rejects_among, rejects_among_chats
 from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.document_split import SPLIT
 from gateau_dagster.evaluation.grading import thoughts_sentence, unfinished_thoughts
+from gateau_dagster.evaluation.server_client import least_tokens, partly_read, unread_tokens
 from gateau_dagster.methods.method import longest_prompt
 from gateau_dagster.models.known_model import shown_window
 from gateau_dagster.pipeline.asset import REJECTED_SHARE, TRUNCATED_SHARE, VARIANT, Asset
-from gateau_dagster.pipeline.evaluation_assets import ANSWERS, SCORES
+from gateau_dagster.pipeline.evaluation_assets import ANSWERS, JUDGMENTS, SCORES
 from gateau_dagster.pipeline.plan import Key
 from gateau_dagster.pipeline.selection_reads import CHOSEN, PRESETS_TABLE, ranking_asset
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.readable import percentage, plural
 from gateau_dagster.storage import Stamp
+from gateau_dagster.synthesis import QUESTIONS_TABLE
 
 # A truncated token is as lost as one of a rejected sample, so the same share is worth a warning.
 NOTABLE_CUT = NOTABLE_REJECTS
@@ -185,8 +188,38 @@ def benchmark_losses(state: State, asset: Asset) -> Iterator[DataLoss]:
         if asset.family == ANSWERS:
             if (cut := _cut_prompts(state, key, name)).cut:
                 yield DataLoss(asset=place, sentence=cut.sentence(), notable=cut.notable, intended=cut.intended)
+            yield from _partly_read(state, asset, name)
             yield from _empty_answers(state, key, name)
             yield from _thoughts(state, key, name)
+
+
+def _partly_read(state: State, asset: Asset, part: str) -> Iterator[DataLoss]:
+    """Yield the loss for prompts that a server read in part, by its own count. Its replies count as they are."""
+    sentence = ""
+    if asset.family == JUDGMENTS:
+        sentence = partly_read_judgments(state.store.read(asset.key, part, ["prompt", "prompt_tokens", "requests"]))
+    elif tables.UNREAD.name in state.store.columns(asset.key, part):
+        answers = state.store.read(asset.key, part, ["prompt_tokens", tables.UNREAD.name])
+        sentence = partly_read_answers(answers, at_least=asset.family != ANSWERS)
+    if sentence:
+        yield DataLoss(asset=f"{asset.key}[{part}]", sentence=sentence, notable=True)
+
+
+def partly_read_answers(answers: pl.DataFrame, *, at_least: bool = False) -> str:
+    """Return a sentence about prompts that a server read in part, by `prompt_tokens` and UNREAD; empty without any."""
+    if tables.UNREAD.name not in answers.columns:
+        return ""
+    unread = answers.drop_nulls(tables.UNREAD.name).select("prompt_tokens", tables.UNREAD.name)
+    counts = [(read + lost, read) for read, lost in unread.iter_rows()]
+    return partly_read(answers.height, counts, at_least=at_least)
+
+
+def partly_read_judgments(judgments: pl.DataFrame) -> str:
+    """Return a sentence about prompts in tables.JUDGMENTS that the judge read in part; empty without any."""
+    each = judgments.select("prompt", pl.col("prompt_tokens") // pl.col("requests")).iter_rows()
+    counts = [(least_tokens(prompt), read) for prompt, read in each if read]
+    found = [(least, read) for least, read in counts if unread_tokens(least, read)]
+    return partly_read(judgments.height, found, at_least=True)
 
 
 def _empty_answers(state: State, key: str, variant: str) -> Iterator[DataLoss]:
@@ -251,6 +284,9 @@ def losses(state: State, made: Container[str]) -> Iterator[DataLoss]:
             yield from _losses_of(state, asset, part)
         if asset.family in {ANSWERS, SCORES}:
             yield from benchmark_losses(state, asset)
+        if asset.family == JUDGMENTS or asset.key == QUESTIONS_TABLE:
+            for name in _made(state, asset):
+                yield from _partly_read(state, asset, name)
         if asset.of == "method" and (unscored := _unscored(state, asset)):
             yield unscored
         if asset.key == CHOSEN and (found := unfilled(state)):
@@ -366,8 +402,8 @@ def _truncation_of_texts(state: State, asset: Asset, model: str) -> Truncation:
 
 def prompted_models(assets: Iterable[Asset]) -> list[str]:
     """Return the models that are shown contexts for one of these assets."""
-    tables = [asset.table for asset in assets if asset.table is not None]
-    return list(dict.fromkeys(each.model for each in tables if each.prompt != "none"))
+    scored = [asset.table for asset in assets if asset.table is not None]
+    return list(dict.fromkeys(each.model for each in scored if each.prompt != "none"))
 
 
 def unseen_shares(state: State, assets: Collection[Asset]) -> pl.DataFrame:
@@ -383,9 +419,9 @@ def unseen_shares(state: State, assets: Collection[Asset]) -> pl.DataFrame:
     ]
     if {*prompted_models(assets)} - {*prompted_models(counted)}:
         return UNSEEN.to_frame()
-    tables = [state.store.read_all(asset.key, _made(state, asset), columns) for asset in counted]
     share = pl.col("truncated_tokens") / pl.sum_horizontal(columns[1:])
-    shares = [table.select("sample_id", unseen=share) for table in tables]
+    seen = (state.store.read_all(asset.key, _made(state, asset), columns) for asset in counted)
+    shares = [table.select("sample_id", unseen=share) for table in seen]
     # A sample without context (0 of 0 tokens) loses nothing.
     found = pl.concat([UNSEEN.to_frame(), *shares]).group_by("sample_id").agg(pl.col("unseen").fill_nan(0.0).min())
     return found.filter(pl.col("unseen") > 0)

@@ -21,7 +21,7 @@ from gateau_dagster.synthesis import CHECKS_TABLE, CONTEXTS_TABLE, PASSAGES_TABL
 from gateau_dagster.synthesis.checks import CHECKED, CHECKS_CODE_VERSION, FigureDigests
 from gateau_dagster.synthesis.contexts import CONTEXTS, CONTEXTS_CODE_VERSION
 from gateau_dagster.synthesis.passages import PASSAGES, PASSAGES_CODE_VERSION, quota
-from gateau_dagster.synthesis.questions import QUESTIONS, QUESTIONS_CODE_VERSION
+from gateau_dagster.synthesis.questions import PROMPT_TOKENS, QUESTIONS, QUESTIONS_CODE_VERSION
 
 # Raise it when the same checks accept other samples.
 SYNTHESIS_CODE_VERSION = "1"
@@ -95,7 +95,7 @@ def _assets(config: Config, options: SynthesisConfig) -> Iterator[Asset]:
             **{f"synthesis.generator.{name}": getattr(generator, name) for name in sorted(own)},
         },
         code_version=QUESTIONS_CODE_VERSION,
-        columns=QUESTIONS,
+        columns=(*QUESTIONS, PROMPT_TOKENS, tables.UNREAD),
         checks=(UNIQUE_IDS,),
         means=means(generator),
         **common,

@@ -28,6 +28,7 @@ from gateau_dagster.storage.parquet import (
     DamagedFileError,
     metadata,
     read_columns,
+    read_footer,
     verified_schema,
     wanted_rows,
     write_parquet,
@@ -134,6 +135,12 @@ class Store:
             DamagedTableError: its file is damaged.
         """
         return self._read(self.table_name(asset, partition), columns)
+
+    def columns(self, asset: str, partition: str | None = None) -> list[str]:
+        """Return the names of a table's columns, from the end of its file. Raises as `read` does."""
+        name = self.table_name(asset, partition)
+        names = partial(_reading, self.files, name, lambda file: read_footer(file).metadata.schema.to_arrow_schema())
+        return self._whole(name, lambda: names().names)
 
     def read_all(self, asset: str, partitions: Iterable[str], columns: list[str] | None = None) -> pl.DataFrame:
         """Return all partitions of a table, one below the other; an optional column is null where one lacks it."""

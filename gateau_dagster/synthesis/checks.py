@@ -56,7 +56,7 @@ VERBATIM, CLOSED_BOOK, NEAR_ONLY, NEEDED, ROBUST = "verbatim", "closed_book", "n
 ASKED, AGREEMENT = "ask_without_context", "agreement"
 CHECKS = (VERBATIM, CLOSED_BOOK, NEAR_ONLY, NEEDED, ROBUST, ASKED, AGREEMENT)
 """The checks in their order, the cheapest first."""
-UNSCORABLE = "unscorable"
+UNSCORABLE, NO_REPLY = "unscorable", "no reply"
 # What each reason means, and the cure.
 _CURES = {
     UNREADABLE: "no reply is the JSON that was asked for; use another generator.model",
@@ -239,6 +239,14 @@ def refusing_check(figures: Mapping[str, float | None], checks: SynthesisChecksC
         elif (bound := least[name]) is not None and figure < bound:
             return name
     return ""
+
+
+def figure_sentence(reason: str, figure: float | None, checks: SynthesisChecksConfig) -> str:
+    """Return the figure and the threshold by which a check refused a candidate; empty for a reason without any."""
+    if figure is None or reason not in {CLOSED_BOOK, NEAR_ONLY, NEEDED, ROBUST}:
+        return ""
+    side = "at most" if reason == ROBUST else "at least"
+    return f"{figure:.3f}, and checks.{reason} asks for {side} {getattr(checks, reason):g}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -616,9 +624,9 @@ def none_accepted(reasons: pl.Series, lost: pl.Series) -> str:
     counts.sort(key=lambda each: (-each[1], each[0]))
     lines = [f"  {name}: {_CURES[name]}" for name, _ in counts]
     if lost.len():
-        counts.append(("no reply", lost.len()))
+        counts.append((NO_REPLY, lost.len()))
         why = lost.value_counts(sort=True)[lost.name][0]
-        lines.append(f"  no reply: mostly {why}; correct synthesis.generator")
+        lines.append(f"  {NO_REPLY}: mostly {why}; correct synthesis.generator")
     if not counts:
         return (
             "synthesis: there are no candidates, because the documents offer no passages that share a term. Give "

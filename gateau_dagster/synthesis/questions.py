@@ -19,10 +19,10 @@ from gateau_dagster.evaluation.benchmark import JudgeRequest
 from gateau_dagster.evaluation.grading import without_thoughts
 from gateau_dagster.evaluation.judging.asking import Asking, cost_sentence
 from gateau_dagster.evaluation.judging.replies import BYTES_OF_A_TOKEN, PROMPT, Judge, Replies, ServerCall, Usage
-from gateau_dagster.evaluation.server_client import UnansweredError
+from gateau_dagster.evaluation.server_client import UnansweredError, least_tokens, unread_tokens
 from gateau_dagster.progress import Progress, silent
 from gateau_dagster.synthesis.passages import PASSAGES, SourceDocument, TextPassage, split_passages
-from gateau_dagster.tables import Column, schema
+from gateau_dagster.tables import SAMPLE_ID, UNREAD, Column, schema
 
 # Raise it when the same passages give other requests, or the same replies other questions.
 QUESTIONS_CODE_VERSION = "4"
@@ -39,6 +39,12 @@ QUESTIONS = (
         dtype=pl.String(),
         description="Why there is no question: unreadable, declined, too_long or duplicate; or empty.",
     ),
+)
+PROMPT_TOKENS = Column(
+    name="prompt_tokens",
+    dtype=pl.Int32(),
+    description="Tokens that the generator read of a prompt that it did not read whole; as unread_tokens.",
+    nullable=True,
 )
 UNREADABLE, DECLINED, TOO_LONG, DUPLICATE = "unreadable", "declined", "too_long", "duplicate"
 MOST_LETTERS = 32_768
@@ -103,7 +109,9 @@ class Written:
 class Generating:
     """The generator at work: its server, its kept replies, and what was paid for in this process.
 
-    unanswered: the candidates without a reply, with the reasons; another try may help.
+    unanswered: the candidates without a reply, with the reasons; another try may help. unread: those whose last reply
+    says nothing that can be read, with the reply. partly_read: those with a prompt that the server read in part, with
+    the tokens sent, at least, and those read.
     """
 
     settings: GeneratorConfig
@@ -112,6 +120,8 @@ class Generating:
     progress: Progress = silent
     paid: Usage = field(default_factory=Usage)
     unanswered: dict[str, str] = field(default_factory=dict)
+    unread: dict[str, str] = field(default_factory=dict)
+    partly_read: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     def texts(self, wanted: Sequence[GeneratorCall]) -> dict[str, str]:
         """Return the reply to each request, by candidate; those without one are `unanswered`. Raises as Asking does."""
@@ -141,7 +151,10 @@ class Generating:
                     self.unanswered[each.sample_id] = str(made)
                 else:
                     answered = True
+                    self._note_unread(each, made.reply.prompt_tokens)
                     found[each.sample_id] = made.value
+                    if made.value is None:
+                        self.unread[each.sample_id] = made.reply.text
             spent = f"{cost_sentence(self.settings, asking.account.new)} so far"
             self.progress(done, len(wanted), noun, ", ".join(filter(None, [spent, self.judge.under_way()])))
         if wanted and not answered:
@@ -149,14 +162,30 @@ class Generating:
         self.paid += asking.account.new
         return found
 
+    def _note_unread(self, asked: GeneratorCall, read: int) -> None:
+        least = sum(least_tokens(message["content"]) for message in asked.asked.messages)
+        if read and unread_tokens(least, read):
+            self.partly_read[asked.sample_id.partition("#")[0]] = (least, read)
+
 
 def call(
-    settings: GeneratorConfig, sample_id: str, text: str, *, repeat: int = 0, prompt: bool = False
+    settings: GeneratorConfig,
+    sample_id: str,
+    text: str,
+    *,
+    repeat: int = 0,
+    prompt: bool = False,
+    json_mode: bool = False,
 ) -> GeneratorCall:
     """Return a request with this text: a user turn, or with `prompt` a text that the server continues."""
     messages = [{"role": PROMPT if prompt else "user", "content": text}]
     request = JudgeRequest(
-        question_id=sample_id, turn=0, messages=messages, max_tokens=settings.max_tokens, temperature=_TEMPERATURE
+        question_id=sample_id,
+        turn=0,
+        messages=messages,
+        max_tokens=settings.max_tokens,
+        temperature=_TEMPERATURE,
+        json_mode=json_mode,
     )
     return GeneratorCall(sample_id=sample_id, asked=ServerCall.of(settings, request, repeat))
 
@@ -335,7 +364,9 @@ def questions(
     """
     settings = generating.settings
     plain = [row for row in rows if row["kind"] not in {"self", "prolong_summary"}]
-    wanted = [call(settings, row["sample_id"], question_prompt(row["kind"], _texts(row))) for row in plain]
+    wanted = [
+        call(settings, row["sample_id"], question_prompt(row["kind"], _texts(row)), json_mode=True) for row in plain
+    ]
     written: dict[str, Written | None] = generating.read(wanted, read_json, noun="questions")
     found = {row["sample_id"]: dict(row) for row in rows}
     own = [row for row in rows if row["kind"] == "self"]
@@ -349,6 +380,15 @@ def questions(
         (name, why) for name, why in generating.unanswered.items() if name in found and name not in written
     )
     return table, [Reject(sample_id=name, reason=reason, refused=True) for name, reason in reasons]
+
+
+def with_unread(table: pl.DataFrame, partly_read: Mapping[str, tuple[int, int]]) -> pl.DataFrame:
+    """Return QUESTIONS, with PROMPT_TOKENS and UNREAD if the generator read a prompt in part."""
+    counts = {name: (read, sent - read) for name, (sent, read) in partly_read.items()}
+    rows = [(name, *counts[name]) for name in table["sample_id"] if name in counts]
+    columns = schema((SAMPLE_ID, PROMPT_TOKENS, UNREAD))
+    found = pl.DataFrame(rows, schema=columns, orient="row")
+    return table.join(found, on="sample_id", how="left", maintain_order="left") if rows else table
 
 
 def _texts(row: Mapping[str, Any]) -> list[str]:
@@ -400,7 +440,7 @@ def _own_questions(
     own = {name: _first_line(text) for name, text in generating.texts(asked).items()}
     document = {row["sample_id"]: row["document"] for row in rows}
     answering = [
-        call(settings, name, own_answer_prompt(settings, texts[document[name]], question))
+        call(settings, name, own_answer_prompt(settings, texts[document[name]], question), json_mode=True)
         for name, question in own.items()
         if 0 < len(question) <= MOST_LETTERS
     ]

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 from gateau_dagster.config.evaluation import EngineConfig
@@ -18,6 +19,8 @@ from gateau_dagster.evaluation.generation.answering import Answer, AskedTurn, Ou
 from gateau_dagster.evaluation.generation.server import Server
 from gateau_dagster.evaluation.judging.judge_answers import answers_by_question, judge_answers, wanted_judgments
 from gateau_dagster.evaluation.judging.replies import Replies
+from gateau_dagster.models.prompt import encode
+from gateau_dagster.pipeline.losses import partly_read_judgments
 from gateau_dagster.resources.judge import JudgeResource
 from gateau_dagster.storage.files import Files
 from tests.error_codes import refused
@@ -38,6 +41,7 @@ from tests.fake_server import (
     refuse,
     unless,
 )
+from tests.tiny_models import text
 
 KEY = "sk-test-0123456789abcdefghij"
 NAMES = ("good", "bad", "fine")
@@ -318,3 +322,75 @@ def test_a_key_that_is_not_there_is_missed_before_anything_is_asked(monkeypatch:
     monkeypatch.delenv("SECRET_NAME", raising=False)
     with refused("evaluation.server_key", r"evaluation\.engine\.key.*SECRET_NAME"):
         Server(EngineConfig(base_url="http://localhost:1/v1", key="SECRET_NAME"), "base", prompts())
+
+
+# An engine, a judge or a generator that reads only a part of a prompt, as its own count says.
+
+
+def usage(read: Any, **details: Any) -> dict[str, Any]:
+    return {"usage": {"prompt_tokens": read, "completion_tokens": 1, **details}}
+
+
+@pytest.mark.parametrize(
+    ("reported", "unread"),
+    [
+        (usage(64), True),
+        (usage(64, prompt_tokens_details={"cached_tokens": 32}), True),
+        (usage(450), True),
+        (usage(510), False),
+        (usage(700), False),
+        (usage(500, prompt_tokens_details={"cached_tokens": 480}), False),
+        (usage(20, prompt_tokens_details={"cached_tokens": 480}), False),
+        (usage(250, cached_tokens=250), False),
+        (usage(500, prompt_tokens_details=None), False),
+        (usage(0), False),
+        (usage(None), False),
+        (usage("many"), False),
+        ({"usage": None}, False),
+    ],
+)
+@pytest.mark.parametrize("template", ["chat", "gateau"])
+def test_a_server_that_reads_only_a_part_of_a_prompt_is_counted(
+    template: str, reported: dict[str, Any], unread: bool
+) -> None:
+    built = prompts(template)
+    said = next(text(1, length) for length in range(100, 2000) if len(encode(built.tokenizer, text(1, length))) >= 500)
+    asked = AskedTurn(question=engine_question("q", said))
+    with fake_server(content("yes", **reported), bad="") as running:
+        (answer,) = ask(server(running, template=template), [asked])
+    assert isinstance(answer, Answer) and (answer.unread_tokens is not None) == unread
+    if unread:
+        sent = 500 if template == "chat" else len(built.shown(asked).ids)
+        details = reported["usage"].get("prompt_tokens_details") or {"cached_tokens": 0}
+        read = reported["usage"]["prompt_tokens"] + details["cached_tokens"]
+        assert answer.unread_tokens == pytest.approx(sent - read, abs=8)
+
+
+def test_short_prompts_and_templates_that_differ_count_as_read() -> None:
+    asked = AskedTurn(
+        question=engine_question("q", "Why?", "How?", system="Hm."), answers=("<think>so " + "x " * 400 + "</think>a",)
+    )
+    with fake_server(content("yes", **usage(12)), bad="") as running:
+        (answer,) = ask(server(running), [asked])
+    assert isinstance(answer, Answer) and answer.unread_tokens is None, "the server leaves earlier thoughts out"
+
+
+@pytest.mark.parametrize(
+    ("prompt", "read", "is_partly"),
+    [
+        ("word " * 400, 64, True),
+        ("word " * 400, 380, False),
+        ("文字" * 400, 100, True),
+        ("文字" * 400, 190, False),
+        ("1 2 3 4 " * 100, 267, False),  # a third of the bytes, where the server does not count
+        ("x" * 4000, 64, False),  # it may be one token
+        ("a few words", 1, False),
+    ],
+)
+def test_a_judge_that_reads_fewer_tokens_than_there_are_words_is_counted(
+    prompt: str, read: int, is_partly: bool
+) -> None:
+    table = pl.DataFrame({"prompt": [prompt, "short"], "prompt_tokens": [2 * read, 9], "requests": [2, 1]})
+    said = partly_read_judgments(table)
+    assert bool(said) == is_partly
+    assert not said or f"1 of 2 prompts read in part only: by its own count the server read {read}" in said

@@ -15,6 +15,7 @@ from gateau_dagster.demo.generator import ScriptedGenerator
 from gateau_dagster.estimate.synthesis import planned_synthesis
 from gateau_dagster.synthesis import QUESTIONS_TABLE
 from tests.assets.harness import Pipeline, pipeline_on
+from tests.cli.command import Command
 from tests.error_codes import refused
 from tests.fake_server import FakeServer, Handler, content, serving
 from tests.project import change_config
@@ -72,13 +73,15 @@ def all_ways_say(pipeline: Pipeline, match: str) -> None:
             way()
 
 
-def test_the_yield_is_said_and_another_generator_is_asked(tmp_path: Path, server: OddServer) -> None:
+def test_the_yield_is_said_and_another_generator_is_asked(tmp_path: Path, server: OddServer, command: Command) -> None:
     file = project(tmp_path, server.address, generator={"model": "inventing"})
     yields = r"0 of 1\d candidates accepted: verbatim \d, duplicate \d"
     with pipeline_on(file) as pipeline:
         with refused("synthesis.none_accepted", yields):
             pipeline.refresh()
         all_ways_say(pipeline, yields)
+        status, _, said = command("plan", "--config", str(file))
+        assert status == 1 and said.startswith("Error: synthesis: 0 of 1") and said.count("Error") == 1
         with_generator(file, "scripted")
         state, asked = pipeline.state(), len(server.requests)
         plan = state.plan()

@@ -39,7 +39,7 @@ class AskedTurn:
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """A row of tables.ANSWERS, field by field."""
+    """A row of tables.ANSWERS and UNREAD, field by field."""
 
     question_id: str
     turn: int
@@ -51,6 +51,7 @@ class Answer:
     answer_tokens: int
     finish_reason: str
     seconds: float
+    unread_tokens: int | None = None
 
 
 Outcome: TypeAlias = Answer | Reject

@@ -11,7 +11,8 @@ from gateau_dagster.data.sample import Reject
 from gateau_dagster.errors import UnscorableSampleError
 from gateau_dagster.evaluation.generation.answering import Answer, AskedTurn, Note, Outcome, unwatched
 from gateau_dagster.evaluation.generation.prompts import PromptBuilder, Shown, messages, rendered
-from gateau_dagster.evaluation.server_client import Client, Patience, UnansweredError, ask_each
+from gateau_dagster.evaluation.server_client import Client, Patience, UnansweredError, ask_each, overlong, unread_tokens
+from gateau_dagster.models.prompt import encode
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -80,11 +81,14 @@ class Server:
             said = self._client.ask(path, body, limit=wants.max_new_tokens, asks=sampling)
             if not said.text.isascii():
                 _check_text(said.text)
+            if (error := overlong(_PLACE, self._config, said.text, wants.max_new_tokens)) is not None:
+                raise error
         except UnansweredError as error:
             patience.failed(error)
             return error
         self._works = True
         patience.answered()
+        unread = unread_tokens(self._sent_tokens(asked, shown), said.read_tokens) if said.read_tokens else 0
         return Answer(
             question_id=question.question_id,
             turn=asked.turn,
@@ -96,7 +100,22 @@ class Server:
             answer_tokens=said.reply_tokens or 0,
             finish_reason=said.finish_reason,
             seconds=said.seconds,
+            unread_tokens=unread or None,
         )
+
+    def _sent_tokens(self, asked: AskedTurn, shown: Shown) -> int:
+        """Return the tokens of a prompt by the model's tokenizer.
+
+        Of a conversation only the system message and the user's turns count, since the server's template may differ,
+        and may leave out the thoughts of earlier answers.
+        """
+        if shown.ids:
+            return len(shown.ids)
+        with self._tokenizing:
+            turns, _ = self._prompts.cut(asked)
+            said = messages(asked.question, turns, asked.answers)
+            texts = (each["content"] for each in said if each["role"] != "assistant")
+            return sum(len(encode(self._prompts.tokenizer, text)) for text in texts)
 
     def _request(self, asked: AskedTurn) -> tuple[Shown, str, dict[str, Any]]:
         """Return the prompt, the path and the body; the prompt has no ids where the server tokenises a conversation."""

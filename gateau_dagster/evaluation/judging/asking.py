@@ -12,7 +12,7 @@ import polars as pl
 from gateau_dagster.config.judge import AskedConfig
 from gateau_dagster.errors import GateauError, redacted
 from gateau_dagster.evaluation.judging.replies import Judge, Replies, Reply, ServerCall, Usage
-from gateau_dagster.evaluation.server_client import Patience, UnansweredError, ask_each, cut
+from gateau_dagster.evaluation.server_client import Patience, UnansweredError, ask_each, cut, overlong
 from gateau_dagster.readable import plural
 from gateau_dagster.storage.stamp import fingerprint
 
@@ -267,9 +267,17 @@ class Asking(Generic[Wanted, Value]):
             reply = self.replies.find(asked)
             if reply is None or not reply.is_usable:
                 reply = self.replies.find(asked, means(self.settings)) or self._paid_reply(asked)
-        if not reply.is_usable:
-            raise _unusable(reply, self.settings)
+        if (error := self._fault(asked, reply)) is not None:
+            raise error
         return reply
+
+    def _fault(self, asked: ServerCall, reply: Reply) -> UnansweredError | None:
+        """Return why a reply is unusable; None if it is usable."""
+        if reply.is_usable:
+            return overlong(self.settings.place, self.settings, reply.text, asked.max_tokens)
+        if reply.finish_reason == "length":
+            return cut(self.settings.place, self.settings, reply.reply_tokens)
+        return UnansweredError(f"the reply is empty (finish_reason {reply.finish_reason})", passing=False)
 
     def _paid_reply(self, asked: ServerCall) -> Reply:
         self.account.open_request()
@@ -284,16 +292,10 @@ class Asking(Generic[Wanted, Value]):
             raise
         finally:
             self.account.close_request(usage)
-        self.replies.keep(asked, reply, "" if reply.is_usable else means(self.settings))
-        if reply.is_usable:
+        error = self._fault(asked, reply)
+        self.replies.keep(asked, reply, "" if error is None else means(self.settings))
+        if error is None:
             self.patience.answered()
         else:
-            self.patience.failed(_unusable(reply, self.settings))
+            self.patience.failed(error)
         return reply
-
-
-def _unusable(reply: Reply, settings: AskedConfig) -> UnansweredError:
-    """Return why a reply is unusable."""
-    if reply.finish_reason == "length":
-        return cut(settings.place, settings, reply.reply_tokens)
-    return UnansweredError(f"the reply is empty (finish_reason {reply.finish_reason})", passing=False)

@@ -29,7 +29,8 @@ class ServerCall:
     model: the server's name of it. messages: `role` and `content`; one with role PROMPT is alone. max_tokens: of
         the reply. repeat: of the judgment, from 0.
     attempt: how many unreadable replies came before. temperature: None where none is sent.
-    more: further fields that the settings send.
+    more: further fields that the settings send. json_mode: whether the server is asked for JSON alone; as the messages
+        ask for it, too, replies that were kept without it stay valid.
     """
 
     model: str
@@ -39,6 +40,7 @@ class ServerCall:
     repeat: int = 0
     attempt: int = 0
     more: Mapping[str, Any] = field(default_factory=dict)
+    json_mode: bool = False
 
     @classmethod
     def of(cls, settings: AskedConfig, request: JudgeRequest, repeat: int = 0) -> ServerCall:
@@ -51,6 +53,7 @@ class ServerCall:
             max_tokens=request.max_tokens,
             temperature=sent.get("temperature"),
             repeat=repeat,
+            json_mode=request.json_mode,
             more=more | ({"extra_body": settings.extra_body} if settings.extra_body else {}),
         )
 
