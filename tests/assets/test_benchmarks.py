@@ -21,6 +21,7 @@ from gateau_dagster.evaluation.generation.in_process import InProcess
 from gateau_dagster.evaluation.generation.prompts import PromptBuilder
 from gateau_dagster.evaluation.registry import all_benchmarks, scored_benchmarks
 from gateau_dagster.models.loading import load_model
+from gateau_dagster.pipeline.losses import partly_read_answers
 from gateau_dagster.progress import silent
 from gateau_dagster.storage import Stamp, Store
 from tests.assets.harness import Made, Pipeline, in_place, pipeline_on, value_of
@@ -76,7 +77,7 @@ def test_every_model_answers_every_turn_as_it_does_alone(quizzed: Pipeline) -> N
             ((one,),) = alone.answers([AskedTurn(question=asked, answers=tuple(said))], {asked.question_id})
             row = answers(quizzed, "base").row(by_predicate=_at(asked.question_id, turn), named=True)
             assert isinstance(one, Answer)
-            assert {**row, "seconds": 0.0} == {**vars(one), "seconds": 0.0}
+            assert {**row, "seconds": 0.0, "unread_tokens": None} == {**vars(one), "seconds": 0.0}
             said.append(one.answer)
     assert not answers(quizzed, "base")["answer"].equals(answers(quizzed, "checkpoint")["answer"])
 
@@ -248,6 +249,18 @@ def test_another_model_or_question_is_asked(tmp_path: Path) -> None:
     found = bring(store, changed, [QUESTIONS[0], question("a", "another")], scorer="t")
     assert [name for name, *_ in changed.asked] == ["a"] and len(found.kept) == 2
     assert store.read("answers/x", "v")["question_id"].to_list() == ["a", "b", "b"]
+
+
+def test_a_prompt_that_was_read_in_part_is_kept_beside_older_rows_and_reported(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    bring(store, Noting(), QUESTIONS[:2])
+    assert tables.UNREAD.name not in store.columns("answers/x", "v"), "as earlier versions wrote it"
+    bring(store, Noting(unread=90), contents=(contents := []))
+    table = store.read("answers/x", "v")
+    assert table["unread_tokens"].to_list() == [None, None, None, 90]
+    assert "1 of 4 prompts read in part only" in partly_read_answers(table)
+    bring(store, again := Noting(), contents=contents)
+    assert again.asked == [] and store.read("answers/x", "v").equals(table) and contents[0] == contents[1]
 
 
 def said(asked: AskedTurn) -> str:

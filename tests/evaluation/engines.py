@@ -40,10 +40,12 @@ class Noting:
     """Answers by a function of question and turn, in groups of two, and notes what it is asked."""
 
     def __init__(
-        self, answer: Callable[[AskedTurn], str | None] = lambda asked: f"{asked.question.question_id}!"
+        self,
+        answer: Callable[[AskedTurn], str | None] = lambda asked: f"{asked.question.question_id}!",
+        unread: int | None = None,
     ) -> None:
         self.asked: list[tuple[str, int, tuple[str, ...]]] = []
-        self._answer = answer
+        self._answer, self._unread = answer, unread
         self.seconds = 0.5
 
     def answers(
@@ -71,4 +73,5 @@ class Noting:
             answer_tokens=1,
             finish_reason="stop",
             seconds=self.seconds,
+            unread_tokens=self._unread,
         )
