@@ -211,8 +211,7 @@ ANSWERS = (
 UNREAD = _column(
     "unread_tokens",
     pl.Int32,
-    "Tokens of the prompt that the server did not read, by its own count; null for a prompt that it read whole. A "
-    "table without any lacks the column.",
+    "Tokens of the prompt that the server did not read; null if it read all. A table without any lacks the column.",
     nullable=True,
 )
 JUDGMENTS = (

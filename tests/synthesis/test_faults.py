@@ -15,7 +15,7 @@ from gateau_dagster.evaluation.judging.replies import Replies
 from gateau_dagster.resources.judge import JudgeResource
 from gateau_dagster.storage.files import Files
 from gateau_dagster.synthesis.passages import candidates
-from gateau_dagster.synthesis.questions import MOST_LETTERS, Generating, question_prompt, questions
+from gateau_dagster.synthesis.questions import MOST_LETTERS, Generating, call, question_prompt, questions
 from tests.fake_server import BEHAVIOURS, Act, FakeServer, Handler, content, refuse, serving
 from tests.synthesis.test_passages import documents, options
 
@@ -193,6 +193,21 @@ def test_a_fault_has_its_reason_and_loses_nothing(name: str, tmp_path: Path, mon
         assert asked() == (found, rejected)
         if fault.paid or fault.outcome == "ends":
             assert len(server.requests) == sent, "what is paid for is kept"
+
+
+def test_a_server_without_json_mode_is_asked_once_with_it(tmp_path: Path) -> None:
+    with serving(OneFault(no_json_mode(422), "")) as server:
+        server.act = server.fault
+        settings = GeneratorConfig(base_url=server.address, model="m", key=None, concurrency=1)
+        replies = Replies(Files(str(tmp_path)), settings.model, settings.replies_folder)
+        for _ in range(2):
+            generating = Generating(settings=settings, judge=JudgeResource().judge(settings), replies=replies)
+            questions(passages(), lambda: iter(GIVEN), generating, CHOSEN)
+        generating.texts([call(settings, "a", "Which lamp?")])
+        assert ["response_format" in each for each in server.requests] == [True, *[False] * (len(passages()) + 1)]
+        own = GeneratorConfig(base_url=server.address, model="n", key=None, extra_body={"response_format": None})
+        JudgeResource().judge(own)(call(own, "a", "Which lamp?", json_mode=True).asked)
+        assert "response_format" not in server.requests[-1]
 
 
 def test_there_are_thirty_kinds_and_more() -> None:

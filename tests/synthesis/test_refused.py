@@ -10,10 +10,11 @@ import yaml
 from gateau_dagster.assets.runs.history import asset_statuses
 from gateau_dagster.cli.plan import print_plan
 from gateau_dagster.cli.validate import print_validation
-from gateau_dagster.config.synthesis import SYNTHETIC_SAMPLES
+from gateau_dagster.config.synthesis import SYNTHETIC_SAMPLES, SynthesisChecksConfig
 from gateau_dagster.demo.generator import ScriptedGenerator
 from gateau_dagster.estimate.synthesis import planned_synthesis
 from gateau_dagster.synthesis import QUESTIONS_TABLE
+from gateau_dagster.synthesis.checks import figure_sentence
 from tests.assets.harness import Pipeline, pipeline_on
 from tests.cli.command import Command
 from tests.error_codes import refused
@@ -126,3 +127,27 @@ def test_an_empty_shard_is_no_rejected_record(tmp_path: Path, server: OddServer)
         made = [state.store.read(SYNTHETIC_SAMPLES, key).height for key in keys]
         assert 0 in made and sum(made) > 0
         assert state.index.rejected.is_empty() and state.index.records == 6 + sum(made)
+
+
+def test_validate_shows_a_refused_candidate_per_reason_and_where_the_rest_is(
+    tmp_path: Path, server: OddServer, command: Command
+) -> None:
+    file = project(tmp_path, server.address, documents=2, count=6, generator={"model": "inventing"})
+    status, out, _ = command("validate", "--synthesis", "--config", str(file))
+    lines = [line.strip() for line in out.splitlines()]
+    examples = lines.count("question: Which lamp is lit?")
+    assert status == 0 and examples == lines.count("answer: the brass lamp") == 2, out
+    assert any(line.startswith("why: ") and "evidence" in line for line in lines)
+    kept = [json.loads(line) for line in (tmp_path / ".gateau/refused_candidates.jsonl").read_text().splitlines()]
+    assert {each["reason"] for each in kept} == {"verbatim", "duplicate"} and str(len(kept)) in lines[-2]
+    assert {(each["question"], each["answer"]) for each in kept} == {("Which lamp is lit?", "the brass lamp")}
+    with_generator(file, "list")
+    _, out, _ = command("validate", "--synthesis", "--config", str(file))
+    assert 'reply: {"question": "Which?", "answer": ["brass", "copper"]' in out
+
+
+def test_a_figure_is_shown_with_its_threshold() -> None:
+    checks = SynthesisChecksConfig()
+    assert figure_sentence("closed_book", 0.05, checks) == "0.050, and checks.closed_book asks for at least 0.2"
+    assert figure_sentence("robust", 0.9, checks) == "0.900, and checks.robust asks for at most 0.5"
+    assert figure_sentence("verbatim", 0.0, checks) == figure_sentence("needed", None, checks) == ""
