@@ -1,6 +1,7 @@
 """Each fault of a generator's server has one line, and loses neither a candidate nor a reply that is paid for."""
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -147,7 +148,7 @@ class OneFault(FakeServer):
 
 
 @cache
-def passages() -> list[dict[str, Any]]:
+def passages() -> Sequence[Mapping[str, Any]]:
     """Rows of PASSAGES, one about each document."""
     return candidates(iter(GIVEN), CHOSEN, len(GIVEN))
 
