@@ -101,14 +101,14 @@ def schema() -> None:
 @cli.command()
 @_config_option
 @click.argument("kind", metavar="FORMAT")
-@click.option("--out", "file", type=click.Path(dir_okay=False, path_type=Path), help="Default: selected.jsonl.")
+@click.option("--out", "file", type=click.Path(dir_okay=False), help="Default: selected.jsonl.")
 @click.option(
     "--max-tokens",
     type=click.IntRange(min=1),
     help="Shorten longer samples: cut the start of the context, or leave out the oldest turns. Without it, trainers "
     "cut the end or drop the sample.",
 )
-def export(config_file: str | None, kind: str, file: Path | None, max_tokens: int | None) -> None:
+def export(config_file: str | None, kind: str, file: str | None, max_tokens: int | None) -> None:
     """Write the chosen samples as a file that a trainer reads, best first.
 
     \b
@@ -123,11 +123,17 @@ def export(config_file: str | None, kind: str, file: Path | None, max_tokens: in
 
     A sample of several exchanges has all its turns in the first three, and a column tools. Each record also has
     sample_id, source, score and rank. The file's ending decides: .jsonl or .parquet. The command prints the line with
-    which a trainer reads the file.
+    which a trainer reads the file. It refuses to write over an input, a model, the store or the configuration, by links
+    too, and to add a file to a folder that is read as input.
     """
     from gateau_dagster.cli.export import export_selection
+    from gateau_dagster.config.values import output_path
 
-    export_selection(_load(config_file), kind, file or Path("selected.jsonl"), max_tokens=max_tokens)
+    try:
+        out = output_path("selected.jsonl" if file is None else file)
+    except GateauError as error:
+        raise error.reworded(f"--out: {error}") from error
+    export_selection(_load(config_file), kind, out, max_tokens=max_tokens)
 
 
 @cli.command()

@@ -36,6 +36,8 @@ from gateau_dagster.data.trainer_records import (
 )
 from gateau_dagster.demo.prepare import ensure_demo_pair
 from gateau_dagster.errors import GateauError, UnscorableSampleError, gateau_command
+from gateau_dagster.pipeline.outputs import check_output
+from gateau_dagster.pipeline.project import configuration_name
 from gateau_dagster.pipeline.selection_reads import CHOSEN
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.readable import plural
@@ -64,14 +66,16 @@ def export_selection(config: Config, form: str, file: Path, *, max_tokens: int |
         max_tokens: shorten longer samples as training does, and leave out those that cannot be shortened enough.
 
     Raises:
-        GateauError: there is no such form or ending, nothing is selected yet, no sample fits the form, the file cannot
-            hold the turns or cannot be written, or the configuration has no model that counts the tokens.
+        GateauError: there is no such form or ending, the project uses the file, nothing is selected yet, no sample fits
+            the form, the file cannot hold the turns or cannot be written, or the configuration has no model that
+            counts the tokens.
     """
     check_form(form, [*FORMS, TOKENISED])
     if file.suffix not in _KINDS:
         raise GateauError(
             "export.ending", f"{file} must end in {' or '.join(_KINDS)}, which decides how it is written."
         )
+    check_output(config, file, configuration_name())
     out, state = console(), State(config=config)
     with TemporaryDirectory() as scratch:
         selected = pq.ParquetFile(state.store.fetched(CHOSEN, Path(scratch)))

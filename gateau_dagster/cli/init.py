@@ -24,10 +24,12 @@ from gateau_dagster.estimate.scored_model import TokenRates, token_rates
 from gateau_dagster.evaluation.registry import all_benchmarks
 from gateau_dagster.models.known_model import known_model
 from gateau_dagster.models.model_config import learned_positions, rotary_positions
+from gateau_dagster.pipeline.outputs import named_files
 from gateau_dagster.pipeline.project import USUAL_FILE, configuration_schema, parse_project
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.readable import nearest_name, plural
 from gateau_dagster.storage.files import replace_text
+from gateau_dagster.storage.local import check_apart
 
 if TYPE_CHECKING:
     from transformers.configuration_utils import PreTrainedConfig
@@ -38,6 +40,8 @@ GOALS = {
     "compare": "train on several selections (the method, a random one, all samples), and compare the models",
 }
 SCHEMA_FILE = ".gateau/gateau.schema.json"
+IGNORE_FILE = ".gitignore"
+_WRITTEN = (USUAL_FILE, SCHEMA_FILE, IGNORE_FILE)
 _PER_SHARD, _MOST_SHARDS = 250, 256
 _SEGMENT, _NEAR_SEGMENTS = 128, 4  # tokens of a segment, and the fewest segments that should be near
 _LONGEST = 65_536  # proposed where neither data nor model says less
@@ -102,18 +106,21 @@ def write_project(folder: Path, answers: Answers, *, force: bool) -> None:
     """Write gateau.yaml, its schema and .gitignore into `folder`, after a look at the data and the model.
 
     Raises:
-        GateauError: there is a gateau.yaml already, or data or model cannot be read.
+        GateauError: there is a gateau.yaml already, data or model cannot be read, or one of them is a file that is
+            written.
     """
     out, file = console(), folder / USUAL_FILE
     if file.exists() and not force:
         raise GateauError("init.exists", f"{file} exists. Give --force to replace it, or another folder.")
     folder.mkdir(parents=True, exist_ok=True)
     text = proposed_text(folder, answers)
-    parse_project(text, folder=folder)
+    config = parse_project(text, folder=folder)
+    for name in _WRITTEN:
+        check_apart(folder / name, named_files(config, folder / name))
     replace_text(file, text)
     (folder / SCHEMA_FILE).parent.mkdir(exist_ok=True)
     replace_text(folder / SCHEMA_FILE, json.dumps(configuration_schema(), indent=1))
-    _ignore(folder / ".gitignore")
+    _ignore(folder / IGNORE_FILE)
     for line in text.splitlines():
         out.print(f"  {line}", markup=False, highlight=False, soft_wrap=True)
     out.print(f"[bold]Wrote {as_line(str(file))}[/bold]. Next:")

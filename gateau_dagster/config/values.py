@@ -179,6 +179,11 @@ def model_address(text: str) -> str:
     return _checked(text, set(), "download the model and give its folder, or its name on the Hugging Face hub")
 
 
+def output_path(text: str) -> Path:
+    """Return the path of a local file that a command writes. Raise GateauError for an address elsewhere."""
+    return Path(possible_path(_checked(text, set(), "name a local file, and copy it afterwards"))).expanduser()
+
+
 StoreAddress = Annotated[str, AfterValidator(store_address), AfterValidator(possible_path)]
 InputAddress = Annotated[str, AfterValidator(input_address)]
 InputAddresses = Annotated[InputAddress | list[InputAddress], AfterValidator(possible_paths)]

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import dropwhile
+from itertools import dropwhile, takewhile
 from pathlib import Path, PurePosixPath
 from posixpath import normpath
 from typing import Any
@@ -312,6 +312,27 @@ def resolve_files(path: str | Sequence[str], folder: Path, *, plain_texts: bool 
         replace(file, label=file.name if names[file.name] == 1 else path, path=path)
         for file, path in zip(found.values(), paths, strict=True)
     ]
+
+
+def local_places(path: str | Sequence[str], folder: Path, file: Path) -> Iterator[Path]:
+    """Yield the local files and folders that `path` means, also what is below a folder; remote addresses are left out.
+
+    Args:
+        path, folder: see resolve_files.
+        file: which may not exist yet; it is yielded if a pattern will mean it.
+    """
+    for pattern in [path] if isinstance(path, str) else path:
+        place = (folder / Path(pattern).expanduser()).absolute()
+        if is_remote(pattern) or (place.exists() and not place.is_dir()):
+            yield from () if is_remote(pattern) else (place,)
+        elif place.is_dir():
+            yield from (place, *(below for below in place.rglob("*") if not below.is_dir()))
+        elif _GLOB.search(pattern):
+            yield from map(Path, glob.iglob(str(place), recursive=True))  # noqa: PTH207  an absolute pattern
+            fixed = [*takewhile(lambda part: not _GLOB.search(part), place.parts)]
+            meant = str(Path(*fixed).resolve().joinpath(*place.parts[len(fixed) :]))
+            if re.fullmatch(glob_translate(meant), str(file.parent.resolve() / file.name)):
+                yield file
 
 
 def passed_over(key: str, path: str | Sequence[str], folder: Path, *, plain_texts: bool = False) -> list[str]:

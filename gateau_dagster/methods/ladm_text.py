@@ -20,7 +20,7 @@ import polars as pl
 
 from gateau_dagster.config import ModelConfig, ScoringConfig
 from gateau_dagster.data.sample import Reject
-from gateau_dagster.data.sources import SourceFile, resolve_files
+from gateau_dagster.data.sources import SourceFile, local_places, resolve_files
 from gateau_dagster.data.text_corpus import CorpusText, ScoredText, TextFields, read_texts, records_of
 from gateau_dagster.errors import GateauError, UnscorableSampleError
 from gateau_dagster.scoring.focus_scores import FocusPlan, FocusWeights, contextual_dependency_score
@@ -28,6 +28,8 @@ from gateau_dagster.scoring.response_perplexity import information_gain, short_c
 from gateau_dagster.scoring.sample_stream import rejected
 from gateau_dagster.selection.token_budget import choose_by_domain
 from gateau_dagster.storage.files import Files
+from gateau_dagster.storage.local import check_apart
+from gateau_dagster.storage.remote import is_remote
 
 if TYPE_CHECKING:
     from gateau_dagster.models.loading import LoadedModel
@@ -248,9 +250,11 @@ def _run(inputs: tuple[str, ...], out: str, chosen: str | None, options: dict[st
     _check(out, chosen, options)
     files = resolve_files(list(inputs), Path())
     rejects_file = _rejected_file(out)
-    for name in (out, rejects_file, chosen):
-        if name is not None and str(Path(name).absolute()) in {file.address for file in files}:
-            raise GateauError("methods.command", f"{name} is one of the inputs: give another name")
+    used = [("the model (--model)", Path(options["model"]))]
+    used += [("an input (--input)", Path(file.address)) for file in files if not is_remote(file.address)]
+    for name in filter(None, (out, str(rejects_file), chosen)):
+        places = local_places(inputs, Path(), Path(name))
+        check_apart(Path(name), [*used, *(("what --input names", place) for place in places)])
     reporter = _Reporter(sum(file.size for file in files))
     scored, rejects = _scored(files, options, reporter)
     reporter.end()

@@ -11,7 +11,7 @@ import re
 import secrets
 import shutil
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -55,6 +55,40 @@ def sweep_local(root: Path, is_dead: Callable[[int], bool]) -> None:
         for name in files:
             if any(map(is_dead, numbers_in(name))):
                 Path(folder, name).unlink(missing_ok=True)
+
+
+def check_apart(file: Path, used: Iterable[tuple[str, Path]]) -> None:
+    """Check that a file to write is none of the used files, and is in none of the used folders.
+
+    Files are compared as the system knows them: links of both kinds, `..` and letters of another case change nothing.
+
+    Args:
+        file: to be written; it need not exist.
+        used: what each file or folder is used as, for the message, and its path.
+
+    Raises:
+        GateauError: it is one of them.
+    """
+    named = file.parent.resolve() / file.name  # a link itself would be replaced, not what it leads to
+    places = {each: None for place in (named, file.resolve()) for each in (place, *place.parents)}
+    present = {identity for place in places if (identity := _identity(place)) is not None}
+    for what, path in used:
+        if path.resolve() in places or _identity(path) in present:
+            inside = path.is_dir()
+            raise GateauError(
+                "storage.file_in_use",
+                f"{file} {f'is in {path}' if inside else f'is {path}'}, {what}: writing it would change "
+                f"{'what is there' if inside else 'that file'}. Nothing is written. Give another path",
+            )
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Return what names a file or folder to the system; None if nothing is there."""
+    try:
+        status = path.stat()
+    except (OSError, ValueError):  # a name that no file can have
+        return None
+    return status.st_dev, status.st_ino
 
 
 def write_if_other(path: Path, text: str) -> None:

@@ -304,11 +304,22 @@ def test_a_selection_that_is_out_of_date_is_written_with_a_warning(command: Comm
         (("export", "mesages"), "export.format"),
         (("export", "messages", "--out", "x.csv"), "export.ending"),
         (("export", "messages", "--out", "gateau.yaml/x.jsonl"), "storage."),
+        (("export", "messages", "--out", "long.jsonl"), "storage.file_in_use"),
+        (("export", "messages", "--out", "store/../long.jsonl"), "storage.file_in_use"),
+        (("export", "messages", "--out", "store/selected_subset.parquet"), "storage.file_in_use"),
+        (("export", "messages", "--out", ".gateau/history/x.jsonl"), "storage.file_in_use"),
+        (("export", "messages", "--out", "file:{}/long.jsonl"), "storage.file_in_use"),
+        (("export", "messages", "--out", "file://{}/long.jsonl"), "storage.file_in_use"),
+        (("export", "messages", "--out", "s3://bucket/x.jsonl"), "config.address"),
+        (("export", "messages", "--out", ""), "config.path"),
     ],
 )
 def test_what_cannot_be_written_is_refused(command: Command, finished: Path, words: tuple[str, ...], code: str) -> None:
-    status, _, err = command(*words)
-    assert status == 1 and f"[{code}" in err
+    files = [file for file in finished.parent.rglob("*.*") if not file.is_relative_to(finished.parent / ".gateau")]
+    before = {file: file.stat().st_mtime_ns for file in files}
+    status, _, err = command(*(word.format(finished.parent) for word in words))
+    assert status == 1 and f"[{code}" in err, err
+    assert {file: file.stat().st_mtime_ns for file in files} == before
 
 
 def test_a_data_set_that_is_not_configured_is_not_published(command: Command, finished: Path) -> None:

@@ -136,3 +136,15 @@ def test_schema_prints_what_editors_read(command: Command) -> None:
     ):
         with pytest.raises(jsonschema.ValidationError):
             jsonschema.validate(wrong, schema)
+
+
+def test_the_data_are_none_of_the_files_that_are_written(command: Command, tmp_path: Path, sources: Path) -> None:
+    data = tmp_path / ".gateau" / "gateau.schema.json"
+    data.parent.mkdir()
+    data.write_text(json.dumps([sample(number, sentences=40) for number in range(12)]))
+    before = data.read_bytes()
+    (tmp_path / "link.json").hardlink_to(data)
+    for link in (data, tmp_path / "link.json"):
+        status, _, err = command(*options(sources, "--data", str(link)))
+        assert status == 1 and "[storage.file_in_use]" in err
+        assert data.read_bytes() == before and not (tmp_path / "gateau.yaml").exists()
