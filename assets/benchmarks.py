@@ -25,6 +25,7 @@ from gateau_dagster.evaluation.benchmark import (
     PageChart,
     Question,
     QuestionBenchmark,
+    check_compared,
 )
 from gateau_dagster.evaluation.generation.answering import (
     AnsweringResult,
@@ -334,6 +335,7 @@ def evaluation(step: Step, models: ModelsResource) -> None:
         chosen = compared_benchmarks(output.state.config)[output.asset.removeprefix(f"{FAMILY}/")]
         given = materials(output.state, output.asset, models, output.progress)
         compared = chosen.compare(measured_models(chosen, given))
+        check_compared(chosen, compared)
         output.write(compared.table, rejected_frame(compared.rejected))
         section = chosen.section(compared.table)
         if section.chart is not None:

@@ -1,6 +1,5 @@
 """Define the section about the experiment: which models are compared, how each is trained, and its name."""
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -13,6 +12,7 @@ from gateau_dagster.config.models import HOMOLOGOUS, PRE_EXPERIENCED, ModelConfi
 from gateau_dagster.config.selection import Preset
 from gateau_dagster.config.values import MOST_SEEDS, MOST_TOKENS, ModelAddress
 from gateau_dagster.errors import GateauError
+from gateau_dagster.registry import possible_name
 
 BASE, CHECKPOINT = "base", "checkpoint"
 """Variants that always exist: the model before any training, and that of the single run, `checkpoint`."""
@@ -24,7 +24,6 @@ Equal = Literal["samples", "tokens", "steps"]
 GATEAU = "gateau"
 BASELINES = ("random", "length")
 """Methods that a selection should beat: the field's surveys find that many do not."""
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,99}")
 
 Method = Annotated[str, Field(min_length=1)]
 Fraction = Annotated[float, Field(gt=0, le=1)]
@@ -51,12 +50,7 @@ class OtherModel(Section):
     @field_validator("name")
     @classmethod
     def _possible(cls, name: str) -> str:
-        if not _NAME.fullmatch(name):
-            raise GateauError(
-                "config.name",
-                "is used as a file's name: begin with a letter, and use letters, digits, _, . and -, at most 100",
-            )
-        return name
+        return possible_name(name)
 
     @field_validator("path")
     @classmethod

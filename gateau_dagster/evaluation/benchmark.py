@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
-from math import inf
-from typing import TYPE_CHECKING, Any, ClassVar, get_type_hints
+from math import inf, isfinite
+from typing import TYPE_CHECKING, Any, ClassVar, get_args, get_type_hints
 
 import polars as pl
 
@@ -15,10 +16,11 @@ from gateau_dagster import tables
 from gateau_dagster.config import Config
 from gateau_dagster.config.base import Section
 from gateau_dagster.data.sample import Reject, Sample
+from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.question_files import QuestionFiles
 from gateau_dagster.models.chat_rendering import rendering_settings
 from gateau_dagster.progress import Progress, silent
-from gateau_dagster.registry import full_version
+from gateau_dagster.registry import Returned, full_version, shown_value
 from gateau_dagster.storage.stamp import By, fingerprint
 from gateau_dagster.tables import Column
 
@@ -339,6 +341,81 @@ class QuestionBenchmark(Benchmark):
     def probe(self, materials: Materials) -> None:
         """Read the questions; overridden where making them takes long."""
         self.questions(materials)
+
+
+def _wrong_measured(given: Any) -> str:
+    return "" if isinstance(given, Measured) else f"{shown_value(given)}, not Measured"
+
+
+def _value_problems(given: Any) -> Iterator[str]:
+    """Yield what is wrong with the values of a model; only the first one is valid."""
+    if problem := _wrong_measured(given):
+        yield problem
+    if not isinstance(given.table, pl.DataFrame):
+        yield f"Measured with the table {shown_value(given.table)}"
+    table = given.table
+    lacking = [column.name for column in tables.SCORES if column.name not in table.columns]
+    if lacking:
+        yield f"a table without the column {' and '.join(lacking)}"
+    ids, value = table["question_id"], table["value"]
+    if ids.dtype != pl.String or ids.null_count():
+        yield f"a question_id of type {ids.dtype}, or without a value"
+    if not value.dtype.is_numeric():
+        yield f"a value of type {value.dtype}, not a number"
+    if not ids.is_unique().all():
+        yield f"two values for {shown_value(ids.filter(ids.is_duplicated())[0])}"
+    odd = ids.filter(value.is_null() | ~value.cast(pl.Float64).is_finite().fill_null(value=False))
+    if len(odd):
+        yield f"null, NaN or an infinite value for {len(odd):,} questions, the first {shown_value(odd[0])}"
+
+
+def check_compared(benchmark: MeasuredBenchmark, compared: Measured) -> None:
+    """Raise GateauError unless the table of a comparison has the benchmark's columns, with finite numbers."""
+    names, table = [column.name for column in benchmark.columns], compared.table
+    odd = "" if isinstance(table, pl.DataFrame) else f"the table {shown_value(table)}"
+    if not odd and table.columns != names:
+        odd = f"the columns {', '.join(table.columns) or 'none'}, not {', '.join(names)}"
+    for name in benchmark.finite if not odd else ():
+        values = table[name]
+        if not values.dtype.is_numeric() or not values.cast(pl.Float64).is_finite().fill_null(value=False).all():
+            odd = f"values of {name} that are not finite numbers"
+    if odd:
+        file = sys.modules[type(benchmark).__module__].__file__
+        raise GateauError(
+            "plugins.result", f"{file}: benchmark {benchmark.name}: compare() returned {odd}: correct the file"
+        )
+
+
+def _wrong_questions(given: Any) -> str:
+    if not isinstance(given, Sequence) or not all(isinstance(each, Question) for each in given):
+        return f"{shown_value(given)}, not a list of Question"
+    names = [each.question_id for each in given]
+    repeated = next((name for name in names if names.count(name) > 1), None) if len({*names}) < len(names) else None
+    return "" if repeated is None else f"two questions with the id {shown_value(repeated)}"
+
+
+def _wrong_value(given: Any) -> str:
+    is_number = isinstance(given, int | float) and isfinite(given)
+    return "" if is_number else f"{shown_value(given)}, not a finite number"
+
+
+def _wrong_reads(given: Any) -> str:
+    ways = get_args(By)
+    right = isinstance(given, Mapping) and all(isinstance(name, str) and by in ways for name, by in given.items())
+    return "" if right else f"{shown_value(given)}, not tables with {' or '.join(ways)}"
+
+
+RETURNED: Returned = {
+    "reads": _wrong_reads,
+    "measure": lambda given: next(_value_problems(given), ""),
+    "grade": lambda given: next(_value_problems(given), ""),
+    "compare": _wrong_measured,
+    "questions": _wrong_questions,
+    "value": _wrong_value,
+    "section": lambda given: "" if isinstance(given, PageSection) else f"{shown_value(given)}, not PageSection",
+    "remark": lambda given: "" if isinstance(given, str) else f"{shown_value(given)}, not a text",
+}
+"""The checks of what the functions of a plug-in's benchmark return."""
 
 
 # The report's part as plain data, which the page's template formats.

@@ -11,7 +11,7 @@ from pydantic import create_model
 from gateau_dagster import evaluation
 from gateau_dagster.config.base import Section, validated
 from gateau_dagster.config.evaluation import EvaluationConfig
-from gateau_dagster.evaluation.benchmark import Benchmark, MeasuredBenchmark
+from gateau_dagster.evaluation.benchmark import RETURNED, Benchmark, MeasuredBenchmark
 from gateau_dagster.evaluation.document_split import Reserving
 from gateau_dagster.registry import classes_of, modules_of, with_installed, with_plugins
 
@@ -38,7 +38,7 @@ def all_benchmarks() -> Mapping[str, type[Benchmark]]:
     """
     found = (benchmark for module in modules_of(evaluation) for benchmark in classes_of(module, Benchmark))
     own = {benchmark.name: benchmark for benchmark in sorted(found, key=lambda each: each.name)}
-    return with_installed(own, ENTRY_POINTS, Benchmark)
+    return with_installed(own, ENTRY_POINTS, Benchmark, returned=RETURNED, taken=EvaluationConfig.model_fields)
 
 
 def known_benchmarks(config: Config) -> Mapping[str, type[Benchmark]]:
@@ -48,7 +48,9 @@ def known_benchmarks(config: Config) -> Mapping[str, type[Benchmark]]:
         GateauError: as `with_plugins`.
     """
     files = config.plugin_files
-    return with_plugins(all_benchmarks(), files, Benchmark) if files else all_benchmarks()
+    if not files:
+        return all_benchmarks()
+    return with_plugins(all_benchmarks(), files, Benchmark, returned=RETURNED, taken=EvaluationConfig.model_fields)
 
 
 def chosen_benchmarks(config: Config) -> dict[str, Benchmark]:

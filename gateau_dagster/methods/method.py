@@ -1,9 +1,10 @@
 """Define a selection method: the tables it reads, and a score for every sample."""
 
+import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal, TypeAlias, get_type_hints
+from typing import Any, ClassVar, Literal, TypeAlias, get_type_hints
 
 import polars as pl
 from pydantic import Field
@@ -14,8 +15,8 @@ from gateau_dagster.config.base import Section
 from gateau_dagster.config.models import Task
 from gateau_dagster.data.sources import SourceFile, resolve_files
 from gateau_dagster.errors import GateauError
-from gateau_dagster.readable import nearest_name
-from gateau_dagster.registry import full_version
+from gateau_dagster.readable import nearest_name, plural
+from gateau_dagster.registry import Returned, full_version, plugin_code, shown_value
 from gateau_dagster.scoring.sample_table import Row, SampleTable
 
 Tables: TypeAlias = Mapping[str, pl.DataFrame]
@@ -172,8 +173,93 @@ class Method(ABC):
         return None
 
     def scores(self, found: Tables) -> pl.DataFrame:
-        """Return the scores sorted by id, with the columns of tables.METHOD_SCORES."""
-        return self.score(found).select(tables.schema(tables.METHOD_SCORES).names()).sort("sample_id")
+        """Return the scores sorted by id, with the columns of tables.METHOD_SCORES.
+
+        Raises:
+            GateauError: `score` returns something else, or not one row for each sample that is in all of its tables.
+        """
+        given: Any = self.score(found)
+        file = str(sys.modules[type(self).__module__].__file__)
+        place = f"method {self.name}: score()"
+        if isinstance(given, pl.LazyFrame):
+            with plugin_code(place, file):
+                given = given.collect()
+        if problem := next(_score_problems(given, found), ""):
+            raise GateauError(
+                "plugins.result", f"{file}: {place} returned {problem}. {_SCORES_CURE}. No table is replaced"
+            )
+        return given.select(pl.col(column.name).cast(column.dtype) for column in tables.METHOD_SCORES).sort("sample_id")
+
+
+_SCORES_CURE = "Return a frame with the columns sample_id and score, one row per sample, and null for no score"
+_MOST_IDS = 3
+
+
+def _score_problems(given: Any, found: Tables) -> Iterator[str]:
+    """Yield what prevents a frame from being the scores of the samples in these tables; only the first one is valid."""
+    if not isinstance(given, pl.DataFrame):
+        yield shown_value(given)
+    lacking = [name for name in ("sample_id", "score") if name not in given.columns]
+    if lacking:
+        yield f"a frame without the column {' and '.join(lacking)}, only with {', '.join(given.columns) or 'none'}"
+    ids, score = given["sample_id"], given["score"]
+    if ids.dtype not in (pl.String, pl.Categorical, pl.Enum) and given.height:
+        yield f"a sample_id of type {ids.dtype}, not text"
+    if not (score.dtype.is_numeric() or score.dtype in (pl.Boolean, pl.Null)):
+        yield f"a score of type {score.dtype}, not a number"
+    ids, score = ids.cast(pl.String), score.cast(pl.Float64)
+    if count := ids.null_count():
+        yield f"{plural(count, 'row')} without a sample_id"
+    if len(twice := ids.filter(ids.is_duplicated()).unique()):
+        yield f"{plural(len(twice), 'sample')} more than once: {_shown_ids(twice)}"
+    if len(odd := ids.filter(score.is_nan() | score.is_infinite())):
+        yield f"NaN or an infinite score for {plural(len(odd), 'sample')}: {_shown_ids(odd)}"
+    known = [frame["sample_id"].cast(pl.String) for frame in found.values() if "sample_id" in frame.columns]
+    if not known:
+        return
+    if len(unknown := ids.filter(~ids.is_in(pl.concat(known).unique().implode()))):
+        yield f"{plural(len(unknown), 'sample_id')} that no table has: {_shown_ids(unknown)}"
+    wanted = known[0]
+    for other in known[1:]:
+        wanted = wanted.filter(wanted.is_in(other.implode()))
+    if len(missing := wanted.filter(~wanted.is_in(ids.implode()))):
+        yield f"no row for {len(missing):,} of {plural(len(wanted), 'sample')}: {_shown_ids(missing)}"
+
+
+def _shown_ids(ids: pl.Series) -> str:
+    shown = ", ".join(shown_value(name).partition(" ")[2] for name in ids.sort().head(_MOST_IDS))
+    return shown if len(ids) <= _MOST_IDS else f"{shown}, …"
+
+
+def _wrong_reads(given: Any) -> str:
+    if not isinstance(given, Mapping):
+        return shown_value(given)
+    for asset, columns in given.items():
+        if not isinstance(asset, str):
+            return f"a table named {shown_value(asset)}"
+        if isinstance(columns, str) or not _lists_of(str)(columns):
+            return f"{shown_value(columns)} as the columns of {asset}, not a list of texts"
+    return ""
+
+
+def _lists_of(kind: type) -> Callable[[Any], bool]:
+    return lambda given: (
+        isinstance(given, Sequence) and not isinstance(given, str) and all(isinstance(each, kind) for each in given)
+    )
+
+
+def _wrong_list(kind: type) -> Callable[[Any], str]:
+    return lambda given: "" if _lists_of(kind)(given) else f"{shown_value(given)}, not a list of {kind.__name__}"
+
+
+RETURNED: Returned = {
+    "reads": _wrong_reads,
+    "paths": _wrong_list(str),
+    "tables": _wrong_list(SampleTable),
+    "warnings": _wrong_list(str),
+    "span_map": lambda given: "" if given is None or isinstance(given, SpanMap) else shown_value(given),
+}
+"""The checks of what the functions of a plug-in's method return."""
 
 
 class PromptOptions(Section):

@@ -1,19 +1,38 @@
 """Find all methods by name: every class of this package's modules and of plug-ins that is a Method with a name."""
 
-from collections.abc import Callable, Iterator, Mapping
+import math
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache, partial
+from typing import Any
+
+import polars as pl
 
 from gateau_dagster import methods
 from gateau_dagster.config import Config
 from gateau_dagster.config.base import validated
 from gateau_dagster.config.selection import PRESETS
+from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.errors import GateauError
-from gateau_dagster.methods.method import Method, check_model
-from gateau_dagster.readable import nearest_name
-from gateau_dagster.registry import classes_of, full_version, modules_of, with_installed, with_plugins
+from gateau_dagster.methods.method import RETURNED, Method, check_model
+from gateau_dagster.readable import nearest_name, plural
+from gateau_dagster.registry import (
+    classes_of,
+    full_version,
+    guarded,
+    is_own,
+    modules_of,
+    possible_name,
+    shown_value,
+    with_installed,
+    with_plugins,
+)
 from gateau_dagster.scoring.pair_tables import cam_at_tables, further_lengths, pair_tables
-from gateau_dagster.scoring.sample_table import SampleTable
+from gateau_dagster.scoring.sample_table import Row, Running, SampleTable, ScoreRows
+from gateau_dagster.storage.stamp import fingerprint
+from gateau_dagster.tables import schema
 
 # The version of the code that all methods share; raise it when it changes a score. Each method also has its own.
 CODE_VERSION = "1"
@@ -42,7 +61,7 @@ def all_methods() -> Mapping[str, type[Method]]:
         GateauError: as `with_installed`.
     """
     own = {method.name: method for module in modules_of(methods) for method in classes_of(module, Method)}
-    return _sorted(with_installed(own, ENTRY_POINTS, Method))
+    return _sorted(with_installed(own, ENTRY_POINTS, Method, returned=RETURNED))
 
 
 def known_methods(config: Config) -> Mapping[str, type[Method]]:
@@ -52,7 +71,7 @@ def known_methods(config: Config) -> Mapping[str, type[Method]]:
         GateauError: as `with_plugins`.
     """
     files = config.plugin_files
-    return _sorted(with_plugins(all_methods(), files, Method)) if files else all_methods()
+    return _sorted(with_plugins(all_methods(), files, Method, returned=RETURNED)) if files else all_methods()
 
 
 def _sorted(found: Mapping[str, type[Method]]) -> Mapping[str, type[Method]]:
@@ -90,8 +109,9 @@ def chosen_methods(config: Config) -> dict[str, Method]:
 def _bound(config: Config, known: Mapping[str, type[Method]], name: str, place: str) -> Method:
     if name not in known:
         raise GateauError("methods.unknown", f"{place}: there is no method {name!r}; {nearest_name(name, known)}")
-    given = config.selection.options.get(name, {})
-    return known[name](config, validated(f"selection.options.{name}", known[name].options_class, given))
+    given, method = config.selection.options.get(name, {}), known[name]
+    options = validated(f"selection.options.{name}", method.options_class, given)
+    return method(config, options)
 
 
 def reads_attention(config: Config) -> bool:
@@ -137,15 +157,26 @@ def sample_tables(config: Config) -> dict[str, SampleTable]:
 
 
 def all_sample_tables(config: Config) -> dict[str, SampleTable]:
-    """Return all tables that models compute per sample: the pair's tables and `sample_tables`; raise as these do."""
-    pair = pair_tables(config, attention_read=reads_attention(config))
-    return {table.asset: table for table in pair} | sample_tables(config)
+    """Return all tables that models compute per sample: the pair's tables and `sample_tables`.
+
+    Raises:
+        GateauError: as `sample_tables`, or if a plug-in's table has the name of one of the pair's.
+    """
+    pair = {table.asset: table for table in pair_tables(config, attention_read=reads_attention(config))}
+    found = sample_tables(config)
+    if both := sorted(pair.keys() & found.keys()):
+        raise GateauError(
+            "plugins.name", f"selection.plugins: two tables are named {both[0]}: give the plug-in's another name"
+        )
+    return pair | found
 
 
 def _wanted_tables(config: Config) -> Iterator[SampleTable]:
     for method in chosen_methods(config).values():
         for table in method.tables():
-            yield replace(table, code_version=full_version(table.code_version, _module_of(table.score)))
+            module = _module_of(table.score)
+            checked = table if is_own(module) else _checked(table, f"method {method.name}", module)
+            yield replace(checked, code_version=full_version(table.code_version, module))
     if config.selection.rule == "diverse":
         from gateau_dagster.methods.car import embedding_table
 
@@ -158,6 +189,85 @@ def _wanted_tables(config: Config) -> Iterator[SampleTable]:
 
         for name in config.pre_experienced_models:
             yield instruction_embedding_table(config.origin(name))
+
+
+def _checked(table: SampleTable, what: str, module: str) -> SampleTable:
+    """Return a table of a plug-in such that its name, its functions and their rows are checked.
+
+    Raises:
+        GateauError: it has a name that no table can have, or settings that have no fingerprint.
+    """
+    file = getattr(sys.modules[module], "__file__", None) or module
+    try:
+        for part in table.asset.split("/"):
+            possible_name(part)
+    except (AttributeError, GateauError) as error:
+        raise GateauError(
+            "plugins.name",
+            f"{file}: {what}: the table {shown_value(table.asset)} {error}: such as words/long",
+        ) from error
+    try:
+        fingerprint(dict(table.settings))
+    except (TypeError, ValueError) as error:
+        raise GateauError(
+            "plugins.result", f"{file}: {what}: the settings of {table.asset} are no JSON ({error}): correct the file"
+        ) from error
+    place = f"{what}: the function of {table.asset}"
+    effort = None if table.effort is None else guarded(table.effort, f"{what}: the effort of {table.asset}")
+    score = partial(_rows, guarded(table.score, place), table, f"{file}: {place}")
+    return replace(table, score=score, effort=effort)
+
+
+def _rows(
+    function: ScoreRows, table: SampleTable, place: str, loaded: Any, samples: Iterable[Sample], running: Running
+) -> Iterator[Row | Reject]:
+    """Yield the rows of a plug-in's table.
+
+    Raises:
+        GateauError: there is not one row or reject for each sample, in order, with the table's columns.
+    """
+
+    def wrong(what: str) -> GateauError:
+        return GateauError("plugins.result", f"{place} {what}: correct the file. Earlier rows are kept")
+
+    waiting: deque[Sample] = deque()
+
+    def noted() -> Iterator[Sample]:
+        for sample in samples:
+            waiting.append(sample)
+            yield sample
+
+    given: Any = function(loaded, noted(), running)
+    if not isinstance(given, Iterable):
+        raise wrong(f"returned {shown_value(given)}, not rows")
+    for row in given:
+        if not waiting:
+            raise wrong("yielded more rows than samples")
+        if problem := _wrong_row(row, table, waiting.popleft()):
+            raise wrong(f"yielded {problem}")
+        yield row
+    if missing := len(waiting) + sum(1 for _ in samples):
+        raise wrong(f"yielded no row for {plural(missing, 'sample')}")
+
+
+def _wrong_row(row: Any, table: SampleTable, sample: Sample) -> str:
+    """Return what is wrong with the row of a sample; empty if nothing is."""
+    if isinstance(row, Reject):
+        odd = row.sample_id != sample.sample_id or not isinstance(row.reason, str)
+        return f"{shown_value(row)} for sample {sample.sample_id}" if odd else ""
+    names = [column.name for column in table.columns]
+    if not isinstance(row, Mapping) or {*row} != {*names}:
+        return f"{shown_value(row)}, not a Reject or a row with {', '.join(names)}"
+    if (row["sample_id"], row["digest"]) != (sample.sample_id, sample.digest):
+        return f"a row of {shown_value(row['sample_id'])} where that of sample {sample.sample_id} is due"
+    for name in table.finite:
+        if not isinstance(row[name], int | float) or not math.isfinite(row[name]):
+            return f"{name} {shown_value(row[name])} for sample {sample.sample_id}, which must be a finite number"
+    try:
+        pl.DataFrame([dict(row)], schema=schema(table.columns), orient="row")
+    except (pl.exceptions.PolarsError, TypeError, ValueError, OverflowError) as error:
+        return f"a row of sample {sample.sample_id} with a value of another type ({str(error).splitlines()[0]})"
+    return ""
 
 
 def _module_of(function: Callable[..., object]) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 from gateau_dagster.config import Config
 from gateau_dagster.data.sample import shard_keys
+from gateau_dagster.errors import GateauError
 from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.pipeline import declarations
 from gateau_dagster.pipeline.asset import DOCUMENTS, SHARD, VARIANT, Asset, Observed
@@ -14,7 +15,7 @@ from gateau_dagster.pipeline.recipes import OPERATIONAL_TRAINING
 from gateau_dagster.pipeline.scoring_assets import OPERATIONAL_SCORING
 from gateau_dagster.pipeline.selection_reads import wants_presets
 from gateau_dagster.pipeline.synthesis_assets import document_keys
-from gateau_dagster.readable import listed
+from gateau_dagster.readable import listed, nearest_name
 from gateau_dagster.scoring.pair_tables import perplexity_asset
 from gateau_dagster.storage.stamp import fingerprint
 
@@ -147,10 +148,50 @@ class Pipeline:
 def pipeline_of(config: Config) -> Pipeline:
     """Return the pipeline that a configuration describes; read no model and no data."""
     found = [asset for declare in declarations.DECLARED for asset in declare(config)]
+    _check_reads(config, found)
     required = _required(config, found)
     report = declarations.report(config, [asset.key for asset in found if asset.key in required])
     beside = [*declarations.published(config), report]
     return Pipeline(config=config, assets=[*found, *beside], required=required | {asset.key for asset in beside})
+
+
+def _check_reads(config: Config, assets: Sequence[Asset]) -> None:
+    """Check that every method reads tables and columns that exist before its scores, and that no two assets share a
+    name.
+
+    Raises:
+        GateauError: a plug-in does not.
+    """
+    places: dict[str, int] = {}
+    for number, asset in enumerate(assets):
+        if places.setdefault(asset.key, number) != number:
+            raise GateauError(
+                "plugins.name", f"selection.plugins: two tables are named {asset.key}: give the plug-in's another name"
+            )
+    for method in chosen_methods(config).values():
+        for asset, columns in method.reads().items():
+            place = f"method {method.name} reads {asset}"
+            if places.get(asset, len(assets)) >= places.get(method.asset, len(assets)):
+                earlier = [key for key, number in places.items() if number < places.get(method.asset, len(assets))]
+                raise GateauError(
+                    "plugins.reads",
+                    f"selection.plugins: {place}, which is not made before its scores; {nearest_name(asset, earlier)}. "
+                    "Read another table; the scores of a method exist for those named after it in selection.compare",
+                )
+            read = assets[places[asset]]
+            lacking = [name for name in columns if read.columns and name not in {each.name for each in read.columns}]
+            if lacking:
+                names = [column.name for column in read.columns]
+                raise GateauError(
+                    "plugins.reads",
+                    f"selection.plugins: {place}, which lacks column {lacking[0]!a}; {nearest_name(lacking[0], names)}",
+                )
+            if method.per_sample and not read.partitions:
+                raise GateauError(
+                    "plugins.reads",
+                    f"selection.plugins: {place}, which is no table by shard, but scores each shard alone: set "
+                    "per_sample = False",
+                )
 
 
 def partition_sets(config: Config) -> Mapping[str, list[str]]:

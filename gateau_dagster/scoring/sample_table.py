@@ -105,7 +105,7 @@ class SampleTable:
     needs_attention: bool = False
 
     def __post_init__(self) -> None:
-        assert self.columns[:2] == (tables.SAMPLE_ID, tables.DIGEST)
+        assert self.columns[:2] == (tables.SAMPLE_ID, tables.DIGEST), "columns: begin with sample_id and digest"
 
 
 Numbers = npt.NDArray[np.float64]

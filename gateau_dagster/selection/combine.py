@@ -252,9 +252,9 @@ def _descending(*keys: Vector) -> Order:
 def ranked_by_score(scores: pl.DataFrame) -> pl.DataFrame:
     """Return `sample_id`, `score` and `rank` (i32, 1 is the best) of the samples with a score; ties break by sample_id.
 
-    Raises GateauError if no sample has a score.
+    NaN and infinity are no scores. Raises GateauError if no sample has a score.
     """
-    known = scores.select("sample_id", "score").filter(pl.col("score").is_not_null())
+    known = scores.select("sample_id", "score").filter(pl.col("score").is_finite())
     if not known.height:
         raise GateauError(
             "selection.no_scores",
