@@ -29,7 +29,7 @@ from gateau_dagster.config.synthesis import SYNTHETIC_FILES, SYNTHETIC_SCHEME, S
 from gateau_dagster.config.training import TrainedTurns, TrainingConfig
 from gateau_dagster.config.variants import OtherModel, Variant, VariantsConfig, variants_of
 from gateau_dagster.errors import GateauError
-from gateau_dagster.registry import PluginFile
+from gateau_dagster.registry import PluginFile, same_names
 
 _MODEL_NAME = re.compile(r"^[A-Za-z0-9_]{1,100}\Z")
 
@@ -158,6 +158,11 @@ class Config(Section):
                     "config.name",
                     f"models.{name}: the name is part of an asset key: use letters, digits and _, at most 100",
                 )
+        if (same := same_names(self.models)) is not None:
+            raise GateauError(
+                "config.name",
+                f"models.{same[1]}: the name differs from {same[0]} in case only, and names a file: choose another",
+            )
         if self.training.mix.without_long and self.short_chat is None:
             raise GateauError(
                 "training.no_conversations",

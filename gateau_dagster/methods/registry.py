@@ -198,14 +198,7 @@ def _checked(table: SampleTable, what: str, module: str) -> SampleTable:
         GateauError: it has a name that no table can have, or settings that have no fingerprint.
     """
     file = getattr(sys.modules[module], "__file__", None) or module
-    try:
-        for part in table.asset.split("/"):
-            possible_name(part)
-    except (AttributeError, GateauError) as error:
-        raise GateauError(
-            "plugins.name",
-            f"{file}: {what}: the table {shown_value(table.asset)} {error}: such as words/long",
-        ) from error
+    check_table_name(table, f"{file}: {what}")
     try:
         fingerprint(dict(table.settings))
     except (TypeError, ValueError) as error:
@@ -216,6 +209,17 @@ def _checked(table: SampleTable, what: str, module: str) -> SampleTable:
     effort = None if table.effort is None else guarded(table.effort, f"{what}: the effort of {table.asset}")
     score = partial(_rows, guarded(table.score, place), table, f"{file}: {place}")
     return replace(table, score=score, effort=effort)
+
+
+def check_table_name(table: SampleTable, place: str) -> None:
+    """Raise GateauError unless each part of a table's name can be a part of a path."""
+    try:
+        for part in table.asset.split("/"):
+            possible_name(part)
+    except (AttributeError, GateauError) as error:
+        raise GateauError(
+            "plugins.name", f"{place}: the table {shown_value(table.asset)} {error}: such as words/long"
+        ) from error
 
 
 def _rows(

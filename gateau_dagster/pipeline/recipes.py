@@ -49,6 +49,7 @@ from gateau_dagster.pipeline.selection_reads import (
     selection_reads,
 )
 from gateau_dagster.readable import nearest_name
+from gateau_dagster.registry import same_names
 from gateau_dagster.selection.rules import CODE_VERSION as SELECTION_CODE_VERSION
 from gateau_dagster.storage.stamp import By
 from gateau_dagster.synthesis import CHECKS_TABLE, CONTEXTS_TABLE, QUESTIONS_TABLE
@@ -509,6 +510,11 @@ def _check_names(config: Config, section: VariantsConfig) -> None:
     if repeated:
         raise GateauError(
             "variants.impossible", f"variants.also: two variants are named {repeated[0]}: choose another name"
+        )
+    if (same := same_names(variant.name for variant in every)) is not None:
+        raise GateauError(
+            "variants.impossible",
+            f"variants.also: the names {same[0]} and {same[1]} differ in case only, and name files: choose another",
         )
 
 

@@ -77,7 +77,17 @@ class Files:
                 ) from error
 
     def address(self, name: str) -> str:
-        """Return the full path or address of a file."""
+        """Return the full path or address of a file.
+
+        Raises:
+            GateauError: the name leads out of the store.
+        """
+        if name.startswith("/") or "\0" in name or ".." in name.split("/"):
+            raise GateauError(
+                "storage.outside",
+                f"The name {name!a} leads out of the store {self.root}, or is no path. Nothing is read or written. "
+                "Correct the name of the model, method, benchmark or variant that it comes from",
+            )
         return f"{self.root}/{name}"
 
     @property

@@ -28,6 +28,19 @@ from tests.storage.builders import mounted_disk
 NOT_PERMITTED = PermissionError(errno.EPERM, "Operation not permitted")
 
 
+@pytest.mark.parametrize("name", ["../a", "a/../../b", "..", "/etc/a", "a/..", "a\0b"])
+def test_no_name_leads_out_of_the_store(store: Store, name: str) -> None:
+    """On S3 as well, where clients and proxies resolve such names."""
+    files = store.files
+    for act in (files.read, files.remove, files.exists, files.names, files.size, partial(files.write, data=b"x")):
+        with refused("storage.outside"):
+            act(name)
+    for act in (partial(files.create, data=b"x"), partial(files.rename, new="a"), partial(files.write_by, fill=print)):
+        with refused("storage.outside"):
+            act(name)
+    assert files.sizes() == {}
+
+
 def test_write_read_list_and_remove(store: Store) -> None:
     files, other = store.files, Files(store.root)
     assert files.names("f") == other.names("f") == [] and not files.exists("f/a")
