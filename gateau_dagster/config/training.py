@@ -150,6 +150,15 @@ class LoraConfig(Section):
         default="all-linear", description="Names of the layers that get an adapter; all-linear leaves out the head."
     )
 
+    @field_validator("modules")
+    @classmethod
+    def _some(cls, modules: list[str] | str) -> list[str] | str:
+        if isinstance(modules, list) and not all(modules):
+            raise GateauError("training.lora", "has an empty name: name a layer, such as q_proj")
+        if not modules:
+            raise GateauError("training.lora", "is an empty list, so nothing is trained: name layers, or all-linear")
+        return modules
+
 
 class TrainingConfig(Section):
     """Hyper-parameters of the checkpoint; defaults are the paper's (appendix A) where it gives them."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Sequence
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING
@@ -129,7 +130,9 @@ def _read(file: SourceFile) -> pl.DataFrame:
         raise ValueError(f"is not one of {', '.join(_READERS)}: write it as one of these, or correct its name")
     try:
         with open_stream(file, unheard) as stream:
-            table = _READERS[ending](io.BytesIO(stream.read()))
+            content = stream.read()
+        _check_once(content, ending)
+        table = _READERS[ending](io.BytesIO(content))
         lacking = [name for name in _COLUMNS if name not in table.columns]
         if lacking:
             has = f"it has {', '.join(table.columns)}"
@@ -148,6 +151,26 @@ def _read(file: SourceFile) -> pl.DataFrame:
     if table["score"].null_count() == table.height:
         raise ValueError("has no scores: all are empty. Write a number for each sample that may be chosen")
     return table
+
+
+def _check_once(content: bytes, ending: str) -> None:
+    """Raise ValueError if a row has two values of one column: the readers would take one of them without a word."""
+    if ending == ".csv":
+        names = pl.read_csv(io.BytesIO(content), has_header=False, n_rows=1, infer_schema=False)
+        header = [*names.row(0)] if names.height else []
+        twice = [name for name in _COLUMNS if header.count(name) > 1]
+        if twice:
+            raise ValueError(f"has two columns {twice[0]}: keep one")
+    elif ending != ".parquet":  # whose reader refuses it
+        for number, line in enumerate(content.splitlines(), start=1):
+            if b"\\" in line or any(line.count(f'"{name}"'.encode()) > 1 for name in _COLUMNS):
+                try:
+                    keys = [key for key, _ in json.loads(line, object_pairs_hook=list)]
+                except (ValueError, TypeError, RecursionError):  # the reader says what is wrong
+                    continue
+                twice = [name for name in _COLUMNS if keys.count(name) > 1]
+                if twice:
+                    raise ValueError(f"gives {twice[0]} twice in line {number}: keep one")
 
 
 def _named(ids: pl.Series) -> str:

@@ -392,6 +392,9 @@ def check_trained_models(config: Config, digests: Mapping[str, str]) -> None:
         if training.side_by_side or isinstance(training.tiled_mlp, int):
             key = _rows_key(training, digests[name])
             _once(config, key, partial(_check_architecture, config, name, training, key))
+        if training.lora is not None and training.lora.modules != "all-linear":
+            key = f"adapters {digests[name]} {training.lora.model_dump_json(include={'modules'})}"
+            _once(config, key, partial(_check_adapters, config, name, training.lora.modules))
 
 
 def untried_models(config: Config, digests: Mapping[str, str]) -> list[str]:
@@ -426,6 +429,16 @@ def _check_architecture(config: Config, name: str, training: TrainingConfig, key
         reason = check_architecture(known, training, name=config.models[origin].path)
         if reason is not None:
             remember(_memory(config), _UNTRIED + key, reason)
+    return known is not None
+
+
+def _check_adapters(config: Config, name: str, modules: Sequence[str]) -> bool:
+    """Check the names of the layers with adapters; return False if the model's configuration is not here yet."""
+    from gateau_dagster.training.model import check_adapters
+
+    known = known_model(config, config.origin(name)).config
+    if known is not None:
+        check_adapters(known, modules)
     return known is not None
 
 

@@ -18,6 +18,7 @@ from gateau_dagster.config.inputs import StorageConfig
 from gateau_dagster.config.load import Check, parse_config, read_config
 from gateau_dagster.config.schema import check_store_apart
 from gateau_dagster.config.selection import OwnScores, SelectionConfig
+from gateau_dagster.config.training import RECIPES
 from gateau_dagster.demo.prepare import embedded_demo, is_demo_store
 from gateau_dagster.errors import (
     DEMO,
@@ -283,13 +284,21 @@ def check_project(config: Config) -> None:
     _check_training(config)
     check_benchmarks(config)
     check_variants(config)
-    check_inputs_apart(config)
     check_published(config)
     check_experiment(config)
+    check_inputs_apart(config)
 
 
 def _check_training(config: Config) -> None:
-    """Raise GateauError if the model to train is not configured."""
+    """Raise GateauError if the model to train is not configured, or a length of rows is given that no row has."""
+    training = config.training
+    of_preset = RECIPES.get(training.preset or "", {}).get("pack_length")
+    if training.pack_length not in {None, of_preset} and not training.packs:
+        raise GateauError(
+            "training.pack_length",
+            f"training.pack_length: is the length of packed rows, but training.batching is {training.batching}: remove "
+            "it, or set training.batching: packed",
+        )
     if config.training.enabled and config.training.model not in config.models:
         name, meant = config.training.model, nearest_name(config.training.model, config.models)
         raise GateauError(

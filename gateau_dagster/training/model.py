@@ -15,14 +15,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 import yaml
-from torch import Tensor
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from torch import Tensor, nn
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from gateau_dagster.config import ModelConfig
 from gateau_dagster.config.models import Template
 from gateau_dagster.config.training import LoraConfig
 from gateau_dagster.errors import GateauError
 from gateau_dagster.models.chat_rendering import render_chat
+from gateau_dagster.models.flops import model_without_weights
 from gateau_dagster.models.loading import load_model
 from gateau_dagster.models.prompt import answer_ends
 from gateau_dagster.storage.documents import RECORD_NAME, record_bytes
@@ -379,6 +380,40 @@ def with_adapters(model: PreTrainedModel, config: LoraConfig, *, seed: int) -> "
         ) from error
     assert isinstance(adapted, peft.PeftModel)
     return adapted
+
+
+def check_adapters(config: PreTrainedConfig, modules: Sequence[str]) -> None:
+    """Check that each name in `training.lora.modules` is that of layers that can have an adapter.
+
+    A model whose architecture cannot be built without weights is not checked.
+
+    Args:
+        config: of the model.
+        modules: names of layers, or the ends of their paths.
+
+    Raises:
+        GateauError: no layer has the name, or one with the name cannot have an adapter.
+    """
+    from transformers.pytorch_utils import Conv1D
+
+    try:
+        model, _ = model_without_weights(config)
+    except GateauError:  # the training itself reports what does not fit
+        return
+    layers, adaptable = dict(model.named_modules()), (nn.Linear, nn.Embedding, Conv1D, nn.Conv1d, nn.Conv2d, nn.Conv3d)
+    linear = sorted(
+        {name.rpartition(".")[2] for name, layer in layers.items() if isinstance(layer, (nn.Linear, Conv1D))}
+    )
+    for wanted in modules:
+        meant = {name: layer for name, layer in layers.items() if name == wanted or name.endswith(f".{wanted}")}
+        odd = next((name for name, layer in meant.items() if not isinstance(layer, adaptable)), None)
+        if not meant or odd is not None:
+            why = "no layer has this name" if odd is None else f"{odd} is a {type(layers[odd]).__name__}"
+            raise GateauError(
+                "training.lora",
+                f"training.lora.modules: {wanted!a} does not fit this model ({why}). Name layers of "
+                f"{', '.join(linear)}, or write all-linear.",
+            )
 
 
 def merged_state(model: "PeftModel", state: dict[str, Tensor] | None = None) -> dict[str, Tensor]:

@@ -105,6 +105,34 @@ def test_faults_are_named_with_their_ids(project: Path, rows: dict[str, Any], na
         State(config=load_project(project)).plan()
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "named"),
+    [
+        (
+            "a.jsonl",
+            b'{"sample_id":"s00000","score":1}\n{"sample_id":"s00001","score":1,"score":2}\n',
+            "twice in line 2",
+        ),
+        ("a.ndjson", b'{"sample_id":"s00000","sample_id":"s00001","score":1}\n', "gives sample_id twice in line 1"),
+        ("a.jsonl", b'{"sample_id":"s00000","score":1,"\\u0073core":2}\n', "gives score twice in line 1"),
+        ("a.csv", b"sample_id,score,score\ns00000,1,2\n", "has two columns score"),
+        ("a.csv", b'\xef\xbb\xbf"sample_id",score,sample_id\ns00000,1,2\n', "has two columns sample_id"),
+    ],
+)
+def test_a_row_with_two_scores_is_refused(project: Path, name: str, content: bytes, named: str) -> None:
+    (project.parent / name).write_bytes(content)
+    change_config(project, selection={"method": {"scores": name}})
+    with refused("methods.scores_file", match=named):
+        State(config=load_project(project)).plan()
+
+
+def test_a_text_that_mentions_a_score_is_none(project: Path) -> None:
+    line = {"sample_id": "s00000", "score": 1.5, "note": '"score": 2, \\'}
+    (project.parent / "a.jsonl").write_text(json.dumps(line) + "\n")
+    change_config(project, selection={"method": {"scores": "a.jsonl"}})
+    assert found(project)["s00000"] == 1.5
+
+
 def test_a_missing_or_foreign_file_is_named(project: Path) -> None:
     (project.parent / "my_scores.parquet").write_text("no parquet")
     with refused("methods.scores_file", match="cannot be read"):

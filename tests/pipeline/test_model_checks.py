@@ -200,6 +200,15 @@ def test_what_generates_no_text_is_told(project: Path, kind: str, architecture: 
         state_of(project).plan()
 
 
+def test_layers_for_adapters_that_the_model_lacks_are_told_before_anything_runs(project: Path) -> None:
+    for modules in (["qproj"], ["q_proj", "qproj"]):
+        change_config(project, training={"enabled": True, "lora": {"modules": modules}})
+        with refused("training.lora", match="'qproj' does not fit this model"):
+            state_of(project).plan()
+    change_config(project, training={"enabled": True, "lora": {"modules": ["q_proj"]}})
+    assert state_of(project).plan().work
+
+
 def learned(folder: Path, positions: int) -> None:
     loaded_model("gpt2", max_position_embeddings=positions).model.save_pretrained(folder)
 

@@ -10,7 +10,7 @@ import torch
 from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, PreTrainedModel
 
 from gateau_dagster.config.training import LoraConfig
-from gateau_dagster.training.model import adapted_base, merged_state, with_adapters
+from gateau_dagster.training.model import adapted_base, check_adapters, merged_state, with_adapters
 from gateau_dagster.training.train import train
 from tests.error_codes import refused
 from tests.training.builders import make_spec, run, save_model, weights_differ
@@ -67,6 +67,24 @@ def test_layers_that_store_their_weight_transposed() -> None:
 def test_a_layer_that_is_not_there(base: PreTrainedModel) -> None:
     with refused("training.lora", r"training\.lora\.modules.*\['nowhere'\]"):
         with_adapters(base, LoraConfig(modules=["nowhere"]), seed=1)
+
+
+@pytest.mark.parametrize(
+    ("modules", "reason"),
+    [
+        (["nowhere"], "'nowhere' does not fit this model .no layer has this name"),
+        (["q_proj", "qproj"], "'qproj' does not fit"),
+        (["mlp"], r"model\.layers\.0\.mlp is a LlamaMLP.*q_proj"),
+        (["proj"], "no layer has this name"),
+    ],
+)
+def test_a_name_that_fits_no_layer_is_refused_without_weights(
+    base: PreTrainedModel, modules: list[str], reason: str
+) -> None:
+    """As is one of several, which peft leaves out without a word."""
+    with refused("training.lora", reason):
+        check_adapters(base.config, modules)
+    check_adapters(base.config, ["q_proj", "mlp.down_proj", "lm_head", "embed_tokens"])
 
 
 def test_adding_adapters_warns_of_nothing(base: PreTrainedModel) -> None:
