@@ -15,6 +15,7 @@ from transformers import (
     AutoModelForSequenceClassification,
     AutoTokenizer,
     BertTokenizer,
+    PreTrainedTokenizer,
     PreTrainedTokenizerBase,
     PreTrainedTokenizerFast,
 )
@@ -69,6 +70,36 @@ def tokenizer(bos: bool = True, chat: bool = True) -> PreTrainedTokenizerFast:
     if chat:
         fast.chat_template = CHAT_TEMPLATE
     return fast
+
+
+class SlowTokenizer(PreTrainedTokenizer):
+    """A tokenizer in Python, without offsets, with the vocabulary and the tokens of a fast one."""
+
+    def __init__(self, fast: PreTrainedTokenizerFast) -> None:
+        self._fast = fast.backend_tokenizer
+        names = ("bos_token", "eos_token", "unk_token")
+        super().__init__(**{name: getattr(fast, name) for name in names if getattr(fast, name)})
+        added: Any = [*fast.added_tokens_decoder.values()]
+        self.add_tokens([token for token in added if token.special], special_tokens=True)
+        self.add_tokens([token for token in added if not token.special])
+        self.chat_template = fast.chat_template
+
+    @property
+    def vocab_size(self) -> int:
+        return self._fast.get_vocab_size()
+
+    def get_vocab(self) -> dict[str, int]:
+        return self._fast.get_vocab()
+
+    def _tokenize(self, text: str, **_: Any) -> list[str]:
+        parts = [part for part, _ in self._fast.pre_tokenizer.pre_tokenize_str(text)]  # pyright: ignore
+        return [token.value for part in parts for token in self._fast.model.tokenize(part)]
+
+    def _convert_token_to_id(self, token: str) -> int | None:
+        return self._fast.token_to_id(token)
+
+    def _convert_id_to_token(self, index: int) -> str | None:
+        return self._fast.id_to_token(index)
 
 
 _SPECIFIC: dict[str, dict[str, Any]] = {

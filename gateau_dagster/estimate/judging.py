@@ -42,6 +42,7 @@ from gateau_dagster.evaluation.server_client import server_key
 from gateau_dagster.execution.shard_tables import samples_of
 from gateau_dagster.methods.judge import SAMPLE_RATINGS
 from gateau_dagster.models.known_model import known_tokenizer
+from gateau_dagster.models.prompt import encode
 from gateau_dagster.pipeline.evaluation_assets import (
     ANSWERS,
     CHARACTERISTICS,
@@ -383,4 +384,4 @@ def token_counter(config: Config) -> CountTokens:
     tokenizer = known_tokenizer(config, name) if name in config.models else None
     if tokenizer is None:
         return lambda text: -(-len(text.encode()) // _BYTES)
-    return lambda text: len(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
+    return lambda text: len(encode(tokenizer, text))

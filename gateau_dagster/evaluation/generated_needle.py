@@ -16,6 +16,7 @@ from gateau_dagster.evaluation.benchmark import Generation, JudgeRequest, Materi
 from gateau_dagster.evaluation.grading import normalised_words
 from gateau_dagster.evaluation.judged import RatedBenchmark
 from gateau_dagster.evaluation.question_files import QuestionFiles, check_lengths, lengths_within, template_gaps
+from gateau_dagster.models.prompt import encode
 from gateau_dagster.storage.stamp import By
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ class RunningText:
     @cached_property
     def stops(self) -> frozenset[int]:
         """Return the tokens of a full stop, which depend on the text before it."""
-        ends = (_ids(self.tokenizer, f"{before}{stop}")[-1:] for stop in _STOPS for before in ("", "a", "好"))
+        ends = (encode(self.tokenizer, f"{before}{stop}")[-1:] for stop in _STOPS for before in ("", "a", "好"))
         return frozenset(
             token for end in ends for token in end if str(self.tokenizer.decode([token])).strip() in _STOPS
         )
@@ -74,7 +75,7 @@ class RunningText:
         The needle follows the last full stop among the first `depth` per cent of the other tokens. Without a full stop
         it is at the beginning; with depth 100 it is at the end. Raises GateauError for a length without room.
         """
-        hidden = _ids(self.tokenizer, needle)
+        hidden = encode(self.tokenizer, needle)
         room = length - RESERVED - len(hidden)
         if room <= 0:
             raise GateauError(
@@ -97,7 +98,7 @@ def running_text(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str], *, to
     known: list[tuple[str, int]] = []
     taken, count = "", 0
     for text in texts:
-        known.append((text, len(_ids(tokenizer, text))))
+        known.append((text, len(encode(tokenizer, text))))
         taken, count = taken + text, count + known[-1][1]
         if count >= tokens:
             break
@@ -107,11 +108,7 @@ def running_text(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str], *, to
             "evaluation.generated_needle.haystack: the files contain no text for the haystack: give others",
         )
     taken *= -(-tokens // count)
-    return RunningText(tokenizer=tokenizer, ids=_ids(tokenizer, taken)[:tokens])
-
-
-def _ids(tokenizer: PreTrainedTokenizerBase, text: str) -> tuple[int, ...]:
-    return tuple(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])  # pyright: ignore
+    return RunningText(tokenizer=tokenizer, ids=encode(tokenizer, taken)[:tokens])
 
 
 CURE = "clone https://github.com/THUDM/LongAlign, and give the path of its folder Needle_test"

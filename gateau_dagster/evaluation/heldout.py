@@ -29,6 +29,7 @@ from gateau_dagster.evaluation.benchmark import (
     PageTable,
 )
 from gateau_dagster.evaluation.document_split import SPLIT, Reserving
+from gateau_dagster.models.prompt import encode
 from gateau_dagster.readable import number, percent, plural
 from gateau_dagster.storage.stamp import By
 from gateau_dagster.tables import Column
@@ -226,7 +227,7 @@ def _scored(loaded: LoadedModel, samples: Sequence[Sample], scoring: ScoringConf
 
 def context_lengths(tokenizer: PreTrainedTokenizerBase, samples: Sequence[Sample]) -> pl.DataFrame:
     """Return `sample_id` and `context_tokens` i32 of `samples`; the contexts are not truncated."""
-    counted = [len(tokenizer(each.context, add_special_tokens=False, verbose=False)["input_ids"]) for each in samples]
+    counted = [len(encode(tokenizer, each.context)) for each in samples]
     ids = [each.sample_id for each in samples]
     schema = {"sample_id": pl.String(), "context_tokens": pl.Int32()}
     return pl.DataFrame({"sample_id": ids, "context_tokens": counted}, schema=schema)

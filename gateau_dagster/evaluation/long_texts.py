@@ -22,6 +22,7 @@ from gateau_dagster.data.text_corpus import CorpusText, TextFields, read_texts
 from gateau_dagster.errors import GateauError, UnscorableSampleError
 from gateau_dagster.evaluation.benchmark import MODELS, Materials, Measured, MeasuredBenchmark
 from gateau_dagster.models.model_config import learned_positions
+from gateau_dagster.models.prompt import encode
 from gateau_dagster.scoring.response_perplexity import (
     GAIN,
     LEAST,
@@ -71,9 +72,8 @@ class LongText:
 
 def token_ids(tokenizer: PreTrainedTokenizerBase, text: str, *, most: int) -> tuple[int, ...]:
     """Return the first `most` token ids of a text, after `<bos>` where the tokenizer has one."""
-    ids = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
     begin = [] if tokenizer.bos_token_id is None else [tokenizer.bos_token_id]
-    return tuple([*begin, *ids][:most])  # pyright: ignore
+    return tuple([*begin, *encode(tokenizer, text)][:most])  # pyright: ignore
 
 
 def perplexity(nlls: npt.NDArray[np.float64]) -> float:

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -28,6 +28,7 @@ from gateau_dagster.evaluation.question_files import (
     lengths_within,
     template_gaps,
 )
+from gateau_dagster.models.prompt import encode
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -142,7 +143,7 @@ class Book:
     @classmethod
     def read(cls, label: str, tokenizer: PreTrainedTokenizerBase, text: str) -> Book:
         """Return the book of a text."""
-        ids: Any = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+        ids = [*encode(tokenizer, text)]
         broken = {each for each in {*ids} if "\n" in str(tokenizer.decode([each]))}
         breaks = [0, *(place for place, each in enumerate(ids) if each in broken)]
         return cls(label=label, tokenizer=tokenizer, ids=ids, breaks=breaks)

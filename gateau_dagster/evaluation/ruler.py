@@ -26,6 +26,7 @@ from gateau_dagster.evaluation.benchmark import Generation, Materials, Question,
 from gateau_dagster.evaluation.grading import share_contained
 from gateau_dagster.evaluation.needle import sentences_of
 from gateau_dagster.evaluation.question_files import QuestionFiles, check_lengths, lengths_within
+from gateau_dagster.models.prompt import encode
 from gateau_dagster.readable import nearest_name
 
 # RULER's questions over documents, from SQuAD and HotpotQA: the passages that answer one are among others.
@@ -535,10 +536,10 @@ class Ruler(QuestionBenchmark):
         tokens.
         """
         tasks, common = self.tasks()
-        tokenizer: Any = materials.base_tokenizer()
+        tokenizer = materials.base_tokenizer()
 
         def count(text: str) -> int:
-            return len(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
+            return len(encode(tokenizer, text))
 
         options, essays = self.options, [*self._sentences()]
         corpora = {name: read_corpus(name, files) for name, files in self._corpora().items()}

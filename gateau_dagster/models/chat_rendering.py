@@ -10,6 +10,7 @@ templates print the same on every day.
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -26,10 +27,13 @@ if TYPE_CHECKING:
 _FIXED = datetime(2024, 7, 26, tzinfo=UTC)
 FIXED_DATE = f"{_FIXED:%d %b %Y}"
 # The tokens around thoughts: Qwen, DeepSeek and GLM; Mistral; Cohere; Seed-OSS.
-_THOUGHTS = (
+THOUGHTS = (
     *(("<think>", "</think>"), ("[THINK]", "[/THINK]")),
     *(("<|START_THINKING|>", "<|END_THINKING|>"), ("<seed:think>", "</seed:think>")),
 )
+# In the control tokens that texts of the data spell, see models.control_tokens. Every filter of a template leaves
+# letters and digits as they are, and no text of the data has these: they are random.
+MARK = f"gateau{secrets.token_hex(8)}"
 _ANSWER, _ASKED, _SYSTEM = "GATEAUANSWERHERE", "GATEAUASKEDHERE", "GATEAUSYSTEMHERE"
 _CALL = {"id": "gateau001", "type": "function", "function": {"name": "GATEAUCALLHERE", "arguments": {"x": "y"}}}
 _CURE = "Train a model whose chat template prints tool calls and their results, or set scoring.template: gateau"
@@ -175,7 +179,7 @@ def _finished_frame(
 
 def before_answer(before: str, answer: str) -> str:
     """Return the left side of an answer's frame, without the template's empty thoughts if the answer has its own."""
-    for begin, end in _THOUGHTS:
+    for begin, end in THOUGHTS:
         rest, found, thoughts = before.rpartition(begin)
         if answer.lstrip().startswith(begin) and found and not thoughts.replace(end, "").strip():
             return rest
@@ -184,7 +188,7 @@ def before_answer(before: str, answer: str) -> str:
 
 def without_thoughts(answer: str) -> str:
     """Return an answer without the thoughts at its start, if there are any."""
-    for begin, end in _THOUGHTS:
+    for begin, end in THOUGHTS:
         if answer.lstrip().startswith(begin) and end in answer:
             return answer.partition(end)[2].strip()
     return answer
@@ -260,7 +264,7 @@ def _kind(messages: Sequence[Message], turn: int) -> tuple[Any, ...]:
     """Return what may change the text that a template prints around an answer."""
     message, before = messages[turn], messages[turn - 1]["role"] if turn else ""
     content = message["content"].lstrip()
-    thinks = any(content.startswith(begin) for begin, _ in _THOUGHTS)
+    thinks = any(content.startswith(begin) for begin, _ in THOUGHTS)
     return before, bool(message.get("tool_calls")), bool(content), thinks
 
 
@@ -353,9 +357,14 @@ def _squeezed(text: str) -> str:
     return "".join(text.split())
 
 
+def unmarked(text: str) -> str:
+    """Return a text without the marks in its control tokens."""
+    return text.replace(MARK, "")
+
+
 def refusal(messages: Sequence[Message], error: Exception) -> UnscorableSampleError:
     """Return the reason to reject a conversation whose template raised `error`."""
-    reason = f"the chat template refuses the conversation: {str(error) or type(error).__name__}"
+    reason = f"the chat template refuses the conversation: {unmarked(str(error)) or type(error).__name__}"
     has_tools = any(message["role"] == "tool" or message.get("tool_calls") for message in messages)
     return UnscorableSampleError(f"{reason.rstrip('.')}. {_CURE}" if has_tools else reason)
 

@@ -232,6 +232,7 @@ def _own_system(tokenizer: PreTrainedTokenizerBase) -> str:
 
 def _tried_records(tokenizer: PreTrainedTokenizerBase, records: Sequence[Record]) -> RecordTrial:
     from gateau_dagster.models.chat_rendering import rendered_answers
+    from gateau_dagster.models.control_tokens import marked
 
     refused: Counter[str] = Counter()
     tried = systems = answers = unlearned = 0
@@ -244,7 +245,8 @@ def _tried_records(tokenizer: PreTrainedTokenizerBase, records: Sequence[Record]
         messages = [{key: each for key, each in message.items() if key != "trained"} for message in record["messages"]]
         systems += messages[0]["role"] == "system"
         try:
-            _, found = rendered_answers(tokenizer, messages, tools=record.get("tools", ()), trained=flags)
+            turns, tools = marked(tokenizer, messages), marked(tokenizer, record.get("tools", ()))
+            _, found = rendered_answers(tokenizer, turns, tools=tools, trained=flags)
         except UnscorableSampleError as error:
             refused[str(error)] += 1
             continue

@@ -23,8 +23,10 @@ from gateau_dagster.models.chat_rendering import (
     own_tokens,
     refusal,
     render_chat,
+    unmarked,
     with_system_place,
 )
+from gateau_dagster.models.control_tokens import encoded, marked
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -84,12 +86,13 @@ def build_prompt(
     Raises GateauError if `template` is 'chat' and the tokenizer has no usable chat template.
     """
     before, after = _frame(tokenizer, sample, template)
-    bos = tokenizer.bos_token_id
-    prefix = encode(tokenizer, opening) + encode(tokenizer, before)
+    bos, rendered = tokenizer.bos_token_id, template == "chat"
+    # The opening is of the configuration, which may write control tokens on purpose.
+    prefix = encode(tokenizer, opening, rendered=True) + encode(tokenizer, before, rendered=rendered)
     if template == "gateau" and bos is not None:  # a chat template adds its own
         assert isinstance(bos, int)
         prefix = (bos, *prefix)
-    suffix, response = divided(tokenizer, after, sample.response)
+    suffix, response = divided(tokenizer, after, _shown(tokenizer, sample.response, template), rendered=rendered)
     if not response:
         raise UnscorableSampleError("the response has no tokens")
     room = max_length - len(prefix) - len(suffix) - len(response)
@@ -179,12 +182,12 @@ def _later_turns(messages: Sequence[Message], begin: int) -> list[Message]:
 
 def _chat_tokens(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message], tools: Tools) -> int:
     """Return the tokens of a conversation as its chat template prints it, without white space at the end."""
-    turns = with_system_place(tokenizer, messages)
+    turns = with_system_place(tokenizer, marked(tokenizer, messages))
     try:
-        text = str(render_chat(tokenizer, turns, add_generation_prompt=False, tools=tools))
+        text = str(render_chat(tokenizer, turns, add_generation_prompt=False, tools=marked(tokenizer, tools)))
     except Exception as error:  # it is a program that comes with the model, and may raise anything
         raise refusal(messages, error) from error
-    return len(encode(tokenizer, text.rstrip()))
+    return len(encode(tokenizer, text.rstrip(), rendered=True))
 
 
 def _trained_tokens(tokenizer: PreTrainedTokenizerBase, sample: Sample) -> int:
@@ -197,14 +200,14 @@ def _trained_tokens(tokenizer: PreTrainedTokenizerBase, sample: Sample) -> int:
         return prompt.length + len(ending_ids(tokenizer, "gateau"))
     turns = [{"role": "user", "content": sample.user_turn}, {"role": "assistant", "content": sample.response}]
     try:
-        text = str(render_chat(tokenizer, turns, add_generation_prompt=False))
+        text = str(render_chat(tokenizer, marked(tokenizer, turns), add_generation_prompt=False))
     except Exception as error:  # it is a program that comes with the model, and may raise anything
+        reason = unmarked(str(error)) or type(error).__name__
         raise GateauError(
             "models.chat_template",
-            f"the tokenizer's chat template cannot be used: {str(error) or type(error).__name__}. Correct it in the "
-            "model's folder",
+            f"the tokenizer's chat template cannot be used: {reason}. Correct it in the model's folder",
         ) from error
-    return len(encode(tokenizer, text))
+    return len(encode(tokenizer, text, rendered=True))
 
 
 def _frame(tokenizer: PreTrainedTokenizerBase, sample: Sample, template: Template) -> tuple[str, str]:
@@ -214,13 +217,19 @@ def _frame(tokenizer: PreTrainedTokenizerBase, sample: Sample, template: Templat
     return chat_frame(tokenizer, sample.instruction)
 
 
+def _shown(tokenizer: PreTrainedTokenizerBase, text: str, template: Template) -> str:
+    """Return a text of the data as it stands in the texts of `_frame`: those of a chat template have marks."""
+    return marked(tokenizer, text) if template == "chat" else text
+
+
 def response_ids(tokenizer: PreTrainedTokenizerBase, sample: Sample, template: Template) -> tuple[int, ...]:
     """Return the response's tokens in a sample's prompt; they do not depend on how much of the context is left.
 
     Raises the errors of `build_prompt`, except those about lengths.
     """
     _, asked = _frame(tokenizer, sample, template)
-    return divided(tokenizer, asked, sample.response)[1]
+    response = _shown(tokenizer, sample.response, template)
+    return divided(tokenizer, asked, response, rendered=template == "chat")[1]
 
 
 def response_offsets(tokenizer: PreTrainedTokenizerBase, sample: Sample, template: Template) -> list[tuple[int, int]]:
@@ -232,13 +241,19 @@ def response_offsets(tokenizer: PreTrainedTokenizerBase, sample: Sample, templat
         GateauError: see token_offsets.
     """
     _, asked = _frame(tokenizer, sample, template)
-    found = token_offsets(tokenizer, asked + sample.response)
-    return [(max(0, begin - len(asked)), end - len(asked)) for begin, end in found if end > len(asked)]
+    response = _shown(tokenizer, sample.response, template)
+    found = token_offsets(tokenizer, asked + response, rendered=template == "chat")
+    places = [(max(0, begin - len(asked)), end - len(asked)) for begin, end in found if end > len(asked)]
+    if response == sample.response:
+        return places
+    return [(len(unmarked(response[:begin])), len(unmarked(response[:end]))) for begin, end in places]
 
 
-def divided(tokenizer: PreTrainedTokenizerBase, asked: str, answer: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def divided(
+    tokenizer: PreTrainedTokenizerBase, asked: str, answer: str, *, rendered: bool = False
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the token ids of `asked` and of `answer`, tokenised as one text; a token with a character of both is
-    `answer`'s.
+    `answer`'s. `rendered`: see encode.
 
     Tokenised separately, "### Response: " ends in a lone space. Real models then give the answer's first token a
     probability near 1e-7, against 3e-3 in plain text: most vocabularies have the space *in* the word that follows.
@@ -246,15 +261,15 @@ def divided(tokenizer: PreTrainedTokenizerBase, asked: str, answer: str) -> tupl
     Raises UnscorableSampleError for text that is not Unicode.
     """
     if not answer:
-        return encode(tokenizer, asked), ()
+        return encode(tokenizer, asked, rendered=rendered), ()
     if tokenizer.is_fast:
         try:
-            ids, offsets = ids_and_offsets(tokenizer, asked + answer)
+            ids, offsets = ids_and_offsets(tokenizer, asked + answer, rendered=rendered)
         except (UnicodeEncodeError, TypeError) as error:
             raise _not_text(error) from error
         border = next((place for place, (_, end) in enumerate(offsets) if end > len(asked)), len(ids))
     else:  # it reports no offsets: the tokens that are the same for `asked` alone belong to `asked`
-        ids, alone = encode(tokenizer, asked + answer), encode(tokenizer, asked)
+        ids, alone = (encode(tokenizer, text, rendered=rendered) for text in (asked + answer, asked))
         border = next((n for n, (one, other) in enumerate(zip(ids, alone, strict=False)) if one != other), len(alone))
     return ids[:border], ids[border:]
 
@@ -263,14 +278,17 @@ def _not_text(error: Exception) -> UnscorableSampleError:
     return UnscorableSampleError(f"the text cannot be tokenised: {error}")
 
 
-def encode(tokenizer: PreTrainedTokenizerBase, text: str) -> tuple[int, ...]:
+def encode(tokenizer: PreTrainedTokenizerBase, text: str, *, rendered: bool = False) -> tuple[int, ...]:
     """Return the token ids of a text without special tokens. Raises UnscorableSampleError for text that is not
     Unicode.
+
+    A control token that a text of the data spells is read as text. In a text that is `rendered`, a chat template wrote
+    the control tokens; those of the data have marks, see models.control_tokens.
     """
     if not text:
         return ()
     try:
-        return tuple(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])  # pyright: ignore
+        return tuple(encoded(tokenizer, text, rendered=rendered)[0])
     except (UnicodeEncodeError, TypeError) as error:
         raise _not_text(error) from error
 
@@ -296,7 +314,7 @@ def chat_frame(tokenizer: PreTrainedTokenizerBase, instruction: str) -> tuple[st
         )
     before, rest = text.split(_CONTEXT)
     middle, end = rest.split(_INSTRUCTION)
-    return before, middle + instruction + end
+    return before, middle + marked(tokenizer, instruction) + end
 
 
 def by_chat_template(
@@ -304,14 +322,16 @@ def by_chat_template(
 ) -> str:
     """Return a conversation, `role` and `content` by turn, by the tokenizer's chat template, up to the answer's text.
 
-    It includes what the template puts before an answer, see models.chat_rendering.
+    It includes what the template puts before an answer, see models.chat_rendering. Its texts have the marks of
+    models.control_tokens.
 
     Raises GateauError with `fault`, the reason and `cure` if the template cannot be used.
     """
     try:
-        return answer_frame(tokenizer, conversation)[0]
+        return answer_frame(tokenizer, marked(tokenizer, conversation))[0]
     except Exception as error:  # it is a program that comes with the model, and may raise anything
-        raise GateauError("models.chat_template", f"{fault}: {str(error) or type(error).__name__}. {cure}") from error
+        reason = unmarked(str(error)) or type(error).__name__
+        raise GateauError("models.chat_template", f"{fault}: {reason}. {cure}") from error
 
 
 def answer_ends(tokenizer: PreTrainedTokenizerBase, template: Template) -> tuple[int, ...]:
@@ -322,7 +342,7 @@ def answer_ends(tokenizer: PreTrainedTokenizerBase, template: Template) -> tuple
     """
     if template == "gateau":
         return (tokenizer.eos_token_id,) if isinstance(tokenizer.eos_token_id, int) else ()
-    return own_tokens(tokenizer, encode(tokenizer, answer_ending(tokenizer)))
+    return own_tokens(tokenizer, encode(tokenizer, answer_ending(tokenizer), rendered=True))
 
 
 def ending_ids(tokenizer: PreTrainedTokenizerBase, template: Template) -> tuple[int, ...]:
@@ -330,11 +350,12 @@ def ending_ids(tokenizer: PreTrainedTokenizerBase, template: Template) -> tuple[
     if template == "gateau":
         return answer_ends(tokenizer, template)
     # Tokenise it as the end of a text: alone, some tokenizers put a space before it.
-    whole, text = encode(tokenizer, f"x{answer_ending(tokenizer)}"), encode(tokenizer, "x")
-    return whole[len(text) :] if whole[: len(text)] == text else encode(tokenizer, answer_ending(tokenizer))
+    ending = answer_ending(tokenizer)
+    whole, text = encode(tokenizer, f"x{ending}", rendered=True), encode(tokenizer, "x")
+    return whole[len(text) :] if whole[: len(text)] == text else encode(tokenizer, ending, rendered=True)
 
 
-def token_offsets(tokenizer: PreTrainedTokenizerBase, text: str) -> list[tuple[int, int]]:
+def token_offsets(tokenizer: PreTrainedTokenizerBase, text: str, *, rendered: bool = False) -> list[tuple[int, int]]:
     """Return the first and one-past-last character of each token of a text, in order, without overlaps.
 
     The tokens are those of models.prompt.encode. If several tokens make up one character, the first has it, and the
@@ -350,19 +371,21 @@ def token_offsets(tokenizer: PreTrainedTokenizerBase, text: str) -> list[tuple[i
             f"{tokenizer.name_or_path}: this tokenizer ({type(tokenizer).__name__}) does not report which "
             "characters its tokens cover: use a model with a tokenizer.json",
         )
-    return ids_and_offsets(tokenizer, text)[1]
+    return ids_and_offsets(tokenizer, text, rendered=rendered)[1]
 
 
-def ids_and_offsets(tokenizer: PreTrainedTokenizerBase, text: str) -> tuple[tuple[int, ...], list[tuple[int, int]]]:
+def ids_and_offsets(
+    tokenizer: PreTrainedTokenizerBase, text: str, *, rendered: bool = False
+) -> tuple[tuple[int, ...], list[tuple[int, int]]]:
     """Return the token ids of a text and the offsets of `token_offsets`, from a fast tokenizer."""
-    encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+    ids, offsets = encoded(tokenizer, text, rendered=rendered, offsets=True)
     found: list[tuple[int, int]] = []
     last = 0
-    for begin, end in encoded["offset_mapping"]:  # pyright: ignore[reportGeneralTypeIssues]
+    for begin, end in offsets:
         first = max(begin, last)
         last = max(first, end)
         found.append((first, last))
-    return tuple(encoded["input_ids"]), found  # pyright: ignore[reportArgumentType]
+    return tuple(ids), found
 
 
 def open_tokenizer(source: str | Path, **options: Any) -> PreTrainedTokenizerBase:

@@ -18,6 +18,7 @@ from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.document_split import SPLIT
 from gateau_dagster.models.known_model import known_model, known_tokenizer, model_folder, own_window, short_window
 from gateau_dagster.models.model_config import learned_positions
+from gateau_dagster.models.prompt import encode
 from gateau_dagster.pipeline.plan import Plan
 from gateau_dagster.pipeline.recipes import recipes
 from gateau_dagster.pipeline.selection_reads import CHOSEN, EVIDENCE_READS, has_evidence
@@ -329,5 +330,5 @@ def _characters_a_token(config: Config, samples: Sequence[Sample]) -> float | No
     texts = [sample.context[:_LOOKED_AT] for sample in samples if sample.context]
     if tokenizer is None or not texts:
         return None
-    tokens = sum(map(len, tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]))
+    tokens = sum(len(encode(tokenizer, text)) for text in texts)
     return sum(map(len, texts)) / max(1, tokens)

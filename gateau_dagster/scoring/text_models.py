@@ -13,6 +13,7 @@ from torch import Tensor
 
 from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.errors import GateauError, ShortOfMemoryError, UnscorableSampleError
+from gateau_dagster.models.control_tokens import as_text
 from gateau_dagster.models.flops import whole_text_flops
 from gateau_dagster.models.loading import LoadedModel
 from gateau_dagster.models.memory import TokenBudget, out_of_memory_reason, unless_out_of_memory
@@ -106,12 +107,12 @@ def read_text(loaded: LoadedModel, sample: Sample, *, limit: int, as_pair: bool,
     """
     if not (sample.context if of_context else sample.response).strip():
         raise UnscorableSampleError(f"the {'context' if of_context else 'response'} is empty")
-    tokenizer: Any = loaded.tokenizer
     texts = [sample.instruction, sample.response]
     if of_context:
         texts = [f"Instruction: {sample.instruction}", sample.context]
     if not as_pair:
         texts = [("\n\n" if of_context else "\n").join(texts)]
+    tokenizer: Any = as_text(loaded.tokenizer, *texts)
     try:
         encoded = tokenizer(*texts, return_token_type_ids=True, verbose=False)
         length = len(encoded["input_ids"])
@@ -125,8 +126,8 @@ def read_text(loaded: LoadedModel, sample: Sample, *, limit: int, as_pair: bool,
 
 def _check_reads_more(loaded: LoadedModel, sample: Sample, text: Text, *, of_context: bool) -> None:
     """Raise UnscorableSampleError if the remaining tokens are those of the instruction alone."""
-    tokenizer: Any = loaded.tokenizer
     opening = f"Instruction: {sample.instruction}\n\n" if of_context else f"{sample.instruction}\n"
+    tokenizer: Any = as_text(loaded.tokenizer, opening)
     alone = tokenizer(opening, truncation=True, max_length=len(text.ids), verbose=False)
     if tuple(alone["input_ids"]) == text.ids:
         unseen = "context" if of_context else "response"

@@ -19,6 +19,7 @@ from gateau_dagster.config.training import TrainedTurns
 from gateau_dagster.data.sample import Sample, read_conversation
 from gateau_dagster.errors import GateauError, UnscorableSampleError
 from gateau_dagster.models.chat_rendering import Message, Tools, rendered_answers
+from gateau_dagster.models.control_tokens import marked
 from gateau_dagster.models.prompt import answer_ends, build_prompt, divided, ending_ids, fitted_turns
 
 if TYPE_CHECKING:
@@ -238,7 +239,8 @@ def chat_pieces(
         UnscorableSampleError: the template refuses this conversation, or changes its answers.
     """
     _require_chat_template(tokenizer)
-    text, answers = rendered_answers(tokenizer, messages, tools=tools, trained=trained)
+    turns, known = marked(tokenizer, messages), marked(tokenizer, tools)
+    text, answers = rendered_answers(tokenizer, turns, tools=known, trained=trained)
     pieces: list[TokenRun] = []
     done = rewritten = 0
     for answer in answers:
@@ -247,7 +249,7 @@ def chat_pieces(
         if not answer.kept:
             rewritten += 1
             continue
-        asks, said = divided(tokenizer, text[done : answer.begin], text[answer.begin : answer.end])
+        asks, said = divided(tokenizer, text[done : answer.begin], text[answer.begin : answer.end], rendered=True)
         pieces += [TokenRun(ids=asks), TokenRun(ids=said, trained=True)]
         done = answer.end
     return pieces, rewritten

@@ -1,7 +1,6 @@
 """The prompt token by token, its spans, its truncation, and what cannot be made into one."""
 
 import dataclasses
-from typing import Any
 
 import pytest
 from transformers import PreTrainedTokenizerFast
@@ -12,7 +11,7 @@ from gateau_dagster.errors import UnscorableSampleError
 from gateau_dagster.models.prompt import Prompt, build_prompt, divided, encode, fitted_context, response_offsets
 from tests.error_codes import refused
 from tests.scoring.builders import reference_parts, slowly_divided
-from tests.tiny_models import samples, tokenizer
+from tests.tiny_models import SlowTokenizer, samples, tokenizer
 
 
 @pytest.mark.parametrize("template", ["gateau", "chat"])
@@ -35,14 +34,8 @@ def test_a_border_token_belongs_to_the_answer(answer: str) -> None:
 
 
 def test_a_slow_tokenizer_finds_the_same_border() -> None:
-    class Slow:
-        is_fast = False
-
-        def __call__(self, text: str, **options: object) -> object:
-            return tokenizer()(text, **options)  # pyright: ignore[reportArgumentType]
-
+    slow = SlowTokenizer(tokenizer())
     for answer in ("the", " two", "7", "\n\nline", ""):
-        slow: Any = Slow()
         assert divided(slow, "### Response: ", answer) == divided(tokenizer(), "### Response: ", answer)
 
 

@@ -20,6 +20,7 @@ from gateau_dagster.training.longce import COLUMNS, LONG, SHORT, LongCE, respons
 from gateau_dagster.training.train import plan_of, read_mix, train
 from gateau_dagster.training.training_mix import build_training_mix
 from tests.error_codes import refused
+from tests.tiny_models import SlowTokenizer
 from tests.training.builders import SAMPLE, make_spec, tokenizer
 from tests.training.test_training_mix import sample, selected, short
 
@@ -114,19 +115,16 @@ def test_a_sample_that_a_model_did_not_score_is_rejected_with_the_reason(model: 
     assert "perplexity/short or perplexity/long has no row of it" in rejected["reason"].item()
 
 
-class Shifted:
+class Shifted(SlowTokenizer):
     """A tokenizer whose ids are the plain one's and 1."""
 
-    is_fast, chat_template = False, None
-
-    def __call__(self, text: str, **more: Any) -> dict[str, list[int]]:
-        return {"input_ids": [each + 1 for each in tokenizer()(text, **more)["input_ids"]]}
+    def _convert_token_to_id(self, token: str) -> int:
+        return (super()._convert_token_to_id(token) or 0) + 1
 
 
 def test_other_tokens_are_refused() -> None:
-    shifted: Any = Shifted()
     with refused("training.longce", r"models\.short"):
-        mixed(tables(), scorer=shifted)
+        mixed(tables(), scorer=Shifted(tokenizer()))
     other = tables(lengths={"long1": 2})
     with refused("storage.out_of_date", "2.*long1"):
         mixed(other)

@@ -11,6 +11,8 @@ from gateau_dagster.config.evaluation import PROMPT
 from gateau_dagster.errors import UnscorableSampleError
 from gateau_dagster.evaluation.benchmark import Question
 from gateau_dagster.evaluation.generation.answering import AskedTurn
+from gateau_dagster.models.chat_rendering import MARK, unmarked
+from gateau_dagster.models.control_tokens import as_text, marked
 from gateau_dagster.models.prompt import answer_ends, by_chat_template, divided, encode
 
 if TYPE_CHECKING:
@@ -28,7 +30,7 @@ def cut_middle(tokenizer: PreTrainedTokenizerBase, text: str, limit: int) -> tup
     """
     assert limit >= 2, "half of it is kept at either end"
     try:
-        ids = tokenizer(text, verbose=False)["input_ids"]
+        ids = as_text(tokenizer, text)(text, verbose=False)["input_ids"]
     except (UnicodeEncodeError, TypeError) as error:
         raise UnscorableSampleError(f"the text cannot be tokenised: {error}") from error
     assert isinstance(ids, list)
@@ -101,16 +103,21 @@ class PromptBuilder:
         if self.is_chat(question):
             before = rendered(self.tokenizer, messages(question, turns, asked.answers))
             # Models have a space that the template puts before an answer in the token of its first word.
-            text = before + question.prefill if question.prefill else before.rstrip(_SPACE)
+            text = before + self._marked(question.prefill) if question.prefill else before.rstrip(_SPACE)
             gap = "" if question.prefill else before[len(text) :]
-            return Shown(text=text, ids=encode(self.tokenizer, text), cut_tokens=cut, gap=gap)
+            ids = encode(self.tokenizer, text, rendered=True)
+            return Shown(text=unmarked(text), ids=ids, cut_tokens=cut, gap=gap)
         asks, said = _exchanges(question, turns, asked.answers)
         if question.chat and self.template == "gateau":
             text, ids = self._as_trained(asks, said, question.prefill)
             return Shown(text=text, ids=ids, cut_tokens=cut, gap="" if question.prefill else _SPACE)
         form = self.template if question.chat and PROMPT in self.template else PROMPT
-        text = self._framed(form, asks, said) + question.prefill
-        return Shown(text=text, ids=to_continue(self.tokenizer, text), cut_tokens=cut)
+        text = self._framed(form, [*map(self._marked, asks)], [*map(self._marked, said)])
+        text += self._marked(question.prefill)
+        return Shown(text=unmarked(text), ids=to_continue(self.tokenizer, text), cut_tokens=cut)
+
+    def _marked(self, text: str) -> str:
+        return marked(self.tokenizer, text)
 
     def _as_trained(self, turns: Sequence[str], said: Sequence[str], prefill: str) -> tuple[str, tuple[int, ...]]:
         """Return text and ids as training.encode.conversation_pieces does, up to the answer's first token."""
@@ -140,9 +147,13 @@ class PromptBuilder:
 def to_continue(tokenizer: PreTrainedTokenizerBase, text: str) -> tuple[int, ...]:
     """Return the tokens of a text to continue, with what the tokenizer adds before it by itself.
 
-    An eos or a [SEP] that some tokenizers add after every text would end it: it is left out.
+    An eos or a [SEP] that some tokenizers add after every text would end it: it is left out. Texts of the data in it
+    have the marks of models.control_tokens.
     """
-    whole, alone = tuple(tokenizer(text, verbose=False)["input_ids"]), encode(tokenizer, text)  # pyright: ignore
+    if MARK in text:
+        begins, letter = to_continue(tokenizer, "a"), encode(tokenizer, "a")
+        return begins[: len(begins) - len(letter)] + encode(tokenizer, text, rendered=True)
+    whole, alone = tuple(tokenizer(text, verbose=False)["input_ids"]), encode(tokenizer, text, rendered=True)  # pyright: ignore
     for first in range(len(whole) - len(alone) + 1):
         if whole[first : first + len(alone)] == alone:
             return whole[: first + len(alone)]
@@ -178,7 +189,7 @@ def messages(question: Question, turns: Sequence[str], answers: Sequence[str]) -
 
 
 def rendered(tokenizer: PreTrainedTokenizerBase, conversation: Sequence[Message]) -> str:
-    """Return a conversation in the tokenizer's chat template, up to the answer.
+    """Return a conversation in the tokenizer's chat template, up to the answer, with the marks of by_chat_template.
 
     Where the template has no place for a system message, it goes before the first turn.
 

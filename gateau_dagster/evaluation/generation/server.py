@@ -12,6 +12,7 @@ from gateau_dagster.errors import UnscorableSampleError
 from gateau_dagster.evaluation.generation.answering import Answer, AskedTurn, Note, Outcome, unwatched
 from gateau_dagster.evaluation.generation.prompts import PromptBuilder, Shown, messages, rendered
 from gateau_dagster.evaluation.server_client import Client, Patience, UnansweredError, ask_each, overlong, unread_tokens
+from gateau_dagster.models.chat_rendering import unmarked
 from gateau_dagster.models.prompt import encode
 
 if TYPE_CHECKING:
@@ -127,7 +128,7 @@ class Server:
             if self._prompts.is_chat(question) and not question.prefill:
                 turns, cut = self._prompts.cut(asked)
                 said = messages(question, turns, asked.answers)
-                text = rendered(self._prompts.tokenizer, said)
+                text = unmarked(rendered(self._prompts.tokenizer, said))
                 shown = Shown(text=text, ids=(), cut_tokens=cut)
                 return shown, "chat/completions", {**body, "messages": [dict(each) for each in said]}
             shown = self._prompts.shown(asked)
