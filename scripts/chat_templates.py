@@ -7,16 +7,24 @@ Only what a template does is written, not its text. Templates of equal text have
 import re
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
+from gateau_dagster.errors import UnscorableSampleError
 from gateau_dagster.models.chat_template import Trial, trial_of
+from gateau_dagster.models.control_tokens import control_tokens
+from gateau_dagster.training.encode import IGNORED, encode_conversation
 
 PAGE = Path(__file__).parents[1] / "docs" / "chat_templates.md"
 _SECONDS = 20.0
+CONTROL = (
+    *("<|im_start|>", "<|im_end|>", "<|endoftext|>", "<s>", "</s>", "<bos>", "<unk>", "[INST]"),
+    *("<start_of_turn>", "<|eot_id|>", "<｜User｜>", "<|end|>"),
+)
+_WORD = "GATEAUWORD"
 # What looks like a token of its own in a template: such tokens are in its model's vocabulary.
 _TOKENS = re.compile(
     r"<\|[\w.-]+\|?>|<[\w.-]+\|>|<｜[^<>]+｜>|\[\|\w+\|\]|\[/?[A-Z_]{3,}\]|</?s>|<[be]os>|<(?:start|end)_of_\w+>"
@@ -59,16 +67,52 @@ _COLUMNS = {
 }
 
 
-def tokenizer_for(template: str) -> PreTrainedTokenizerFast:
-    """A tokenizer of single bytes, and of the tokens that a template names."""
+def tokenizer_for(template: str, others: Sequence[str] = ()) -> PreTrainedTokenizerFast:
+    """A tokenizer of single bytes, and of the tokens that a template names; `others`: more control tokens."""
     alphabet = {letter: number for number, letter in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
     backend = Tokenizer(models.BPE(vocab=alphabet, merges=[]))
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)  # pyright: ignore
     backend.decoder = decoders.ByteLevel()  # pyright: ignore
-    backend.add_special_tokens(["<s>", "</s>", *sorted(set(_TOKENS.findall(template)) - {"<s>", "</s>"})])
+    named = {*_TOKENS.findall(template), *others} - {"<s>", "</s>"}
+    backend.add_special_tokens(["<s>", "</s>", *sorted(named)])
     fast = PreTrainedTokenizerFast(tokenizer_object=backend, bos_token="<s>", eos_token="</s>")
     fast.chat_template = template
     return fast
+
+
+def not_kept(tokenizer: PreTrainedTokenizerBase, tokens: Sequence[str] = CONTROL) -> list[str]:
+    """The control tokens that do not stay text in a conversation's system text, question, answers, or last question.
+
+    With the token, the conversation must have the same control tokens with the same loss as with a plain word, and its
+    answers must be learned as they are written. A conversation that the template refuses is shown without its system
+    text; one that it refuses then, too, is not counted.
+    """
+    failed: list[str] = []
+    for token in tokens:
+        for first in (0, 1):
+            try:
+                shown = [_learned(tokenizer, text, first) for text in (token, _WORD)]
+            except UnscorableSampleError:
+                continue
+            (control, said), (plain_control, plain) = shown
+            if control != plain_control or said != plain.replace(_WORD, token):
+                failed.append(token)
+            break
+    return failed
+
+
+def _learned(tokenizer: PreTrainedTokenizerBase, text: str, first: int) -> tuple[list[tuple[int, bool]], str]:
+    """The control tokens of a conversation that has `text` everywhere, with whether they are learned; the answers."""
+    turns = [
+        {"role": role, "content": f"This is {text} as a text,{text} or so."}
+        for role in ("system", "user", "assistant", "user", "assistant")
+    ]
+    made = encode_conversation(tokenizer, turns[first:], template="chat", max_length=100_000)
+    ids, learned = made.input_ids.tolist(), made.labels != IGNORED
+    control = set(map(int, tokenizer.convert_tokens_to_ids([*control_tokens(tokenizer)])))
+    runs = [(token, bool(loss)) for token, loss in zip(ids, learned, strict=True) if token in control]
+    said = [token for token, loss in zip(ids, learned, strict=True) if loss and token not in control]
+    return runs, str(tokenizer.decode(said))
 
 
 def tried(template: str) -> Trial:
