@@ -32,6 +32,8 @@ ACCEPTED = pl.Schema(
         "instructions": pl.Int64(),
         # The rule that separated context and instruction, see user_turns.Border; empty for a conversation.
         "border": pl.String(),
+        # The control tokens that its texts spell.
+        "control_tokens": pl.List(pl.String()),
     }
 )
 REJECTED = pl.Schema({"sample_id": pl.String(), "reason": pl.String(), "location": pl.String()})
@@ -80,7 +82,7 @@ class _Rows:
     unlearned: by the place in `ends`, the assistant turns without loss, if any.
     """
 
-    accepted: list[tuple[str, str, str, int, int, int, int, int, str]] = field(default_factory=list)
+    accepted: list[tuple[str, str, str, int, int, int, int, int, str, list[str]]] = field(default_factory=list)
     rejected: list[tuple[str, str, str]] = field(default_factory=list)
     fields: FieldCounts = field(default_factory=dict)
     sessions: set[int] = field(default_factory=set)
@@ -95,7 +97,7 @@ class _Rows:
         instructions, border = (0, "") if sample is None else (sample.instructions, sample.border)
         beginnings = (sample and sample.beginnings) or Beginnings(turns=0, ends=())
         identity = (made.sample_id, made.digest, made.source)
-        self.accepted.append((*identity, file, record, *made.lengths, instructions, border))
+        self.accepted.append((*identity, file, record, *made.lengths, instructions, border, made.control_tokens))
         without_loss = enumerate(beginnings.unlearned, start=len(self.ends))
         self.unlearned.update((place, bits) for place, bits in without_loss if bits)
         self.ends.extend(beginnings.ends)

@@ -39,7 +39,7 @@ READER_VERSION = "6"
 INDEX_ACCEPTED = pl.Schema({**ACCEPTED, "shard": pl.Int32()})
 INDEX_REJECTED = pl.Schema({**REJECTED, "shard": pl.Int32()})
 # Another layout needs another name: a file of the old one is then rebuilt.
-_KEY = b"gateau_input_index_3"
+_KEY = b"gateau_input_index_4"
 _BEGINS = pl.format(
     "begins another conversation: its {} turns are the first of {}, which holds its answers", "turns", "longer"
 ).alias("reason")

@@ -2,7 +2,8 @@
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache, cached_property
@@ -17,6 +18,27 @@ def text_digest(parts: Sequence[str]) -> str:
         digest.update(len(data).to_bytes(8, "big"))
         digest.update(data)
     return digest.hexdigest()
+
+
+# The control tokens of the known families of models. The data are read without a tokenizer, so a text such as `<s>`
+# counts for every model. Pipes or a TOKEN within angle brackets are a form that all of them have in common.
+_CONTROL_TOKEN = re.compile(
+    r"<[|｜][^\s<>]{1,60}>|<[^\s<>]{1,60}[|｜]>|\[\|\w{1,40}\|\]|<[A-Z]{2,20}_TOKEN>"
+    r"|</?s>|<(?:unk|pad|bos|eos|mask|cls|sep|sop|eop|eod|eot|eoh|eoa|image|video|audio|UNK|PAD|CLS|SEP|MASK)>"
+    r"|<(?:start|end|begin)_of_[a-z]{1,20}>|<(?:extra_id|mask|unk|reserved|SPECIAL|TOKENS_UNUSED)_\d{1,5}>"
+    r"|<(?:unused|madeupword)\d{1,5}>|<seed:[a-z_]{1,30}>|<image_soft_token>|<audio_soft_token>"
+    r"|<(?:fim_[a-z]{1,10}|repo_name|reponame|file_sep|filename|gh_stars|empty_output)>"
+    r"|<(?:issue|jupyter|commit|pr)_[a-z_]{1,30}>"
+    r"|\[/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_RESULTS|TOOL_CONTENT|MODEL_SETTINGS)\]"
+    r"|\[(?:TOOL_CALLS|ARGS|CALL_ID|IMG|IMG_BREAK|IMG_END|AUDIO|BEGIN_AUDIO|TRANSCRIBE|PREFIX|MIDDLE|SUFFIX)\]"
+    r"|\[(?:CLS|SEP|PAD|MASK|UNK|BOS|EOS|gMASK|sMASK|unused\d{1,4}|UNUSED_TOKEN_\d{1,4})\]|\]~!?b\[|\[e~\["
+)
+_AS_TEXT = "control tokens are text"
+
+
+def spelled_control_tokens(texts: Iterable[str]) -> list[str]:
+    """Return the control tokens of known families of models that these texts spell, each once, sorted."""
+    return sorted({token for text in texts for token in _CONTROL_TOKEN.findall(text)})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,9 +77,19 @@ class Sample:
 
     @cached_property
     def digest(self) -> str:
-        """Return the content digest, by which unchanged samples keep their scores."""
+        """Return the content digest, by which unchanged samples keep their scores.
+
+        Early releases read the control tokens that a text spells as control tokens. So samples with some have another
+        digest than there, and are scored again.
+        """
         conversation = (self.conversation,) if self.conversation else ()
-        return text_digest((self.context, self.instruction, self.response, *conversation))
+        as_text = (_AS_TEXT,) if self.control_tokens else ()
+        return text_digest((self.context, self.instruction, self.response, *conversation, *as_text))
+
+    @cached_property
+    def control_tokens(self) -> list[str]:
+        """Return the control tokens that the texts spell, see `spelled_control_tokens`."""
+        return spelled_control_tokens((self.context, self.instruction, self.response, self.conversation))
 
     @classmethod
     def of_row(cls, row: Mapping[str, Any]) -> Self:
@@ -121,15 +153,27 @@ class Conversation:
 
     @cached_property
     def digest(self) -> str:
-        """Return the SHA-256 (hex) of roles and contents, and of the places of answers without loss, if any."""
+        """Return the SHA-256 (hex) of roles and contents, and of the places of answers without loss, if any.
+
+        As with Sample.digest, a conversation that spells control tokens has another digest than in early releases.
+        """
+        return text_digest([*self._parts, *([_AS_TEXT] if self.control_tokens else [])])
+
+    @property
+    def _parts(self) -> list[str]:
         parts = [part for turn in self.turns for part in (turn.role, turn.content)]
         flagged = [str(place) for place, turn in enumerate(self.turns) if turn.role == "assistant" and not turn.trained]
-        return text_digest([*parts, *(["without loss", ",".join(flagged)] if flagged else [])])
+        return [*parts, *(["without loss", ",".join(flagged)] if flagged else [])]
+
+    @cached_property
+    def control_tokens(self) -> list[str]:
+        """Return the control tokens that the texts spell, see `spelled_control_tokens`."""
+        return spelled_control_tokens(turn.content for turn in self.turns)
 
     @property
     def sample_id(self) -> str:
         """Return the record's id, else 128 bits of its content's digest."""
-        return self.own_id or self.digest[:32]
+        return self.own_id or text_digest(self._parts)[:32]
 
     @property
     def lengths(self) -> tuple[int, int]:

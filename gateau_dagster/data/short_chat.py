@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping
 from functools import partial
 from pathlib import Path
@@ -21,6 +22,7 @@ from gateau_dagster.data.sample import Conversation, Reject, Turn, text_digest
 from gateau_dagster.data.sources import FILE_DIGESTS, Problem, content_signature, location, resolve_files
 from gateau_dagster.errors import GateauError
 from gateau_dagster.progress import Progress, silent
+from gateau_dagster.storage.local import recall, remember
 
 CODE_VERSION = "4"
 _MIX = tables.schema(tables.SHORT_CHAT_MIX)
@@ -152,9 +154,30 @@ def short_chat_signature(config: ShortChatConfig, folder: Path, cache_dir: Path)
     Contents are cached in `cache_dir`, and read again according to `config.verify`. Raises the errors of
     `resolve_files`.
     """
+    as_text = ["control tokens are text"] * bool(short_chat_control_tokens(config, folder, cache_dir))
+    return text_digest([*_identity(config, folder, cache_dir), *as_text])
+
+
+def _identity(config: ShortChatConfig, folder: Path, cache_dir: Path) -> list[str]:
     content = content_signature(resolve_files(config.path, folder), cache_dir / FILE_DIGESTS, config.verify)
     ignored = [f"ignore {name}" for name in sorted(set(config.ignore))]
-    return text_digest(["short_chat_mix", CODE_VERSION, repr(config.fraction), content, *ignored])
+    return ["short_chat_mix", CODE_VERSION, repr(config.fraction), content, *ignored]
+
+
+def short_chat_control_tokens(config: ShortChatConfig, folder: Path, cache_dir: Path) -> Counter[tuple[str, ...]]:
+    """Return how many conversations of `short_chat_mix` spell these control tokens, see `spelled_control_tokens`.
+
+    Early releases read them as control tokens, so a mix with some is made again. The files are read once for this, and
+    the result is kept in `cache_dir`. Raises the errors of `resolve_files`.
+    """
+    cache, key = cache_dir / "control_tokens.json", text_digest(_identity(config, folder, cache_dir))
+    known = recall(cache, key)
+    if not isinstance(known, list):
+        found = scan(resolve_files(config.path, folder), partial(_converted, config.ignore), silent).accepted
+        spelled = found.head(part_of(found.height, config.fraction))["control_tokens"]
+        known = [[tokens, count] for tokens, count in Counter(map(tuple, spelled)).items() if tokens]
+        remember(cache, key, known)
+    return Counter({tuple(tokens): count for tokens, count in known})
 
 
 def _row(conversation: Conversation) -> tuple[str, str, list[dict[str, str]], str, list[bool]]:

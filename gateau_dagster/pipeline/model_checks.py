@@ -36,7 +36,7 @@ from gateau_dagster.models.model_config import (
     window_of,
 )
 from gateau_dagster.models.model_digest import check_downloadable
-from gateau_dagster.models.prompt import answer_ends, open_tokenizer
+from gateau_dagster.models.prompt import answer_ends, encode, open_tokenizer
 from gateau_dagster.pipeline.recipes import weighs_responses
 from gateau_dagster.readable import percentage, plural
 from gateau_dagster.storage.local import recall, remember
@@ -619,7 +619,7 @@ def _compare(config: Config, texts: Callable[[], Sequence[str]]) -> bool:
     if first is None or second is None:
         return False
     for text in texts():
-        counts = [len(each(text, add_special_tokens=False, verbose=False)["input_ids"]) for each in (first, second)]
+        counts = [len(encode(each, text)) for each in (first, second)]
         if counts[0] != counts[1]:
             raise GateauError(
                 "models.not_homologous",
@@ -638,7 +638,7 @@ def _compare_trained(config: Config, trained: str, texts: Callable[[], Sequence[
     if first is None or second is None:
         return False
     for text in texts():
-        ids = [each(text, add_special_tokens=False, verbose=False)["input_ids"] for each in (first, second)]
+        ids = [encode(each, text) for each in (first, second)]
         if ids[0] != ids[1]:
             raise GateauError(
                 "training.longce",

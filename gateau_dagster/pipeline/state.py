@@ -13,7 +13,7 @@ from gateau_dagster.config.synthesis import SYNTHETIC_SAMPLES
 from gateau_dagster.data.index import InputIndex, cached_index, no_usable_sample, read_samples
 from gateau_dagster.data.rejects import check_contexts, check_rejected
 from gateau_dagster.data.sample import Sample, read_conversation, shard_keys, text_digest
-from gateau_dagster.data.short_chat import first_conversations, short_chat_signature
+from gateau_dagster.data.short_chat import first_conversations, short_chat_control_tokens, short_chat_signature
 from gateau_dagster.data.sources import FILE_DIGESTS, content_signature, passed_over
 from gateau_dagster.demo.prepare import ensure_demo_data
 from gateau_dagster.errors import GateauError, MissingUpstreamError
@@ -26,6 +26,7 @@ from gateau_dagster.models.model_digest import address_digest, model_digest
 from gateau_dagster.pipeline.asset import Asset, Observed
 from gateau_dagster.pipeline.data_checks import (
     check_training,
+    control_token_warnings,
     document_warnings,
     limit_leaves,
     warnings_of,
@@ -476,6 +477,7 @@ class State:
         if self.pipeline.compares_the_pair:
             of_models += without_far_text(self.config, accepted, self._first_samples)
         of_models += [*self._passed_over(), *self._changed_records(), *self.lost_documents()]
+        of_models += self._control_token_warnings()
         if not awaited:
             of_models += [*self.index.contexts.warnings, *self._without_synthetic()]
             of_models += document_warnings(self.config, self.store, self.whole_plan, self.index)
@@ -485,6 +487,12 @@ class State:
                 [*of_device, *of_models, *warnings_of(self.config, accepted), *chain.from_iterable(of_methods)]
             )
         ]
+
+    def _control_token_warnings(self) -> list[str]:
+        config, chat, index = self.config, self.config.located_short_chat, self.index
+        chats = {} if chat is None else short_chat_control_tokens(chat, config.folder, config.work_folder / "cache")
+        read = partial(read_samples, config.located_long_sft, index, index.accepted.drop("shard"))
+        return control_token_warnings(config, index, chats, read)
 
     def lost_documents(self) -> list[str]:
         """Return warnings on records of `synthesis.documents` that hold none, and on too few candidates."""
