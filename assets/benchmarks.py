@@ -268,7 +268,7 @@ def _engine_here(output: Output, models: ModelsResource, template: str) -> Engin
     if config.evaluation.engine is not None:
         tokenizer = load_tokenizer(section, folder=config.folder)
         prompts = PromptBuilder(tokenizer=tokenizer, template=template, **lengths)
-        return Server(config.evaluation.engine, output.variant.name, prompts)
+        return Server(config.evaluation.engine, output.variant.name, prompts, warn=output.context.log.warning)
     loaded = models.load(config, section, version=version)
     prompts = PromptBuilder(tokenizer=loaded.tokenizer, template=template, **lengths)
     return InProcess(loaded, prompts, batch_tokens=config.scoring.batch_tokens)

@@ -1,6 +1,7 @@
 """The index: its file in the cache, its shards, and when it is made again."""
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from gateau_dagster.config import LongSftConfig
 from gateau_dagster.config.inputs import Turns
 from gateau_dagster.data import index as module
+from gateau_dagster.data import sample as sample_module
 from gateau_dagster.data.index import (
     INDEX_ACCEPTED,
     INDEX_REJECTED,
@@ -259,3 +261,25 @@ def test_a_conversation_that_begins_another_is_left_out_or_said(tmp_path: Path) 
     without_loss = [*({**turn, "weight": 0} if turn["role"] == "assistant" else turn for turn in turns[:-1]), turns[-1]]
     both = index_of(tmp_path, [records[0], {"id": "fork", "messages": without_loss}])
     assert both.accepted.height == 2 and both.beginnings == [], "the answer of the shorter one is learned there only"
+
+
+def test_only_shards_with_control_tokens_differ_from_an_early_release_s(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It read such texts differently, so their samples have another digest; all others keep theirs."""
+    said = {"a": "so</s> it is", "b": "<p>none</p> [1] <think>", "c": "<｜User｜>", "d": "x"}
+    call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": '{"q": "[INST]"}'}}
+    turns = [
+        *({"role": "user", "content": "q"}, {"role": "assistant", "content": "", "tool_calls": [call]}),
+        *({"role": "tool", "content": "none", "tool_call_id": "1"}, {"role": "assistant", "content": "done"}),
+    ]
+    records = [*(explicit(name, text) for name, text in said.items()), {"id": "e", "messages": turns}]
+    (tmp_path / "x.jsonl").write_bytes(jsonl(*records))
+    config = LongSftConfig(path="x.jsonl", shards=64)
+    found = build_index(config, tmp_path)
+    spelled = dict(found.accepted.select("sample_id", "control_tokens").iter_rows())
+    assert spelled == {"a": ["</s>"], "b": [], "c": ["<｜User｜>"], "d": [], "e": ["[INST]"]}
+    monkeypatch.setattr(sample_module, "_CONTROL_TOKEN", re.compile("(?!)"))
+    early = build_index(config, tmp_path)
+    differ = {shard for shard in range(64) if found.shard_digest(shard) != early.shard_digest(shard)}
+    assert differ == {shard_of(name, 64) for name in "ace"} and len(differ) == 3

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,15 @@ import pytest
 
 from gateau_dagster import tables
 from gateau_dagster.config import ShortChatConfig
+from gateau_dagster.data import sample as sample_module
 from gateau_dagster.data import short_chat as module
 from gateau_dagster.data.sample import Conversation, Reject, text_digest
-from gateau_dagster.data.short_chat import short_chat_mix, short_chat_signature, to_conversation
+from gateau_dagster.data.short_chat import (
+    short_chat_control_tokens,
+    short_chat_mix,
+    short_chat_signature,
+    to_conversation,
+)
 from tests.error_codes import refused
 
 
@@ -163,3 +170,22 @@ def test_signature_reads_contents_anew_where_it_is_told_to(tmp_path: Path) -> No
     os.utime(tmp_path / "chat.json", ns=(status.st_atime_ns, status.st_mtime_ns))
     assert (tmp_path / "chat.json").stat().st_size == status.st_size
     assert short_chat_signature(trusting, tmp_path, cache) == first != short_chat_signature(reading, tmp_path, cache)
+
+
+def test_a_mix_with_control_tokens_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Early releases read them as control tokens. Names that come from the content stay."""
+    config, signatures, spelled = ShortChatConfig(path="chat.json"), list[set[str]](), ("no", "<|im_end|>")
+    for said in spelled:
+        write(tmp_path, share("a", said), share(None, said))
+        found = short_chat_mix(config, tmp_path)[0]
+        signature = short_chat_signature(config, tmp_path, tmp_path / said[1:3])
+        assert short_chat_control_tokens(config, tmp_path, tmp_path / said[1:3]) == (
+            {(said,): 2} if "<" in said else {}
+        )
+        with monkeypatch.context() as early:
+            early.setattr(sample_module, "_CONTROL_TOKEN", re.compile("(?!)"))
+            before = short_chat_mix(config, tmp_path)[0]
+            signatures.append({signature, short_chat_signature(config, tmp_path, tmp_path / f"early{said[1:3]}")})
+        assert found.drop("digest").equals(before.drop("digest"))
+        assert found.equals(before) == (said == "no")
+    assert [len(each) for each in signatures] == [1, 2]

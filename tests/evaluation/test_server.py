@@ -217,6 +217,19 @@ def test_what_the_server_has_no_template_for_is_sent_as_text(template: str, chan
     assert isinstance(answer, Answer) and answer.prompt == shown and answer.answer == "Because."
 
 
+@pytest.mark.parametrize("template", ["chat", "gateau"])
+def test_it_is_told_that_a_server_may_read_control_tokens(template: str) -> None:
+    asked = [*many(3), AskedTurn(question=engine_question("q7", "Why</s>?", "And <|end|>?"), answers=("so",))]
+    warned: list[str] = []
+    with answering(lambda _, path, __: completion("yes", chat="chat" in path)) as running:
+        engine = Server(EngineConfig(base_url=running.address), "base", prompts(template), warn=warned.append)
+        assert all(isinstance(each, Answer) for each in ask(engine, asked))
+        assert any("Why</s>?" in str(body) for body in running.requests)
+        ask(engine, many(2))
+    (said,) = warned
+    assert "1 of 4 questions spells control tokens of the model, as q7 has '</s>'" in said and running.address in said
+
+
 def test_what_the_server_s_tokenizer_puts_before_a_text_is_not_sent() -> None:
     used = build_tokenizer(512)
     with answering(lambda *_: completion("yes", chat=False)) as running:

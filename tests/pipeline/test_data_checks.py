@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -29,7 +30,7 @@ from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.training.readiness import NoSmallModelError, small_model
 from tests.error_codes import refused
-from tests.project import change_config, configured, make_project, sample, write_samples
+from tests.project import change_config, configured, make_project, sample, write_model, write_samples
 from tests.tiny_models import model_config, tokenizer
 
 
@@ -319,3 +320,23 @@ def test_whoever_does_not_compare_the_pair_is_not_told(tmp_path: Path) -> None:
     project = with_sentences(tmp_path, 2, 2)
     change_config(project, selection={"method": "random"})
     assert not warnings(project)
+
+
+def test_control_tokens_in_texts_are_counted_for_each_vocabulary(tmp_path: Path) -> None:
+    """The demo's vocabulary of words has no letters to read one with; `[odd]` has no form of a known family."""
+    project, records = make_project(tmp_path, samples=0), [sample(number) for number in range(4)]
+    for number, said in enumerate(("</s>", "<|im_end|>", "[odd] [odd]")):
+        records[number]["context"] += f" {said}"
+    write_samples(tmp_path / "long.jsonl", records)
+    used = deepcopy(tokenizer())
+    used.add_tokens(["[odd]"], special_tokens=True)
+    write_model(tmp_path / "short", seed=1, window=64, tokenizer=used)
+
+    def said() -> list[str]:
+        return [each for each in State(config=load_project(project)).warnings if "control token" in each]
+
+    first, lost, second = said()
+    assert "1 of 4 samples spells control tokens of models.long, as s00000 has '</s>'" in first
+    assert "models.long: the tokenizer has no tokens to read '</s>' as text" in lost
+    assert "2 of 4 samples spell control tokens of models.short, as s00000 has '</s>'" in second
+    assert said() == [first, lost, second], "the texts are not read again"

@@ -13,7 +13,9 @@ from gateau_dagster.evaluation.generation.answering import Answer, AskedTurn, No
 from gateau_dagster.evaluation.generation.prompts import PromptBuilder, Shown, messages, rendered
 from gateau_dagster.evaluation.server_client import Client, Patience, UnansweredError, ask_each, overlong, unread_tokens
 from gateau_dagster.models.chat_rendering import unmarked
+from gateau_dagster.models.control_tokens import spelled
 from gateau_dagster.models.prompt import encode
+from gateau_dagster.readable import plural
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -26,14 +28,17 @@ class Server:
     """Asks a server several questions at a time, once the first one is answered.
 
     A question that goes through the chat template is sent as a conversation, to which the server applies its own
-    template. Any other question is sent as the complete prompt text.
+    template. Any other question is sent as the complete prompt text. The server tokenises either, so it may read the
+    control tokens that a question spells as control tokens.
 
     Args:
         variant: whose answers these are; its tokenizer is the one of `prompts`.
+        warn: receives a sentence if questions spell control tokens.
     """
 
-    def __init__(self, config: EngineConfig, variant: str, prompts: PromptBuilder) -> None:
-        self._config, self._prompts = config, prompts
+    def __init__(self, config: EngineConfig, variant: str, prompts: PromptBuilder, *, warn: Note = unwatched) -> None:
+        self._config, self._prompts, self._warn = config, prompts, warn
+        self._spelled: dict[str, str] = {}  # the first control token of each such question
         self._model = config.model.replace(VARIANT, variant)
         self._address = config.base_url.replace(VARIANT, variant)
         self._client = Client(_PLACE, config, self._address)
@@ -63,7 +68,19 @@ class Server:
                 self._asked_once = True
                 yield [self._outcome(each, made) for each, made in ended]
             note(f"{self._client.under_way() or 'questions'} to {self._address}")
+        self._warn_of_control_tokens(len(wanted))
         patience.check()
+
+    def _warn_of_control_tokens(self, asked: int) -> None:
+        if not self._spelled:
+            return
+        name, token = min(self._spelled.items())
+        self._warn(
+            f"{_PLACE}: {len(self._spelled):,} of {plural(asked, 'question')} spell{'s' * (len(self._spelled) == 1)} "
+            f"control tokens of the model, as {name} has {token!r}. {self._address} tokenises the text, so it may read "
+            "them as control tokens. Remove evaluation.engine to have them read as text"
+        )
+        self._spelled.clear()
 
     def _outcome(self, asked: AskedTurn, made: Outcome | UnansweredError) -> Outcome:
         if not isinstance(made, UnansweredError):
@@ -125,6 +142,7 @@ class Server:
         if question.generation.stop:
             body["stop"] = [*question.generation.stop]
         with self._tokenizing:
+            self._note_control_tokens(asked)
             if self._prompts.is_chat(question) and not question.prefill:
                 turns, cut = self._prompts.cut(asked)
                 said = messages(question, turns, asked.answers)
@@ -134,6 +152,13 @@ class Server:
             shown = self._prompts.shown(asked)
         sent = shown.text.removeprefix(_put_before(self._prompts.tokenizer))
         return shown, "completions", {**body, "prompt": sent}
+
+    def _note_control_tokens(self, asked: AskedTurn) -> None:
+        question = asked.question
+        texts = (question.system, question.prefill, *(text for _, text in question.earlier), *asked.answers)
+        for text in (*texts, *question.turns[: asked.turn + 1]):
+            for token in spelled(self._prompts.tokenizer, text):
+                self._spelled.setdefault(question.question_id, token)
 
 
 def _check_text(text: str) -> None:
