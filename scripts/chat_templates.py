@@ -53,6 +53,7 @@ small tokenizer that knows the tokens which the template names.
 | before an answer | what a finished answer has before it beyond the generation prompt (+), or lacks of it (-) |
 | end | the tokens that end an answer. Without one the template is refused for training |
 | trained | whether a model can be trained with it |
+| as text | how many of twelve control tokens stay text that a text of the data spells: {control} |
 
 """
 _COLUMNS = {
@@ -80,25 +81,21 @@ def tokenizer_for(template: str, others: Sequence[str] = ()) -> PreTrainedTokeni
     return fast
 
 
-def not_kept(tokenizer: PreTrainedTokenizerBase, tokens: Sequence[str] = CONTROL) -> list[str]:
-    """The control tokens that do not stay text in a conversation's system text, question, answers, or last question.
+def not_kept(tokenizer: PreTrainedTokenizerBase, tokens: Sequence[str] = CONTROL) -> list[str] | None:
+    """The control tokens that do not stay text in a conversation whose texts all spell them.
 
     With the token, the conversation must have the same control tokens with the same loss as with a plain word, and its
-    answers must be learned as they are written. A conversation that the template refuses is shown without its system
-    text; one that it refuses then, too, is not counted.
+    answers must be learned as they are written. None for a template that refuses the conversation without its system
+    text, too.
     """
-    failed: list[str] = []
-    for token in tokens:
-        for first in (0, 1):
-            try:
-                shown = [_learned(tokenizer, text, first) for text in (token, _WORD)]
-            except UnscorableSampleError:
-                continue
-            (control, said), (plain_control, plain) = shown
-            if control != plain_control or said != plain.replace(_WORD, token):
-                failed.append(token)
-            break
-    return failed
+    for first in (0, 1):
+        try:
+            control, plain = _learned(tokenizer, _WORD, first)
+            shown = {token: _learned(tokenizer, token, first) for token in tokens}
+        except UnscorableSampleError:
+            continue
+        return [token for token, found in shown.items() if found != (control, plain.replace(_WORD, token))]
+    return None
 
 
 def _learned(tokenizer: PreTrainedTokenizerBase, text: str, first: int) -> tuple[list[tuple[int, bool]], str]:
@@ -129,15 +126,17 @@ def tried(template: str) -> Trial:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
 
 
-def row(name: str, trial: Trial) -> list[str]:
-    """The cells of a template's row."""
+def row(name: str, trial: Trial, lost: Sequence[str] | None) -> list[str]:
+    """The cells of a template's row. lost: see not_kept."""
     if trial.reason:
-        return [name, f"unusable: {trial.reason}", *[""] * (len(_COLUMNS) + 1), "no"]
+        return [name, f"unusable: {trial.reason}", *[""] * (len(_COLUMNS) + 1), "no", ""]
     lacks, has = trial.change
     before = " ".join([*([f"- {_code(lacks)}"] if lacks else []), *([f"+ {_code(has)}"] if has else [])])
     ends = " ".join(map(_code, trial.ends)) or f"none{': ' + _code(trial.ending) if trial.ending else ''}"
     cells = [trial.behaviour.get(kind, "") for kind in _COLUMNS.values()]
-    return [name, *cells, before, ends, "yes" if trial.trainable else "no"]
+    not_text = "".join(f", not {_code(token)}" for token in lost or ())
+    kept = "refused" if lost is None else f"{len(CONTROL) - len(lost)}{not_text}"
+    return [name, *cells, before, ends, "yes" if trial.trainable else "no", kept]
 
 
 def _code(text: str) -> str:
@@ -148,8 +147,9 @@ def _code(text: str) -> str:
 def page(folder: Path) -> str:
     """The page for the templates below a folder."""
     rows = list(_rows(folder))
-    introduction = _INTRODUCTION.format(count=len(rows), trainable=sum(each[-1] == "yes" for each in rows))
-    header = ["template", *_COLUMNS, "before an answer", "end", "trained"]
+    trainable = sum(each[-2] == "yes" for each in rows)
+    introduction = _INTRODUCTION.format(count=len(rows), trainable=trainable, control=", ".join(map(_code, CONTROL)))
+    header = ["template", *_COLUMNS, "before an answer", "end", "trained", "as text"]
     lines = [header, ["---"] * len(header), *rows]
     return introduction + "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
@@ -160,7 +160,9 @@ def _rows(folder: Path) -> Iterator[list[str]]:
         template = file.read_text(encoding="utf-8")
         if template.strip() not in seen:
             seen.add(template.strip())
-            yield row(file.relative_to(folder).with_suffix("").as_posix(), tried(template))
+            trial = tried(template)
+            lost = None if trial.reason else not_kept(tokenizer_for(template, CONTROL))
+            yield row(file.relative_to(folder).with_suffix("").as_posix(), trial, lost)
 
 
 if __name__ == "__main__":
