@@ -14,7 +14,7 @@ import copy
 import json
 import re
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
@@ -55,9 +55,14 @@ def spelled(tokenizer: PreTrainedTokenizerBase, text: str) -> list[str]:
     return list(dict.fromkeys(_control(tokenizer).pattern.findall(text)))
 
 
-def inseparable(tokenizer: PreTrainedTokenizerBase) -> tuple[str, ...]:
-    """Return the control tokens that a tokenizer cannot read as text: it makes a control token of them, or nothing."""
-    return _control(tokenizer).inseparable
+def inseparable(tokenizer: PreTrainedTokenizerBase, tokens: Iterable[str]) -> list[str]:
+    """Return those of some control tokens that a tokenizer cannot read as text.
+
+    It makes a control token of them, which may be the unknown token, or nothing.
+    """
+    known = _control(tokenizer)
+    control, read = {*known.ids.values()}, {token: _called(known.twin, token, False)[0] for token in tokens}
+    return [token for token, ids in read.items() if len(token) < 2 or not ids or control & {*ids}]
 
 
 def as_text(tokenizer: PreTrainedTokenizerBase, *texts: str) -> PreTrainedTokenizerBase:
@@ -195,12 +200,6 @@ class _Control:
                 ids.append(self.ids[match[0]])
                 last = match.end()
         return ids
-
-    @cached_property
-    def inseparable(self) -> tuple[str, ...]:
-        control = set(self.ids.values())
-        read = {token: _called(self.twin, token, False)[0] for token in self.tokens}
-        return tuple(token for token, ids in read.items() if len(token) < 2 or not ids or control & {*ids})
 
 
 def _rename_vocabulary(model: dict[str, Any], names: Mapping[str, str]) -> None:

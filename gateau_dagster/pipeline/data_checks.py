@@ -2,7 +2,7 @@
 
 import copy
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import polars as pl
@@ -12,21 +12,19 @@ from gateau_dagster.config import Config
 from gateau_dagster.config.selection import RuleConfig
 from gateau_dagster.config.values import MOST_ROWS
 from gateau_dagster.data.index import InputIndex
-from gateau_dagster.data.sample import Sample, shard_keys, spelled_control_tokens, text_digest
+from gateau_dagster.data.sample import Sample, shard_keys
 from gateau_dagster.data.sources import resolve_files
 from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.document_split import SPLIT
-from gateau_dagster.models.control_tokens import any_of, control_tokens, inseparable
 from gateau_dagster.models.known_model import known_model, known_tokenizer, model_folder, own_window, short_window
 from gateau_dagster.models.model_config import learned_positions
 from gateau_dagster.models.prompt import encode
 from gateau_dagster.pipeline.plan import Plan
 from gateau_dagster.pipeline.recipes import recipes
 from gateau_dagster.pipeline.selection_reads import CHOSEN, EVIDENCE_READS, has_evidence
-from gateau_dagster.readable import listed, nearest_name, percent, percentage, plural
+from gateau_dagster.readable import nearest_name, percent, percentage, plural
 from gateau_dagster.selection.rules import check_data, countable_samples, most_by_source, most_of_all
 from gateau_dagster.storage import Store
-from gateau_dagster.storage.local import recall, remember
 from gateau_dagster.training.deepspeed_config import agreed_deepspeed_config
 from gateau_dagster.training.launch import training_command
 from gateau_dagster.training.readiness import check_device, check_packages
@@ -256,74 +254,6 @@ def _beyond_the_scored(config: Config, accepted: pl.DataFrame) -> list[str]:
         f"(scoring.max_length). In about {percent(longer)} of the samples, the text before these tokens does not "
         "affect the choice. Set both to the same value, unless you intend this."
     ]
-
-
-def control_token_warnings(
-    config: Config,
-    index: InputIndex,
-    chats: Mapping[tuple[str, ...], int],
-    read: Callable[[], Iterable[Sample]],
-) -> list[str]:
-    """Return a sentence for each model and input whose texts spell its control tokens: they are read as text.
-
-    Args:
-        config: names the models; those whose tokenizer is not on this machine are left out.
-        index: of the long samples.
-        chats: short conversations by the control tokens that they spell.
-        read: yields all long samples, to look for control tokens that no known family of models has.
-    """
-    tokenizers = {name: known_tokenizer(config, name) for name in config.models}
-    names: dict[tuple[tuple[str, ...], tuple[str, ...]], list[str]] = {}
-    for name, tokenizer in tokenizers.items():
-        if tokenizer is not None:
-            names.setdefault((control_tokens(tokenizer), inseparable(tokenizer)), []).append(f"models.{name}")
-    samples = dict(index.accepted.select("sample_id", "control_tokens").iter_rows())
-    unusual = sorted({each for tokens, _ in names for each in tokens if spelled_control_tokens([each]) != [each]})
-    for sample_id, tokens in _unusual_tokens(config, index, unusual, read).items():
-        samples[sample_id] = [*samples[sample_id], *tokens]
-    found: list[str] = []
-    for (tokens, lost), models in names.items():
-        of, known, cannot = " and ".join(models), {*tokens}, {*lost}
-        of_samples = {name: spelled for name, each in samples.items() if (spelled := known & {*each})}
-        if of_samples:
-            name = min(of_samples)
-            found.append(
-                f"long_sft.path: {len(of_samples):,} of {plural(len(samples), 'sample')} "
-                f"spell{'s' * (len(of_samples) == 1)} control tokens of {of}, as {name} has "
-                f"{min(of_samples[name])!r}. They are read as text"
-            )
-        of_chats = sum(count for each, count in chats.items() if known & {*each})
-        if of_chats:
-            found.append(
-                f"short_chat.path: {plural(of_chats, 'conversation')} spell{'s' * (of_chats == 1)} control tokens of "
-                f"{of}. They are read as text"
-            )
-        read_wrongly = cannot & {each for spelled in (*of_samples.values(), *chats) for each in spelled}
-        if read_wrongly:
-            shown = listed([repr(each) for each in sorted(read_wrongly)])
-            found.append(
-                f"{of}: the tokenizer has no tokens to read {shown} as text: it reads the unknown token or the control "
-                "token. Remove them from the data, or use a model with a tokenizer.json that spells them"
-            )
-    return found
-
-
-def _unusual_tokens(
-    config: Config, index: InputIndex, tokens: Sequence[str], read: Callable[[], Iterable[Sample]]
-) -> dict[str, list[str]]:
-    """Return the control tokens among `tokens` that each sample spells; remembered, since all texts are read."""
-    if not tokens:
-        return {}
-    cache, key = config.work_folder / "cache" / "control_tokens.json", text_digest([index.signature, *tokens])
-    known = recall(cache, key)
-    if not isinstance(known, dict):
-        pattern, known = any_of(tokens), dict[str, list[str]]()
-        for sample in read():
-            texts = (sample.context, sample.instruction, sample.response, sample.conversation)
-            if spelled := sorted({each for text in texts for each in pattern.findall(text)}):
-                known[sample.sample_id] = spelled
-        remember(cache, key, known)
-    return known
 
 
 def document_warnings(config: Config, store: Store, whole: Callable[[], Plan], index: InputIndex) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import filecmp
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gateau_dagster.config.made_models import stage_training
-from gateau_dagster.data.sample import text_digest
+from gateau_dagster.data.index import InputIndex
+from gateau_dagster.data.sample import Sample, spelled_control_tokens, text_digest
 from gateau_dagster.data.sources import FILE_DIGESTS, SourceFile, content_signature
 from gateau_dagster.errors import GateauError, gateau_command
 from gateau_dagster.evaluation.registry import chosen_benchmarks
 from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.models.chat_template import DROPPED, REFUSED, Record, RecordTrial, Trial, try_chat_template
+from gateau_dagster.models.control_tokens import any_of, control_tokens, inseparable
 from gateau_dagster.models.known_model import (
     check_complete,
     check_model_files,
@@ -38,12 +40,13 @@ from gateau_dagster.models.model_config import (
 from gateau_dagster.models.model_digest import check_downloadable
 from gateau_dagster.models.prompt import answer_ends, encode, open_tokenizer
 from gateau_dagster.pipeline.recipes import weighs_responses
-from gateau_dagster.readable import percentage, plural
+from gateau_dagster.readable import listed, percentage, plural
 from gateau_dagster.storage.local import recall, remember
 from gateau_dagster.training.deepspeed_config import agreed_deepspeed_config
 from gateau_dagster.training.readiness import check_architecture, check_sharding
 
 if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
     from transformers.configuration_utils import PreTrainedConfig
 
     from gateau_dagster.config import Config, ModelConfig, TrainingConfig
@@ -525,6 +528,104 @@ def unknown_chat_templates(config: Config) -> list[str]:
         for name, model in config.models.items()
         if model.task == "causal" and model.base is None and _is_to_be_fetched(config, name)
     ]
+
+
+def control_token_warnings(
+    config: Config,
+    digests: Mapping[str, str],
+    index: InputIndex,
+    chats: Mapping[tuple[str, ...], int],
+    read: Callable[[], Iterable[Sample]],
+) -> list[str]:
+    """Return a sentence for each vocabulary and input whose texts spell its control tokens: they are read as text.
+
+    Args:
+        config: names the models; those whose tokenizer is not on this machine are left out.
+        digests: of the models.
+        index: of the long samples.
+        chats: short conversations by the control tokens that they spell.
+        read: yields all long samples, to look for control tokens that no known family of models has.
+    """
+    models: dict[tuple[str, ...], list[str]] = {}
+    for name, digest in digests.items():
+        if tokens := _control_tokens_of(config, name, digest):
+            models.setdefault(tuple(tokens), []).append(name)
+    samples = dict(index.accepted.select("sample_id", "control_tokens").iter_rows())
+    unusual = sorted({each for tokens in models for each in tokens if spelled_control_tokens([each]) != [each]})
+    for sample_id, tokens in _unusual_tokens(config, index, unusual, read).items():
+        samples[sample_id] = [*samples[sample_id], *tokens]
+    warnings: list[str] = []
+    for tokens, names in models.items():
+        of_samples = {sample_id: both for sample_id, each in samples.items() if (both := {*tokens} & {*each})}
+        of_chats = sum(count for each, count in chats.items() if {*tokens} & {*each})
+        of = f"control tokens of {listed([f'models.{name}' for name in names])}"
+        if of_samples:
+            first = min(of_samples)
+            warnings.append(
+                f"long_sft.path: {len(of_samples):,} of {plural(len(samples), 'sample')} "
+                f"spell{'s' * (len(of_samples) == 1)} {of}, as {first} has {min(of_samples[first])!r}. "
+                "They are read as text"
+            )
+        if of_chats:
+            warnings.append(
+                f"short_chat.path: {plural(of_chats, 'conversation')} spell{'s' * (of_chats == 1)} {of}. "
+                "They are read as text"
+            )
+        spelled = {*tokens} & {each for both in (*of_samples.values(), *chats) for each in both}
+        for name in names if spelled else ():
+            if lost := _inseparable_of(config, name, digests[name], sorted(spelled)):
+                shown = listed([repr(each) for each in lost])
+                warnings.append(
+                    f"models.{name}: the tokenizer has no tokens to read {shown} as text: it "
+                    "reads the unknown token or the control token. Remove them from the data, or use a model with a "
+                    "tokenizer.json that spells them"
+                )
+    return warnings
+
+
+def _control_tokens_of(config: Config, name: str, digest: str) -> list[str]:
+    """Return the control tokens of a model's tokenizer, remembered; none if it is not here."""
+    return _of_tokenizer(config, name, digest, "control tokens", lambda used: [*control_tokens(used)])
+
+
+def _inseparable_of(config: Config, name: str, digest: str, spelled: Sequence[str]) -> list[str]:
+    what = f"read as text {text_digest(spelled)}"
+    return _of_tokenizer(config, name, digest, what, lambda used: [*inseparable(used, spelled)])
+
+
+def _of_tokenizer(
+    config: Config, name: str, digest: str, what: str, find: Callable[[PreTrainedTokenizerBase], list[str]]
+) -> list[str]:
+    folder = _tokenizer_folder(config, name, digest)
+    if folder is None:
+        return []
+    key = f"{what} {_trial_key(config, folder, digest, config.models[name].trust_remote_code)}"
+    known = recall(_memory(config), key)
+    if not isinstance(known, list):
+        tokenizer = known_tokenizer(config, name)
+        if tokenizer is None:
+            return []
+        known = find(tokenizer)
+        remember(_memory(config), key, known)
+    return known
+
+
+def _unusual_tokens(
+    config: Config, index: InputIndex, tokens: Sequence[str], read: Callable[[], Iterable[Sample]]
+) -> dict[str, list[str]]:
+    """Return the control tokens among `tokens` that each sample spells; remembered, since all texts are read."""
+    if not tokens:
+        return {}
+    key = f"control tokens of no known family {text_digest([index.signature, *tokens])}"
+    known = recall(_memory(config), key)
+    if not isinstance(known, dict):
+        pattern, known = any_of(tokens), dict[str, list[str]]()
+        for sample in read():
+            texts = (sample.context, sample.instruction, sample.response, sample.conversation)
+            if spelled := sorted({each for text in texts for each in pattern.findall(text)}):
+                known[sample.sample_id] = spelled
+        remember(_memory(config), key, known)
+    return known
 
 
 def _is_to_be_fetched(config: Config, name: str) -> bool:

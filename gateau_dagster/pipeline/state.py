@@ -26,7 +26,6 @@ from gateau_dagster.models.model_digest import address_digest, model_digest
 from gateau_dagster.pipeline.asset import Asset, Observed
 from gateau_dagster.pipeline.data_checks import (
     check_training,
-    control_token_warnings,
     document_warnings,
     limit_leaves,
     warnings_of,
@@ -43,6 +42,7 @@ from gateau_dagster.pipeline.model_checks import (
     check_others,
     check_pair,
     check_trained_models,
+    control_token_warnings,
     is_untried,
     lost_first_tokens,
     unknown_chat_templates,
@@ -489,10 +489,14 @@ class State:
         ]
 
     def _control_token_warnings(self) -> list[str]:
+        try:
+            digests = self.model_digests
+        except GateauError:  # a missing model, which other checks report
+            return []
         config, chat, index = self.config, self.config.located_short_chat, self.index
         chats = {} if chat is None else short_chat_control_tokens(chat, config.folder, config.work_folder / "cache")
         read = partial(read_samples, config.located_long_sft, index, index.accepted.drop("shard"))
-        return control_token_warnings(config, index, chats, read)
+        return control_token_warnings(config, digests, index, chats, read)
 
     def lost_documents(self) -> list[str]:
         """Return warnings on records of `synthesis.documents` that hold none, and on too few candidates."""

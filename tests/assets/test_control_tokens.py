@@ -87,7 +87,7 @@ def test_an_early_release_s_store_is_computed_again_where_texts_spell_them(
 
 def _check_mix(made: Pipeline) -> None:
     used = tiny_models.tokenizer()
-    user, assistant, end, eos = used.convert_tokens_to_ids([USER, ASSISTANT, END, "</s>"])
+    user, assistant, end, eos = map(used.convert_tokens_to_ids, (USER, ASSISTANT, END, "</s>"))
     mix = {row["sample_id"]: row for row in made.state().store.read("training_mix", None).iter_rows(named=True)}
     assert {*mix} == {"s0", "s1", "s2", "s3", "c0", "c1"}
     for name, row in mix.items():
@@ -109,4 +109,4 @@ def test_export_and_scoring_read_the_tokens_that_are_trained() -> None:
     assert encode_long(used, sample, template="chat", max_length=512).input_ids.tolist()[: prompt.length] == [
         *prompt.ids
     ]
-    assert not {*used.convert_tokens_to_ids([USER, ASSISTANT, END, "</s>"])} & {*prompt.context, *prompt.response}
+    assert not {*map(used.convert_tokens_to_ids, (USER, ASSISTANT, END, "</s>"))} & {*prompt.context, *prompt.response}

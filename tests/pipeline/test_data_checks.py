@@ -325,8 +325,8 @@ def test_whoever_does_not_compare_the_pair_is_not_told(tmp_path: Path) -> None:
 def test_control_tokens_in_texts_are_counted_for_each_vocabulary(tmp_path: Path) -> None:
     """The demo's vocabulary of words has no letters to read one with; `[odd]` has no form of a known family."""
     project, records = make_project(tmp_path, samples=0), [sample(number) for number in range(4)]
-    for number, said in enumerate(("</s>", "<|im_end|>", "[odd] [odd]")):
-        records[number]["context"] += f" {said}"
+    for number, spelled in enumerate(("</s>", "<|im_end|>", "[odd] [odd]")):
+        records[number]["context"] += f" {spelled}"
     write_samples(tmp_path / "long.jsonl", records)
     used = deepcopy(tokenizer())
     used.add_tokens(["[odd]"], special_tokens=True)
