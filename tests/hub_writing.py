@@ -19,7 +19,7 @@ from tests.local_server import QuietHandler, served
 TOKEN, READER = "hf_writerwriterwriterwriter", "hf_readerreaderreaderreader"
 
 
-Fault = int | str | Callable[[], object]
+Fault = int | str | tuple[int, bytes] | Callable[[], object]
 
 
 @dataclass
@@ -42,11 +42,12 @@ class Hub(ThreadingHTTPServer):
     """Answer the calls of `HfApi.create_repo` and `create_commit` as the hub does.
 
     Attributes:
-        repositories: by name. objects: the content of uploaded LFS files by SHA-256.
+        repositories: by name. renamed: new names by the old ones.
+        objects: the content of uploaded LFS files by SHA-256.
         received: method and path of each request. puts: the objects that were sent whole, in order.
         waits: for a test to collect what its client would have slept.
-        faults: what to do instead with the next requests whose method and path begin so: a status, "cut", or what cuts
-            the answer after the work is done: "lost", or something to call before.
+        faults: what to do instead with the next requests whose method and path begin so: answer a status, or a status
+            and a body; "cut"; or what cuts the answer after the work is done: "lost", or something to call before.
     """
 
     daemon_threads = True
@@ -55,6 +56,7 @@ class Hub(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.repositories: dict[str, Repository] = {}
+        self.renamed: dict[str, str] = {}
         self.objects: dict[str, bytes] = {}
         self.received: list[str] = []
         self.puts: list[str] = []
@@ -105,6 +107,11 @@ class _Handler(QuietHandler):
                     {"error": f"as the test asked, not {TOKEN}"}, fault, {"Retry-After": "3600"} if fault == 429 else {}
                 )
                 return
+            if isinstance(fault, tuple):
+                status, given = fault
+                kind = "text/html" if given.startswith(b"<!") else "application/xml"
+                self._json(given, status, {"Content-Type": kind} if given.startswith(b"<") else {})
+                return
             if callable(fault):
                 fault()
             found = self._answer(path, body)
@@ -143,6 +150,9 @@ class _Handler(QuietHandler):
         if path == "/api/repos/create":
             return self._create(json.loads(body), token)
         match = re.match(r"/(?:api/)?datasets/([^/]+/[^/]+?)(?:\.git)?(?:/(.*))?$", path)
+        if match and match[1] in hub.renamed:
+            place = self.path.replace(match[1], hub.renamed[match[1]])
+            return answer({}, 307, {"Location": f"{hub.address}{place}"})
         found = hub.repositories.get(match[1]) if match else None
         if match is None or found is None:
             return answer({"error": "Repository not found"}, 404, {"X-Error-Code": "RepoNotFound"})
@@ -199,6 +209,10 @@ class _Handler(QuietHandler):
             return answer({"error": "A commit has happened since. Please refresh and try again."}, 412)
         files = dict(found.files)
         for key, value in changes:
+            if key == "lfsFile" and value["oid"] not in self.server.objects:
+                return answer(
+                    {"error": f"Your push was rejected because the LFS object of {value['path']} is missing"}, 400
+                )
             if key == "file":
                 files[value["path"]] = base64.b64decode(value["content"])
             elif key == "lfsFile":

@@ -35,6 +35,7 @@ from gateau_dagster.models.model_config import (
 from gateau_dagster.models.probe import ROUNDING, probe_ids, probing
 from gateau_dagster.models.prompt import open_tokenizer
 from gateau_dagster.storage.failures import hub_model_failure
+from gateau_dagster.storage.hub_client import prepare_hub
 
 DeviceMap: TypeAlias = Literal["auto"] | None
 
@@ -67,6 +68,7 @@ def resolve_source(path: str, folder: Path) -> str:
         )
     if path.startswith((".", "/", "~")) or not _HUB_NAME.match(path):
         raise GateauError("models.no_folder", f"the model folder {local} does not exist: correct models.<name>.path")
+    prepare_hub()
     return path
 
 

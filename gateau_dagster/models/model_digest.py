@@ -9,7 +9,7 @@ from gateau_dagster.config import Config, ModelConfig
 from gateau_dagster.config.base import Verify
 from gateau_dagster.config.inputs import RECIPE_VERSION
 from gateau_dagster.errors import GateauError, TransientError
-from gateau_dagster.storage.failures import hub_model_failure, readable_input
+from gateau_dagster.storage.failures import hub_model_failure, readable_input, said
 from gateau_dagster.storage.local import recall_all, remember_all
 
 _SECONDS_FOR_A_FILE = 3.0
@@ -94,6 +94,9 @@ def _hub_commit(name: str, revision: str | None, place: str) -> str:
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HFValidationError
 
+    from gateau_dagster.storage.hub_client import prepare_hub
+
+    prepare_hub()
     try:
         commit = HfApi().model_info(name, revision=revision).sha
     except HFValidationError as error:
@@ -117,7 +120,7 @@ def _unreachable(name: str, place: str, error: Exception) -> TransientError:
     offline = "HF_HUB_OFFLINE is set: unset it, " if "Offline" in type(error).__name__ else "Check the network, "
     return TransientError(
         "hub.unavailable",
-        f"{place}.path: there is no folder {name} here, and the Hugging Face hub cannot be reached ({error}). "
+        f"{place}.path: there is no folder {name} here, and the Hugging Face hub cannot be reached ({said(error)}). "
         f"{offline}correct the path, or download the model first: hf download {name}",
     )
 
@@ -130,6 +133,9 @@ def check_downloadable(model: ModelConfig, *, place: str) -> None:
     """
     from huggingface_hub import hf_hub_download
 
+    from gateau_dagster.storage.hub_client import prepare_hub
+
+    prepare_hub()
     try:
         hf_hub_download(model.path, "config.json", revision=model.revision, etag_timeout=_SECONDS_FOR_A_FILE)
     except Exception as error:  # each client below raises types of its own

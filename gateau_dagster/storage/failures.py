@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import resource
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ _NO_MEMORY = (
     "there is too little memory for this process or its threads. Raise its limits (ulimit -v, ulimit -u, the "
     "container's), or end other programs. Then run again."
 )
+_ABOUT_STATUSES = re.compile(r"\s*For more information check: \S+")
 _FREE = "Free some space, then run again: all computed results are kept."
 _OS_CURES = {
     errno.ENOMEM: ("machine.memory", _NO_MEMORY),
@@ -70,6 +72,7 @@ class _Cause:
     classes: frozenset[str] = frozenset()
     words: tuple[str, ...] = ()
     statuses: frozenset[int] = frozenset()
+    answered: range | None = None  # statuses of the hub's answer, one of which is needed besides the class
     kind: type[GateauError] = GateauError
     code: str
     cure: str
@@ -84,6 +87,8 @@ class _Cause:
         kinds = type(error).__mro__
         names = {name for each in kinds for name in (each.__name__, f"{each.__module__}.{each.__name__}")}
         response: Any = getattr(error, "response", None)
+        if self.answered is not None and getattr(response, "status_code", None) not in self.answered:
+            return False
         status = response.get("ResponseMetadata", {}).get("HTTPStatusCode") if isinstance(response, dict) else None
         return not names.isdisjoint(self.classes) or status in self.statuses
 
@@ -98,6 +103,11 @@ _GATED = _Cause(
     code="hub.gated",
     cure="the data set is gated. Sign in at {page}, accept its terms, and set HF_TOKEN to a token of that account.",
 )
+NOT_OF_THE_HUB = (
+    "this is not an answer of the Hugging Face hub ({text}). A login page, a proxy or another server gave it. Check "
+    "the network and HF_ENDPOINT, then run again."
+)
+_OF_THE_HUB = frozenset({"HTTPError"})  # the base of huggingface_hub's errors and of its HTTP client's
 _UNREACHABLE = _Cause(
     classes=frozenset(
         {
@@ -145,8 +155,17 @@ _SERVER_CAUSES = (
         code="hub.offline",
         cure="HF_HUB_OFFLINE is set. Unset it, or download the file and give its path.",
     ),
+    _Cause(classes=_OF_THE_HUB, answered=range(400), code="hub.answer", cure=NOT_OF_THE_HUB),
     _Cause(
-        classes=frozenset({"HTTPError"}),  # the base of huggingface_hub's errors and of its HTTP client's
+        classes=_OF_THE_HUB,
+        answered=range(401, 404),
+        code="hub.refused",
+        cure="the Hugging Face hub refuses it to this account ({text}). Set HF_TOKEN to a valid token with the right "
+        "to read it, or unset it for a public data set.",
+    ),
+    _Cause(classes=_OF_THE_HUB, answered=range(404, 405), code="hub.answer", cure=NOT_OF_THE_HUB),
+    _Cause(
+        classes=_OF_THE_HUB,
         kind=TransientError,
         code="hub.unavailable",
         cure="the Hugging Face hub cannot be used ({text}). Check the network, HF_ENDPOINT and HF_TOKEN, then run "
@@ -259,8 +278,13 @@ def _first(causes: Sequence[_Cause], error: BaseException | None, action: str) -
     return (
         None
         if found is None
-        else found.kind(found.code, f"Cannot {action}: {found.cure.format(text=error, page=_hub_page(action))}")
+        else found.kind(found.code, f"Cannot {action}: {found.cure.format(text=said(error), page=_hub_page(action))}")
     )
+
+
+def said(error: BaseException | None) -> str:
+    """Return the message of an error on one line, without the page about HTTP statuses that its client adds."""
+    return " ".join(_ABOUT_STATUSES.sub("", str(error)).split())
 
 
 def _hub_page(action: str) -> str:
@@ -325,7 +349,9 @@ def hub_model_failure(  # noqa: PLR0911  one answer after the other
                 f"{place}.path: {name} on the hub has no config.json, so transformers cannot load it. Name a model in "
                 "the format of transformers.",
             )
-        if status in {401, 403}:
+        if isinstance(status, int) and (status < 400 or status == 404):
+            return GateauError("hub.answer", f"{place}.path: {NOT_OF_THE_HUB.format(text=said(link))}")
+        if status in {401, 402, 403}:
             return GateauError(
                 "hub.refused",
                 f"{place}.path: the hub refuses {name} to this account (HTTP status {status}). Set HF_TOKEN to a valid "

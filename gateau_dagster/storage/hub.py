@@ -5,7 +5,6 @@ import os
 import time
 from collections.abc import Collection
 from dataclasses import dataclass
-from functools import cache
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -18,10 +17,9 @@ from gateau_dagster.storage.failures import chain, hub_endpoint, readable_failur
 _log = logging.getLogger(__name__)
 _TRIES = 5
 _FIRST_WAIT, _LONGEST_WAIT = 1.0, 60.0  # seconds between two tries, whatever the hub asks for
-_SECONDS_FOR_AN_ANSWER = 120.0  # without a sign of the hub; some commits take a minute
 _BUSY = 429
 _MOVED = frozenset({409, 412})  # another commit came first
-_REFUSED = frozenset({401, 403, 404})
+_REFUSED = frozenset({401, 402, 403, 404})
 _UNACCEPTED = frozenset({400, 413, 422})
 _README = "README.md"
 
@@ -38,14 +36,17 @@ def hub_token() -> str:
     """Return the token that may write to the hub. It comes from the environment only, and is never stored.
 
     Raises:
-        GateauError: there is none.
+        GateauError: there is none, or it cannot be one.
     """
+    from gateau_dagster.storage.hub_client import check_token
+
     token = os.environ.get("HF_TOKEN", "").strip()
     if not token:
         raise GateauError(
             "publish.no_token",
             "publish: HF_TOKEN is not set. Set it to a token with the right to write to publish.repository.",
         )
+    check_token(token, "HF_TOKEN")
     return token
 
 
@@ -73,10 +74,12 @@ def publish_files(
 
     Raises:
         GateauError: the token may not write, or the hub does not accept the files. Also if the data set is public but
-            should be private, or holds such files without `mark`.
+            should be private, has another name now, or holds such files without `mark`.
         TransientError: the hub does not answer, limits requests or fails; trying again may help.
     """
-    _limit_waiting()
+    from gateau_dagster.storage.hub_client import prepare_hub
+
+    prepare_hub()
     with readable_failures(f"publish {repository}"):
         for tries in count(1):
             try:
@@ -93,28 +96,24 @@ def publish_files(
     raise AssertionError
 
 
-@cache
-def _limit_waiting() -> None:
-    """Give this process's client of the hub a time-out. It has none, so a silent hub would stop a run for ever."""
-    from huggingface_hub import set_client_factory
-    from huggingface_hub.utils._http import default_client_factory
-
-    def client() -> Any:
-        made = default_client_factory()
-        made.timeout = _SECONDS_FOR_AN_ANSWER
-        return made
-
-    set_client_factory(client)
-
-
 def _committed(
     repository: str, folder: Path, private: bool, summary: str, own: Collection[str], mark: str, token: str
 ) -> Revision:
     from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
+    from huggingface_hub.errors import RepositoryNotFoundError
 
     api = HfApi(endpoint=hub_endpoint(), token=token)
-    api.create_repo(repository, repo_type="dataset", private=private, exist_ok=True)
-    head = api.dataset_info(repository)
+    try:
+        head = api.dataset_info(repository)
+    except RepositoryNotFoundError:
+        api.create_repo(repository, repo_type="dataset", private=private, exist_ok=True)
+        head = api.dataset_info(repository)
+    if head.id.lower() != repository.lower():
+        raise GateauError(
+            "publish.renamed",
+            f"publish.repository: {repository} is now {head.id} on the hub. Write that name, or another one for a new "
+            "data set.",
+        )
     if private and not head.private:
         raise GateauError(
             "publish.public",
@@ -130,6 +129,7 @@ def _committed(
             f"publish.repository: {repository} on the hub holds {listed(foreign)}, not written by gateau-dagster, and "
             "an upload would replace or remove them. Name another repository, or remove these files from this one.",
         )
+    _check_xet(api, repository)
     made = api.create_commit(
         repository,
         [
@@ -141,6 +141,16 @@ def _committed(
         parent_commit=head.sha,
     )
     return Revision(sha=made.oid, url=f"{api.endpoint}/datasets/{repository}/tree/{made.oid}")
+
+
+def _check_xet(api: Any, repository: str) -> None:
+    """Ask for the token of the hub's store of large files, whose client asks for minutes after a wrong answer."""
+    from huggingface_hub.utils import build_hf_headers, get_session, hf_raise_for_status
+    from huggingface_hub.utils._runtime import is_xet_available
+
+    if is_xet_available():
+        address = f"{api.endpoint}/api/datasets/{repository}/xet-write-token/main"
+        hf_raise_for_status(get_session().get(address, headers=build_hf_headers(token=api.token)))
 
 
 def _readme(api: Any, repository: str, revision: str | None) -> str:
@@ -198,5 +208,11 @@ def _refusal(answer: Any, text: str, repository: str) -> GateauError | None:
         return TransientError(
             "hub.unavailable",
             f"Cannot publish {repository}: the hub limits requests (HTTP status 429). Run again later.",
+        )
+    if not of_hub and answer.is_client_error:
+        return TransientError(
+            "hub.unavailable",
+            f"Cannot publish {repository}: the hub's store of large files refuses a file (HTTP status {status}: "
+            f"{text}). Nothing was replaced. Run again, since the address may have expired.",
         )
     return None

@@ -32,7 +32,7 @@ def filesystem(address: str) -> AbstractFileSystem:
 
     Raises:
         ValueError: addresses of this kind have no file system.
-        GateauError: the end point contains credentials.
+        GateauError: the end point contains credentials, or the hub's token is none.
     """
     protocol, found, _ = address.partition("://")
     if not found:
@@ -40,6 +40,9 @@ def filesystem(address: str) -> AbstractFileSystem:
     if protocol == "hf":
         from huggingface_hub import HfFileSystem
 
+        from gateau_dagster.storage.hub_client import prepare_hub
+
+        prepare_hub()
         return HfFileSystem(skip_instance_cache=True, use_listings_cache=False)  # it caches missing files
     if protocol != "s3":
         raise ValueError("it is not a local path, an s3:// address or an hf:// address")

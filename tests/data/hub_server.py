@@ -3,7 +3,7 @@
 import hashlib
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
@@ -11,6 +11,8 @@ from typing import Any
 from urllib.parse import parse_qs, unquote, urlparse
 
 Datasets = dict[str, dict[str, bytes]]
+Given = tuple[int, bytes, dict[str, str]]
+"""An answer: status, body and headers."""
 
 
 def _entries(files: dict[str, bytes], folder: str, recursive: bool) -> list[dict[str, Any]]:
@@ -34,6 +36,7 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     datasets: Datasets
     fail_with: dict[str, int]
+    given: Mapping[str, Given]
 
     def log_message(self, format: str, *args: Any) -> None:
         del format, args
@@ -51,6 +54,10 @@ class _Handler(BaseHTTPRequestHandler):
     def _serve(self, body: bytes) -> None:
         url = urlparse(self.path)
         path = unquote(url.path)
+        wrong = next((each for what, each in self.given.items() if re.search(what, f"{self.command} {path}")), None)
+        if wrong is not None:
+            self._send(*wrong)
+            return
         match = re.match(
             r"^(?:/api)?/datasets/([^/]+/[^/]+)(?:/(revision|tree|paths-info|resolve)/([^/]+)(?:/(.*))?)?$", path
         )
@@ -103,9 +110,16 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def hub_server(datasets: Datasets, fail_with: dict[str, int]) -> Iterator[str]:
-    """Serves `datasets` ({'owner/name': {path: content}}); those in `fail_with` answer with that status."""
-    handler = type("Handler", (_Handler,), {"datasets": datasets, "fail_with": fail_with})
+def hub_server(
+    datasets: Datasets, fail_with: dict[str, int], given: Mapping[str, Given] | None = None
+) -> Iterator[str]:
+    """Serve `datasets` ({'owner/name': {path: content}}); those in `fail_with` answer with that status.
+
+    given: answers by a pattern of method and path; the caller may change them.
+    """
+    handler = type(
+        "Handler", (_Handler,), {"datasets": datasets, "fail_with": fail_with, "given": {} if given is None else given}
+    )
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = Thread(target=server.serve_forever, daemon=True)
     thread.start()

@@ -7,9 +7,10 @@ import threading
 from pathlib import Path
 
 import pytest
+from huggingface_hub import close_session
 
 from gateau_dagster.errors import TransientError
-from gateau_dagster.storage import hub as storage_hub
+from gateau_dagster.storage import hub_client
 from gateau_dagster.storage.hub import Revision, hub_token, publish_files
 from tests.error_codes import refused
 from tests.hub_writing import READER, TOKEN, Fault, Hub, Repository, hub
@@ -177,15 +178,15 @@ def test_somebody_who_commits_again_and_again_is_named(hub: Hub, tmp_path: Path)
 
 def test_a_hub_that_does_not_answer_ends_the_upload(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     answered = threading.Event()
-    monkeypatch.setattr(storage_hub, "_SECONDS_FOR_AN_ANSWER", 0.2)
-    storage_hub._limit_waiting.cache_clear()
+    monkeypatch.setattr(hub_client, "_SECONDS_FOR_AN_ANSWER", 0.2)
+    close_session()  # the present client keeps its time-out
     hub.faults = {COMMIT: [lambda: answered.wait(20)]}
     try:
         with refused("hub.unavailable", f"{NAME}.*timed out") as found:
             publish(tmp_path, FILES)
     finally:
         answered.set()
-        storage_hub._limit_waiting.cache_clear()
+        close_session()
     assert isinstance(found.value, TransientError)
 
 
