@@ -35,7 +35,7 @@ from gateau_dagster.estimate.synthesis import check_generator, planned_synthesis
 from gateau_dagster.estimate.training_memory import check_training_memory
 from gateau_dagster.execution.row_checkpoints import FOLDER
 from gateau_dagster.pipeline.plan import Plan
-from gateau_dagster.pipeline.state import State
+from gateau_dagster.pipeline.state import State, asks_hub
 from gateau_dagster.readable import plural
 from gateau_dagster.resources.configuration import ConfigurationResource
 from gateau_dagster.resources.lease import store_id, store_lease
@@ -147,7 +147,7 @@ class _Refresh:
         # This comes first, so that Dagster sees inputs as older than what the runs below make of them.
         recorded = record_what_the_store_holds(self._instance, State(config=config))
         for _ in range(_MOST_ROUNDS):
-            state = State(config=config)
+            state = State(config=config, asks_hub=not run_ids and asks_hub(self._until))
             current = plan if plan is not None else state.plan_until(self._until)
             plan = None
             if not current:

@@ -36,6 +36,7 @@ from gateau_dagster.execution.interruption import step_ends_in_order
 from gateau_dagster.execution.row_checkpoints import save_all_rows
 from gateau_dagster.execution.shard_tables import ShardResult, rejected_frame
 from gateau_dagster.pipeline.asset import DOCUMENTS, SHARD, VARIANT
+from gateau_dagster.pipeline.declarations import PUBLISHED
 from gateau_dagster.pipeline.recipes import Recipe, recipe_of
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.progress import TimedProgress
@@ -164,8 +165,9 @@ class Step:
         self, context: dg.AssetExecutionContext, configuration: ConfigurationResource, progress: TimedProgress
     ) -> None:
         self.context, self.log, self.progress = context, context.log, progress
-        self.state = State(config=configuration.config, progress=progress)
         self.assets = selected_assets(context, configuration.key_prefix)
+        publishes = any(asset.startswith(f"{PUBLISHED}/") for asset in self.assets)
+        self.state = State(config=configuration.config, progress=progress, asks_hub=publishes)
         self._kept: Stamp | None = None
         self._at: Output | None = None
         self._recorded: Counter[str] = Counter()
@@ -237,7 +239,9 @@ class Step:
         current = {
             part: stamp
             for (_, part), stamp in found.items()
-            if stamp is not None and declared.is_current(stamp, wanted[part].fingerprint)
+            if stamp is not None
+            and declared.is_current(stamp, wanted[part].fingerprint)
+            and (asset, part) not in state.on_hub[0]
         }
         if None in current:
             self._kept = current.pop(None)

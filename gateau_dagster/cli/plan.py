@@ -36,7 +36,7 @@ from gateau_dagster.pipeline.asset import VARIANT
 from gateau_dagster.pipeline.losses import RAW, DataLoss, losses, prompted_models
 from gateau_dagster.pipeline.pipeline import left_out_sentence
 from gateau_dagster.pipeline.plan import AFTER, Plan, Work
-from gateau_dagster.pipeline.state import State
+from gateau_dagster.pipeline.state import State, asks_hub
 from gateau_dagster.readable import indented_lines, number, plural, unit_of_difference
 from gateau_dagster.report.effort import quantity
 from gateau_dagster.training.memory_plan import PARTS
@@ -326,7 +326,7 @@ def print_plan(config: Config, until: str | None, *, as_json: bool = False, work
         GateauError: the input or the store cannot be read, or there is no asset `until`; after the plan is printed,
             files of a benchmark cannot be read, or a training does not fit into its GPUs.
     """
-    out, state = console(), State(config=config)
+    out, state = console(), State(config=config, asks_hub=asks_hub(until))
     if as_json:
         out.print_json(json.dumps(plan_record(state, state.plan_until(until), workers)), ensure_ascii=True)
         return
@@ -334,6 +334,7 @@ def print_plan(config: Config, until: str | None, *, as_json: bool = False, work
     with out.status("Comparing the store with the configuration"):
         plan = state.plan_until(until)
     if not plan:
+        show_unknown(out, state)
         out.print(f"[green]Everything is up to date.[/green] `{gateau_command('run')}` would do nothing.")
         asked = state.pipeline.required if until is None else state.pipeline.ancestors([until])
         show_losses(out, (loss for loss in losses(state, asked) if loss.notable))
@@ -392,6 +393,12 @@ def plan_record(state: State, plan: Plan, workers: int | None = None) -> dict[st
         "left_out": left_out(state, plan),
         "warnings": state.warnings,
     }
+
+
+def show_unknown(out: Console, state: State) -> None:
+    """Print which data sets on the hub could not be compared with their records."""
+    for said in state.on_hub[1]:
+        out.print(f"[yellow]![/yellow] {as_line(said)}", soft_wrap=False)
 
 
 def show_warnings(out: Console, state: State) -> None:

@@ -14,7 +14,7 @@ from gateau_dagster.cli.display import (
     show_earlier_demo,
     show_losses,
 )
-from gateau_dagster.cli.plan import show_plan
+from gateau_dagster.cli.plan import show_plan, show_unknown
 from gateau_dagster.config import PRESETS, Config
 from gateau_dagster.errors import GateauError, gateau_command
 from gateau_dagster.estimate.synthesis import check_generator, planned_synthesis
@@ -24,7 +24,7 @@ from gateau_dagster.methods.registry import GATEAU
 from gateau_dagster.pipeline.declarations import EXPLORER_FILE, PUBLISHED, REPORT_FILE
 from gateau_dagster.pipeline.losses import losses
 from gateau_dagster.pipeline.selection_reads import CHOSEN, PRESETS_TABLE, ranking_asset, wants_presets
-from gateau_dagster.pipeline.state import State
+from gateau_dagster.pipeline.state import State, asks_hub
 from gateau_dagster.resources.lease import store_lease
 from gateau_dagster.selection.statistics import auroc_by_source
 from gateau_dagster.storage import fence
@@ -68,12 +68,14 @@ def _run(config: Config, config_file: str, until: str | None) -> None:
         )
         show_earlier_demo(out, config)
         with out.status("Comparing the store with the configuration"):
-            state = State(config=config)
+            state = State(config=config, asks_hub=asks_hub(until))
             plan = state.plan_until(until)
         if any(work.asset.startswith(f"{PUBLISHED}/") for work in plan.work):
             hub_token()  # before hours of scoring
         if plan:
             show_plan(out, state, plan)
+        else:
+            show_unknown(out, state)
         asked = planned_synthesis(state, plan)
         if asked is not None and not asked.unchosen:  # else the step knows more, before its first request
             check_generator(state, asked)

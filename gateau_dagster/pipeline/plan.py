@@ -180,6 +180,7 @@ def make_plan(
     sets: Mapping[str, Sequence[str]],
     inputs: Mapping[str, str],
     recorded: Mapping[Key, Stamp | None],
+    elsewhere: Mapping[Key, str] | None = None,
 ) -> Plan:
     """Compare recorded with required fingerprints.
 
@@ -188,7 +189,9 @@ def make_plan(
         sets: the keys of every partition set, by its name.
         inputs: content digest of each partition's input, for the assets that read it.
         recorded: the stamp of every output; None or absent if there is none.
+        elsewhere: how an output that is kept outside the store differs from its record.
     """
+    elsewhere = elsewhere or {}
     wanted: dict[Key, str | None] = {}
     partitions = Partitions.between(assets, sets)
     work: list[Work] = []
@@ -207,6 +210,8 @@ def make_plan(
             stamp = recorded.get(key)
             if stamp is not None and part.is_current(stamp, wanted[key] or ""):
                 wanted[key] = stamp.fingerprint
+                if key in elsewhere:
+                    reasons[key[1]] = CHANGED + elsewhere[key]
             else:
                 reasons[key[1]] = staleness_of(stamp, part.made_from(known))
         if reasons:

@@ -31,6 +31,7 @@ from gateau_dagster.pipeline.data_checks import (
     warnings_of,
     without_far_text,
 )
+from gateau_dagster.pipeline.declarations import PUBLISHED
 from gateau_dagster.pipeline.evaluation_assets import ANSWERS, CHARACTERISTICS, JUDGMENTS, PAIRS
 from gateau_dagster.pipeline.model_checks import (
     answer_frames,
@@ -58,7 +59,7 @@ from gateau_dagster.progress import Progress, silent
 from gateau_dagster.selection.rules import check_data, countable_samples
 from gateau_dagster.storage import Stamp, Store
 from gateau_dagster.storage.documents import changed_records, document_stamp, folder_stamp
-from gateau_dagster.storage.hub import hub_token
+from gateau_dagster.storage.hub import change_on_hub, hub_token
 from gateau_dagster.synthesis import CHECKS_TABLE, PASSAGES_TABLE, QUESTIONS_TABLE
 from gateau_dagster.synthesis.checks import none_accepted
 from gateau_dagster.synthesis.passages import DocumentIndex, document_index
@@ -70,12 +71,22 @@ _STAMP_READERS = 16
 _PAGE_FILES = "page-files.json"  # in the cache: versions of the files that pages load
 
 
+def asks_hub(until: str | None) -> bool:
+    """Return whether what is planned up to an asset, None for all, includes data sets on the hub."""
+    return until is None or until.startswith(f"{PUBLISHED}/")
+
+
 @dataclass(frozen=True, kw_only=True)
 class State:
-    """A configuration and its store at one moment; everything is read at most once."""
+    """A configuration and its store at one moment; everything is read at most once.
+
+    asks_hub: whether data sets on the hub are compared with their records, by one request each. Others count as they
+    are on record.
+    """
 
     config: Config
     progress: Progress = silent
+    asks_hub: bool = False
 
     @cached_property
     def store(self) -> Store:
@@ -298,9 +309,29 @@ class State:
         self.check_models()
         inputs = {shard: self.shard_input(shard) for shard in self.shards}
         found = self.recorded() if recorded is None else recorded
-        plan = make_plan(list(self._resolved.values()), partition_sets(self.config), inputs, found)
+        assets = list(self._resolved.values())
+        plan = make_plan(assets, partition_sets(self.config), inputs, found, self.on_hub[0])
         limit_leaves(self.config, self.store, plan)
         return plan
+
+    @cached_property
+    def on_hub(self) -> tuple[dict[Key, str], list[str]]:
+        """Return how each published data set differs from its record, if it does; and why others are not compared."""
+        changes: dict[Key, str] = {}
+        unknown = []
+        for asset in self.pipeline.assets if self.asks_hub and self.config.publish is not None else ():
+            stamp = self.stamp(asset.key, None) if asset.by_revision else None
+            if stamp is None:
+                continue
+            repository = asset.settings["publish.repository"]
+            try:
+                change = change_on_hub(repository, stamp.content, private=self.config.publish.private)
+            except GateauError as error:
+                unknown.append(f"{asset.key}: not compared with the hub. {error}")
+                continue
+            if change:
+                changes[asset.key, None] = change
+        return changes, unknown
 
     def check_data(self) -> None:
         """Check before scoring that the data suffice for the configuration.
@@ -477,7 +508,7 @@ class State:
         if self.pipeline.compares_the_pair:
             of_models += without_far_text(self.config, accepted, self._first_samples)
         of_models += [*self._passed_over(), *self._changed_records(), *self.lost_documents()]
-        of_models += self._control_token_warnings()
+        of_models += [*self._control_token_warnings(), *self.on_hub[1]]
         if not awaited:
             of_models += [*self.index.contexts.warnings, *self._without_synthetic()]
             of_models += document_warnings(self.config, self.store, self.whole_plan, self.index)

@@ -17,11 +17,12 @@ from gateau_dagster.storage.failures import chain, hub_endpoint, readable_failur
 _log = logging.getLogger(__name__)
 _TRIES = 5
 _FIRST_WAIT, _LONGEST_WAIT = 1.0, 60.0  # seconds between two tries, whatever the hub asks for
-_BUSY = 429
+_NOT_FOUND, _BUSY = 404, 429
 _MOVED = frozenset({409, 412})  # another commit came first
 _REFUSED = frozenset({401, 402, 403, 404})
 _UNACCEPTED = frozenset({400, 413, 422})
 _README = "README.md"
+_SECONDS_FOR_A_LOOK = 10.0  # a plan waits for it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,6 +95,42 @@ def publish_files(
                 _log.warning(f"The hub answered {answer.status_code}. Trying again in {wait:.0f} s.")
                 time.sleep(wait)
     raise AssertionError
+
+
+def change_on_hub(repository: str, sha: str, *, private: bool) -> str:
+    """Return how a data set on the hub differs from a published revision; an empty text if it does not. One request.
+
+    Args:
+        repository: owner/name.
+        sha: of the published revision.
+        private: whether the data set should be private.
+
+    Raises:
+        GateauError: it cannot be found out.
+    """
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import RepositoryNotFoundError
+
+    from gateau_dagster.storage.hub_client import prepare_hub
+
+    token = os.environ.get("HF_TOKEN", "").strip()
+    if private and not token:
+        raise GateauError("publish.no_token", "HF_TOKEN is not set, and without it the hub hides a private data set.")
+    prepare_hub()
+    with readable_failures(f"compare {repository} on the hub with its record"):
+        try:
+            head = HfApi(endpoint=hub_endpoint(), token=token or False).dataset_info(
+                repository, timeout=_SECONDS_FOR_A_LOOK
+            )
+        except RepositoryNotFoundError as error:
+            if error.response.status_code != _NOT_FOUND:  # it says nothing about the data set without a valid token
+                raise
+            return f"the hub no longer has {repository}, or hides it from HF_TOKEN"
+    if head.id.lower() != repository.lower():
+        return f"{repository} is now {head.id} on the hub"
+    if private and not head.private:
+        return f"{repository} on the hub is public now"
+    return "" if head.sha == sha else f"{repository} on the hub has another revision, {head.sha}"
 
 
 def _committed(

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import huggingface_hub.constants
 import polars as pl
 import pytest
 import yaml
@@ -16,6 +17,7 @@ import yaml
 from gateau_dagster import tables
 from gateau_dagster.data import secret_scan
 from gateau_dagster.evaluation.contamination import OVERLAPS
+from gateau_dagster.pipeline.state import State
 from gateau_dagster.progress import silent
 from gateau_dagster.storage import Stamp
 from tests.assets.harness import Pipeline, failure_of, value_of, version_of, versions_on_record
@@ -82,6 +84,60 @@ def test_a_private_data_set_with_a_card_is_one_commit_whose_sha_is_the_version(k
     assert kept.make(PUBLISHED).success
     assert len(made.commits) == 3 and card_of(hub)[0]["license"] == "apache-2.0"
     assert len(hub.puts) == sent and kept.stamp(PUBLISHED).content == made.sha
+
+
+def planned(kept: Pipeline) -> tuple[str, list[str]]:
+    """Return why the data set on the hub is out of date, if it is, and what could not be compared."""
+    state = State(config=kept.config, asks_hub=True)
+    work = state.plan().of(PUBLISHED)
+    return "" if work is None else work.reasons[None], state.on_hub[1]
+
+
+def test_what_happens_to_a_data_set_on_the_hub_is_noticed(kept: Pipeline, hub: Hub) -> None:
+    kept.made(PUBLISHED)
+    files, sha = hub.repositories[NAME].files, hub.repositories[NAME].sha
+    assert planned(kept) == ("", [])
+
+    del hub.repositories[NAME]
+    assert "no longer has" in planned(kept)[0] and not kept.state().plan(), "only who asks has to wait for the hub"
+    assert {key for key, _ in kept.made(PUBLISHED)} == {PUBLISHED}
+    assert hub.repositories[NAME].files == files and planned(kept) == ("", [])
+
+    made = hub.repositories[NAME]
+    made.commits.append({**made.files, "data/selected.parquet": b"theirs", "LICENSE": b"theirs"})
+    assert made.sha in planned(kept)[0] and made.sha != sha
+    assert kept.make(PUBLISHED).success
+    assert made.files == {**files, "LICENSE": b"theirs"} and kept.stamp(PUBLISHED).content == made.sha
+    made.commits.append({**made.files, "NOTICE": b"theirs"})
+    commits = len(made.commits)
+    assert planned(kept)[0] and kept.make(PUBLISHED).success
+    assert planned(kept) == ("", []) and len(made.commits) == commits, "their own files are left alone"
+
+    made.private = False
+    assert "public" in planned(kept)[0] and "publish.private" in refusal(kept)
+    made.private, hub.renamed = True, {NAME: "team/other"}
+    hub.repositories["team/other"] = hub.repositories.pop(NAME)
+    assert "team/other" in planned(kept)[0] and "is now team/other" in refusal(kept)
+    assert len(made.commits) == commits and [*hub.repositories] == ["team/other"]
+
+
+@pytest.mark.parametrize("fault", [502, (200, b"<!doctype html>Sign in"), 401, "offline", "no token"])
+def test_a_hub_that_cannot_be_asked_stops_no_plan(
+    fault: Any, kept: Pipeline, hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = kept.state()
+    stamp = state.wanted_stamp(PUBLISHED, None)
+    row = {"config": "selected", "rows": 6, "bytes": 1, "repository": NAME, "revision": "1" * 40, "url": "u"}
+    state.store.write(pl.DataFrame([row], tables.schema(tables.PUBLISHED)), PUBLISHED, None, stamp)
+    if fault == "offline":
+        monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    elif fault == "no token":
+        monkeypatch.delenv("HF_TOKEN")
+    else:
+        hub.faults = {"GET /api/datasets": [fault]}
+    reason, unknown = planned(kept)
+    assert reason == "" and len(unknown) == 1 and unknown[0].startswith(f"{PUBLISHED}: not compared with the hub")
+    assert "\n" not in unknown[0]
 
 
 def refusal(kept: Pipeline) -> str:
