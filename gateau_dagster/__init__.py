@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gateau_dagster.api import Project, open, score
+    from gateau_dagster.api import OutOfDateWarning, Project, open, score
     from gateau_dagster.component import GateauPipeline
 
     __version__: str
 
-__all__ = ["GateauPipeline", "Project", "__version__", "open", "score"]
+__all__ = ["GateauPipeline", "OutOfDateWarning", "Project", "__version__", "open", "score"]
 
 
 def __dir__() -> list[str]:

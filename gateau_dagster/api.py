@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,15 +17,22 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 import yaml
 
+from gateau_dagster.cli.export import TOKENISED, tokenised_table
 from gateau_dagster.config import Config
+from gateau_dagster.data.catalogue import scan
+from gateau_dagster.data.index import converter
+from gateau_dagster.data.python_records import python_records, record_name
 from gateau_dagster.data.sample import text_digest
-from gateau_dagster.data.trainer_records import check_form, records_table
+from gateau_dagster.data.sources import resolve_files
+from gateau_dagster.data.trainer_records import FORMS, check_form, records_table
 from gateau_dagster.errors import GateauError
 from gateau_dagster.explore.one_sample import OneSample, one_sample
 from gateau_dagster.pipeline.plan import ancestors
 from gateau_dagster.pipeline.project import USUAL_FILE, configuration_name
 from gateau_dagster.pipeline.selection_reads import CHOSEN, ranking_asset
 from gateau_dagster.pipeline.state import State
+from gateau_dagster.progress import silent
+from gateau_dagster.readable import plural
 from gateau_dagster.report.build import evidence_html
 from gateau_dagster.report.evidence import Evidence
 from gateau_dagster.report.evidence_card import evidence_card
@@ -34,6 +42,9 @@ from gateau_dagster.storage.content import frame_digest
 if TYPE_CHECKING:
     import datasets  # pyright: ignore[reportMissingImports]
     import pandas as pd  # pyright: ignore[reportMissingImports]
+
+
+_NAMED = 5  # records in a message
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,22 +64,35 @@ class SampleEvidence:
         return f'<iframe srcdoc="{html.escape(page)}" style="width:100%;height:640px;border:0"></iframe>'
 
 
+class OutOfDateWarning(UserWarning):
+    """A table is older than the data or the configuration, or it is not known whether it is."""
+
+
 class Project:
-    """A configuration and its store. Every call reads the store anew, so a run in another process is seen.
+    """A configuration and its store. Every call reads both anew, so an edit or a run in another process is seen.
 
     Args:
-        config: path of the YAML file, or `demo`; by default what GATEAU_CONFIG names, else ./gateau.yaml.
+        config: path of the YAML file, or `demo`; by default what GATEAU_CONFIG names now, else ./gateau.yaml.
 
     Raises:
         GateauError: there is no configuration, or it is wrong; the message names each place.
     """
 
     def __init__(self, config: str | Path | None = None) -> None:
-        self.config: Config = checked_project(config)
         self._name = configuration_name(config)
+        self._store = checked_project(config).located_root
+
+    @property
+    def config(self) -> Config:
+        """Return the configuration as it is in the file now.
+
+        Raises:
+            GateauError: the file cannot be read any more, or is wrong.
+        """
+        return checked_project(self._name)
 
     def __repr__(self) -> str:
-        return f"Project({self._name!r}, store={self.config.located_root!r})"
+        return f"Project({self._name!r}, store={self._store!r})"
 
     def plan(self, until: str | None = None) -> pl.DataFrame:
         """Return what `run` would run: `asset`, `partition` (null for a global asset) and `why`; empty if all is there.
@@ -112,31 +136,44 @@ class Project:
         if process.returncode:
             raise GateauError("api.run_failed", last.removeprefix("Error: ") or "the run failed without a message")
 
-    def table(self, asset: str) -> pl.DataFrame:
+    def table(self, asset: str, *, require_current: bool = False) -> pl.DataFrame:
         """Return a table of the store by its asset key, such as `cam`; the rows of all its partitions.
 
+        Warns by OutOfDateWarning if it should be made again.
+
+        Args:
+            asset: its key.
+            require_current: whether a table that is out of date is an error.
+
         Raises:
-            GateauError: there is no such asset, or it is not computed yet.
+            GateauError: there is no such asset, it is not computed yet, or it is out of date and must not be.
         """
         state = self._state
         ancestors(asset, state.pipeline.assets)  # it raises for an unknown asset
-        return state.read(asset)
+        return _current(state, asset, require_current)
 
-    def selected(self) -> pl.DataFrame:
-        """Return the chosen samples, best first (`tables.SELECTED_SUBSET`)."""
-        return self._state.read(CHOSEN).sort("rank")
+    def selected(self, *, require_current: bool = False) -> pl.DataFrame:
+        """Return the chosen samples, best first (`tables.SELECTED_SUBSET`). For warnings and errors see `table`."""
+        return _current(self._state, CHOSEN, require_current).sort("rank")
 
-    def scores(self) -> pl.DataFrame:
-        """Return the table by whose order the samples are chosen, highest score first."""
-        return self._state.read(ranking_asset(self.config)).sort("score", descending=True, nulls_last=True)
+    def scores(self, *, require_current: bool = False) -> pl.DataFrame:
+        """Return the table by whose order the samples are chosen, highest score first; see `table`."""
+        state = self._state
+        scores = _current(state, ranking_asset(state.config), require_current)
+        return scores.sort("score", descending=True, nulls_last=True)
 
     def show(self, sample_id: str) -> OneSample:
-        """Return what the store holds about a sample: texts, ranks, rejections and maps.
+        """Return what the store holds about a sample: texts, ranks, rejections and maps. A notebook shows a table.
+
+        Warns by OutOfDateWarning if the selection should be made again.
 
         Args:
             sample_id: its id, or the beginning of it.
         """
-        return one_sample(self._state, sample_id)
+        state = self._state
+        found = one_sample(state, sample_id)
+        _say_if_out_of_date(state, CHOSEN, require_current=False, frames=3)
+        return found
 
     def evidence(self, sample_id: str) -> SampleEvidence:
         """Return a sample's evidence map.
@@ -150,30 +187,39 @@ class Project:
             raise GateauError("api.no_evidence", f"{name} has no evidence map. {found.maps.missing}".strip())
         return SampleEvidence(sample_id=name, evidence=found.maps.maps[name])
 
-    def to_pandas(self) -> pd.DataFrame:
+    def to_pandas(self, *, require_current: bool = False) -> pd.DataFrame:
         """Return `selected` as a pandas frame; needs the package pandas."""
-        return self.selected().to_pandas()
+        return _current(self._state, CHOSEN, require_current).sort("rank").to_pandas()
 
-    def to_dataset(self, form: str = "messages") -> datasets.Dataset:
+    def to_dataset(self, form: str = "messages", *, require_current: bool = False) -> datasets.Dataset:
         """Return the chosen samples as a Hugging Face data set; needs the package datasets.
 
         Args:
             form: as of `gateau export`.
+            require_current: see `table`.
 
         Raises:
             GateauError: there is no such form, or datasets is not installed.
         """
-        check_form(form)
+        check_form(form, [*FORMS, TOKENISED])
         try:
             from datasets import Dataset  # pyright: ignore[reportMissingImports]
         except ImportError as error:
             raise GateauError(
                 "api.package", "to_dataset needs the package datasets: pip install 'gateau-dagster[datasets]'"
             ) from error
-        selected, trained = self.selected(), self.config.trained_turns
-        records = records_table(selected, form, trained)
+        state = self._state
+        selected, trained = _current(state, CHOSEN, require_current).sort("rank"), state.config.trained_turns
+        made_from = [frame_digest(selected), form, trained]
+        if form == TOKENISED:
+            training, model = state.config.training, state.config.origin(state.config.training.model)
+            records = tokenised_table(state.config, selected)
+            made_from += [state.model_digests[model], state.config.scoring.template, training.truncation]
+            made_from.append(str(training.max_length))
+        else:
+            records = records_table(selected, form, trained)
         # Its own fingerprint pickles types of pyarrow.
-        return Dataset(records, fingerprint=text_digest((frame_digest(selected), form, trained)))
+        return Dataset(records, fingerprint=text_digest(made_from))
 
     @property
     def _state(self) -> State:
@@ -197,7 +243,8 @@ def score(
 
     Args:
         model: theta_B, a folder or a name on the hub, that sees each prompt whole.
-        samples: records in any of the input forms, such as `context`, `instruction`, `response`.
+        samples: records in any of the input forms, such as `context`, `instruction`, `response`. Values may be those of
+            NumPy, pandas, torch or Arrow; NaN, NaT and NA are missing.
         window: tokens at the end of a prompt that theta_A sees.
         short_model: theta_A; by default the same model.
         scoring: further keys of the section `scoring`, such as max_length or dtype.
@@ -206,12 +253,13 @@ def score(
         One row per scored sample (`tables.COMBINED_SCORES`), highest score first.
 
     Raises:
-        GateauError: a sample or the model cannot be used.
+        GateauError: a record cannot be read or used, which names it before a model is loaded; or the model cannot be
+            used. A record that only a model rejects, such as a response that is too long, is a warning.
     """
     with tempfile.TemporaryDirectory(prefix="gateau-") as name:
         folder = Path(name)
-        lines = (json.dumps(dict(sample), ensure_ascii=False) + "\n" for sample in samples)
-        (folder / "samples.jsonl").write_text("".join(lines), encoding="utf-8")
+        with (folder / "samples.jsonl").open("w", encoding="utf-8") as file:
+            file.writelines(json.dumps(record) + "\n" for record in python_records(samples))
         models = {
             "short": {"path": _model(short_model or model), "context": "window", "window": window},
             "long": {"path": _model(model)},
@@ -224,8 +272,45 @@ def score(
         }
         (folder / USUAL_FILE).write_text(yaml.safe_dump(content), encoding="utf-8")
         project = Project(folder / USUAL_FILE)
+        _check_records(project.config)
         project.run(until="combined_scores")
+        state = project._state
+        for asset in state.pipeline.ancestors(["combined_scores"]):
+            for sample_id, reason in state.read_rejected(asset).select("sample_id", "reason").iter_rows():
+                warnings.warn(f"{sample_id} has no score: {asset} rejected it: {reason}", stacklevel=2)
         return project.scores()
+
+
+def _check_records(config: Config) -> None:
+    """Raise GateauError for records that cannot be used, before any model is loaded."""
+    rejected = scan(resolve_files(config.long_sft.path, config.folder), converter(config.long_sft), silent).rejected
+    if rejected.is_empty():
+        return
+    named = []
+    for sample_id, location, reason in rejected.select("sample_id", "location", "reason").head(_NAMED).iter_rows():
+        number = int(location.rpartition(":")[2])
+        named.append(f"  {record_name(number, None if sample_id == location else sample_id)}: {reason}")
+    more = f"  and {rejected.height - _NAMED:,} more" if rejected.height > _NAMED else ""
+    raise GateauError(
+        "api.records",
+        "\n".join(filter(None, [f"{plural(rejected.height, 'record')} cannot be used:", *named, more]))
+        + "\nCorrect them, or leave them out.",
+    )
+
+
+def _current(state: State, asset: str, require_current: bool) -> pl.DataFrame:
+    table = state.read(asset)
+    _say_if_out_of_date(state, asset, require_current=require_current, frames=4)
+    return table
+
+
+def _say_if_out_of_date(state: State, asset: str, *, require_current: bool, frames: int) -> None:
+    """Warn or raise. `frames`: from here to the code that uses this module, whose line the warning names."""
+    sentence = state.out_of_date(asset)
+    if sentence and require_current:
+        raise GateauError("storage.out_of_date", sentence)
+    if sentence:
+        warnings.warn(sentence, OutOfDateWarning, stacklevel=frames)
 
 
 def _model(path: str | Path) -> str:

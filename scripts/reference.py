@@ -348,9 +348,10 @@ def python() -> str:
 
 
 def _callable(name: str, found: Any, level: str) -> Iterator[str]:
-    signature = str(inspect.signature(found)).replace("'", "").replace("self, ", "").replace("(self)", "()")
     yield f"{level} `{name}`\n"
-    yield f"```text\n{name}{signature}\n```\n"
+    if not (inspect.isclass(found) and issubclass(found, Warning)):  # it has no signature
+        signature = str(inspect.signature(found)).replace("'", "").replace("self, ", "").replace("(self)", "()")
+        yield f"```text\n{name}{signature}\n```\n"
     for paragraph in inspect.cleandoc(found.__doc__ or "").split("\n\n"):
         title, *rest = paragraph.split("\n")
         if not title.endswith(":") or not rest:

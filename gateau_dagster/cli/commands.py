@@ -57,6 +57,9 @@ def cli() -> None:
     """
 
 
+_current_option = click.option(
+    "--require-current", is_flag=True, help="Fail if what is shown or written is out of date, instead of saying so."
+)
 _config_option = click.option("--config", "config_file", type=click.Path(), envvar="GATEAU_CONFIG", help=_CONFIG_HELP)
 
 
@@ -108,7 +111,8 @@ def schema() -> None:
     help="Shorten longer samples: cut the start of the context, or leave out the oldest turns. Without it, trainers "
     "cut the end or drop the sample.",
 )
-def export(config_file: str | None, kind: str, file: str | None, max_tokens: int | None) -> None:
+@_current_option
+def export(config_file: str | None, kind: str, file: str | None, max_tokens: int | None, require_current: bool) -> None:
     """Write the chosen samples as a file that a trainer reads, best first.
 
     \b
@@ -133,7 +137,7 @@ def export(config_file: str | None, kind: str, file: str | None, max_tokens: int
         out = output_path("selected.jsonl" if file is None else file)
     except GateauError as error:
         raise error.reworded(f"--out: {error}") from error
-    export_selection(_load(config_file), kind, out, max_tokens=max_tokens)
+    export_selection(_load(config_file), kind, out, max_tokens=max_tokens, require_current=require_current)
 
 
 @cli.command()
@@ -225,14 +229,17 @@ def validate(config_file: str | None, synthesis: bool) -> None:
 @click.argument("sample", required=False)
 @click.option("--method", metavar="NAME", help="Show rank and figures of this method; default: selection.method.")
 @click.option("--top", metavar="N", type=click.IntRange(min=1), help="List the N best samples instead of one.")
-def show(config_file: str | None, sample: str | None, method: str | None, top: int | None) -> None:
+@_current_option
+def show(
+    config_file: str | None, sample: str | None, method: str | None, top: int | None, require_current: bool
+) -> None:
     """Print one sample: its ranks, what gave its response, its texts. SAMPLE is its id, or how that begins."""
     from gateau_dagster.cli.show import print_sample, print_top
 
     if top is not None and sample is None:
-        print_top(_load(config_file), top, method)
+        print_top(_load(config_file), top, method, require_current=require_current)
     elif sample is not None and top is None:
-        print_sample(_load(config_file), sample, method)
+        print_sample(_load(config_file), sample, method, require_current=require_current)
     else:
         raise click.UsageError("Give either SAMPLE or --top N: gateau show s00003, or gateau show --top 10.")
 

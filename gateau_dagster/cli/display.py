@@ -29,10 +29,11 @@ from rich.text import Text
 from gateau_dagster.config import Config
 from gateau_dagster.config.inputs import StorageConfig
 from gateau_dagster.demo.prepare import is_demo_store
-from gateau_dagster.errors import DEMO_FOLDER, ENVIRONMENT_VARIABLE, demo_place, shown_configuration
+from gateau_dagster.errors import DEMO_FOLDER, ENVIRONMENT_VARIABLE, GateauError, demo_place, shown_configuration
 from gateau_dagster.execution.interruption import at_end
 from gateau_dagster.pipeline.losses import DataLoss
 from gateau_dagster.pipeline.project import earlier_demo_note
+from gateau_dagster.pipeline.state import State
 from gateau_dagster.progress import Entry, ProgressBoard
 from gateau_dagster.readable import escaped_controls
 
@@ -132,6 +133,20 @@ def show_earlier_demo(out: Console, config: Config) -> None:
 def as_line(text: str) -> str:
     """Return a one-line text for Rich's markup, with control characters and line feeds escaped."""
     return escape(escaped_controls(text))
+
+
+def say_if_out_of_date(out: Console, state: State, assets: Iterable[str], *, require_current: bool) -> None:
+    """Print a line for each asset that is out of date, or of which that is not known.
+
+    Raises:
+        GateauError: there is one, and `require_current` is set.
+    """
+    with out.status("Comparing the store with the configuration"):
+        sentences = [sentence for asset in assets if (sentence := state.out_of_date(asset))]
+    if sentences and require_current:
+        raise GateauError("storage.out_of_date", sentences[0])
+    for sentence in sentences:
+        out.print(f"[yellow]![/yellow] {as_line(sentence)}", soft_wrap=False)
 
 
 def explain_in_grey(out: Console, lines: Iterable[str]) -> None:

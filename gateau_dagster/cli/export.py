@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
@@ -10,12 +11,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 from rich.progress import track
 
 from gateau_dagster import tables
-from gateau_dagster.cli.display import as_line, console
+from gateau_dagster.cli.display import as_line, console, say_if_out_of_date
 from gateau_dagster.config import Config
 from gateau_dagster.config.training import TrainedTurns
 from gateau_dagster.data.sample import Sample, read_conversation
@@ -31,6 +33,7 @@ from gateau_dagster.data.trainer_records import (
     check_lines,
     trainer_record,
     trainer_schema,
+    trainer_table,
     usable_evidence,
     write_parquet,
 )
@@ -54,7 +57,9 @@ _Make = Callable[[Sample, Spans], tuple[Record, bool]]
 """Make the record of a sample, and tell whether it was shortened."""
 
 
-def export_selection(config: Config, form: str, file: Path, *, max_tokens: int | None = None) -> None:
+def export_selection(
+    config: Config, form: str, file: Path, *, max_tokens: int | None = None, require_current: bool = False
+) -> None:
     """Write `selected_subset` in a form of FORMS, or tokenised; the file is replaced in one step.
 
     Warns if the selection is not the one that the configuration describes now. Few samples are in memory at a time.
@@ -64,6 +69,7 @@ def export_selection(config: Config, form: str, file: Path, *, max_tokens: int |
         form: a key of FORMS, or TOKENISED.
         file: its ending decides how it is written.
         max_tokens: shorten longer samples as training does, and leave out those that cannot be shortened enough.
+        require_current: whether to write nothing if the selection is out of date.
 
     Raises:
         GateauError: there is no such form or ending, the project uses the file, nothing is selected yet, no sample fits
@@ -79,9 +85,7 @@ def export_selection(config: Config, form: str, file: Path, *, max_tokens: int |
     out, state = console(), State(config=config)
     with TemporaryDirectory() as scratch:
         selected = pq.ParquetFile(state.store.fetched(CHOSEN, Path(scratch)))
-        with out.status("Comparing the selection with the configuration"):
-            if note := _out_of_date(state):
-                out.print(f"[yellow]![/yellow] {as_line(note)}")
+        say_if_out_of_date(out, state, [CHOSEN], require_current=require_current)
         check_evidence(form, selected.schema_arrow.names)
         tokenised = form == TOKENISED
         columns = _TOKENS if tokenised else FORMS[form].columns
@@ -135,6 +139,20 @@ def _write(records: Iterable[Record], schema: pa.Schema, path: Path, suffix: str
                 file.write(json.dumps(record, ensure_ascii=False, separators=(",", ":")) + "\n")
     else:
         write_parquet(records, schema, path)
+
+
+def tokenised_table(config: Config, selected: pl.DataFrame) -> pa.Table:
+    """Return the tokens and labels of chosen samples, as `gateau export tokenised` writes them.
+
+    Warns of each sample that training leaves out.
+    """
+    make, records = _tokenised(config, None), []
+    for row in selected.iter_rows(named=True):
+        try:
+            records.append(trainer_record(row, make(Sample.of_row(row), ())[0]))
+        except UnscorableSampleError as error:
+            warnings.warn(f"Left out {row['sample_id']}: {error}", stacklevel=3)
+    return trainer_table(records, trainer_schema(_TOKENS, conversations=True))
 
 
 def _tokenised(config: Config, max_tokens: int | None) -> _Make:
@@ -226,14 +244,3 @@ def _trainers(form: str, file: Path, trained: TrainedTurns | None) -> Iterator[t
     elif form == TOKENISED:
         yield "TRL", trl
         yield "axolotl", f"- {{{axolotl}, type: }}"
-
-
-def _out_of_date(state: State) -> str:
-    """Return a sentence if the selection should be made again, or if that cannot be found out; else an empty text."""
-    try:
-        plan = state.plan_until(CHOSEN)
-    except GateauError as error:
-        return f"Whether this selection is up to date is not known: {error}"
-    if not plan:
-        return ""
-    return f"The data or the configuration changed after this selection. `{gateau_command('run')}` selects again."

@@ -7,12 +7,22 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from gateau_dagster.cli.display import as_line, console
+from gateau_dagster.cli.display import as_line, console, say_if_out_of_date
 from gateau_dagster.config import Config
 from gateau_dagster.demo.prepare import ensure_demo_data
 from gateau_dagster.errors import GateauError, gateau_command
-from gateau_dagster.explore.one_sample import OneSample, Place, Ranking, Summands, made_rankings, one_sample, read_by
+from gateau_dagster.explore.one_sample import (
+    OneSample,
+    Place,
+    Ranking,
+    Summands,
+    made_rankings,
+    one_sample,
+    ranking_table,
+    read_by,
+)
 from gateau_dagster.explore.publish import TextPart, pieces, shortened
+from gateau_dagster.pipeline.selection_reads import CHOSEN
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.readable import nearest_name, number, plural, printable
 from gateau_dagster.report.evidence import Evidence, EvidenceSegment, EvidenceToken
@@ -65,12 +75,13 @@ _LEGEND = (
 )
 
 
-def print_sample(config: Config, name: str, method: str | None) -> None:
+def print_sample(config: Config, name: str, method: str | None, *, require_current: bool = False) -> None:
     """Print what the store holds about a sample; load no model.
 
     Args:
         name: its id, or the beginning of it.
         method: its rank and figures come first; by default the method that selects.
+        require_current: whether to show nothing if its tables are out of date.
 
     Raises:
         GateauError: there is no such sample or method, or a table cannot be read.
@@ -80,6 +91,10 @@ def print_sample(config: Config, name: str, method: str | None) -> None:
     with out.status("Reading the tables"):
         found = one_sample(state, name)
         place = _place(found, method)
+    assets = [] if place is None else [ranking_table(state, place.ranking.name)]
+    assets += [CHOSEN] if found.selected is not None else []
+    say_if_out_of_date(out, state, assets, require_current=require_current)
+    with out.status("Reading the tables"):
         figures = read_by(state, place.ranking.name, found.sample) if place is not None else {}
     _show_head(out, found, place)
     if place is not None:
@@ -97,8 +112,10 @@ def print_sample(config: Config, name: str, method: str | None) -> None:
     show_strips(out, found.maps.strips.get(found.sample.sample_id, ()))
 
 
-def print_top(config: Config, count: int, method: str | None) -> None:
+def print_top(config: Config, count: int, method: str | None, *, require_current: bool = False) -> None:
     """Print ids, ranks and scores of the best `count` samples by a method; by default the one that selects.
+
+    `require_current`: whether to show nothing if the scores are out of date.
 
     Raises:
         GateauError: nothing is scored yet, there is no such method, or a table cannot be read.
@@ -109,6 +126,7 @@ def print_top(config: Config, count: int, method: str | None) -> None:
         ranking = _ranking(made_rankings(state), method)
     if ranking is None:
         raise GateauError("storage.not_computed", f"there are no scores yet. Run `{gateau_command('run')}` first.")
+    say_if_out_of_date(out, state, [ranking_table(state, ranking.name)], require_current=require_current)
     rows = ranking.table.sort("rank").head(count).select("rank", "sample_id", "score").rows()
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("rank", justify="right")

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from html import escape
 from typing import Any
 
 import polars as pl
@@ -16,6 +17,7 @@ from gateau_dagster.evaluation.document_split import SPLIT
 from gateau_dagster.methods.registry import GATEAU, chosen_methods, known_methods
 from gateau_dagster.pipeline.selection_reads import CHOSEN, PRESETS_TABLE, compared_methods
 from gateau_dagster.pipeline.state import State
+from gateau_dagster.readable import number, printable
 from gateau_dagster.report.evidence_card import EvidenceMaps, evidence_maps
 from gateau_dagster.selection.combine import ranked_by_score
 from gateau_dagster.selection.presets import FORMS, with_terms
@@ -119,6 +121,7 @@ def disputed(samples: Sequence[str], found: Sequence[Ranking]) -> pl.Series | No
 
 RAW = "raw_long_sft"
 _NAMED = 5
+_FEW, _MANY = 60, 1500  # characters of a text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,7 +143,7 @@ class Place:
         return self.ranking.table.height
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class OneSample:
     """A sample, its places, the tables that rejected it, and its evidence.
 
@@ -154,6 +157,39 @@ class OneSample:
     reserved: bool | None
     rejected: Sequence[tuple[str, str]]
     maps: EvidenceMaps
+
+    def __repr__(self) -> str:
+        ranks = "".join(f", {place.ranking.name}={place.rank}" for place in self.places)
+        texts = (
+            f"context of {len(self.sample.context):,} characters, response={_beginning(self.sample.response, _FEW)!r}"
+        )
+        return f"OneSample({self.sample.sample_id!r}, selected={self.selected}{ranks}, {texts})"
+
+    def _repr_html_(self) -> str:
+        """Return the sample for a notebook: ranks and texts, of which long ones are shortened."""
+        sample = self.sample
+        rows = [
+            ("selected", {True: "yes", False: "no", None: "not chosen from yet"}[self.selected]),
+            *((f"rank by {place.ranking.name}", _rank_of(place)) for place in self.places),
+            *((f"rejected by {asset}", reason) for asset, reason in self.rejected),
+            ("instruction", sample.instruction),
+            ("response", sample.response),
+            (f"context, {len(sample.context):,} characters", sample.context),
+        ]
+        cells = "".join(
+            f'<tr><th style="text-align:left;vertical-align:top">{escape(name)}</th>'
+            f'<td style="text-align:left;white-space:pre-wrap">{escape(printable(_beginning(text, _MANY)))}</td></tr>'
+            for name, text in rows
+        )
+        return f"<table><caption>{escape(sample.sample_id)} ({escape(sample.source)})</caption>{cells}</table>"
+
+
+def _beginning(text: str, longest: int) -> str:
+    return text if len(text) <= longest else f"{text[:longest]}…"
+
+
+def _rank_of(place: Place) -> str:
+    return "no score" if place.rank is None else f"{place.rank:,} of {place.scored:,}, score {number(place.score)}"
 
 
 def find_sample(state: State, name: str) -> Sample:
@@ -252,6 +288,13 @@ def made_rankings(state: State) -> list[Ranking]:
     return rankings(
         state.config, combined, {each.name: state.read(each.asset, ["sample_id", "score"]) for each in made}
     )
+
+
+def ranking_table(state: State, method: str) -> str:
+    """Return the table that a method's ranking in `made_rankings` is read from."""
+    if method == GATEAU and PRESETS_TABLE in state.pipeline.by_key:
+        return PRESETS_TABLE
+    return chosen_methods(state.config)[method].asset
 
 
 def _is_made(state: State, asset: str) -> bool:

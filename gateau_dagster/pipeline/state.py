@@ -16,7 +16,7 @@ from gateau_dagster.data.sample import Sample, read_conversation, shard_keys, te
 from gateau_dagster.data.short_chat import first_conversations, short_chat_control_tokens, short_chat_signature
 from gateau_dagster.data.sources import FILE_DIGESTS, content_signature, passed_over
 from gateau_dagster.demo.prepare import ensure_demo_data
-from gateau_dagster.errors import GateauError, MissingUpstreamError
+from gateau_dagster.errors import GateauError, MissingUpstreamError, gateau_command
 from gateau_dagster.evaluation.document_split import SPLIT
 from gateau_dagster.evaluation.server_client import server_key
 from gateau_dagster.methods.judge import SAMPLE_RATINGS
@@ -279,6 +279,18 @@ class State:
         if before and asset not in before and whole.of(SYNTHETIC_SAMPLES) is not None:
             return whole  # `asset` reads samples that are still to be made
         return whole.until(asset, assets)
+
+    def out_of_date(self, asset: str) -> str:
+        """Return a sentence if an asset should be made again, or if that is not known; else an empty text."""
+        try:
+            plan = self.plan_until(asset)
+        except GateauError as error:
+            return f"Whether {asset} is up to date is not known: {error}"
+        if not plan:
+            return ""
+        run, work = gateau_command("run"), plan.work[0]
+        why = next(iter(work.reasons.values()))
+        return f"{asset} is out of date ({work.asset}: {why}). `{run}` makes it again."
 
     def plan_before_samples(self, recorded: dict[Key, Stamp | None] | None = None) -> Plan | None:
         """Return the plan of the synthetic samples if `long_sft` reads them and they are out of date, else None.

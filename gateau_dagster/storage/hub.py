@@ -37,7 +37,7 @@ def hub_token() -> str:
     """Return the token that may write to the hub. It comes from the environment only, and is never stored.
 
     Raises:
-        GateauError: there is none, or it cannot be one.
+        GateauError: it is not set, or cannot be a token.
     """
     from gateau_dagster.storage.hub_client import check_token
 

@@ -122,7 +122,7 @@ def _check_answer(response: Response) -> None:
 
 
 def _json_of(response: Response) -> Any:
-    """Return an answer's JSON; None if it is none, and the text "null" for null."""
+    """Return an answer's JSON; None if it is not JSON, and the text "null" for null."""
     response.read()
     try:
         answer = response.json()

@@ -32,7 +32,7 @@ def filesystem(address: str) -> AbstractFileSystem:
 
     Raises:
         ValueError: addresses of this kind have no file system.
-        GateauError: the end point contains credentials, or the hub's token is none.
+        GateauError: the end point contains credentials, or the hub's token is invalid.
     """
     protocol, found, _ = address.partition("://")
     if not found:

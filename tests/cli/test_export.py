@@ -292,10 +292,13 @@ def test_the_chosen_samples_best_first(command: Command, finished: Path, tmp_pat
 def test_a_selection_that_is_out_of_date_is_written_with_a_warning(command: Command, finished: Path) -> None:
     change_config(finished, selection={"fraction": 0.5})
     status, out, _ = command("export", "fields")
-    assert status == 0 and "changed after this selection" in out and Path("selected.jsonl").exists()
+    assert status == 0 and "selected_subset is out of date" in out and Path("selected.jsonl").exists()
     shutil.rmtree(finished.parent / "long")
     status, out, _ = command("export", "fields")
     assert status == 0 and "is not known" in out
+    Path("selected.jsonl").unlink()
+    status, _, errors = command("export", "messages", "--require-current", "--config", str(finished))
+    assert status == 1 and "[storage.out_of_date]" in errors and not Path("selected.jsonl").exists()
 
 
 @pytest.mark.parametrize(

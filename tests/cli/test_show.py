@@ -1,6 +1,8 @@
 """`gateau show`: ranks, figures and evidence of a sample as the tables of a finished run have them."""
 
 import re
+import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ from gateau_dagster.pipeline.state import State
 from gateau_dagster.readable import number
 from gateau_dagster.selection.presets import with_terms
 from tests.error_codes import refused
-from tests.project import make_project
+from tests.project import change_config, make_project
 
 Capture = pytest.CaptureFixture[str]
 RANK = 3
@@ -77,6 +79,26 @@ def test_the_best_samples(state: State, third: dict[str, Any], capfd: Capture) -
     assert [line[0] for line in lines[-RANK:]] == ["1", "2", "3"] and lines[-RANK - 1] == ["rank", "sample", "score"]
     with refused("show.method", match="'nobody'"):
         print_top(state.config, RANK, "nobody")
+
+
+def test_what_is_out_of_date_is_said(whole_run: Path, third: dict[str, Any], tmp_path: Path, capfd: Capture) -> None:
+    file = shutil.copytree(whole_run.parent, tmp_path / "project") / "gateau.yaml"
+    name = third["sample_id"]
+    shown = {"top": partial(print_top, count=2, method=None), "sample": partial(print_sample, name=name, method=None)}
+    for show in shown.values():
+        show(load_project(file), require_current=True)
+    assert "out of date" not in capfd.readouterr().out
+    change_config(file, selection={"fraction": 0.5})
+    shown["top"](load_project(file), require_current=True)
+    assert "out of date" not in capfd.readouterr().out, "the scores are those of the configuration"
+    shown["sample"](load_project(file))
+    assert "selected_subset is out of date" in re.sub(r"\s+", " ", capfd.readouterr().out)
+    change_config(file, selection={"alpha": 0.3})
+    shown["top"](load_project(file))
+    assert "combined_scores is out of date" in re.sub(r"\s+", " ", capfd.readouterr().out)
+    for show in shown.values():
+        with refused("storage.out_of_date", "combined_scores"):
+            show(load_project(file), require_current=True)
 
 
 def test_before_the_first_run(tmp_path: Path) -> None:
