@@ -6,10 +6,13 @@ from aiobotocore.session import AioSession
 from aiohttp import ClientConnectionError
 from botocore.exceptions import BotoCoreError, ClientError, FlexibleChecksumError, IncompleteReadError
 from botocore.exceptions import ConnectionError as BotoConnectionError
+from botocore.handlers import _handle_200_error  # pyright: ignore[reportPrivateUsage]
 from s3fs.core import S3_RETRYABLE_ERRORS, add_retryable_error, set_custom_error_handler
 
 from gateau_dagster.errors import GateauError
 
+_ANSWERS = "before-parse.s3.*"
+_DONE, _OF_A_PAGE = 200, 16  # a status; the characters by which a page is known
 _STATUSES = {408, 429, 500, 502, 503, 504}
 # With status 400: the request was damaged or delayed on its way.
 _CODES = {"BadDigest", "IncompleteBody", "RequestTimeout", "XAmzContentSHA256Mismatch"}
@@ -43,7 +46,11 @@ def make_patient(s3: Any, tries: int) -> None:
     if "_call_s3" in vars(s3):
         return
     s3.session = AioSession(**s3.kwargs)  # the session that s3fs would create on connecting
-    s3.session.register("before-parse.s3.*", lambda response_dict, **_: _check_no_page(response_dict, s3))
+    events = s3.session.get_component("event_emitter")
+    # First, since this handler of botocore turns a page that is not XML into an error of the server.
+    events.unregister(_ANSWERS, _handle_200_error)
+    events.register_first(_ANSWERS, lambda response_dict, **_: _check_no_page(response_dict, s3))
+    events.register_first(_ANSWERS, _handle_200_error)
     call = s3._call_s3
 
     async def call_and_give_up(*arguments: Any, **options: Any) -> Any:
@@ -60,11 +67,12 @@ def make_patient(s3: Any, tries: int) -> None:
 def _check_no_page(answer: dict[str, Any], s3: Any) -> None:
     """Raise GateauError for a web page with status 200: its listing would look like an empty store.
 
-    A stored page has an ETag, like every object.
+    A stored page has an ETag, like every object. Only the body of an answer with XML tells whether that is a page.
     """
-    headers = answer["headers"]
+    headers, body = answer["headers"], answer["body"]
     is_page = str(headers.get("content-type", "")).lower().startswith(("text/html", "application/xhtml"))
-    if answer["status_code"] == 200 and is_page and "etag" not in headers:
+    has_page = isinstance(body, bytes) and body.lstrip()[:_OF_A_PAGE].lower().startswith((b"<!doctype html", b"<html"))
+    if answer["status_code"] == _DONE and (has_page or (is_page and "etag" not in headers)):
         client: Any = s3._s3
         raise GateauError(
             "storage.not_s3",

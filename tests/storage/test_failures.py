@@ -6,7 +6,7 @@ import socket
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from http.server import ThreadingHTTPServer
@@ -225,16 +225,19 @@ def test_what_sqlite_says_of_a_limit_is_told_with_the_cure(
 
 
 class PageHandler(QuietHandler):
-    """Answers each request with a page."""
+    """Answers each request with a page, which is no XML."""
 
     protocol_version = "HTTP/1.1"  # clients wait for "100 Continue"
+    more: Mapping[str, str] = {}
 
     def do_GET(self) -> None:
-        page = b"<!DOCTYPE html><html><body>Sign in</body></html>"
+        page = b"\n<!DOCTYPE html><html><body>Sign in<br></body></html>"
         self.rfile.read(int(self.headers.get("Content-Length") or 0))
         self.send_response(200)
         self.send_header("Content-Type", "text/html; charset=utf-8")
         self.send_header("Content-Length", str(len(page)))
+        for name, value in self.more.items():
+            self.send_header(name, value)
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(page)
@@ -254,6 +257,16 @@ def test_a_server_of_web_pages_is_no_empty_store(monkeypatch: pytest.MonkeyPatch
             assert "Set AWS_ENDPOINT_URL" in str(caught.value) and not isinstance(caught.value, TransientError)
         with refused("storage.not_s3"):
             files.write("a", b"1")
+
+
+def test_a_page_that_is_a_file_of_a_web_server_is_no_list(monkeypatch: pytest.MonkeyPatch, s3_environment: str) -> None:
+    handler = type("Handler", (PageHandler,), {"more": {"ETag": '"a1"'}})
+    with served(ThreadingHTTPServer(("127.0.0.1", 0), handler)) as port:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
+        files = Files("s3://bucket/store")
+        for look in (files.sizes, partial(files.names, "_lease"), partial(files.write, "a", b"1")):
+            with refused("storage.not_s3"):
+                look()
 
 
 def test_words_alone_make_no_failure_of_a_server_outside_storage() -> None:

@@ -21,11 +21,11 @@ import polars as pl
 import pytest
 import s3fs
 
-from gateau_dagster.errors import TransientError
+from gateau_dagster.errors import GateauError, TransientError
 from gateau_dagster.storage import Stamp, Store, files, remote
 from gateau_dagster.storage.files import local_copy
 
-Fault = Literal["500", "502", "503", "429", "reset", "lost", "cut", "slow", "hang"]
+Fault = Literal["500", "502", "503", "429", "reset", "lost", "cut", "slow", "hang", "page", "gateway"]
 _UPLOAD = re.compile(r"uploadId=[^&]*")
 _METHODS = ("GET", "HEAD", "PUT", "POST", "DELETE")
 STATUSES = {"500": "InternalError", "502": "BadGateway", "503": "SlowDown", "429": "TooManyRequests"}
@@ -35,7 +35,8 @@ class FaultyServer(ThreadingHTTPServer):
     """Forwards requests to `server`; `faults` befall `share` of them.
 
     reset: the connection breaks before the request is done, lost: afterwards; cut: half of the body comes; slow, hang:
-    the answer comes after `slow` seconds, or not within `hang`. Whether a request is spoilt follows from what is asked
+    the answer comes after `slow` seconds, or not within `hang`; page, gateway: HTML comes in place of the answer, with
+    status 200 or 502. Whether a request is spoilt follows from what is asked
     and how often it was. `done` counts what befell the requests.
     """
 
@@ -90,6 +91,10 @@ class _Handler(BaseHTTPRequestHandler):
             code = STATUSES[fault]
             text = f"<Error><Code>{code}</Code><Message>{code}</Message></Error>".encode()
             self._answer(int(fault), {"Content-Type": "application/xml"}, text)
+            return
+        if fault in {"page", "gateway"}:
+            page = b"\n<!DOCTYPE html><html><title>Sign in</title><body><p>to the gateway<br></body></html>"
+            self._answer(502 if fault == "gateway" else 200, {"Content-Type": "text/html"}, page)
             return
         connection = HTTPConnection(self.server.server, timeout=30)
         connection.request(self.command, self.path, body, dict(self.headers))
@@ -206,7 +211,7 @@ def written_and_read(store: Store, folder: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    "faults", [["500", "502", "503", "429"], ["reset", "lost", "cut"], ["slow", "hang"]], ids=" ".join
+    "faults", [["500", "502", "503", "429", "gateway"], ["reset", "lost", "cut"], ["slow", "hang"]], ids=" ".join
 )
 def test_a_server_that_fails_every_fifth_time_is_not_noticed(
     server: Server, faults: list[Fault], tmp_path: Path
@@ -240,6 +245,7 @@ def tries(count: int, fault: Fault) -> range:
     [
         ("500", "is overloaded or fails"),
         ("429", "is overloaded or fails"),
+        ("gateway", "is overloaded or fails"),
         ("reset", "does not answer"),
         ("hang", "does not answer"),
     ],
@@ -256,6 +262,40 @@ def test_a_server_that_fails_for_good_is_named_after_a_few_tries(
             with pytest.raises(TransientError, match=rf"^Cannot {verb} s3://faulty/prefix.*{words}.*[Rr]un again"):
                 access()
             assert max(made.asked.values()) in tries(2, fault)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("method", _METHODS)
+@pytest.mark.parametrize("fault", ["page", "gateway"])
+def test_a_gateway_s_page_is_no_answer_of_s3(
+    fault: Fault, method: str, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever it answers so: what was stored stays, and what says that it is done has been done."""
+    monkeypatch.setattr(remote, "S3_TRIES", 2)
+    (tmp_path / "weights").write_bytes(bytes(2**20 + 1))
+    store = Store("s3://faulty/prefix")
+    with server(fault, share=0.0, methods=[method]) as made:
+        for verb, access in accesses(store, tmp_path):
+            store.write(frame(1), "t", None, Stamp(fingerprint="f"))
+            before = store.files.read("t.parquet")
+            right, written = None, False
+            if verb in {"read", "list"}:
+                right = access()
+            made.share, made.done[fault] = 1.0, 0
+            try:
+                found = access()
+            except GateauError as error:
+                assert error.code == ("storage.server_failed" if fault == "gateway" else "storage.not_s3"), error
+                assert isinstance(error, TransientError) == (fault == "gateway") and "\n" not in str(error)
+            else:
+                written = verb in {"write", "remove"}
+                assert not made.done[fault], "a page counts for nothing"
+                assert right is None or str(found) == str(right)
+            made.share = 0.0
+            if not written:
+                assert store.files.read("t.parquet") == before
+        written_and_read(store, tmp_path)
+        store.files.remove("")
 
 
 @pytest.mark.parametrize("fault", ["cut", "hang", "500", "reset"])
