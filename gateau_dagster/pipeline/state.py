@@ -1,5 +1,6 @@
 """Gather what the planner compares: the input's index, the models' digests and the stamps in the store."""
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -454,8 +455,13 @@ class State:
             if synthesis.compares_by_judge and (judge := self.config.evaluation.judge) is not None:
                 yield partial(server_key, judge.place, judge.key, judge.base_url)
             yield partial(server_key, synthesis.generator.place, synthesis.generator.key, synthesis.generator.base_url)
-        if self.config.publish is not None:
+        if self.config.publish is not None and not self._lacks_token:
             yield hub_token
+
+    @property
+    def _lacks_token(self) -> bool:
+        """Return whether the environment has no token: only an upload needs one, which checks for it first."""
+        return not os.environ.get("HF_TOKEN", "").strip()
 
     def check_device(self) -> None:
         """Check that the scoring device is in this machine; skip workers of a cluster, which checks its own.
@@ -520,7 +526,7 @@ class State:
         if self.pipeline.compares_the_pair:
             of_models += without_far_text(self.config, accepted, self._first_samples)
         of_models += [*self._passed_over(), *self._changed_records(), *self.lost_documents()]
-        of_models += [*self._control_token_warnings(), *self.on_hub[1]]
+        of_models += [*self._control_token_warnings(), *(self.on_hub[1] or self._without_token())]
         if not awaited:
             of_models += [*self.index.contexts.warnings, *self._without_synthetic()]
             of_models += document_warnings(self.config, self.store, self.whole_plan, self.index)
@@ -559,6 +565,11 @@ class State:
             return self.asset(key).is_current(stamp, self.wanted_stamp(key, partition).fingerprint)
         except MissingUpstreamError:
             return False
+
+    def _without_token(self) -> list[str]:
+        if self.config.publish is None or not self._lacks_token:
+            return []
+        return ["publish: HF_TOKEN is not set. An upload needs it, and ends without it; checks of the data do not."]
 
     def _passed_over(self) -> list[str]:
         config, chat = self.config, self.config.located_short_chat

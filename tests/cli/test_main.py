@@ -281,3 +281,5 @@ def test_a_token_that_is_missing_is_said_before_anything_runs(
     status, _, err = command(name, "--config", str(file))
     assert status == 1 and "[publish.no_token]" in err
     assert not [*tmp_path.glob("store/**/*.parquet")]
+    status, out, _ = command("validate", "--config", str(file))
+    assert status == 0 and "HF_TOKEN is not set" in out, "the check of the data needs none"
