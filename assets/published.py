@@ -1,8 +1,9 @@
 """Make the assets `published/…`: a selection as a data set on the Hugging Face hub."""
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,15 @@ from gateau_dagster import tables
 from gateau_dagster.assets.selection import counted_rule
 from gateau_dagster.assets.steps.step import Output, Step, makes_asset
 from gateau_dagster.config.inputs import PublishConfig
-from gateau_dagster.data.secret_scan import SCANNER, scanner_version, secrets_in
+from gateau_dagster.data.secret_scan import (
+    SCANNER,
+    named_findings,
+    scanner_version,
+    secrets_in,
+    secrets_of_files,
+    secrets_of_rows,
+    secrets_of_text,
+)
 from gateau_dagster.data.trainer_records import FORMS, trainer_records, trainer_schema, write_parquet
 from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.contamination import FAMILY, LEAST_SHARE, NEAR
@@ -52,9 +61,12 @@ def published(step: Step) -> None:
             options = options.model_copy(update={"repository": options.variants[variant]})
         recipe = recipe_of(state.config, variant or None)
         selected = state.read(recipe.subset, partition=recipe.partition)
-        checks = [_contamination(output, options, selected), _secrets(output, options, selected)]
+        _check_scanner(options)
+        contamination = _contamination(output, options, selected)
         with _empty_folder(state.config.work_folder / UPLOADED) as folder:
-            files = _written(state, recipe, options, selected, checks, folder)
+            files, facts = _written(state, recipe, options, selected, contamination, folder)
+            facts = replace(facts, checks=[contamination, _secrets(output, options, folder, facts)])
+            (folder / CARD).write_text(data_card(facts), encoding="utf-8")
             revision = publish_files(
                 options.repository,
                 folder,
@@ -105,42 +117,47 @@ def _contamination(output: Output, options: PublishConfig, selected: pl.DataFram
     return f"Contamination: {amount} contain a question of {benchmarks}."
 
 
-def _secrets(output: Output, options: PublishConfig, selected: pl.DataFrame) -> str:
-    """Return how the texts were scanned; raise GateauError if one has a secret, or if a public one was not scanned."""
-    scanner = scanner_version()
-    if not scanner and not options.private:
+def _check_scanner(options: PublishConfig) -> None:
+    """Raise GateauError if a public data set cannot be scanned with the package."""
+    if not scanner_version() and not options.private:
         raise GateauError(
             "publish.no_scanner",
             f"publish.private: a public data set is scanned for secrets first, but {SCANNER} is not installed: pip "
             "install 'gateau-dagster[publish]'.",
         )
-    accepted, found = {*options.accepted_findings}, secrets_in(selected, output.progress)
-    rows = [
-        (name, kind, secret)
-        for name, kinds in sorted(found.items())
-        for secret, kind in kinds.items()
-        if secret not in accepted
-    ]
-    if rows:
+
+
+def _secrets(output: Output, options: PublishConfig, folder: Path, facts: CardFacts) -> str:
+    """Return how the files were scanned; raise GateauError if one has a secret.
+
+    Args:
+        folder: holds all files but the card.
+        facts: of the card.
+    """
+    found = [*secrets_of_files(folder, output.progress)]
+    # The card names the sources of all samples, so those of the samples that were not chosen, too.
+    sources = [source for source in facts.lengths["source"].drop_nulls().unique() if secrets_in(source)]
+    rows = facts.lengths.filter(pl.col("source").is_in(sources)).select("sample_id", "source")
+    found += secrets_of_rows(rows.iter_rows(named=True), "raw_long_sft")
+    of_samples = {each.secret_hash for each in found}
+    found += [each for each in secrets_of_text(data_card(facts), CARD) if each.secret_hash not in of_samples]
+    accepted = {*options.accepted_findings}
+    if refused := sorted({each for each in found if each.secret_hash not in accepted}):
         every = output.state.config.work_folder / "samples-with-secrets.csv"
         every.parent.mkdir(parents=True, exist_ok=True)
-        pl.DataFrame(rows, ["sample_id", "kind", "hash"], orient="row").write_csv(every)
-        names = list(dict.fromkeys(name for name, _, _ in rows))
-        named = [f"{name} ({', '.join(dict.fromkeys(found[name].values()))})" for name in names[:_NAMED]]
+        cells = [(each.sample, each.field, each.kind, each.secret_hash) for each in refused]
+        pl.DataFrame(cells, ["sample_id", "field", "kind", "hash"], orient="row").write_csv(every)
         raise GateauError(
             "publish.secrets",
-            f"publish: {plural(len(names), 'chosen sample')} with a secret: {'; '.join(named)}. All are "
-            f"listed in {every}. Remove it from the data, and replace it where it is in use. If it is none, add its "
-            "hash to publish.accepted_findings. Nothing was uploaded.",
+            f"publish: {named_findings(refused)}. All are listed in {every}. Remove each secret from the data, and "
+            "replace it where it is in use. If it is none, add its hash to publish.accepted_findings. Nothing was "
+            "uploaded.",
         )
-    count = len({secret for kinds in found.values() for secret in kinds})
+    count = len({each.secret_hash for each in found})
     other = f" other than {plural(count, 'finding')} that its publisher calls no secret" if count else ""
-    if not scanner:
-        return (
-            f"Secrets: no key{other} matched the patterns of the common services; passwords are not looked for. "
-            f"{SCANNER}, which knows more patterns, was not installed."
-        )
-    return f"Secrets: no key{other} matched the patterns of {SCANNER} {scanner}; passwords are not looked for."
+    scanner = scanner_version()
+    patterns = f"{SCANNER} {scanner}" if scanner else f"the common services; {SCANNER} was not installed"
+    return f"Secrets: no key{other} matched the patterns of {patterns}. Passwords are only looked for in addresses."
 
 
 def _written(
@@ -148,10 +165,14 @@ def _written(
     recipe: Recipe,
     options: PublishConfig,
     selected: pl.DataFrame,
-    checks: Sequence[str],
+    contamination: str,
     folder: Path,
-) -> list[dict[str, Any]]:
-    """Write the data set's files into a folder; return config, rows and bytes of each table."""
+) -> tuple[list[dict[str, Any]], CardFacts]:
+    """Write the data set's files into a folder, apart from the card.
+
+    Returns:
+        Config, rows and bytes of each table, and the facts of the card.
+    """
     found = []
     tables_by_config = published_tables(recipe)
     for config, asset in tables_by_config.items():
@@ -181,14 +202,13 @@ def _written(
         lengths=lengths,
         unit=unit,
         losses=[f"{loss.asset}: {loss.sentence}" for loss in losses(state, upstream)],
-        checks=checks,
+        checks=[contamination],
         fingerprint=stamp.fingerprint,
         is_whole=recipe.is_main and not remade,
     )
-    (folder / CARD).write_text(data_card(facts), encoding="utf-8")
     (folder / LENGTHS_CHART).parent.mkdir()
     (folder / LENGTHS_CHART).write_bytes(lengths_chart(facts))
-    return found
+    return found, facts
 
 
 def _lengths(state: State, *, is_counted: bool) -> tuple[pl.DataFrame, str]:

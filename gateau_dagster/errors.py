@@ -27,11 +27,21 @@ DEMO = "demo"
 DEMO_FOLDER = "gateau_demo"
 """Folder of the embedded demo, below the current one: its store, its models, its records."""
 
-KEY_SHAPE = re.compile(
-    r"\b(?:hf_[A-Za-z0-9]{20,}|(?:AKIA|ASIA)[A-Z0-9]{16}|sk-[\w-]{20,}|AIza[\w-]{30,}|"
-    r"(?:gsk|gh[opsu]|github_pat|xai|nvapi|glpat|xox[abprs])[-_][\w-]{16,})"
+KEY_SHAPE = re.compile(  # each branch begins with its letters, which makes the search fast
+    # 48 letters before are an encoded picture.
+    r"hf_(?<![\w-]{48}hf_)[A-Za-z0-9]{20,}|api_org_[A-Za-z0-9]{20,}|AIza[\w-]{30,}"
+    # Capitals before a key may be the beginning of a word: SLOVAKIA.
+    r"|A[KS]IA(?:(?<![A-Z]A[KS]IA)|(?=[A-Z]*[0-9]))[A-Z0-9]{16}"
+    # So may small letters before `sk-`: task-, disk-, minsk-. There a key has capitals, or a long part with digits.
+    r"|sk-(?:(?<!\wsk-)[\w-]{20,}|(?:ant|proj|svcacct|admin)-(?=[\w-]*[A-Z])[\w-]{20,}|or-v1-[0-9a-f]{32,}"
+    r"|(?<![\w-]{48}sk-)(?:(?=[a-z0-9]*[A-Z])(?=[A-Z0-9]*[a-z])(?=[A-Za-z]*[0-9])[A-Za-z0-9]{32,}"
+    r"|(?<![aeiouAEIOU]sk-)(?=[\w-]*[0-9])(?=[\w-]*[A-Za-z0-9]{16})[\w-]{20,}))"
+    r"|gsk_[A-Za-z0-9]{20,}|gh[oprsu]_[A-Za-z0-9]{20,}|github_pat_\w{20,}"
+    r"|gl(?:pat|agent|cbt|dt|ffct|ft|imt|oas|ptt|rt|soat)-[\w-]{16,}(?:\.\w+)*"
+    r"|xai-\w{16,}|nvapi-[\w-]{16,}|xox[a-z]-[\w-]{16,}|xapp-[\w-]{20,}|hooks\.slack\.com/services/[\w/]{20,}"
+    r"|[rs]k_(?:live|test)_[A-Za-z0-9]{16,}|whsec_[A-Za-z0-9+/]{20,}|npm_[A-Za-z0-9]{30,}|pypi-AgE[\w-]{40,}"
 )
-"""The shape of a key of the common services."""
+"""The shape of a key of the common services. It needs no border: an escaped newline puts a letter before a key."""
 # Credentials, recognised by their place in an address or by their own shape.
 _SHAPES = (
     re.compile(r"(?<=://)[^\s/@]*:(?!\d+/)[^\s@]*(?=@)|(?<=://)[^\s/@]+(?=@)"),
@@ -229,12 +239,12 @@ def _sorted_secrets(
             short = is_configured and 4 <= len(value) < _PART and not (value.isalpha() or value.isdigit())
             whole |= {value} if short else set()
     kept = {each for each in parted if len(each) >= _PART and len({*each}) >= _FEWEST_LETTERS}
-    common = {each for each in whole | kept if _is_common(each)}
+    common = {each for each in whole | kept if is_common(each)}
     return frozenset((whole | kept) - common), frozenset(kept - common)
 
 
-def _is_common(text: str) -> bool:
-    """Return whether a text, whole or a part, consists of common words alone."""
+def is_common(text: str) -> bool:
+    """Return whether a text, whole or a part, consists of common words, such as a placeholder for a key."""
     pieces = _PIECE.findall(text.lower())
     return text.lower() in _COMMON_PARTS or (bool(pieces) and _COMMON_WORDS.issuperset(pieces))
 
@@ -259,7 +269,7 @@ def _parts_of(secrets: frozenset[str]) -> frozenset[str]:
     """Return every run of _PART characters of the secrets, as they are and encoded."""
     forms = {form for secret in secrets for form in _forms(secret)}
     parts = {form[place : place + _PART] for form in forms for place in range(len(form) - _PART + 1)}
-    return frozenset(part for part in parts if not _is_common(part))
+    return frozenset(part for part in parts if not is_common(part))
 
 
 def _forms(secret: str) -> Iterator[str]:

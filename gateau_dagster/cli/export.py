@@ -21,6 +21,7 @@ from gateau_dagster.cli.display import as_line, console, say_if_out_of_date
 from gateau_dagster.config import Config
 from gateau_dagster.config.training import TrainedTurns
 from gateau_dagster.data.sample import Sample, read_conversation
+from gateau_dagster.data.secret_scan import Finding, named_findings, secrets_of_rows
 from gateau_dagster.data.trainer_records import (
     FORMS,
     TOGETHER,
@@ -62,7 +63,8 @@ def export_selection(
 ) -> None:
     """Write `selected_subset` in a form of FORMS, or tokenised; the file is replaced in one step.
 
-    Warns if the selection is not the one that the configuration describes now. Few samples are in memory at a time.
+    Warns if the selection is not the one that the configuration describes now, or if it has secrets. Few samples are in
+    memory at a time.
 
     Args:
         config: of the project.
@@ -97,20 +99,34 @@ def export_selection(
         records = _records(selected, make, counts, needs_evidence=needs_evidence)
         with readable_failures(f"write {file}"):
             replace_local(file, lambda path: _write(records, schema, path, file.suffix))
+        secrets = _unaccepted_secrets(config, selected)
     if counts["without_evidence"]:
         out.print(f"Left out {plural(counts['without_evidence'], 'sample')} without evidence.")
     if counts["shortened"]:
         out.print(f"Shortened {plural(counts['shortened'], 'sample')} to fit the tokens that are allowed.")
+    if secrets:
+        cure = "Remove each from the data, and replace it where it is in use: gateau publish refuses them."
+        out.print(f"[yellow]![/yellow] The selection has {as_line(named_findings(secrets))}. {cure}", soft_wrap=True)
     out.print(f"[green]Wrote[/green] {plural(counts['written'], 'sample')} to [bold]{as_line(str(file))}[/bold]")
     for trainer, line in _trainers(form, file, trained):
         out.print(f"  {trainer}: {as_line(line)}", soft_wrap=True)
 
 
+def _rows(selected: pq.ParquetFile) -> Iterator[dict[str, Any]]:
+    return (row for batch in selected.iter_batches(TOGETHER) for row in batch.to_pylist())
+
+
+def _unaccepted_secrets(config: Config, selected: pq.ParquetFile) -> list[Finding]:
+    """Return what `gateau publish` would refuse in the texts of the chosen samples."""
+    accepted = {*config.publish.accepted_findings} if config.publish else set()
+    with console().status("Looking for secrets"):
+        return [each for each in secrets_of_rows(_rows(selected), CHOSEN) if each.secret_hash not in accepted]
+
+
 def _records(selected: pq.ParquetFile, make: _Make, counts: Counter[str], *, needs_evidence: bool) -> Iterator[Record]:
     """Yield the record of each sample, best first as in the table; print which are left out, and count the others."""
     out = console()
-    rows = (row for batch in selected.iter_batches(TOGETHER) for row in batch.to_pylist())
-    for row in track(rows, "Exporting samples", selected.metadata.num_rows, console=out, transient=True):
+    for row in track(_rows(selected), "Exporting samples", selected.metadata.num_rows, console=out, transient=True):
         spans = usable_evidence(row)
         if needs_evidence and not spans:
             counts.update(without_evidence=1)

@@ -79,7 +79,7 @@ REPORT_FILE, EXPLORER_FILE, COMPARISON_FILE = "report.html", "explore.html", "co
 # Versions of the page and of the viewer beside it: raise one when the same tables give a different file.
 REPORT_CODE_VERSION, EXPLORER_CODE_VERSION = "15", "3"
 # Raise it when the same tables give other files on the hub.
-PUBLISHED_CODE_VERSION = "2"
+PUBLISHED_CODE_VERSION = "3"
 
 
 def raw_long_sft(config: Config) -> Iterator[Asset]:
