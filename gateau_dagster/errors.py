@@ -37,7 +37,7 @@ KEY_SHAPE = re.compile(  # each branch begins with its letters, which makes the 
     r"|(?<![\w-]{48}sk-)(?:(?=[a-z0-9]*[A-Z])(?=[A-Z0-9]*[a-z])(?=[A-Za-z]*[0-9])[A-Za-z0-9]{32,}"
     r"|(?<![aeiouAEIOU]sk-)(?=[\w-]*[0-9])(?=[\w-]*[A-Za-z0-9]{16})[\w-]{20,}))"
     r"|gsk_[A-Za-z0-9]{20,}|gh[oprsu]_[A-Za-z0-9]{20,}|github_pat_\w{20,}"
-    r"|gl(?:pat|agent|cbt|dt|ffct|ft|imt|oas|ptt|rt|soat)-[\w-]{16,}(?:\.\w+)*"
+    r"|gl(?:pat|agent|cbt|dt|ffct|ft|imt|oas|ptt|rt|soat)-[\w-]{16,}(?:\.[0-9a-z]{2}\.[0-9a-z]{9})?"
     r"|xai-\w{16,}|nvapi-[\w-]{16,}|xox[a-z]-[\w-]{16,}|xapp-[\w-]{20,}|hooks\.slack\.com/services/[\w/]{20,}"
     r"|[rs]k_(?:live|test)_[A-Za-z0-9]{16,}|whsec_[A-Za-z0-9+/]{20,}|npm_[A-Za-z0-9]{30,}|pypi-AgE[\w-]{40,}"
 )

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 SCANNER = "kingfisher-secret-scanner"
 """The package of the extra `publish`; without it only the kinds of docs/reference/secrets.md are found."""
-_LAYERS = 8
+LAYERS = 8
 """Layers of escapes that are decoded; each takes at least one character from a text."""
 _NAMED = 5  # samples in a message, and places of each
 _TOGETHER = 1 << 18
@@ -224,7 +224,7 @@ _COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 def _views(text: str) -> Iterator[str]:
     """Yield the text, and what each layer of its escapes leaves, without a terminal's colours."""
-    for _ in range(_LAYERS):
+    for _ in range(LAYERS):
         yield text
         if "\x1b[" in text:
             text = _COLOUR.sub("", text)

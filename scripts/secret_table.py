@@ -1,6 +1,7 @@
-"""Made secrets of the common kinds, and the surroundings in which real traces have them.
+"""Writes the table of docs/reference/secrets.md: which kinds of secrets are found in which surroundings.
 
-No key is in this file: each is drawn when it is asked for, so that scanners of this repository are quiet.
+The secrets are made, and so are the surroundings, which are those of real traces. No key is in this file: each is drawn
+when it is asked for, so that scanners of this repository are quiet.
 """
 
 import base64
@@ -8,8 +9,12 @@ import json
 import random
 import string
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
+from gateau_dagster.data import secret_scan
+
+PAGE = Path(__file__).parents[1] / "docs" / "reference" / "secrets.md"
 LETTERS = string.ascii_letters + string.digits
 Row = dict[str, str]
 """Texts of a sample by the column of the long data."""
@@ -235,3 +240,27 @@ MIIDXTCCAkWgAwIBAgIJAJC1HiIAZAiIMA0GCSqGSIb3DQEBCwUAMEUxCzAJBgNV
         "response": ".",
     }
     return {**plain, "conversation": json.dumps({"messages": messages, "tools": []})}
+
+
+_DRAWS = 2
+_BEGIN, _END = "<!-- secret_table.py writes this table -->\n", "<!-- end -->\n"
+
+
+def is_found(kind: str, surrounding: str) -> bool:
+    """Return whether each secret of a kind is found in a surrounding."""
+    secrets = [make(random.Random(f"{kind}{number}")) for make in KINDS[kind] for number in range(_DRAWS)]
+    return all([*secret_scan.secrets_of_rows([row_with(secret, surrounding)])] for secret in secrets)
+
+
+def page() -> str:
+    """Return the page with a new table."""
+    lines = [["surrounding", *KINDS], ["---"] * (1 + len(KINDS))]
+    lines += [[name, *("found" if is_found(kind, name) else "missed" for kind in KINDS)] for name in SURROUNDINGS]
+    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    before, _, rest = PAGE.read_text(encoding="utf-8").partition(_BEGIN)
+    return f"{before}{_BEGIN}\n{table}\n\n{_END}{rest.partition(_END)[2]}"
+
+
+if __name__ == "__main__":
+    secret_scan.SCANNER = "none"  # the table is for the product's own patterns
+    PAGE.write_text(page(), encoding="utf-8")
