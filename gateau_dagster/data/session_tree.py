@@ -29,9 +29,11 @@ UNANSWERED = "turns after a compaction that no answer follows"
 SUBAGENTS = "turns of subagents"
 _SHORTEST_REPLAY = 3  # turns; a shorter one without ids or times may be the same question, asked and answered again
 
+_MARGIN = 16  # lines beside the kept ones that the way from the last to the first of them may pass
+
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Entry:
+class SessionLine:
     """A line: its place in the tree, and its message if it is a turn.
 
     key, parent: the ids of the line and of the line that it follows. begins: the file says that it follows no line.
@@ -57,11 +59,11 @@ class Entry:
     tail: str | None = None
     kept: tuple[str, ...] = ()
     anchor: str | None = None
-    original: Entry | None = None
+    original: SessionLine | None = None
     meta: bool = False
 
 
-def last_seen(entries: Sequence[Entry]) -> tuple[list[Entry], Counter[str]]:
+def last_seen(entries: Sequence[SessionLine]) -> tuple[list[SessionLine], Counter[str]]:
     """Return the turns that the model saw last, in causal order, and how many others there are by reason."""
     turns = [entry for entry in entries if entry.message is not None]
     is_aside = all(entry.aside for entry in turns)  # a subagent's file
@@ -85,34 +87,34 @@ def last_seen(entries: Sequence[Entry]) -> tuple[list[Entry], Counter[str]]:
     return [lines[place] for place in seen], +left
 
 
-def parts_of(entry: Entry, kind: str) -> Iterator[Mapping[str, Any]]:
+def parts_of(entry: SessionLine, kind: str) -> Iterator[Mapping[str, Any]]:
     """Yield the parts of this type of a turn."""
     content = entry.message["content"] if entry.message is not None else None
     if isinstance(content, list):
         yield from (part for part in content if isinstance(part, Mapping) and part.get("type") == kind)
 
 
-def _ids(entry: Entry, kind: str, key: str) -> set[str]:
+def _ids(entry: SessionLine, kind: str, key: str) -> set[str]:
     return {part[key] for part in parts_of(entry, kind) if isinstance(part.get(key), str)}
 
 
-def _calls(entry: Entry) -> set[str]:
+def _calls(entry: SessionLine) -> set[str]:
     return _ids(entry, "tool_use", "id")
 
 
-def _results(entry: Entry) -> set[str]:
+def _results(entry: SessionLine) -> set[str]:
     return _ids(entry, "tool_result", "tool_use_id")
 
 
-def _is_answer(entry: Entry) -> bool:
+def _is_answer(entry: SessionLine) -> bool:
     return entry.message is not None and entry.message["role"] == "assistant"
 
 
-def _is_request(entry: Entry) -> bool:
+def _is_request(entry: SessionLine) -> bool:
     return entry.message is not None and entry.message["role"] == "user" and not _results(entry)
 
 
-def _copies(lines: Sequence[Entry]) -> dict[int, int]:
+def _copies(lines: Sequence[SessionLine]) -> dict[int, int]:
     """Return the original of each turn that the file repeats under another id, both by their places.
 
     Equal content is no copy yet: a user may say the same twice. A copy has the same ids of answer or tools, or the
@@ -145,10 +147,13 @@ def _copies(lines: Sequence[Entry]) -> dict[int, int]:
             continue
         if _is_request(lines[above]) and lines[above].message == lines[original].message:
             copies[above] = original
-    return copies | _replayed(lines, [place for place in turns if place not in copies])
+    copies |= _replayed(lines, [place for place in turns if place not in copies])
+    for place in sorted(copies):
+        copies[place] = copies.get(copies[place], copies[place])
+    return copies
 
 
-def _replayed(lines: Sequence[Entry], turns: Sequence[int]) -> dict[int, int]:
+def _replayed(lines: Sequence[SessionLine], turns: Sequence[int]) -> dict[int, int]:
     """Return the copies in whole histories that the file repeats."""
     copies, unique, number = dict[int, int](), list[int](), 0
     while number < len(turns):
@@ -164,15 +169,15 @@ def _replayed(lines: Sequence[Entry], turns: Sequence[int]) -> dict[int, int]:
     return copies
 
 
-def _end(lines: Sequence[Entry], copies: Mapping[int, int]) -> int:
+def _end(lines: Sequence[SessionLine], copies: Mapping[int, int]) -> int:
     """Return the place of the first compaction that no answer follows: it has changed what no answer has seen."""
     end = len(lines)
     for place in range(len(lines) - 1, -1, -1):
         if _is_answer(lines[place]) and place not in copies:
-            return end
+            break
         if lines[place].compacts:
             end = place
-    return len(lines)
+    return end
 
 
 @dataclass(eq=False)
@@ -183,7 +188,7 @@ class _Tree:
     kept: the lines that it keeps.
     """
 
-    lines: Sequence[Entry]
+    lines: Sequence[SessionLine]
     copies: Mapping[int, int]
     gone: set[int] = field(default_factory=set)
     start: int = 0
@@ -197,13 +202,17 @@ class _Tree:
             self._compaction.append(last)
             last = place if entry.compacts else last
             number.append(last)
-        for copy, original in self.copies.items():
+        stands = dict[int, int]()  # by the original, the turn that counts
+        for copy, original in sorted(self.copies.items()):
             # The model sees nothing before a compaction: there, the copy that follows it counts.
-            gone, stays = (copy, original) if number[copy] == number[original] else (original, copy)
-            self.gone.add(gone)
-            key = self.lines[gone].key
-            if key is not None:
-                self._places[key] = stays
+            earlier = stands.get(original, original)
+            is_same = number[copy] == number[earlier]
+            self.gone.add(copy if is_same else earlier)
+            stands[original] = earlier if is_same else copy
+        for copy, original in self.copies.items():
+            for key in (self.lines[copy].key, self.lines[original].key):
+                if key is not None:
+                    self._places[key] = stands[original]
         # The line that a line follows, where the file names another or none; what follows a line instead, from a place.
         self._fixed, self._instead = dict[int, int](), dict[int, tuple[int, int]]()
         self._kept = dict[int, list[int]]()
@@ -249,19 +258,33 @@ class _Tree:
 
     def _leaf(self) -> int | None:
         """Return the last turn; if others follow it although they were written before, the last of these."""
-        leaf, below = None, dict[int, int]()
+        below, turns = dict[int, int](), list[int]()
         for place, entry in enumerate(self.lines):
             if place in self.gone:
                 continue
             if entry.message is not None:
-                leaf = place
+                turns.append(place)
             if entry.parent is not None and not entry.compacts and entry.parent in self._places:
                 below[self._places[entry.parent]] = place
+        leaf = self._behind_results(turns)
         passed = set[int]()
         while leaf in below and leaf not in passed:
             passed.add(leaf)
             leaf = below[leaf]
         return leaf
+
+    def _behind_results(self, turns: Sequence[int]) -> int | None:
+        """Return the last turn; of late results, the turn that follows another result of their answer."""
+        if not turns or not _results(self.lines[turns[-1]]):
+            return turns[-1] if turns else None
+
+        def answer(result: int | None) -> str | None:
+            call = self._named(result) if result is not None and _results(self.lines[result]) else None
+            return self.lines[call].answer if call is not None else None
+
+        last = next((place for place in reversed(turns) if not _results(self.lines[place])), None)
+        late = answer(turns[-1])
+        return last if last is not None and late is not None and answer(self._named(last)) == late else turns[-1]
 
     def _above(self, place: int) -> int | None:
         """Return the line that a line follows; None for the first."""
@@ -302,13 +325,18 @@ class _Tree:
         return above
 
     def _splice(self, place: int) -> None:
-        """Put a line without an id, which no other can name, behind the one that it follows."""
+        """Put a line without an id, which no other can name, behind the one that it follows.
+
+        What follows that one then follows this line, unless the next line has lost its parent: it was this one.
+        """
         above = self._named(place)
         if above is None and (last := self._last(place)) is not None:
             above = self._followed(last, place)
         if above is not None:
             self._fixed[place] = above
-            self._instead[above] = (place, place)
+            below = self.lines[place + 1] if place + 1 < len(self.lines) else SessionLine()
+            if below.key is None or below.begins or below.parent in self._places:
+                self._instead[above] = (place, place)
 
     def _last(self, place: int) -> int | None:
         """Return the line before this one."""
@@ -317,7 +345,9 @@ class _Tree:
     def _compact(self, place: int) -> None:
         """Put the turns that a compaction keeps behind its summary, and what follows the summary behind them."""
         entry = self.lines[place]
-        self._kept[place] = kept = self._kept_by(place)
+        # A turn that the file has again behind a later compaction belongs there.
+        kept = [each for each in self._kept_by(place) if self._compaction[each] <= place]
+        self._kept[place] = kept
         if not kept:
             return
         anchor = self._places.get(entry.anchor or "", place)
@@ -338,17 +368,19 @@ class _Tree:
             return []
         tail = self._places.get(entry.tail or "", self._last(place))
         path, at = dict[int, None](), tail
-        while at is not None and at not in path and at >= head:
+        most = 2 * abs(place - head) + _MARGIN
+        while at is not None and at not in path and len(path) < most:
             path[at] = None
             if at == head:
                 kept = [*reversed(path)]
                 break
             above = self._named(at)
             begins = self.lines[at].begins or self.lines[at].compacts
-            at = at - 1 if above is None and not begins else above
+            at = self._followed(at - 1, at) if above is None and not begins else above
         else:
             # The lines between them in the file, unless the compaction itself is on a way without its first line.
-            kept = [*range(head, (head if tail is None else tail) + 1)] if entry.parent is None else []
+            between = range(head, (head if tail is None else tail) + 1) if entry.parent is None else ()
+            kept = [each for each in between if not self.lines[each].summary]
         return [each for each in kept if not self.lines[each].compacts and each not in self.gone]
 
     def _whole(self, path: Sequence[int]) -> Iterator[int]:
@@ -408,10 +440,8 @@ class _Tree:
         """
         on_path = set(path)
         answered = {call for place in path for call in _results(self.lines[place])}
-        start = path[0] if path and self.lines[path[0]].compacts else 0
         others = dict[tuple[str, str | None], list[int]]()
-        for place in range(start, len(self.lines)):
-            entry = self.lines[place]
+        for place, entry in enumerate(self.lines):
             if place in on_path or place in self.gone or entry.message is None:
                 continue
             if entry.answer is not None and _is_answer(entry):

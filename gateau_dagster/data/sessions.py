@@ -25,7 +25,7 @@ from typing import Any
 
 from gateau_dagster.data.forms import CONTEXT_KEYS, INPUT, INSTRUCTION_KEYS, RESPONSE_KEYS, TURN_KEYS
 from gateau_dagster.data.record_fields import LEFT_OUT
-from gateau_dagster.data.session_tree import BRANCH, WRITTEN_TWICE, Entry, Message, last_seen
+from gateau_dagster.data.session_tree import BRANCH, WRITTEN_TWICE, Message, SessionLine, last_seen
 
 _OF_RECORDS = {*TURN_KEYS, *CONTEXT_KEYS, *INSTRUCTION_KEYS, *RESPONSE_KEYS, INPUT, "text"}
 _OF_CLAUDE = {"sessionId", "leafUuid", "snapshot"}
@@ -63,10 +63,11 @@ class Session:
 
     source: str = ""
     system: Message | None = None
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[SessionLine] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
     _at: dict[str, int] = field(default_factory=dict)
     _compacted: int = -1
+    _previous: Mapping[str, Any] = field(default_factory=dict)
 
     def add(self, line: Mapping[str, Any]) -> bool:
         """Read a line; return whether its content is kept."""
@@ -90,7 +91,13 @@ class Session:
         messages = [self._as_text({"role": role, "content": _together(contents)}) for role, contents in merged]
         return {"id": name, "source": self.source, "messages": messages, LEFT_OUT: dict(+self.left_out)}
 
-    def _put(self, entry: Entry) -> bool:
+    def _repeats(self, line: Mapping[str, Any], *, turn: bool) -> bool:
+        """Return whether a line without an id repeats the one before it; count it if it is a turn."""
+        again, self._previous = line == self._previous, line
+        self.left_out[WRITTEN_TWICE] += again and turn
+        return again
+
+    def _put(self, entry: SessionLine) -> bool:
         """Keep an entry; return whether its content is kept. Of two with one id, the later content counts."""
         if entry.message is not None and not entry.message["content"]:
             entry.message, entry.reason = None, _EMPTY
@@ -98,17 +105,16 @@ class Session:
         if place is None:
             return self._append(entry)
         earlier = self.entries[place]
-        self.left_out[WRITTEN_TWICE] += entry.message is not None or entry.reason is not None
         if place < self._compacted and entry.parent != earlier.parent and entry.message is not None:
-            # A compaction writes the turns that it keeps once more, behind its summary.
-            self.entries[place] = Entry(begins=True, aside=earlier.aside)
+            entry.original = earlier  # a compaction writes turns that it keeps once more, behind its summary
             return self._append(entry)
+        self.left_out[WRITTEN_TWICE] += entry.message is not None or entry.reason is not None
         if entry.message is None or earlier.meta or entry.message == earlier.message:
             return False
         earlier.message, earlier.reason = entry.message, None
         return True
 
-    def _append(self, entry: Entry) -> bool:
+    def _append(self, entry: SessionLine) -> bool:
         if entry.key is not None:
             self._at[entry.key] = len(self.entries)
         if entry.compacts:
@@ -152,7 +158,7 @@ class _ClaudeCode(Session):
 
     def add(self, line: Mapping[str, Any]) -> bool:
         kind, message, key = line.get("type"), line.get("message"), _text(line.get("uuid"))
-        entry = Entry(
+        entry = SessionLine(
             key=key,
             parent=_text(line.get("parentUuid")),
             begins=key is not None and "parentUuid" in line and line["parentUuid"] is None,
@@ -192,7 +198,7 @@ class _ClaudeCode(Session):
         self.left_out[_QUEUED] += sum(self._queued.values())
         return super().record(name)
 
-    def _attach(self, entry: Entry, attachment: Any) -> None:
+    def _attach(self, entry: SessionLine, attachment: Any) -> None:
         """Read what the program adds to a request. A request that waits while the agent works is a turn."""
         kind = attachment.get("type") if isinstance(attachment, Mapping) else None
         if isinstance(attachment, Mapping) and kind == "queued_command" and attachment.get("prompt"):
@@ -200,7 +206,7 @@ class _ClaudeCode(Session):
         else:
             entry.reason = f"attachments of the type {kind}"
 
-    def _compact(self, entry: Entry, metadata: Any) -> None:
+    def _compact(self, entry: SessionLine, metadata: Any) -> None:
         """Read the line of a compaction: what precedes it is no longer seen, except the turns that it names."""
         entry.compacts, entry.begins, entry.parent = True, True, None
         if entry.key is None or entry.key not in self._at:
@@ -214,7 +220,7 @@ class _ClaudeCode(Session):
         entry.head, entry.tail = _text(segment.get("headUuid")), _text(segment.get("tailUuid"))
         entry.anchor = _text(messages.get("anchorUuid")) or _text(segment.get("anchorUuid"))
 
-    def _summarize(self, entry: Entry) -> None:
+    def _summarize(self, entry: SessionLine) -> None:
         """Put a summary behind its compaction; without a line of its compaction, it is one itself."""
         if entry.key is not None and entry.key in self._at:
             return
@@ -222,7 +228,7 @@ class _ClaudeCode(Session):
         entry.parent = self._unsummarized.pop(entry.aside, None)
         entry.compacts = entry.begins = not entry.summary
 
-    def _leave_out_request(self, answer: Entry) -> None:
+    def _leave_out_request(self, answer: SessionLine) -> None:
         """Leave out the request that the program wrote for an answer that it wrote itself."""
         place = self._at.get(answer.parent) if answer.parent is not None else None
         request = self.entries[place] if place is not None else None
@@ -249,6 +255,9 @@ class _Codex(Session):
         payload = line if bare else line.get("payload")
         if not isinstance(payload, Mapping):
             return False
+        is_event = kind == "event_msg" and "timestamp" not in line  # the same may happen twice
+        if not is_event and self._repeats(line, turn=kind not in _CODEX_NOTES):
+            return False
         if kind == "session_meta":
             return self._begin(payload)
         if kind == "compacted":
@@ -274,9 +283,9 @@ class _Codex(Session):
         """Read a compaction: its history replaces what precedes it, and repeats some of it."""
         history = payload.get("replacement_history")
         if not isinstance(history, list):
-            return self._put(Entry(compacts=True, message={"role": "user", "content": payload.get("message")}))
+            return self._put(SessionLine(compacts=True, message={"role": "user", "content": payload.get("message")}))
         earlier = {_digest(entry.message): entry for entry in self.entries[max(0, self._compacted) :] if entry.message}
-        self._put(Entry(compacts=True))
+        self._put(SessionLine(compacts=True))
         start = len(self.entries)
         for item in history:
             if isinstance(item, Mapping) and self._item(item, None):
@@ -285,7 +294,7 @@ class _Codex(Session):
 
     def _item(self, item: Mapping[str, Any], time: str | None) -> bool:
         message = self._message(item)
-        return message is not None and self._put(Entry(message=message, time=time, answer=_text(item.get("id"))))
+        return message is not None and self._put(SessionLine(message=message, time=time, answer=_text(item.get("id"))))
 
     def _roll_back(self, turns: Any) -> None:
         """Leave out the last `turns` requests of the user with what follows them."""
@@ -328,7 +337,9 @@ class _Pi(Session):
         if kind == "session":
             self.source = _text(line.get("harness")) or "pi"
             return False
-        entry = Entry(
+        if "id" not in line and self._repeats(line, turn=kind not in _PI_NOTES):
+            return False
+        entry = SessionLine(
             key=_text(line.get("id")) or f"line {number}",  # the first format counts lines instead of naming them
             parent=_text(line.get("parentId")),
             begins="parentId" in line and line["parentId"] is None,
@@ -348,7 +359,7 @@ class _Pi(Session):
             entry.reason = f"lines of the type {kind}"
         return self._put(entry)
 
-    def _read(self, entry: Entry, message: Mapping[str, Any]) -> None:
+    def _read(self, entry: SessionLine, message: Mapping[str, Any]) -> None:
         if message.get("stopReason") in ("error", "aborted"):
             entry.reason = _FAILED
         elif message.get("model") == "<synthetic>":

@@ -1,6 +1,7 @@
 """Read session files whose lines are doubled, lost, compacted or left behind: each turn counts once, or is counted."""
 
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -84,25 +85,33 @@ def again(lines: list[Line], parent: str | None = None) -> list[Line]:
     ]
 
 
-def texts(messages: list[dict[str, Any]]) -> Iterator[str]:
-    """The parts of the messages in order: texts, and the ids of tool calls."""
-    for message in messages:
-        content = message["content"]
-        for part in content if isinstance(content, list) else [{"text": content}]:
-            yield part.get("text") or part.get("content") or part.get("id") or part.get("thinking")
+def texts(content: Any) -> Iterator[str]:
+    """The texts and the ids of calls in a message's content, in order."""
+    for part in content if isinstance(content, list) else [{"text": content}]:
+        if part.get("type") == "tool_result":
+            yield from texts(part["content"])
+        else:
+            yield part.get("text") or part["id"]
 
 
-def as_read(lines: list[Line]) -> tuple[str, dict[str, int]]:
-    """The conversation in one line, and what is left out."""
+def record_of(lines: list[Line]) -> dict[str, Any]:
     session = session_of(lines[0])
     assert session is not None
     for line in lines:
         session.add(line)
     record = session.record("s")
-    assert all(
-        one["role"] != other["role"] for one, other in zip(record["messages"], record["messages"][1:], strict=False)
-    )
-    return " ".join(texts(record["messages"])), record["(left out)"]
+    assert all(one["role"] != other["role"] for one, other in pairwise(record["messages"]))
+    return record
+
+
+def conversation_in(record: dict[str, Any]) -> str:
+    return " ".join(text for message in record["messages"] for text in texts(message["content"]))
+
+
+def as_read(lines: list[Line]) -> tuple[str, dict[str, int]]:
+    """The conversation in one line, and what is left out."""
+    record = record_of(lines)
+    return conversation_in(record), record["(left out)"]
 
 
 FIRST = timed(ask("q1", None), say("a1", "q1"), ask("q2", "a1"), say("a2", "q2"))
@@ -438,6 +447,16 @@ def compacted(*history: Line, **more: Any) -> Line:
 CODEX: dict[str, tuple[list[Line], str, dict[str, int]]] = {
     "whole": ([*OPENED, *ASKED], "S q1 c1 r1 a1 q2 a2", {}),
     "written twice": ([line for line in [*OPENED, *ASKED] for _ in range(2)], "S q1 c1 r1 a1 q2 a2", {TWICE: 6}),
+    "rolled back, written twice": (
+        [*OPENED, *ASKED, *[{"timestamp": "t", **BACK}] * 2, spoken("user", "q3", 7)],
+        "S q1 c1 r1 a1 q3",
+        {BRANCH: 2},
+    ),
+    "compacted, written twice": (
+        [*OPENED, *[compacted(spoken("user", "q1"))] * 2, *ASKED],
+        "S q1 q2 a2",
+        {BEFORE: 3, TWICE: 2},
+    ),
     "history again": ([*OPENED, *OPENED[1:], *ASKED], "S q1 c1 r1 a1 q2 a2", {TWICE: 4}),
     "said again": (
         [*OPENED, *ASKED, spoken("user", "q2", 7), spoken("assistant", "a2", 8)],
@@ -636,5 +655,5 @@ def test_a_file_is_read_so_and_says_how_much_is_left_out(tmp_path: Path) -> None
     counts: FieldCounts = {}
     (made,) = to_samples(records[1], location="p", stem="s", counts=counts)
     assert isinstance(made, Sample) and not problems
-    assert [*texts(records[1]["messages"])] == conversation.split()
+    assert conversation_in(records[1]) == conversation
     assert {name: uses["ignored"] for name, uses in counts.items() if "ignored" in uses} == left_out
