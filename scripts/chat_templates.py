@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
@@ -106,7 +107,8 @@ def _learned(tokenizer: PreTrainedTokenizerBase, text: str, first: int) -> tuple
     ]
     made = encode_conversation(tokenizer, turns[first:], template="chat", max_length=100_000)
     ids, learned = made.input_ids.tolist(), made.labels != IGNORED
-    control = {tokenizer.convert_tokens_to_ids(token) for token in control_tokens(tokenizer)}
+    typed: Any = tokenizer
+    control = {typed.convert_tokens_to_ids(token) for token in control_tokens(tokenizer)}
     runs = [(token, bool(loss)) for token, loss in zip(ids, learned, strict=True) if token in control]
     said = [token for token, loss in zip(ids, learned, strict=True) if loss and token not in control]
     return runs, str(tokenizer.decode(said))

@@ -23,15 +23,16 @@ def text_digest(parts: Sequence[str]) -> str:
 # The control tokens of the known families of models. The data are read without a tokenizer, so a text such as `<s>`
 # counts for every model. Pipes or a TOKEN within angle brackets are a form that all of them have in common.
 _CONTROL_TOKEN = re.compile(
-    r"<[|｜][^\s<>]{1,60}>|<[^\s<>]{1,60}[|｜]>|\[\|\w{1,40}\|\]|<[A-Z]{2,20}_TOKEN>"
-    r"|</?s>|<(?:unk|pad|bos|eos|mask|cls|sep|sop|eop|eod|eot|eoh|eoa|image|video|audio|UNK|PAD|CLS|SEP|MASK)>"
-    r"|<(?:start|end|begin)_of_[a-z]{1,20}>|<(?:extra_id|mask|unk|reserved|SPECIAL|TOKENS_UNUSED)_\d{1,5}>"
-    r"|<(?:unused|madeupword)\d{1,5}>|<seed:[a-z_]{1,30}>|<image_soft_token>|<audio_soft_token>"
-    r"|<(?:fim_[a-z]{1,10}|repo_name|reponame|file_sep|filename|gh_stars|empty_output)>"
-    r"|<(?:issue|jupyter|commit|pr)_[a-z_]{1,30}>"
-    r"|\[/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_RESULTS|TOOL_CONTENT|MODEL_SETTINGS)\]"
-    r"|\[(?:TOOL_CALLS|ARGS|CALL_ID|IMG|IMG_BREAK|IMG_END|AUDIO|BEGIN_AUDIO|TRANSCRIBE|PREFIX|MIDDLE|SUFFIX)\]"
-    r"|\[(?:CLS|SEP|PAD|MASK|UNK|BOS|EOS|gMASK|sMASK|unused\d{1,4}|UNUSED_TOKEN_\d{1,4})\]|\]~!?b\[|\[e~\["
+    r"<(?:[|｜][^\s<>]{1,60}>|[^\s<>|｜]{1,60}[|｜]>|[A-Z]{2,20}_TOKEN>|/?s>"
+    r"|(?:unk|pad|bos|eos|mask|cls|sep|sop|eop|eod|eot|eoh|eoa|image|video|audio|UNK|PAD|CLS|SEP|MASK)>"
+    r"|(?:start|end|begin)_of_[a-z]{1,20}>|(?:extra_id|mask|unk|reserved|SPECIAL|TOKENS_UNUSED)_\d{1,5}>"
+    r"|(?:unused|madeupword)\d{1,5}>|seed:[a-z_]{1,30}>|(?:image|audio)_soft_token>"
+    r"|(?:fim_[a-z]{1,10}|repo_name|reponame|file_sep|filename|gh_stars|empty_output)>"
+    r"|(?:issue|jupyter|commit|pr)_[a-z_]{1,30}>)"
+    r"|\[(?:\|\w{1,40}\||/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_RESULTS|TOOL_CONTENT|MODEL_SETTINGS)"
+    r"|TOOL_CALLS|ARGS|CALL_ID|IMG|IMG_BREAK|IMG_END|AUDIO|BEGIN_AUDIO|TRANSCRIBE|PREFIX|MIDDLE|SUFFIX"
+    r"|CLS|SEP|PAD|MASK|UNK|BOS|EOS|gMASK|sMASK|unused\d{1,4}|UNUSED_TOKEN_\d{1,4})\]"
+    r"|\]~!?b\[|\[e~\["
 )
 _AS_TEXT = "control tokens are text"
 

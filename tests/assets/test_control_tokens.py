@@ -103,7 +103,8 @@ def test_export_and_scoring_read_the_tokens_that_are_trained() -> None:
     from gateau_dagster.models.prompt import build_prompt
     from gateau_dagster.training.encode import encode_long
 
-    used, texts = tiny_models.tokenizer(), record(1, SPELLED)
+    used: Any = tiny_models.tokenizer()
+    texts = record(1, SPELLED)
     sample = sample_module.Sample(sample_id=texts.pop("id"), source="", **texts)
     prompt = build_prompt(used, sample, max_length=512, template="chat")
     assert encode_long(used, sample, template="chat", max_length=512).input_ids.tolist()[: prompt.length] == [

@@ -91,7 +91,8 @@ def test_it_is_what_the_tokenizer_s_own_option_gives() -> None:
 def test_other_added_tokens_are_read_as_before() -> None:
     """Answers write the tokens of tool calls and thoughts on purpose."""
     used = kind("byte-level BPE")
-    known = {used.convert_tokens_to_ids(token) for token in ("<tool_call>", "<think>")}
+    added: Any = used
+    known = {added.convert_tokens_to_ids(token) for token in ("<tool_call>", "<think>")}
     assert known <= {*encode(used, f"<tool_call><think>{TEXT}")}
     thinks = PreTrainedTokenizerFast(tokenizer_object=used.backend_tokenizer, unk_token="<unk>")
     thinks.add_special_tokens({"additional_special_tokens": ["[THINK]", "[/THINK]"]})
