@@ -107,6 +107,13 @@ def export_selection(
     if secrets:
         cure = "Remove each from the data, and replace it where it is in use: gateau publish refuses them."
         out.print(f"[yellow]![/yellow] The selection has {as_line(named_findings(secrets))}. {cure}", soft_wrap=True)
+    if counts["spelled"] and not tokenised:
+        spelled = plural(counts["spelled"], "written sample")
+        out.print(
+            f"[yellow]![/yellow] {spelled} spell{'s' * (counts['spelled'] == 1)} control tokens, which a trainer may "
+            f"read as control tokens. `{gateau_command(f'export {TOKENISED}')}` reads them as text.",
+            soft_wrap=True,
+        )
     out.print(f"[green]Wrote[/green] {plural(counts['written'], 'sample')} to [bold]{as_line(str(file))}[/bold]")
     for trainer, line in _trainers(form, file, trained):
         out.print(f"  {trainer}: {as_line(line)}", soft_wrap=True)
@@ -132,11 +139,12 @@ def _records(selected: pq.ParquetFile, make: _Make, counts: Counter[str], *, nee
             counts.update(without_evidence=1)
             continue
         try:
-            record, shortened = make(Sample.of_row(row), spans)
+            sample = Sample.of_row(row)
+            record, shortened = make(sample, spans)
         except UnscorableSampleError as error:
             out.print(f"[yellow]![/yellow] Left out {as_line(row['sample_id'])}: {as_line(str(error))}")
             continue
-        counts.update(written=1, shortened=int(shortened))
+        counts.update(written=1, shortened=int(shortened), spelled=int(bool(sample.control_tokens)))
         yield trainer_record(row, record)
     if not counts["written"]:
         lacking = f", {counts['without_evidence']} of them for lack of evidence" if needs_evidence else ""

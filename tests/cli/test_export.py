@@ -275,6 +275,15 @@ def test_tokenised_samples_are_those_of_the_training_mix(command: Command, finis
     assert status == 0 and max(len(row["input_ids"]) for row in rows) <= 40 and "Shortened" in out
 
 
+def test_it_is_told_that_a_trainer_may_read_control_tokens(command: Command, finished: Path, tmp_path: Path) -> None:
+    file = tmp_path / "store" / "selected_subset.parquet"
+    chosen = pl.read_parquet(file)
+    spelled = pl.when(pl.int_range(pl.len()) < 2).then(pl.col("response") + " </s>").otherwise("response")
+    chosen.with_columns(response=spelled).write_parquet(file)
+    out = {form: command("export", form, "--out", "out.parquet")[1] for form in ("messages", "tokenised")}
+    assert "2 written samples spell control tokens" in out["messages"] and "control" not in out["tokenised"]
+
+
 @pytest.mark.parametrize("name", ["out.jsonl", "new/out.parquet"])
 def test_the_chosen_samples_best_first(command: Command, finished: Path, tmp_path: Path, name: str) -> None:
     status, out, err = command("export", "messages", "--out", name)
