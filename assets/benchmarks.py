@@ -33,6 +33,7 @@ from gateau_dagster.evaluation.generation.answering import (
     Row,
     answer_all,
     answer_scorer,
+    partly_read_answers,
     template_of,
 )
 from gateau_dagster.evaluation.grading import graded_answers, thoughts_sentence
@@ -42,7 +43,6 @@ from gateau_dagster.execution.row_checkpoints import RowCheckpoints, rows_frame
 from gateau_dagster.execution.shard_tables import rejected_frame, samples_of
 from gateau_dagster.pipeline.evaluation_assets import ANSWERS, JUDGMENTS, shared_answers
 from gateau_dagster.pipeline.loadable import Placed, downloads, fetched_model, loadable_model, placed_model
-from gateau_dagster.pipeline.losses import partly_read_answers
 from gateau_dagster.pipeline.recipes import CHECKPOINT_FOLDER, CHECKPOINTS, IN_STORE
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.progress import Progress, TimedProgress

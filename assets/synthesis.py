@@ -23,6 +23,7 @@ from gateau_dagster.estimate.synthesis import (
     remember_yield,
 )
 from gateau_dagster.evaluation.contamination import AskedTexts
+from gateau_dagster.evaluation.generation.answering import partly_read_answers
 from gateau_dagster.evaluation.judging.asking import cost_sentence
 from gateau_dagster.evaluation.judging.replies import Replies
 from gateau_dagster.evaluation.server_client import partly_read
@@ -30,7 +31,6 @@ from gateau_dagster.execution.row_checkpoints import RowCheckpoints
 from gateau_dagster.execution.shard_tables import rejected_frame
 from gateau_dagster.pipeline.evaluation_assets import asking_benchmarks
 from gateau_dagster.pipeline.loadable import loadable_model, model_version
-from gateau_dagster.pipeline.losses import partly_read_answers
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.pipeline.synthesis_assets import (
     LONG,
@@ -172,8 +172,8 @@ def tried(
 ) -> tuple[SynthesisYield, pl.DataFrame]:
     """Write and check candidates about the first `count` documents, and return the yield and CHECKED with its texts.
 
-    The table has the columns `question`, `answer`, `evidence`, and `reply` of candidates whose reply cannot be read.
-    Candidates without a reply have the reason `no reply`, and why in `detail`.
+    The table has the columns of QUESTIONS, too, and `reply` of candidates whose reply cannot be read. Candidates
+    without a reply have the reason `no reply`, and why in `detail`.
 
     Nothing but the generator's replies is stored, so that `gateau run` does not pay for them again. The cache keeps the
     yield for `gateau plan`.
@@ -211,7 +211,8 @@ def tried(
     replies = pl.DataFrame(
         [*generating.unread.items()], schema={"sample_id": pl.String, "reply": pl.String}, orient="row"
     )
-    written = asked.select("sample_id", "question", "answer", "evidence")
+    asked = with_unread(asked, generating.partly_read)
+    written = asked.select("sample_id", *(name for name in asked.columns if name not in every.columns))
     return found, every.join(written, on="sample_id", how="left").join(replies, on="sample_id", how="left")
 
 

@@ -23,6 +23,7 @@ from gateau_dagster.estimate.questions import check_questions
 from gateau_dagster.estimate.scored_model import expected_truncation
 from gateau_dagster.estimate.synthesis import check_planned
 from gateau_dagster.estimate.training_memory import check_training_memory
+from gateau_dagster.evaluation.generation.answering import partly_read_answers
 from gateau_dagster.models.known_model import known_tokenizer
 from gateau_dagster.pipeline.losses import prompted_models
 from gateau_dagster.pipeline.state import State
@@ -127,6 +128,8 @@ def print_synthesis(config: Config) -> None:
         for name, said in {**texts, "figure": figure, "why": printable(example["detail"] or "")}.items():
             if said:
                 out.print(f"    {name}: {said}", markup=False)
+    if said := partly_read_answers(checked, at_least=True):
+        out.print(f"  [yellow]![/yellow] {as_line(said)}")
     if refused.height:
         file = _keep_refused(config, refused)
         out.print(f"  All {plural(refused.height, 'refused candidate')}: {as_line(str(file))}")

@@ -11,6 +11,7 @@ from gateau_dagster.config.inputs import NOTABLE_REJECTS
 from gateau_dagster.data.rejects import Rejects, rejects_among, rejects_among_chats
 from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.document_split import SPLIT
+from gateau_dagster.evaluation.generation.answering import partly_read_answers
 from gateau_dagster.evaluation.grading import thoughts_sentence, unfinished_thoughts
 from gateau_dagster.evaluation.server_client import least_tokens, partly_read, unread_tokens
 from gateau_dagster.methods.method import longest_prompt
@@ -22,7 +23,8 @@ from gateau_dagster.pipeline.selection_reads import CHOSEN, PRESETS_TABLE, ranki
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.readable import percentage, plural
 from gateau_dagster.storage import Stamp
-from gateau_dagster.synthesis import QUESTIONS_TABLE
+from gateau_dagster.synthesis import CHECKS_TABLE, QUESTIONS_TABLE
+from gateau_dagster.synthesis.checks import yield_sentence
 
 # A truncated token is as lost as one of a rejected sample, so the same share is worth a warning.
 NOTABLE_CUT = NOTABLE_REJECTS
@@ -199,19 +201,19 @@ def _partly_read(state: State, asset: Asset, part: str) -> Iterator[DataLoss]:
     if asset.family == JUDGMENTS:
         sentence = partly_read_judgments(state.store.read(asset.key, part, ["prompt", "prompt_tokens", "requests"]))
     elif tables.UNREAD.name in state.store.columns(asset.key, part):
-        answers = state.store.read(asset.key, part, ["prompt_tokens", tables.UNREAD.name])
-        sentence = partly_read_answers(answers, at_least=asset.family != ANSWERS)
+        sentence = partly_read_answers(state.store.read(asset.key, part, ["prompt_tokens", tables.UNREAD.name]))
     if sentence:
         yield DataLoss(asset=f"{asset.key}[{part}]", sentence=sentence, notable=True)
 
 
-def partly_read_answers(answers: pl.DataFrame, *, at_least: bool = False) -> str:
-    """Return a sentence about prompts that a server read in part, by `prompt_tokens` and UNREAD; empty without any."""
-    if tables.UNREAD.name not in answers.columns:
-        return ""
-    unread = answers.drop_nulls(tables.UNREAD.name).select("prompt_tokens", tables.UNREAD.name)
-    counts = [(read + lost, read) for read, lost in unread.iter_rows()]
-    return partly_read(answers.height, counts, at_least=at_least)
+def _refused_candidates(state: State) -> Iterator[DataLoss]:
+    """Yield the yield of the synthetic candidates, if one is refused, and the prompts that were read in part."""
+    checked, lost = state.refusals()
+    if lost.len() or not checked["accepted"].all():
+        sentence = yield_sentence(checked, lost)
+        yield DataLoss(asset=CHECKS_TABLE, sentence=sentence, notable=not checked["accepted"].any())
+    if sentence := state.partly_read_passages():
+        yield DataLoss(asset=QUESTIONS_TABLE, sentence=sentence, notable=True)
 
 
 def partly_read_judgments(judgments: pl.DataFrame) -> str:
@@ -284,9 +286,11 @@ def losses(state: State, made: Container[str]) -> Iterator[DataLoss]:
             yield from _losses_of(state, asset, part)
         if asset.family in {ANSWERS, SCORES}:
             yield from benchmark_losses(state, asset)
-        if asset.family == JUDGMENTS or asset.key == QUESTIONS_TABLE:
+        if asset.family == JUDGMENTS:
             for name in _made(state, asset):
                 yield from _partly_read(state, asset, name)
+        if asset.key == CHECKS_TABLE:
+            yield from _refused_candidates(state)
         if asset.of == "method" and (unscored := _unscored(state, asset)):
             yield unscored
         if asset.key == CHOSEN and (found := unfilled(state)):

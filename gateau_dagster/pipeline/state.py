@@ -19,6 +19,7 @@ from gateau_dagster.data.sources import FILE_DIGESTS, content_signature, passed_
 from gateau_dagster.demo.prepare import ensure_demo_data
 from gateau_dagster.errors import GateauError, MissingUpstreamError, gateau_command
 from gateau_dagster.evaluation.document_split import SPLIT
+from gateau_dagster.evaluation.generation.answering import partly_read_answers
 from gateau_dagster.evaluation.server_client import server_key
 from gateau_dagster.methods.judge import SAMPLE_RATINGS
 from gateau_dagster.methods.registry import chosen_methods, reads_attention, watched_models
@@ -64,6 +65,8 @@ from gateau_dagster.storage.hub import change_on_hub, hub_token
 from gateau_dagster.synthesis import CHECKS_TABLE, PASSAGES_TABLE, QUESTIONS_TABLE
 from gateau_dagster.synthesis.checks import none_accepted
 from gateau_dagster.synthesis.passages import DocumentIndex, document_index
+from gateau_dagster.synthesis.questions import PROMPT_TOKENS
+from gateau_dagster.tables import UNREAD
 from gateau_dagster.training.encode import flagged_turns
 from gateau_dagster.training.text_mix import check_homologous, text_signatures
 
@@ -388,9 +391,21 @@ class State:
         made = self.store.stamps((SYNTHETIC_SAMPLES, key) for key in keys)
         if not keys or any(stamp is None or stamp.rows for stamp in made.values()):
             return ""
+        return none_accepted(*self.refusals(), self.partly_read_passages())
+
+    def refusals(self) -> tuple[pl.DataFrame, pl.Series]:
+        """Return `reason` and `accepted` of the synthetic candidates, and why the others have no reply."""
+        keys = document_keys(self.config)
         checked = self.store.read_all(CHECKS_TABLE, keys, ["reason", "accepted"])
         lost = pl.concat(self.store.read_rejected(asset, keys) for asset in (QUESTIONS_TABLE, CHECKS_TABLE))
-        return none_accepted(checked["reason"], lost["reason"])
+        return checked, lost["reason"]
+
+    def partly_read_passages(self) -> str:
+        """Return a sentence about prompts that the generator read in part; empty without any."""
+        keys, columns = document_keys(self.config), ["sample_id", PROMPT_TOKENS.name, UNREAD.name]
+        names = {key: [name for name in columns if name in self.store.columns(QUESTIONS_TABLE, key)] for key in keys}
+        parts = [self.store.read(QUESTIONS_TABLE, key, found) for key, found in names.items()]
+        return partly_read_answers(pl.concat(parts, how="diagonal"), at_least=True)
 
     def _without_synthetic(self) -> list[str]:
         refused = self._refused_candidates if self.config.reads_synthetic and not self.index.accepted.is_empty() else ""

@@ -613,30 +613,45 @@ def _same(reply: str) -> bool | None:
     return found[-1].lower() == "yes" if found else None
 
 
-def none_accepted(reasons: pl.Series, lost: pl.Series) -> str:
-    """Return how many candidates each check refuses, where none is accepted, with the meaning and the cure.
+def yield_sentence(checked: pl.DataFrame, lost: pl.Series) -> str:
+    """Return a text such as `3 of 24 candidates accepted: duplicate 16, verbatim 5`.
 
     Args:
-        reasons: in CHECKED.
+        checked: `reason` and `accepted` of CHECKED.
         lost: why the other candidates have no reply, in tables.REJECTED.
     """
-    counts = [(str(name), int(number)) for name, number in reasons.value_counts(name="count").iter_rows()]
-    counts.sort(key=lambda each: (-each[1], each[0]))
-    lines = [f"  {name}: {_CURES[name]}" for name, _ in counts]
-    if lost.len():
-        counts.append((NO_REPLY, lost.len()))
-        why = lost.value_counts(sort=True)[lost.name][0]
-        lines.append(f"  {NO_REPLY}: mostly {why}; correct synthesis.generator")
-    if not counts:
+    named = ", ".join(f"{name} {number:,}" for name, number in _refusals(checked, lost))
+    total = plural(checked.height + lost.len(), "candidate")
+    return f"{int(checked['accepted'].sum()):,} of {total} accepted{': ' if named else ''}{named}"
+
+
+def _refusals(checked: pl.DataFrame, lost: pl.Series) -> list[tuple[str, int]]:
+    """Return the refused candidates by reason, the most frequent first, and those without a reply."""
+    reasons = checked.filter(~pl.col("accepted"))["reason"].value_counts(name="count")
+    counts = sorted(reasons.iter_rows(), key=lambda each: (-each[1], each[0]))
+    return [*counts, *([(NO_REPLY, lost.len())] if lost.len() else [])]
+
+
+def none_accepted(checked: pl.DataFrame, lost: pl.Series, partly_read: str) -> str:
+    """Return `yield_sentence` where no candidate is accepted, with the meaning of each reason and its cure.
+
+    `partly_read`: a sentence about prompts that the generator read in part, or empty.
+    """
+    if not checked.height and not lost.len():
         return (
             "synthesis: there are no candidates, because the documents offer no passages that share a term. Give "
             "longer documents or more of them, or lower synthesis.passage_words."
         )
-    named = ", ".join(f"{name} {number:,}" for name, number in counts)
-    total = reasons.len() + lost.len()
-    first = f"synthesis: 0 of {plural(total, 'candidate')} accepted: {named}. In `synthesis`:"
-    last = f"`{gateau_command('validate --synthesis')}` shows a candidate of each kind. Then run again."
-    return "\n".join([first, *lines, last])
+    lines = [f"synthesis: {yield_sentence(checked, lost)}. In `synthesis`:"]
+    for name, _ in _refusals(checked, lost):
+        if name == NO_REPLY:
+            lines.append(f"  {name}: mostly {lost.value_counts(sort=True)[lost.name][0]}; correct synthesis.generator")
+        else:
+            lines.append(f"  {name}: {_CURES[name]}")
+    lines += [f"{partly_read}."] if partly_read else []
+    return "\n".join(
+        [*lines, f"`{gateau_command('validate --synthesis')}` shows a candidate of each kind. Then run again."]
+    )
 
 
 def accepted_samples(questions: pl.DataFrame, contexts: pl.DataFrame, checked: pl.DataFrame) -> pl.DataFrame:

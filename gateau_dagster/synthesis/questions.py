@@ -437,7 +437,8 @@ def _own_questions(
         )
         for row in rows
     ]
-    own = {name: _first_line(text) for name, text in generating.texts(asked).items()}
+    lines = {name: _first_line(text) for name, text in generating.texts(asked).items()}
+    own = {name: line if _is_text(line) else "" for name, line in lines.items()}
     document = {row["sample_id"]: row["document"] for row in rows}
     answering = [
         call(settings, name, own_answer_prompt(settings, texts[document[name]], question), json_mode=True)
@@ -483,8 +484,8 @@ def is_quoted(quote: str, passage: str) -> bool:
 
 
 def _summary(text: str) -> str | None:
-    """Return a summary that other requests can hold; None for an empty one, or one that is too long."""
-    return text.strip() if 0 < len(text.strip()) <= MOST_LETTERS else None
+    """Return a summary that other requests can hold; None for one that is empty, too long or no text."""
+    return text.strip() if 0 < len(text.strip()) <= MOST_LETTERS and _is_text(text) else None
 
 
 def _first_line(text: str) -> str:
@@ -514,7 +515,7 @@ def _summaries(rows: Sequence[Mapping[str, Any]], generating: Generating) -> dic
             level[name] = [made.get(f"{name}#{place}") or "" for place in range(len(texts))]
             if not all(level[name]):
                 why = (generating.unanswered.pop(f"{name}#{place}", "") for place in range(len(texts)))
-                generating.unanswered[name] = next(filter(None, why), "a summary is empty or too long")
+                generating.unanswered[name] = next(filter(None, why), "a summary is empty, too long or no text")
                 level[name] = []
         level = {name: parts for name, parts in level.items() if parts}
         asks, first = _JOIN, False

@@ -16,12 +16,11 @@ from gateau_dagster.assets.benchmarks import answer_questions, materials, measur
 from gateau_dagster.config import ModelConfig
 from gateau_dagster.config.base import Section
 from gateau_dagster.evaluation.benchmark import Materials, Measured, Question, QuestionBenchmark
-from gateau_dagster.evaluation.generation.answering import Answer, AnsweringResult, AskedTurn
+from gateau_dagster.evaluation.generation.answering import Answer, AnsweringResult, AskedTurn, partly_read_answers
 from gateau_dagster.evaluation.generation.in_process import InProcess
 from gateau_dagster.evaluation.generation.prompts import PromptBuilder
 from gateau_dagster.evaluation.registry import all_benchmarks, scored_benchmarks
 from gateau_dagster.models.loading import load_model
-from gateau_dagster.pipeline.losses import partly_read_answers
 from gateau_dagster.progress import silent
 from gateau_dagster.storage import Stamp, Store
 from tests.assets.harness import Made, Pipeline, in_place, pipeline_on, value_of

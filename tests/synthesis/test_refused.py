@@ -1,6 +1,7 @@
 """A generator of which nothing is accepted: the yield is reported, and another generator is asked."""
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,7 +14,8 @@ from gateau_dagster.cli.validate import print_validation
 from gateau_dagster.config.synthesis import SYNTHETIC_SAMPLES, SynthesisChecksConfig
 from gateau_dagster.demo.generator import ScriptedGenerator
 from gateau_dagster.estimate.synthesis import planned_synthesis
-from gateau_dagster.synthesis import QUESTIONS_TABLE
+from gateau_dagster.pipeline.losses import losses
+from gateau_dagster.synthesis import CHECKS_TABLE, QUESTIONS_TABLE
 from gateau_dagster.synthesis.checks import figure_sentence
 from tests.assets.harness import Pipeline, pipeline_on
 from tests.cli.command import Command
@@ -119,7 +121,10 @@ def test_an_empty_shard_is_no_rejected_record(tmp_path: Path, server: OddServer)
         state = pipeline.state()
         assert state.read("raw_long_sft").height == 6 and state.index.rejected.is_empty()
         (said,) = [each for each in state.warnings if "accepted" in each]
-        assert "declined" in said
+        assert "declined" in said and "prompts read in part only" in said, "the server reports 10 tokens of each"
+        lost = {each.asset: each.sentence for each in losses(state, {CHECKS_TABLE}) if each.notable}
+        assert re.match(r"0 of \d+ candidates accepted: declined \d+$", lost[CHECKS_TABLE])
+        assert re.match(r"(\d+) of \1 prompts read in part only: .* at least", lost[QUESTIONS_TABLE])
         with_generator(file, "scripted")
         pipeline.refresh(SYNTHETIC_SAMPLES)
         state = pipeline.state()
@@ -137,6 +142,7 @@ def test_validate_shows_a_refused_candidate_per_reason_and_where_the_rest_is(
     lines = [line.strip() for line in out.splitlines()]
     examples = lines.count("question: Which lamp is lit?")
     assert status == 0 and examples == lines.count("answer: the brass lamp") == 2, out
+    assert "prompts read in part only" in out
     assert any(line.startswith("why: ") and "evidence" in line for line in lines)
     kept = [json.loads(line) for line in (tmp_path / ".gateau/refused_candidates.jsonl").read_text().splitlines()]
     assert {each["reason"] for each in kept} == {"verbatim", "duplicate"} and str(len(kept)) in lines[-2]

@@ -7,13 +7,17 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
+import polars as pl
+
 from gateau_dagster.config.evaluation import EngineConfig
 from gateau_dagster.data.sample import Reject
 from gateau_dagster.errors import redacted
 from gateau_dagster.evaluation.benchmark import Question
+from gateau_dagster.evaluation.server_client import partly_read
 from gateau_dagster.models.chat_rendering import rendering_settings
 from gateau_dagster.progress import TimedProgress
 from gateau_dagster.storage.stamp import fingerprint
+from gateau_dagster.tables import UNREAD
 
 if TYPE_CHECKING:
     from gateau_dagster.config import Config
@@ -276,3 +280,12 @@ def _sizes(question: Question) -> list[int]:
         read += len(turn)
         sizes.append(1 + read + said)
     return sizes
+
+
+def partly_read_answers(answers: pl.DataFrame, *, at_least: bool = False) -> str:
+    """Return a sentence about prompts that a server read in part, by `prompt_tokens` and UNREAD; empty without any."""
+    if UNREAD.name not in answers.columns:
+        return ""
+    unread = answers.drop_nulls(UNREAD.name).select("prompt_tokens", UNREAD.name)
+    counts = [(read + lost, read) for read, lost in unread.iter_rows()]
+    return partly_read(answers.height, counts, at_least=at_least)

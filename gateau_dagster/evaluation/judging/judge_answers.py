@@ -20,6 +20,7 @@ from gateau_dagster.evaluation.server_client import UnansweredError
 from gateau_dagster.progress import Progress, silent
 from gateau_dagster.tables import Column, schema
 
+_MOST_LETTERS = 65_536  # of a reply that a table keeps
 Texts = Mapping[str, Mapping[int, str]]
 """Answers by question and turn."""
 
@@ -144,7 +145,7 @@ def _row(wanted: JudgmentRequest, made: Exchange[float]) -> Mapping[str, Any]:
         "digest": wanted.asked.digest,
         "score": made.value,
         "prompt": json.dumps([dict(each) for each in wanted.asked.messages], ensure_ascii=False),
-        "reply": made.reply.text,
+        "reply": made.reply.text[-_MOST_LETTERS:],  # a verdict is at the end
         "requests": made.usage.requests,
         "prompt_tokens": made.usage.prompt_tokens,
         "reply_tokens": made.usage.reply_tokens,
