@@ -25,10 +25,10 @@ from gateau_dagster.evaluation.registry import all_benchmarks
 from gateau_dagster.models.known_model import known_model
 from gateau_dagster.models.model_config import learned_positions, rotary_positions
 from gateau_dagster.pipeline.outputs import named_files
-from gateau_dagster.pipeline.project import USUAL_FILE, configuration_schema, parse_project
+from gateau_dagster.pipeline.project import USUAL_FILE, as_text, configuration_schema, parse_project
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.readable import nearest_name, plural
-from gateau_dagster.storage.files import replace_text
+from gateau_dagster.storage.files import Files, replace_text
 from gateau_dagster.storage.local import check_apart
 
 if TYPE_CHECKING:
@@ -106,21 +106,29 @@ def write_project(folder: Path, answers: Answers, *, force: bool) -> None:
     """Write gateau.yaml, its schema and .gitignore into `folder`, after a look at the data and the model.
 
     Raises:
-        GateauError: there is a gateau.yaml already, data or model cannot be read, or one of them is a file that is
-            written.
+        GateauError: there is a gateau.yaml already, the folder cannot be written, data or model cannot be read, or one
+            of them is a file that is written.
     """
     out, file = console(), folder / USUAL_FILE
     if file.exists() and not force:
         raise GateauError("init.exists", f"{file} exists. Give --force to replace it, or another folder.")
-    folder.mkdir(parents=True, exist_ok=True)
+    for name in (str(folder.absolute()), *filter(None, (answers.data, answers.model, answers.short))):
+        as_text(Path(name))
+    try:
+        Files(str(folder.absolute())).check_writable()
+        folder.mkdir(parents=True, exist_ok=True)
+    except FileNotFoundError as error:  # such as in /proc
+        raise GateauError(
+            "storage.path", f"Cannot write {folder}: this file system takes no new files. Give another folder."
+        ) from error
     text = proposed_text(folder, answers)
     config = parse_project(text, folder=folder)
     for name in _WRITTEN:
         check_apart(folder / name, named_files(config, folder / name))
-    replace_text(file, text)
     (folder / SCHEMA_FILE).parent.mkdir(exist_ok=True)
     replace_text(folder / SCHEMA_FILE, json.dumps(configuration_schema(), indent=1))
     _ignore(folder / IGNORE_FILE)
+    replace_text(file, text)  # last: what fails before it can be tried again without --force
     for line in text.splitlines():
         out.print(f"  {line}", markup=False, highlight=False, soft_wrap=True)
     out.print(f"[bold]Wrote {as_line(str(file))}[/bold]. Next:")
@@ -326,8 +334,8 @@ def _from(folder: Path, address: str) -> str:
 
 def _ignore(file: Path) -> None:
     """Add the scratch folder and the store to .gitignore."""
-    known = file.read_text(encoding="utf-8") if file.exists() else ""
-    missing = [line for line in _IGNORED if line not in known.splitlines()]
+    known = file.read_bytes() if file.exists() else b""  # of any encoding: git reads bytes
+    missing = [line for line in _IGNORED if line.encode() not in known.splitlines()]
     if missing:
-        start = known if not known or known.endswith("\n") else f"{known}\n"
-        replace_text(file, start + "\n".join(missing) + "\n")
+        start = known if not known or known.endswith(b"\n") else known + b"\n"
+        Files(str(file.parent)).write(file.name, start + ("\n".join(missing) + "\n").encode())

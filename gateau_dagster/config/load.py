@@ -111,6 +111,26 @@ def misread_numbers(node: yaml.Node | None, name: str, place: tuple[str, ...] = 
         )
 
 
+def half_characters(node: yaml.Node | None, name: str, place: tuple[str, ...] = ()) -> Iterator[GateauError]:
+    """Yield a mistake for each text with half of a character, "\\ud83d", which no file can hold."""
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            yield from half_characters(key, name, place)
+            if value.start_mark.index >= key.start_mark.index:  # see repeated_keys
+                yield from half_characters(value, name, (*place, str(key.value)))
+    elif isinstance(node, yaml.SequenceNode):
+        for number, value in enumerate(node.value):
+            if value.start_mark.index >= node.start_mark.index:
+                yield from half_characters(value, name, (*place, str(number)))
+    elif isinstance(node, yaml.ScalarNode) and (half := _HALF.search(node.value)):
+        yield GateauError(
+            "config.value",
+            f"  {name}:{node.start_mark.line + 1}: {'.'.join(place)}: contains half of a character "
+            f"({half.group()!a}): write the character itself, or with eight digits, such as \\U0001F600",
+        )
+
+
+_HALF = re.compile(r"[\ud800-\udfff]")
 _NUMBER_TAGS = {"tag:yaml.org,2002:int", "tag:yaml.org,2002:float"}
 _MISREAD = re.compile(r"[-+]?(0[0-7_]*[0-7]|.*:.*)")
 _MOST_BYTES = 16 << 20
@@ -209,7 +229,7 @@ def parse_config(text: str, *, folder: Path, name: str = "gateau.yaml", checks: 
     except ValidationError as error:
         mistakes += _mistakes(error.errors(), node, name)
     else:
-        mistakes += _failed_check(config, checks, node, name)
+        mistakes += [*half_characters(node, name)] or _failed_check(config, checks, node, name)
         if not mistakes:
             return config
     raise together("The configuration is wrong:", mistakes)

@@ -170,9 +170,9 @@ def configuration_name(given: str | Path | None = None) -> str:
     usual = Path(USUAL_FILE)
     chosen = given or os.environ.get(ENVIRONMENT_VARIABLE)
     if not chosen:  # reading a broken link reports it
-        return str(_as_text(usual.absolute())) if usual.exists() or usual.is_symlink() else ""
+        return str(as_text(usual.absolute())) if usual.exists() or usual.is_symlink() else ""
     if str(chosen) == DEMO:
-        return demo_name(str(_as_text(Path(DEMO_FOLDER).absolute())))
+        return demo_name(str(as_text(Path(DEMO_FOLDER).absolute())))
     if demo_place(str(chosen)):
         return str(chosen)
     if "://" in str(chosen):  # not shown, since it may hold credentials
@@ -189,7 +189,7 @@ def configuration_name(given: str | Path | None = None) -> str:
             f"the configuration {chosen} begins with the home folder of an unknown user. Give another path with "
             f"--config or {ENVIRONMENT_VARIABLE}.",
         ) from error
-    return str(_as_text(file.absolute()))
+    return str(as_text(file.absolute()))
 
 
 def load_project(path: str | Path | None = None, checks: Sequence[Check] = ()) -> Config:
@@ -255,7 +255,7 @@ def earlier_demo_note(store: Path) -> str:
     )
 
 
-def _as_text(path: Path) -> Path:
+def as_text(path: Path) -> Path:
     """Return the path. Raise GateauError if it is not valid text, since stamps, caches and Dagster keep texts."""
     try:
         str(path).encode()

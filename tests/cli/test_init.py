@@ -148,3 +148,39 @@ def test_the_data_are_none_of_the_files_that_are_written(command: Command, tmp_p
         status, _, err = command(*options(sources, "--data", str(link)))
         assert status == 1 and "[storage.file_in_use]" in err
         assert data.read_bytes() == before and not (tmp_path / "gateau.yaml").exists()
+
+
+@pytest.mark.parametrize("text", ["", "caf\xe9\n", "/.gateau/\r\ncaf\xe9"])
+def test_lines_are_added_to_an_ignore_file_of_any_encoding(
+    command: Command, tmp_path: Path, sources: Path, text: str
+) -> None:
+    (tmp_path / ".gitignore").write_bytes(text.encode("latin-1"))
+    status, _, err = command(*options(sources))
+    assert status == 0, err
+    written = (tmp_path / ".gitignore").read_bytes()
+    assert written.startswith(text.encode("latin-1"))
+    assert [written.splitlines().count(line) for line in (b"/.gateau/", b"/gateau_store/")] == [1, 1]
+
+
+def test_a_folder_that_cannot_be_written_is_named_and_left_as_it_is(
+    command: Command, tmp_path: Path, sources: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "ignored" / ".gitignore").mkdir(parents=True)
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / ".gateau").write_text("")
+    for folder, code in {
+        "file/below": "storage.path",
+        "/proc/below": "storage.path",
+        "/sys/below": "storage.permission",
+        "ignored": "storage.path",
+        "taken": "storage.path",
+        "x" * 300: "storage.path",
+        "caf\udce9": "data.path_encoding",
+    }.items():
+        status, out, err = command(*options(sources), folder)
+        assert status == 1 and f"[{code}]" in err and "defect" not in out + err, (folder, err)
+    assert not [*tmp_path.rglob("gateau.yaml")] and not (tmp_path / ".gateau" / "error.log").exists()
+    for more in (("--data", "half\udce9.jsonl"), ("--model", "half\udce9")):
+        status, _, err = command(*options(sources, *more))
+        assert status == 1 and "[data.path_encoding]" in err
