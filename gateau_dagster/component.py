@@ -20,6 +20,7 @@ from gateau_dagster.assets.runs.jobs import asset_jobs, executor_of, refresh_job
 from gateau_dagster.assets.steps.definition import asset_definitions, input_definitions
 from gateau_dagster.assets.steps.partitions import own_name
 from gateau_dagster.config import Prefixes
+from gateau_dagster.config.values import possible_path
 from gateau_dagster.errors import DEMO, DEMO_FOLDER, GateauError, demo_name
 from gateau_dagster.pipeline.project import configuration_name
 from gateau_dagster.readable import plural
@@ -30,7 +31,8 @@ from gateau_dagster.resources.notification import NotificationResource
 from gateau_dagster.resources.project import checked_project
 from gateau_dagster.resources.training import TrainingResource
 
-_KEY_PREFIX = re.compile(r"([A-Za-z][\w.-]*(/[\w.-]+)*)?", re.ASCII)  # Dagster's resources begin with a letter
+_KEY_PREFIX = re.compile(r"([A-Za-z][\w.-]*(/[\w.-]*\w[\w.-]*)*)?", re.ASCII)  # Dagster's resources begin with a letter
+_GROUP_PREFIX = re.compile(r"(\w+(/\w+)*/?)?", re.ASCII)  # as Dagster takes a group's name
 _COMPONENT_PY = """\
 import dagster as dg
 from gateau_dagster import GateauPipeline
@@ -135,6 +137,13 @@ class GateauPipeline(dg.Component, dg.Model, dg.Resolvable):
             raise ValueError("use letters, digits, _, - and . in each part, and begin with a letter")
         return text.split("/") if text else []
 
+    @field_validator("group_prefix")
+    @classmethod
+    def _of_a_group(cls, value: str | None) -> str | None:
+        if value is not None and not _GROUP_PREFIX.fullmatch(value):
+            raise ValueError("use letters, digits and _ in each part, and / between parts")
+        return value
+
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """Return the definitions, read from the configuration.
 
@@ -152,13 +161,18 @@ class GateauPipeline(dg.Component, dg.Model, dg.Resolvable):
     def _configuration(self, context: dg.ComponentLoadContext) -> str:
         if self.config == DEMO:
             return demo_name(str(context.project_root.absolute() / DEMO_FOLDER))
+        try:
+            given = Path(possible_path(self.config)).expanduser()
+        except GateauError as error:
+            raise error.reworded(f"config: {error}") from error
         folder = context.path if context.path.is_dir() else context.path.parent
-        file = folder / Path(self.config).expanduser()
-        if not file.exists():
+        file = folder / given
+        if not file.exists() or file.is_dir():
+            found = "is a folder" if file.is_dir() else "does not exist"
             raise GateauError(
                 "config.unreadable",
-                f"config: {self.config}: there is no file {file.resolve()}. Name an existing gateau.yaml, from the "
-                f"component's folder, or {DEMO} for the embedded demo",
+                f"config: {self.config}: {file.resolve()} {found}. Name an existing gateau.yaml, from the component's "
+                f"folder, or {DEMO} for the embedded demo",
             )
         return str(file)
 

@@ -131,10 +131,21 @@ def test_an_edit_shows_on_the_assets_of_the_pipeline_whose_sensor_looks(located:
     assert observed and all(key.startswith("team/second-one/input/") for key in observed)
 
 
-@pytest.mark.parametrize("prefix", ["2024", "a b", ["a", ""], "_a", "é"])
+@pytest.mark.parametrize("prefix", ["2024", "a b", ["a", ""], "_a", "é", "a/../b", "a/."])
 def test_a_prefix_that_names_cannot_begin_with_is_refused(prefix: str | list[str]) -> None:
     with pytest.raises(ValueError, match="begin with a letter"):
         GateauPipeline(key_prefix=prefix)
+
+
+@pytest.mark.parametrize("prefix", ["a b", "a-b", "é", "a//b", "/a", "a\n", "\ud800"])
+def test_a_prefix_that_no_group_can_have_is_refused(prefix: str) -> None:
+    with pytest.raises(ValueError, match="letters, digits and _"):
+        GateauPipeline(group_prefix=prefix)
+
+
+@pytest.mark.parametrize("prefix", ["", "a", "9_a", "team/a", "team/"])
+def test_a_prefix_that_dagster_takes_is_taken(prefix: str) -> None:
+    dg.AssetSpec("x", group_name=f"{GateauPipeline(group_prefix=prefix).group_prefix}_input")
 
 
 def test_a_scaffolded_python_file_returns_the_component(tmp_path: Path) -> None:
@@ -150,6 +161,27 @@ def test_a_configuration_that_cannot_be_read_is_named_with_its_component(tmp_pat
     message = str(error.value)
     assert message.startswith(f"{context.path}: config: ") and error.value.__suppress_context__
     assert "--config" not in message, "a component has no such option"
+
+
+def test_a_path_of_no_configuration_is_named_with_its_component(tmp_path: Path) -> None:
+    context = ComponentTree.for_test().load_context
+    (tmp_path / "empty.yaml").write_text("")
+    for config, code in {
+        str(tmp_path): "config.unreadable",
+        ".": "config.unreadable",
+        str(tmp_path / "empty.yaml"): "config.no_sections",
+        str(tmp_path / "empty.yaml" / "x"): "config.unreadable",
+        "": "config.path",
+        " ": "config.path",
+        "a\0b": "config.path",
+        "\ud800": "config.path",
+        "x" * 300: "config.path",
+        "~nobody-here/x.yaml": "config.path",
+    }.items():
+        with refused(code) as error:
+            GateauPipeline(config=config).build_defs(context)
+        message = str(error.value)
+        assert message.startswith(str(context.path)) and "--config" not in message and len(message.splitlines()) == 1
 
 
 @pytest.mark.parametrize("second", ["first", "team/a-b"])
