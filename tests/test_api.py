@@ -228,7 +228,7 @@ def test_frames_for_other_libraries(project: gateau_dagster.Project) -> None:
     made = project.to_dataset()
     assert made.num_rows == 8 and json.loads(json.dumps(made[0]["messages"]))[0]["role"] == "user"
     mix = {each["sample_id"]: each for each in project.table("training_mix").to_dicts()}
-    for record in project.to_dataset("tokenised"):
+    for record in project.to_dataset("tokenised").to_list():
         learned = mix[record["sample_id"]]
         assert record["input_ids"] == learned["input_ids"] and len(record["labels"]) == len(record["attention_mask"])
     assert project.to_pandas()["rank"].tolist() == project.selected()["rank"].to_list()

@@ -334,14 +334,16 @@ class State:
     def on_hub(self) -> tuple[dict[Key, str], list[str]]:
         """Return how each published data set differs from its record, if it does; and why others are not compared."""
         changes: dict[Key, str] = {}
-        unknown = []
-        for asset in self.pipeline.assets if self.asks_hub and self.config.publish is not None else ():
+        unknown, options = [], self.config.publish
+        if not self.asks_hub or options is None:
+            return changes, unknown
+        for asset in self.pipeline.assets:
             stamp = self.stamp(asset.key, None) if asset.by_revision else None
             if stamp is None:
                 continue
             repository = asset.settings["publish.repository"]
             try:
-                change = change_on_hub(repository, stamp.content, private=self.config.publish.private)
+                change = change_on_hub(repository, stamp.content, private=options.private)
             except GateauError as error:
                 unknown.append(f"{asset.key}: not compared with the hub. {error}")
                 continue

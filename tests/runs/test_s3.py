@@ -1,11 +1,13 @@
 """The store on S3: the same tables as on a disk, and a server that is lost for a while or for good."""
 
+import os
 import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from s3fs import S3FileSystem
 from transformers import AutoModelForCausalLM
 
 from gateau_dagster.errors import GateauError
@@ -17,6 +19,7 @@ from tests.assets.harness import Pipeline, key_of, pipeline_on
 from tests.project import change_config, copied, sample, write_samples
 from tests.runs.conftest import Connection
 from tests.runs.stores import assert_same_scores, assert_same_stamps, assert_same_tables, assert_same_weights
+from tests.storage.test_faults import Fault, faulty
 
 pytestmark = pytest.mark.slow
 ROOT = "s3://store-bucket/team/gateau"
@@ -132,3 +135,36 @@ def test_a_server_that_is_gone_is_one_message_and_costs_nothing_done(
     made = {asset for asset, _ in map(key_of, whole.materialised(result.run_ids[0]))}
     assert "raw_long_sft" not in made
     assert not whole.state().plan()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("fault", "words"), [("page", "answers with a web page"), ("gateway", "is overloaded or fails")]
+)
+def test_a_gateway_that_answers_with_html_is_one_message_and_costs_nothing_done(
+    fault: Fault, words: str, whole: Pipeline, short_pauses: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A login page or a page about an error takes the server's place when the first table of `cam` is to be written."""
+    change_config(whole.file, execution={"retries": 0})
+    changed(whole, 5 if fault == "page" else 6)
+    original = Store.write
+    with faulty(os.environ["AWS_ENDPOINT_URL"], [fault], share=0.0) as gateway:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", gateway.address)
+        S3FileSystem.clear_instance_cache()
+
+        def write(self: Store, frame: object, asset: str, *arguments: object, **options: object) -> object:
+            if asset == "cam":
+                gateway.share = 1.0
+            return original(self, frame, asset, *arguments, **options)  # type: ignore[arg-type]
+
+        with monkeypatch.context() as patch, pytest.raises(GateauError, match=words) as caught:
+            patch.setattr(Store, "write", write)
+            whole.refresh()
+        assert gateway.done[fault] and "\n" not in str(caught.value) and "Traceback" not in str(caught.value)
+        with pytest.raises(GateauError, match=words):
+            whole.refresh()
+        gateway.share = 0.0
+        assert not whole.state().plan().of("raw_long_sft"), "what was written before stands"
+        whole.refresh()
+        assert not whole.state().plan()
+    S3FileSystem.clear_instance_cache()

@@ -95,6 +95,22 @@ def test_a_fault_while_writing_is_one_line_and_the_next_upload_is_whole(
     assert hub.repositories[NAME].files.items() >= FILES.items() and len(hub.repositories[NAME].commits) == 2
 
 
+@pytest.mark.parametrize(
+    ("answer", "code"),
+    [((200, b"{}"), "hub.answer"), ((200, PAGE), "hub.answer"), ((403, b'{"error": "no"}'), "publish.refused")],
+)
+def test_the_client_of_large_files_is_not_left_alone_with_a_wrong_answer(
+    answer: tuple[int, bytes], code: str, hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would ask again for minutes."""
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_DISABLE_XET", False)
+    hub.repositories[NAME] = Repository(private=True)
+    hub.faults = {f"GET /api/datasets/{NAME}/xet-write-token": [answer]}
+    with refused(code, NAME):
+        published(tmp_path)
+    assert len([each for each in hub.received if "xet" in each]) == 1
+
+
 DATA, MODEL = "lab/plain", "lab/model"
 Read = Callable[[], object]
 
