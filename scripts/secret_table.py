@@ -113,15 +113,19 @@ KINDS: dict[str, tuple[Callable[[random.Random], str], ...]] = {
 """What makes a secret, by the name of its kind."""
 
 
-def _call(arguments: str) -> Row:
+def _call(arguments: str, result: str = "done") -> Row:
     call = {"id": "c1", "type": "function", "function": {"name": "bash", "arguments": arguments}}
     messages = [
         {"role": "user", "content": "Look around."},
         {"role": "assistant", "content": "", "tool_calls": [call]},
-        {"role": "tool", "content": "done", "tool_call_id": "c1"},
+        {"role": "tool", "content": result, "tool_call_id": "c1"},
         {"role": "assistant", "content": "It is done."},
     ]
     return {"conversation": json.dumps({"messages": messages, "tools": []})}
+
+
+def _result(text: str) -> Row:
+    return _call('{"command": "cat .env"}', text)
 
 
 def _tool(description: str) -> Row:
@@ -129,15 +133,6 @@ def _tool(description: str) -> Row:
     messages = [{"role": "user", "content": "Go."}, {"role": "assistant", "content": "Gone."}]
     tools = [{"type": "function", "function": function}]
     return {"conversation": json.dumps({"messages": messages, "tools": tools})}
-
-
-def _result(text: str) -> Row:
-    messages = [
-        {"role": "user", "content": "Look around."},
-        {"role": "tool", "content": text},
-        {"role": "assistant", "content": "It is done."},
-    ]
-    return {"conversation": json.dumps({"messages": messages, "tools": []})}
 
 
 def _lines(secret: str) -> list[str]:

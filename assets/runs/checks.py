@@ -14,7 +14,7 @@ from dagster._core.storage.asset_check_execution_record import AssetCheckExecuti
 
 from gateau_dagster.assets.steps.dead_runs import tag_with_process
 from gateau_dagster.assets.steps.failures import readable_failure
-from gateau_dagster.assets.steps.metadata import rounded
+from gateau_dagster.assets.steps.metadata import shown_value
 from gateau_dagster.assets.steps.partitions import (
     asked_partitions,
     asset_key,
@@ -108,7 +108,7 @@ def check_result(
         check_name=name,
         passed=passed,
         severity=dg.AssetCheckSeverity.WARN if name in _WARNS and not error else dg.AssetCheckSeverity.ERROR,
-        metadata={fact: rounded(value) for fact, value in {**(facts or {}), **more}.items()},
+        metadata={fact: shown_value(value) for fact, value in {**(facts or {}), **more}.items()},
     )
 
 

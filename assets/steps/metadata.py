@@ -10,6 +10,7 @@ import polars as pl
 
 from gateau_dagster import tables
 from gateau_dagster.data.record_fields import FieldCounts, Use
+from gateau_dagster.data.secret_scan import masked
 from gateau_dagster.evaluation.benchmark import PageChart
 from gateau_dagster.pipeline.losses import Totals
 from gateau_dagster.storage import Stamp
@@ -24,6 +25,7 @@ DATA_VERSION_TAG = "dagster/data_version"
 CODE_VERSION_TAG = "dagster/code_version"
 INPUT_VERSION_TAGS, INPUT_EVENT_TAGS = "dagster/input_data_version/", "dagster/input_event_pointer/"
 _MOST_COLUMNS, _MOST_LETTERS = 9, 60  # limits of a preview: columns, and letters of a text
+_MOST_MASKED = 20_000
 _MOST_REJECTED, _LETTERS_OF_A_REASON = 20, 300
 _MOST_FIELDS = 40
 
@@ -86,12 +88,29 @@ def rows_table(rows: Sequence[Mapping[str, Any]], types: Mapping[str, str]) -> d
 
 
 def page_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the entries as an asset's page shows them: measured values rounded, and the first rows last.
+    """Return the entries as an asset's page shows them: measured values rounded, secrets masked, the first rows last.
 
     The page keeps the order of the entries, and rows fill a screen.
     """
     ordered = sorted(metadata.items(), key=lambda entry: entry[0] == FIRST_ROWS)
-    return {name: rounded(value) for name, value in ordered}
+    return {name: shown_value(value) for name, value in ordered}
+
+
+def shown_value(value: Any) -> Any:
+    """Return a value for Dagster's database: a measured value is rounded, and secrets in texts are masked."""
+    return _masked(rounded(value))
+
+
+def _masked(value: Any) -> Any:
+    if isinstance(value, str):
+        return masked(value)
+    if isinstance(value, Mapping):
+        return {_masked(name): _masked(part) for name, part in value.items()}
+    if isinstance(value, dg.JsonMetadataValue):
+        return dg.MetadataValue.json(_masked(value.data))
+    if isinstance(value, dg.TableMetadataValue):
+        return dg.MetadataValue.table([dg.TableRecord(_masked(row.data)) for row in value.records], schema=value.schema)
+    return [_masked(part) for part in value] if isinstance(value, list) else value
 
 
 def rounded(value: Any) -> Any:
@@ -101,6 +120,8 @@ def rounded(value: Any) -> Any:
 
 def _cell(value: Any, letters: int) -> str | int | float | bool | None:
     if isinstance(value, str):
+        # Masked first: a part of a key has no shape.
+        value = masked(value[:_MOST_MASKED])
         text = " ".join(value[: letters + 1].split())
         return text if len(value) <= letters else f"{text[:letters]} …"
     if isinstance(value, float):
@@ -166,7 +187,7 @@ def source_chart(sources: pl.Series, what: str) -> dg.MarkdownMetadataValue:
     from gateau_dagster.report.plots.small_charts import shares
 
     counts = sources.value_counts(sort=True)
-    return chart(shares([*counts.iter_rows()], name=what))
+    return chart(shares([(_masked(source), count) for source, count in counts.iter_rows()], name=what))
 
 
 def figures_metadata(figures: "Mapping[str, Figure]") -> dict[str, Any]:

@@ -28,6 +28,7 @@ from rich.text import Text
 
 from gateau_dagster.config import Config
 from gateau_dagster.config.inputs import StorageConfig
+from gateau_dagster.data.secret_scan import masked
 from gateau_dagster.demo.prepare import is_demo_store
 from gateau_dagster.errors import DEMO_FOLDER, ENVIRONMENT_VARIABLE, GateauError, demo_place, shown_configuration
 from gateau_dagster.execution.interruption import at_end
@@ -131,8 +132,8 @@ def show_earlier_demo(out: Console, config: Config) -> None:
 
 
 def as_line(text: str) -> str:
-    """Return a one-line text for Rich's markup, with control characters and line feeds escaped."""
-    return escape(escaped_controls(text))
+    """Return a one-line text for Rich's markup: control characters and line feeds escaped, secrets masked."""
+    return escape(escaped_controls(masked(text)))
 
 
 def say_if_out_of_date(out: Console, state: State, assets: Iterable[str], *, require_current: bool) -> None:

@@ -18,8 +18,6 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-import pyarrow.parquet as pq
-
 from gateau_dagster.errors import KEY_SHAPE, MASK, is_common
 from gateau_dagster.progress import Progress
 from gateau_dagster.readable import plural
@@ -98,6 +96,8 @@ def secrets_of_files(folder: Path, progress: Progress) -> Iterator[Finding]:
 
 
 def _rows(path: Path, name: str, progress: Progress) -> Iterator[Row]:
+    import pyarrow.parquet as pq
+
     with pq.ParquetFile(path) as file:
         done, total = 0, file.metadata.num_rows
         for batch in file.iter_batches(batch_size=256):
@@ -142,7 +142,9 @@ def _of_some(rows: list[tuple[int, Row]], name: str) -> Iterator[Finding]:
         sample = ""
         for column, text in _strings(row, ""):
             for (secret, kind), place in _located(column, text).items():
-                sample = sample or _shown_id(row["sample_id"], f"row {number}{f' of {name}' if name else ''}")
+                sample = sample or masked(row["sample_id"], package=True)
+                if sample == MASK:
+                    sample = f"row {number}{f' of {name}' if name else ''}"
                 yield Finding(sample=sample, field=place, kind=kind, secret_hash=secret_hash(secret))
 
 
@@ -158,13 +160,6 @@ def _located(place: str, text: str) -> dict[tuple[str, str], str]:
         if places := _located(inner, part):
             found |= dict.fromkeys(places, place) if secrets_in(inner) else places
     return found
-
-
-def _shown_id(sample_id: str, otherwise: str) -> str:
-    """Return an id with its secrets masked; `otherwise` if they cannot be masked."""
-    for secret in secrets_in(sample_id):
-        sample_id = sample_id.replace(secret, MASK)
-    return otherwise if secrets_in(sample_id) else sample_id
 
 
 def _strings(value: Any, place: str) -> Iterator[tuple[str, str]]:
@@ -190,8 +185,18 @@ _HARMLESS = re.compile(
 _REPLACED = frozenset({"private-key", "generic-credential-uri"})
 
 
-def secrets_in(text: str) -> dict[str, str]:
-    """Return the kind of each secret in a text, or in what its escapes stand for."""
+def masked(text: str, *, package: bool = False) -> str:
+    """Return a text with *** in place of every secret; only *** if an escaped secret cannot be replaced."""
+    for secret in secrets_in(text, package=package):
+        text = text.replace(secret, MASK)
+    return MASK if secrets_in(text, package=package) else text
+
+
+def secrets_in(text: str, *, package: bool = True) -> dict[str, str]:
+    """Return the kind of each secret in a text, or in what its escapes stand for.
+
+    package: whether to use the package's rules, too, if it is installed.
+    """
     found: dict[str, str] = {}
     private_keys: dict[str, str] = {}
     for view in _views(text):
@@ -199,7 +204,7 @@ def secrets_in(text: str) -> dict[str, str]:
             found |= {secret: kind for secret in matches(view) if not _HARMLESS.fullmatch(secret)}
         # As the last view has them: escapes add letters to the others.
         private_keys |= dict(_private_keys(view))
-        for match in _package().scan(view.encode(errors="replace")) if scanner_version() else ():
+        for match in _package().scan(view.encode(errors="replace")) if package and scanner_version() else ():
             secret = match.secret
             # The package cuts the same key elsewhere.
             is_known = any(secret in known or known in secret for known in (*found, *private_keys))

@@ -1,11 +1,13 @@
 """Publish the selection: check the data set's content, when it gets a new revision, and what is not uploaded."""
 
 import io
+import json
 import os
+import random
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ import huggingface_hub.constants
 import polars as pl
 import pytest
 import yaml
+from secret_table import KINDS, SURROUNDINGS, row_with
 
 from gateau_dagster import tables
 from gateau_dagster.data import secret_scan
@@ -22,7 +25,7 @@ from gateau_dagster.storage import Stamp
 from tests.assets.harness import Pipeline, failure_of, value_of, version_of, versions_on_record
 from tests.evaluation.quiz import quiz
 from tests.hub_writing import TOKEN, Hub, hub
-from tests.project import change_config, command_environment
+from tests.project import change_config, command_environment, gateau, make_project, sample
 
 __all__ = ["hub", "quiz"]
 NAME, PUBLISHED = "team/selection", "published/main"
@@ -264,3 +267,77 @@ def test_a_killed_command_is_completed_and_other_libraries_read_the_data_set(
     assert (
         datasets.load_dataset(str(tmp_path), cache_dir=str(tmp_path / "cache"))["train"].column_names[0] == "messages"
     )
+
+
+def test_a_secret_in_the_source_of_a_sample_that_is_not_chosen_is_found(kept: Pipeline, hub: Hub) -> None:
+    state = kept.state()
+    chosen = {*state.read("selected_subset")["sample_id"]}
+    (secret,) = (make(random.Random(0)) for make in KINDS["xAI"])
+    shard = next(shard for shard in state.shards if {*state.store.read("raw_long_sft", shard)["sample_id"]} - chosen)
+    table, stamp = state.store.read("raw_long_sft", shard), state.store.stamp("raw_long_sft", shard)
+    assert stamp is not None
+    (sample, *_) = table.filter(~pl.col("sample_id").is_in([*chosen]))["sample_id"].sort()
+    source = pl.when(pl.col("sample_id") == sample).then(pl.lit(f"logs/{secret}")).otherwise("source")
+    state.store.write(table.with_columns(source=source), "raw_long_sft", shard, stamp)
+    try:
+        said = refusal(kept)
+        assert f"secrets in {sample} (source: key of a service)." in said and secret[-9:] not in said
+        assert hub.received == []
+    finally:
+        state.store.write(table, "raw_long_sft", shard, stamp)
+
+
+# Of the input's own texts, and the names of samples: they are the user's data, and in every table.
+_OF_INPUT = {"sample_id", "source", "context", "instruction", "response", "conversation"}
+_SURROUNDINGS = (
+    *("escaped newline", "escaped tab", "arguments of a call", "JSON in JSON in JSON", "tool definition", "CRLF"),
+    *("after `_`", "after a letter", "`source`", "`sample_id`", "diff", "in quotes", "Read, `1→`", "plain sentence"),
+    "quoted mail",
+)
+
+
+def parts_of(secret: str) -> list[str]:
+    """Return a part of each line of a secret that nothing else holds."""
+    return [line[-12:] for line in secret.strip('"').replace("@", "\n").split("\n") if ":5432" not in line]
+
+
+def bytes_of(content: bytes, *, without: Collection[str] = ()) -> bytes:
+    """Return the bytes of a file; of a table its values, without some columns."""
+    if not content.startswith(b"PAR1"):
+        return content
+    return pl.read_parquet(io.BytesIO(content)).drop(without, strict=False).write_json().encode()
+
+
+@pytest.mark.long
+def test_no_byte_of_fifteen_secrets_leaves(hub: Hub, tmp_path: Path) -> None:
+    secrets, records = [], []
+    for number, (kind, surrounding) in enumerate(zip(KINDS, _SURROUNDINGS, strict=True)):
+        secret = KINDS[kind][0](random.Random(number))
+        row = {**row_with(secret, "plain sentence"), "context": "A document.", "sample_id": f"planted-{number}"}
+        row |= SURROUNDINGS[surrounding](secret)
+        sample_id, conversation = row.pop("sample_id"), row.pop("conversation", "")
+        given = {"source": row["source"], **json.loads(conversation)} if conversation else row
+        records.append({"id": sample_id, **given})
+        secrets += [part for part in parts_of(secret) if len(part) == 12 and "PRIVATE" not in part]
+    plain = [sample(number) for number in range(9)]
+    make_project(tmp_path, selection={"fraction": 1.0}, publish=SECTION)
+    (tmp_path / "long.jsonl").write_text("".join(json.dumps(record) + "\n" for record in [*records, *plain]))
+
+    done = gateau("publish", folder=tmp_path, check=False, HF_HUB_DISABLE_XET="1", HF_HUB_OFFLINE="0")
+    assert done.returncode == 1 and "publish.secrets" in done.stdout + done.stderr, done.stdout + done.stderr
+    listed = pl.read_csv(tmp_path / ".gateau" / "samples-with-secrets.csv")
+    assert len({*listed["sample_id"]}) == 15, listed
+    assert hub.repositories == {} and hub.objects == {}
+    searched = {
+        "terminal": (done.stdout + done.stderr).encode(),
+        **{path.relative_to(tmp_path).as_posix(): path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()},
+    }
+    del searched["long.jsonl"]
+    for name, content in searched.items():
+        text = bytes_of(content, without=_OF_INPUT)
+        assert not [part for part in secrets if part.encode() in text], name
+
+    (tmp_path / "long.jsonl").write_text("".join(json.dumps(record) + "\n" for record in plain))
+    gateau("publish", folder=tmp_path, HF_HUB_DISABLE_XET="1", HF_HUB_OFFLINE="0")
+    for name, content in {**hub.repositories[NAME].files, **hub.objects}.items():
+        assert not [part for part in secrets if part.encode() in bytes_of(content)], name

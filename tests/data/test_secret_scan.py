@@ -56,7 +56,7 @@ def test_a_secret_has_one_hash_in_all_texts_of_one_form_and_is_not_shown(kind: s
         ("arguments of a call", "conversation.messages[1].tool_calls[0].function.arguments.command"),
         ("JSON in JSON in JSON", "conversation.messages[1].tool_calls[0].function.arguments.body.file.text"),
         ("tool definition", "conversation.tools[0].function.description"),
-        ("Read, `1→`", "conversation.messages[1].content"),
+        ("Read, `1→`", "conversation.messages[2].content"),
         ("`source`", "source"),
         ("after `_`", "context"),
     ],
