@@ -110,7 +110,7 @@ KINDS: dict[str, tuple[Callable[[random.Random], str], ...]] = {
     "JWT, npm, PyPI": (_jwt, _key("npm_", 36), _key("pypi-AgEIcHlwaS5vcmcC", 140, _WEB)),
     "password in an address": (_address("postgresql"), _address("https", "ci-bot"), _address("mongodb+srv", "app")),
 }
-"""What makes a secret, by the name of its kind."""
+"""Makers of secrets, by the name of their kind."""
 
 
 def _call(arguments: str, result: str = "done") -> Row:
@@ -170,7 +170,7 @@ SURROUNDINGS: dict[str, Callable[[str], Row]] = {
     "`sample_id`": lambda key: {"sample_id": f"run-{key}"},
     "`source`": lambda key: {"source": f"traces/{key}.jsonl"},
 }
-"""What puts a secret into the texts of a sample, by the name of the surrounding."""
+"""Functions that put a secret into the texts of a sample, by the name of the surrounding."""
 
 
 def row_with(secret: str, surrounding: str) -> Row:

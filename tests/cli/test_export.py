@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import shutil
 import subprocess
 import sys
@@ -13,7 +14,9 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from secret_table import KINDS
 
+from gateau_dagster.data.secret_scan import secret_hash
 from gateau_dagster.data.trainer_records import (
     FORMS,
     TOGETHER,
@@ -308,6 +311,24 @@ def test_a_selection_that_is_out_of_date_is_written_with_a_warning(command: Comm
     Path("selected.jsonl").unlink()
     status, _, errors = command("export", "messages", "--require-current", "--config", str(finished))
     assert status == 1 and "[storage.out_of_date]" in errors and not Path("selected.jsonl").exists()
+
+
+@pytest.mark.parametrize("form", ["messages", "tokenised"])
+def test_a_secret_is_named_by_sample_and_field_and_the_file_is_written(
+    command: Command, finished: Path, tmp_path: Path, form: str
+) -> None:
+    (secret,) = (make(random.Random(0)) for make in KINDS["xAI"])
+    path = tmp_path / "store" / "selected_subset.parquet"
+    table = pl.read_parquet(path).sort("rank")
+    texts = [f'printed {{"key": "a\\n{secret}"}}', *table["response"][1:]]
+    pq.write_table(table.with_columns(response=pl.Series(texts)).to_arrow(), path)
+    status, out, _ = command("export", form, "--out", "out.parquet")
+    said = " ".join(out.split())
+    assert status == 0 and pq.read_metadata(tmp_path / "out.parquet").num_rows == table.height
+    assert f"secrets in {table['sample_id'][0]} (response: key of a service)" in said and secret[-9:] not in said
+    change_config(finished, publish={"repository": "a/b", "license": "mit"})
+    change_config(finished, publish={"accepted_findings": [secret_hash(secret)]})
+    assert "secrets in" not in command("export", form, "--out", "out.parquet")[1]
 
 
 @pytest.mark.parametrize(
