@@ -99,6 +99,7 @@ def test_the_yield_is_said_and_another_generator_is_asked(tmp_path: Path, server
         assert len(server.requests) > asked
 
 
+@pytest.mark.long
 def test_replies_that_are_cut_end_the_first_run_and_are_counted_in_the_second(
     tmp_path: Path, server: OddServer
 ) -> None:
