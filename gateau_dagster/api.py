@@ -21,7 +21,7 @@ from gateau_dagster.cli.export import TOKENISED, tokenised_table
 from gateau_dagster.config import Config
 from gateau_dagster.data.catalogue import scan
 from gateau_dagster.data.index import converter
-from gateau_dagster.data.python_records import python_records, record_name
+from gateau_dagster.data.python_records import plain_value, python_records, record_name
 from gateau_dagster.data.sample import text_digest
 from gateau_dagster.data.sources import resolve_files
 from gateau_dagster.data.trainer_records import FORMS, check_form, records_table
@@ -270,7 +270,7 @@ def score(
             "scoring": scoring,
             "training": {"enabled": False},
         }
-        (folder / USUAL_FILE).write_text(yaml.safe_dump(content), encoding="utf-8")
+        (folder / USUAL_FILE).write_text(yaml.safe_dump(plain_value(content, "score")), encoding="utf-8")
         project = Project(folder / USUAL_FILE)
         _check_records(project.config)
         project.run(until="combined_scores")

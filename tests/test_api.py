@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+import torch
 
 import gateau_dagster
 from gateau_dagster.pipeline.state import State
@@ -200,6 +201,8 @@ def test_a_record_that_cannot_be_used_is_named_before_a_model_is_read(
     (tmp_path / "model").mkdir()
     with refused("api.records", said):
         gateau_dagster.score(tmp_path / "model", [sample(0), *records], window=32)
+    with refused("api.records", r"score\.scoring\.dtype: .*torch"):
+        gateau_dagster.score(tmp_path / "model", [sample(0)], window=32, dtype=torch.float32)
     with refused("api.records", "no record"):
         gateau_dagster.score(tmp_path / "model", iter(()), window=32)
 
@@ -216,7 +219,7 @@ def test_a_notebook_shows_a_sample_and_not_its_whole_context(project: gateau_dag
 def test_scores_without_a_project(tmp_path: Path) -> None:
     write_model(tmp_path / "model", seed=2)
     records = [{**sample(number, sentences=12), "id": np.int64(number), "at": datetime.now(UTC)} for number in range(5)]
-    found = gateau_dagster.score(tmp_path / "model", records, window=32, max_length=256, segment_length=16)
+    found = gateau_dagster.score(tmp_path / "model", records, window=32, max_length=np.int64(256), segment_length=16)
     assert {*found["sample_id"]} == {str(number) for number in range(5)}
     assert found["score"].to_list() == sorted(found["score"], reverse=True)
 

@@ -75,7 +75,7 @@ def _record(sample: Any, number: int) -> dict[str, Any]:
     record = dict(sample)
     name = next((record[key] for key in ("id", "sample_id", "prompt_id") if record.get(key) is not None), None)
     shown = record_name(number, str(name)[:_LONGEST_NAME] if name is not None else None)
-    return {_key(key, shown): _plain(value, f"{shown}, field {key}") for key, value in record.items()}
+    return {_key(key, shown): plain_value(value, f"{shown}, field {key}") for key, value in record.items()}
 
 
 def _key(key: Any, place: str) -> str:
@@ -86,14 +86,18 @@ def _key(key: Any, place: str) -> str:
     )
 
 
-def _plain(value: Any, place: str, depth: int = 0) -> Any:  # noqa: PLR0911, PLR0912  one type after the other
-    """Return a value as JSON holds it."""
+def plain_value(value: Any, place: str, depth: int = 0) -> Any:  # noqa: PLR0911, PLR0912  one type after the other
+    """Return a value as JSON holds it; `place` names it in messages.
+
+    Raises:
+        GateauError: it, or a part of it, cannot be read.
+    """
     if depth > _DEEPEST:
         raise GateauError("api.records", f"{place}: lists and mappings are nested more than {_DEEPEST} deep.")
     if value is None or type(value).__name__ in _MISSING:
         return None
     if isinstance(value, Enum):
-        return _plain(value.value, place, depth + 1)
+        return plain_value(value.value, place, depth + 1)
     if isinstance(value, str | UUID | PurePath):
         return str(value)
     if isinstance(value, bool):
@@ -111,9 +115,9 @@ def _plain(value: Any, place: str, depth: int = 0) -> Any:  # noqa: PLR0911, PLR
     if isinstance(value, bytes | bytearray | memoryview):
         return _decoded(bytes(value), place)
     if isinstance(value, Mapping):
-        return {_key(key, place): _plain(each, f"{place}.{key}", depth + 1) for key, each in value.items()}
+        return {_key(key, place): plain_value(each, f"{place}.{key}", depth + 1) for key, each in value.items()}
     if isinstance(value, Sequence | Set):
-        return [_plain(each, place, depth + 1) for each in value]
+        return [plain_value(each, place, depth + 1) for each in value]
     return _of_library(value, place, depth)
 
 
@@ -130,7 +134,7 @@ def _of_library(value: Any, place: str, depth: int) -> Any:
     kind = getattr(getattr(value, "dtype", None), "kind", "")
     if kind in ("M", "m"):  # NumPy's dates; as Python's values, those in nanoseconds are bare integers
         if getattr(value, "ndim", 0):
-            return [_plain(each, place, depth + 1) for each in value]
+            return [plain_value(each, place, depth + 1) for each in value]
         return None if str(value) == "NaT" else str(value)
     read = next((getattr(value, name) for name in _EACH if hasattr(value, name)), None)
     if read is None or isinstance(value, type):
@@ -139,4 +143,4 @@ def _of_library(value: Any, place: str, depth: int) -> Any:
             f"{place}: a value of type {type(value).__module__}.{type(value).__name__} cannot be read. Expected text, "
             "a number, a date, a list or a mapping. Convert it, or leave the field out.",
         )
-    return _plain(read(), place, depth + 1)
+    return plain_value(read(), place, depth + 1)

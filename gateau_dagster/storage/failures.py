@@ -105,7 +105,7 @@ _GATED = _Cause(
 )
 NOT_OF_THE_HUB = (
     "this is not an answer of the Hugging Face hub ({text}). A login page, a proxy or another server gave it. Check "
-    "the network and HF_ENDPOINT, then run again."
+    "the name, the network and HF_ENDPOINT, then run again."
 )
 _OF_THE_HUB = frozenset({"HTTPError"})  # the base of huggingface_hub's errors and of its HTTP client's
 _UNREACHABLE = _Cause(
