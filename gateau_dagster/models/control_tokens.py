@@ -78,7 +78,7 @@ def marked(tokenizer: PreTrainedTokenizerBase, value: Any) -> Any:
         tokenizer: whose control tokens are marked.
         value: a text, or a list or mapping of values, such as a message or a tool; keys are marked, too.
     """
-    return _marked(_control(tokenizer).pattern, value)
+    return _marked(_control(tokenizer).divisible, value)
 
 
 def _marked(pattern: re.Pattern[str], value: Any) -> Any:
@@ -140,6 +140,11 @@ class _Control:
     @cached_property
     def pattern(self) -> re.Pattern[str]:
         return any_of(self.tokens)
+
+    @cached_property
+    def divisible(self) -> re.Pattern[str]:
+        """Return the pattern of the tokens that a mark can divide: those of several characters."""
+        return any_of([token for token in self.tokens if len(token) > 1])
 
     @cached_property
     def marks_or_tokens(self) -> re.Pattern[str]:

@@ -160,6 +160,14 @@ def test_marks_leave_no_control_token_in_any_value() -> None:
     assert spelled(used, str(marked(used, "<<x>>"))) == []
 
 
+def test_a_control_token_of_one_character_is_text_outside_a_chat_template() -> None:
+    """No mark can divide it, so a template's text does not tell it from its own; `inseparable` says so."""
+    used = PreTrainedTokenizerFast(tokenizer_object=kind("byte-level BPE").backend_tokenizer, eos_token="</s>")
+    used.add_tokens(["§"], special_tokens=True)
+    assert marked(used, "a § b</s>").replace(MARK, "") == "a § b</s>" and inseparable(used, ["§", "</s>"]) == ["§"]
+    assert used.convert_tokens_to_ids("§") not in encode(used, "a § b")
+
+
 @pytest.mark.parametrize("slow", [False, True])
 @pytest.mark.parametrize("template", ["gateau", "chat"])
 def test_a_prompt_has_the_control_tokens_of_one_without_such_texts(template: Any, slow: bool) -> None:
