@@ -42,7 +42,7 @@ class SessionLine:
     compacts: the model no longer saw what precedes it. summary: it is the summary of a compaction.
     head, tail: the first and the last line that a compaction keeps; kept: all of them. anchor: the line that these
     follow. original: the earlier line that this one repeats, where the file says so. meta: a request that the program
-    wrote.
+    wrote. tools: see `_tools`.
     """
 
     key: str | None = None
@@ -61,6 +61,7 @@ class SessionLine:
     anchor: str | None = None
     original: SessionLine | None = None
     meta: bool = False
+    tools: tuple[frozenset[str], frozenset[str]] | None = None
 
 
 def last_seen(entries: Sequence[SessionLine]) -> tuple[list[SessionLine], Counter[str]]:
@@ -87,23 +88,26 @@ def last_seen(entries: Sequence[SessionLine]) -> tuple[list[SessionLine], Counte
     return [lines[place] for place in seen], +left
 
 
-def parts_of(entry: SessionLine, kind: str) -> Iterator[Mapping[str, Any]]:
-    """Yield the parts of this type of a turn."""
-    content = entry.message["content"] if entry.message is not None else None
-    if isinstance(content, list):
-        yield from (part for part in content if isinstance(part, Mapping) and part.get("type") == kind)
+def _tools(entry: SessionLine) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the ids of a turn's calls, and those of the calls whose results it holds."""
+    if entry.tools is None:
+        content = entry.message["content"] if entry.message is not None else None
+        ids: dict[Any, list[str]] = {"tool_use": [], "tool_result": []}
+        for part in content if isinstance(content, list) else ():
+            kind = part.get("type") if isinstance(part, dict) else None
+            if kind in ("tool_use", "tool_result"):
+                key = part.get("id" if kind == "tool_use" else "tool_use_id")
+                ids[kind] += [key] if isinstance(key, str) else []
+        entry.tools = frozenset(ids["tool_use"]), frozenset(ids["tool_result"])
+    return entry.tools
 
 
-def _ids(entry: SessionLine, kind: str, key: str) -> set[str]:
-    return {part[key] for part in parts_of(entry, kind) if isinstance(part.get(key), str)}
+def _calls(entry: SessionLine) -> frozenset[str]:
+    return _tools(entry)[0]
 
 
-def _calls(entry: SessionLine) -> set[str]:
-    return _ids(entry, "tool_use", "id")
-
-
-def _results(entry: SessionLine) -> set[str]:
-    return _ids(entry, "tool_result", "tool_use_id")
+def _results(entry: SessionLine) -> frozenset[str]:
+    return _tools(entry)[1]
 
 
 def _is_answer(entry: SessionLine) -> bool:
@@ -391,8 +395,9 @@ class _Tree:
             if place in given:
                 continue
             group = groups.get(place)
-            if group is None:
-                yield place
+            if group is None or not others:
+                given.update(group or ())
+                yield from group or (place,)
                 continue
             given.update(group)
             parts = [*group, *self._beside(group, others, given)]

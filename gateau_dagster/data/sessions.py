@@ -128,14 +128,13 @@ class Session:
             return content
         kept = []
         for part in content:
-            kind = part.get("type") if isinstance(part, Mapping) else None
-            call = _text(part.get("id" if kind == "tool_use" else "tool_use_id")) if kind is not None else None
-            if kind == "tool_use" and call is not None:
+            kind = part.get("type") if isinstance(part, dict) else None
+            if kind == "tool_use" and (call := _text(part.get("id"))) is not None:
                 calls.add(call)
-            if kind == "tool_result" and call is not None and call not in calls:
+            elif kind == "tool_result" and (call := _text(part.get("tool_use_id"))) is not None and call not in calls:
                 self.left_out[_NO_CALL] += 1
-            else:
-                kept.append(part)
+                continue
+            kept.append(part)
         return kept
 
     def _as_text(self, message: Message) -> Message:

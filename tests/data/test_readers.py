@@ -757,15 +757,13 @@ def test_a_damaged_session_is_one_reject(tmp_path: Path, agent: str) -> None:
 @pytest.mark.usefixtures("one_mib")
 def test_a_session_without_end_costs_no_memory(tmp_path: Path) -> None:
     head, *_, event, last = SESSIONS["codex"]
-    output = {
-        "type": "response_item",
-        "payload": {"type": "function_call_output", "call_id": "c", "output": "x" * 10_000},
-    }
+    output = {"type": "function_call_output", "call_id": "c", "output": "x" * 10_000}
+    outputs = [{"timestamp": number, "type": "response_item", "payload": output} for number in range(1000)]
     noise = {"type": "event_msg", "payload": {"type": "token_count", "info": "x" * 10_000}}
     file = put(tmp_path / "events.jsonl", jsonl(head, *[noise] * 1000, *SESSIONS["codex"][1:]))
     tracemalloc.start()
     (whole,) = read_records(file)
-    (long,) = read_records(put(tmp_path / "turns.jsonl", jsonl(head, *[output] * 1000, event, last)))
+    (long,) = read_records(put(tmp_path / "turns.jsonl", jsonl(head, *outputs, event, last)))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert isinstance(whole, Record) and len(whole.value["messages"]) == 4

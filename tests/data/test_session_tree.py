@@ -356,7 +356,8 @@ class Pi(Agent):
         kept = self.seen[starts[choice // 2 % len(starts)] :] if starts and choice % 2 else []
         name = self.name("s")
         self.tip = self.seen[-1]
-        self.write("compaction", name, summary=name, **({"firstKeptEntryId": kept[0]} if kept else {}))
+        first = {"firstKeptEntryId": kept[0] if kept else None}
+        self.write("compaction", name, loses=False, summary=name, **first)
         self.compact(name, kept)
 
     def again(self, choice: int) -> None:
