@@ -29,6 +29,8 @@ UNANSWERED = "turns after a compaction that no answer follows"
 SUBAGENTS = "turns of subagents"
 _SHORTEST_REPLAY = 3  # turns; a shorter one without ids or times may be the same question, asked and answered again
 
+_NONE = frozenset[str]()
+_NO_TOOLS = (_NONE, _NONE)
 _MARGIN = 16  # lines beside the kept ones that the way from the last to the first of them may pass
 
 
@@ -91,14 +93,14 @@ def last_seen(entries: Sequence[SessionLine]) -> tuple[list[SessionLine], Counte
 def _tools(entry: SessionLine) -> tuple[frozenset[str], frozenset[str]]:
     """Return the ids of a turn's calls, and those of the calls whose results it holds."""
     if entry.tools is None:
-        content = entry.message["content"] if entry.message is not None else None
-        ids: dict[Any, list[str]] = {"tool_use": [], "tool_result": []}
+        content, calls, results = entry.message["content"] if entry.message is not None else None, _NONE, _NONE
         for part in content if isinstance(content, list) else ():
             kind = part.get("type") if isinstance(part, dict) else None
-            if kind in ("tool_use", "tool_result"):
-                key = part.get("id" if kind == "tool_use" else "tool_use_id")
-                ids[kind] += [key] if isinstance(key, str) else []
-        entry.tools = frozenset(ids["tool_use"]), frozenset(ids["tool_result"])
+            if kind == "tool_use" and isinstance(call := part.get("id"), str):
+                calls |= {call}
+            elif kind == "tool_result" and isinstance(call := part.get("tool_use_id"), str):
+                results |= {call}
+        entry.tools = (calls, results) if calls or results else _NO_TOOLS
     return entry.tools
 
 
@@ -126,8 +128,9 @@ def _copies(lines: Sequence[SessionLine]) -> dict[int, int]:
     request before a copy is one if its original precedes the copy's original.
     """
     turns = [place for place, entry in enumerate(lines) if entry.message is not None]
-    places = {entry: place for place, entry in enumerate(lines)}
-    copies, known, latest = dict[int, int](), dict[tuple[Any, ...], list[int]](), ""
+    places = {entry: place for place, entry in enumerate(lines)} if any(entry.original for entry in lines) else {}
+    copies, latest = dict[int, int](), ""
+    known, more = dict[tuple[str | None, str | None], int](), dict[tuple[str | None, str | None], list[int]]()
     for number, place in enumerate(turns):
         entry = lines[place]
         if entry.original in places:
@@ -135,14 +138,16 @@ def _copies(lines: Sequence[SessionLine]) -> dict[int, int]:
             continue
         ids = entry.answer or min(_calls(entry) | _results(entry), default=None)
         mark = (ids, entry.time)
-        original = next((other for other in known.get(mark, ()) if lines[other].message == entry.message), None)
+        original = known.get(mark)
+        if original is not None and lines[original].message != entry.message:
+            original = next((other for other in more.get(mark, ()) if lines[other].message == entry.message), None)
         last = turns[number - 1] if number else None
         goes_on = last is not None and (last == original or last in copies)
         is_late = entry.time is not None and (entry.time < latest or (entry.time == latest and goes_on))
         if original is not None and (ids is not None or is_late):
             copies[place] = original
-        elif ids is not None or entry.time is not None:
-            known.setdefault(mark, []).append(place)
+        elif (ids is not None or entry.time is not None) and known.setdefault(mark, place) != place:
+            more.setdefault(mark, []).append(place)
         latest = max(latest, entry.time or "")
     before = {below: above for above, below in pairwise(turns)}
     for place in reversed(turns):
