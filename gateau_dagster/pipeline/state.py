@@ -114,6 +114,9 @@ class State:
     @cached_property
     def index(self) -> InputIndex:
         """Return the input's index; only files that changed since the last call are read."""
+        return self._read_index()
+
+    def _read_index(self) -> InputIndex:
         config = self.config
         ensure_demo_data(config)
         return cached_index(config.located_long_sft, config.folder, config.work_folder / "cache", self.progress)
@@ -175,7 +178,9 @@ class State:
 
     def _instructions(self) -> str:
         try:
-            left_out = self.index.instructions
+            # An index without the synthetic samples that are still to be made must not stay.
+            index = self._read_index() if self.config.reads_synthetic else self.index
+            left_out = index.instructions
         except GateauError:
             return ""  # the samples are still to be made, or `check_data` gives the reason
         return text_digest([f"{size} {sample_id}" for sample_id, size in left_out.items()]) if left_out else ""
