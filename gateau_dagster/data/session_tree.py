@@ -233,7 +233,8 @@ class _Tree:
             if entry.compacts:
                 self._compact(place)
             elif place not in self.gone:
-                if entry.message is not None and not entry.summary:
+                is_after = self._places.get(entry.parent or "", -1) > place  # its parent is written behind it
+                if entry.message is not None and not entry.summary and not is_after:
                     self._continued.setdefault(self._compaction[place], place)
                 if entry.key is None and not entry.begins:
                     self._splice(place)

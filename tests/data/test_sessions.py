@@ -336,6 +336,11 @@ CLAUDE: dict[str, tuple[list[Line], str, dict[str, int]]] = {
     ),
     "hung before a compaction": ([*FIRST, boundary("b"), summary("s", "b"), *on("a2")], "s q3 a3", {BEFORE: 4}),
     "hung far before a compaction": ([*FIRST, boundary("b"), summary("s", "b"), *on("a1")], "s q3 a3", {BEFORE: 4}),
+    "hung before a compaction, out of order": (
+        [*FIRST, boundary("b"), summary("s", "b"), *reversed(on("a2"))],
+        "s q3 a3",
+        {BEFORE: 4},
+    ),
     "taken back to before a compaction": (
         [*FIRST, boundary("b"), summary("s", "b"), ask("c", "s"), say("d", "c"), *on("a2")],
         WHOLE,
