@@ -1,5 +1,6 @@
 """Broken plug-ins: each ends in one line with the file, what is broken and what it gave, and nothing is replaced."""
 
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -291,5 +292,9 @@ def test_warnings_and_the_check_of_the_data_are_guarded(tmp_path: Path) -> None:
 def test_an_interrupt_of_the_user_stays_one(tmp_path: Path) -> None:
     source = replaced(METHOD, SCORE, "import _thread, time; _thread.interrupt_main(); time.sleep(1)")
     method = chosen_methods(configuration(tmp_path, source))["own"]
-    with pytest.raises(KeyboardInterrupt):
-        method.scores({"raw_long_sft": RAW})
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            method.scores({"raw_long_sft": RAW})
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -70,11 +70,12 @@ def test_a_reader_never_meets_half_a_file(tmp_path: Path) -> None:
     thread = threading.Thread(target=write)
     thread.start()
     try:
-        read = sum(len(board.entries()) for _ in range(1500))
+        read = 0
+        while read < 1000:  # how many reads meet a step depends on the machine
+            read += len(board.entries())
     finally:
         stop.set()
         thread.join()
-    assert read > 1000
 
 
 def test_a_board_that_is_taken_down_while_it_is_read_is_no_failure(
