@@ -132,12 +132,10 @@ def _middling(state: State) -> Sample:
     rates = token_rates(state, model) if model in state.config.models else TokenRates()
     whole, tail = state.index.accepted.select(pl.col("characters", "tail_characters").mean()).row(0)
     said = (tail or 0) / rates.tail
-    tokens = {
-        "context": ((whole or 0) - (tail or 0)) / rates.context,
-        "instruction": said * (1 - rates.response),
-        "response": said * rates.response,
-    }
-    return Sample(sample_id="", source="", **{part: _WORD * round(length) for part, length in tokens.items()})
+    unasked = ((whole or 0) - (tail or 0)) / rates.context
+    parts = (unasked, said * (1 - rates.response), said * rates.response)
+    context, instruction, response = (_WORD * round(length) for length in parts)
+    return Sample(sample_id="", source="", context=context, instruction=instruction, response=response)
 
 
 def check_servers(state: State, plan: Plan, judging: Sequence[PlannedJudging]) -> None:
