@@ -108,7 +108,7 @@ def test_no_nesting_hides_a_secret(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(secret_scan, "SCANNER", "not-installed")
         for secret in made(kind, number):
-            # A line of the text before could be taken for the key's, and an AWS key has no shape of its own.
+            # The line before a key may look like one of its lines, and an AWS key has no distinct shape.
             text = f"{before.replace('-', '')}\n{secret}{after}"
             for nest in nested:
                 text = nest(text)

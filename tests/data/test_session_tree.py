@@ -285,7 +285,7 @@ class ClaudeCode(Agent):
         self.is_last = self.is_last and not new
 
     def reason(self, line: Line) -> str:
-        """What a copy under another id counts as."""
+        """Return the reason that a copy under another id counts under."""
         if line.get("isApiErrorMessage"):
             return FAILED
         if line.get("isMeta"):

@@ -154,7 +154,7 @@ def test_nulls_in_text_are_the_models_words() -> None:
 
 
 def slow_fill(value: Any, every: list[Any]) -> Any:
-    """What Arrow makes of an object among others: all keys of all of them, and null for what it does not have."""
+    """Fill an object as Arrow does: with the keys of all others, and null for those that it lacks."""
     if not isinstance(value, dict):
         return value
     keys = {key: [one[key] for one in every if key in one] for one in every for key in one}

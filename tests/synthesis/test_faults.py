@@ -53,7 +53,7 @@ def no_json_mode(status: int) -> Act:
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
-    """What the server does to one of the prompts, and what becomes of its candidate.
+    """Describe what the server does to one prompt, and the fate of its candidate.
 
     Attributes:
         outcome: the fault in the table; empty for a usable question, `no reply` for a reject, `ends` for the work.

@@ -81,7 +81,7 @@ def test_a_layer_that_is_not_there(base: PreTrainedModel) -> None:
 def test_a_name_that_fits_no_layer_is_refused_without_weights(
     base: PreTrainedModel, modules: list[str], reason: str
 ) -> None:
-    """As is one of several, which peft leaves out without a word."""
+    """peft leaves out such a name of several without a warning."""
     with refused("training.lora", reason):
         check_adapters(base.config, modules)
     check_adapters(base.config, ["q_proj", "mlp.down_proj", "lm_head", "embed_tokens"])
