@@ -14,6 +14,9 @@ Preset = Literal["paper", "official", "robust"]
 PRESETS: tuple[Preset, ...] = ("paper", "official", "robust")
 Dependency = Literal["closed_book", "near", "one_far", "several_far", "unpredictable"]
 DEPENDENCIES: tuple[Dependency, ...] = get_args(Dependency)
+# What a sample's response depends on, without the number of far segments.
+DependencyClass = Literal["far", "near", "closed_book", "unpredictable"]
+CLASSES: tuple[DependencyClass, ...] = get_args(DependencyClass)
 # The paper's weight, and the one for two terms that are both probabilities.
 ALPHA: dict[Preset, float] = {"paper": 0.8, "official": 0.8, "robust": 0.5}
 

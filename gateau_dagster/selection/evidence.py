@@ -9,7 +9,7 @@ from typing import get_args
 
 import polars as pl
 
-from gateau_dagster.config.selection import Dependency
+from gateau_dagster.config.selection import Dependency, DependencyClass
 
 # Raise it when the same tables give other rows.
 CODE_VERSION = "2"
@@ -36,6 +36,14 @@ MEANINGS: dict[Dependency, str] = {
     "unpredictable": "no text that was found; it is not predicted",
 }
 """Each dependency in words."""
+CLASS_OF: dict[Dependency, DependencyClass] = {
+    "closed_book": "closed_book",
+    "near": "near",
+    "one_far": "far",
+    "several_far": "far",
+    "unpredictable": "unpredictable",
+}
+"""The class of each dependency: the unit of quotas and of shares of a pool."""
 LEAST_FAR = 0.5
 """The share of far dependencies among the chosen samples below which the check of `selected_subset` warns."""
 
