@@ -39,14 +39,16 @@ class Encoded:
 
     input_ids, labels: int32 [n]. block_tokens: int32 [2 * answers], tokens of each block after truncation, instruction
     and response in turn; their sum is n. bos and context belong to the first instruction, which may be empty under a
-    chat template that prints nothing before an answer. truncated_tokens: how many were cut off. unlearned: the number
-    of answers that should be learned but are not, by reason.
+    chat template that prints nothing before an answer. truncated_tokens: how many were cut off to fit `max_length`.
+    trimmed_tokens: how many the context lost before, see encode_long. unlearned: the number of answers that should be
+    learned but are not, by reason.
     """
 
     input_ids: np.ndarray
     labels: np.ndarray
     block_tokens: np.ndarray
     truncated_tokens: int
+    trimmed_tokens: int = 0
     unlearned: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -66,8 +68,12 @@ def encode_long(
     max_length: int,
     truncation: Truncation = "context",
     trained_turns: TrainedTurns = "all",
+    context_tokens: int | None = None,
 ) -> Encoded:
     """Encode a long sample as a training sequence: the scoring prompt with loss on the response and its end.
+
+    With `context_tokens`, only so many tokens at the end of its context are kept (`training.trim`), before anything
+    else is cut off.
 
     A sample that is too long for `max_length` loses the start of its context, as in scoring, or with `right` its end
     (GATEAU, appendix A). The response comes last, so a sample whose prompt alone is that long has nothing left to
@@ -75,6 +81,7 @@ def encode_long(
 
     With template 'chat', a sample of several exchanges is its conversation, with loss on the answers that
     `trained_turns` names. If it is too long, it loses its oldest answers (see `fitted_turns`), or with `right` its end.
+    `context_tokens` does not apply to it: tokens of the scored transcript are no border in the printed turns.
 
     Raises:
         UnscorableSampleError: there are no response tokens, truncation leaves none, or the template refuses the sample.
@@ -96,13 +103,19 @@ def encode_long(
         prompt = build_prompt(tokenizer, sample, max_length=room, template=template)
     except UnscorableSampleError as error:
         raise UnscorableSampleError(f"{error} (training.max_length is {max_length})") from error
-    asked = prompt.prefix + prompt.context + prompt.suffix
-    pieces = [TokenRun(ids=asked), TokenRun(ids=prompt.response + ending, trained=True)]
+    whole = len(prompt.context) + prompt.truncated_tokens
+    kept = whole if context_tokens is None else min(context_tokens, whole)
+    context = prompt.context[max(0, len(prompt.context) - kept) :]
+    pieces = [
+        TokenRun(ids=prompt.prefix + context + prompt.suffix),
+        TokenRun(ids=prompt.response + ending, trained=True),
+    ]
     encoded = _cut(pieces, max_length=max_length, cure="Raise it, or set training.truncation: context")
+    encoded = replace(encoded, trimmed_tokens=whole - kept)
     if truncation == "right":
         return encoded
     assert encoded.truncated_tokens == 0
-    return replace(encoded, truncated_tokens=prompt.truncated_tokens)
+    return replace(encoded, truncated_tokens=kept - len(context))
 
 
 def _encode_turns(

@@ -16,7 +16,15 @@ from gateau_dagster.errors import UnscorableSampleError
 from gateau_dagster.models import chat_rendering
 from gateau_dagster.models.chat_rendering import render_chat, rendered_answers
 from gateau_dagster.models.prompt import build_prompt
-from gateau_dagster.training.encode import DROPPED, IGNORED, REWRITTEN, Encoded, encode_conversation, encode_long
+from gateau_dagster.training.encode import (
+    DROPPED,
+    IGNORED,
+    REWRITTEN,
+    Encoded,
+    Truncation,
+    encode_conversation,
+    encode_long,
+)
 from tests.error_codes import refused
 from tests.training.builders import CHAT_TEMPLATE, LONG, SAMPLE, TALK, learned, tokenizer
 
@@ -320,6 +328,30 @@ def test_a_long_sample_without_room_for_its_response_is_rejected() -> None:
         encode_long(tokenizer(), SAMPLE, template="gateau", max_length=needed - 1)
 
 
+@pytest.mark.parametrize("template", ["gateau", "chat"])
+@pytest.mark.parametrize("truncation", ["context", "right"])
+def test_a_trimmed_sample_is_the_prompt_that_a_window_shows(truncation: Truncation, template: Template) -> None:
+    whole = encode_long(tokenizer(), SAMPLE, template=template, max_length=LONG)
+    full = build_prompt(tokenizer(), SAMPLE, max_length=LONG, template=template)
+    count = len(full.context)
+    for window in range(full.length - count, full.length + 2):
+        shown = build_prompt(tokenizer(), SAMPLE, max_length=window, template=template)
+        given = {"template": template, "truncation": truncation, "context_tokens": len(shown.context)}
+        cut = encode_long(tokenizer(), SAMPLE, max_length=LONG, **given)
+        assert cut.input_ids.tolist() == [*shown.ids, *whole.input_ids[full.length :]]
+        assert learned(tokenizer(), cut) == learned(tokenizer(), whole)
+        assert (cut.trimmed_tokens, cut.truncated_tokens) == (count - len(shown.context), 0)
+    # What is trimmed need not fit; what is left loses its start or its end as ever.
+    most = len(whole.input_ids) - count + 2
+    cut = encode_long(tokenizer(), SAMPLE, template=template, max_length=most, truncation=truncation, context_tokens=3)
+    assert (cut.trimmed_tokens, cut.truncated_tokens) == (count - 3, 1)
+    start, end = full.context_span
+    trimmed = [*whole.input_ids[:start], *whole.input_ids[end - 3 :]]
+    assert cut.input_ids.tolist() == (
+        trimmed[:-1] if truncation == "right" else [*trimmed[:start], *trimmed[start + 1 :]]
+    )
+
+
 # Templates with tools. Each has the form of a real one.
 _ROLE = "<|{{ m.role }}|>\n{{ m.content }}<|end|>\n"
 _ASKS = "{% if add_generation_prompt %}<|assistant|>\n{% endif %}"
@@ -509,6 +541,8 @@ def test_a_trace_is_learned_answer_by_answer() -> None:
         plain.input_ids.tolist()
         == encode_long(tokenizer(), SAMPLE, template="gateau", max_length=LONG).input_ids.tolist()
     )
+    trimmed = encoded_turns(HERMES, TRACE, context_tokens=0)
+    assert trimmed.input_ids.tolist() == encoded.input_ids.tolist() and trimmed.trimmed_tokens == 0
 
 
 def test_answers_that_a_template_rewrites_are_counted() -> None:
