@@ -11,7 +11,7 @@ import polars as pl
 from gateau_dagster import tables
 from gateau_dagster.assets.steps.metadata import chart, figures_metadata, first_histogram, preview, source_chart
 from gateau_dagster.assets.steps.step import Output, Step, makes_asset
-from gateau_dagster.assets.training_mix import mix_tokenizer
+from gateau_dagster.assets.training_mix import mix_tokenizer, trimmed_samples
 from gateau_dagster.config import PRESETS, Config
 from gateau_dagster.config.selection import RuleConfig, SelectionConfig
 from gateau_dagster.config.variants import SYNTHETIC_UNVERIFIED
@@ -230,7 +230,7 @@ def chosen_samples(state: State, recipe: Recipe) -> tuple[pl.DataFrame, pl.DataF
         scores = ranked_by_score(method.scores(found))
     else:
         scores = ranking_scores(state, config)
-    samples = candidates(state, recipe.rule_reads, scores)
+    samples = with_trained_tokens(state, recipe, candidates(state, recipe.rule_reads, scores))
     rule = equal_amount(config.selection, recipe.equal, samples)
     chosen = choice(samples, scores, rule)
     return chosen, scores, left_out(samples, rule, chosen["sample_id"].to_list())
@@ -241,7 +241,8 @@ def counted_rule(state: State, recipe: Recipe) -> SelectionConfig:
     fraction.
     """
     no_scores = pl.DataFrame(schema={"sample_id": pl.String()})
-    return equal_amount(recipe.selection, recipe.equal, candidates(state, recipe.rule_reads, no_scores))
+    samples = with_trained_tokens(state, recipe, candidates(state, recipe.rule_reads, no_scores))
+    return equal_amount(recipe.selection, recipe.equal, samples)
 
 
 def _all(state: State, recipe: Recipe) -> tuple[pl.DataFrame, pl.DataFrame, LeftOut]:
@@ -350,6 +351,23 @@ def candidates(state: State, reads: Reads, scores: pl.DataFrame) -> pl.DataFrame
     if "context_tokens" in samples.columns:
         samples = samples.with_columns(tokens=pl.col("context_tokens") + pl.col("response_tokens"))
     return samples
+
+
+def with_trained_tokens(state: State, recipe: Recipe, samples: pl.DataFrame) -> pl.DataFrame:
+    """Return candidates with the `tokens` that `training.trim` leaves of them; unchanged if no tokens are counted.
+
+    Under template chat, samples of several exchanges stay whole.
+    """
+    if not recipe.counts_trimmed:
+        return samples
+    cut = trimmed_samples(state, recipe.config)
+    if recipe.config.scoring.template == "chat":
+        for shard in state.shards:
+            if "conversation" in state.store.columns(RAW, shard):
+                several = state.store.read(RAW, shard, ["sample_id", "conversation"]).drop_nulls()
+                cut = cut.join(several, on="sample_id", how="anti")
+    left = pl.coalesce(pl.col("shown_tokens") + pl.col("response_tokens"), "tokens")
+    return samples.join(cut, on="sample_id", how="left", maintain_order="left").with_columns(tokens=left)
 
 
 def choice(samples: pl.DataFrame, scores: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:

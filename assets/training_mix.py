@@ -15,10 +15,12 @@ from gateau_dagster.demo.prepare import ensure_demo_pair
 from gateau_dagster.errors import GateauError
 from gateau_dagster.pipeline.data_checks import check_sources
 from gateau_dagster.pipeline.model_checks import require_end
-from gateau_dagster.pipeline.recipes import mix_columns, weighs_responses
+from gateau_dagster.pipeline.recipes import mix_columns, trims_contexts, weighs_responses
 from gateau_dagster.pipeline.scoring_assets import embedding_asset
+from gateau_dagster.pipeline.selection_reads import TRIM_READS
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.progress import Progress
+from gateau_dagster.selection.trim import trim_figures, trims
 from gateau_dagster.storage.content import frame_digest
 from gateau_dagster.training.text_mix import text_files
 
@@ -46,34 +48,53 @@ def training_mix(step: Step) -> None:
             training=config.training,
             template=config.scoring.template,
             progress=output.progress,
-            longce=_longce(state, config, chosen, output.progress),
+            weights=_token_weights(state, config, chosen, output.progress),
+            kept_context=_kept_contexts(state, config),
             trained_turns=config.trained_turns,
         )
-        # Without source names: renaming a source must not retrain.
-        output.write(mix, rejected, content=frame_digest(mix.drop("source")))
+        # A renamed source must not retrain, and neither must another text that is trimmed.
+        content = frame_digest(mix.drop("source", "trimmed_tokens", strict=False))
+        output.write(mix, rejected, content=content)
         output.metadata |= mix_statistics(mix, unlearned, drawn=recipe.is_main)
 
 
-def _longce(state: State, config: Config, chosen: pl.DataFrame, progress: Progress) -> Any:
-    """Return the `LongCE` that weighs the tokens of the chosen samples, or None under another loss."""
-    if config.training.loss != "longce":
+def _token_weights(state: State, config: Config, chosen: pl.DataFrame, progress: Progress) -> Any:
+    """Return the `TokenWeights` of the chosen samples, or None under a loss without any in the mix."""
+    training = config.training
+    if not training.weighs_in_mix:
         return None
-    from gateau_dagster.training.longce import COLUMNS, LONG, SHORT, LongCE, response_weights
+    from gateau_dagster.training.token_weights import READS, SCORERS, TokenWeights, response_weights
 
     weights = {}
     if weighs_responses(config):
         wanted = chosen.select("sample_id")
-        found = {
-            asset: pl.concat([state.store.read_rows(asset, shard, wanted).select(COLUMNS) for shard in state.shards])
-            for asset in (SHORT, LONG)
+        scored = {
+            asset: pl.concat([state.store.read_rows(asset, shard, wanted).select(columns) for shard in state.shards])
+            for asset, columns in READS[training.loss].items()
         }
-        weights = response_weights(chosen, found, gamma=config.training.longce_gamma)
-    return LongCE(
+        weights = response_weights(chosen, scored, loss=training.loss, gamma=training.longce_gamma)
+    return TokenWeights(
+        loss=training.loss,
         weights=weights,
-        tokenizer=mix_tokenizer(state, config.training.model, progress),
-        scorers={name: mix_tokenizer(state, name, progress) for name in ("short", "long")},
+        tokenizer=mix_tokenizer(state, training.model, progress),
+        scorers={name: mix_tokenizer(state, name, progress) for name in SCORERS[training.loss]},
         template=config.scoring.template,
     )
+
+
+def _kept_contexts(state: State, config: Config) -> dict[str, int] | None:
+    if not config.training.trim:
+        return None
+    return dict(trimmed_samples(state, config).iter_rows()) if trims_contexts(config) else {}
+
+
+def trimmed_samples(state: State, config: Config) -> pl.DataFrame:
+    """Return `sample_id` and `shown_tokens`: contexts that training cuts, and what stays, see selection.trim.trims."""
+    tables_of = (
+        [state.store.read(asset, shard, [*columns]) for asset, columns in TRIM_READS.items()] for shard in state.shards
+    )
+    figures = pl.concat(trim_figures(cam, long, short) for cam, long, short in tables_of)
+    return trims(figures, seed=config.training.seed)
 
 
 @makes_asset
@@ -157,7 +178,7 @@ def mix_statistics(
 ) -> dict[str, Any]:
     """Return token counts and lengths by origin and source; with a plot if `drawn`.
 
-    `mix`: tables.TRAINING_MIX. `unlearned`: answers without loss by reason, shown if there are any.
+    `mix`: see training_mix.mix_columns. `unlearned`: answers without loss by reason, shown if there are any.
     """
     from gateau_dagster.report.plots.small_charts import shares
     from gateau_dagster.report.plots.training_plots import mix_contents

@@ -177,9 +177,18 @@ TRAINING_MIX = (
     ),
     _column("truncated_tokens", pl.Int32, "Tokens cut off: the left end of the context, or everything to the right."),
 )
+TRIMMED_TOKENS = _column(
+    "trimmed_tokens",
+    pl.Int32,
+    "With training.trim, tokens that the context lost because the response needs no far text.",
+)
 WEIGHTED_MIX = (
     *TRAINING_MIX,
-    _column("weights", pl.List(pl.Float32()), "With loss: longce, what the loss of each token is multiplied by."),
+    _column(
+        "weights",
+        pl.List(pl.Float32()),
+        "With loss: longce or far_gain, what the loss of each token is multiplied by, before any normalisation.",
+    ),
 )
 VARIANT_CHECKPOINT = (
     _column("model", pl.String, "Its path or hub name; a folder of the store begins with store:."),

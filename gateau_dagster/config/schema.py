@@ -26,7 +26,7 @@ from gateau_dagster.config.made_models import check_made_models
 from gateau_dagster.config.models import ModelConfig, ScoringConfig
 from gateau_dagster.config.selection import SelectionConfig
 from gateau_dagster.config.synthesis import SYNTHETIC_FILES, SYNTHETIC_SCHEME, SynthesisConfig
-from gateau_dagster.config.training import TrainedTurns, TrainingConfig
+from gateau_dagster.config.training import WEIGHING, TrainedTurns, TrainingConfig
 from gateau_dagster.config.variants import OtherModel, Variant, VariantsConfig, variants_of
 from gateau_dagster.errors import GateauError
 from gateau_dagster.registry import PluginFile, same_names
@@ -169,11 +169,18 @@ class Config(Section):
                 "training.mix.without_long: leaves only the conversations of short_chat, which is missing: add "
                 "it, or remove the key",
             )
-        if self.training.enabled and self.training.loss == "longce" and not self.has_pair:
+        if self.training.enabled and self.training.weighs_in_mix and not self.has_pair:
             raise GateauError(
-                "training.longce",
-                "training.loss: longce weighs tokens by the losses of models.short and models.long: configure both, "
-                "or set loss: token",
+                WEIGHING[self.training.loss],
+                f"training.loss: {self.training.loss} weighs tokens by their probabilities under models.short and "
+                "models.long: configure both, or set loss: token",
+            )
+        windowed = self.has_pair and self.models["short"].context == "window"
+        if self.training.enabled and self.training.trim and not windowed:
+            raise GateauError(
+                "training.trim",
+                "training.trim: cuts contexts to the tokens that models.short is shown: configure models.short with "
+                "`context: window` beside models.long, or remove the key",
             )
         self._check_tasks()
         self._check_synthesis()

@@ -95,6 +95,9 @@ OPERATIONAL = {
 }
 """Keys of `training` that decide how a training runs, and not what it learns."""
 
+WEIGHING = {"longce": "training.longce", "far_gain": "training.far_gain"}
+"""The losses whose weights of tokens come from tables of the models and are in the mix, with their error codes."""
+
 ZeroPreset = Literal["zero1", "zero2", "zero3", "zero2_offload", "zero3_offload"]
 
 
@@ -190,6 +193,14 @@ class TrainingConfig(Section):
         "repeat earlier turns without loss, whichever is set.",
         examples=["last"],
     )
+    trim: bool = Field(
+        default=False,
+        exclude_if=lambda value: not value,
+        description="Whether a long sample that needs no far text is trained on the end of its context only: the part "
+        "that models.short was shown. It needs models.short with context: window. A token budget of `selection` then "
+        "counts the tokens that are left, so more samples fit. 15 % of these samples stay whole.",
+        examples=[True],
+    )
     mix: MixConfig = Field(default=MixConfig(), description="What the mix consists of.")
     epochs: float = Field(default=2.0, gt=0, le=MOST_EPOCHS, description="Passes over the mix.")
     max_steps: int | None = Field(
@@ -251,20 +262,23 @@ class TrainingConfig(Section):
         description="Processes that work at the same time get rows of similar cost (sum of squared lengths, ProLong). "
         "Which sequences make up a step is not changed.",
     )
-    loss: Literal["token", "sequence", "longce", "exact"] = Field(
+    loss: Literal["token", "sequence", "longce", "far_gain", "exact"] = Field(
         default="token",
         description="token: the mean over all trained tokens of a step. sequence: every sequence counts the same "
         "(LongAlign's loss weighting). longce: as token, but response tokens of long samples count more if models."
-        "long finds them likelier than models.short does (LongCE, see longce_gamma). exact: as token, but a "
-        "token counts more if at least a quarter of a row's tokens precede it in its own sequence. Rare lengths count "
-        "most (EXACT).",
+        "long finds them likelier than models.short does (LongCE, see longce_gamma). far_gain: response tokens of long "
+        "samples count more if a far segment makes them likelier than near text does, with a mean weight of 1 in each "
+        "step. exact: as token, but a token counts more if at least a quarter of a row's tokens precede it in its own "
+        "sequence. Rare lengths count most (EXACT).",
     )
     longce_gamma: float = Field(
         default=5.0,
         gt=0,
         le=1e6,
         allow_inf_nan=False,
-        description="Greatest weight of a token with loss: longce; the weight is min(p_long / p_short, this).",
+        description="Greatest weight of a token. With loss: longce, the weight is min(p_long / p_short, this). With "
+        "loss: far_gain, it is 1 + (this - 1) x (p_far - p_near), before weights are divided by their mean; at least "
+        "1 then.",
     )
     positions: PositionExtension | None = Field(
         default=None, description="Extends the rotary embedding before the training, beyond the model's window."
@@ -396,6 +410,12 @@ class TrainingConfig(Section):
                 "training.conflict",
                 f"chunked_loss: the model's own loss has no weights: set chunked_loss: true with loss: {self.loss}",
             )
+        if self.loss == "far_gain" and self.longce_gamma < 1:
+            raise GateauError(
+                "training.conflict",
+                f"longce_gamma: {self.longce_gamma:g} is below 1, so loss: far_gain would weigh tokens that need far "
+                "text less than others: set at least 1",
+            )
         if self.batching == "concatenated" and self.loss == "exact":
             raise GateauError(
                 "training.conflict",
@@ -444,6 +464,16 @@ class TrainingConfig(Section):
     def packs(self) -> bool:
         """Return whether rows of `row_tokens` hold several sequences."""
         return self.batching in {"packed", "concatenated"}
+
+    @property
+    def weighs_in_mix(self) -> bool:
+        """Return whether the mix has a weight for each token."""
+        return self.loss in WEIGHING
+
+    @property
+    def divides_by_weights(self) -> bool:
+        """Return whether a step's loss is divided by the sum of its weights, not by its number of trained tokens."""
+        return self.loss in {"sequence", "far_gain"}
 
     @property
     def side_by_side(self) -> bool:

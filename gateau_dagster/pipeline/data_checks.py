@@ -31,7 +31,7 @@ from gateau_dagster.training.readiness import check_device, check_packages
 
 _CHARACTERS = 4  # per token, about
 _TOKEN_BYTES = 8  # per token of the mix in every rank: its id and its label
-_WEIGHT_BYTES = 4  # the same with loss: longce
+_WEIGHT_BYTES = 4  # the same where the mix has weights
 _RANK_BYTES = 300 << 20  # per process that has imported torch
 _FAR_ABOVE = 2  # as a factor
 
@@ -143,7 +143,7 @@ def _check_memory(config: Config, accepted: pl.DataFrame) -> None:
     if training.launcher is not None or training.hostfile is not None:
         return
     tokens = _tokens(accepted, most=training.max_length) * chosen_share(config, accepted)
-    each = _TOKEN_BYTES + (_WEIGHT_BYTES if training.loss == "longce" else 0)
+    each = _TOKEN_BYTES + (_WEIGHT_BYTES if training.weighs_in_mix else 0)
     wanted = training.processes * (_RANK_BYTES + each * tokens)
     if training.processes > 1 and wanted > there:
         raise GateauError(

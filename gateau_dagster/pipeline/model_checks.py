@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gateau_dagster.config.made_models import stage_training
+from gateau_dagster.config.training import WEIGHING
 from gateau_dagster.data.index import InputIndex
 from gateau_dagster.data.sample import Sample, spelled_control_tokens, text_digest
 from gateau_dagster.data.sources import FILE_DIGESTS, SourceFile, content_signature
@@ -731,7 +732,7 @@ def _compare(config: Config, texts: Callable[[], Sequence[str]]) -> bool:
 
 
 def _compare_trained(config: Config, trained: str, texts: Callable[[], Sequence[str]]) -> bool:
-    """Check that the trained model has theta_B's tokens, which `training.loss: longce` weighs; otherwise as `_compare`.
+    """Check that the trained model has theta_B's tokens, which the loss weighs; otherwise as `_compare`.
 
     The mix is compared again, token by token, when it is made.
     """
@@ -742,9 +743,10 @@ def _compare_trained(config: Config, trained: str, texts: Callable[[], Sequence[
         ids = [encode(each, text) for each in (first, second)]
         if ids[0] != ids[1]:
             raise GateauError(
-                "training.longce",
-                f"training.loss: longce weighs the tokens of models.long, but training.model ({trained}) tokenises "
-                f"the response {text[:40]!r} differently. Train a model of the pair's family, or set loss: token.",
+                WEIGHING[config.training.loss],
+                f"training.loss: {config.training.loss} weighs the tokens of models.long, but training.model "
+                f"({trained}) tokenises the response {text[:40]!r} differently. Train a model of the pair's family, or "
+                "set loss: token.",
             )
     return True
 

@@ -44,19 +44,23 @@ from gateau_dagster.pipeline.selection_reads import (
     CHOSEN,
     EVIDENCE,
     PRESETS_TABLE,
+    TRIM_READS,
     has_evidence,
     ranking_asset,
     selection_reads,
 )
 from gateau_dagster.readable import nearest_name
 from gateau_dagster.registry import same_names
+from gateau_dagster.selection.evidence import CODE_VERSION as EVIDENCE_CODE_VERSION
 from gateau_dagster.selection.rules import CODE_VERSION as SELECTION_CODE_VERSION
+from gateau_dagster.selection.trim import CODE_VERSION as TRIM_CODE_VERSION
 from gateau_dagster.storage.stamp import By
 from gateau_dagster.synthesis import CHECKS_TABLE, CONTEXTS_TABLE, QUESTIONS_TABLE
 from gateau_dagster.training.deepspeed_config import agreed_deepspeed_config
 from gateau_dagster.training.launch import CODE_VERSION as TRAINING_CODE_VERSION
-from gateau_dagster.training.longce import LONG, SHORT
+from gateau_dagster.training.token_weights import READS as WEIGHTS_READ
 from gateau_dagster.training.training_mix import CODE_VERSION as MIX_CODE_VERSION
+from gateau_dagster.training.training_mix import mix_columns as columns_of_mix
 
 MIX, CHECKPOINT_FOLDER = "training_mix", "checkpoint"
 SUBSETS, MIXES, CHECKPOINTS = "variant/selected_subset", "variant/training_mix", "variant/checkpoint"
@@ -73,7 +77,7 @@ OPERATIONAL_TRAINING = OPERATIONAL | {
     *("preset", "sequences_per_step", "tokens_per_step"),  # their results are in other fields
 }
 # They decide the content of the mix, from which the checkpoint is made.
-_OF_THE_MIX = {"mix", "truncation", "trained_turns", "longce_gamma"}
+_OF_THE_MIX = {"mix", "truncation", "trained_turns", "longce_gamma", "trim"}
 
 
 @dataclass(frozen=True)
@@ -178,9 +182,15 @@ class Recipe:
             scores = chosen_methods(self.config)[self.selection.method].reads()
         if self.has_evidence:
             scores = {**scores, EVIDENCE: tables.schema(tables.EVIDENCE).names()}
-        for asset, columns in scores.items():
+        of_trim = TRIM_READS if self.counts_trimmed else {}
+        for asset, columns in [*scores.items(), *of_trim.items()]:
             found[asset] = [*dict.fromkeys([*found.get(asset, []), *columns])]
         return found
+
+    @property
+    def counts_trimmed(self) -> bool:
+        """Return whether its selection counts tokens, and training leaves fewer of some samples."""
+        return trims_contexts(self.config) and "context_tokens" in self.rule_reads.get(LENGTHS, [])
 
     @property
     def has_evidence(self) -> bool:
@@ -215,6 +225,8 @@ class Recipe:
             settings[f"selection.options.{selection.method}"] = selection.options[selection.method]
         if self.equal in {"samples", "tokens"}:
             settings["variants.equal"] = self.equal
+        if self.counts_trimmed:
+            settings |= _trim_settings(self.config)
         if self.has_evidence:
             settings["columns"] = tables.schema(tables.DEPENDS).names()
         return Part(reads=reads, settings=settings)
@@ -227,8 +239,11 @@ class Recipe:
         # An equal selection gives an equal mix, unless the mix depends on the samples' ranks or sources.
         by: By = "fingerprint" if mix.long_fraction < 1 or mix.weights else "content"
         chat: dict[str, By] = {"short_chat_mix": "content"} if self.project.short_chat else {}
-        pair: dict[str, By] = dict.fromkeys((SHORT, LONG), "fingerprint") if weighs_responses(self.config) else {}
-        return Part(reads={self.subset: by, **chat, **pair}, observe=partial(_mix_settings, self.config))
+        weighing = WEIGHTS_READ[self.config.training.loss] if weighs_responses(self.config) else {}
+        scored: dict[str, By] = dict.fromkeys(
+            [*weighing, *(TRIM_READS if trims_contexts(self.config) else {})], "fingerprint"
+        )
+        return Part(reads={self.subset: by, **chat, **scored}, observe=partial(_mix_settings, self.config))
 
     def checkpoint_part(self) -> Part:
         """Return what its model is made from."""
@@ -264,7 +279,7 @@ def selections(config: Config) -> list[SelectionConfig]:
 
 def _mix_settings(config: Config, observed: Observed) -> dict[str, Any]:
     training = config.training
-    weighs = {"training.longce_gamma": training.longce_gamma} if training.loss == "longce" else {}
+    weighs = {"training.longce_gamma": training.longce_gamma} if training.weighs_in_mix else {}
     return {
         f"models.{training.model} weights": observed.model_digests[training.model],
         "scoring.template": config.scoring.template,
@@ -274,6 +289,7 @@ def _mix_settings(config: Config, observed: Observed) -> dict[str, Any]:
         "training.seed": training.seed,
         **({} if config.trained_turns == "all" else {"training.trained_turns": config.trained_turns}),
         **weighs,
+        **(_trim_settings(config) if trims_contexts(config) else {}),
         **{f"training.mix.{name}": value for name, value in training.mix.model_dump(mode="json").items()},
     }
 
@@ -310,14 +326,25 @@ def _other_settings(variant: Variant, observed: Observed) -> dict[str, Any]:
     return {"weights": observed.others[variant.name], "rope_theta": variant.other.rope_theta}
 
 
+def _trim_settings(config: Config) -> dict[str, Any]:
+    """Return what decides which contexts are cut, beside the tables."""
+    return {"training.trim": f"{TRIM_CODE_VERSION}.{EVIDENCE_CODE_VERSION}", "training.seed": config.training.seed}
+
+
 def weighs_responses(config: Config) -> bool:
     """Return whether there are long samples whose tokens are weighed."""
-    return config.training.loss == "longce" and not config.training.mix.without_long
+    return config.training.weighs_in_mix and not config.training.mix.without_long
+
+
+def trims_contexts(config: Config) -> bool:
+    """Return whether training cuts contexts of long samples that need no far text."""
+    training = config.training
+    return training.enabled and training.trim and not training.mix.without_long
 
 
 def mix_columns(config: Config) -> tuple[tables.Column, ...]:
     """Return the columns of a mix."""
-    return tables.WEIGHTED_MIX if config.training.loss == "longce" else tables.TRAINING_MIX
+    return columns_of_mix(weighted=config.training.weighs_in_mix, trimmed=config.training.trim)
 
 
 def _of_main(part: Part) -> dict[str, Any]:

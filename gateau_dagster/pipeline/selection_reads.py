@@ -5,12 +5,19 @@ from gateau_dagster.evaluation.document_split import SPLIT
 from gateau_dagster.evaluation.registry import reserving
 from gateau_dagster.methods.method import Method
 from gateau_dagster.methods.registry import GATEAU, chosen_methods
-from gateau_dagster.scoring.pair_tables import CAM, THETA_B, cam_at_asset, further_lengths, perplexity_asset
+from gateau_dagster.scoring.pair_tables import CAM, THETA_A, THETA_B, cam_at_asset, further_lengths, perplexity_asset
 from gateau_dagster.selection.combine import READ_COLUMNS
 from gateau_dagster.selection.evidence import CAM_COLUMNS, LONG_COLUMNS
+from gateau_dagster.selection.trim import SHORT_COLUMNS, TRIM_CAM_COLUMNS, TRIM_LONG_COLUMNS
 
 PRESETS_TABLE, CHOSEN, EVIDENCE = "combined_scores", "selected_subset", "evidence"
 EVIDENCE_READS = {CAM: CAM_COLUMNS, perplexity_asset(THETA_B): LONG_COLUMNS}
+TRIM_READS = {
+    CAM: TRIM_CAM_COLUMNS,
+    perplexity_asset(THETA_B): TRIM_LONG_COLUMNS,
+    perplexity_asset(THETA_A): SHORT_COLUMNS,
+}
+"""What `training.trim` reads, columns by table."""
 
 
 def tables_read(config: Config) -> set[str]:

@@ -114,11 +114,6 @@ class MixRows(Dataset[list[TrainingDocument]]):
         return together, sum(self._trained[document] for row in rows for document in row)
 
     @property
-    def weighs_tokens(self) -> bool:
-        """Return whether each token has a weight of its own."""
-        return self._by_prefix is not None or "weights" in self._mix.columns
-
-    @property
     def has_long_prefixes(self) -> bool:
         """Return whether some token weighs more because of the tokens before it."""
         return self._by_prefix is not None and bool((self._by_prefix > 1).any())
@@ -240,7 +235,7 @@ class SideBySide:
 
 
 def loss_weights(document: TrainingDocument) -> Tensor:
-    """Return the weights of a document's own tokens (LongCE, EXACT), or those of LongAlign: float32 [n]."""
+    """Return the weights of a document's own tokens (LongCE, far gain, EXACT), or those of LongAlign: float32 [n]."""
     return sequence_weights(document.labels) if document.weights is None else document.weights
 
 

@@ -29,7 +29,7 @@ CODE_VERSION = "3"
 _OPERATIONAL = OPERATIONAL | {
     *{"enabled", "deepspeed", "preset"},
     *{"sequences_per_step", "tokens_per_step"},  # the resulting passes count
-    *{"mix", "truncation"},  # the mix itself counts
+    *{"mix", "truncation", "trim"},  # the mix itself counts
 }
 
 

@@ -159,12 +159,12 @@ def exchanged_attention(model: PreTrainedModel) -> Any:
     return attend
 
 
-def trained_items(batches: list[Batch], *, by_weight: bool = True) -> Tensor:
+def trained_items(batches: list[Batch], *, by_weight: bool) -> Tensor:
     """Return the number of trained tokens of this rank's parts, or with `by_weight` the sum of their weights."""
     found = [
-        (batch["shift_labels"] != IGNORED).sum()
-        if "shift_weights" not in batch or not by_weight
-        else batch["shift_weights"][batch["shift_labels"] != IGNORED].sum()
+        batch["shift_weights"][batch["shift_labels"] != IGNORED].sum()
+        if by_weight
+        else (batch["shift_labels"] != IGNORED).sum()
         for batch in batches
     ]
     return torch.stack(found).sum()

@@ -79,7 +79,7 @@ def train(spec: TrainingSpec, report: Report, *, cpu: bool = False, say: Callabl
     check_packages(spec.training)
     check_device(spec.training, cuda=torch.cuda.is_available() and not cpu)
     disable_progress_bar()
-    mix = read_mix(spec.mix, weighted=spec.training.loss == "longce")
+    mix = read_mix(spec.mix, weighted=spec.training.weighs_in_mix)
     plan = plan_of(spec, mix)
     long_prefix = spec.training.row_tokens // 4 if spec.training.loss == "exact" else None
     rows = MixRows(mix, plan, skip=spec.training.skip, seed=spec.training.seed, long_prefix=long_prefix)
@@ -166,6 +166,7 @@ def make_trainer(
     levers = _levers(spec, sizes, arguments.device, tokens=rows.longest_pass)
     trained = model if training.lora is None else with_adapters(model, training.lora, seed=training.seed)
     trainer = ResponseTrainer(model=trained, args=arguments, train_dataset=rows, data_collator=collator)
+    trainer.by_weight = training.divides_by_weights
     trainer.change_model = partial(_apply, spec, model, levers, longest=rows.longest_pass // size)
     if size > 1:
         trainer.add_callback(HeadExchange(model))

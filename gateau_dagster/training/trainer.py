@@ -96,15 +96,17 @@ class ResponseTrainer(Trainer):
     naming samples.
 
     The Trainer counts the labelled tokens of a step over all ranks and accumulated passes. The model divides its summed
-    loss by this number. If a batch has `weights`, their sum is used instead, except for the mix's own weights of tokens
-    (LongCE), which are not normalised.
+    loss by this number.
 
     change_model: called once before the training, after Liger's kernels and gradient checkpointing are in place.
+    by_weight: whether the sum of the labelled tokens' weights takes the place of their number, as for LongAlign's
+        weights and those of far gain. LongCE's and EXACT's are not normalised.
     """
 
     def __init__(self, **arguments: Any) -> None:
         super().__init__(**arguments)
         self.change_model: Callable[[], None] | None = None
+        self.by_weight = False
         if self.get_sp_size() > 1:
             self.loss_is_scaled_for_ga = True
             # Every rank of a group already has its part of the batch.
@@ -128,12 +130,10 @@ class ResponseTrainer(Trainer):
         return super()._prepare_input(data)
 
     def _get_num_items_in_batch(self, batch_samples: list, device: torch.device) -> torch.Tensor | int | None:
-        assert isinstance(self.train_dataset, MixRows)
-        by_weight = not self.train_dataset.weighs_tokens
         if self.get_sp_size() > 1:
-            counted = trained_items(batch_samples, by_weight=by_weight)
+            counted = trained_items(batch_samples, by_weight=self.by_weight)
             return self.accelerator.gather(counted.to(device)[None]).sum()  # pyright: ignore
-        if not batch_samples or "weights" not in batch_samples[0] or not by_weight:
+        if not batch_samples or not self.by_weight:
             return super()._get_num_items_in_batch(batch_samples, device)
         counted = [batch["weights"][..., 1:][batch["labels"][..., 1:] != IGNORED].sum() for batch in batch_samples]
         total = torch.stack(counted).sum().to(device)

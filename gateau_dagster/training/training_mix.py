@@ -18,10 +18,10 @@ from gateau_dagster.config.values import part_of
 from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.errors import GateauError, UnscorableSampleError
 from gateau_dagster.progress import Progress
-from gateau_dagster.tables import REJECTED, TRAINING_MIX, WEIGHTED_MIX, schema
+from gateau_dagster.tables import REJECTED, TRAINING_MIX, TRIMMED_TOKENS, WEIGHTED_MIX, Column, schema
 from gateau_dagster.training.batch_plan import mix_order
 from gateau_dagster.training.encode import IGNORED, Encoded, encode_conversation, encode_long
-from gateau_dagster.training.longce import LongCE
+from gateau_dagster.training.token_weights import TokenWeights
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -31,7 +31,12 @@ CODE_VERSION = "6"
 
 Origin = Literal["long", "short"]
 Row = dict[str, Any]
-"""The columns of `tables.TRAINING_MIX`, or with weights of `tables.WEIGHTED_MIX`, except `position`."""
+"""The columns of `mix_columns`, except `position`."""
+
+
+def mix_columns(*, weighted: bool = False, trimmed: bool = False) -> tuple[Column, ...]:
+    """Return the columns of a mix: tables.TRAINING_MIX, or with weights WEIGHTED_MIX, and with TRIMMED_TOKENS."""
+    return (*(WEIGHTED_MIX if weighted else TRAINING_MIX), *((TRIMMED_TOKENS,) if trimmed else ()))
 
 
 def build_training_mix(
@@ -42,7 +47,8 @@ def build_training_mix(
     training: TrainingConfig,
     template: Template,
     progress: Progress,
-    longce: LongCE | None = None,
+    weights: TokenWeights | None = None,
+    kept_context: Mapping[str, int] | None = None,
     trained_turns: TrainedTurns = "all",
 ) -> tuple[pl.DataFrame, pl.DataFrame, Counter[str]]:
     """Tokenise and shuffle. The order depends on `training.seed` and the ids only.
@@ -54,17 +60,19 @@ def build_training_mix(
         training: gives `max_length`, `truncation`, `seed` and `mix`.
         template: as in scoring, `gateau` or `chat`.
         progress: in samples.
-        longce: weighs the tokens of long samples, if `training.loss` is longce.
+        weights: of the tokens of long samples, if `training.loss` is longce or far_gain.
+        kept_context: by sample id, the tokens at the end of a long sample's context that stay (`training.trim`);
+            contexts of other samples stay whole, and so do conversations under template chat. None: all stay whole.
         trained_turns: the answers of a long sample of several exchanges that are learned.
 
     Returns:
-        The mix (`tables.TRAINING_MIX`, with `longce` `tables.WEIGHTED_MIX`), in which a sample of weight 2 has two
-        rows, and the rejected samples (`tables.REJECTED`). Samples that `training.mix` leaves out are in neither. The
-        last result counts the answers without loss, see `Encoded.unlearned`.
+        The mix (`mix_columns`), in which a sample of weight 2 has two rows, and the rejected samples
+        (`tables.REJECTED`). Samples that `training.mix` leaves out are in neither. The last result counts the answers
+        without loss, see `Encoded.unlearned`.
 
     Raises:
         GateauError: no sequence is left, `training.mix` names a source that no sample is from, the tokenizer has no
-            usable chat template, or `longce` has weights for other tokens than the trained ones.
+            usable chat template, or `weights` are of other tokens than the trained ones.
     """
     wanted = wanted_samples(selected, short, mix=training.mix, seed=training.seed)
     total = sum(table.height for table in wanted.values())
@@ -76,7 +84,8 @@ def build_training_mix(
     )
     for done, (origin, sample) in enumerate(samples, start=1):
         try:
-            encoded = _encoded(origin, sample, tokenizer, training, template, trained_turns)
+            kept = None if kept_context is None else kept_context.get(sample["sample_id"])
+            encoded = _encoded(origin, sample, tokenizer, training, template, trained_turns, kept)
             row: Row = {
                 "sample_id": sample["sample_id"],
                 "origin": origin,
@@ -86,8 +95,10 @@ def build_training_mix(
                 "block_tokens": encoded.block_tokens,
                 "truncated_tokens": encoded.truncated_tokens,
             }
-            if longce is not None:
-                row["weights"] = _weights(origin, sample, encoded, longce)
+            if weights is not None:
+                row["weights"] = _weights(origin, sample, encoded, weights)
+            if kept_context is not None:
+                row["trimmed_tokens"] = encoded.trimmed_tokens
         except UnscorableSampleError as error:
             rejects.append(Reject(sample_id=sample["sample_id"], reason=str(error)))
         else:
@@ -115,8 +126,8 @@ def _in_order(taken: Sequence[tuple[Row, int]], seed: int) -> pl.DataFrame:
     places = [(row["origin"], f"{row['sample_id']}/{copy}" if copy else row["sample_id"]) for row, copy in rows]
     ordered = [rows[index][0] for index in mix_order(places, seed)]
     columns = {name: [row[name] for row in ordered] for name in ordered[0]}
-    kind = WEIGHTED_MIX if "weights" in columns else TRAINING_MIX
-    return pl.DataFrame({"position": range(len(ordered)), **columns}, schema=schema(kind))
+    kind = schema(mix_columns(weighted="weights" in columns, trimmed="trimmed_tokens" in columns))
+    return pl.DataFrame({"position": range(len(ordered)), **columns}, schema=kind)
 
 
 def _encoded(
@@ -126,6 +137,7 @@ def _encoded(
     training: TrainingConfig,
     template: Template,
     trained_turns: TrainedTurns,
+    kept: int | None,
 ) -> Encoded:
     if origin == "short":
         return encode_conversation(
@@ -142,13 +154,14 @@ def _encoded(
         max_length=training.max_length,
         truncation=training.truncation,
         trained_turns=trained_turns,
+        context_tokens=kept,
     )
 
 
-def _weights(origin: Origin, sample: Mapping[str, Any], encoded: Encoded, longce: LongCE) -> np.ndarray:
+def _weights(origin: Origin, sample: Mapping[str, Any], encoded: Encoded, weights: TokenWeights) -> np.ndarray:
     if origin == "short":
         return np.ones(len(encoded.input_ids), dtype=np.float32)
-    return longce.of(Sample.of_row(sample), encoded)
+    return weights.of(Sample.of_row(sample), encoded)
 
 
 def wanted_samples(
@@ -213,17 +226,18 @@ def copies_of(table: pl.DataFrame, origin: Origin, weights: Mapping[str, float],
 def mix_sequences(mix: pl.DataFrame) -> pl.DataFrame:
     """Return one row per sequence of the mix (tables.TRAINING_MIX).
 
-    Columns are `sample_id`, `origin`, `source`, and in tokens, int64, `tokens`, `trained_tokens` (those with loss) and
-    `truncated_tokens`.
+    Columns are `sample_id`, `origin`, `source`, and in tokens, int64, `tokens`, `trained_tokens` (those with loss),
+    `truncated_tokens`, and `trimmed_tokens` if the mix has it.
     """
     tokens = pl.col("input_ids").list.len().cast(pl.Int64)
+    cut_off = [name for name in ("truncated_tokens", "trimmed_tokens") if name in mix.columns]
     return mix.select(
         "sample_id",
         "origin",
         "source",
         tokens.alias("tokens"),
         (tokens - pl.col("labels").list.count_matches(IGNORED)).alias("trained_tokens"),
-        pl.col("truncated_tokens").cast(pl.Int64),
+        pl.col(cut_off).cast(pl.Int64),
     )
 
 
@@ -253,6 +267,10 @@ def mix_summary(sequences: pl.DataFrame) -> dict[str, Any]:
     """Return figures of the whole mix. `sequences`: see `mix_sequences`, at least one."""
     tokens = sequences["tokens"]
     total, trained = int(tokens.sum()), int(sequences["trained_tokens"].sum())
+    trimmed = {}
+    if "trimmed_tokens" in sequences.columns:
+        counts = sequences["trimmed_tokens"]
+        trimmed = {"trimmed_sequences": int((counts > 0).sum()), "trimmed_tokens": int(counts.sum())}
     return {
         "sequences": dict(sequences.group_by("origin").len().sort("origin").iter_rows()),
         "tokens": total,
@@ -260,6 +278,7 @@ def mix_summary(sequences: pl.DataFrame) -> dict[str, Any]:
         "trained_share": trained / total,
         "truncated_sequences": int((sequences["truncated_tokens"] > 0).sum()),
         "truncated_tokens": int(sequences["truncated_tokens"].sum()),
+        **trimmed,
         "sequence_tokens": {
             name: round(tokens.quantile(share, "nearest") or 0)
             for name, share in (("10 %", 0.1), ("50 %", 0.5), ("90 %", 0.9), ("longest", 1.0))

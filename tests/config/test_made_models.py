@@ -137,7 +137,7 @@ def test_every_setting_of_training_is_the_machines_or_of_the_recipe() -> None:
         *{"tokens_per_step", "pack_length", "positions", "seed"},
     }
     only_of_the_checkpoint = {"enabled", "preset", "mix", "max_steps", "balanced", "loss", "skip", "lora"}
-    only_of_the_checkpoint |= {"longce_gamma", "trained_turns", "report_data"}
+    only_of_the_checkpoint |= {"longce_gamma", "trained_turns", "report_data", "trim"}
     model = with_models({"cherry": CHERRY}).models["cherry"]
     machine = {name for name in TrainingConfig.model_fields if place_of("cherry", model, name) == f"training.{name}"}
     assert machine.isdisjoint(recipe | only_of_the_checkpoint)

@@ -20,6 +20,7 @@ def test_processes_share_any_rows_with_any_accumulation_and_loss() -> None:
         {"gradient_accumulation": 1},
         {"loss": "sequence"},
         {"loss": "longce"},
+        {"loss": "far_gain"},
         {"lora": {}},
     ):
         assert TrainingConfig.model_validate(SHARED | changes).data_processes == 2

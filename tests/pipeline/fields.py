@@ -193,7 +193,8 @@ FIELDS: dict[str, tuple[Any, set[str]]] = {
     "training.sequences_per_step": (24, TRAINED),
     "training.balanced": (False, TRAINED),
     "training.loss": ("sequence", TRAINED),
-    "training.longce_gamma": (4.0, REPORT),  # without loss: longce; see test_longce
+    "training.longce_gamma": (4.0, REPORT),  # without loss: longce or far_gain; see test_token_weights
+    "training.trim": (True, MIXED),
     "training.chunked_loss": (False, TRAINED),
     "training.liger": (True, TRAINED),
     "training.report_to": (["tensorboard"], NOTHING),

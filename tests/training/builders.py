@@ -21,7 +21,7 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
 
-from gateau_dagster.config.training import TrainingConfig
+from gateau_dagster.config.training import WEIGHING, TrainingConfig
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.storage.parquet import read_local
 from gateau_dagster.tables import TRAINING_MIX, WEIGHTED_MIX, schema
@@ -140,7 +140,7 @@ def make_spec(
     """A training in `folder`, whose model and mix are made once; float32 and four epochs unless told otherwise."""
     if not (folder / "base").exists():
         save_model(folder / "base")
-        save_mix(folder / "mix.parquet", weighted=training.get("loss") == "longce")
+        save_mix(folder / "mix.parquet", weighted=training.get("loss") in WEIGHING)
     settings = {
         "dtype": "float32",
         "epochs": 2.0,
@@ -457,7 +457,7 @@ def slow_training(spec: TrainingSpec) -> tuple[list[float], list[float], Weights
     are the plan's."""
     training = spec.training
     assert training.scheduler == "linear"
-    mix = read_mix(spec.mix, weighted=training.loss == "longce")
+    mix = read_mix(spec.mix, weighted=training.weighs_in_mix)
     plan = plan_of(spec, mix)
     rows = MixRows(mix, plan, skip=training.skip, seed=training.seed)
     if training.loss == "exact":
@@ -477,9 +477,12 @@ def slow_training(spec: TrainingSpec) -> tuple[list[float], list[float], Weights
         parts = [part for row in of_step for part in row_losses(model, [rows._document(each) for each in row], whole)]
         if training.loss == "sequence":
             loss = sum(nll.mean() for nll in parts) / len(parts)
-        elif training.loss in {"longce", "exact"}:
+        elif training.loss in {"longce", "far_gain", "exact"}:
             weights = [each for row in of_step for document in row for each in trained_weights(mix, document.row)]
             nlls = [nll for part in parts for nll in part]
+            if training.loss == "far_gain":
+                weights = [weight * len(nlls) / sum(weights) for weight in weights]
+                assert sum(weights) == pytest.approx(len(nlls))
             loss = sum(weight * nll for weight, nll in zip(weights, nlls, strict=True)) / len(nlls)
         else:
             loss = sum(nll.sum() for nll in parts) / sum(nll.numel() for nll in parts)

@@ -63,7 +63,7 @@ class _Recorder(TrainerCallback):
 
 def recorded(spec: TrainingSpec) -> list[Step]:
     """Train as `train` does, without outputs; return every step."""
-    mix = read_mix(spec.mix, weighted=spec.training.loss == "longce")
+    mix = read_mix(spec.mix, weighted=spec.training.weighs_in_mix)
     plan = plan_of(spec, mix)
     long_prefix = spec.training.row_tokens // 4 if spec.training.loss == "exact" else None
     rows = MixRows(mix, plan, skip=spec.training.skip, seed=spec.training.seed, long_prefix=long_prefix)

@@ -130,12 +130,15 @@ def test_tiles_and_offloaded_checkpoints_on_two_ranks(
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("loss", ["sequence", "far_gain"])
 @pytest.mark.parametrize(("stage", "batching"), [(None, "padded"), ("zero2", "packed"), ("zero3", "sorted")])
-def test_every_sequence_counts_the_same_on_two_ranks(tmp_path: Path, stage: str | None, batching: str) -> None:
-    """LongAlign's loss weighting: sequences of a step are spread unevenly over ranks and passes."""
+def test_a_step_is_divided_by_its_weights_on_two_ranks(
+    tmp_path: Path, stage: str | None, batching: str, loss: str
+) -> None:
+    """LongAlign's weights and those of far gain: tokens of a step are spread unevenly over ranks and passes."""
     config = None if stage is None else whole_parts(stage, tmp_path)
     changes = {"batching": batching, "pack_length": 70 if batching == "packed" else None}
-    spec = make_spec(tmp_path, deepspeed=config, max_steps=12, loss="sequence", **PACKED | changes)
+    spec = make_spec(tmp_path, deepspeed=config, max_steps=12, loss=loss, **PACKED | changes)
     finish(start(spec, tmp_path / "spec.json"))
     has_learned(compare_with_loop(spec))
 
@@ -169,6 +172,7 @@ def test_adapters_are_merged_into_one_model(tmp_path: Path, stage: str) -> None:
         ("zero3", {"processes": 4, "gradient_accumulation": 2}),
         ("zero3", {"batching": "concatenated", "pack_length": 90, "loss": "sequence"}),
         ("zero2", {"gradient_accumulation": 3, "loss": "longce"}),
+        ("zero2", {"gradient_accumulation": 3, "loss": "far_gain"}),
         ("zero3", {"processes": 4, "batching": "packed", "pack_length": 70, "skip": SKIPS, "batch_size": 1}),
     ],
 )

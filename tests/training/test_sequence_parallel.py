@@ -54,7 +54,7 @@ def test_parts_side_by_side_are_the_whole_row(tmp_path: Path, size: int, weighte
         assert not {"labels", "weights"} & part.keys()
     trained = batch["labels"][:, 1:] != IGNORED
     wanted = batch["weights"][:, 1:][trained].sum() if weighted else trained.sum()
-    torch.testing.assert_close(sum(trained_items([part]) for part in parts), wanted)
+    torch.testing.assert_close(sum(trained_items([part], by_weight=weighted) for part in parts), wanted)
     assert sum(trained_items([part], by_weight=False) for part in parts) == trained.sum()
 
 

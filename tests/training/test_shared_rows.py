@@ -27,7 +27,7 @@ ROWS = {"batching": "packed", "pack_length": 70}
 LORA = {"lora": {"rank": 4, "alpha": 8}, "learning_rate": 5e-3}
 _log = logging.getLogger(__name__)
 Case = tuple[str, dict[str, Any]]  # the stage of ZeRO, and settings
-EVERY_DAY: Case = ("zero2", {**ROWS, "skip": SKIPS, "loss": "longce", "batch_size": 2})
+EVERY_DAY: Case = ("zero2", {**ROWS, "skip": SKIPS, "loss": "far_gain", "batch_size": 2})
 LEVERS: Case = (
     "zero3",
     {**ROWS, **LORA, "gradient_checkpointing": True, "offload_activations": "on", "tiled_mlp": 9},
@@ -39,6 +39,7 @@ WIDE: Sequence[Case] = [
         {**ROWS, "skip": SKIPS},
         {**ROWS, "loss": "sequence", "batch_size": 2, "gradient_checkpointing": True},
         {**ROWS, "loss": "longce", "skip": SKIPS | {"strategy": "inner"}},
+        {**ROWS, "loss": "far_gain", "batch_size": 2},
         {**ROWS, "loss": "exact"},
         {**ROWS, **LORA, "skip": SKIPS, "loss": "longce", "gradient_checkpointing": True},
         {**ROWS, "batching": "concatenated", "loss": "sequence", "batch_size": 2},

@@ -55,11 +55,14 @@ PACKED: dict[str, Any] = {"batching": "packed", "pack_length": 90, "skip": {"len
         (CONCATENATED, 4),
         ({"loss": "longce", "epochs": 3.5}, 10),
         ({"loss": "longce", "max_steps": 4, **PACKED}, 4),
+        ({"loss": "far_gain", "max_steps": 4}, 4),
+        ({"loss": "far_gain", "max_steps": 4, **PACKED}, 4),
         ({"loss": "exact", "max_steps": 3, "batching": "packed", "pack_length": 64}, 3),
         pytest.param({"loss": "sequence", **CONCATENATED}, 4, marks=pytest.mark.long),
         # Sorted, each epoch of eleven documents is filled up to whole passes.
         pytest.param({"loss": "longce", "batching": "sorted", "epochs": 3.5}, 11, marks=pytest.mark.long),
         pytest.param({"loss": "longce", **CONCATENATED}, 4, marks=pytest.mark.long),
+        pytest.param({"loss": "far_gain", **CONCATENATED}, 4, marks=pytest.mark.long),
     ],
 )
 def test_a_training_is_the_slow_loop_s(tmp_path: Path, changes: dict[str, Any], steps: int) -> None:

@@ -18,6 +18,7 @@ from gateau_dagster.training.training_mix import (
     build_training_mix,
     by_source,
     copies_of,
+    mix_columns,
     mix_sequences,
     mix_summary,
     wanted_samples,
@@ -198,6 +199,35 @@ def test_summary() -> None:
         "truncated_tokens": 100,
         "sequence_tokens": {"10 %": 10, "50 %": 70, "90 %": 100, "longest": 100},
     }
+
+
+def test_trimmed_contexts_are_counted() -> None:
+    longs = [sample(number, "the context of the harbour ledger") for number in range(3)]
+    training, whole = TrainingConfig(max_length=512), build(selected(*longs), short(0), seed=42)[0]
+    mix, _, _ = build_training_mix(
+        selected(*longs),
+        short(0),
+        tokenizer(),
+        training=training,
+        template="gateau",
+        progress=silent,
+        kept_context={"long0": 2, "long1": 0, "short0": 0, "other": 1},
+    )
+    assert mix.schema == schema(mix_columns(trimmed=True)) and mix.columns[:-1] == whole.columns
+    assert mix["sample_id"].to_list() == whole["sample_id"].to_list(), "in the same order"
+    for row, before in zip(mix.iter_rows(named=True), whole.iter_rows(named=True), strict=True):
+        kept = {"long0": 2, "long1": 0}.get(row["sample_id"])
+        wanted = before["input_ids"]
+        if kept is not None:
+            number = int(row["sample_id"][-1])
+            encoded = encode_long(tokenizer(), longs[number], template="gateau", max_length=512, context_tokens=kept)
+            wanted = encoded.input_ids.tolist()
+        assert row["input_ids"] == wanted
+        assert row["trimmed_tokens"] == len(before["input_ids"]) - len(wanted)
+        assert (row["trimmed_tokens"] > 0) == (kept is not None) and row["truncated_tokens"] == 0
+    found, before = (mix_summary(mix_sequences(each)) for each in (mix, whole))
+    assert found["trimmed_sequences"] == 2 and found["trimmed_tokens"] == before["tokens"] - found["tokens"] > 0
+    assert "trimmed_tokens" not in before
 
 
 def table(*sources: str) -> pl.DataFrame:
