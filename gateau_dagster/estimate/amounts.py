@@ -65,13 +65,13 @@ _BYTES = 4  # per token of short conversations, with the JSON around them
 
 
 def _trainings(state: State, plan: Plan, estimator: Estimator) -> Iterator[Amount]:
-    for asset, configs in training_configs(state, plan).items():
-        tokens = sum(_tokens(state, config, estimator) for config in configs)
+    for asset, recipes in training_recipes(state, plan).items():
+        tokens = sum(_tokens(state, plan, recipe, estimator) for recipe in recipes)
         rate, within, grounds = _rate(state, estimator)
         seconds = None if rate is None else tokens / rate
         yield Amount(
             asset=asset,
-            models=len(configs),
+            models=len(recipes),
             amount=round(tokens),
             unit="tokens",
             seconds_low=seconds and seconds / within,
@@ -80,26 +80,40 @@ def _trainings(state: State, plan: Plan, estimator: Estimator) -> Iterator[Amoun
         )
 
 
-def training_configs(state: State, plan: Plan) -> dict[str, list[Config]]:
-    """Return by asset each training as the configuration of a single run."""
+def training_recipes(state: State, plan: Plan) -> dict[str, list[Recipe]]:
+    """Return by asset the recipe of each training."""
     variants = plan.of(CHECKPOINTS)
     stale = [state.config.variant_set[name] for name in (variants.partitions if variants else ())]
     found = {
-        CHECKPOINT_FOLDER: [state.config] if plan.of(CHECKPOINT_FOLDER) is not None else [],
-        CHECKPOINTS: [Recipe(state.config, variant).config for variant in stale if variant.trained],
+        CHECKPOINT_FOLDER: [Recipe(state.config)] if plan.of(CHECKPOINT_FOLDER) is not None else [],
+        CHECKPOINTS: [Recipe(state.config, variant) for variant in stale if variant.trained],
     }
-    return {asset: configs for asset, configs in found.items() if configs}
+    return {asset: recipes for asset, recipes in found.items() if recipes}
 
 
-def _tokens(state: State, config: Config, estimator: Estimator) -> float:
-    """Return the tokens over all epochs or steps, at average sample length, each sequence cut to the training
-    length.
+def mixed_lengths(state: State, plan: Plan, recipe: Recipe) -> pl.Series | None:
+    """Return the tokens of each sequence of a recipe's mix, int64; None if the plan makes the mix again."""
+    work = plan.of(recipe.mix)
+    if work is not None and (recipe.partition is None or recipe.partition in work.partitions):
+        return None
+    return state.read(recipe.mix, ["block_tokens"], recipe.partition)["block_tokens"].list.sum().cast(pl.Int64)
+
+
+def _tokens(state: State, plan: Plan, recipe: Recipe, estimator: Estimator) -> float:
+    """Return the tokens over all epochs or steps.
+
+    They are those of the mix. If that is out of date, they are at average sample length, each sequence cut to the
+    training length, and no context is trimmed: the samples to trim are not known.
     """
-    training, accepted = config.training, state.index.accepted
+    config, training, accepted = recipe.config, recipe.config.training, state.index.accepted
+    mixed = mixed_lengths(state, plan, recipe)
     rates = estimator.model(training.model).rates
     lengths = (accepted["characters"] / rates.context).clip(upper_bound=training.max_length)
+    if training.max_steps is None and mixed is not None:
+        return training.epochs * float(mixed.sum())
     if training.max_steps is None:
         return training.epochs * (chosen_share(config, accepted) * float(lengths.sum()) + _short_tokens(config))
+    lengths = lengths if mixed is None else mixed
     rows = training.max_steps * training.passes_per_step * training.batch_size * training.data_processes
     each = training.row_tokens if training.packs else float(lengths.mean())  # pyright: ignore[reportArgumentType]
     return float(rows * each)

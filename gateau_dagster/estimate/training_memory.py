@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 from gateau_dagster.config import Config
 from gateau_dagster.config.training import LoraConfig, TrainingConfig, check_sequence_parallel
 from gateau_dagster.errors import GateauError
-from gateau_dagster.estimate.amounts import training_configs
+from gateau_dagster.estimate.amounts import mixed_lengths, training_recipes
 from gateau_dagster.estimate.estimator import Estimator
 from gateau_dagster.models.flops import alike
 from gateau_dagster.models.known_model import known_model
 from gateau_dagster.pipeline.plan import Plan
+from gateau_dagster.pipeline.recipes import Recipe
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.training.deepspeed_config import agreed_deepspeed_config, deepspeed_config
 from gateau_dagster.training.memory_plan import (
@@ -92,10 +93,15 @@ def planned_memory(state: State, plan: Plan, estimator: Estimator) -> list[Train
         GateauError: training.deepspeed cannot be used, or the settings ask for tiles that the model does not allow.
     """
     found: list[TrainingMemory] = []
-    for asset, configs in training_configs(state, plan).items():
-        # Variants differ in their data, which decide the longest pass.
-        tokens = {config.training.model_dump_json(): config for config in configs}
-        each = [_memory(asset, config, _pass_tokens(state, config, estimator)) for config in tokens.values()]
+    for asset, recipes in training_recipes(state, plan).items():
+        # Variants of equal settings differ in their data, which decide the longest pass.
+        longest: dict[str, tuple[int, Config]] = {}
+        for recipe in recipes:
+            tokens, settings = _pass_tokens(state, plan, recipe, estimator), recipe.config.training.model_dump_json()
+            longest[settings] = max(
+                longest.get(settings, (0, recipe.config)), (tokens, recipe.config), key=lambda x: x[0]
+            )
+        each = [_memory(asset, config, tokens) for tokens, config in longest.values()]
         found.append(max(each, key=lambda one: 0 if one.memory is None else one.memory.device_bytes))
     return found
 
@@ -143,11 +149,15 @@ def gib(size: float) -> str:
     return f"{size / GIB:,.1f} GiB" if size >= 0.1 * GIB else f"{size / 2**20:,.1f} MiB"
 
 
-def _pass_tokens(state: State, config: Config, estimator: Estimator) -> int:
-    """Return the tokens of the longest pass of a rank, by the lengths of the samples."""
-    training, accepted = config.training, state.index.accepted
+def _pass_tokens(state: State, plan: Plan, recipe: Recipe, estimator: Estimator) -> int:
+    """Return the tokens of the longest pass of a rank, by the sequences of the mix, or the lengths of the samples if
+    the mix is out of date.
+    """
+    training, accepted = recipe.config.training, state.index.accepted
     row = training.row_tokens
-    if accepted.height and not config.training.mix.without_long:
+    if (mixed := mixed_lengths(state, plan, recipe)) is not None:
+        row = min(row, int(mixed.sum() if training.packs else mixed.max()))  # pyright: ignore
+    elif accepted.height and not training.mix.without_long:
         lengths = (accepted["characters"] / estimator.model(training.model).rates.context).clip(
             upper_bound=training.max_length
         )

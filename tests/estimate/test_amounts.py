@@ -13,11 +13,13 @@ from gateau_dagster import tables
 from gateau_dagster.cli.plan import show_amounts
 from gateau_dagster.estimate.amounts import Amount, _size, planned_amounts
 from gateau_dagster.estimate.estimator import Estimator
+from gateau_dagster.estimate.training_memory import planned_memory
 from gateau_dagster.evaluation.benchmark import Generation, Question
 from gateau_dagster.models import devices
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.storage import Stamp
+from tests.assets.harness import pipeline_on
 from tests.evaluation.quiz import with_quiz
 from tests.evaluation.ruler_files import write_ruler
 from tests.project import change_config, make_project
@@ -55,6 +57,21 @@ def test_tokens_grow_with_what_is_chosen_and_read_how_often(folder: Path) -> Non
     assert _trainings(_state(folder, epochs=4))["checkpoint"].amount == pytest.approx(2 * single.amount, rel=0.01)
     steps = _trainings(_state(folder, max_steps=6, batching="packed"))["checkpoint"]
     assert steps.amount == 6 * 2 * 512
+
+
+def test_tokens_are_those_of_a_mix_that_is_up_to_date(tmp_path: Path) -> None:
+    file = make_project(tmp_path, samples=12, shards=1, training=True, selection={"method": "length", "fraction": 0.5})
+    change_config(file, training={"max_steps": None, "epochs": 2}, evaluation={"enabled": False})
+    with pipeline_on(file) as pipeline:
+        pipeline.refresh(until="training_mix")
+        state = pipeline.state()
+    lengths = [len(ids) for ids in state.read("training_mix")["input_ids"]]
+    assert _trainings(state)["checkpoint"].amount == 2 * sum(lengths)
+    (memory,) = planned_memory(state, state.whole_plan(), Estimator(state))
+    assert memory.tokens == max(lengths)
+    change_config(file, training={"max_steps": 3})
+    state = State(config=load_project(file))
+    assert _trainings(state)["checkpoint"].amount == round(3 * 2 * sum(lengths) / len(lengths))
 
 
 def test_trainings_of_the_store_say_how_long_others_take(folder: Path) -> None:
