@@ -4,7 +4,7 @@ A sample is cut if all of these hold:
 
 - its dependency is near or closed_book (selection.evidence);
 - each far segment that was read gains less than LEAST_GAIN over near text, summed over the response's tokens;
-- its score is below that of nine in ten samples of the pool whose dependency is far (LEAST_SCORE);
+- its score is in the lowest quarter of the samples of these two classes (LEAST_SCORE);
 - theta_A was shown less of its context than theta_B;
 - no hash of its id keeps it whole: WHOLE of the samples stay, so that a long context does not come to mean far text.
 
@@ -14,13 +14,15 @@ whatever method ranks the samples:
 
     mean_t p_B(y_t|c,x) - mean_t p_A(y_t|c within W,x) + far-segment gain
 
-A pool without any far sample says nothing about the scores of those that are missed, so nothing is cut there.
+Far samples that are recognised say little about those that are missed, whose scores are much lower: a bound taken from
+them cuts as many as no bound.
 """
 
 import hashlib
 
 import polars as pl
 
+from gateau_dagster.config.selection import DependencyClass
 from gateau_dagster.selection.evidence import CAM_COLUMNS, CLASS_OF, LONG_COLUMNS, dependencies
 
 # Raise it when the same tables give other cuts.
@@ -28,10 +30,11 @@ CODE_VERSION = "1"
 
 LEAST_GAIN = 0.5
 """The gain of a far segment, in expected response tokens, from which a context stays whole."""
-LEAST_SCORE = 0.1
-"""The quantile, among the scores of far samples, from which a context stays whole."""
+LEAST_SCORE = 0.25
+"""The quantile, among the scores of near and closed-book samples, from which a context stays whole."""
 WHOLE = 0.15
 """The share of the samples that stay whole in any case."""
+_CLASSES: tuple[DependencyClass, ...] = ("near", "closed_book")
 
 SHORT_COLUMNS = ("sample_id", "context_tokens", "mean_probability")
 TRIM_CAM_COLUMNS = (*CAM_COLUMNS, "far_gain")
@@ -75,11 +78,10 @@ def trims(figures: pl.DataFrame, *, seed: int) -> pl.DataFrame:
         figures: of all samples of the pool, see `trim_figures`.
         seed: of the hash that keeps some samples whole; a sample's hash does not depend on others.
     """
-    least = figures.filter(pl.col("class") == "far")["score"].quantile(LEAST_SCORE, "lower")
-    cut = figures.filter(
-        pl.col("class").is_in(["near", "closed_book"]),
+    without_far = figures.filter(pl.col("class").is_in(_CLASSES))
+    cut = without_far.filter(
         pl.col("gain") < LEAST_GAIN,
-        pl.col("score") < pl.lit(least, dtype=pl.Float64()),
+        pl.col("score") < pl.col("score").quantile(LEAST_SCORE, "lower"),
         pl.col("shown_tokens") < pl.col("context_tokens"),
     )
     kept = [stays_whole(sample_id, seed=seed) for sample_id in cut["sample_id"]]

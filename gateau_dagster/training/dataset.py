@@ -235,7 +235,7 @@ class SideBySide:
 
 
 def loss_weights(document: TrainingDocument) -> Tensor:
-    """Return the weights of a document's own tokens (LongCE, far gain, EXACT), or those of LongAlign: float32 [n]."""
+    """Return the weights of a document's own tokens (LongCE, `far_gain`, EXACT), or those of LongAlign: float32 [n]."""
     return sequence_weights(document.labels) if document.weights is None else document.weights
 
 

@@ -1,4 +1,4 @@
-"""Weigh response tokens that need far context more in the loss: LongCE, and the far gain of each token.
+"""Weigh response tokens that need far context more in the loss: LongCE, and by each token's gain from far text.
 
     longce:   loss = 1/n sum_t w_t * -log P(y_t),              w_t = min(p_B(y_t) / p_A(y_t), gamma)
     far_gain: loss = sum_t w_t * -log P(y_t) / sum_t w_t,      w_t = 1 + (gamma - 1) * max(0, F_t - N_t)

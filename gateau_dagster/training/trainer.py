@@ -100,7 +100,7 @@ class ResponseTrainer(Trainer):
 
     change_model: called once before the training, after Liger's kernels and gradient checkpointing are in place.
     by_weight: whether the sum of the labelled tokens' weights takes the place of their number, as for LongAlign's
-        weights and those of far gain. LongCE's and EXACT's are not normalised.
+        weights and those of `far_gain`. LongCE's and EXACT's are not normalised.
     """
 
     def __init__(self, **arguments: Any) -> None:

@@ -135,7 +135,7 @@ def test_tiles_and_offloaded_checkpoints_on_two_ranks(
 def test_a_step_is_divided_by_its_weights_on_two_ranks(
     tmp_path: Path, stage: str | None, batching: str, loss: str
 ) -> None:
-    """LongAlign's weights and those of far gain: tokens of a step are spread unevenly over ranks and passes."""
+    """LongAlign's weights and those of far_gain: tokens of a step are spread unevenly over ranks and passes."""
     config = None if stage is None else whole_parts(stage, tmp_path)
     changes = {"batching": batching, "pack_length": 70 if batching == "packed" else None}
     spec = make_spec(tmp_path, deepspeed=config, max_steps=12, loss=loss, **PACKED | changes)

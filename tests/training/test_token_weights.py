@@ -1,4 +1,4 @@
-"""Weights of tokens, LongCE's and those of far gain: by a plain loop, and in their places in the mix."""
+"""Weights of tokens, LongCE's and those of far_gain: by a plain loop, and in their places in the mix."""
 
 import math
 from dataclasses import replace
