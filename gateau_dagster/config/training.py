@@ -196,9 +196,10 @@ class TrainingConfig(Section):
     trim: bool = Field(
         default=False,
         exclude_if=lambda value: not value,
-        description="Whether a long sample that needs no far text is trained on the end of its context only: the part "
-        "that models.short was shown. It needs models.short with context: window. A token budget of `selection` then "
-        "counts the tokens that are left, so more samples fit. 15 % of these samples stay whole.",
+        description="Whether long samples that clearly need no far text are trained on the end of their contexts only: "
+        "the part that models.short was shown. They are those of the lowest scores among near and closed-book samples; "
+        "15 % of them stay whole. It needs models.short with context: window. A token budget of `selection` then "
+        "counts the tokens that are left, so more samples fit.",
         examples=[True],
     )
     mix: MixConfig = Field(default=MixConfig(), description="What the mix consists of.")

@@ -11,6 +11,7 @@ import pytest
 from gateau_dagster.pipeline.pipeline import pipeline_of
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
+from gateau_dagster.selection.trim import LEAST_SCORE
 from gateau_dagster.tables import TRAINING_MIX, TRIMMED_TOKENS, WEIGHTED_MIX
 from gateau_dagster.training.token_weights import READS
 from tests.assets.harness import pipeline_on
@@ -103,7 +104,7 @@ def scored_project(folder: Path, **sections: Any) -> Path:
     """A project of 40 samples, theta_A with a window of 40 tokens, and a store whose tables say which samples are far.
 
     The pair is untrained, so its figures tell nothing. Of every eighth sample a far segment gives the first token. All
-    others are predicted without any text.
+    others are predicted without any text, and score as their numbers.
     """
     file = make_project(folder, samples=40, shards=2, training=True, models=WINDOW, **sections)
     change_config(file, evaluation={"enabled": False})
@@ -121,7 +122,7 @@ def scored_project(folder: Path, **sections: Any) -> Path:
 def known(table: str, row: dict[str, Any]) -> dict[str, Any]:
     """Return the figures of a row that say whether its sample needs far text."""
     if table != "cam":
-        return {"mean_probability": 0.8 if table == PAIR[0] else 0.9}
+        return {"mean_probability": 0.5 if table == PAIR[0] else 0.5 + number_of(row["sample_id"]) / 100}
     far, others = row["sample_id"] in FAR, len(row["near_probability"]) - 1
     return {
         "near_probability": [0.0] * (others + 1),
@@ -139,8 +140,14 @@ def left_of(state: State, sample_id: str) -> int | None:
     """Return the tokens of a context that `training.trim` leaves, by the rule; None if it stays whole."""
     short, long = (state.read(name).row(by_predicate=pl.col("sample_id") == sample_id, named=True) for name in PAIR)
     whole = int(hashlib.sha256(f"trim/42/{sample_id}".encode()).hexdigest()[:16], 16) / 2**64 < 0.15
-    cut = sample_id not in FAR and not whole and short["context_tokens"] < long["context_tokens"]
+    others = [number for number in range(40) if number % 8]
+    low = number_of(sample_id) < others[int(LEAST_SCORE * (len(others) - 1))]
+    cut = sample_id not in FAR and low and not whole and short["context_tokens"] < long["context_tokens"]
     return short["context_tokens"] if cut else None
+
+
+def number_of(sample_id: str) -> int:
+    return int(sample_id[1:])
 
 
 @pytest.mark.long
