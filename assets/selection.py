@@ -40,7 +40,7 @@ from gateau_dagster.selection.combine import (
     with_reasons,
 )
 from gateau_dagster.selection.evidence import dependencies
-from gateau_dagster.selection.rules import LeftOut, chosen_ids, left_out
+from gateau_dagster.selection.rules import BY_RULE, DROPPED, LeftOut, chosen_ids, left_out
 from gateau_dagster.selection.token_budget import equal_amount
 from gateau_dagster.storage.content import rows_digest
 from gateau_dagster.synthesis import CHECKS_TABLE, CONTEXTS_TABLE, QUESTIONS_TABLE
@@ -261,7 +261,8 @@ def _all(state: State, recipe: Recipe) -> tuple[pl.DataFrame, pl.DataFrame, Left
 def unfilled(limited: LeftOut) -> str:
     """Return a log sentence for a choice with fewer samples than requested, with the settings that left samples out."""
     counts = {
-        "selection.drop": limited.dropped,
+        "selection.drop": limited.rows["reason"].str.starts_with(DROPPED).sum(),
+        "selection.rule": limited.rows["reason"].str.starts_with(BY_RULE).sum(),
         "selection.duplicates: one": limited.repeats,
         "selection.per_document": limited.beyond_the_best,
     }

@@ -5,10 +5,10 @@ from typing import Annotated, Any, Literal, Self, get_args
 from pydantic import Field, field_validator, model_validator
 
 from gateau_dagster.config.base import Section
-from gateau_dagster.config.values import LONGEST, MOST_SEEDS, AnyPath, part_of
+from gateau_dagster.config.values import LONGEST, MOST_SEEDS, AnyPath, as_written, part_of
 from gateau_dagster.errors import GateauError
 
-Rule = Literal["top", "token_budget", "per_source", "per_source_tokens", "diverse"]
+Rule = Literal["top", "token_budget", "per_source", "per_source_tokens", "diverse", "mix", "clean"]
 Share = Annotated[float, Field(gt=0)]
 Preset = Literal["paper", "official", "robust"]
 PRESETS: tuple[Preset, ...] = ("paper", "official", "robust")
@@ -17,6 +17,7 @@ DEPENDENCIES: tuple[Dependency, ...] = get_args(Dependency)
 # What a sample's response depends on, without the number of far segments.
 DependencyClass = Literal["far", "near", "closed_book", "unpredictable"]
 CLASSES: tuple[DependencyClass, ...] = get_args(DependencyClass)
+ClassShare = Annotated[float, Field(ge=0, le=1)]
 # The paper's weight, and the one for two terms that are both probabilities.
 ALPHA: dict[Preset, float] = {"paper": 0.8, "official": 0.8, "robust": 0.5}
 
@@ -29,7 +30,14 @@ _READS: dict[Rule, tuple[str, ...]] = {
     "per_source": ("fraction", "count", "shares", "short_source"),
     "per_source_tokens": ("budget", "short_source"),
     "diverse": ("fraction", "count", "encoder", "clusters", "per_cluster", "cluster_from", "variance", "seed"),
+    "mix": ("fraction", "count", "budget", "shares", "short_source", "seed", "tau"),
+    "clean": ("fraction", "count", "budget", "shares", "short_source", "seed"),
 }
+_AMOUNTS = ("fraction", "count", "budget")
+BY_CLASS: tuple[Rule, ...] = ("mix", "clean")
+"""The rules that read `dependency`. They leave out samples that nothing predicts."""
+WITH_QUOTAS: tuple[Rule, ...] = ("mix",)
+"""The rules that read `use`."""
 
 
 class RuleConfig(Section):
@@ -39,7 +47,9 @@ class RuleConfig(Section):
         default="top",
         description="top: the best fraction or count. token_budget: the best until `budget` tokens are reached. "
         "per_source: the best of every source, in proportion. per_source_tokens: the same percentage of every source, "
-        "raised until `budget` tokens are reached. diverse: the best, and the best of every cluster besides.",
+        "raised until `budget` tokens are reached. diverse: the best, and the best of every cluster besides. mix: the "
+        "share of `use` of samples that depend on far text, best first, and a uniform draw of the others. clean: a "
+        "uniform draw. mix and clean leave out samples that nothing predicts, and switch `evidence` on.",
     )
     fraction: float | None = Field(
         default=None,
@@ -60,8 +70,8 @@ class RuleConfig(Section):
     )
     shares: dict[str, Share] | None = Field(
         default=None,
-        description="Parts of the count by source, in any unit; other sources get no samples. Default: the shares of "
-        "the data.",
+        description="Parts of the amount by source, in any unit; other sources get no samples. Default: the shares of "
+        "the data for per_source; no limit for mix and clean.",
         examples=[{"books": 2, "papers": 1}],
     )
     short_source: Literal["error", "share"] = Field(
@@ -84,7 +94,23 @@ class RuleConfig(Section):
     variance: float = Field(
         default=0.95, gt=0, le=1, description="Share of the variance that the principal components keep."
     )
-    seed: int = Field(default=0, ge=0, lt=MOST_SEEDS, description="Seed of k-means.")
+    seed: int = Field(default=0, ge=0, lt=MOST_SEEDS, description="Seed of k-means, and of the draws of mix and clean.")
+    tau: float = Field(
+        default=0,
+        ge=0,
+        description="Temperature of the choice among far samples, in standard deviations of their scores. 0: the best "
+        "are chosen. A higher one draws with less regard to the score.",
+        exclude_if=lambda value: value == 0,
+        examples=[1.0],
+    )
+    use: dict[DependencyClass, ClassShare] | list[str] | None = Field(
+        default=None,
+        description="What the trained model is used for: the share of each class of dependency, of which `far` must be "
+        "named. Or values of `source`: the share of far samples among theirs counts, and no rule chooses them. "
+        "Default: the share in the data, at least 0.5.",
+        exclude_if=lambda value: value is None,
+        examples=[{"far": 0.5}, ["my_target"]],
+    )
     per_document: int | None = Field(
         default=None,
         ge=1,
@@ -118,6 +144,10 @@ class RuleConfig(Section):
         if needed is not None and getattr(self, needed) is None:
             what = "a number of tokens" if needed == "budget" else "a model whose task is embedding"
             raise GateauError("selection.rule_settings", f"rule {self.rule} needs {needed}: {what}")
+        if self.budget is not None and "fraction" in _READS[self.rule] and (self.fraction or self.count) is not None:
+            raise GateauError("selection.amount", "budget is given beside fraction or count: remove one")
+        if self.use is not None:
+            _check_use(self.use)
         if self.shares is not None and not self.shares:
             raise GateauError(
                 "selection.rule_settings",
@@ -139,13 +169,25 @@ class RuleConfig(Section):
         report.
         """
         values = {name: getattr(self, name) for name in _READS[self.rule]}
-        if "fraction" in values and self.fraction is None and self.count is None:
+        if "fraction" in values and self.fraction is None and self.count is None and self.budget is None:
             values["fraction"] = DEFAULT_FRACTION
+        values["use"] = self.use if self.rule in WITH_QUOTAS or self.use_sources else None
         values["per_document"] = self.per_document
         # A choice under `keep` equals that of a store from before this setting, so its fingerprint stays valid.
         values["duplicates"] = self.duplicates if self.duplicates == "one" else None
         values["drop"] = sorted(set(self.drop)) or None
         return {"rule": self.rule, **{name: value for name, value in values.items() if value is not None}}
+
+    @property
+    def left_out(self) -> list[Dependency]:
+        """Return the values of `dependency` whose samples the rule does not choose: `drop`, and noise by some rules."""
+        noise: list[Dependency] = ["unpredictable"] if self.rule in BY_CLASS else []
+        return [*self.drop, *(name for name in noise if name not in self.drop)]
+
+    @property
+    def use_sources(self) -> list[str]:
+        """Return the sources whose samples show the use, if `use` names any: no rule chooses these."""
+        return self.use if isinstance(self.use, list) else []
 
     def chosen(self, scored: int) -> int:
         """Return how many of `scored` samples fraction or count choose: at least one; default is the paper's 0.1."""
@@ -160,18 +202,42 @@ class RuleConfig(Section):
         [(unit, amount)] = [
             (name, value) for name, value in (("fraction", fraction), ("count", count), ("budget", budget)) if value
         ]
-        rule: Rule = self.rule
-        if unit not in _READS[rule]:
-            rule = "token_budget" if unit == "budget" else "top"
-        kept = {*_READS[rule]} - {"fraction", "count", "budget"}
-        others = {name for read in _READS.values() for name in read} - kept
+        plain: Rule = "token_budget" if unit == "budget" else "top"
+        return self._by(self.rule if unit in _READS[self.rule] else plain, {unit: amount})
+
+    def by_rank(self) -> Self:
+        """Return the rule that takes the same amount of the best samples."""
+        amounts = {name: getattr(self, name) for name in _AMOUNTS}
+        return self._by("top" if self.budget is None else "token_budget", amounts)
+
+    def _by(self, rule: Rule, amounts: dict[str, Any]) -> Self:
+        others = {name for read in _READS.values() for name in read}.difference(_READS[rule]).union(_AMOUNTS)
         given = {name: value for name, value in self.model_dump().items() if name not in others}
-        return self.model_validate({**given, "rule": rule, unit: amount})
+        return self.model_validate({**given, "rule": rule, **amounts})
 
     def _changed(self) -> list[str]:
         """Return the fields of any rule that differ from their defaults."""
         names = dict.fromkeys(name for read in _READS.values() for name in read)
         return [name for name in names if getattr(self, name) != RuleConfig.model_fields[name].default]
+
+
+def _check_use(use: dict[DependencyClass, float] | list[str]) -> None:
+    """Raise GateauError if `selection.use` names no source, or its shares are not those of a use."""
+    if not use:
+        raise GateauError("selection.rule_settings", "use: is empty: add `far` with its share, or remove the key")
+    if isinstance(use, list):
+        return
+    if "far" not in use:
+        raise GateauError("selection.rule_settings", "use: does not name far: add its share, such as far: 0.5")
+    if use.get("unpredictable"):
+        raise GateauError(
+            "selection.rule_settings",
+            "use: unpredictable has a share, but no rule that reads it chooses such samples: remove it",
+        )
+    if (total := sum(map(as_written, use.values()))) > 1:
+        raise GateauError(
+            "selection.rule_settings", f"use: the shares add up to {float(total):g}: at most 1 is possible"
+        )
 
 
 def alpha_of(preset: Preset, alpha: float | None) -> float:

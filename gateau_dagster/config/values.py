@@ -3,6 +3,7 @@
 import os
 import re
 from decimal import ROUND_HALF_UP, Decimal
+from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -39,6 +40,11 @@ def part_of(count: int, fraction: float) -> int:
     """
     exact = Decimal(repr(float(fraction))) * count
     return max(1, int(exact.to_integral_value(ROUND_HALF_UP)))
+
+
+def as_written(share: float) -> Fraction:
+    """Return a share exactly as its decimal digits say: 0.1 is 1/10, and not the nearest binary number."""
+    return Fraction(repr(float(share)))
 
 
 def possible_path(path: str) -> str:

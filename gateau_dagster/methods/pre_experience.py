@@ -11,7 +11,6 @@ import polars as pl
 
 from gateau_dagster import tables
 from gateau_dagster.config.models import PreExperienceOptions
-from gateau_dagster.methods.random_order import uniform
 from gateau_dagster.scoring.sample_table import (
     PROMPT_TOKENS,
     PlannedPasses,
@@ -22,6 +21,7 @@ from gateau_dagster.scoring.sample_table import (
     SampleTokens,
 )
 from gateau_dagster.selection.clusters import Labels, cluster_count, k_means, matrix
+from gateau_dagster.selection.mix import uniform
 
 if TYPE_CHECKING:
     from gateau_dagster.data.sample import Reject, Sample

@@ -4,19 +4,14 @@ import polars as pl
 from pydantic import Field
 
 from gateau_dagster.config.base import Section
-from gateau_dagster.data.sample import text_digest
 from gateau_dagster.methods.method import Method, Reads, Tables
+from gateau_dagster.selection.mix import uniform
 
 
 class RandomOptions(Section):
     """The seed of the random order."""
 
     seed: int = Field(default=0, description="Another seed is another order.")
-
-
-def uniform(sample_id: str, seed: int) -> float:
-    """Return a number in [0, 1), a multiple of 2^-53, that depends only on id and seed, not on other samples."""
-    return (int(text_digest((str(seed), sample_id))[:16], 16) >> 11) / 2**53
 
 
 class RandomOrder(Method):

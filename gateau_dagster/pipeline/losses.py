@@ -141,7 +141,7 @@ def unfilled(state: State) -> str:
     if rule.budget is not None:
         return ""
     found = state.read(CHOSEN, ["sample_id"]).height
-    limits = _limits(state) if rule.drop or rule.per_document is not None else []
+    limits = _limits(state) if rule.left_out or rule.per_document is not None else []
     if limits and found < (wanted := _wanted(state)):
         verb = "allows" if len(limits) == 1 else "allow"
         return f"{found:,} of {wanted:,} samples are chosen: {' and '.join(limits)} {verb} no more"
@@ -153,7 +153,7 @@ def unfilled(state: State) -> str:
 def _limits(state: State) -> list[str]:
     """Return the settings that left samples out of the choice."""
     reasons = state.read_rejected(CHOSEN)["reason"]
-    settings = ("selection.drop", "selection.duplicates: one", "selection.per_document")
+    settings = ("selection.drop", "selection.rule", "selection.duplicates: one", "selection.per_document")
     return [setting for setting in settings if reasons.str.starts_with(f"{setting}:").any()]
 
 

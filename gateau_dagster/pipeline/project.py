@@ -46,7 +46,6 @@ if TYPE_CHECKING:
 
 # theta_A's window decides which segments `cam`, which theta_B computes, treats as far.
 _OF_THE_PAIR = {"combined_scores", "cam"}
-COUNTING_RULES = ("token_budget", "per_source_tokens")
 
 
 def check_models(config: Config) -> None:
@@ -75,7 +74,7 @@ def check_models(config: Config) -> None:
     for asset, table in sample_tables(config).items():
         if table.model not in config.models:
             raise GateauError("models.missing", f"models: add {table.model}, which computes {asset}")
-    if config.selection.rule in COUNTING_RULES and "long" not in config.models:
+    if config.selection.budget is not None and "long" not in config.models:
         raise GateauError(
             "models.missing",
             f"selection.rule: {config.selection.rule} counts the tokens of models.long, which is missing: add it, "
@@ -84,12 +83,16 @@ def check_models(config: Config) -> None:
 
 
 def check_dependencies(config: Config) -> None:
-    """Raise GateauError if `selection.drop` needs the table `evidence`, which the configured methods cannot make."""
-    if config.selection.drop and not has_evidence(config):
+    """Raise GateauError if the rule or `selection.drop` needs the table `evidence`, which the configured methods cannot
+    make.
+    """
+    selection = config.selection
+    if selection.left_out and not has_evidence(config):
+        key, cure = ("drop", "remove the key") if selection.drop else (f"rule: {selection.rule}", "take another rule")
         raise GateauError(
             "selection.no_evidence",
-            f"selection.drop: reads `dependency`, which is made of {' and '.join(EVIDENCE_READS)}, but no configured "
-            "method reads both: add gateau to selection.compare, or remove the key",
+            f"selection.{key}: reads `dependency`, which is made of {' and '.join(EVIDENCE_READS)}, but no configured "
+            f"method reads both: add gateau to selection.compare, or {cure}",
         )
 
 

@@ -8,9 +8,11 @@ from typing import Any
 
 from gateau_dagster import tables
 from gateau_dagster.config import Config, SelectionConfig, TrainingConfig
+from gateau_dagster.config.selection import BY_CLASS
 from gateau_dagster.config.training import OPERATIONAL
 from gateau_dagster.config.variants import (
     BASE,
+    BASELINES,
     CHECKPOINT,
     GATEAU,
     SYNTHETIC_UNVERIFIED,
@@ -133,6 +135,10 @@ class Recipe:
         if variant.fraction is not None or variant.budget is not None:
             selection = selection.taking(fraction=variant.fraction, budget=variant.budget)
         method, options = variant.method or selection.method, selection.options
+        if method in BASELINES and method != selection.method and selection.rule in BY_CLASS:
+            selection = selection.by_rank()  # quotas and draws would make another selection of the baseline
+        elif variant.seed is not None and selection.rule in BY_CLASS:
+            selection = selection.model_copy(update={"seed": variant.seed})
         if variant.seed is not None and "seed" in known_methods(self.project)[method].options_class.model_fields:
             options = {**options, method: {**options.get(method, {}), "seed": variant.seed}}
         preset = variant.preset or selection.preset
@@ -361,7 +367,7 @@ def _of_variants(config: Config, part_of: Callable[[Recipe], Part]) -> dict[str,
 
 def selected_subset(config: Config) -> Iterator[Asset]:
     """Declare the samples that the single run is trained on."""
-    recipe = Recipe(config)
+    recipe, by_rank = Recipe(config), config.selection.rule not in BY_CLASS
     yield Asset(
         key=CHOSEN,
         maker="selected_subset",
@@ -373,7 +379,8 @@ def selected_subset(config: Config) -> Iterator[Asset]:
         code_version=SELECTION_CODE_VERSION,
         columns=(*tables.SELECTED_SUBSET, *(tables.DEPENDS if recipe.has_evidence else ()), tables.CONVERSATION),
         finite=("score",),
-        checks=(UNIQUE_IDS, FINITE_VALUES, *([FAR_SHARE] if recipe.has_evidence else [])),
+        # A rule with quotas or a draw decides about the far share itself.
+        checks=(UNIQUE_IDS, FINITE_VALUES, *([FAR_SHARE] if recipe.has_evidence and by_rank else [])),
         goal=True,
         **_of_main(recipe.subset_part()),
     )

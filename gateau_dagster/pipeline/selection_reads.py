@@ -38,7 +38,7 @@ def wants_presets(config: Config) -> bool:
 def has_evidence(config: Config) -> bool:
     """Return whether the table `evidence` is made: it is configured, and methods read what it is made of anyway."""
     selection = config.selection
-    return (selection.evidence or bool(selection.drop)) and EVIDENCE_READS.keys() <= tables_read(config)
+    return (selection.evidence or bool(selection.left_out)) and EVIDENCE_READS.keys() <= tables_read(config)
 
 
 def ranking_asset(config: Config) -> str:
@@ -49,17 +49,17 @@ def ranking_asset(config: Config) -> str:
 
 def selection_reads(config: Config) -> dict[str, list[str]]:
     """Return the columns that the rule of selection reads, by asset; the texts of `raw_long_sft` are read as well."""
-    rule, ranking = config.selection.rule, ranking_asset(config)
+    selection, ranking = config.selection, ranking_asset(config)
     rank = ["rank"] if ranking == PRESETS_TABLE else []
-    texts = ["digest"] if config.selection.duplicates == "one" else []
+    texts = ["digest"] if selection.duplicates == "one" else []
     found = {"raw_long_sft": ["sample_id", "source", *texts], ranking: ["sample_id", "score", *rank]}
-    if rule in {"token_budget", "per_source_tokens"}:
+    if selection.budget is not None:
         found["perplexity/long"] = ["sample_id", "context_tokens", "response_tokens"]
-    if config.selection.drop:
+    if selection.left_out:
         found[EVIDENCE] = ["sample_id", "dependency"]
-    if rule == "diverse":
-        found[f"embedding/{config.selection.encoder}"] = ["sample_id", "embedding"]
-    limited = config.selection.per_document is not None
+    if selection.rule == "diverse":
+        found[f"embedding/{selection.encoder}"] = ["sample_id", "embedding"]
+    limited = selection.per_document is not None
     if limited or reserving(config) is not None:
         found[SPLIT] = ["sample_id", "reserved", *(["document"] if limited else [])]
     return found

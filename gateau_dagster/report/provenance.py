@@ -39,12 +39,15 @@ def scored_by(config: Config) -> list[tuple[str, str]]:
 def chosen_by(selection: SelectionConfig) -> str:
     """Return the selection rule and its amount (`config.selection.RuleConfig`)."""
     tokens = f"{number(selection.budget or 0)} tokens"
+    amount = _amount(selection) if selection.budget is None else f"a budget of {tokens}"
     phrases = {
-        "top": _amount(selection),
-        "token_budget": f"a budget of {tokens}",
-        "per_source": f"{_amount(selection)}, each source its share",
-        "per_source_tokens": f"a budget of {tokens}, the same percentage of every source",
-        "diverse": f"{_amount(selection)}, and the {selection.per_cluster} best of every cluster besides",
+        "top": amount,
+        "token_budget": amount,
+        "per_source": f"{amount}, each source its share",
+        "per_source_tokens": f"{amount}, the same percentage of every source",
+        "diverse": f"{amount}, and the {selection.per_cluster} best of every cluster besides",
+        "mix": f"{amount}, with a quota of samples that depend on far text",
+        "clean": f"{amount}, drawn at random",
     }
     limit = selection.per_document
     return phrases[selection.rule] + ("" if limit is None else f", at most {limit} of a document")

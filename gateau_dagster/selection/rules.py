@@ -1,4 +1,4 @@
-"""Choose samples from a ranking: by number, by tokens, by source, or from every cluster.
+"""Choose samples from a ranking: by number, by tokens, by source, by class, or from every cluster.
 
 Under each rule, `drop` leaves out samples of some dependencies. `duplicates` leaves out all but one of identical
 samples, and `per_document` all but the best samples of a document.
@@ -10,13 +10,16 @@ from dataclasses import dataclass
 import polars as pl
 
 from gateau_dagster import tables
-from gateau_dagster.config.selection import Rule, RuleConfig
+from gateau_dagster.config.selection import WITH_QUOTAS, Rule, RuleConfig
 from gateau_dagster.errors import GateauError, gateau_command
+from gateau_dagster.readable import nearest_name
 from gateau_dagster.selection.clusters import cluster_count, diverse
+from gateau_dagster.selection.mix import clean, mix, with_shares_of_use
 from gateau_dagster.selection.token_budget import check_sources, countable, per_source, per_source_tokens, token_budget
 
 DROPPED = "selection.drop:"
-"""The first words of the reason for a sample of a dropped dependency."""
+BY_RULE = "selection.rule:"
+"""The first words of the reason for a sample of a dropped dependency: `drop` names it, or the rule leaves it out."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,15 +50,16 @@ def without_dropped(ranked: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
 
     `ranked`: as for `with_best_of_documents`, with `dependency` str.
     """
-    return _unscored(ranked, pl.col("dependency").is_in(rule.drop)) if rule.drop else ranked
+    return _unscored(ranked, pl.col("dependency").is_in(rule.left_out)) if rule.left_out else ranked
 
 
 def dropped_samples(ranked: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
     """Return tables.REJECTED of the samples with a score that `without_dropped` excludes."""
-    if not rule.drop:
+    if not rule.left_out:
         return pl.DataFrame(schema=tables.schema(tables.REJECTED))
-    out = ranked.filter(pl.col("dependency").is_in(rule.drop), pl.col("score").is_not_null())
-    reason = pl.format(f"{DROPPED} its dependency is {{}}", "dependency")
+    out = ranked.filter(pl.col("dependency").is_in(rule.left_out), pl.col("score").is_not_null())
+    setting = pl.when(pl.col("dependency").is_in(rule.drop)).then(pl.lit(DROPPED)).otherwise(pl.lit(BY_RULE))
+    reason = pl.format("{} its dependency is {}", setting, "dependency")
     return out.select("sample_id", reason=reason).sort("sample_id").match_to_schema(tables.schema(tables.REJECTED))
 
 
@@ -88,8 +92,9 @@ def countable_samples(samples: pl.DataFrame, rule: RuleConfig) -> tuple[Mapping[
     """
     if rule.duplicates == "keep":
         return dict(samples["source"].value_counts().iter_rows()), rule
-    if rule.budget is None and samples.height:
-        rule = rule.taking(count=min(rule.chosen(samples.height), samples["digest"].n_unique()))
+    free = samples.filter(~pl.col("source").is_in(rule.use_sources))
+    if rule.budget is None and free.height:
+        rule = rule.taking(count=min(rule.chosen(free.height), free["digest"].n_unique()))
     return dict(samples.unique(["source", "digest"])["source"].value_counts().iter_rows()), rule
 
 
@@ -183,6 +188,8 @@ _RULES: dict[Rule, Callable[[pl.DataFrame, RuleConfig], pl.DataFrame]] = {
     "per_source": per_source,
     "per_source_tokens": per_source_tokens,
     "diverse": diverse,
+    "mix": mix,
+    "clean": clean,
 }
 
 
@@ -193,9 +200,9 @@ def chosen_ids(samples: pl.DataFrame, rule: RuleConfig) -> list[str]:
         samples: one row per sample of the data set, in any order: `sample_id` str; `score` f64, null if the method has
             none: such a sample is never chosen, but counts if a rule refers to the whole data; `rank` int, 1 is the
             best; `source` str; `tokens` int, of context and response, null if unknown; for `diverse`, `embedding`
-            list[f32], null if there is none; with `rule.per_document`, `document` str; with `rule.drop`, `dependency`
-            str, null if unknown; unless `rule.duplicates` is keep, `digest` str. Equal ranks are in the order of the
-            ids.
+            list[f32], null if there is none; with `rule.per_document`, `document` str; with `rule.drop`, `mix` and
+            `clean`, `dependency` str, null if unknown; unless `rule.duplicates` is keep, `digest` str. Equal ranks are
+            in the order of the ids.
         rule: the rule and the amount. A fraction is of the samples with a score, including those that `drop`,
             `duplicates` and `per_document` exclude. These change which samples are chosen, and their number only if too
             few are left. Repeated texts count once if a rule refers to the whole data, as for the share of a source.
@@ -206,7 +213,7 @@ def chosen_ids(samples: pl.DataFrame, rule: RuleConfig) -> list[str]:
     assert not samples["sample_id"].is_duplicated().any()
     assert not samples["score"].is_nan().any()
     assert samples.filter(scored())["rank"].null_count() == 0
-    ranked = _ranked(samples)
+    ranked = _ranked(samples, rule)
     if not ranked.filter(scored()).height:
         raise GateauError(
             "selection.no_scores",
@@ -214,12 +221,14 @@ def chosen_ids(samples: pl.DataFrame, rule: RuleConfig) -> list[str]:
             "cannot read; the method scores none of the others, for example because they are too short (see "
             f"`{gateau_command('validate')}`). Change selection.options, or the method",
         )
+    if rule.rule in WITH_QUOTAS:
+        rule = with_shares_of_use(ranked, rule)
     rule, ranked = _counted(rule, ranked), without_dropped(ranked, rule)
     if not ranked.filter(scored()).height:
         raise GateauError(
             "selection.no_scores",
-            f"selection.drop: every sample with a score has one of the dependencies {', '.join(rule.drop)}, so none "
-            "can be chosen. Name fewer dependencies.",
+            f"selection.drop: every sample with a score has one of the dependencies {', '.join(rule.left_out)}, so "
+            "none can be chosen. Name fewer dependencies, or change selection.rule.",
         )
     ranked = with_one_of_each_text(ranked, rule)
     if rule.per_document is not None:
@@ -229,7 +238,7 @@ def chosen_ids(samples: pl.DataFrame, rule: RuleConfig) -> list[str]:
 
 def left_out(samples: pl.DataFrame, rule: RuleConfig, chosen: Collection[str]) -> LeftOut:
     """Return the samples that `rule` excluded from `samples` when `chosen` was made."""
-    ranked = _ranked(samples)
+    ranked = _ranked(samples, rule)
     wanted = 0 if rule.budget is not None else rule.chosen(ranked.filter(scored()).height)
     dropped, ranked = dropped_samples(ranked, rule), without_dropped(ranked, rule)
     repeats, candidates = repeats_of_texts(ranked, rule), with_one_of_each_text(ranked, rule)
@@ -248,7 +257,10 @@ def left_out(samples: pl.DataFrame, rule: RuleConfig, chosen: Collection[str]) -
     return LeftOut(rows=every, **counts, by_document=True, passed_over=passed, unfilled=unfilled)
 
 
-def _ranked(samples: pl.DataFrame) -> pl.DataFrame:
+def _ranked(samples: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
+    """Return the samples by rank, those without a score last. Those that show the use have none."""
+    if rule.use_sources:
+        samples = samples.with_columns(score=pl.when(~pl.col("source").is_in(rule.use_sources)).then("score"))
     return samples.sort(~scored(), "rank", "sample_id", nulls_last=True)
 
 
@@ -268,10 +280,23 @@ def check_data(sources: Mapping[str, int], rule: RuleConfig, *, left: Mapping[st
         left: how many of them `rule.per_document` leaves at most; None if the documents are not known yet.
 
     Raises:
-        GateauError: a named source is absent or smaller than its share, or there are more clusters than samples.
+        GateauError: a named source is absent or smaller than its share, there are more clusters than samples, or all
+            samples show the use.
     """
-    total = sum(sources.values())
+    for source in rule.use_sources:
+        if source not in sources:
+            meant = nearest_name(source, sorted(sources))
+            raise GateauError("selection.unknown_source", f"selection.use: the data has no source {source!r}; {meant}")
+    total = sum(count for source, count in sources.items() if source not in rule.use_sources)
+    if rule.use_sources and not total:
+        raise GateauError(
+            "selection.no_use",
+            "selection.use: all samples have one of its sources, so none is left to choose: name fewer sources, or add "
+            "samples",
+        )
     if rule.rule == "diverse":
         cluster_count(total, rule.clusters)
-    if rule.rule == "per_source":
-        check_sources(sources, sources if left is None else left, rule, count=rule.chosen(total))
+    if rule.rule == "per_source" or rule.shares is not None:
+        # How many tokens a source has is not known yet, so a budget shows only whether the sources exist.
+        count = rule.chosen(total) if rule.budget is None else 0
+        check_sources(sources, sources if left is None else left, rule, count=count)

@@ -71,13 +71,14 @@ def check_sources(counts: Mapping[str, int], left: Mapping[str, int], rule: Rule
 def source_counts(
     counts: Mapping[str, int], available: Mapping[str, int], rule: RuleConfig, *, count: int
 ) -> dict[str, int]:
-    """Return how many samples each source gives.
+    """Return how many samples each source gives, or how many tokens if the rule has a budget.
 
     Args:
         counts: samples of each source.
-        available: how many of them can be chosen: they have a score, and no limit excludes them.
+        available: how many of them, or of their tokens if the rule has a budget, can be chosen: they have a score, and
+            no limit excludes them.
         rule: its shares, and what a short source does.
-        count: samples of all sources together.
+        count: samples or tokens of all sources together.
 
     Raises:
         GateauError: shares name an unknown source, or a source is short.
@@ -116,9 +117,10 @@ def largest_remainder(weights: Mapping[str, Fraction], count: int) -> dict[str, 
 def _short(source: str, share: int, available: int, samples: int, count: int, rule: RuleConfig) -> str:
     which = "with a score" if rule.per_document is None else "that can be chosen"
     scored = "" if available == samples else f" {which} (of {samples})"
+    unit, amount = ("samples" + scored, "count or fraction") if rule.budget is None else ("tokens", "budget")
     return (
-        f"selection.rule per_source: source {source!r} has {available} samples{scored}, but its share of {count} is "
-        f"{share}. Lower selection.count or fraction, change selection.shares, or set selection.short_source: share, "
+        f"selection.rule {rule.rule}: source {source!r} has {available} {unit}, but its share of {count} is "
+        f"{share}. Lower selection.{amount}, change selection.shares, or set selection.short_source: share, "
         "which leaves the rest to the other sources"
     )
 

@@ -30,6 +30,8 @@ OF_RULES: dict[str, tuple[dict[str, Any], Any]] = {
     "cluster_from": ({"rule": "diverse", "encoder": "enc"}, "rest"),
     "variance": ({"rule": "diverse", "encoder": "enc"}, 0.5),
     "seed": ({"rule": "diverse", "encoder": "enc"}, 1),
+    "tau": ({"rule": "mix"}, 1.0),
+    "use": ({"rule": "mix"}, {"far": 0.4}),
 }
 # Fields of training that go with others only: the section without and with another value.
 _PACKED = {"batching": "packed", "max_length": 64}

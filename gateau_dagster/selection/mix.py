@@ -1,0 +1,199 @@
+"""Choose by class of dependency: a quota of samples that depend on far text, and a uniform draw of the others.
+
+Where the pool has fewer far samples than the model's use, learning curves that are linear in the logarithm of the
+number of samples gain slope · KL(use ‖ pool) over a random choice. A ranking alone cannot give that: its best samples
+are all far, whole forms of response are missing, and where few samples are far the rest of the amount is mis-ranked.
+So the quota ends at the border of the class, and what it leaves goes to the draw.
+
+A sample without a score is never chosen, as under every rule. A method gives none to those that must not be chosen,
+such as a target set.
+"""
+
+import math
+from collections.abc import Mapping
+from fractions import Fraction
+
+import numpy as np
+import polars as pl
+
+from gateau_dagster.config.selection import DependencyClass, RuleConfig
+from gateau_dagster.config.values import as_written
+from gateau_dagster.data.sample import text_digest
+from gateau_dagster.errors import GateauError
+from gateau_dagster.selection.evidence import CLASS_OF
+from gateau_dagster.selection.token_budget import countable, largest_remainder, source_counts
+
+LEAST_USE = 0.5
+"""The far share of a use that is not configured, if the pool shows less: as many far samples as others."""
+_REST = "rest"
+
+
+def uniform(sample_id: str, seed: int) -> float:
+    """Return a number in [0, 1), a multiple of 2^-53, that depends only on id and seed, not on other samples."""
+    return (int(text_digest((str(seed), sample_id))[:16], 16) >> 11) / 2**53
+
+
+def mix(ranked: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
+    """Return the samples of the shares of `use`, and a uniform draw of the samples that are not far.
+
+    The amount B is `fraction` or `count` of samples, or `budget` in tokens; with `shares`, B of each source. A share p
+    of `use` gives its class p·B. The far quota is filled in the order of `far_order`, the others and the rest in the
+    order of `draw_order`. A part ends with the last sample that fits. What a class cannot give is drawn from all that
+    is not far, and what the draw cannot give from the far samples that are left. Samples of an unknown dependency are
+    not far. So a greater amount chooses all that a smaller one does, if `use` names no class but far.
+
+    `ranked`: see rules.chosen_ids, sorted by rank, samples without a score last. `rule.use` names the shares.
+
+    Raises:
+        GateauError: the budget is too small for the first sample, or for the first far one; or a source is short.
+    """
+    assert isinstance(rule.use, dict)
+    return _chosen(ranked, rule, {name: as_written(share) for name, share in rule.use.items() if share})
+
+
+def clean(ranked: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
+    """Return a uniform draw of as many samples as the amount allows: those that rank first by method `random`.
+
+    Repeats, samples that nothing predicts and the surplus of documents are out before it. Closed-book samples stay.
+    They teach forms of response that no other sample has, and half of the far samples pass for closed-book or near.
+
+    `ranked`, errors: see `mix`.
+    """
+    return _chosen(ranked, rule, {})
+
+
+def with_shares_of_use(ranked: pl.DataFrame, rule: RuleConfig) -> RuleConfig:
+    """Return the rule with `use` as shares of classes: those configured, else the far share that the samples show.
+
+    These are the samples of the sources that `use` names, or all that have a score, of which the share is at least
+    LEAST_USE. It is a share of the samples whose dependency is known, and it counts what `dependency` shows. Both the
+    use and the choice are judged by that same test, so what it misses on both sides needs no correction.
+
+    `ranked`: see `mix`, with all samples. Raises GateauError if none of the sources' samples has a dependency.
+    """
+    if isinstance(rule.use, dict):
+        return rule
+    shown = pl.col("source").is_in(rule.use_sources) if rule.use_sources else pl.col("score").is_not_null()
+    classes = ranked.filter(shown, pl.col("dependency").is_not_null())["dependency"].replace_strict(CLASS_OF)
+    if rule.use_sources and classes.is_empty():
+        raise GateauError(
+            "selection.no_use",
+            f"selection.use: no sample of the source {' or '.join(map(repr, rule.use_sources))} has a dependency, so "
+            "their far share is not known. Read the reasons in the rejected tables, or give the share: use: {far: 0.5}",
+        )
+    share = float((classes == "far").mean() or 0)  # pyright: ignore[reportArgumentType]
+    use: dict[DependencyClass, float] = {"far": share if rule.use_sources else max(share, LEAST_USE)}
+    return rule.model_copy(update={"use": use})
+
+
+def far_order(far: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
+    """Return far samples in the order in which they are chosen.
+
+    With `tau` 0 that is their rank. Otherwise it is the order of falling score / (tau · SD) + G, where SD is the
+    standard deviation of the scores of `far`, and G = -log(-log(u)) with u = `uniform` is Gumbel noise. The first k are
+    then a draw without replacement with chances proportional to exp(score / (tau · SD)) (Gumbel top-k; Kool et al.
+    2019, arXiv 1903.06059).
+
+    `far`: see `mix`, samples with a score.
+    """
+    if rule.tau == 0 or not far.height:
+        return far
+    scores = far["score"].to_numpy()
+    spread = float(scores.std())
+    drawn = np.array([max(uniform(sample_id, rule.seed), 2**-54) for sample_id in far["sample_id"]])
+    logits = scores / (rule.tau * spread) if spread > 0 else np.zeros(len(scores))
+    return _by(far, logits - np.log(-np.log(drawn)))
+
+
+def draw_order(samples: pl.DataFrame, seed: int) -> pl.DataFrame:
+    """Return samples in the order of a uniform draw: that of method `random` with this seed."""
+    return _by(samples, np.array([uniform(sample_id, seed) for sample_id in samples["sample_id"]]))
+
+
+def _by(samples: pl.DataFrame, keys: np.ndarray) -> pl.DataFrame:
+    """Return samples by falling keys, equal ones by their ids."""
+    order = pl.Series("key", keys, dtype=pl.Float64)
+    return samples.with_columns(order).sort("key", "sample_id", descending=[True, False]).drop("key")
+
+
+def _chosen(ranked: pl.DataFrame, rule: RuleConfig, shares: Mapping[DependencyClass, Fraction]) -> pl.DataFrame:
+    by_tokens = rule.budget is not None
+    cost = pl.col("tokens").cast(pl.Int64) if by_tokens else pl.lit(1, pl.Int64)
+    drawable = ranked.filter(countable() if by_tokens else pl.col("score").is_not_null()).with_columns(
+        cost=cost,
+        kind=pl.col("dependency").replace_strict(CLASS_OF, default=None, return_dtype=pl.String),
+    )
+    if drawable.is_empty():
+        raise GateauError(
+            "selection.no_scores",
+            f"selection.rule {rule.rule}: no sample has a score, a dependency that is not left out, and a number of "
+            "tokens where the budget counts them: read the reasons in the rejected tables",
+        )
+    parts = [_of_part(part, amount, rule, shares) for part, amount in _by_source(ranked, drawable, rule) if part.height]
+    found = pl.concat(parts)
+    if by_tokens:
+        _check_budget(drawable, found, rule, shares)
+    return ranked.filter(pl.col("sample_id").is_in(found["sample_id"].implode()))
+
+
+def _by_source(ranked: pl.DataFrame, drawable: pl.DataFrame, rule: RuleConfig) -> list[tuple[pl.DataFrame, int]]:
+    """Return the parts that are chosen from for themselves, each with its amount: all samples, or those of a source."""
+    amount = rule.budget if rule.budget is not None else rule.chosen(drawable.height)
+    if rule.shares is None:
+        return [(drawable, amount)]
+    counts = dict(ranked["source"].value_counts().iter_rows())
+    costs = dict(drawable.group_by("source").agg(pl.col("cost").sum()).iter_rows())
+    amounts = source_counts(counts, dict.fromkeys(counts, 0) | costs, rule, count=amount)
+    return [(drawable.filter(source=source), share) for source, share in sorted(amounts.items())]
+
+
+def _of_part(
+    samples: pl.DataFrame, amount: int, rule: RuleConfig, shares: Mapping[DependencyClass, Fraction]
+) -> pl.DataFrame:
+    """Return the chosen ones of these samples, with the same columns."""
+    orders = {
+        name: far_order(members, rule) if name == "far" else draw_order(members, rule.seed)
+        for name in shares
+        for members in [samples.filter(kind=name)]
+    }
+    quotas = largest_remainder({**shares, _REST: 1 - sum(shares.values(), Fraction(0))}, amount)
+    taken = {name: _within(members, quotas[name]) for name, members in orders.items()}
+    left = sum(quotas[name] - _cost(part) for name, part in taken.items() if part.height == orders[name].height)
+    of_classes = pl.concat([samples.clear(), *taken.values()])
+    others = samples.filter(pl.col("kind").ne_missing("far")) if "far" in shares else samples
+    others = draw_order(others.join(of_classes, on="sample_id", how="anti"), rule.seed)
+    rest = _within(others, quotas[_REST] + left)
+    if "far" in shares and rest.height == others.height:
+        more = quotas["far"] + quotas[_REST] + left - _cost(rest)
+        taken["far"] = _within(orders["far"], more)
+    return pl.concat([samples.clear(), *taken.values(), rest])
+
+
+def _cost(samples: pl.DataFrame) -> int:
+    return int(samples["cost"].sum())
+
+
+def _within(ordered: pl.DataFrame, amount: int) -> pl.DataFrame:
+    """Return the first samples that cost at most `amount` together."""
+    return ordered.filter(pl.col("cost").cum_sum() <= amount)
+
+
+def _check_budget(
+    drawable: pl.DataFrame, found: pl.DataFrame, rule: RuleConfig, shares: Mapping[DependencyClass, Fraction]
+) -> None:
+    """Raise GateauError if the budget is too small for a sample, or its far share for a far one."""
+    least = drawable["cost"].min()
+    if found.is_empty():
+        raise GateauError(
+            "selection.budget",
+            f"selection.budget: {rule.budget} tokens are too few for the first sample of the draw, so nothing would be "
+            f"chosen; the shortest sample has {least}: raise it",
+        )
+    if "far" in shares and "far" in drawable["kind"] and "far" not in found["kind"]:
+        assert rule.budget is not None
+        quota = math.floor(rule.budget * shares["far"])
+        raise GateauError(
+            "selection.budget",
+            f"selection.budget: the far share of {rule.budget} tokens, about {quota}, is too small for the first far "
+            f"sample, so none would be chosen: raise it, or set selection.use: {{far: 0}}",
+        )

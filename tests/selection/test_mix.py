@@ -1,0 +1,296 @@
+"""Quotas by class of dependency and uniform draws against plain loops, and what holds for every pool."""
+
+import math
+import statistics
+from collections import Counter
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateau_dagster.config.selection import CLASSES, RuleConfig
+from gateau_dagster.selection.evidence import CLASS_OF
+from gateau_dagster.selection.mix import far_order, uniform, with_shares_of_use
+from gateau_dagster.selection.rules import check_data, chosen_ids, countable_samples, left_out
+from tests.error_codes import refused
+from tests.methods.configured import scores_of
+from tests.selection.builders import Row, ranking, slow_largest_remainder, slow_order
+
+KINDS = ["one_far", "several_far", "near", "closed_book", "unpredictable", None]
+
+
+def pool(
+    seed: int = 0, size: int = 90, chances: tuple[float, ...] = (0.2, 0.15, 0.25, 0.25, 0.1, 0.05)
+) -> pl.DataFrame:
+    """Samples of three sources with all dependencies, some without a score, some with the text of another."""
+    rng = np.random.default_rng(seed)
+    return ranking(
+        rng.choice(["law", "web", "wiki"], size, p=[0.5, 0.3, 0.2]).tolist(),
+        tokens=rng.integers(1, 30, size).tolist(),
+        unscored={*rng.integers(0, size, 5).tolist()},
+        dependency=[KINDS[place] for place in rng.choice(6, size, p=chances)],
+        document=[f"d{number}" for number in rng.integers(0, size // 2, size)],
+    ).with_columns(digest=pl.Series([f"t{number}" for number in rng.integers(0, 4 * size, size)]))
+
+
+def far_key(row: Row, spread: float, rule: RuleConfig) -> float:
+    """What a far sample is ordered by: its score with Gumbel noise, or its rank."""
+    if rule.tau == 0:
+        return -row["rank"]
+    noise = -math.log(-math.log(uniform(row["sample_id"], rule.seed)))
+    return (row["score"] / (rule.tau * spread) if spread else 0.0) + noise
+
+
+def slow_part(ordered: list[Row], amount: int, by_tokens: bool) -> list[Row]:
+    """The first samples that fit, one after the other."""
+    taken, spent = [], 0
+    for row in ordered:
+        spent += row["tokens"] if by_tokens else 1
+        if spent > amount:
+            break
+        taken.append(row)
+    return taken
+
+
+def cost(rows: list[Row], by_tokens: bool) -> int:
+    return sum(row["tokens"] for row in rows) if by_tokens else len(rows)
+
+
+def slow_mix(samples: pl.DataFrame, rule: RuleConfig) -> set[str]:
+    """The rule as it is written, sample by sample; without `shares` of sources."""
+    by_tokens, scored = rule.budget is not None, slow_order(samples)
+    amount = rule.budget if rule.budget is not None else rule.chosen(len(scored))
+    rows, texts, documents = [], set(), Counter()
+    for row in scored:
+        if row["dependency"] in rule.left_out or row["digest"] in texts:
+            continue
+        texts.add(row["digest"])
+        documents[row["document"]] += 1
+        if rule.per_document is None or documents[row["document"]] <= rule.per_document:
+            rows.append(row)
+    amount = amount if by_tokens else min(amount, len(rows))
+    lot = sorted(rows, key=lambda row: (-uniform(row["sample_id"], rule.seed), row["sample_id"]))
+    if rule.rule == "clean":
+        return {row["sample_id"] for row in slow_part(lot, amount, by_tokens)}
+    known = [CLASS_OF[row["dependency"]] for row in scored if row["dependency"] is not None]
+    use: Any = rule.use or {"far": max(known.count("far") / max(1, len(known)), 0.5)}
+    shares = {name: Fraction(repr(share)) for name, share in use.items() if share}
+    shares["rest"] = 1 - sum(shares.values(), Fraction(0))
+    whole = math.lcm(*(share.denominator for share in shares.values()))
+    quotas = slow_largest_remainder({name: int(share * whole) for name, share in shares.items()}, amount)
+    chosen, far, left = [], [], quotas["rest"]
+    for name in [name for name in shares if name != "rest"]:
+        ordered = [row for row in lot if CLASS_OF.get(row["dependency"]) == name]
+        if name == "far":
+            spread = statistics.pstdev([row["score"] for row in ordered]) if ordered else 0.0
+            far = ordered = sorted(ordered, key=lambda row: -far_key(row, spread, rule))
+        taken = slow_part(ordered, quotas[name], by_tokens)
+        if len(taken) == len(ordered):
+            left += quotas[name] - cost(taken, by_tokens)
+        chosen += taken
+    others = [
+        row for row in lot if row not in chosen and ("far" not in shares or CLASS_OF.get(row["dependency"]) != "far")
+    ]
+    rest = slow_part(others, left, by_tokens)
+    if len(rest) == len(others) and "far" in shares:
+        more = slow_part(far, quotas["far"] + left - cost(rest, by_tokens), by_tokens)
+        chosen += [row for row in more if row not in chosen]
+    return {row["sample_id"] for row in chosen + rest}
+
+
+RULES: list[dict[str, Any]] = [
+    {"rule": "mix", "fraction": 0.3},
+    {"rule": "mix", "fraction": 0.9, "use": {"far": 0.2}},
+    {"rule": "mix", "count": 11, "use": {"far": 0.7, "near": 0.2}, "seed": 3},
+    {"rule": "mix", "count": 30, "use": {"far": 1.0}, "tau": 1.0},
+    {"rule": "mix", "budget": 400, "tau": 0.5, "seed": 9},
+    {"rule": "mix", "budget": 900, "use": {"far": 0.25, "closed_book": 0.6}, "per_document": 1},
+    {"rule": "mix", "count": 20, "use": {"far": 0.0}},
+    {"rule": "mix", "fraction": 0.5, "drop": ["closed_book"], "per_document": 2},
+    {"rule": "clean", "fraction": 0.4, "per_document": 1},
+    {"rule": "clean", "budget": 500, "seed": 4},
+]
+
+
+@pytest.mark.parametrize("fields", RULES, ids=str)
+def test_mix_and_clean_are_as_their_plain_loops(fields: dict[str, Any]) -> None:
+    rule = RuleConfig.model_validate(fields)
+    for seed in range(6):
+        samples = pool(seed)
+        chosen = chosen_ids(samples.sample(fraction=1, shuffle=True, seed=seed), rule)
+        assert {*chosen} == slow_mix(samples, rule)
+        order = [row["sample_id"] for row in slow_order(samples)]
+        assert chosen == [one for one in order if one in {*chosen}], "best rank first"
+
+
+def of_class(samples: pl.DataFrame, ids: list[str]) -> Counter[str | None]:
+    kinds = samples.filter(pl.col("sample_id").is_in(ids))["dependency"]
+    return Counter(CLASS_OF.get(kind) for kind in kinds)
+
+
+def test_the_quota_ends_at_the_border_of_the_class() -> None:
+    """5 of 100 samples are far, and half of 40 are asked for: five far ones, and 35 of the others."""
+    samples = ranking(["law"] * 100, dependency=["one_far"] * 5 + ["near", "closed_book"] * 40 + ["unpredictable"] * 15)
+    rule = RuleConfig(rule="mix", count=40, use={"far": 0.5})
+    counts = of_class(samples, chosen_ids(samples, rule))
+    assert counts["far"] == 5 and counts["near"] + counts["closed_book"] == 35 and not counts["unpredictable"]
+    few = of_class(samples, chosen_ids(samples, rule.taking(count=8)))
+    assert few["far"] == 4
+    top = of_class(samples, chosen_ids(samples, RuleConfig(count=8)))
+    assert top["far"] == 5 and top["near"] + top["closed_book"] == 3, "which the score alone ranked"
+
+
+def test_what_the_draw_cannot_give_comes_from_far_samples() -> None:
+    samples = ranking(["law"] * 20, dependency=["one_far"] * 15 + ["near"] * 5)
+    counts = of_class(samples, chosen_ids(samples, RuleConfig(rule="mix", count=14, use={"far": 0.5})))
+    assert counts == {"far": 9, "near": 5}
+    assert len(chosen_ids(samples, RuleConfig(rule="mix", fraction=1.0))) == 20
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    seed=st.integers(0, 1000),
+    far=st.floats(0, 1),
+    tau=st.sampled_from([0.0, 0.3, 2.0]),
+    counts=st.lists(st.integers(1, 60), min_size=2, max_size=2).map(sorted),
+    tokens=st.booleans(),
+)
+def test_a_greater_amount_only_adds(seed: int, far: float, tau: float, counts: list[int], tokens: bool) -> None:
+    samples = pool(seed, size=60)
+    amounts = [{"budget": 30 + count * 12} if tokens else {"count": count} for count in counts]
+    rules = [
+        RuleConfig.model_validate({"rule": "mix", "use": {"far": far if far > 0.1 else 0}, "tau": tau} | amount)
+        for amount in amounts
+    ]
+    few, many = (slow_mix(samples, rule) for rule in rules)
+    assert few <= many
+    if not tokens:
+        assert [*map(len, (chosen_ids(samples, rule) for rule in rules))] == [len(few), len(many)]
+
+
+def test_the_best_far_samples_are_chosen_without_a_temperature() -> None:
+    for seed in range(4):
+        samples = pool(seed)
+        chosen = chosen_ids(samples, RuleConfig(rule="mix", count=20, use={"far": 0.5}, duplicates="keep"))
+        far = [row["sample_id"] for row in slow_order(samples) if CLASS_OF.get(row["dependency"]) == "far"]
+        assert [one for one in chosen if one in far] == far[:10]
+
+
+@pytest.mark.parametrize("tau", [0.5, 2.0])
+def test_the_first_of_the_far_samples_follows_the_softmax(tau: float) -> None:
+    far = ranking(["law"] * 4).with_columns(score=pl.Series([2.0, 1.0, 0.5, -1.0]))
+    draws = 800
+    firsts = Counter(
+        far_order(far, RuleConfig(rule="mix", tau=tau, seed=seed))["sample_id"][0] for seed in range(draws)
+    )
+    weights = [math.exp(score / (tau * statistics.pstdev(far["score"]))) for score in far["score"]]
+    for sample_id, weight in zip(far["sample_id"], weights, strict=True):
+        chance = weight / sum(weights)
+        assert abs(firsts[sample_id] / draws - chance) < 4 * math.sqrt(chance * (1 - chance) / draws)
+
+
+def test_equal_scores_are_drawn_by_lot_at_any_temperature() -> None:
+    far = ranking(["law"] * 6).with_columns(score=pl.lit(1.0))
+    ids = far_order(far, RuleConfig(rule="mix", tau=2.0, seed=5))["sample_id"].to_list()
+    assert ids == sorted(far["sample_id"], key=lambda one: -uniform(one, 5))
+
+
+def test_clean_is_what_the_method_random_ranks_first() -> None:
+    samples = pool().filter(pl.col("score").is_not_null())
+    drawn = scores_of("random", {"raw_long_sft": samples.select("sample_id")}, options={"seed": 7})
+    scores = pl.DataFrame({"sample_id": [*drawn], "score": [*drawn.values()]})
+    by_lot = samples.drop("score", "rank").join(scores, on="sample_id").sort("score", descending=True)
+    by_lot = by_lot.with_columns(rank=pl.int_range(1, pl.len() + 1, dtype=pl.Int32))
+    random = RuleConfig(count=25, drop=["unpredictable"], duplicates="keep")
+    clean = RuleConfig(rule="clean", count=25, seed=7, duplicates="keep")
+    assert {*chosen_ids(samples, clean)} == {*chosen_ids(by_lot, random)}
+    other = clean.model_copy(update={"seed": 8})
+    assert chosen_ids(samples, other) != chosen_ids(samples, clean)
+
+
+def test_each_source_has_its_share_and_its_far_quota() -> None:
+    samples = pool(2, size=96).with_columns(digest="sample_id")
+    rule = RuleConfig(rule="mix", count=24, shares={"law": 2, "web": 1, "wiki": 1}, use={"far": 0.5})
+    chosen = samples.filter(pl.col("sample_id").is_in(chosen_ids(samples, rule)))
+    assert dict(chosen["source"].value_counts().iter_rows()) == {"law": 12, "web": 6, "wiki": 6}
+    for source, wanted in (("law", 6), ("web", 3), ("wiki", 3)):
+        mine = samples.filter(source=source)
+        alone = RuleConfig(rule="mix", count=2 * wanted, use={"far": 0.5})
+        assert {*chosen.filter(source=source)["sample_id"]} == {*chosen_ids(mine, alone)}
+    tokens = RuleConfig(rule="mix", budget=300, shares={"law": 1, "web": 1}, use={"far": 0.5})
+    spent = samples.filter(pl.col("sample_id").is_in(chosen_ids(samples, tokens))).group_by("source")
+    spent = dict(spent.agg(pl.col("tokens").sum()).iter_rows())
+    assert spent.keys() == {"law", "web"} and all(90 <= tokens <= 150 for tokens in spent.values())
+
+
+def test_a_source_that_is_short_of_samples_or_tokens_is_named() -> None:
+    samples = ranking(["law"] * 8 + ["web"] * 2, dependency=["one_far", "near"] * 5)
+    shares: dict[str, Any] = {"rule": "mix", "shares": {"law": 1, "web": 1}}
+    with refused("selection.too_few", "mix.*'web' has 2 samples.*3"):
+        chosen_ids(samples, RuleConfig.model_validate(shares | {"count": 6}))
+    with refused("selection.too_few", "mix.*'web' has 20 tokens.*30"):
+        chosen_ids(samples, RuleConfig.model_validate(shares | {"budget": 60}))
+    with refused("selection.too_few", "'web'"):
+        check_data({"law": 8, "web": 2}, RuleConfig.model_validate(shares | {"count": 6}))
+    check_data({"law": 8, "web": 2}, RuleConfig.model_validate(shares | {"budget": 60}))
+    shared = RuleConfig.model_validate(shares | {"count": 6, "short_source": "share"})
+    assert len(chosen_ids(samples, shared)) == 6
+
+
+def test_samples_of_the_use_give_the_far_share_and_are_never_chosen() -> None:
+    kinds = ["one_far"] * 3 + ["near"] + ["one_far", "near", "closed_book", "near"] * 10
+    samples = ranking(["mine"] * 4 + ["law"] * 40, dependency=kinds)
+    rule = RuleConfig(rule="mix", count=12, use=["mine"])
+    assert with_shares_of_use(samples, rule).use == {"far": 0.75}
+    counts = of_class(samples, chosen_ids(samples, rule))
+    assert counts["far"] == 9 and counts.total() == 12
+    assert RuleConfig(rule="mix", fraction=0.3, use=["mine"]).chosen(40) == 12
+    for other in (rule, RuleConfig(rule="mix", fraction=0.3, use=["mine"]), RuleConfig(count=12, use=["mine"])):
+        chosen = chosen_ids(samples, other)
+        assert len(chosen) == 12 and not {*chosen} & {*samples.head(4)["sample_id"]}
+        assert left_out(samples, other, chosen).rows.is_empty()
+    with refused("selection.no_use"):
+        chosen_ids(samples.with_columns(dependency=pl.when(pl.col("source") != "mine").then("dependency")), rule)
+    with refused("selection.unknown_source"):
+        check_data({"law": 40}, rule)
+    with refused("selection.no_use"):
+        check_data({"mine": 4}, rule)
+    check_data(*countable_samples(samples, rule))
+
+
+def test_a_pool_that_shows_more_far_text_than_half_keeps_its_share() -> None:
+    samples = ranking(["law"] * 10, dependency=["one_far"] * 7 + ["near"] * 3)
+    assert with_shares_of_use(samples, RuleConfig(rule="mix")).use == {"far": 0.7}
+    assert with_shares_of_use(samples.tail(6), RuleConfig(rule="mix")).use == {"far": 0.5}
+    unknown = samples.with_columns(dependency=pl.lit(None, pl.String))
+    assert with_shares_of_use(unknown, RuleConfig(rule="mix")).use == {"far": 0.5}
+    assert len(chosen_ids(unknown, RuleConfig(rule="mix", count=4))) == 4
+
+
+def test_what_the_rule_leaves_out_is_counted_with_its_reason() -> None:
+    samples = pool()
+    rule = RuleConfig(rule="clean", fraction=0.5, drop=["near"])
+    out = left_out(samples, rule, chosen_ids(samples, rule))
+    scored = samples.filter(pl.col("score").is_not_null())
+    for setting, kind in (("rule", "unpredictable"), ("drop", "near")):
+        reason = f"selection.{setting}: its dependency is {kind}"
+        wanted = scored.filter(dependency=kind)["sample_id"].sort()
+        assert out.rows.filter(reason=reason)["sample_id"].to_list() == wanted.to_list()
+
+
+def test_a_budget_that_is_too_small_is_an_error() -> None:
+    samples = ranking(["law"] * 6, tokens=[50] * 3 + [4] * 3, dependency=["one_far"] * 3 + ["near"] * 3)
+    with refused("selection.budget", "far"):
+        chosen_ids(samples, RuleConfig(rule="mix", budget=60))
+    assert len(chosen_ids(samples, RuleConfig(rule="mix", budget=60, use={"far": 0}))) == 3
+    with refused("selection.budget"):
+        chosen_ids(samples, RuleConfig(rule="clean", budget=3))
+
+
+def test_shares_of_a_use_may_fill_it() -> None:
+    RuleConfig(rule="mix", use={"far": 0.7, "near": 0.2, "closed_book": 0.1, "unpredictable": 0.0})
+    assert {*CLASS_OF.values()} == {*CLASSES}
