@@ -30,7 +30,7 @@ _READS: dict[Rule, tuple[str, ...]] = {
     "per_source": ("fraction", "count", "shares", "short_source"),
     "per_source_tokens": ("budget", "short_source"),
     "diverse": ("fraction", "count", "encoder", "clusters", "per_cluster", "cluster_from", "variance", "seed"),
-    "mix": ("fraction", "count", "budget", "shares", "short_source", "seed", "tau"),
+    "mix": ("fraction", "count", "budget", "shares", "short_source", "encoder", "clusters", "variance", "seed", "tau"),
     "clean": ("fraction", "count", "budget", "shares", "short_source", "seed"),
 }
 _AMOUNTS = ("fraction", "count", "budget")
@@ -80,7 +80,10 @@ class RuleConfig(Section):
         "rest to other sources.",
     )
     encoder: str | None = Field(
-        default=None, description="The model of task `embedding` that makes the clusters.", examples=["encoder"]
+        default=None,
+        description="The model of task `embedding` that makes the clusters. Without one, mix covers lengths of "
+        "responses.",
+        examples=["encoder"],
     )
     clusters: int | None = Field(
         default=None, ge=1, description="k of k-means; default: sqrt(n/2), rounded down.", examples=[100]
@@ -146,6 +149,11 @@ class RuleConfig(Section):
             raise GateauError("selection.rule_settings", f"rule {self.rule} needs {needed}: {what}")
         if self.budget is not None and "fraction" in _READS[self.rule] and (self.fraction or self.count) is not None:
             raise GateauError("selection.amount", "budget is given beside fraction or count: remove one")
+        if self.rule == "mix" and self.encoder is None and {"clusters", "variance"} & {*self._changed()}:
+            raise GateauError(
+                "selection.rule_settings",
+                "clusters and variance need encoder, a model whose task is embedding: add it, or remove them",
+            )
         if self.use is not None:
             _check_use(self.use)
         if self.shares is not None and not self.shares:

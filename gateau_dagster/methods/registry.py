@@ -177,10 +177,9 @@ def _wanted_tables(config: Config) -> Iterator[SampleTable]:
             module = _module_of(table.score)
             checked = table if is_own(module) else _checked(table, f"method {method.name}", module)
             yield replace(checked, code_version=full_version(table.code_version, module))
-    if config.selection.rule == "diverse":
+    if config.selection.encoder is not None:
         from gateau_dagster.methods.car import embedding_table
 
-        assert config.selection.encoder is not None
         check_model(config, config.selection.encoder, "embedding", place="selection.encoder")
         yield embedding_table(config.selection.encoder)
     yield from cam_at_tables(config)

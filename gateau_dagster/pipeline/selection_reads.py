@@ -1,6 +1,7 @@
 """Find which tables ranking, selection and comparison read under a configuration."""
 
 from gateau_dagster.config import Config
+from gateau_dagster.config.selection import WITH_QUOTAS
 from gateau_dagster.evaluation.document_split import SPLIT
 from gateau_dagster.evaluation.registry import reserving
 from gateau_dagster.methods.method import Method
@@ -53,11 +54,11 @@ def selection_reads(config: Config) -> dict[str, list[str]]:
     rank = ["rank"] if ranking == PRESETS_TABLE else []
     texts = ["digest"] if selection.duplicates == "one" else []
     found = {"raw_long_sft": ["sample_id", "source", *texts], ranking: ["sample_id", "score", *rank]}
-    if selection.budget is not None:
+    if selection.budget is not None or selection.rule in WITH_QUOTAS:  # the quota covers lengths of responses
         found["perplexity/long"] = ["sample_id", "context_tokens", "response_tokens"]
     if selection.left_out:
         found[EVIDENCE] = ["sample_id", "dependency"]
-    if selection.rule == "diverse":
+    if selection.encoder is not None:
         found[f"embedding/{selection.encoder}"] = ["sample_id", "embedding"]
     limited = selection.per_document is not None
     if limited or reserving(config) is not None:

@@ -20,6 +20,7 @@ from gateau_dagster.config.selection import DependencyClass, RuleConfig
 from gateau_dagster.config.values import as_written
 from gateau_dagster.data.sample import text_digest
 from gateau_dagster.errors import GateauError
+from gateau_dagster.selection.clusters import with_clusters
 from gateau_dagster.selection.evidence import CLASS_OF
 from gateau_dagster.selection.token_budget import countable, largest_remainder, source_counts
 
@@ -37,15 +38,17 @@ def mix(ranked: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
     """Return the samples of the shares of `use`, and a uniform draw of the samples that are not far.
 
     The amount B is `fraction` or `count` of samples, or `budget` in tokens; with `shares`, B of each source. A share p
-    of `use` gives its class p·B. The far quota is filled in the order of `far_order`, the others and the rest in the
-    order of `draw_order`. A part ends with the last sample that fits. What a class cannot give is drawn from all that
-    is not far, and what the draw cannot give from the far samples that are left. Samples of an unknown dependency are
-    not far. So a greater amount chooses all that a smaller one does, if `use` names no class but far.
+    of `use` gives its class p·B. The far quota is filled in the order of `far_order`, which covers all clusters or
+    lengths of responses. The others and the rest are filled in the order of `draw_order`, which covers them anyway. A
+    part ends with the last sample that fits. What a class cannot give is drawn from all that is not far, and what the
+    draw cannot give from the far samples that are left. Samples of an unknown dependency are not far. So a greater
+    amount chooses all that a smaller one does, if `use` names no class but far.
 
     `ranked`: see rules.chosen_ids, sorted by rank, samples without a score last. `rule.use` names the shares.
 
     Raises:
-        GateauError: the budget is too small for the first sample, or for the first far one; or a source is short.
+        GateauError: the budget is too small for the first sample, or for the first far one; a source is short; or the
+            samples cannot form the clusters.
     """
     assert isinstance(rule.use, dict)
     return _chosen(ranked, rule, {name: as_written(share) for name, share in rule.use.items() if share})
@@ -89,12 +92,25 @@ def with_shares_of_use(ranked: pl.DataFrame, rule: RuleConfig) -> RuleConfig:
 def far_order(far: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
     """Return far samples in the order in which they are chosen.
 
-    With `tau` 0 that is their rank. Otherwise it is the order of falling score / (tau · SD) + G, where SD is the
-    standard deviation of the scores of `far`, and G = -log(-log(u)) with u = `uniform` is Gumbel noise. The first k are
-    then a draw without replacement with chances proportional to exp(score / (tau · SD)) (Gumbel top-k; Kool et al.
-    2019, arXiv 1903.06059).
+    Within a stratum they follow `by_score`. The i-th of a stratum of n enters at (i - 1/2) / n, and samples that enter
+    together follow `by_score`. So each stratum has its proportional share of any first k samples, rounded (Webster's
+    method). A score that means over tokens favours short responses, and without strata the quota would hold few others.
 
-    `far`: see `mix`, samples with a score.
+    `far`: see `mix`, sorted by rank, samples with a score; `stratum` as in `with_strata`.
+    """
+    ordered = by_score(far, rule).with_columns(place=pl.int_range(pl.len()))
+    enters = (pl.int_range(pl.len()).over("stratum") + 0.5) / pl.len().over("stratum")
+    return ordered.with_columns(enters=enters).sort("enters", "place").drop("enters", "place")
+
+
+def by_score(far: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
+    """Return far samples by rank, or with `tau` by lot, with chances that follow their scores.
+
+    With `tau` it is the order of falling score / (tau · SD) + G, where SD is the standard deviation of the scores of
+    `far`, and G = -log(-log(u)) with u = `uniform` is Gumbel noise. The first k are then a draw without replacement
+    with chances proportional to exp(score / (tau · SD)) (Gumbel top-k; Kool et al. 2019, arXiv 1903.06059).
+
+    `far`: see `far_order`.
     """
     if rule.tau == 0 or not far.height:
         return far
@@ -103,6 +119,25 @@ def far_order(far: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
     drawn = np.array([max(uniform(sample_id, rule.seed), 2**-54) for sample_id in far["sample_id"]])
     logits = scores / (rule.tau * spread) if spread > 0 else np.zeros(len(scores))
     return _by(far, logits - np.log(-np.log(drawn)))
+
+
+def with_strata(drawable: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
+    """Return samples with `stratum` i64: what the far quota must cover. Null is a stratum, too.
+
+    With `encoder` it is the cluster of their embedding. Without one it is the number of binary digits of their response
+    tokens: the lengths of a stratum differ by less than a factor of two. That takes no model, and does not depend on
+    other samples. Without a column `response_tokens` there is one stratum.
+
+    Raises:
+        GateauError: see clusters.with_clusters.
+    """
+    if rule.encoder is not None:
+        clusters = with_clusters(drawable, rule).rename({"cluster": "stratum"})
+        return drawable.join(clusters, on="sample_id", how="left", maintain_order="left")
+    if "response_tokens" not in drawable.columns:
+        return drawable.with_columns(stratum=pl.lit(0, pl.Int64))
+    digits = [None if tokens is None else tokens.bit_length() for tokens in drawable["response_tokens"]]
+    return drawable.with_columns(stratum=pl.Series(digits, dtype=pl.Int64))
 
 
 def draw_order(samples: pl.DataFrame, seed: int) -> pl.DataFrame:
@@ -129,6 +164,8 @@ def _chosen(ranked: pl.DataFrame, rule: RuleConfig, shares: Mapping[DependencyCl
             f"selection.rule {rule.rule}: no sample has a score, a dependency that is not left out, and a number of "
             "tokens where the budget counts them: read the reasons in the rejected tables",
         )
+    if "far" in shares:
+        drawable = with_strata(drawable, rule)
     parts = [_of_part(part, amount, rule, shares) for part, amount in _by_source(ranked, drawable, rule) if part.height]
     found = pl.concat(parts)
     if by_tokens:

@@ -199,10 +199,11 @@ def chosen_ids(samples: pl.DataFrame, rule: RuleConfig) -> list[str]:
     Args:
         samples: one row per sample of the data set, in any order: `sample_id` str; `score` f64, null if the method has
             none: such a sample is never chosen, but counts if a rule refers to the whole data; `rank` int, 1 is the
-            best; `source` str; `tokens` int, of context and response, null if unknown; for `diverse`, `embedding`
-            list[f32], null if there is none; with `rule.per_document`, `document` str; with `rule.drop`, `mix` and
-            `clean`, `dependency` str, null if unknown; unless `rule.duplicates` is keep, `digest` str. Equal ranks are
-            in the order of the ids.
+            best; `source` str; `tokens` int, of context and response, null if unknown; with `rule.encoder`, `embedding`
+            list[f32], null if there is none; for `mix` without one, `response_tokens` int, if its quota is to cover
+            lengths of responses; with `rule.per_document`, `document` str; with `rule.drop`, `mix` and `clean`,
+            `dependency` str, null if unknown; unless `rule.duplicates` is keep, `digest` str. Equal ranks are in the
+            order of the ids.
         rule: the rule and the amount. A fraction is of the samples with a score, including those that `drop`,
             `duplicates` and `per_document` exclude. These change which samples are chosen, and their number only if too
             few are left. Repeated texts count once if a rule refers to the whole data, as for the share of a source.
@@ -294,7 +295,7 @@ def check_data(sources: Mapping[str, int], rule: RuleConfig, *, left: Mapping[st
             "selection.use: all samples have one of its sources, so none is left to choose: name fewer sources, or add "
             "samples",
         )
-    if rule.rule == "diverse":
+    if rule.encoder is not None:
         cluster_count(total, rule.clusters)
     if rule.rule == "per_source" or rule.shares is not None:
         # How many tokens a source has is not known yet, so a budget shows only whether the sources exist.

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from gateau_dagster.config.selection import CLASSES, RuleConfig
 from gateau_dagster.selection.evidence import CLASS_OF
-from gateau_dagster.selection.mix import far_order, uniform, with_shares_of_use
+from gateau_dagster.selection.mix import by_score, uniform, with_shares_of_use
 from gateau_dagster.selection.rules import check_data, chosen_ids, countable_samples, left_out
 from tests.error_codes import refused
 from tests.methods.configured import scores_of
@@ -32,6 +32,7 @@ def pool(
         rng.choice(["law", "web", "wiki"], size, p=[0.5, 0.3, 0.2]).tolist(),
         tokens=rng.integers(1, 30, size).tolist(),
         unscored={*rng.integers(0, size, 5).tolist()},
+        response_tokens=[None if length == 20 else length for length in rng.integers(1, 21, size).tolist()],
         dependency=[KINDS[place] for place in rng.choice(6, size, p=chances)],
         document=[f"d{number}" for number in rng.integers(0, size // 2, size)],
     ).with_columns(digest=pl.Series([f"t{number}" for number in rng.integers(0, 4 * size, size)]))
@@ -43,6 +44,29 @@ def far_key(row: Row, spread: float, rule: RuleConfig) -> float:
         return -row["rank"]
     noise = -math.log(-math.log(uniform(row["sample_id"], rule.seed)))
     return (row["score"] / (rule.tau * spread) if spread else 0.0) + noise
+
+
+def slow_stratum(row: Row) -> float | None:
+    """Lengths from one power of two to the next, as in 4, 5, 6, 7."""
+    return row["response_tokens"] and math.floor(math.log2(row["response_tokens"]))
+
+
+def slow_webster(ordered: list[Row]) -> list[Row]:
+    """Each place goes to the stratum that has least of its share, half a sample more counted; then to the best one."""
+    sizes, given, left, found = Counter(map(slow_stratum, ordered)), Counter[Any](), [*ordered], list[Row]()
+    while left:
+        heads = {slow_stratum(row): row for row in reversed(left)}
+        best = min(
+            heads.values(),
+            key=lambda row: (
+                Fraction(2 * given[slow_stratum(row)] + 1, 2 * sizes[slow_stratum(row)]),
+                ordered.index(row),
+            ),
+        )
+        given[slow_stratum(best)] += 1
+        left.remove(best)
+        found.append(best)
+    return found
 
 
 def slow_part(ordered: list[Row], amount: int, by_tokens: bool) -> list[Row]:
@@ -87,7 +111,7 @@ def slow_mix(samples: pl.DataFrame, rule: RuleConfig) -> set[str]:
         ordered = [row for row in lot if CLASS_OF.get(row["dependency"]) == name]
         if name == "far":
             spread = statistics.pstdev([row["score"] for row in ordered]) if ordered else 0.0
-            far = ordered = sorted(ordered, key=lambda row: -far_key(row, spread, rule))
+            far = ordered = slow_webster(sorted(ordered, key=lambda row: -far_key(row, spread, rule)))
         taken = slow_part(ordered, quotas[name], by_tokens)
         if len(taken) == len(ordered):
             left += quotas[name] - cost(taken, by_tokens)
@@ -175,6 +199,7 @@ def test_a_greater_amount_only_adds(seed: int, far: float, tau: float, counts: l
 def test_the_best_far_samples_are_chosen_without_a_temperature() -> None:
     for seed in range(4):
         samples = pool(seed)
+        samples = samples.drop("response_tokens")
         chosen = chosen_ids(samples, RuleConfig(rule="mix", count=20, use={"far": 0.5}, duplicates="keep"))
         far = [row["sample_id"] for row in slow_order(samples) if CLASS_OF.get(row["dependency"]) == "far"]
         assert [one for one in chosen if one in far] == far[:10]
@@ -183,19 +208,60 @@ def test_the_best_far_samples_are_chosen_without_a_temperature() -> None:
 @pytest.mark.parametrize("tau", [0.5, 2.0])
 def test_the_first_of_the_far_samples_follows_the_softmax(tau: float) -> None:
     far = ranking(["law"] * 4).with_columns(score=pl.Series([2.0, 1.0, 0.5, -1.0]))
-    draws = 800
-    firsts = Counter(
-        far_order(far, RuleConfig(rule="mix", tau=tau, seed=seed))["sample_id"][0] for seed in range(draws)
-    )
+    draws = 500
+    firsts = Counter(by_score(far, RuleConfig(rule="mix", tau=tau, seed=seed))["sample_id"][0] for seed in range(draws))
     weights = [math.exp(score / (tau * statistics.pstdev(far["score"]))) for score in far["score"]]
     for sample_id, weight in zip(far["sample_id"], weights, strict=True):
         chance = weight / sum(weights)
         assert abs(firsts[sample_id] / draws - chance) < 4 * math.sqrt(chance * (1 - chance) / draws)
 
 
+@settings(max_examples=30, deadline=None)
+@given(
+    seed=st.integers(0, 1000),
+    share=st.sampled_from([0.5, 0.3, 0.1]),
+    long=st.integers(30, 2000),
+    count=st.integers(10, 80),
+    tau=st.sampled_from([0.0, 1.0]),
+)
+def test_long_responses_have_their_share_of_the_far_quota(
+    seed: int, share: float, long: int, count: int, tau: float
+) -> None:
+    """Every long response scores below every short one, so that the best far samples have short ones only."""
+    rng = np.random.default_rng(seed)
+    long_ones = round(100 * share)
+    kinds = ["one_far"] * 100 + ["near"] * 100
+    lengths = [*rng.integers(2, 4, 100 - long_ones), *[long] * long_ones, *rng.integers(2, 2000, 100)]
+    samples = ranking(["law"] * 200, dependency=kinds, response_tokens=lengths)
+    rule = RuleConfig(rule="mix", count=count, use={"far": 0.5}, tau=tau, seed=seed)
+    chosen = samples.filter(pl.col("sample_id").is_in(chosen_ids(samples, rule)), dependency="one_far")
+    assert chosen.height in {math.floor(count / 2), math.ceil(count / 2)}
+    assert abs((chosen["response_tokens"] == long).sum() - share * chosen.height) <= 1
+    best = chosen_ids(samples.drop("response_tokens"), rule.model_copy(update={"tau": 0.0}))
+    assert {*samples.head(chosen.height)["sample_id"]} <= {*best}, "without lengths, short ones only"
+
+
+def test_a_quota_covers_the_clusters_of_an_encoder() -> None:
+    """Two far samples of three have embeddings of one direction, and all of these score above the others."""
+    rng = np.random.default_rng(1)
+    places = np.array([0] * 20 + [1] * 10 + [0, 1] * 15)
+    embedding = np.eye(2, 5)[places] + rng.normal(0, 0.01, (60, 5))
+    samples = ranking(
+        ["law"] * 60, dependency=["one_far"] * 30 + ["near"] * 30, embedding=embedding.astype(np.float32).tolist()
+    )
+    rule = RuleConfig(rule="mix", count=12, use={"far": 0.5}, encoder="mini", clusters=2)
+    far = [one for one in chosen_ids(samples, rule) if one < "s30"]
+    assert far == ["s00", "s01", "s02", "s03", "s20", "s21"]
+    assert chosen_ids(samples.sample(fraction=1, shuffle=True, seed=1), rule) == chosen_ids(samples, rule)
+    without = samples.with_columns(embedding=pl.when(pl.col("sample_id") < "s20").then("embedding"))
+    assert [one for one in chosen_ids(without, rule.model_copy(update={"clusters": 1})) if one < "s30"] == far
+    with refused("selection.clusters"):
+        check_data({"law": 3}, rule.model_copy(update={"clusters": 4}))
+
+
 def test_equal_scores_are_drawn_by_lot_at_any_temperature() -> None:
     far = ranking(["law"] * 6).with_columns(score=pl.lit(1.0))
-    ids = far_order(far, RuleConfig(rule="mix", tau=2.0, seed=5))["sample_id"].to_list()
+    ids = by_score(far, RuleConfig(rule="mix", tau=2.0, seed=5))["sample_id"].to_list()
     assert ids == sorted(far["sample_id"], key=lambda one: -uniform(one, 5))
 
 
