@@ -8,7 +8,7 @@ from gateau_dagster.config.base import Section
 from gateau_dagster.config.values import LONGEST, MOST_SEEDS, AnyPath, as_written, part_of
 from gateau_dagster.errors import GateauError
 
-Rule = Literal["top", "token_budget", "per_source", "per_source_tokens", "diverse", "mix", "clean"]
+Rule = Literal["top", "token_budget", "per_source", "per_source_tokens", "diverse", "mix", "clean", "ccs"]
 Share = Annotated[float, Field(gt=0)]
 Preset = Literal["paper", "official", "robust"]
 PRESETS: tuple[Preset, ...] = ("paper", "official", "robust")
@@ -32,10 +32,13 @@ _READS: dict[Rule, tuple[str, ...]] = {
     "diverse": ("fraction", "count", "encoder", "clusters", "per_cluster", "cluster_from", "variance", "seed"),
     "mix": ("fraction", "count", "budget", "shares", "short_source", "encoder", "clusters", "variance", "seed", "tau"),
     "clean": ("fraction", "count", "budget", "shares", "short_source", "seed"),
+    "ccs": ("fraction", "count", "budget", "seed"),
 }
 _AMOUNTS = ("fraction", "count", "budget")
 BY_CLASS: tuple[Rule, ...] = ("mix", "clean")
 """The rules that read `dependency`. They leave out samples that nothing predicts."""
+DRAWING: tuple[Rule, ...] = (*BY_CLASS, "ccs")
+"""The rules that draw by `seed`."""
 WITH_QUOTAS: tuple[Rule, ...] = ("mix",)
 """The rules that read `use`."""
 
@@ -49,7 +52,8 @@ class RuleConfig(Section):
         "per_source: the best of every source, in proportion. per_source_tokens: the same percentage of every source, "
         "raised until `budget` tokens are reached. diverse: the best, and the best of every cluster besides. mix: the "
         "share of `use` of samples that depend on far text, best first, and a uniform draw of the others. clean: a "
-        "uniform draw. mix and clean leave out samples that nothing predicts, and switch `evidence` on.",
+        "uniform draw. mix and clean leave out samples that nothing predicts, and switch `evidence` on. ccs: "
+        "without the worst, as equally many as possible of 50 equal parts of the scores' range.",
     )
     fraction: float | None = Field(
         default=None,
@@ -97,7 +101,9 @@ class RuleConfig(Section):
     variance: float = Field(
         default=0.95, gt=0, le=1, description="Share of the variance that the principal components keep."
     )
-    seed: int = Field(default=0, ge=0, lt=MOST_SEEDS, description="Seed of k-means, and of the draws of mix and clean.")
+    seed: int = Field(
+        default=0, ge=0, lt=MOST_SEEDS, description="Seed of k-means, and of the draws of mix, clean and ccs."
+    )
     tau: float = Field(
         default=0,
         ge=0,

@@ -8,7 +8,7 @@ from typing import Any
 
 from gateau_dagster import tables
 from gateau_dagster.config import Config, SelectionConfig, TrainingConfig
-from gateau_dagster.config.selection import BY_CLASS
+from gateau_dagster.config.selection import BY_CLASS, DRAWING
 from gateau_dagster.config.training import OPERATIONAL
 from gateau_dagster.config.variants import (
     BASE,
@@ -135,9 +135,9 @@ class Recipe:
         if variant.fraction is not None or variant.budget is not None:
             selection = selection.taking(fraction=variant.fraction, budget=variant.budget)
         method, options = variant.method or selection.method, selection.options
-        if method in BASELINES and method != selection.method and selection.rule in BY_CLASS:
+        if method in BASELINES and method != selection.method and selection.rule in DRAWING:
             selection = selection.by_rank()  # quotas and draws would make another selection of the baseline
-        elif variant.seed is not None and selection.rule in BY_CLASS:
+        elif variant.seed is not None and selection.rule in DRAWING:
             selection = selection.model_copy(update={"seed": variant.seed})
         if variant.seed is not None and "seed" in known_methods(self.project)[method].options_class.model_fields:
             options = {**options, method: {**options.get(method, {}), "seed": variant.seed}}

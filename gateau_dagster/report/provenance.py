@@ -48,6 +48,7 @@ def chosen_by(selection: SelectionConfig) -> str:
         "diverse": f"{amount}, and the {selection.per_cluster} best of every cluster besides",
         "mix": f"{amount}, with a quota of samples that depend on far text",
         "clean": f"{amount}, drawn at random",
+        "ccs": f"{amount}, evenly over the range of scores",
     }
     limit = selection.per_document
     return phrases[selection.rule] + ("" if limit is None else f", at most {limit} of a document")

@@ -121,7 +121,7 @@ def by_score(far: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
     return _by(far, logits - np.log(-np.log(drawn)))
 
 
-def with_strata(drawable: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
+def with_strata(samples: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
     """Return samples with `stratum` i64: what the far quota must cover. Null is a stratum, too.
 
     With `encoder` it is the cluster of their embedding. Without one it is the number of binary digits of their response
@@ -132,12 +132,12 @@ def with_strata(drawable: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
         GateauError: see clusters.with_clusters.
     """
     if rule.encoder is not None:
-        clusters = with_clusters(drawable, rule).rename({"cluster": "stratum"})
-        return drawable.join(clusters, on="sample_id", how="left", maintain_order="left")
-    if "response_tokens" not in drawable.columns:
-        return drawable.with_columns(stratum=pl.lit(0, pl.Int64))
-    digits = [None if tokens is None else tokens.bit_length() for tokens in drawable["response_tokens"]]
-    return drawable.with_columns(stratum=pl.Series(digits, dtype=pl.Int64))
+        clusters = with_clusters(samples, rule).rename({"cluster": "stratum"})
+        return samples.join(clusters, on="sample_id", how="left", maintain_order="left")
+    if "response_tokens" not in samples.columns:
+        return samples.with_columns(stratum=pl.lit(0, pl.Int64))
+    digits = [None if tokens is None else tokens.bit_length() for tokens in samples["response_tokens"]]
+    return samples.with_columns(stratum=pl.Series(digits, dtype=pl.Int64))
 
 
 def draw_order(samples: pl.DataFrame, seed: int) -> pl.DataFrame:
@@ -151,37 +151,43 @@ def _by(samples: pl.DataFrame, keys: np.ndarray) -> pl.DataFrame:
     return samples.with_columns(order).sort("key", "sample_id", descending=[True, False]).drop("key")
 
 
-def _chosen(ranked: pl.DataFrame, rule: RuleConfig, shares: Mapping[DependencyClass, Fraction]) -> pl.DataFrame:
+def drawable(ranked: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
+    """Return the samples that can be chosen, with `cost` i64: their tokens if the rule has a budget, else 1.
+
+    `ranked`: see `mix`. Raises GateauError if there are none.
+    """
     by_tokens = rule.budget is not None
-    cost = pl.col("tokens").cast(pl.Int64) if by_tokens else pl.lit(1, pl.Int64)
-    drawable = ranked.filter(countable() if by_tokens else pl.col("score").is_not_null()).with_columns(
-        cost=cost,
-        kind=pl.col("dependency").replace_strict(CLASS_OF, default=None, return_dtype=pl.String),
-    )
-    if drawable.is_empty():
+    possible = ranked.filter(countable() if by_tokens else pl.col("score").is_not_null())
+    if possible.is_empty():
         raise GateauError(
             "selection.no_scores",
             f"selection.rule {rule.rule}: no sample has a score, a dependency that is not left out, and a number of "
             "tokens where the budget counts them: read the reasons in the rejected tables",
         )
+    return possible.with_columns(cost=pl.col("tokens").cast(pl.Int64) if by_tokens else pl.lit(1, pl.Int64))
+
+
+def _chosen(ranked: pl.DataFrame, rule: RuleConfig, shares: Mapping[DependencyClass, Fraction]) -> pl.DataFrame:
+    kind = pl.col("dependency").replace_strict(CLASS_OF, default=None, return_dtype=pl.String)
+    samples = drawable(ranked, rule).with_columns(kind=kind)
     if "far" in shares:
-        drawable = with_strata(drawable, rule)
-    parts = [_of_part(part, amount, rule, shares) for part, amount in _by_source(ranked, drawable, rule) if part.height]
+        samples = with_strata(samples, rule)
+    parts = [_of_part(part, amount, rule, shares) for part, amount in _by_source(ranked, samples, rule) if part.height]
     found = pl.concat(parts)
-    if by_tokens:
-        _check_budget(drawable, found, rule, shares)
+    if rule.budget is not None:
+        _check_budget(samples, found, rule, shares)
     return ranked.filter(pl.col("sample_id").is_in(found["sample_id"].implode()))
 
 
-def _by_source(ranked: pl.DataFrame, drawable: pl.DataFrame, rule: RuleConfig) -> list[tuple[pl.DataFrame, int]]:
+def _by_source(ranked: pl.DataFrame, samples: pl.DataFrame, rule: RuleConfig) -> list[tuple[pl.DataFrame, int]]:
     """Return the parts that are chosen from for themselves, each with its amount: all samples, or those of a source."""
-    amount = rule.budget if rule.budget is not None else rule.chosen(drawable.height)
+    amount = rule.budget if rule.budget is not None else rule.chosen(samples.height)
     if rule.shares is None:
-        return [(drawable, amount)]
+        return [(samples, amount)]
     counts = dict(ranked["source"].value_counts().iter_rows())
-    costs = dict(drawable.group_by("source").agg(pl.col("cost").sum()).iter_rows())
+    costs = dict(samples.group_by("source").agg(pl.col("cost").sum()).iter_rows())
     amounts = source_counts(counts, dict.fromkeys(counts, 0) | costs, rule, count=amount)
-    return [(drawable.filter(source=source), share) for source, share in sorted(amounts.items())]
+    return [(samples.filter(source=source), share) for source, share in sorted(amounts.items())]
 
 
 def _of_part(
@@ -194,15 +200,15 @@ def _of_part(
         for members in [samples.filter(kind=name)]
     }
     quotas = largest_remainder({**shares, _REST: 1 - sum(shares.values(), Fraction(0))}, amount)
-    taken = {name: _within(members, quotas[name]) for name, members in orders.items()}
+    taken = {name: within(members, quotas[name]) for name, members in orders.items()}
     left = sum(quotas[name] - _cost(part) for name, part in taken.items() if part.height == orders[name].height)
     of_classes = pl.concat([samples.clear(), *taken.values()])
     others = samples.filter(pl.col("kind").ne_missing("far")) if "far" in shares else samples
     others = draw_order(others.join(of_classes, on="sample_id", how="anti"), rule.seed)
-    rest = _within(others, quotas[_REST] + left)
+    rest = within(others, quotas[_REST] + left)
     if "far" in shares and rest.height == others.height:
         more = quotas["far"] + quotas[_REST] + left - _cost(rest)
-        taken["far"] = _within(orders["far"], more)
+        taken["far"] = within(orders["far"], more)
     return pl.concat([samples.clear(), *taken.values(), rest])
 
 
@@ -210,23 +216,23 @@ def _cost(samples: pl.DataFrame) -> int:
     return int(samples["cost"].sum())
 
 
-def _within(ordered: pl.DataFrame, amount: int) -> pl.DataFrame:
-    """Return the first samples that cost at most `amount` together."""
+def within(ordered: pl.DataFrame, amount: int) -> pl.DataFrame:
+    """Return the first samples that cost at most `amount` together: see `drawable`."""
     return ordered.filter(pl.col("cost").cum_sum() <= amount)
 
 
 def _check_budget(
-    drawable: pl.DataFrame, found: pl.DataFrame, rule: RuleConfig, shares: Mapping[DependencyClass, Fraction]
+    samples: pl.DataFrame, found: pl.DataFrame, rule: RuleConfig, shares: Mapping[DependencyClass, Fraction]
 ) -> None:
     """Raise GateauError if the budget is too small for a sample, or its far share for a far one."""
-    least = drawable["cost"].min()
+    least = samples["cost"].min()
     if found.is_empty():
         raise GateauError(
             "selection.budget",
             f"selection.budget: {rule.budget} tokens are too few for the first sample of the draw, so nothing would be "
             f"chosen; the shortest sample has {least}: raise it",
         )
-    if "far" in shares and "far" in drawable["kind"] and "far" not in found["kind"]:
+    if "far" in shares and "far" in samples["kind"] and "far" not in found["kind"]:
         assert rule.budget is not None
         quota = math.floor(rule.budget * shares["far"])
         raise GateauError(

@@ -13,6 +13,7 @@ from gateau_dagster import tables
 from gateau_dagster.config.selection import WITH_QUOTAS, Rule, RuleConfig
 from gateau_dagster.errors import GateauError, gateau_command
 from gateau_dagster.readable import nearest_name
+from gateau_dagster.selection.ccs import ccs
 from gateau_dagster.selection.clusters import cluster_count, diverse
 from gateau_dagster.selection.mix import clean, mix, with_shares_of_use
 from gateau_dagster.selection.token_budget import check_sources, countable, per_source, per_source_tokens, token_budget
@@ -190,6 +191,7 @@ _RULES: dict[Rule, Callable[[pl.DataFrame, RuleConfig], pl.DataFrame]] = {
     "diverse": diverse,
     "mix": mix,
     "clean": clean,
+    "ccs": ccs,
 }
 
 
