@@ -1,0 +1,504 @@
+"""Forecast whether training on a choice of samples beats training on as many random ones. No model runs.
+
+The loss on a class of samples falls by a slope with each doubling of the samples of that class that a model learns
+from. So a choice changes the loss against a random one by slope · log2(its samples / random's samples) in each class.
+With equal slopes, the best choice gains slope · KL(use ‖ pool) over random, where `use` and `pool` are shares of
+classes. That is zero where the pool is like the use. It is also zero where the model can use far text already, so that
+the whole text makes an answer as likely as the best far segment alone does: where there is no far deficit.
+
+`selection.evidence` finds the classes. It misses nearly half of the samples that need far text: shares are corrected.
+"""
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+import polars as pl
+
+from gateau_dagster.config.selection import RuleConfig
+from gateau_dagster.selection.evidence import FAR
+from gateau_dagster.selection.rules import chosen_ids, scored
+from gateau_dagster.selection.statistics import Vector
+from gateau_dagster.selection.token_budget import countable
+
+SelectionVerdict = Literal["pays", "level", "do_not_select"]
+VERDICTS: dict[SelectionVerdict, str] = {
+    "pays": "likely pays",
+    "level": "level: train on clean random samples",
+    "do_not_select": "do not select",
+}
+"""Each verdict in words."""
+
+# Thresholds of the verdict. They are estimates from the literature on selection, not yet set on an experiment.
+LEAST_DEFICIT = 0.05
+"""Least lower end of the far deficit beyond its near control, a probability. SmolLM2-135M has a deficit of 0.08 at
+contexts of 512 tokens, where more far samples gained nothing in training, and of 0.23 at 2,048."""
+LEAST_MISMATCH = 0.3
+"""Least mismatch of use and pool in bits: a slope of 0.04 then gains 0.012 NLL over the use at best."""
+LEAST_ENRICHMENT = 3.0
+"""Least ratio of far samples in the choice and in as many random ones: 1.6 doublings."""
+LEAST_SUPPLY = 0.5
+"""Least ratio of the far samples in the pool and those that the use needs of this amount. With half of these, a choice
+lacks one doubling of what it could gain, and has the others."""
+LEAST_COVERAGE = 0.8
+"""Least coverage of responses by the choice, relative to random's. The best 42 % of real samples by score saw 8 of 19
+kinds of response, and a model trained on them lost 0.5 NLL on the kinds that it never saw."""
+MOST_BEYOND_USE = 0.05
+"""Greatest share of far samples above the use's, since quotas are filled with whole samples."""
+MOSTLY_FAR = 0.9
+"""The share of far samples above which a choice without short conversations is warned of."""
+
+# Far samples that were found, and other samples that were not taken for far ones, each of all of them: SmolLM2-135M and
+# Gemma-3-270M, docs/evidence/figures/real_dependencies.json (`dependency_counts` of docs/evidence/real_text.md).
+FOUND = ((702, 1260), (692, 1260))
+SPARED = ((1396, 1400), (1391, 1400))
+# Each of these samples was counted at four sizes of context and window, so a quarter of the counts is independent.
+_SIZES = 4
+
+SLOPE, SLOPE_DEVIATION = 0.04, 0.05
+"""Prior of every slope, NLL per doubling: mean and standard deviation. Experiments on real text
+(docs/evidence/experiment.md) gave 0.00 and 0.06 for far samples, and 0.05 to 0.12 for others."""
+PRIOR_GROUNDS = f"slope {SLOPE:g} ± {SLOPE_DEVIATION:g} NLL per doubling, known from experiments with one small model"
+
+DEPENDENT = 0.2
+"""Least gain in probability of a token that depends on far text, or on near text."""
+USUAL_USE = 0.5
+"""Share of far text in the use where none is configured, unless more of the pool needs it."""
+
+_DRAWS = 2000
+_RANDOM_DRAWS = 100
+_BLOCKS = 1000
+_TAIL = 0.025
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimated:
+    """An estimate and the ends of its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Slope:
+    """By how much a doubling of a class's samples lowers its loss, NLL: mean and standard deviation."""
+
+    mean: float = SLOPE
+    deviation: float = SLOPE_DEVIATION
+
+
+@dataclass(frozen=True, kw_only=True)
+class Slopes:
+    """The slopes of far samples and of all others, and their source in words."""
+
+    far: Slope = Slope()
+    rest: Slope = Slope()
+    grounds: str = PRIOR_GROUNDS
+
+
+PRIOR = Slopes()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deficit:
+    """The far deficit and its near control, probabilities, from the tokens that depend on far and on near text.
+
+    far: mean of F − p_B over the tokens with F − N ≥ DEPENDENT. F and N are the largest probabilities of a token given
+    one far segment, and given a near segment or none; p_B is that given the whole text. Chance raises F, a maximum.
+    near: the same for near text, mean of N − p_B over the tokens with N − max(no context, F) ≥ DEPENDENT. Chance raises
+    N, too. beyond: far less near. Each is None without such tokens. far_tokens, near_tokens: how many there are.
+    far_samples: the samples with such far tokens.
+    """
+
+    far: Estimated | None
+    near: Estimated | None
+    beyond: Estimated | None
+    far_tokens: int
+    near_tokens: int
+    far_samples: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Forecast:
+    """The figures of a choice before anything is trained on it.
+
+    samples: candidates with a score, each text once; unknown: those without a class.
+    seen: candidates that show far text. far: share that needs it, corrected.
+    use: share of far text in the use; use_given: whether it is configured.
+    mismatch: KL(use ‖ pool) in bits. deficit: see Deficit.
+    unit: what is as much in random choices, `samples` or `tokens`; amount: how many of them are chosen.
+    chosen, chosen_far: samples of the choice, and those of them that show far text.
+    chosen_share: the share of far samples in the choice, of its `unit`. random_far: far samples in a random choice.
+    enrichment: chosen_far / random_far; None if random choices hold none.
+    supply: far samples of the pool against those that the use needs of this amount.
+    strata: what coverage counts. covered, covered_top, covered_random: share of strata with a sample of this choice, of
+    as much of the best, and of random ones (mean).
+    far_change, rest_change, use_change: change of the loss against random, NLL, negative is better.
+    grounds: the source of the slopes. verdict, reasons: see `verdict`.
+    """
+
+    samples: int
+    unknown: int
+    seen: int
+    far: Estimated
+    use: float
+    use_given: bool
+    mismatch: Estimated
+    deficit: Deficit
+    unit: Literal["samples", "tokens"]
+    amount: int
+    chosen: int
+    chosen_far: int
+    chosen_share: float
+    random_far: Estimated
+    enrichment: float | None
+    supply: float
+    strata: str
+    covered: float
+    covered_top: float
+    covered_random: float
+    far_change: Estimated
+    rest_change: Estimated
+    use_change: Estimated
+    grounds: str
+    verdict: SelectionVerdict = "level"
+    reasons: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Rates:
+    """Draws of the pool's far share, and of the test's sensitivity and specificity: float64 [draws] each."""
+
+    far: Vector
+    sensitivity: Vector
+    specificity: Vector
+
+    def needing(self, samples: float, seen: float) -> Vector:
+        """Return how many of `samples`, of which `seen` show far text, need it: float64 [draws]."""
+        right = self.sensitivity * self.far
+        wrong, missed = (1 - self.specificity) * (1 - self.far), (1 - self.sensitivity) * self.far
+        rest = self.specificity * (1 - self.far)
+        of_seen = np.divide(right, right + wrong, out=np.zeros_like(right), where=right + wrong > 0)
+        of_rest = np.divide(missed, missed + rest, out=np.zeros_like(right), where=missed + rest > 0)
+        return seen * of_seen + (samples - seen) * of_rest
+
+
+def corrected_share(seen: int, total: int, *, seed: int = 0) -> Estimated:
+    """Return the share of samples that need far text, in [0, 1], from those that show it (Rogan and Gladen, 1978).
+
+    It is (seen / total + specificity − 1) / (sensitivity + specificity − 1), clipped. The interval covers which samples
+    are in the pool, and how well sensitivity and specificity are known. Both were measured with two small models on
+    responses of a few to some tens of tokens. For long responses the sensitivity is not measured: the share is then a
+    rough range.
+
+    Args:
+        seen: samples whose `dependency` is far.
+        total: samples with a `dependency`, at least 1.
+    """
+    return _estimated(_share(seen, total, *_pooled()).item(), _rates(seen, total, seed).far)
+
+
+def _pooled() -> tuple[float, float]:
+    """Return sensitivity and specificity over both models."""
+    found, spared = np.sum(FOUND, axis=0), np.sum(SPARED, axis=0)
+    return float(found[0] / found[1]), float(spared[0] / spared[1])
+
+
+def _share(seen: Vector | float, total: float, sensitivity: Vector | float, specificity: Vector | float) -> Vector:
+    return np.clip((np.asarray(seen) / total + specificity - 1) / (np.asarray(sensitivity) + specificity - 1), 0, 1)
+
+
+def _rates(seen: int, total: int, seed: int) -> _Rates:
+    """Return draws; each takes one of the models, and a Beta of Jeffreys' prior for every share."""
+    assert 0 <= seen <= total and total > 0
+    rng = np.random.default_rng(seed)
+    model = rng.integers(len(FOUND), size=_DRAWS)
+    sensitivity, specificity = (
+        rng.beta(counts[model, 0] / _SIZES + 0.5, (counts[model, 1] - counts[model, 0]) / _SIZES + 0.5)
+        for counts in (np.asarray(FOUND, dtype=np.float64), np.asarray(SPARED, dtype=np.float64))
+    )
+    shown = rng.beta(seen + 0.5, total - seen + 0.5, size=_DRAWS)
+    return _Rates(far=_share(shown, 1, sensitivity, specificity), sensitivity=sensitivity, specificity=specificity)
+
+
+def _estimated(value: float, draws: Vector) -> Estimated:
+    """Return an estimate with the draws' quantiles, which never exclude it."""
+    low, high = np.quantile(draws, (_TAIL, 1 - _TAIL), method="linear" if np.isfinite(draws).all() else "nearest")
+    return Estimated(value=float(value), low=float(min(value, low)), high=float(max(value, high)))
+
+
+def mismatch(use: float, pool: float) -> float:
+    """Return KL(use ‖ pool) in bits over the classes far and rest; `use` and `pool` are shares of far text.
+
+    It is 0 where they are equal, and infinite if the pool lacks a class that the use has. With equal slopes, the best
+    choice gains slope · mismatch over random.
+    """
+    parts = ((use, pool), (1 - use, 1 - pool))
+    return sum(math.inf if have == 0 else want * math.log2(want / have) for want, have in parts if want > 0)
+
+
+def token_sums(cam: pl.DataFrame, long: pl.DataFrame) -> pl.DataFrame:
+    """Return what `far_deficit` needs of each sample in both tables, one row per sample.
+
+    Columns: `sample_id`; `far_tokens` u32 and `far_sum` f64, the tokens that depend on far text and their sum of
+    F − p_B; `near_tokens` and `near_sum`, the same for near text with N − p_B. See Deficit.
+
+    Args:
+        cam: `sample_id`, `no_context_probability`, `near_probability`, `far_probability`; any part of the table.
+        long: `sample_id` and `token_probability` of theta_B's perplexity table.
+    """
+    columns = ("no_context_probability", "near_probability", "far_probability", "token_probability")
+    none, near, far, whole = (pl.col(name).cast(pl.Float64) for name in columns)
+    on_far, on_near = far - near >= DEPENDENT, near - pl.max_horizontal(none, far) >= DEPENDENT
+    return (
+        cam.select("sample_id", *columns[:3])
+        .join(long.select("sample_id", columns[3]), on="sample_id")
+        .explode(*columns)
+        .group_by("sample_id", maintain_order=True)
+        .agg(
+            far_tokens=on_far.sum(),
+            far_sum=(far - whole).filter(on_far).sum(),
+            near_tokens=on_near.sum(),
+            near_sum=(near - whole).filter(on_near).sum(),
+        )
+    )
+
+
+def far_deficit(sums: pl.DataFrame, *, seed: int = 0) -> Deficit:
+    """Return the far deficit with its near control; intervals resample the samples. `sums`: from `token_sums`.
+
+    An interval from a single sample is all that a difference of probabilities can be. Of more than 1,000 samples,
+    groups of them are resampled.
+    """
+    held = sums.filter((pl.col("far_tokens") > 0) | (pl.col("near_tokens") > 0))
+    table = held.select("far_sum", "far_tokens", "near_sum", "near_tokens").to_numpy().astype(np.float64)
+    rng = np.random.default_rng(seed)
+    if len(table) > _BLOCKS:  # sums of equal parts are as independent as the samples are
+        place = rng.permutation(len(table)) % _BLOCKS
+        table = np.stack([np.bincount(place, weights=column, minlength=_BLOCKS) for column in table.T], axis=1)
+    count = max(1, len(table))
+    drawn = rng.multinomial(count, np.full(count, 1 / count), size=_DRAWS)[:, : len(table)] @ table
+    whole = table.sum(axis=0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        far, near = whole[0] / whole[1], whole[2] / whole[3]
+        far_draws, near_draws = drawn[:, 0] / drawn[:, 1], drawn[:, 2] / drawn[:, 3]
+    far_samples = held.filter(pl.col("far_tokens") > 0).height
+    alone = far_samples < 2
+    return Deficit(
+        far=_resampled(far, far_draws, alone),
+        near=_resampled(near, near_draws, held.filter(pl.col("near_tokens") > 0).height < 2),
+        beyond=_resampled(far - near, far_draws - near_draws, alone),
+        far_tokens=int(whole[1]),
+        near_tokens=int(whole[3]),
+        far_samples=far_samples,
+    )
+
+
+def _resampled(value: float, draws: Vector, alone: bool) -> Estimated | None:
+    """Return an estimate with its draws' interval; None if it does not exist. `alone`: whether one sample gave it."""
+    if math.isnan(value):
+        return None
+    if alone:
+        return Estimated(value=float(value), low=-1.0, high=1.0)
+    return _estimated(float(value), draws[~np.isnan(draws)])
+
+
+def fitted_slope(samples: Sequence[float], losses: Sequence[float]) -> Slope | None:
+    """Return the slope of a class by trained models, joined with the prior by their precisions; None if they show none.
+
+    The losses of n models are regressed on log2(samples + 1). With n − 2 degrees of freedom the standard error is
+    widened by Student's t. It takes three models, two of which differ in their number of samples.
+
+    Args:
+        samples: of the class that each model was trained on.
+        losses: its mean loss on questions of the class, NLL.
+    """
+    from scipy.special import stdtrit  # slow to import
+
+    x, y = np.log2(np.asarray(samples, dtype=np.float64) + 1), np.asarray(losses, dtype=np.float64)
+    if len(x) < 3 or np.ptp(x) == 0:
+        return None
+    spread, freedom = float(((x - x.mean()) ** 2).sum()), len(x) - 2
+    slope = float(((x - x.mean()) * (y - y.mean())).sum()) / spread
+    residual = float(((y - y.mean() - slope * (x - x.mean())) ** 2).sum())
+    widened = float(stdtrit(freedom, 1 - _TAIL) / stdtrit(1e9, 1 - _TAIL))
+    error = max(1e-6, widened * math.sqrt(residual / freedom / spread))
+    weight, prior = error**-2, SLOPE_DEVIATION**-2
+    return Slope(mean=(prior * SLOPE - weight * slope) / (prior + weight), deviation=(prior + weight) ** -0.5)
+
+
+def forecast(
+    samples: pl.DataFrame,
+    rule: RuleConfig,
+    sums: pl.DataFrame,
+    *,
+    chosen: Collection[str] | None = None,
+    use: float | None = None,
+    slopes: Slopes = PRIOR,
+    seed: int = 0,
+) -> Forecast:
+    """Return the forecast for a choice among `samples`, against random choices of as many samples or tokens.
+
+    It takes about a second for 200,000 samples. It runs no model, and reads nothing but its arguments.
+
+    Args:
+        samples: candidates as for `rules.chosen_ids`, with `dependency` str (null: unknown) and `response_tokens` int;
+            with `cluster` int, coverage is that of these clusters, else of sources and quarters of response length.
+            `tokens` may be missing where the rule has no budget.
+        rule: the rule that chooses, with its amount.
+        sums: from `token_sums`, of any samples.
+        chosen: ids that the rule chose; None: they are chosen now.
+        use: share of far text in the use; None: USUAL_USE, or the pool's if that is more.
+        slopes: what doubling a class's samples changes.
+
+    Raises:
+        GateauError: the rule cannot choose from the data (see `chosen_ids`).
+    """
+    ids = chosen_ids(samples, rule) if chosen is None else chosen
+    unit: Literal["samples", "tokens"] = "samples" if rule.budget is None else "tokens"
+    pool = samples.filter(scored() if unit == "samples" else countable()).with_columns(
+        far=pl.col("dependency").is_in(FAR).fill_null(False), picked=pl.col("sample_id").is_in([*ids])
+    )
+    if rule.duplicates == "one":
+        pool = pool.sort(~pl.col("picked"), "rank", "sample_id").unique("digest", keep="first", maintain_order=True)
+    pool = pool.sort("rank", "sample_id")
+    known, seen = pool["dependency"].count(), int(pool["far"].sum())
+    rates = _rates(seen, max(1, known), seed)
+    sensitivity, specificity = _pooled()
+    far = corrected_share(seen, max(1, known), seed=seed)
+    share = max(USUAL_USE, far.value) if use is None else use
+    cost = pool["tokens"].to_numpy().astype(np.float64) if unit == "tokens" else np.ones(pool.height)
+    picked, is_far = pool["picked"].to_numpy(), pool["far"].to_numpy()
+    amount, count, count_far = float(cost[picked].sum()), int(picked.sum()), int(is_far[picked].sum())
+    names, strata = _strata(pool)
+    drawn = _random_draws(cost, amount, is_far, strata, seed)
+    top = np.cumsum(cost) <= amount
+    random_count, random_far = drawn[:, 0].mean(), drawn[:, 1].mean()
+    point = _Rates(far=np.array([far.value]), sensitivity=np.array([sensitivity]), specificity=np.array([specificity]))
+    changes = [
+        _changes(each, (count, count_far), (random_count, random_far), share, *slope)
+        for each, slope in (
+            (point, (np.array([slopes.far.mean]), np.array([slopes.rest.mean]))),
+            (rates, _slope_draws(slopes, seed)),
+        )
+    ]
+    far_change, rest_change, use_change = (
+        _estimated(value.item(), draws) for value, draws in zip(*changes, strict=True)
+    )
+    found = Forecast(
+        samples=pool.height,
+        unknown=pool.height - known,
+        seen=seen,
+        far=far,
+        use=share,
+        use_given=use is not None,
+        mismatch=_estimated(mismatch(share, far.value), np.array([mismatch(share, each) for each in rates.far])),
+        deficit=far_deficit(sums, seed=seed),
+        unit=unit,
+        amount=round(amount),
+        chosen=count,
+        chosen_far=count_far,
+        chosen_share=float(cost[picked & is_far].sum() / amount) if amount else 0.0,
+        random_far=_estimated(random_far, drawn[:, 1]),
+        enrichment=count_far / float(random_far) if random_far else None,
+        supply=float(cost[is_far].sum() / (share * amount)) if share * amount else math.inf,
+        strata=names,
+        covered=_covered(strata, picked),
+        covered_top=_covered(strata, top),
+        covered_random=float(drawn[:, 2].mean()),
+        far_change=far_change,
+        rest_change=rest_change,
+        use_change=use_change,
+        grounds=slopes.grounds,
+    )
+    word, reasons = verdict(found)
+    return replace(found, verdict=word, reasons=reasons)
+
+
+def _strata(pool: pl.DataFrame) -> tuple[str, np.ndarray]:
+    """Return what the strata are, and the stratum of each sample, -1 if it has none: int [n]."""
+    if "cluster" in pool.columns:
+        return "response clusters", pool["cluster"].fill_null(-1).to_numpy()
+    length = pool["response_tokens"]
+    # The order of equal lengths must not put them into different quarters, so borders are lengths.
+    borders = [length.quantile(part, "nearest") for part in (0.25, 0.5, 0.75)]
+    quarter = pl.sum_horizontal((pl.col("response_tokens") > border).cast(pl.Int32) for border in borders)
+    keys = pool.select("source", quarter=quarter).select(key=pl.struct("source", "quarter").rank("dense") - 1)
+    return "sources and quarters of response length", keys["key"].to_numpy().astype(np.int64)
+
+
+def _covered(strata: np.ndarray, members: np.ndarray) -> float:
+    """Return the share of strata that have a sample among `members`, bool [n]."""
+    every = np.unique(strata[strata >= 0])
+    return len(np.intersect1d(every, strata[members])) / max(1, len(every))
+
+
+def _random_draws(cost: Vector, amount: float, is_far: np.ndarray, strata: np.ndarray, seed: int) -> np.ndarray:
+    """Return samples, far samples and covered share of strata of random choices with at most `amount`: [draws, 3]."""
+    rng, rows = np.random.default_rng(seed), []
+    size = int(strata.max(initial=-1)) + 1
+    every = max(1, len(np.unique(strata[strata >= 0])))
+    for _ in range(_RANDOM_DRAWS):
+        order = rng.permutation(len(cost))
+        taken = order[: int(np.searchsorted(np.cumsum(cost[order]), amount, side="right"))]
+        met = np.zeros(size, dtype=bool)
+        met[strata[taken][strata[taken] >= 0]] = True
+        rows.append((len(taken), is_far[taken].sum(), met.sum() / every))
+    return np.array(rows, dtype=np.float64)
+
+
+def _slope_draws(slopes: Slopes, seed: int) -> tuple[Vector, Vector]:
+    rng = np.random.default_rng([seed, 1])
+    far, rest = (rng.normal(slope.mean, slope.deviation, size=_DRAWS) for slope in (slopes.far, slopes.rest))
+    return far, rest
+
+
+def _changes(
+    rates: _Rates, choice: tuple[float, float], chance: tuple[float, float], use: float, far: Vector, rest: Vector
+) -> tuple[Vector, Vector, Vector]:
+    """Return the changes of the loss on far text, on the rest and over the use: float64 [draws] each.
+
+    `choice`, `chance`: samples, and those that show far text, of the choice and of a random one. Each class counts one
+    sample more, so that a class without samples has a logarithm.
+    """
+    chosen, drawn = rates.needing(*choice), rates.needing(*chance)
+    of_far = -far * np.log2((chosen + 1) / (drawn + 1))
+    of_rest = -rest * np.log2((choice[0] - chosen + 1) / (chance[0] - drawn + 1))
+    return of_far, of_rest, use * of_far + (1 - use) * of_rest
+
+
+def verdict(found: Forecast) -> tuple[SelectionVerdict, tuple[str, ...]]:
+    """Return whether to train on a choice, and the reasons: what argues against it, or that nothing does.
+
+    `do_not_select`: the choice leaves out responses that a random one has, or has more far text than the use. `pays`:
+    the model has a far deficit, the pool lacks far text, the choice has it, and the pool has enough. Else `level`:
+    clean random samples are expected to do as well. The thresholds are constants of this module.
+    """
+    against = []
+    if found.covered < LEAST_COVERAGE * found.covered_random:
+        against.append(
+            f"the choice covers {found.covered:.0%} of {found.strata}, a random one {found.covered_random:.0%}"
+        )
+    if found.chosen_share > found.use + MOST_BEYOND_USE:
+        against.append(f"{found.chosen_share:.0%} of the choice is far text, and {found.use:.0%} of the use")
+    if against:
+        return "do_not_select", tuple(against)
+    beyond, lacking = found.deficit.beyond, []
+    if beyond is None:
+        which = "far" if found.deficit.far is None else "near"
+        lacking.append(
+            f"no token depends on {which} text, so the far deficit has no {'value' if which == 'far' else 'control'}"
+        )
+    elif beyond.low <= LEAST_DEFICIT:
+        lacking.append(f"the far deficit beyond its near control may be {beyond.low:.2f}, not above {LEAST_DEFICIT:g}")
+    if found.mismatch.value <= LEAST_MISMATCH:
+        lacking.append(f"the mismatch is {found.mismatch.value:.2f} bits, not above {LEAST_MISMATCH:g}")
+    if found.enrichment is None or found.enrichment < LEAST_ENRICHMENT:
+        ratio = "no" if found.enrichment is None else f"{found.enrichment:.1f} times the"
+        lacking.append(f"the choice has {ratio} far samples of a random one, fewer than {LEAST_ENRICHMENT:g} times")
+    if found.supply < LEAST_SUPPLY:
+        lacking.append(f"the pool has {found.supply:.0%} of the far text that the use needs of this amount")
+    return ("level", tuple(lacking)) if lacking else ("pays", ("deficit, mismatch, enrichment and supply are enough",))
