@@ -84,7 +84,7 @@ class Estimated:
 
 @dataclass(frozen=True, kw_only=True)
 class Slope:
-    """By how much a doubling of a class's samples lowers its loss, NLL: mean and standard deviation."""
+    """The amount by which a doubling of a class's samples lowers its loss, NLL: mean and standard deviation."""
 
     mean: float = SLOPE
     deviation: float = SLOPE_DEVIATION
