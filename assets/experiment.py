@@ -7,6 +7,7 @@ from typing import Any
 import polars as pl
 
 from gateau_dagster.assets.benchmarks import asked_questions
+from gateau_dagster.assets.selection import forecast_of
 from gateau_dagster.assets.steps.metadata import amounts_chart, figures_metadata, first_histogram
 from gateau_dagster.assets.steps.step import Step, makes_asset
 from gateau_dagster.config.variants import Variant
@@ -22,12 +23,15 @@ from gateau_dagster.evaluation.statistics.experiment import (
     lines_of,
     reference_of,
 )
-from gateau_dagster.pipeline.evaluation_assets import JUDGMENTS, SCORES, asking_benchmarks
-from gateau_dagster.pipeline.recipes import CHECKPOINTS, recipe_of
+from gateau_dagster.pipeline.evaluation_assets import EXPERIMENT, JUDGMENTS, SCORES, asking_benchmarks
+from gateau_dagster.pipeline.recipes import CHECKPOINTS, SUBSETS, recipe_of
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.progress import Progress
 from gateau_dagster.report.experiment import ExperimentInputs
+from gateau_dagster.report.forecast import ForecastOutcome, forecast_outcomes, slopes_of
 from gateau_dagster.resources.models import ModelsResource
+from gateau_dagster.selection.evidence import FAR
+from gateau_dagster.selection.forecast import PRIOR, Slopes
 
 _HOUR = 3600.0
 
@@ -90,6 +94,39 @@ def scores_by_turn(state: State, chosen: Benchmark) -> dict[int, dict[str, pl.Da
     known = sorted({turn for turns in found.values() for turn in turns})
     # If no judgment of a turn is readable for a model, its scores of that turn are empty.
     return {turn: {name: turns.get(turn, scores[name].clear()) for name, turns in found.items()} for turn in known}
+
+
+def finished_experiment(state: State) -> ExperimentInputs | None:
+    """Return the inputs of the experiment if its table and all values are in the store; else None."""
+    if EXPERIMENT not in state.pipeline.by_key:
+        return None
+    names = scored_benchmarks(state.config)
+    scores = [(f"{SCORES}/{name}", variant) for name in names for variant in state.config.variant_set]
+    subsets = [(SUBSETS, name) for name in state.config.variant_set] if SUBSETS in state.pipeline.by_key else []
+    if None in state.table_stamps([(EXPERIMENT, None), *scores, *subsets]).values():
+        return None
+    return experiment_inputs(state, state.read(EXPERIMENT))
+
+
+def forecasts_and_outcomes(
+    state: State, inputs: ExperimentInputs | None, depends: pl.DataFrame
+) -> tuple[list[ForecastOutcome], Slopes]:
+    """Return the forecasts of an experiment's selections beside their outcomes, and the slopes that its models show.
+
+    These forecasts rest on the prior, as before the experiment. The slopes are for the next choice. Without an
+    experiment (`inputs` None) there are none, and the slopes are the prior. `depends`: from selection.dependence.
+    """
+    if inputs is None:
+        return [], PRIOR
+    of_samples = depends.select("sample_id", far=pl.col("dependency").is_in(FAR))
+    selecting = [line for line in inputs.lines if line.series]
+    told = {line.name: forecast_of(state, recipe_of(state.config, line.variants[0]), depends) for line in selecting}
+    counts = {}
+    for name in (variant for line in selecting for variant in line.variants):
+        far = state.store.read(SUBSETS, name, ["sample_id"]).join(of_samples, on="sample_id")["far"]
+        counts[name] = (int(far.sum()), int((~far).sum()))
+    kinds = dict(of_samples.iter_rows())
+    return forecast_outcomes(inputs, told, kinds), slopes_of(inputs, counts, kinds)
 
 
 def variant_cost(state: State, variant: Variant) -> Cost:

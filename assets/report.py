@@ -2,13 +2,14 @@
 
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 import polars as pl
 
 from gateau_dagster import tables
-from gateau_dagster.assets.experiment import contamination_of, experiment_inputs
+from gateau_dagster.assets.experiment import contamination_of, experiment_inputs, forecasts_and_outcomes
+from gateau_dagster.assets.selection import chosen_samples, dependence, forecast_of, warnings_of_choice
 from gateau_dagster.assets.steps.metadata import totals_metadata
 from gateau_dagster.assets.steps.step import Step, makes_asset
 from gateau_dagster.evaluation.document_split import SPLIT
@@ -23,6 +24,7 @@ from gateau_dagster.pipeline.evaluation_assets import (
     asking_benchmarks,
 )
 from gateau_dagster.pipeline.losses import RAW, losses, totals, unseen_shares
+from gateau_dagster.pipeline.recipes import Recipe
 from gateau_dagster.pipeline.selection_reads import EVIDENCE, PRESETS_TABLE, compared_methods, ranking_asset
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.report.evidence_card import EvidenceMaps, evidence_maps
@@ -40,6 +42,7 @@ from gateau_dagster.storage.documents import read_document, read_training_log, w
 from gateau_dagster.synthesis import CHECKS_TABLE, CONTEXTS_TABLE, QUESTIONS_TABLE
 
 if TYPE_CHECKING:
+    from gateau_dagster.report.experiment import ExperimentInputs
     from gateau_dagster.report.inputs import ReportInputs
 
 
@@ -81,6 +84,7 @@ def _inputs(state: State) -> "ReportInputs":
     ranking, methods = ranking_asset(state.config), None
     if "comparison" in assets:
         methods = MethodComparison.from_json(read_document(store, COMPARISON_FILE))
+    experiment = experiment_inputs(state, store.read(EXPERIMENT)) if EXPERIMENT in assets else None
     return ReportInputs(
         config=state.config,
         raw=_raw(state),
@@ -98,7 +102,8 @@ def _inputs(state: State) -> "ReportInputs":
         unseen=unseen_shares(state, [state.asset(key) for key in assets]),
         training_log=read_training_log(store) if "checkpoint" in assets else None,
         evaluations={name: store.read(asset_of(name)) for name in compared_benchmarks(state.config)},
-        experiment=experiment_inputs(state, store.read(EXPERIMENT)) if EXPERIMENT in assets else None,
+        experiment=experiment,
+        **(_forecast(state, experiment) if {CAM, LENGTHS} <= assets else {}),
         further=further_sections(state),
         fingerprints={
             asset if partition is None else f"{asset}[{partition}]": stamp.fingerprint
@@ -109,6 +114,16 @@ def _inputs(state: State) -> "ReportInputs":
         methods=methods,
         generated_at=datetime.now(UTC),
     )
+
+
+def _forecast(state: State, experiment: "ExperimentInputs | None") -> dict[str, Any]:
+    """Return the fields of ReportInputs about the forecast."""
+    recipe, depends = Recipe(state.config), dependence(state)
+    outcomes, slopes = forecasts_and_outcomes(state, experiment, depends)
+    chosen, scores, _ = chosen_samples(state, recipe)
+    found = forecast_of(state, recipe, depends, choice_of=(chosen, scores), slopes=slopes)
+    warnings = warnings_of_choice(recipe, found, depends, chosen)
+    return {"forecast": found, "forecast_warnings": warnings, "outcomes": outcomes}
 
 
 def _all_method_scores(state: State) -> dict[str, pl.DataFrame]:

@@ -16,18 +16,28 @@ from gateau_dagster.config import PRESETS, Config
 from gateau_dagster.config.selection import RuleConfig, SelectionConfig
 from gateau_dagster.config.variants import SYNTHETIC_UNVERIFIED
 from gateau_dagster.data.sample import Sample
+from gateau_dagster.errors import GateauError, gateau_command
 from gateau_dagster.evaluation.document_split import SPLIT
 from gateau_dagster.execution.shard_tables import rejected_frame
 from gateau_dagster.methods.method import Method, Reads
 from gateau_dagster.methods.registry import chosen_methods, reads_attention
 from gateau_dagster.pipeline.losses import check_some_scored
 from gateau_dagster.pipeline.recipes import Recipe
-from gateau_dagster.pipeline.selection_reads import EVIDENCE, EVIDENCE_READS, PRESETS_TABLE, ranking_asset
+from gateau_dagster.pipeline.selection_reads import (
+    EVIDENCE,
+    EVIDENCE_READS,
+    PRESETS_TABLE,
+    has_evidence,
+    ranking_asset,
+    tables_read,
+)
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.progress import Progress
 from gateau_dagster.report.evidence import CAM_COLUMNS, PERPLEXITY_COLUMNS, EvidenceRows
 from gateau_dagster.report.evidence import evidence as evidence_map
+from gateau_dagster.report.forecast import forecast_lines, forecast_record, short_lines
 from gateau_dagster.scoring.pair_tables import CAM, THETA_B, perplexity_asset
+from gateau_dagster.selection.clusters import with_clusters
 from gateau_dagster.selection.combine import (
     READ_COLUMNS,
     JoinedShard,
@@ -40,6 +50,7 @@ from gateau_dagster.selection.combine import (
     with_reasons,
 )
 from gateau_dagster.selection.evidence import dependencies
+from gateau_dagster.selection.forecast import PRIOR, Forecast, Slopes, choice_warnings, forecast, token_sums
 from gateau_dagster.selection.rules import BY_RULE, DROPPED, LeftOut, chosen_ids, left_out
 from gateau_dagster.selection.token_budget import equal_amount
 from gateau_dagster.storage.content import rows_digest
@@ -127,6 +138,7 @@ def combined_scores(step: Step) -> None:
 @makes_asset
 def selected_subset(step: Step) -> None:
     """Choose the samples that the single run, or each variant, is trained on."""
+    depends = _known_dependence(step.state) if step.stale else None
     for output in step.in_turn():
         if output.recipe.is_synthetic:
             _write_synthetic(output)
@@ -144,6 +156,16 @@ def selected_subset(step: Step) -> None:
         output.write(subset, _rejects(output, limited), content=content)
         if subset.height:
             output.metadata |= _subset_figures(subset, scores) | limit_figures(limited)
+        if depends is not None and output.recipe.variant.kind == "selected" and chosen.height:
+            found = forecast_of(step.state, output.recipe, depends, choice_of=(chosen, scores))
+            output.metadata |= {
+                "verdict": found.verdict,
+                "forecast": dict(forecast_lines(found)),
+                "forecast_figures": forecast_record(found),
+            }
+            step.log.info(" ".join([*filter(None, [output.partition and f"{output.partition}:"]), *short_lines(found)]))
+            for place, warning in enumerate(warnings_of_choice(output.recipe, found, depends, chosen), start=1):
+                output.warn(f"warning_{place}", warning)
 
 
 def with_evidence(state: State, samples: pl.DataFrame) -> pl.DataFrame:
@@ -400,4 +422,115 @@ def _method_scores(state: State, method: Method, shard: str | None) -> tuple[pl.
     reasons = [state.read_rejected(asset, shard) for asset in wanted if asset != RAW]
     return scores, with_reasons(absent, reasons).with_columns(
         pl.col("reason").fill_null(f"not in all of {', '.join(wanted)}")
+    )
+
+
+def warnings_of_choice(recipe: Recipe, found: Forecast, depends: pl.DataFrame, chosen: pl.DataFrame) -> list[str]:
+    """Return `choice_warnings` of a recipe's `chosen` samples (`sample_id`).
+
+    `found`: its forecast. `depends`: from `dependence`.
+    """
+    kinds = chosen.join(depends, on="sample_id", how="left")["dependency"]
+    has_chats = recipe.project.short_chat is not None
+    return choice_warnings(recipe.selection, kinds, far=found.far, has_chats=has_chats)
+
+
+def forecast_of(
+    state: State,
+    recipe: Recipe,
+    depends: pl.DataFrame,
+    *,
+    choice_of: tuple[pl.DataFrame, pl.DataFrame] | None = None,
+    slopes: Slopes = PRIOR,
+) -> Forecast:
+    """Return the forecast for the choice of a recipe that selects by scores; no model runs.
+
+    Args:
+        state: the tables.
+        recipe: the single run's, or a variant's.
+        depends: from `dependence`.
+        choice_of: the chosen samples and all scores, from `chosen_samples`; None: the rule chooses now.
+        slopes: see selection.forecast.
+
+    Raises:
+        GateauError: the data cannot satisfy the rule, or a table is missing.
+    """
+    chosen, scores = choice_of or chosen_samples(state, recipe)[:2]
+    rule, samples = counted_rule(state, recipe), candidates(state, recipe.rule_reads, scores)
+    of_samples = depends.select("sample_id", "dependency", "response_tokens")
+    samples = samples.drop("dependency", "response_tokens", strict=False).join(of_samples, on="sample_id", how="left")
+    samples = samples.filter(pl.col("response_tokens").is_not_null())
+    samples = _with_response_clusters(state, samples, rule)
+    return forecast(samples, rule, depends, chosen=chosen["sample_id"].to_list(), slopes=slopes)
+
+
+_MOST_CLUSTERED = 20_000
+"""Candidates above which clusters take longer than all else of a forecast."""
+
+
+def _with_response_clusters(state: State, samples: pl.DataFrame, rule: SelectionConfig) -> pl.DataFrame:
+    """Return `samples` with `cluster`, if there are not too many and a table has their embeddings."""
+    if not 2 <= samples.height <= _MOST_CLUSTERED:
+        return samples
+    if "embedding" not in samples.columns:
+        made = (key for key in state.pipeline.required if key.startswith("embedding/"))
+        asset = next((key for key in made if _lacking(state, [key]) is None), None)
+        if asset is None:
+            return samples
+        embedded = state.read(asset, ["sample_id", "embedding"])
+        samples = samples.join(embedded, on="sample_id", how="left")
+    embedded = samples.filter(pl.col("embedding").is_not_null())
+    if embedded["embedding"].n_unique() < max(2, embedded.height // 2):  # k-means needs different ones
+        return samples
+    clusters = with_clusters(embedded, rule if rule.rule == "diverse" else RuleConfig())
+    return samples.join(clusters, on="sample_id", how="left")
+
+
+def dependence(state: State) -> pl.DataFrame:
+    """Return what the forecast needs of each sample in both `cam` and `perplexity/long`; read shard by shard.
+
+    Columns: `sample_id`, `dependency` str, `response_tokens` i32, and those of `token_sums`.
+
+    Raises:
+        GateauError: a table is missing, with what to do.
+    """
+    if (lacking := lacking_for_forecast(state)) is not None:
+        raise GateauError("forecast.tables", lacking)
+    parts = []
+    for shard in state.shards:
+        cam = state.store.read(CAM, shard, [*EVIDENCE_READS[CAM]])
+        columns = [*EVIDENCE_READS[LONG], "token_probability", "response_tokens"]
+        long = state.store.read(LONG, shard, columns)
+        found = dependencies(cam, long).select("sample_id", "dependency")
+        found = found.join(long.select("sample_id", "response_tokens"), on="sample_id")
+        parts.append(found.join(token_sums(cam, long), on="sample_id", how="left"))
+    return pl.concat(parts)
+
+
+def _known_dependence(state: State) -> pl.DataFrame | None:
+    """Return `dependence` if `evidence` is made and its tables are in the store; else None."""
+    if not has_evidence(state.config) or lacking_for_forecast(state) is not None:
+        return None
+    return dependence(state)
+
+
+def lacking_for_forecast(state: State) -> str | None:
+    """Return which table a forecast lacks and what makes it; None if there are all."""
+    if not {CAM, LONG} <= tables_read(state.config):
+        return (
+            f"the forecast reads {CAM} and {LONG}, which no configured method makes: add gateau to selection.compare, "
+            f"then run `{gateau_command('run --until combined_scores')}`"
+        )
+    return _lacking(state, [RAW, CAM, LONG])
+
+
+def _lacking(state: State, assets: Sequence[str]) -> str | None:
+    stamps = state.table_stamps((asset, part) for asset in assets for part in state.pipeline.partitions(asset))
+    absent = [asset if part is None else f"{asset}[{part}]" for (asset, part), stamp in stamps.items() if stamp is None]
+    if not absent:
+        return None
+    more = f" and {len(absent) - 1} more" if len(absent) > 1 else ""
+    return (
+        f"the store has no {absent[0]}{more} yet: run `{gateau_command('run --until combined_scores')}`, which scores "
+        "the samples and trains nothing"
     )

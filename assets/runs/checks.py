@@ -50,6 +50,7 @@ from gateau_dagster.pipeline.plan import Work
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.readable import percent, plural
 from gateau_dagster.selection.evidence import FAR, LEAST_FAR
+from gateau_dagster.selection.forecast import choice_warnings
 from gateau_dagster.selection.rules import DROPPED
 
 
@@ -89,7 +90,8 @@ DESCRIPTIONS = {
     "certain, and warns if it is possible.",
     TRUNCATED_SHARE: "At most a tenth of the tokens were truncated, except for a model that sees only its own window.",
     READABLE_REPLIES: "At most a twentieth of each variant's judgments have no readable score.",
-    FAR_SHARE: "At least half of the chosen samples depend on far text, by the column dependency.",
+    FAR_SHARE: "At least half of the chosen samples depend on far text, by the column dependency; and if the best ones "
+    "are nearly all far, short conversations are trained on, too.",
     NOTHING_RESERVED: "No document that is reserved for the evaluation was used in training.",
 }
 _ID = ["sample_id"]
@@ -262,11 +264,13 @@ def _far_share(state: State, asset: Asset) -> dg.AssetCheckResult:
     """
     found = _table(state, asset, ["dependency"])["dependency"]
     share = float(found.is_in(FAR).fill_null(False).mean() or 0.0)  # pyright: ignore[reportArgumentType]
+    warnings = choice_warnings(state.config.selection, found, has_chats=state.config.short_chat is not None)
     left = state.read_rejected(asset.key)["reason"].str.starts_with(DROPPED).sum()
     return check_result(
         FAR_SHARE,
-        share >= LEAST_FAR or found.is_empty(),
-        facts={name: int((found == name).sum()) for name in DEPENDENCIES},
+        (share >= LEAST_FAR and not warnings) or found.is_empty(),
+        facts={name: int((found == name).sum()) for name in DEPENDENCIES}
+        | ({"warning": " ".join(warnings)} if warnings else {}),
         share=share,
         left_out_by_selection_drop=int(left),
     )

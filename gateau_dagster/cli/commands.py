@@ -44,6 +44,7 @@ def cli() -> None:
     gateau validate   what of the input can be used, and why the rest cannot
     gateau plan       what would run, why, and about how long it takes
     gateau run        run exactly what is missing or changed
+    gateau forecast   whether training on the choice is likely to beat random samples
     gateau demo       the same on built-in data, in the folder gateau_demo
     gateau show       one sample: why it ranks where it does
     gateau export     the chosen samples as a file that a trainer reads
@@ -205,6 +206,22 @@ def plan(config_file: str | None, until: str | None, workers: int | None, as_jso
     from gateau_dagster.cli.plan import print_plan
 
     print_plan(_load(config_file), until, as_json=as_json, workers=workers)
+
+
+@cli.command()
+@_config_option
+@click.option("--json", "as_json", is_flag=True, help="Print the same as one JSON object, for programs.")
+def forecast(config_file: str | None, as_json: bool) -> None:
+    """Print whether training on the choice is likely to beat as many random samples; train nothing.
+
+    It reads the scores in the store and chooses as configured. Make them for 500 samples of your own first:
+    `gateau init --data FILE --model MODEL`, then `gateau run --until combined_scores`. The verdict is one of: likely
+    pays; level, train on clean random samples; do not select. After an experiment it also prints each forecast beside
+    its outcome.
+    """
+    from gateau_dagster.cli.forecast import print_forecast
+
+    print_forecast(_load(config_file), as_json=as_json)
 
 
 @cli.command()

@@ -20,6 +20,7 @@ from gateau_dagster.cli.display import (
     show_losses,
     time_range,
 )
+from gateau_dagster.cli.forecast import plan_forecast_record, show_short_forecast
 from gateau_dagster.config import Config
 from gateau_dagster.config.judge import AskedConfig, JudgeConfig
 from gateau_dagster.data.rejects import Rejects
@@ -339,6 +340,7 @@ def print_plan(config: Config, until: str | None, *, as_json: bool = False, work
         asked = state.pipeline.required if until is None else state.pipeline.ancestors([until])
         show_losses(out, (loss for loss in losses(state, asked) if loss.notable))
         show_left_out(out, state, plan)
+        show_short_forecast(out, state)
         return
     show_plan(out, state, plan)
     with out.status("Estimating: reading some of the texts"):
@@ -353,6 +355,7 @@ def print_plan(config: Config, until: str | None, *, as_json: bool = False, work
     memory = planned_memory(state, plan, estimator)
     show_memory(out, memory)
     show_power(out, experiment_power(state, plan))
+    show_short_forecast(out, state)
     show_synthesis(out, state, plan)
     show_judging(out, state, plan)
     check_questions(state, plan)
@@ -366,6 +369,7 @@ def plan_record(state: State, plan: Plan, workers: int | None = None) -> dict[st
     `amounts`: the fields of each Amount.
     `memory`: memory_record of each training.
     `power`: the fields of each Power.
+    `forecast`: of the configured choice, from the tables in the store; None without `evidence` or its tables.
     `judging`: from judging_record.
     `synthesis`: from synthesis_record, if the generator is asked.
     `rejected`: records of the long input.
@@ -387,6 +391,7 @@ def plan_record(state: State, plan: Plan, workers: int | None = None) -> dict[st
         "amounts": [asdict(each) for each in planned_amounts(state, plan, estimator)],
         "memory": [memory_record(each) for each in planned_memory(state, plan, estimator)],
         "power": [asdict(power) for power in experiment_power(state, plan)],
+        "forecast": plan_forecast_record(state),
         "judging": judging_record(state, plan),
         **({"synthesis": record} if (record := synthesis_record(state, plan)) is not None else {}),
         "truncation": {each.model: _truncation_record(each) for each in _expected(state, estimates)},

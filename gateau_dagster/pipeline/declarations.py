@@ -77,7 +77,7 @@ PUBLISHED = "published"
 UPLOADED = "publish"  # the work folder's copy of what is uploaded
 REPORT_FILE, EXPLORER_FILE, COMPARISON_FILE = "report.html", "explore.html", "comparison.json"
 # Versions of the page and of the viewer beside it: raise one when the same tables give a different file.
-REPORT_CODE_VERSION, EXPLORER_CODE_VERSION = "15", "3"
+REPORT_CODE_VERSION, EXPLORER_CODE_VERSION = "16", "3"
 # Raise it when the same tables give other files on the hub.
 PUBLISHED_CODE_VERSION = "3"
 

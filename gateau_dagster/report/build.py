@@ -32,12 +32,14 @@ from gateau_dagster.report.effort import duration, effort_sentence, memory, quan
 from gateau_dagster.report.evidence import Evidence
 from gateau_dagster.report.evidence_card import EvidenceCard, Snippet, SpanStrip, evidence_card, snippet
 from gateau_dagster.report.experiment import experiment_section, figure_name, shown
+from gateau_dagster.report.forecast import forecast_lines, forecast_text, outcome_text
 from gateau_dagster.report.inputs import PresetComparison, ReportInputs, share
 from gateau_dagster.report.plots import Drawing
 from gateau_dagster.report.plots.agreement_plots import bucket_name, share_text
 from gateau_dagster.report.plots.score_plots import SOURCES, source_colours
 from gateau_dagster.report.provenance import chosen_by, provenance, ranked_by, scored_by
 from gateau_dagster.selection.evidence import NAMED_GAIN
+from gateau_dagster.selection.forecast import VERDICTS
 from gateau_dagster.selection.presets import ScoreTerms, terms
 from gateau_dagster.selection.statistics import auroc_by_source
 
@@ -581,6 +583,8 @@ def build_report(inputs: ReportInputs, comparison: PresetComparison | None, draw
         sources=source_table(inputs.ranked),
         length_unit=inputs.length_unit,
         rejects=reject_groups(inputs.rejected),
+        verdicts=VERDICTS,
+        forecast=[] if inputs.forecast is None else forecast_lines(inputs.forecast),
         training=training_facts(inputs.training_log) if inputs.training_log else None,
         benchmarks=benchmark_outcomes(inputs),
         experiment=None if inputs.experiment is None else experiment_section(inputs.experiment),
@@ -682,5 +686,6 @@ def _environment() -> Environment:
     environment.filters.update(fixed=fixed, number=number, percent=percent, plural=plural)
     environment.filters.update(bucket_name=bucket_name, share_text=share_text, printable=printable, breakable=breakable)
     environment.filters.update(duration=duration, memory=memory, quantity=quantity, shown=shown, listed=listed)
+    environment.filters.update(forecast_text=forecast_text, outcome_text=outcome_text)
     environment.filters.update(effort_sentence=effort_sentence, unit_of_difference=unit_of_difference)
     return environment

@@ -16,8 +16,10 @@ from gateau_dagster.data.sample import Sample
 from gateau_dagster.pipeline.losses import UNSEEN, DataLoss, Totals
 from gateau_dagster.report.evidence_card import EvidenceMaps
 from gateau_dagster.report.experiment import ExperimentInputs
+from gateau_dagster.report.forecast import ForecastOutcome
 from gateau_dagster.report.further import FurtherSection
 from gateau_dagster.selection.combine import ranked_by_score
+from gateau_dagster.selection.forecast import Forecast
 from gateau_dagster.selection.presets import Degeneration, check_all, with_terms
 from gateau_dagster.selection.statistics import auroc_by_source, precision_at, spearman
 
@@ -59,6 +61,12 @@ class ReportInputs:
     """NAMED (selection.evidence): for each row of `cam`, the segments that its map names."""
     dependencies: pl.DataFrame | None = None
     """`sample_id` and `dependency` of the table `evidence`."""
+    forecast: Forecast | None = None
+    """Of the choice, before any training; None without `cam` and theta_B's perplexities."""
+    forecast_warnings: Sequence[str] = ()
+    """Sentences from selection.forecast.choice_warnings."""
+    outcomes: Sequence[ForecastOutcome] = ()
+    """Forecasts for the experiment's models beside what came of them."""
     training_log: Sequence[Mapping[str, Any]] | None = None
     """Entries with `step` and some of `loss`, `learning_rate`, `grad_norm`, `tokens_per_second`."""
     evaluations: Mapping[str, pl.DataFrame] = field(default_factory=dict)

@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 import polars as pl
 
-from gateau_dagster.config.selection import RuleConfig
+from gateau_dagster.config.selection import DEFAULT_FRACTION, Rule, RuleConfig
 from gateau_dagster.selection.evidence import FAR
 from gateau_dagster.selection.rules import chosen_ids, scored
 from gateau_dagster.selection.statistics import Vector
@@ -67,6 +67,8 @@ DEPENDENT = 0.2
 USUAL_USE = 0.5
 """Share of far text in the use where none is configured, unless more of the pool needs it."""
 
+# They take the best samples whatever these depend on.
+_BEST_ONLY: tuple[Rule, ...] = ("top", "token_budget")
 _DRAWS = 2000
 _RANDOM_DRAWS = 100
 _BLOCKS = 1000
@@ -502,3 +504,29 @@ def verdict(found: Forecast) -> tuple[SelectionVerdict, tuple[str, ...]]:
     if found.supply < LEAST_SUPPLY:
         lacking.append(f"the pool has {found.supply:.0%} of the far text that the use needs of this amount")
     return ("level", tuple(lacking)) if lacking else ("pays", ("deficit, mismatch, enrichment and supply are enough",))
+
+
+def choice_warnings(rule: RuleConfig, kinds: pl.Series, *, far: Estimated | None = None, has_chats: bool) -> list[str]:
+    """Return a sentence for each sign that a choice leaves out what a model needs besides far text.
+
+    Args:
+        rule: the rule that chose.
+        kinds: `dependency` of the chosen samples, str; null: unknown.
+        far: the share of the pool that needs far text; None: not known.
+        has_chats: whether short conversations are trained on, too.
+    """
+    found, shown = [], kinds.is_in(FAR).sum()
+    if rule.rule in _BEST_ONLY and not has_chats and kinds.len() and shown > MOSTLY_FAR * kinds.len():
+        found.append(
+            f"{shown / kinds.len():.0%} of the chosen samples show far text, and there are no short conversations "
+            f"(short_chat). A model that is trained on these alone loses other kinds of response. Add short_chat, or "
+            f"choose by another rule than {rule.rule}."
+        )
+    fraction = None if rule.budget is not None or rule.count is not None else rule.fraction or DEFAULT_FRACTION
+    if rule.rule in _BEST_ONLY and far is not None and fraction is not None and fraction > far.high:
+        found.append(
+            f"selection.fraction is {fraction:g}, but about {far.value:.0%} of the samples need far text, at most "
+            f"{far.high:.0%}. The rest of the choice does not. Lower the fraction, or choose by another rule than "
+            f"{rule.rule}."
+        )
+    return found

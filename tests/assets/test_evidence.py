@@ -12,6 +12,7 @@ from gateau_dagster.config.selection import RuleConfig
 from gateau_dagster.pipeline.asset import FAR_SHARE
 from gateau_dagster.report import build
 from gateau_dagster.selection import evidence
+from gateau_dagster.selection.forecast import VERDICTS
 from gateau_dagster.selection.rules import chosen_ids, left_out
 from tests.assets.harness import Pipeline, value_of
 from tests.explore.builders import content_of, index_of
@@ -56,8 +57,11 @@ def test_evidence_is_a_table_and_columns_of_the_selection_and_trains_nothing(
     chosen = store.read("selected_subset", None)
     counts = dict(chosen["dependency"].value_counts().iter_rows())
     assert value_of(events["selected_subset", None], "by_dependency") == counts
+    verdict = value_of(events["selected_subset", None], "verdict")
+    assert verdict in VERDICTS and value_of(events["selected_subset", None], "forecast_figures")["verdict"] == verdict
     page = store.files.read("report.html").decode()
     assert "What the responses depend on" in page and all(f'<th scope="row">{name}</th>' in page for name in counts)
+    assert f"Forecast, before any training: {VERDICTS[verdict]}" in page
     check_shown(small, found, raw, capfd)
 
 

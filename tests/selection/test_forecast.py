@@ -24,6 +24,7 @@ from gateau_dagster.selection.forecast import (
     Forecast,
     Slope,
     Slopes,
+    choice_warnings,
     corrected_share,
     far_deficit,
     fitted_slope,
@@ -366,3 +367,29 @@ def test_the_verdict_follows_its_thresholds(change: dict[str, Any], expected: st
 def test_all_that_is_against_a_choice_is_named() -> None:
     assert len(verdict(replace(paying(), covered=0.1, chosen_share=1.0))[1]) == 2
     assert len(verdict(replace(paying(), enrichment=1.0, supply=0.0))[1]) == 2
+
+
+FAR_CHOICE = pl.Series(["one_far"] * 91 + ["near"] * 9)
+
+
+@pytest.mark.parametrize(
+    ("rule", "kinds", "has_chats", "count"),
+    [
+        (RuleConfig(count=100), FAR_CHOICE, False, 1),
+        (RuleConfig(rule="token_budget", budget=9), FAR_CHOICE, False, 1),
+        (RuleConfig(count=100), FAR_CHOICE, True, 0),
+        (RuleConfig(count=100), FAR_CHOICE.tail(90), False, 0),
+        (RuleConfig(count=100), FAR_CHOICE.clear(), False, 0),
+        (RuleConfig(rule="per_source", count=100), FAR_CHOICE, False, 0),
+        (RuleConfig(fraction=0.31), FAR_CHOICE, True, 1),
+        (RuleConfig(fraction=0.29), FAR_CHOICE, True, 0),
+        (RuleConfig(fraction=0.31), FAR_CHOICE, False, 2),
+        (RuleConfig(rule="per_source", fraction=0.9), FAR_CHOICE, True, 0),
+    ],
+)
+def test_a_choice_of_far_text_only_is_warned_of(
+    rule: RuleConfig, kinds: pl.Series, has_chats: bool, count: int
+) -> None:
+    far = Estimated(value=0.25, low=0.2, high=0.3)
+    assert len(choice_warnings(rule, kinds, far=far, has_chats=has_chats)) == count
+    assert len(choice_warnings(rule, kinds, has_chats=has_chats)) <= 1

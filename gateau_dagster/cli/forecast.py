@@ -1,0 +1,105 @@
+"""`gateau forecast`: whether training on the configured choice is likely to beat training on random samples."""
+
+import json
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from gateau_dagster.assets.experiment import finished_experiment, forecasts_and_outcomes
+from gateau_dagster.assets.selection import (
+    chosen_samples,
+    dependence,
+    forecast_of,
+    lacking_for_forecast,
+    warnings_of_choice,
+)
+from gateau_dagster.cli.display import as_line, console, say_if_out_of_date
+from gateau_dagster.config import Config
+from gateau_dagster.demo.prepare import ensure_demo_data
+from gateau_dagster.pipeline.recipes import Recipe
+from gateau_dagster.pipeline.selection_reads import has_evidence, ranking_asset
+from gateau_dagster.pipeline.state import State
+from gateau_dagster.report.forecast import ForecastOutcome, forecast_lines, forecast_record, short_lines
+from gateau_dagster.selection.forecast import Forecast, SelectionVerdict
+
+_STYLES: dict[SelectionVerdict, str] = {"pays": "green", "level": "yellow", "do_not_select": "red"}
+
+
+def print_forecast(config: Config, *, as_json: bool = False) -> None:
+    """Print the forecast for the configured choice, and earlier ones beside their outcome; load and train no model.
+
+    The choice is made from the scores in the store, whether `selected_subset` exists or not.
+
+    Raises:
+        GateauError: a table is missing, with what to run, or the data cannot satisfy the rule.
+    """
+    out, state = console(), State(config=config)
+    ensure_demo_data(config)
+    if as_json:
+        found, outcomes, warnings = _forecast(state)
+        stale = state.out_of_date(ranking_asset(config))
+        record = forecast_record(found) | {
+            "warnings": warnings,
+            "outcomes": [sentence for outcome in outcomes for sentence in outcome.lines],
+            "out_of_date": stale,
+        }
+        out.print_json(json.dumps(record), ensure_ascii=True)
+        return
+    with out.status("Reading the tables"):
+        found, outcomes, warnings = _forecast(state)
+    say_if_out_of_date(out, state, [ranking_asset(config)], require_current=False)
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True, style="bold")
+    table.add_column(overflow="fold")
+    for label, sentence in forecast_lines(found):
+        table.add_row(label, Text(sentence, style=_STYLES[found.verdict] if label == "Verdict" else ""))
+    out.print(table)
+    _show_warnings(out, warnings)
+    for sentence in (sentence for outcome in outcomes for sentence in outcome.lines):
+        out.print(as_line(sentence), soft_wrap=False)
+
+
+def _forecast(state: State) -> tuple[Forecast, list[ForecastOutcome], list[str]]:
+    recipe, depends = Recipe(state.config), dependence(state)
+    outcomes, slopes = forecasts_and_outcomes(state, finished_experiment(state), depends)
+    chosen, scores, _ = chosen_samples(state, recipe)
+    found = forecast_of(state, recipe, depends, choice_of=(chosen, scores), slopes=slopes)
+    return found, outcomes, warnings_of_choice(recipe, found, depends, chosen)
+
+
+def _show_warnings(out: Console, warnings: list[str]) -> None:
+    for warning in warnings:
+        out.print(f"[yellow]![/yellow] {as_line(warning)}", soft_wrap=False)
+
+
+def show_short_forecast(out: Console, state: State) -> None:
+    """Print the forecast in two lines and the warnings of the choice, if `evidence` is made and its tables exist."""
+    if (known := _known_forecast(state)) is not None:
+        found, warnings = known
+        out.print()
+        for sentence in short_lines(found):
+            out.print(as_line(sentence), soft_wrap=False)
+        _show_warnings(out, warnings)
+
+
+def plan_forecast_record(state: State) -> dict[str, Any] | None:
+    """Return the forecast and `warnings` for programs; None where `show_short_forecast` prints nothing."""
+    known = _known_forecast(state)
+    return None if known is None else forecast_record(known[0]) | {"warnings": known[1]}
+
+
+def _known_forecast(state: State) -> tuple[Forecast, list[str]] | None:
+    config = state.config
+    if not has_evidence(config) or lacking_for_forecast(state) is not None or _unranked(state):
+        return None
+    found, _, warnings = _forecast(state)
+    return found, warnings
+
+
+def _unranked(state: State) -> bool:
+    """Return whether a table that the choice reads is still to be made."""
+    reads = {*Recipe(state.config).rule_reads, ranking_asset(state.config)}
+    keys = [(asset, part) for asset in reads for part in state.pipeline.partitions(asset)]
+    return None in state.table_stamps(keys).values()

@@ -1,0 +1,282 @@
+"""Put the forecast of a choice into words, set it beside the outcome of trained models, and fit slopes to these."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from gateau_dagster.evaluation.statistics.compare import Interval, Total, compare
+from gateau_dagster.readable import fixed, percent, plural
+from gateau_dagster.report.experiment import RANDOM, BenchmarkResult, ExperimentInputs
+from gateau_dagster.selection.forecast import (
+    LEAST_DEFICIT,
+    PRIOR,
+    VERDICTS,
+    Estimated,
+    Forecast,
+    SelectionVerdict,
+    Slopes,
+    fitted_slope,
+)
+
+_NLL = "NLL"
+_ADVICE: dict[SelectionVerdict, str] = {
+    "pays": "Confirm it: `variants` trains models on this choice and on random samples, and the report compares them.",
+    "level": "Random samples without repeats and noise are expected to do as well. A loss that weighs tokens "
+    "(`training.loss: longce`) keeps their variety.",
+    "do_not_select": "Choose by shares of the use, or draw at random.",
+}
+
+
+def _range(found: Estimated, *, sign: bool = False) -> str:
+    """Return an estimate with its interval: `0.90 (0.61 to 1.10)`."""
+    value, low, high = (
+        (_signed(end) if sign else fixed(end)) if math.isfinite(end) else "∞"
+        for end in (found.value, found.low, found.high)
+    )
+    return f"{value} ({low} to {high})"
+
+
+def _signed(value: float) -> str:
+    return ("+" if round(value, 2) > 0 else "") + fixed(value)
+
+
+def _shares(found: Estimated) -> str:
+    low, high = percent(found.low, 0).removesuffix("\u00a0%"), percent(found.high, 0)
+    return f"{percent(found.value, 0)} ({low} to {high})"
+
+
+def forecast_lines(found: Forecast) -> list[tuple[str, str]]:
+    """Return the forecast as lines of a label and one or two sentences, in the order of the argument."""
+    known = found.samples - found.unknown
+    share = found.seen / known if known else 0.0
+    beside = "" if not found.unknown else f" {plural(found.unknown, 'other sample')} could not be classified."
+    given = "by selection.use" if found.use_given else "assumed; set selection.use"
+    return [
+        (
+            "Far text",
+            f"{percent(share)} of {plural(known, 'sample')} show it. About {_shares(found.far)} need it, corrected for "
+            f"what the test misses.{beside}",
+        ),
+        (
+            "Use",
+            f"Far text in {percent(found.use, 0)} ({given}). Mismatch with the pool: {_range(found.mismatch)} bits.",
+        ),
+        ("Far deficit", _deficit_sentence(found)),
+        ("Far samples", _counts_sentence(found)),
+        (
+            "Coverage",
+            f"Of {found.strata}, this choice has {percent(found.covered, 0)}, as many of the best "
+            f"{percent(found.covered_top, 0)}, random ones {percent(found.covered_random, 0)}.",
+        ),
+        (
+            "Expected",
+            f"Change of the loss (NLL) against random samples: {_range(found.far_change, sign=True)} on far text, "
+            f"{_range(found.rest_change, sign=True)} on the rest, {_range(found.use_change, sign=True)} over the "
+            f"use. Grounds: {found.grounds}.",
+        ),
+        ("Verdict", f"{VERDICTS[found.verdict]}. {_sentences(found.reasons)} {_ADVICE[found.verdict]}"),
+    ]
+
+
+def _sentences(reasons: Sequence[str]) -> str:
+    joined = "; ".join(reasons)
+    return f"{joined[:1].upper()}{joined[1:]}."
+
+
+def _deficit_sentence(found: Forecast) -> str:
+    deficit = found.deficit
+    if deficit.far is None:
+        return "Not measured: no token of a response depends on far text."
+    near = "no near text to compare with" if deficit.near is None else f"near text: {fixed(deficit.near.value)}"
+    clear = deficit.beyond is not None and deficit.beyond.low > LEAST_DEFICIT
+    meaning = (
+        "The model answers better from the best far segment alone than from the whole text."
+        if clear
+        else "No clear deficit: the model may use far text as well as near text."
+    )
+    where = f"{plural(deficit.far_tokens, 'token')} of {plural(deficit.far_samples, 'sample')}"
+    return f"{_range(deficit.far)} on {where} ({near}). {meaning}"
+
+
+def _counts_sentence(found: Forecast) -> str:
+    low, high = (round(end) for end in (found.random_far.low, found.random_far.high))
+    amount = plural(found.amount, found.unit.removesuffix("s"))
+    drawn = f"{low:,}" if low == high else f"{low:,} to {high:,}"
+    times = "" if found.enrichment is None else f", {fixed(found.enrichment, 1)} times as many"
+    return (
+        f"In {amount}, random ones hold {drawn}; this choice of {plural(found.chosen, 'sample')} holds "
+        f"{found.chosen_far:,}{times}."
+    )
+
+
+def short_lines(found: Forecast) -> list[str]:
+    """Return the forecast in two sentences."""
+    return [
+        f"Forecast: {VERDICTS[found.verdict]}. {_sentences(found.reasons)}",
+        f"About {percent(found.far.value, 0)} of the samples need far text, and {percent(found.use, 0)} of the use. "
+        f"Expected change of the loss against random samples, over the use: {_range(found.use_change, sign=True)} "
+        "NLL.",
+    ]
+
+
+def forecast_record(found: Forecast) -> dict[str, Any]:
+    """Return the forecast for programs: its fields; what is infinite is null."""
+    return _finite(asdict(found))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _finite(each) for name, each in value.items()}
+    if isinstance(value, tuple):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForecastOutcome:
+    """The forecast for a model of an experiment beside what came of it.
+
+    model, chance: names of its line and of that of random samples. forecast: made without this experiment's results.
+    benchmark: the title of the benchmark that measures the loss. far, rest, use: differences of the loss to `chance`
+    on questions of far text, on the others, and over the use; None without such questions.
+    """
+
+    model: str
+    chance: str
+    forecast: Forecast
+    benchmark: str
+    far: Interval | None
+    rest: Interval | None
+    use: Interval | None
+
+    @property
+    def rows(self) -> list[tuple[str, Estimated, Interval, str]]:
+        """Return what is compared, its forecast, its outcome, and whether the forecast's interval holds it."""
+        pairs = (
+            ("far text", self.forecast.far_change, self.far),
+            ("the rest", self.forecast.rest_change, self.rest),
+            ("the use", self.forecast.use_change, self.use),
+        )
+        return [(name, told, came, _held(told, came)) for name, told, came in pairs if came is not None]
+
+    @property
+    def lines(self) -> list[str]:
+        """Return one sentence per comparison."""
+        return [
+            f"{self.model} against {self.chance} on {name} ({self.benchmark}): forecast {_range(told, sign=True)}, "
+            f"outcome {outcome_text(came)}: {word}."
+            for name, told, came, word in self.rows
+        ]
+
+
+def outcome_text(came: Interval) -> str:
+    """Return an outcome with its interval: `−0.10 (−0.20 to +0.01)`."""
+    if came.low is None or came.high is None:
+        return _signed(came.value)
+    return f"{_signed(came.value)} ({_signed(came.low)} to {_signed(came.high)})"
+
+
+def forecast_text(told: Estimated) -> str:
+    """Return a forecast of a change with its interval."""
+    return _range(told, sign=True)
+
+
+def _held(told: Estimated, came: Interval) -> str:
+    return "the forecast holds it" if told.low <= came.value <= told.high else "outside the forecast"
+
+
+def far_questions(result: BenchmarkResult, kinds: Mapping[str, bool]) -> np.ndarray | None:
+    """Return which questions of a benchmark are about far text, bool [Q]; None if no question is, or all are.
+
+    Questions that are samples have their dependency (`kinds`, far or not, by id); others count by their group, where
+    one is named `far`.
+    """
+    names, groups = (result.answered.questions[column].to_list() for column in ("question_id", "group"))
+    far = [kinds.get(name, group == "far") for name, group in zip(names, groups, strict=True)]
+    known = "far" in groups or any(name in kinds for name in names)
+    return np.array(far) if known and any(far) and not all(far) else None
+
+
+def _losses(inputs: ExperimentInputs, kinds: Mapping[str, bool]) -> Iterator[tuple[BenchmarkResult, np.ndarray]]:
+    """Yield each benchmark that measures a loss on far text and on other text, with its far questions."""
+    for result in inputs.results:
+        if result.chosen.unit == _NLL and (far := far_questions(result, kinds)) is not None:
+            yield result, far
+
+
+def forecast_outcomes(
+    inputs: ExperimentInputs, forecasts: Mapping[str, Forecast], kinds: Mapping[str, bool]
+) -> list[ForecastOutcome]:
+    """Return the forecasts of an experiment's models beside their outcomes.
+
+    Args:
+        inputs: the experiment.
+        forecasts: by line. They must not rest on this experiment.
+        kinds: whether each sample shows far text, by id.
+    """
+    found = []
+    for result, far in _losses(inputs, kinds):
+        for name, told in forecasts.items():
+            chance = _chance(inputs, name)
+            if chance is None or name == chance or name in result.missing or chance in result.missing:
+                continue
+            weights = np.where(far, told.use / far.sum(), (1 - told.use) / (~far).sum())
+            parts = {"far": far / far.sum(), "rest": ~far / (~far).sum(), "use": weights}
+            differences = {part: _difference(result, name, chance, total) for part, total in parts.items()}
+            title = result.chosen.title
+            found.append(ForecastOutcome(model=name, chance=chance, forecast=told, benchmark=title, **differences))
+    return found
+
+
+def _chance(inputs: ExperimentInputs, name: str) -> str | None:
+    """Return the line that was trained on as much random data as this one; None without any."""
+    amounts = {line.name: line.amount for line in inputs.lines}
+    lines = (line for line in inputs.lines if line.series == RANDOM)
+    return next((line.name for line in lines if line.amount == amounts[name]), None)
+
+
+def _difference(result: BenchmarkResult, name: str, chance: str, weights: np.ndarray) -> Interval | None:
+    """Return the difference of two lines' weighted loss; `weights`: float64 [Q], which sum to 1."""
+    used = np.flatnonzero(weights)
+    part = result.answered.part(used.tolist())
+    levels = np.unique(weights[used])
+    strata = tuple(np.flatnonzero(weights[used] == level) for level in levels)
+    if any(len(places) == 1 for places in strata) and len(used) > 1:
+        strata = (np.arange(len(used)),)
+    models = [model for model in part.models if model.name in {name, chance}]
+    total = Total(weights=weights[used], strata=strata)
+    standings = compare(models, total, reference=chance, higher=False, draws=_DRAWS)
+    return next(standing.difference for standing in standings if standing.name == name)
+
+
+_DRAWS = 2000
+
+
+def slopes_of(inputs: ExperimentInputs, counts: Mapping[str, tuple[int, int]], kinds: Mapping[str, bool]) -> Slopes:
+    """Return the slopes that an experiment's models show, joined with the prior; the prior if they show none.
+
+    Args:
+        inputs: the experiment; the first benchmark that measures a loss on far and on other text counts.
+        counts: far samples and others that each variant was trained on, by variant.
+        kinds: whether each sample shows far text, by id.
+    """
+    for result, far in _losses(inputs, kinds):
+        samples, losses = [], []
+        for model in result.answered.models:
+            for name, values in zip(result.lines[model.name].variants, model.values, strict=True):
+                if name in counts:
+                    samples.append(counts[name])
+                    losses.append((values[far].mean(), values[~far].mean()))
+        slopes = [fitted_slope([s[place] for s in samples], [v[place] for v in losses]) for place in (0, 1)]
+        if slopes[0] is None and slopes[1] is None:
+            continue
+        of_far, of_rest = (slope or PRIOR.far for slope in slopes)
+        grounds = (
+            f"slopes {of_far.mean:.2f} ± {of_far.deviation:.2f} (far) and {of_rest.mean:.2f} ± {of_rest.deviation:.2f} "
+            f"(rest) NLL per doubling, from {plural(len(samples), 'trained model')} of this store and the prior"
+        )
+        return Slopes(far=of_far, rest=of_rest, grounds=grounds)
+    return PRIOR
