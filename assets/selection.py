@@ -455,7 +455,7 @@ def forecast_of(
     Raises:
         GateauError: the data cannot satisfy the rule, or a table is missing.
     """
-    chosen, scores = choice_of or chosen_samples(state, recipe)[:2]
+    chosen, scores, *_ = choice_of or chosen_samples(state, recipe)
     rule, samples = counted_rule(state, recipe), candidates(state, recipe.rule_reads, scores)
     of_samples = depends.select("sample_id", "dependency", "response_tokens")
     samples = samples.drop("dependency", "response_tokens", strict=False).join(of_samples, on="sample_id", how="left")
@@ -515,13 +515,14 @@ def _known_dependence(state: State) -> pl.DataFrame | None:
 
 
 def lacking_for_forecast(state: State) -> str | None:
-    """Return which table a forecast lacks and what makes it; None if there are all."""
+    """Return which table a forecast of the single run's choice lacks, and what makes it; None if there are all."""
     if not {CAM, LONG} <= tables_read(state.config):
         return (
             f"the forecast reads {CAM} and {LONG}, which no configured method makes: add gateau to selection.compare, "
-            f"then run `{gateau_command('run --until combined_scores')}`"
+            f"then run `{gateau_command('run --until selected_subset')}`"
         )
-    return _lacking(state, [RAW, CAM, LONG])
+    reads = Recipe(state.config).rule_reads
+    return _lacking(state, [*dict.fromkeys([RAW, CAM, LONG, ranking_asset(state.config), *reads])])
 
 
 def _lacking(state: State, assets: Sequence[str]) -> str | None:
@@ -531,6 +532,6 @@ def _lacking(state: State, assets: Sequence[str]) -> str | None:
         return None
     more = f" and {len(absent) - 1} more" if len(absent) > 1 else ""
     return (
-        f"the store has no {absent[0]}{more} yet: run `{gateau_command('run --until combined_scores')}`, which scores "
+        f"the store has no {absent[0]}{more} yet: run `{gateau_command('run --until selected_subset')}`, which scores "
         "the samples and trains nothing"
     )

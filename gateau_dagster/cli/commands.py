@@ -215,7 +215,7 @@ def forecast(config_file: str | None, as_json: bool) -> None:
     """Print whether training on the choice is likely to beat as many random samples; train nothing.
 
     It reads the scores in the store and chooses as configured. Make them for 500 samples of your own first:
-    `gateau init --data FILE --model MODEL`, then `gateau run --until combined_scores`. The verdict is one of: likely
+    `gateau init --data FILE --model MODEL`, then `gateau run --until selected_subset`. The verdict is one of: likely
     pays; level, train on clean random samples; do not select. After an experiment it also prints each forecast beside
     its outcome.
     """

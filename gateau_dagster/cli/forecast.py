@@ -64,7 +64,7 @@ def print_forecast(config: Config, *, as_json: bool = False) -> None:
 def _forecast(state: State) -> tuple[Forecast, list[ForecastOutcome], list[str]]:
     recipe, depends = Recipe(state.config), dependence(state)
     outcomes, slopes = forecasts_and_outcomes(state, finished_experiment(state), depends)
-    chosen, scores, _ = chosen_samples(state, recipe)
+    chosen, scores, *_ = chosen_samples(state, recipe)
     found = forecast_of(state, recipe, depends, choice_of=(chosen, scores), slopes=slopes)
     return found, outcomes, warnings_of_choice(recipe, found, depends, chosen)
 
@@ -92,14 +92,7 @@ def plan_forecast_record(state: State) -> dict[str, Any] | None:
 
 def _known_forecast(state: State) -> tuple[Forecast, list[str]] | None:
     config = state.config
-    if not has_evidence(config) or lacking_for_forecast(state) is not None or _unranked(state):
+    if not has_evidence(config) or lacking_for_forecast(state) is not None:
         return None
     found, _, warnings = _forecast(state)
     return found, warnings
-
-
-def _unranked(state: State) -> bool:
-    """Return whether a table that the choice reads is still to be made."""
-    reads = {*Recipe(state.config).rule_reads, ranking_asset(state.config)}
-    keys = [(asset, part) for asset in reads for part in state.pipeline.partitions(asset)]
-    return None in state.table_stamps(keys).values()

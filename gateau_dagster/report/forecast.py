@@ -23,9 +23,9 @@ from gateau_dagster.selection.forecast import (
 
 _NLL = "NLL"
 _ADVICE: dict[SelectionVerdict, str] = {
-    "pays": "Confirm it: `variants` trains models on this choice and on random samples, and the report compares them.",
+    "pays": "Confirm it: variants trains models on this choice and on random samples, and the report compares them.",
     "level": "Random samples without repeats and noise are expected to do as well. A loss that weighs tokens "
-    "(`training.loss: longce`) keeps their variety.",
+    "(training.loss: longce) keeps their variety.",
     "do_not_select": "Choose by shares of the use, or draw at random.",
 }
 

@@ -18,6 +18,7 @@ import numpy as np
 import polars as pl
 
 from gateau_dagster.config.selection import DEFAULT_FRACTION, Rule, RuleConfig
+from gateau_dagster.readable import fixed, percent
 from gateau_dagster.selection.evidence import FAR
 from gateau_dagster.selection.rules import chosen_ids, scored
 from gateau_dagster.selection.statistics import Vector
@@ -26,7 +27,7 @@ from gateau_dagster.selection.token_budget import countable
 SelectionVerdict = Literal["pays", "level", "do_not_select"]
 VERDICTS: dict[SelectionVerdict, str] = {
     "pays": "likely pays",
-    "level": "level: train on clean random samples",
+    "level": "level, train on clean random samples",
     "do_not_select": "do not select",
 }
 """Each verdict in words."""
@@ -482,10 +483,13 @@ def verdict(found: Forecast) -> tuple[SelectionVerdict, tuple[str, ...]]:
     against = []
     if found.covered < LEAST_COVERAGE * found.covered_random:
         against.append(
-            f"the choice covers {found.covered:.0%} of {found.strata}, a random one {found.covered_random:.0%}"
+            f"the choice covers {percent(found.covered, 0)} of {found.strata}, "
+            f"a random one {percent(found.covered_random, 0)}"
         )
     if found.chosen_share > found.use + MOST_BEYOND_USE:
-        against.append(f"{found.chosen_share:.0%} of the choice is far text, and {found.use:.0%} of the use")
+        against.append(
+            f"{percent(found.chosen_share, 0)} of the choice is far text, and {percent(found.use, 0)} of the use"
+        )
     if against:
         return "do_not_select", tuple(against)
     beyond, lacking = found.deficit.beyond, []
@@ -495,14 +499,16 @@ def verdict(found: Forecast) -> tuple[SelectionVerdict, tuple[str, ...]]:
             f"no token depends on {which} text, so the far deficit has no {'value' if which == 'far' else 'control'}"
         )
     elif beyond.low <= LEAST_DEFICIT:
-        lacking.append(f"the far deficit beyond its near control may be {beyond.low:.2f}, not above {LEAST_DEFICIT:g}")
+        lacking.append(
+            f"the far deficit beyond its near control may be {fixed(beyond.low)}, not above {LEAST_DEFICIT:g}"
+        )
     if found.mismatch.value <= LEAST_MISMATCH:
-        lacking.append(f"the mismatch is {found.mismatch.value:.2f} bits, not above {LEAST_MISMATCH:g}")
+        lacking.append(f"the mismatch is {fixed(found.mismatch.value)} bits, not above {LEAST_MISMATCH:g}")
     if found.enrichment is None or found.enrichment < LEAST_ENRICHMENT:
-        ratio = "no" if found.enrichment is None else f"{found.enrichment:.1f} times the"
+        ratio = "no" if found.enrichment is None else f"{fixed(found.enrichment, 1)} times the"
         lacking.append(f"the choice has {ratio} far samples of a random one, fewer than {LEAST_ENRICHMENT:g} times")
     if found.supply < LEAST_SUPPLY:
-        lacking.append(f"the pool has {found.supply:.0%} of the far text that the use needs of this amount")
+        lacking.append(f"the pool has {percent(found.supply, 0)} of the far text that the use needs of this amount")
     return ("level", tuple(lacking)) if lacking else ("pays", ("deficit, mismatch, enrichment and supply are enough",))
 
 
@@ -518,15 +524,15 @@ def choice_warnings(rule: RuleConfig, kinds: pl.Series, *, far: Estimated | None
     found, shown = [], kinds.is_in(FAR).sum()
     if rule.rule in _BEST_ONLY and not has_chats and kinds.len() and shown > MOSTLY_FAR * kinds.len():
         found.append(
-            f"{shown / kinds.len():.0%} of the chosen samples show far text, and there are no short conversations "
-            f"(short_chat). A model that is trained on these alone loses other kinds of response. Add short_chat, or "
-            f"choose by another rule than {rule.rule}."
+            f"{percent(shown / kinds.len(), 0)} of the chosen samples show far text, and there are no short "
+            f"conversations (short_chat). A model that is trained on these alone loses other kinds of response. Add "
+            f"short_chat, or choose by another rule than {rule.rule}."
         )
     fraction = None if rule.budget is not None or rule.count is not None else rule.fraction or DEFAULT_FRACTION
     if rule.rule in _BEST_ONLY and far is not None and fraction is not None and fraction > far.high:
         found.append(
-            f"selection.fraction is {fraction:g}, but about {far.value:.0%} of the samples need far text, at most "
-            f"{far.high:.0%}. The rest of the choice does not. Lower the fraction, or choose by another rule than "
-            f"{rule.rule}."
+            f"selection.fraction is {fraction:g}, but about {percent(far.value, 0)} of the samples need far text, "
+            f"at most {percent(far.high, 0)}. The rest of the choice does not. Lower the fraction, or choose by "
+            f"another rule than {rule.rule}."
         )
     return found

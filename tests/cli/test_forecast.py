@@ -47,7 +47,7 @@ def test_the_forecast_is_made_from_the_tables_of_a_store(command: Command, golde
 
 def test_missing_tables_are_named_with_what_makes_them(command: Command, project: Path) -> None:
     status, _, err = command("forecast", "--config", str(project))
-    assert status == 1 and "[forecast.tables]" in err and "gateau run --until combined_scores" in " ".join(err.split())
+    assert status == 1 and "[forecast.tables]" in err and "gateau run --until selected_subset" in " ".join(err.split())
     configure_only(project)
     status, _, err = command("forecast", "--config", str(project))
     assert status == 1 and "[forecast.tables]" in err and "selection.compare" in " ".join(err.split())
