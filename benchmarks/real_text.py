@@ -24,7 +24,7 @@ from random import Random
 from typing import Any
 
 from common import benchmark_parser, say
-from real_text_kinds import FAR_KINDS, KINDS, SHORT_TOKENS, Desk, Draft, Kind, fillers, has_strays
+from real_text_kinds import ALL_KINDS, KINDS, SHORT_TOKENS, Desk, Draft, Kind, fillers, has_strays
 from real_text_passages import FOLDS, Fold, NoRoomError, Page, Passages, Question, Room, lay_out, read_questions
 
 from gateau_dagster.models.prompt import open_tokenizer
@@ -56,9 +56,9 @@ def make_samples(
         for number in range(per_kind):
             rng = Random(f"{seed}/{fold}/{name}/{number}")
             desk = Desk(passages=passages, room=room, rng=rng)
-            draft, page = _made(KINDS[name], desk, used)
+            draft, page = _made(ALL_KINDS[name], desk, used)
             used.add(draft.instruction)
-            record = _record(KINDS[name], draft, page, desk)
+            record = _record(ALL_KINDS[name], draft, page, desk)
             made.append({"sample_id": f"{name}-{fold}-{seed}-{number:04d}", **record, "fold": fold, "seed": seed})
     return made
 
@@ -124,7 +124,7 @@ def main(given: list[str] | None = None) -> int:
     add("--window", type=int, default=1024, help="of theta_A, in tokens of the prompt")
     add("--template", choices=["gateau", "chat"], default="gateau", help="as scoring.template")
     add("--per-kind", type=int, default=16)
-    add("--kinds", nargs="+", choices=list(KINDS), default=list(KINDS))
+    add("--kinds", nargs="+", choices=list(ALL_KINDS), default=list(KINDS))
     add("--seed", type=int, default=0)
     add("--fold", choices=FOLDS, default="choose")
     options = parser.parse_args(given)
@@ -141,7 +141,7 @@ def main(given: list[str] | None = None) -> int:
     data = gzip.compress(text, mtime=0) if options.out.suffix == ".gz" else text
     replace_local(options.out, lambda part: fill_with(part, data))
     say(f"{len(records)} samples, {sum(each['needs_far'] for each in records)} of which need far text: {options.out}")
-    say(f"selection.ground_truth: [{', '.join(name for name in options.kinds if name in FAR_KINDS)}]")
+    say(f"selection.ground_truth: [{', '.join(name for name in options.kinds if ALL_KINDS[name].needs_far)}]")
     return 0
 
 

@@ -1,10 +1,13 @@
 """The kinds of samples of real text: what is asked, what is answered, and where the passages for it have to stand.
 
+KINDS are those of the benchmark on real text. LENGTH_KINDS ask one, two, four or eight questions in one instruction,
+and answer bare or in prose, so that a kind of each label has a response of each length.
+
 Questions are reworded by a list of replacements: other words for the same thing, no paraphrase by a model.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from random import Random
@@ -17,11 +20,31 @@ DISTRACTORS = 4  # at most, and as many passages as there is room for beyond the
 SUBJECTS = 6  # of a summary, likewise
 _PASSAGE = 200  # tokens, a long one's
 _EXCERPT = 24  # words
+_SHORT_EXCERPT = 14  # words: eight of these fit into a window that also shows eight questions and answers
+ANSWER_COUNTS = (1, 2, 4, 8)
 _SENTENCES = (
     "The answer is {answer}.",
     "It is {answer}.",
     "That would be {answer}, as far as is known.",
     "The answer to the question “{question}” is {answer}.",
+)
+_OPENINGS = (
+    "I have read the text from its beginning to its end, and this is what it has on the matter.",
+    "Thank you for asking. Here is what I could gather for you.",
+    "Let me go through what you asked, one thing after another.",
+    "I looked this up with some care, and the short version is below.",
+)
+_CLOSINGS = (
+    "I hope that this helps; please ask again if you would like to know more.",
+    "That is all that I would say about it without looking at other sources.",
+    "Please tell me if you need any of this in another form.",
+    "There is more to be said about it, but these are the main points.",
+)
+_ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
+_IN_TURN = (
+    "As to the {ordinal} question, the answer is {answer}.",
+    "The {ordinal} thing that you asked is easily said: {answer}.",
+    "For the {ordinal} one, it is {answer}.",
 )
 REFUSALS = (
     "The text does not say.",
@@ -149,13 +172,13 @@ def _evidence(question: Question) -> Paragraph:
     return Paragraph(text=question.shown, evidence=True)
 
 
-def _excerpt(question: Question) -> Paragraph:
-    """Return title and the passage's words around the answer, which the passage must contain."""
+def _excerpt(question: Question, length: int = _EXCERPT) -> Paragraph:
+    """Return title and the passage's `length` words around the answer, which the passage must contain."""
     words = question.passage.split()
     before = len(question.passage[: question.passage.lower().index(question.answer.lower())].split())
     middle = before + len(question.answer.split()) // 2
-    begin = max(0, min(middle - _EXCERPT // 2, len(words) - _EXCERPT))
-    return Paragraph(text=f"{question.title}\n{' '.join(words[begin : begin + _EXCERPT])}", evidence=True)
+    begin = max(0, min(middle - length // 2, len(words) - length))
+    return Paragraph(text=f"{question.title}\n{' '.join(words[begin : begin + length])}", evidence=True)
 
 
 def _sentence(desk: Desk, question: Question) -> str:
@@ -194,6 +217,46 @@ def _two(desk: Desk, *, far: int) -> Draft | None:
     desk.rng.shuffle(asked)
     response = " ".join(_sentence(desk, each) for each in asked)
     return _asked(asked, response, far=passages[:far], near=passages[far:])
+
+
+def _several(desk: Desk, *, count: int, far: int, near: int, prose: bool) -> Draft | None:
+    """Ask `count` questions at once and answer them in turn, bare or in prose.
+
+    Excerpts of the passages of the first `far` drawn are far, those of the next `near` are near; the others are
+    nowhere. The order of the questions does not depend on that.
+    """
+    drawn = list[Question]()
+    for question in desk.rng.sample(desk.passages.askable, min(8 * count, len(desk.passages.askable))):
+        held = question.answer.lower() in _excerpt(question, _SHORT_EXCERPT).text.lower()
+        if held and all(_apart(question, other) and _apart(other, question) for other in drawn):
+            drawn.append(question)
+        if len(drawn) == count:
+            break
+    else:
+        return None
+    passages = [_excerpt(each, _SHORT_EXCERPT) for each in drawn]
+    asked = desk.rng.sample(drawn, count)
+    response = _in_prose(desk, asked) if prose else "; ".join(each.answer for each in asked)
+    return _asked(asked, response, far=passages[:far], near=passages[far : far + near])
+
+
+def _apart(question: Question, other: Question) -> bool:
+    """Return whether no answer of a question stands in another one's text, answers or passage."""
+    answers = "".join(other.aliases)
+    return not any(stands_in(question.aliases, text) for text in (other.words, other.asked_words, answers))
+
+
+def _in_prose(desk: Desk, asked: Sequence[Question]) -> str:
+    """Return the answers, a sentence each, between an opening and a closing sentence."""
+    if len(asked) == 1:
+        answers = [desk.rng.choice(_SENTENCES[:3]).format(answer=asked[0].answer)]
+    else:
+        forms = [desk.rng.choice(_IN_TURN) for _ in asked]
+        answers = [
+            form.format(ordinal=ordinal, answer=each.answer)
+            for form, ordinal, each in zip(forms, _ORDINALS, asked, strict=False)
+        ]
+    return " ".join([desk.rng.choice(_OPENINGS), *answers, desk.rng.choice(_CLOSINGS)])
 
 
 def _hard(desk: Desk, *, far: bool) -> Draft | None:
@@ -312,6 +375,28 @@ _ALL: tuple[tuple[str, bool, str, Maker], ...] = (
 )
 KINDS = {name: Kind(name=name, needs_far=far, why=why, make=make) for name, far, why, make in _ALL}
 FAR_KINDS = tuple(name for name, kind in KINDS.items() if kind.needs_far)
+
+
+def _length_kinds() -> Iterator[Kind]:
+    """Yield the kinds of LENGTH_KINDS: places of the passages, number of answers, and form of the response."""
+    places = {
+        "far": ("all passages are far", 1.0, 0.0),
+        "mixed": ("half of the passages are far, half near", 0.5, 0.5),
+        "near": ("all passages are near", 0.0, 1.0),
+        "nowhere": ("no passage is in the context, and the answers are right all the same", 0.0, 0.0),
+    }
+    for place, (why, far, near) in places.items():
+        for count in ANSWER_COUNTS:
+            for form in ("bare", "prose"):
+                if place == "mixed" and count == 1:
+                    continue
+                shares = {"far": round(far * count), "near": round(near * count)}
+                make = partial(_several, count=count, **shares, prose=form == "prose")
+                yield Kind(name=f"{place}_{count}_{form}", needs_far=far > 0, why=why, make=make)
+
+
+LENGTH_KINDS = {kind.name: kind for kind in _length_kinds()}
+ALL_KINDS = KINDS | LENGTH_KINDS
 
 
 def fillers(desk: Desk, draft: Draft) -> list[Question]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import real_text
-from real_text_kinds import FAR_KINDS, KINDS, first_sentence, reworded
+from real_text_kinds import ALL_KINDS, FAR_KINDS, KINDS, LENGTH_KINDS, first_sentence, reworded
 from real_text_passages import FOLDS, Passages, Question, Room, normalised, read_questions
 
 from gateau_dagster.data.forms import to_samples
@@ -23,8 +23,9 @@ from tests.benchmarks.questions import COUNT, answer, write_questions
 ROOM = {"tokens": 2600, "window": 1000}
 REAL = os.environ.get("NQ", "")
 """The file of Natural Questions, as for `make benchmark-real`."""
-BOTH = {"far_and_near", "far_summary", "near_repeated_far"}
-NOWHERE = {"absent", "closed_book", "chat", "noise"}
+BOTH = {"far_and_near", "far_summary", "near_repeated_far", *(kind for kind in LENGTH_KINDS if "mixed" in kind)}
+NOWHERE = {"absent", "closed_book", "chat", "noise", *(kind for kind in LENGTH_KINDS if "nowhere" in kind)}
+ALL_FAR = {*FAR_KINDS, *(kind for kind in LENGTH_KINDS if kind.startswith("far"))}
 
 
 @pytest.fixture(scope="module")
@@ -66,9 +67,9 @@ def check_places(records: list[dict[str, Any]], tokenizer: Any) -> None:
         ]
         assert places == record["places"], record["sample_id"]
         kind = record["source"]
-        expected = {"far", "near"} if kind in BOTH else {"far"} if kind in FAR_KINDS else {"near"}
+        expected = {"far", "near"} if kind in BOTH else {"far"} if kind in ALL_FAR else {"near"}
         assert set(places) == (set() if kind in NOWHERE else expected)
-        assert record["needs_far"] == (kind in FAR_KINDS)
+        assert record["needs_far"] == (kind in FAR_KINDS or kind.startswith(("far", "mixed")))
 
 
 def check_answers(records: list[dict[str, Any]], questions: list[Question]) -> None:
@@ -96,6 +97,36 @@ def test_evidence_is_where_the_label_says(records: list[dict[str, Any]], tokeniz
 
 def test_answers_stand_in_the_evidence_only(records: list[dict[str, Any]], questions: list[Question]) -> None:
     check_answers(records, questions)
+
+
+@pytest.fixture(scope="module")
+def length_records(questions: list[Question], tokenizer: Any) -> list[dict[str, Any]]:
+    return made(questions, tokenizer, **ROOM, per_kind=1, kinds=LENGTH_KINDS)
+
+
+def test_several_answers_are_where_the_label_says(
+    length_records: list[dict[str, Any]], tokenizer: Any, questions: list[Question]
+) -> None:
+    assert [each["source"] for each in length_records] == list(LENGTH_KINDS) and len(LENGTH_KINDS) == 30
+    assert not KINDS.keys() & LENGTH_KINDS.keys() and ALL_KINDS.keys() == KINDS.keys() | LENGTH_KINDS.keys()
+    check_places(length_records, tokenizer)
+    check_answers(length_records, questions)
+
+
+def test_a_response_gives_each_answer_in_turn_bare_or_in_prose(
+    length_records: list[dict[str, Any]], questions: list[Question]
+) -> None:
+    by_text = {each.text: each for each in questions}
+    for record in length_records:
+        place, count, form = record["source"].split("_")
+        answers = [by_text[asked].answer for asked in record["questions"]]
+        assert len(answers) == len(set(answers)) == int(count)
+        assert record["places"].count("far") == {"far": int(count), "mixed": int(count) // 2}.get(place, 0)
+        starts = [record["response"].index(each) for each in answers]
+        asked = [record["instruction"].index(by_text[each].asked) for each in record["questions"]]
+        assert starts == sorted(starts) and asked == sorted(asked)
+        assert (record["response"] == "; ".join(answers)) == (form == "bare")
+        assert not any(each in record["instruction"] for each in answers)
 
 
 def test_contexts_have_the_wanted_tokens(records: list[dict[str, Any]]) -> None:
@@ -182,6 +213,6 @@ def test_real_questions() -> None:
     questions = read_questions(Path(REAL))
     tokenizer = tiny_models.tokenizer()
     for fold in FOLDS:
-        records = made(questions, tokenizer, tokens=6000, window=2500, fold=fold)
+        records = made(questions, tokenizer, tokens=6000, window=2500, fold=fold, kinds=ALL_KINDS)
         check_places(records, tokenizer)
         check_answers(records, questions)
