@@ -11,7 +11,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo dev test test-long test-kills test-cuda test-pretrained test-mutations browser check lint format docs docs-serve example-real example-homologous example-pretrained example-synthesis clean \
-	benchmark-selection benchmark-real benchmark-scoring benchmark-context-length benchmark-training benchmark-experiment benchmark-gpu figures architectures
+	benchmark-selection benchmark-real benchmark-lengths benchmark-scoring benchmark-context-length benchmark-training benchmark-experiment benchmark-gpu figures architectures
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-26s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -123,6 +123,9 @@ FOLD ?= report
 SIZES ?= 1024/256
 benchmark-real: $(VENV)/.run-installed  ## every method on real text: MODELS="folder folder" NQ=questions [SIZES="1024/256 1024/512"] [SEEDS="0 1 2 3"] [FOLD=choose]; resumable
 	@$(BIN)/python benchmarks/real_selection.py --nq "$(NQ)" --models $(MODELS) --fold $(FOLD) --sizes $(SIZES) $(if $(SEEDS),--seeds $(SEEDS)) --out $(BENCHMARKS)/real_$(FOLD).json
+
+benchmark-lengths: $(VENV)/.run-installed  ## scores against the response's length: MODEL=folder NQ=questions [FOLD=choose]; resumable
+	@$(BIN)/python benchmarks/response_length.py --nq "$(NQ)" --model "$(MODEL)" --fold $(FOLD) --out $(BENCHMARKS)/response_length_$(FOLD).json
 
 benchmark-scoring: $(VENV)/.run-installed  ## speed of scoring against a straightforward implementation
 	@$(BIN)/python benchmarks/scoring.py --out $(BENCHMARKS)/scoring.json
