@@ -41,8 +41,8 @@ RECALL = (1, 3, 5)  # segments
 REFERENCE = "robust"
 # One sample of each kind per seed: seeds of LENGTH_KINDS, then of KINDS.
 SEEDS: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
-    "choose": ((999, 100), (100,)),
-    "report": ((200, 201, 202), (200,)),
+    "choose": ((999,), (100,)),
+    "report": ((200, 201), (200, 201)),
 }
 Bools = npt.NDArray[np.bool_]
 Counts = npt.NDArray[np.int64]
@@ -85,9 +85,18 @@ def all_tokens(of: ResponseTokens) -> float:
 
 def information(of: ResponseTokens) -> float:
     """Return half the mean of p_B log(p_B / p_A) and M log(M / N), where M is the larger of F and N."""
+    return float(sum(gains.mean() for gains in _information_gains(of)) / 2)
+
+
+def _clear(of: ResponseTokens, least: float) -> float:
+    """Return half the mean of the same gains, of which those below `least` nats count as none."""
+    return float(sum(np.where(gains >= least, gains, 0).mean() for gains in _information_gains(of)) / 2)
+
+
+def _information_gains(of: ResponseTokens) -> tuple[Vector, Vector]:
     short, long, near, far = (np.maximum(each, LEAST_PROBABILITY) for each in (of.short, of.long, of.near, of.far))
     best = np.maximum(near, far)
-    return float((long * np.log(long / short) + best * np.log(best / near)).mean() / 2)
+    return long * np.log(long / short), best * np.log(best / near)
 
 
 def _times(of: ResponseTokens, mean: Candidate, factor: Callable[[ResponseTokens], float]) -> float:
@@ -103,14 +112,20 @@ FACTORS: dict[str, Callable[[ResponseTokens], float]] = {
     "_sqrt": lambda of: of.count**0.5,
 }
 """What each form multiplies a mean over tokens by."""
+MEANS: dict[str, Candidate] = {
+    "all_tokens": all_tokens,
+    "information": information,
+    "clear_0.3": partial(_clear, least=0.3),
+    "clear_0.5": partial(_clear, least=0.5),
+}
 CANDIDATES: dict[str, Candidate] = {
     REFERENCE: robust,
     "robust_sqrt": partial(_times, mean=robust, factor=FACTORS["_sqrt"]),
-}
-CANDIDATES |= {
-    f"{mean.__name__}{form}": partial(_times, mean=mean, factor=factor)
-    for mean in (all_tokens, information)
-    for form, factor in FACTORS.items()
+    **{
+        f"{name}{form}": partial(_times, mean=mean, factor=factor)
+        for name, mean in MEANS.items()
+        for form, factor in FACTORS.items()
+    },
 }
 
 
