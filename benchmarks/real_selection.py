@@ -74,7 +74,11 @@ class RealCase(LabelledCase):
     def records(self) -> list[Record]:
         """Return the data set as samples of the product."""
         texts = ("source", "context", "instruction", "response")
-        return [{"id": each["sample_id"], **{name: each[name] for name in texts}} for each in labelled_records(self)]
+        return [{"id": each["sample_id"], **{name: each[name] for name in texts}} for each in self.labelled()]
+
+    def labelled(self) -> list[dict[str, Any]]:
+        """Return the data set with its labels."""
+        return _labelled(self)
 
     def models(self) -> dict[str, Any]:
         """Return the model as theta_B, and as theta_A, which sees the window."""
@@ -87,7 +91,7 @@ class RealCase(LabelledCase):
 
 
 @cache
-def labelled_records(case: RealCase) -> list[dict[str, Any]]:
+def _labelled(case: RealCase) -> list[dict[str, Any]]:
     """Return the records of real_text.make_samples."""
     tokenizer = open_tokenizer(case.model)
     room = Room(tokenizer=tokenizer, tokens=case.tokens, window=case.window, template=case.template)
@@ -112,7 +116,7 @@ def answer_probabilities(case: RealCase) -> list[float]:
     columns = columns.select("sample_id", "token_probability", "near_probability", "far_probability")
     best = {name: np.max(lists, axis=0) for name, *lists in columns.iter_rows()}
     found = []
-    for sample, record in zip(known.samples, labelled_records(case), strict=True):
+    for sample, record in zip(known.samples, _labelled(case), strict=True):
         answers = [answer[asked] for asked in record["questions"]]
         starts = [(text, place) for text in answers if (place := sample.response.find(text)) >= 0]
         spans = [(place, place + len(text)) for text, place in starts] or [(0, len(sample.response))]
@@ -136,7 +140,7 @@ def dependency_agreement(case: RealCase) -> dict[str, Any]:
     found = _by_id(dependencies(tables["cam"], tables["perplexity/long"]))
     counts = {wanted: dict.fromkeys(DEPENDENCIES, 0) for wanted in DEPENDENCIES}
     hit, on = list[bool](), list[bool]()
-    for sample, record in zip(tables.samples, labelled_records(case), strict=True):
+    for sample, record in zip(tables.samples, case.labelled(), strict=True):
         depends = found[sample.sample_id]
         counts[_depends_on(record)][depends["dependency"]] += 1
         rows = EvidenceRows(cam=cam[sample.sample_id], long=long[sample.sample_id], short=None)

@@ -23,7 +23,7 @@ import numpy.typing as npt
 from common import benchmark_parser, machine, say, settings_of, show, table, write_json
 from common_ranking import BOUNDS, Estimate, Vector
 from common_selection import Tables
-from real_selection import RealCase, labelled_records
+from real_selection import RealCase
 from real_text_kinds import KINDS, LENGTH_KINDS
 from real_text_passages import FOLDS, Question, read_questions
 
@@ -307,8 +307,10 @@ class Pool:
 
 
 def estimate(values: Vector) -> Estimate:
-    """Return the first value with the interval of the others; a draw without one is left out."""
-    low, high = np.nanpercentile(values[1:], BOUNDS)
+    """Return the first value with the interval of the others. A draw without one, such as one without far samples, is
+    left out.
+    """
+    low, high = np.percentile(drawn, BOUNDS) if (drawn := values[1:][np.isfinite(values[1:])]).size else values[[0, 0]]
     return Estimate(value=float(values[0]), low=float(low), high=float(high))
 
 
@@ -369,7 +371,7 @@ def main(given: list[str] | None = None) -> int:
     samples = list[Labelled]()
     for group, case in _cases(arguments):
         say(f"{case.name}: {group}")
-        samples += labelled(Tables(case), labelled_records(case), group, questions)
+        samples += labelled(Tables(case), case.labelled(), group, questions)
     found = measured(Pool(samples=samples, draws=arguments.draws))
     printed(found)
     settings = settings_of(arguments, "nq", "model") | {"model": Path(arguments.model).name}

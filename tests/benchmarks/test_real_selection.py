@@ -116,7 +116,7 @@ def test_an_answer_s_probability_is_that_of_its_tokens_in_the_best_context(given
     found = real_selection.answer_probabilities(cases[0])
     tokenizer = tiny_models.tokenizer()
     tables = {row["sample_id"]: row for row in known["cam"].join(known["perplexity/long"], on="sample_id").to_dicts()}
-    for record, sample, value in zip(real_selection.labelled_records(cases[0]), known.samples, found, strict=True):
+    for record, sample, value in zip(real_selection._labelled(cases[0]), known.samples, found, strict=True):
         row = tables[sample.sample_id]
         best = [
             max(each)

@@ -180,7 +180,7 @@ def test_tokens_are_those_of_the_tables_and_of_the_far_answers(arguments: list[s
         folder=Path(options["--folder"]), model=options["--model"], nq=options["--nq"], tokens=1500, window=700,
         seed=0, per_kind=1, fold="choose", kinds=FEW,
     )  # fmt: skip
-    tables, records = Tables(case), response_length.labelled_records(case)
+    tables, records = Tables(case), case.labelled()
     questions = {each.text: each for each in response_length.read_questions(Path(case.nq))}
     found = list(response_length.labelled(tables, records, "30 kinds", questions))
     parts = (tables["perplexity/short"], tables["perplexity/long"], tables["cam"])
