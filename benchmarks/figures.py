@@ -61,6 +61,17 @@ def real_text(measured: Json) -> dict[str, Any]:
     return {"settings": measured["settings"], "machine": measured["machine"], "results": results}
 
 
+def response_length(measured: Json) -> dict[str, Any]:
+    """Shorten what response_length.py wrote."""
+    shortened = {
+        part: {name: {of: _triple(each) for of, each in figures.items()} for name, figures in measured[part].items()}
+        for part in ("figures", "difference")
+    }
+    evidence = {place: _rounded(figures) for place, figures in measured["evidence"].items()}
+    kept = ("settings", "machine", "samples", "far")
+    return {name: measured[name] for name in kept} | shortened | {"evidence": evidence}
+
+
 def real_dependencies(measured: Json) -> dict[str, Any]:
     """Shorten what real_selection.py wrote: keep how often dependency and evidence are right."""
     results = {setting: result["dependency"] for setting, result in measured["results"].items()}
@@ -131,6 +142,8 @@ def _rounded(values: Mapping[str, float]) -> dict[str, float]:
 SOURCES: dict[str, tuple[str, Callable[[Json], Json]]] = {
     "real_report.json": ("real_text", real_text),
     "real_dependencies.json": ("real_dependencies", real_dependencies),
+    "response_length_choose.json": ("response_length_choose", response_length),
+    "response_length_report.json": ("response_length_report", response_length),
     "selection.json": ("synthetic", synthetic),
     "scoring.json": ("scoring", dict),
     "context_length.json": ("context_length", dict),
@@ -320,6 +333,37 @@ def real_every_kind(real: Json) -> str:
         ]
         tables.append(f"## {setting}\n\n" + _table(["kind", *map(_method, best)], rows))
     return "\n".join(tables)
+
+
+_OF_CHOICE = {
+    "spearman": "Spearman of score and length",
+    "far tokens": "share of the far tokens that is chosen",
+    "far samples": "far samples among the chosen",
+    "length": "length of the chosen to that of far samples",
+}
+"""Names of figures of response_length.py that are no AUROC."""
+
+
+def length_figures(found: Json, part: str, *, of_choice: bool) -> str:
+    """Return AUROC of every candidate, or the figures of its choice; or the differences of these to today's default."""
+    names = [name for name in found[part]["robust"] if (name in _OF_CHOICE) == of_choice]
+    rows = [
+        [f"`{candidate}`", *(_estimate(figures[name], 2 if of_choice else 3) for name in names)]
+        for candidate, figures in found[part].items()
+        if part == "figures" or candidate != "robust"
+    ]
+    return _table(["candidate", *(_OF_CHOICE.get(name, name) for name in names)], rows)
+
+
+def length_evidence(found: Json) -> str:
+    """Return how well the segments' gains find those with evidence."""
+    rows = [
+        [place, int(figures["samples"]), *(f"{value:.2f}" for name, value in figures.items() if name != "samples")]
+        for place, figures in found["evidence"].items()
+    ]
+    names = [name for name in next(iter(found["evidence"].values())) if name != "samples"]
+    shown = [name.replace("first_", "one of the first ").replace("recall_", "recall at ") for name in names]
+    return _table(["passages", "samples", *(name.replace("auroc", "AUROC of segments") for name in shown)], rows)
 
 
 def dependency_counts(real: Json) -> str:
@@ -599,6 +643,14 @@ TABLES: dict[str, tuple[tuple[str, ...], Callable[..., str]]] = {
         lambda *of: real_long(of, lambda real: real_methods(real, "answerable")),
     ),
 }
+_OF_LENGTHS: Mapping[str, Callable[..., str]] = {
+    "auroc": lambda found: length_figures(found, "figures", of_choice=False),
+    "difference": lambda found: length_figures(found, "difference", of_choice=False),
+    "choice": lambda found: length_figures(found, "figures", of_choice=True),
+    "evidence": length_evidence,
+}
+for _half, _what in (("choose", "auroc"), ("choose", "choice"), *(("report", what) for what in _OF_LENGTHS)):
+    TABLES[f"length_{_half}_{_what}"] = ((f"response_length_{_half}",), _OF_LENGTHS[_what])
 _OF_EXPERIMENTS: Mapping[str, Callable[..., str]] = {
     "outcome": experiment_outcome,
     "differences": lambda found: experiment_values(found, "answer_loss", "difference"),

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import common_selection
+import figures
 import numpy as np
 import pytest
 import real_text_kinds
@@ -100,6 +101,20 @@ def test_segments_are_ranked_by_their_gain() -> None:
     assert response_length.marked_segments(offsets, [[12, 13]], 2) == set()
 
 
+def test_far_answers_are_those_whose_passage_is_far(tmp_path: Path) -> None:
+    first, second = response_length.read_questions(write_questions(tmp_path / "nq.jsonl", 2))
+    context = f"{first.shown}\n\n{second.shown}"
+    border = len(first.shown)
+    record = {"needs_far": True, "evidence": [[0, border], [border + 2, len(context)]], "places": ["far", "near"]}
+    response = f"{second.answer}; {first.answer}"
+    begin = len(second.answer) + 2
+    found = response_length.far_answers(record, context, response, [second, first])
+    assert found == [(begin, len(response))]
+    assert response_length.far_answers({"needs_far": False}, context, response, [second, first]) == []
+    # A meeting's answer is prose: no part of it is known to be near.
+    assert response_length.far_answers(record, context, response, []) == [(0, len(response))]
+
+
 def sample(length: int, gain: float, page: str, *, needs_far: bool, group: str = "30 kinds") -> Labelled:
     return Labelled(
         group=group,
@@ -159,10 +174,10 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("few")
-def test_the_script_measures_every_candidate(
+def test_the_script_measures_every_candidate_and_fills_the_page(
     arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    out = tmp_path / "response_length_choose.json"
+    out = tmp_path / "response_length_report.json"
     given = [*arguments, "--length-seeds", "0", "1", "--today-seeds", "0", "--out", str(out)]
     response_length.main(given)
     found = json.loads(out.read_text())
@@ -171,6 +186,11 @@ def test_the_script_measures_every_candidate(
     monkeypatch.setattr(common_selection, "load_model", lambda *_, **__: pytest.fail("a model is loaded"))
     response_length.main(given)
     assert json.loads(out.read_text())["figures"] == found["figures"]
+    assert figures.keep(tmp_path, tmp_path / "kept") == ["response_length_report.json"]
+    names = [name for name, (files, _) in figures.TABLES.items() if files == ("response_length_report",)]
+    page = "".join(f"<!-- figures: {name} -->\n\n<!-- end of figures -->\n" for name in names)
+    text = figures.written(page, tmp_path / "kept")
+    assert names and all(f"| `{name}` | " in text for name in CANDIDATES)
 
 
 @pytest.mark.usefixtures("few")
