@@ -23,7 +23,7 @@ from gateau_dagster.models.flops import ForwardWork
 from gateau_dagster.models.known_model import visible_tokens
 from gateau_dagster.models.loading import LoadedModel, effective_max_length, load_model
 from gateau_dagster.scoring.pair_tables import pair_tables
-from gateau_dagster.scoring.sample_table import Running, SampleTable
+from gateau_dagster.scoring.sample_table import RequestedRow, Running, SampleTable
 from gateau_dagster.selection.combine import combine
 from gateau_dagster.storage.local import replace_local
 
@@ -125,35 +125,58 @@ class Tables(Mapping[str, pl.DataFrame]):
             parts = (self["perplexity/short"], self["perplexity/long"], self["cam"])
             return combine(*parts, preset="robust", alpha=None)
         table = self._made[asset]
+        # One pass over a sample can serve several tables.
+        step = table.asset if table.shared is None else table.shared.name
+        made = [each for each in self._made.values() if step == (each.shared.name if each.shared else each.asset)]
+        missing = [each for each in made if not self._file(each).exists()]
+        if table in missing:
+            say(f"  {self.case.name}: {', '.join(each.asset for each in missing)} of {len(self.samples)} samples")
+            for each, rows in zip(missing, self._scored(missing), strict=True):
+                frame = pl.DataFrame(rows, schema=tables.schema(tuple(each.columns))).sort("sample_id")
+                replace_local(self._file(each), frame.write_parquet)
+        return pl.read_parquet(self._file(table))
+
+    def _file(self, table: SampleTable) -> Path:
         # The short model's sight decides which segments cam calls far.
         seen_by = [self._sight(table.model)] + ([self._sight("short")] if table.needs_visible_window else [])
         names = [column.name for column in table.columns]
-        key = _hash([self._key, asset, *seen_by, names, dict(table.settings), table.code_version])
-        file = self.case.folder / "tables" / f"{asset.replace('/', '-')}-{key}.parquet"
-        if not file.exists():
-            say(f"  {self.case.name}: {asset} of {len(self.samples)} samples")
-            frame = pl.DataFrame(self._scored(table), schema=tables.schema(tuple(table.columns))).sort("sample_id")
-            replace_local(file, frame.write_parquet)
-        return pl.read_parquet(file)
+        key = _hash([self._key, table.asset, *seen_by, names, dict(table.settings), table.code_version])
+        return self.case.folder / "tables" / f"{table.asset.replace('/', '-')}-{key}.parquet"
 
     def _sight(self, model: str) -> dict[str, Any]:
         """Return the keys of a model's section that change a row."""
         return {**self.case.config().models[model].model_dump(exclude_defaults=True), "path": model}
 
-    def _scored(self, table: SampleTable) -> list[dict[str, Any]]:
-        config, name = self.case.config(), table.model
+    def _scored(self, made: Sequence[SampleTable]) -> list[list[dict[str, Any]]]:
+        """Return the rows of tables that one pass computes."""
+        config, name = self.case.config(), made[0].model
         if name not in self._loaded:
             place = {"dtype": config.scoring.dtype, "device": config.scoring.device, "folder": Path()}
             self._loaded[name] = load_model(config.models[name], **place)
         loaded = self._loaded[name]
         length = effective_max_length(loaded, config.models[name], config.scoring)
-        sight = visible_tokens(config) if table.needs_visible_window else None
-        running = Running(max_length=length, scoring=config.scoring, work=ForwardWork(), visible_tokens=sight)
-        rows = list(table.score(loaded, self.samples, running))
-        for row in rows:
-            if isinstance(row, Reject) and row.may_pass:  # a full GPU: without the sample it would be another set
+        running = {
+            each.asset: Running(
+                max_length=length,
+                scoring=config.scoring,
+                work=ForwardWork(),
+                visible_tokens=visible_tokens(config) if each.needs_visible_window else None,
+            )
+            for each in made
+        }
+        if made[0].shared is None:
+            (table,) = made
+            outcomes = ({table.asset: row} for row in table.score(loaded, self.samples, running[table.asset]))
+        else:
+            requests = (RequestedRow(sample=sample, assets=frozenset(running)) for sample in self.samples)
+            outcomes = made[0].shared.score(loaded, requests, running)
+        found: dict[str, list[dict[str, Any]]] = {asset: [] for asset in running}
+        for asset, row in (pair for each in outcomes for pair in each.items()):
+            if not isinstance(row, Reject):
+                found[asset].append(dict(row))
+            elif row.may_pass:  # a full GPU: without the sample it would be another set
                 raise RuntimeError(f"{self.case.name}: {row.sample_id} was not scored: {row.reason}")
-        return [dict(row) for row in rows if not isinstance(row, Reject)]
+        return list(found.values())
 
 
 def _hash(content: object) -> str:
