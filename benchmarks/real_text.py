@@ -114,6 +114,14 @@ def _answer_spans(draft: Draft, page: Page) -> list[tuple[int, int]]:
     return sorted(found)
 
 
+def write_samples(records: Iterable[Record], file: Path) -> None:
+    """Write JSON lines, gzip if the file's name ends in .gz."""
+    text = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records).encode()
+    # Without a time in the header the same samples are the same bytes.
+    data = gzip.compress(text, mtime=0) if file.suffix == ".gz" else text
+    replace_local(file, lambda part: fill_with(part, data))
+
+
 def main(given: list[str] | None = None) -> int:
     """Parse, make, write."""
     parser = benchmark_parser(__doc__, "JSON lines; gzip if it ends in .gz", required=True)
@@ -136,10 +144,7 @@ def main(given: list[str] | None = None) -> int:
     except ValueError as error:
         say(f"Error: {error}")
         return 1
-    text = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records).encode()
-    # Without a time in the header the same samples are the same bytes.
-    data = gzip.compress(text, mtime=0) if options.out.suffix == ".gz" else text
-    replace_local(options.out, lambda part: fill_with(part, data))
+    write_samples(records, options.out)
     say(f"{len(records)} samples, {sum(each['needs_far'] for each in records)} of which need far text: {options.out}")
     say(f"selection.ground_truth: [{', '.join(name for name in options.kinds if ALL_KINDS[name].needs_far)}]")
     return 0

@@ -186,7 +186,7 @@ class Passages:
 
 
 SEPARATOR = "\n\n"
-_SLACK = 12  # tokens: a passage's count alone and in the context may differ at its ends
+SLACK = 12  # tokens: a passage's count alone and in the context may differ at its ends
 _LONGEST = 2**20
 Span = tuple[int, int]
 
@@ -265,11 +265,11 @@ def lay_out(places: Places, fillers: Iterable[Question], room: Room, visible: in
     near, border = _near_block(places, source, room, visible, rng)
     near_tokens = sum(_size(room, each) for each in (*border, *near))
     far, loose = _far_block(places, source, room, room.tokens - near_tokens, rng)
-    page = _page([*far, *border, *near], room, visible)
+    page = page_of([*far, *border, *near], room, visible)
     while page.tokens > room.tokens and far[loose].text:
         # Together the parts have some more tokens than apart: a filler pays for them.
         far[loose] = _cut(far[loose], room, _size(room, far[loose]) - (page.tokens - room.tokens))
-        page = _page([each for each in (*far, *border, *near) if each.text], room, visible)
+        page = page_of([each for each in (*far, *border, *near) if each.text], room, visible)
     wanted = {"far": sum(each.evidence for each in places.far)}
     wanted["near"] = sum(each.evidence for each in near)
     found = [page.place(span) for span in page.evidence]
@@ -284,13 +284,13 @@ def _near_block(
     """Return the paragraphs that the window shows as a whole, and those at its border."""
     near = list(places.near)
     used = sum(_size(room, each) for each in (*near, *places.ending))
-    if used > visible - _SLACK:
+    if used > visible - SLACK:
         raise NoRoomError(f"near passages take {used} tokens, and the window shows {visible} of the context")
     border: list[Paragraph] = []
-    while used < visible + _SLACK:
+    while used < visible + SLACK:
         paragraph = _next(source)
         size = _size(room, paragraph)
-        if not border and used + size <= visible - _SLACK:
+        if not border and used + size <= visible - SLACK:
             near.append(paragraph)
         else:
             border.append(paragraph)
@@ -321,14 +321,15 @@ def _far_block(
     return found, len(slots) - 1 - slots[::-1].index(False)
 
 
-def _page(paragraphs: Sequence[Paragraph], room: Room, visible: int) -> Page:
-    context = SEPARATOR.join(each.text for each in paragraphs)
+def page_of(paragraphs: Sequence[Paragraph], room: Room, visible: int, separator: str = SEPARATOR) -> Page:
+    """Return the context of these paragraphs, of whose end theta_A sees `visible` tokens."""
+    context = separator.join(each.text for each in paragraphs)
     offsets = token_offsets(room.tokenizer, context)
     evidence, begin = [], 0
     for each in paragraphs:
         if each.evidence:
             evidence.append((begin, begin + len(each.text)))
-        begin += len(each.text) + len(SEPARATOR)
+        begin += len(each.text) + len(separator)
     hidden = max(len(offsets) - visible, 0)
     border = offsets[hidden][0] if hidden < len(offsets) else len(context)
     return Page(context=context, evidence=tuple(evidence), border=border, tokens=len(offsets))
