@@ -1,28 +1,62 @@
 """Measure scores, dependencies and evidence on meetings whose relevant turns people marked.
 
-    .venv/bin/python benchmarks/qmsum_selection.py --qmsum qmsum.jsonl.gz --models MODEL [MODEL ...] \
-        --sizes 4096/1024 --parts 20 --fold report --out build/benchmarks/qmsum_report.json
+    .venv/bin/python benchmarks/qmsum_selection.py --qmsum qmsum.jsonl.gz --model MODEL --parts 84 --fold report \
+        --out build/benchmarks/qmsum_report.json
 
-The samples are those of qmsum.py (its help says where --qmsum comes from); a size is a context's tokens and theta_A's
-window. theta_B is the model itself, theta_A the same model whose prompt is cut to the window. A part is one sample of
-`far`, one of `near` and two of the other kinds, in turns. The tables of a part are written once it is scored, so that
-a stopped run resumes with the part that it was at. With --until a run starts no part after so many seconds, and
-measures the parts that are there. Intervals (95 %) resample meetings.
+The samples are those of qmsum.py (its help says where --qmsum comes from). docs/evidence/qmsum.md says what is
+measured. theta_B is the model itself, theta_A the same model whose prompt is cut to the window. A part is one sample of
+`far`, one of `near` and two of the other kinds, in turns. The tables of a part are kept in --folder once it is scored,
+so that a stopped run resumes with the part that it was at. With --minutes, a run starts no part after so many minutes,
+and measures the parts that are scored. Intervals (95 %) resample meetings.
 """
 
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import polars as pl
+from common import benchmark_parser, machine, settings_of, show, table, write_json
+from common_selection import Tables, scores_of
 from qmsum import KINDS, Record, make_samples, read_meetings
-from real_selection import RealCase
-from real_text_passages import Fold, Room
+from real_selection import ALL, RealCase
+from real_text_passages import FOLDS, Fold, Room, read_questions
+from response_length import (
+    RECALL,
+    REFERENCE,
+    Bools,
+    Labelled,
+    Pool,
+    Vector,
+    estimate,
+    labelled,
+    pair_auroc,
+    segment_figures,
+)
 
 from gateau_dagster.config.models import Template
+from gateau_dagster.config.selection import CLASSES
 from gateau_dagster.models.prompt import open_tokenizer
+from gateau_dagster.selection.evidence import CLASS_OF, dependencies
 
 PAIR, OTHERS = ("far", "near"), ("far_long", "other", "far_and_near", "whole")
-_MOST = 96  # parts
+# Those that need no other table than the pair's.
+METHODS = ("gateau", "hmg", "cam", "information_gain", "perplexity", "random", "length", "response_length")
+# The pairs of each AUROC: kinds that rank above, kinds that rank below.
+TASKS: dict[str, tuple[Sequence[str], Sequence[str]]] = {
+    "far against near": (["far"], ["near"]),
+    ALL: ([name for name, kind in KINDS.items() if kind.needs_far], ["near", "other"]),
+    "far_long": (["far_long"], ["near"]),
+    "far_and_near": (["far_and_near"], ["near"]),
+    "whole": (["whole"], ["near"]),
+    "other": (["far"], ["other"]),
+}
+MIXED_SEEDS = (200, 201)  # of today's kinds, as in response_length.py
+_SAME = ("folder", "model", "fold", "dtype", "device")
+_STEP = 8  # parts whose samples are made together
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,17 +75,227 @@ class MeetingCase(RealCase):
         """Return one sample of each kind of PAIR, and one of two of the others."""
         numbers = dict.fromkeys(PAIR, self.part)
         numbers |= dict.fromkeys(OTHERS[2 * (self.part % 2) :][:2], self.part // 2)
-        made = _made(self.nq, self.model, self.tokens, self.window, self.template, self.fold, self.seed)
+        per_kind = _STEP * (self.part // _STEP + 1)
+        made = _made(self.nq, self.model, self.tokens, self.window, self.template, self.fold, self.seed, per_kind)
         return [made[kind][number] for kind, number in numbers.items() if number < len(made[kind])]
 
 
 @cache
 def _made(
-    file: str, model: str, tokens: int, window: int, template: Template, fold: Fold, seed: int
+    file: str, model: str, tokens: int, window: int, template: Template, fold: Fold, seed: int, per_kind: int
 ) -> dict[str, list[Record]]:
     """Return the samples by kind."""
     room = Room(tokenizer=open_tokenizer(model), tokens=tokens, window=window, template=template)
     found: dict[str, list[Record]] = {name: [] for name in KINDS}
-    for record in make_samples(read_meetings(Path(file)), room, fold=fold, per_kind=_MOST, seed=seed):
+    for record in make_samples(read_meetings(Path(file)), room, fold=fold, per_kind=per_kind, seed=seed):
         found[record["source"]].append(record)
     return found
+
+
+class JoinedTables(Tables):
+    """The tables of several data sets as those of one: a method that normalises sees all samples."""
+
+    def __init__(self, parts: Sequence[Tables]) -> None:
+        super().__init__(parts[0].case)
+        self._parts = parts
+        self.records = [record for part in parts for record in part.records]
+        self.samples = [sample for part in parts for sample in part.samples]
+
+    def _find(self, asset: str) -> pl.DataFrame:
+        if asset in ("raw_long_sft", "combined_scores"):
+            return super()._find(asset)
+        return pl.concat([part[asset] for part in self._parts]).sort("sample_id")
+
+
+def evidence_figures(segments: Sequence[int], gains: Sequence[float], marked: frozenset[int]) -> dict[str, float]:
+    """Return 1 where one of the first k segments of evidence is marked, else 0: in their order, and by gain.
+
+    Args:
+        segments: of the column `evidence`, in its order.
+        gains: of all segments.
+        marked: the segments with a character of the marked turns.
+    """
+    orders = {"listed": list(segments), "by_gain": sorted(segments, key=lambda place: -gains[place])}
+    return {
+        f"{name}_{count}": float(not marked.isdisjoint(order[:count]))
+        for name, order in orders.items()
+        for count in RECALL
+    } | {"evidence": float(len(segments) > 0)}
+
+
+def measured(known: JoinedTables, records: Sequence[Record], draws: int, methods: Sequence[str]) -> dict[str, Any]:
+    """Return the figures of all samples: AUROC by score and task, classes by kind, and evidence by kind."""
+    samples = list(labelled(known, records, ALL, {}))
+    assert len(samples) == len(records), "a sample is missing from a table"
+    pool, kinds = Pool(samples=samples, draws=draws), np.array([record["source"] for record in records])
+    by_method, _ = scores_of([known], methods)
+    scores = dict(pool.scores) | {label: vector for label, (vector,) in by_method.items()}
+    aurocs = {label: _aurocs(vector, kinds, pool.weights) for label, vector in scores.items()}
+    depends = {row["sample_id"]: row for row in dependencies(known["cam"], known["perplexity/long"]).to_dicts()}
+    of_sample = [depends[record["sample_id"]] for record in records]
+    return {
+        "samples": {kind: int((kinds == kind).sum()) for kind in KINDS},
+        "meetings": len({record["meeting"] for record in records}),
+        "response_tokens": {
+            kind: float(np.median([each.tokens.count for each, of in zip(samples, kinds, strict=True) if of == kind]))
+            for kind in dict.fromkeys(kinds.tolist())
+        },
+        "auroc": {
+            label: {task: estimate(values) for task, values in of.items()} for label, of in aurocs.items()
+        },
+        "difference": {
+            label: {task: estimate(values - aurocs[REFERENCE][task]) for task, values in of.items()}
+            for label, of in aurocs.items()
+        },
+        "dependency": _classes(of_sample, kinds),
+        "evidence": _evidence(samples, [each["segments"] for each in of_sample], kinds, pool.weights),
+        "rows": [
+            {
+                "sample": record["sample_id"],
+                "meeting": record["meeting"],
+                "marked_turns": record["marked_turns"],
+                "robust": round(float(score), 4),
+                "dependency": row["dependency"],
+                **_of_sample(row["segments"], one),
+            }
+            for record, row, one, score in zip(records, of_sample, samples, scores["robust"], strict=True)
+        ],
+    }  # fmt: skip
+
+
+def _of_sample(segments: Sequence[int], sample: Labelled) -> dict[str, float]:
+    """Return the figures of evidence and segments of a sample with marked turns; none of another."""
+    if not 0 < len(sample.marked) < len(sample.gains):
+        return {}
+    ranked = {f"segments_{name}": value for name, value in segment_figures(sample.gains, sample.marked).items()}
+    by_chance = len(sample.marked) / len(sample.gains)
+    return evidence_figures(segments, sample.gains, sample.marked) | ranked | {"by_chance": by_chance}
+
+
+def _aurocs(scores: Vector, kinds: np.ndarray, weights: np.ndarray) -> dict[str, Vector]:
+    """Return the AUROC of each task that has both sides: of all samples, then of each draw."""
+    found: dict[str, Vector] = {}
+    for task, (above, below) in TASKS.items():
+        positive, other = np.isin(kinds, above), np.isin(kinds, below)
+        if positive.any() and other.any():
+            of = positive | other
+            found[task] = pair_auroc(scores[of], positive[of], None, weights[:, of])
+    return found
+
+
+def _classes(rows: Sequence[Mapping[str, Any]], kinds: np.ndarray) -> dict[str, dict[str, int]]:
+    """Return the number of samples of each class of dependency, by kind."""
+    counts = {kind: dict.fromkeys(CLASSES, 0) for kind in KINDS if kind in kinds}
+    for row, kind in zip(rows, kinds, strict=True):
+        counts[kind][CLASS_OF[row["dependency"]]] += 1
+    return counts
+
+
+def _evidence(
+    samples: Sequence[Labelled], segments: Sequence[Sequence[int]], kinds: np.ndarray, weights: np.ndarray
+) -> dict[str, Any]:
+    """Return means of the figures of evidence: of each kind with marked turns, and of all that need far text."""
+    figures = [_of_sample(each, sample) for each, sample in zip(segments, samples, strict=True)]
+    has = np.array([bool(each) for each in figures])
+    far = np.array([sample.needs_far for sample in samples])
+    groups: dict[str, Bools] = {"far evidence": has & far} | {kind: has & (kinds == kind) for kind in KINDS}
+    found: dict[str, Any] = {}
+    for group, members in groups.items():
+        if not members.any():
+            continue
+        chosen = np.flatnonzero(members)
+        total = weights[:, chosen].sum(axis=1)
+        found[group] = {"samples": len(chosen)}
+        for name in figures[chosen[0]]:
+            values = np.array([figures[place][name] for place in chosen])
+            sums = weights[:, chosen] @ values
+            found[group][name] = estimate(np.divide(sums, total, out=np.full(total.shape, np.nan), where=total > 0))
+    return found
+
+
+def mixed(samples: Sequence[Labelled], draws: int) -> dict[str, Any]:
+    """Return what each candidate chooses of a pool of two groups, as many as need far text.
+
+    far: of each group, the share of its far samples that are chosen. Both have their share if these are alike.
+    auroc: of all far samples against all others.
+    """
+    pool = Pool(samples=samples, draws=draws)
+    far, group = (np.array([getattr(each, name) for each in samples]) for name in ("needs_far", "group"))
+    found: dict[str, Any] = {"samples": {name: int((group == name).sum()) for name in dict.fromkeys(group.tolist())}}
+    found["far"] = {name: int((far & (group == name)).sum()) for name in found["samples"]}
+    for label, scores in pool.scores.items():
+        ranked, shares = np.argsort(-scores, kind="stable"), {name: list[float]() for name in found["samples"]}
+        for weights in pool.weights:
+            order = np.repeat(ranked, weights[ranked])
+            chosen = order[: int(far[order].sum())]
+            for name, values in shares.items():
+                all_far = (far & (group == name))[order].sum()
+                values.append((far & (group == name))[chosen].sum() / all_far if all_far else np.nan)
+        found.setdefault("candidates", {})[label] = {
+            "auroc": estimate(pair_auroc(scores, far, None, pool.weights)),
+            **{name: estimate(np.array(values)) for name, values in shares.items()},
+        }
+    return found
+
+
+def printed(found: Mapping[str, Any]) -> None:
+    """Print AUROC by score and task, classes by kind, and evidence by kind."""
+    order = sorted(found["auroc"], key=lambda label: -found["auroc"][label][ALL].value)
+    tasks = list(found["auroc"][order[0]])
+    rows = [[label, *(found["auroc"][label][task].show() for task in tasks)] for label in order]
+    show("\nAUROC (95 %)\n" + table(["score", *tasks], rows))
+    rows = [[kind, *counts.values()] for kind, counts in found["dependency"].items()]
+    show("\nClass of dependency\n" + table(["kind", *CLASSES], rows))
+    for kind, figures in found["evidence"].items():
+        values = (f"{name} {value if name == 'samples' else value.show()}" for name, value in figures.items())
+        show(f"\nEvidence, {kind}: " + ", ".join(values))
+    for label, figures in found.get("mixed", {}).get("candidates", {}).items():
+        show(f"\nMixed pool, {label}: " + ", ".join(f"{name} {value.show()}" for name, value in figures.items()))
+
+
+def main(given: list[str] | None = None) -> int:
+    """Parse, score part by part, measure, print, write."""
+    parser = benchmark_parser(__doc__)
+    add = parser.add_argument
+    add("--qmsum", required=True, help="meetings: see the help of qmsum.py")
+    add("--model", required=True, help="folder or hub name")
+    add("--nq", help="questions of real_text.py, for a pool that mixes both")
+    add("--tokens", type=int, default=4096, help="of a context")
+    add("--window", type=int, default=1024, help="of theta_A, in tokens of the prompt")
+    add("--parts", type=int, default=84)
+    add("--minutes", type=float, default=float("inf"), help="no part starts later")
+    add("--fold", choices=FOLDS, default="report", help="half of the meetings")
+    add("--dtype", choices=["float32", "bfloat16"], default="bfloat16")
+    add("--device", default="cpu", help="as scoring.device")
+    add("--draws", type=int, default=1000, help="of the bootstrap")
+    add("--methods", nargs="*", default=list(METHODS), help="names, or labels as gateau[paper]")
+    add("--folder", type=Path, default=Path("build/benchmarks/qmsum"), help="for the tables")
+    arguments = parser.parse_args(given)
+    started, same = time.perf_counter(), {name: getattr(arguments, name) for name in _SAME}
+    size = {"tokens": arguments.tokens, "window": arguments.window}
+    parts = list[Tables]()
+    for part in range(arguments.parts):
+        case = MeetingCase(nq=arguments.qmsum, seed=0, part=part, **size, **same)
+        if time.perf_counter() - started > 60 * arguments.minutes and parts:
+            break
+        parts.append(Tables(case))
+        for asset in ("perplexity/short", "perplexity/long", "cam"):
+            parts[-1][asset]
+    joined, records = JoinedTables(parts), [record for part in parts for record in part.case.labelled()]
+    found = measured(joined, records, arguments.draws, arguments.methods)
+    if arguments.nq:
+        questions = {each.text: each for each in read_questions(Path(arguments.nq))}
+        pool = list(labelled(joined, records, "meetings", {}))
+        for seed in MIXED_SEEDS:
+            case = RealCase(nq=arguments.nq, seed=seed, per_kind=1, tokens=1024, window=512, **same)
+            pool += labelled(Tables(case), case.labelled(), "short answers", questions)
+        found["mixed"] = mixed(pool, arguments.draws)
+    printed(found)
+    settings = settings_of(arguments, "nq", "qmsum", "model", "minutes") | {"model": Path(arguments.model).name}
+    about = {"settings": settings | {"parts": len(parts)}, "machine": machine()}
+    write_json(arguments.out, about | {"seconds": time.perf_counter() - started} | found)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

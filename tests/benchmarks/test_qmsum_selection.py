@@ -1,0 +1,136 @@
+"""The benchmark on meetings: figures follow their definitions, and a stopped run resumes."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import common_selection
+import numpy as np
+import polars as pl
+import pytest
+import qmsum_selection
+import torch
+from common_selection import Tables
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from qmsum import KINDS
+from qmsum_selection import JoinedTables, MeetingCase, evidence_figures, mixed
+from response_length import CANDIDATES, Labelled, ResponseTokens
+from transformers import AutoModelForCausalLM
+
+from tests import tiny_models
+from tests.benchmarks.meetings import write_meetings
+from tests.benchmarks.questions import write_questions
+
+PARTS = 2
+
+
+@pytest.fixture(scope="module")
+def arguments(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    folder = tmp_path_factory.mktemp("qmsum")
+    torch.manual_seed(1)
+    config = tiny_models.model_config("llama", max_position_embeddings=4096)
+    AutoModelForCausalLM.from_config(config).save_pretrained(folder / "tiny")
+    tiny_models.tokenizer().save_pretrained(folder / "tiny")
+    where = ["--qmsum", str(write_meetings(folder / "meetings.jsonl")), "--model", str(folder / "tiny")]
+    size = ["--tokens", "1600", "--window", "560", "--parts", str(PARTS), "--dtype", "float32"]
+    return [*where, *size, "--fold", "choose", "--draws", "20", "--folder", str(folder / "kept")]
+
+
+@pytest.fixture(scope="module")
+def found(arguments: list[str], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    out = tmp_path_factory.mktemp("out") / "found.json"
+    qmsum_selection.main([*arguments, "--out", str(out)])
+    return json.loads(out.read_text())
+
+
+def test_every_kind_is_measured(found: dict[str, Any]) -> None:
+    assert found["samples"] == {kind: PARTS if kind in ("far", "near") else 1 for kind in KINDS}
+    assert {"robust", "information", "gateau[robust]", "perplexity", "random"} <= set(found["auroc"])
+    # The candidate is a twin of the method.
+    assert found["auroc"]["robust"] == found["auroc"]["gateau[robust]"]
+    for tasks in found["auroc"].values():
+        assert set(tasks) == set(qmsum_selection.TASKS)
+        assert all(0 <= each["low"] <= each["value"] <= each["high"] <= 1 for each in tasks.values())
+    assert {kind: sum(counts.values()) for kind, counts in found["dependency"].items()} == found["samples"]
+    marked = [row for row in found["rows"] if "by_chance" in row]
+    assert [row["sample"].split("-")[0] for row in marked] == ["far", "near", "far_long", "far", "near", "far_and_near"]
+
+
+def test_figures_of_evidence_are_means_of_the_rows(found: dict[str, Any]) -> None:
+    rows = {kind: [row for row in found["rows"] if row["sample"].startswith(f"{kind}-")] for kind in KINDS}
+    rows["far evidence"] = rows["far"] + rows["far_long"] + rows["far_and_near"]
+    for group, figures_ in found["evidence"].items():
+        assert figures_["samples"] == len(rows[group])
+        for name in ("listed_1", "by_gain_3", "segments_auroc", "by_chance"):
+            assert figures_[name]["value"] == pytest.approx(np.mean([row[name] for row in rows[group]]))
+
+
+@settings(max_examples=50, deadline=None)
+@given(data=st.data())
+def test_the_first_segments_are_found_one_by_one(data: st.DataObject) -> None:
+    gains = data.draw(st.lists(st.floats(0, 5), min_size=2, max_size=8))
+    places = st.integers(0, len(gains) - 1)
+    segments = sorted(data.draw(st.sets(places)))
+    marked = frozenset(data.draw(st.sets(places)))
+    figures_ = evidence_figures(segments, gains, marked)
+    for name, order in (("listed", segments), ("by_gain", sorted(segments, key=lambda place: (-gains[place], place)))):
+        for count in (1, 3, 5):
+            hits = 0
+            for number, place in enumerate(order):
+                hits += number < count and place in marked
+            assert figures_[f"{name}_{count}"] == (hits > 0)
+    assert figures_["evidence"] == bool(segments)
+
+
+def test_joined_tables_are_those_of_one_data_set(arguments: list[str], found: dict[str, Any]) -> None:
+    assert found["samples"]
+    options = dict(zip(arguments[::2], arguments[1::2], strict=True))
+    same: dict[str, Any] = {"folder": Path(options["--folder"]), "model": options["--model"], "dtype": "float32"}
+    same |= {"nq": options["--qmsum"], "tokens": 1600, "window": 560, "seed": 0, "fold": "choose"}
+    parts = [Tables(MeetingCase(part=part, **same)) for part in range(PARTS)]
+    joined = JoinedTables(parts)
+    for asset in ("perplexity/long", "cam"):
+        expected = pl.concat([part[asset] for part in parts])
+        assert joined[asset].equals(expected.sort("sample_id"))
+    assert joined["raw_long_sft"].height == joined["combined_scores"].height == len(joined.samples)
+    # One pass over a sample gives both tables the rows that each has from a pass for itself.
+    alone = Tables(MeetingCase(part=0, **same | {"folder": Path(options["--folder"]) / "alone"}))
+    for asset in ("perplexity/long", "cam"):
+        table = alone._made[asset]
+        (rows,) = alone._scored([table])
+        columns = [column.name for column in table.columns]
+        assert pl.DataFrame(rows, schema=parts[0][asset].schema).sort("sample_id").select(columns).equals(parts[0][asset])
+
+
+def test_a_run_resumes_and_may_stop_early(
+    arguments: list[str], found: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("a model is loaded")
+
+    monkeypatch.setattr(common_selection, "load_model", refuse)
+    qmsum_selection.main([*arguments, "--out", str(tmp_path / "again.json")])
+    again = json.loads((tmp_path / "again.json").read_text())
+    assert all(again[name] == found[name] for name in ("auroc", "evidence", "rows", "settings"))
+    qmsum_selection.main([*arguments, "--minutes", "0", "--out", str(tmp_path / "first.json")])
+    first = json.loads((tmp_path / "first.json").read_text())
+    assert first["settings"]["parts"] == 1 and first["rows"] == found["rows"][:4]
+
+
+def sample(group: str, page: str, far: bool, gain: float) -> Labelled:
+    values = [np.array([0.1]), np.array([0.1 + gain]), np.array([0.1]), np.array([0.1 + gain])]
+    tokens = ResponseTokens(**dict(zip(("short", "long", "near", "far"), values, strict=True)), context=9)
+    empty: dict[str, Any] = {"far_tokens": 0, "marked": frozenset(), "gains": ()}
+    return Labelled(group=group, page=page, needs_far=far, tokens=tokens, **empty)
+
+
+def test_a_mixed_pool_s_shares_are_those_of_the_best_by_score() -> None:
+    samples = [
+        *(sample("a", f"a{number}", number < 4, 0.9 if number < 3 else 0.1) for number in range(8)),
+        *(sample("b", f"b{number}", number < 4, 0.5 if number < 2 else 0.2) for number in range(8)),
+    ]
+    shares = mixed(samples, 10)["candidates"]
+    assert set(shares) == set(CANDIDATES)
+    # Eight need far text. The best eight: three of a, two of b, and of the next, which are alike, the first three.
+    assert shares["all_tokens"]["a"].value == 0.75 and shares["all_tokens"]["b"].value == 1.0
