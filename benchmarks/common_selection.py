@@ -40,6 +40,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "hmg_non_homologous": {"short": "stranger"},
     "gateau_in_context": {"short": "shown_short", "long": "shown_long"},
 }
+PAIR_TABLES = ("perplexity/short", "perplexity/long", "cam")
 PRESET_METHODS = ("gateau", "hmg", "cam")  # shown under every preset
 Record = dict[str, str]
 
@@ -177,6 +178,21 @@ class Tables(Mapping[str, pl.DataFrame]):
             elif row.may_pass:  # a full GPU: without the sample it would be another set
                 raise RuntimeError(f"{self.case.name}: {row.sample_id} was not scored: {row.reason}")
         return list(found.values())
+
+
+class JoinedTables(Tables):
+    """The tables of several data sets as those of one: a method that normalises sees all samples."""
+
+    def __init__(self, parts: Sequence[Tables]) -> None:
+        super().__init__(parts[0].case)
+        self._parts = parts
+        self.records = [record for part in parts for record in part.records]
+        self.samples = [sample for part in parts for sample in part.samples]
+
+    def _find(self, asset: str) -> pl.DataFrame:
+        if asset in ("raw_long_sft", "combined_scores"):
+            return super()._find(asset)
+        return pl.concat([part[asset] for part in self._parts]).sort("sample_id")
 
 
 def _hash(content: object) -> str:

@@ -11,7 +11,7 @@ or a shorter form of them: lines with turns ([[speaker, text], ...]), queries ([
 turn], ...]}]) and general ([{query, answer}]). A context is a stretch of one meeting, --tokens tokens of --tokenizer.
 Where it ends decides whether marked turns are far, wholly beyond what a prompt of --window tokens (theta_A's) shows of
 the context, or near, wholly within. Meetings are halved by a stable hash of their text: take `choose` for choosing
-anything, `report` for figures that are reported. The output is the product's explicit form, so that `gateau run`
+anything, `report` for figures that are reported. With --uncut, every question has its whole meeting instead. The output is the product's explicit form, so that `gateau run`
 scores it. Its other columns are needs_far, evidence (character ranges of the context, one per range of marked turns),
 places (far or near, one per range), border (first character that theta_A sees), context_tokens, window, fold, seed,
 meeting and marked_turns.
@@ -263,12 +263,28 @@ def _of_kind(name: str, half: Mapping[str, Stretches], order: str) -> Iterator[R
         }
 
 
+def whole_meetings(meetings: Iterable[Meeting]) -> list[Record]:
+    """Return every question with the whole transcript, as the data set gives them: no label, no cut."""
+    return [
+        {
+            "sample_id": f"{each.name}-{number:03d}",
+            "source": "qmsum",
+            "context": BREAK.join(each.turns),
+            "instruction": query.text,
+            "response": query.answer,
+        }
+        for each in meetings
+        for number, query in enumerate((*each.queries, *each.general))
+    ]
+
+
 def main(given: list[str] | None = None) -> int:
     """Parse, make, write."""
     parser = benchmark_parser(__doc__, "JSON lines; gzip if it ends in .gz", required=True)
     add = parser.add_argument
     add("--qmsum", type=Path, required=True, help="meetings: see above")
     add("--tokenizer", required=True, help="folder or hub name of the model that will read them")
+    add("--uncut", action="store_true", help="every question with its whole meeting, without labels")
     add("--tokens", type=int, default=4096, help="of a context")
     add("--window", type=int, default=1024, help="of theta_A, in tokens of the prompt")
     add("--template", choices=["gateau", "chat"], default="gateau", help="as scoring.template")
@@ -277,6 +293,9 @@ def main(given: list[str] | None = None) -> int:
     add("--seed", type=int, default=0)
     add("--fold", choices=FOLDS, default="choose")
     options = parser.parse_args(given)
+    if options.uncut:
+        write_samples(whole_meetings(read_meetings(options.qmsum)), options.out)
+        return 0
     sizes = {"tokens": options.tokens, "window": options.window, "template": options.template}
     room = Room(tokenizer=open_tokenizer(options.tokenizer), **sizes)
     more = {"per_kind": options.per_kind, "seed": options.seed, "kinds": options.kinds}

@@ -18,9 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import polars as pl
 from common import benchmark_parser, machine, settings_of, show, table, write_json
-from common_selection import Tables, scores_of
+from common_selection import PAIR_TABLES, JoinedTables, Tables, scores_of
 from qmsum import KINDS, Record, make_samples, read_meetings
 from real_selection import ALL, RealCase
 from real_text_passages import FOLDS, Fold, Room, read_questions
@@ -90,21 +89,6 @@ def _made(
     for record in make_samples(read_meetings(Path(file)), room, fold=fold, per_kind=per_kind, seed=seed):
         found[record["source"]].append(record)
     return found
-
-
-class JoinedTables(Tables):
-    """The tables of several data sets as those of one: a method that normalises sees all samples."""
-
-    def __init__(self, parts: Sequence[Tables]) -> None:
-        super().__init__(parts[0].case)
-        self._parts = parts
-        self.records = [record for part in parts for record in part.records]
-        self.samples = [sample for part in parts for sample in part.samples]
-
-    def _find(self, asset: str) -> pl.DataFrame:
-        if asset in ("raw_long_sft", "combined_scores"):
-            return super()._find(asset)
-        return pl.concat([part[asset] for part in self._parts]).sort("sample_id")
 
 
 def evidence_figures(segments: Sequence[int], gains: Sequence[float], marked: frozenset[int]) -> dict[str, float]:
@@ -279,7 +263,7 @@ def main(given: list[str] | None = None) -> int:
         if time.perf_counter() - started > 60 * arguments.minutes and parts:
             break
         parts.append(Tables(case))
-        for asset in ("perplexity/short", "perplexity/long", "cam"):
+        for asset in PAIR_TABLES:
             parts[-1][asset]
     joined, records = JoinedTables(parts), [record for part in parts for record in part.case.labelled()]
     found = measured(joined, records, arguments.draws, arguments.methods)

@@ -16,7 +16,7 @@ from gateau_dagster.data.forms import to_samples
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.models.prompt import build_prompt, open_tokenizer
 from tests import tiny_models
-from tests.benchmarks.meetings import COUNT, TURNS, meeting, write_meetings
+from tests.benchmarks.meetings import COUNT, TURNS, write_meetings
 
 ROOM = {"tokens": 1600, "window": 560}
 REAL = os.environ.get("QMSUM", "")
@@ -155,8 +155,13 @@ def test_the_command_writes_the_explicit_form(file: Path, tmp_path: Path, record
     assert qmsum.main([*arguments[:-5], "90000", *arguments[-4:], "--out", str(tmp_path / "none.jsonl")]) == 1
 
 
-def test_meetings_are_made_up_to_the_length_that_the_tests_rely_on() -> None:
-    assert len(meeting(0)["turns"]) == TURNS
+def test_uncut_meetings_are_written_with_every_question(file: Path, tmp_path: Path, meetings: list[Meeting]) -> None:
+    out = tmp_path / "uncut.jsonl"
+    assert qmsum.main(["--qmsum", str(file), "--tokenizer", "none", "--uncut", "--out", str(out)]) == 0
+    records = [json.loads(line) for line in out.read_text().splitlines()]
+    assert len(records) == sum(len(each.queries) + len(each.general) for each in meetings)
+    (sample,) = to_samples(records[0], location="", stem="")
+    assert isinstance(sample, Sample) and sample.context == "\n".join(meetings[0].turns)
 
 
 @pytest.mark.long
