@@ -42,7 +42,7 @@ METHODS = (
 )
 ALL = "all kinds"
 KNOWN = 0.1  # least probability of an answer that theta_B can give, from anything it is shown
-_FRAME = 512  # tokens that instruction, response and the template's words may take beside the context
+FRAME = 512  # tokens that instruction, response and the template's words may take beside the context
 LABELS = {name: kind.needs_far for name, kind in KINDS.items()}
 
 
@@ -87,7 +87,7 @@ class RealCase(LabelledCase):
 
     def scoring(self) -> dict[str, Any]:
         """Return the longest prompt and its template."""
-        return {"max_length": self.tokens + _FRAME, "template": self.template, "dtype": self.dtype}
+        return {"max_length": self.tokens + FRAME, "template": self.template, "dtype": self.dtype}
 
 
 @cache
@@ -263,7 +263,8 @@ def _difference(found: Mapping[str, Any], label: str) -> str:
     return found["difference"][label].show() if label in found["difference"] else ""
 
 
-def _size(text: str) -> tuple[int, int]:
+def size(text: str) -> tuple[int, int]:
+    """Parse `TOKENS/WINDOW`."""
     tokens, _, window = text.partition("/")
     return int(tokens), int(window)
 
@@ -274,7 +275,7 @@ def parse(given: list[str] | None) -> argparse.Namespace:
     add = parser.add_argument
     add("--nq", required=True, help="questions with passages: see the help of real_text.py")
     add("--models", nargs="+", required=True, help="folders or hub names")
-    add("--sizes", nargs="+", type=_size, default=[(2048, 1024)], metavar="TOKENS/WINDOW")
+    add("--sizes", nargs="+", type=size, default=[(2048, 1024)], metavar="TOKENS/WINDOW")
     add("--seeds", nargs="+", type=int, default=[0, 1, 2, 3], help="data sets; together 20 samples of each kind")
     add("--per-kind", type=int, default=5, help="samples of each kind in a seed's data")
     add("--kinds", nargs="+", choices=list(KINDS), default=list(KINDS))
