@@ -11,7 +11,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo dev test test-long test-kills test-cuda test-pretrained test-mutations browser check lint format docs docs-serve example-real example-homologous example-pretrained example-synthesis clean \
-	benchmark-selection benchmark-real benchmark-lengths benchmark-scoring benchmark-context-length benchmark-training benchmark-experiment benchmark-gpu figures architectures
+	benchmark-selection benchmark-real benchmark-lengths benchmark-qmsum benchmark-base-rates benchmark-scoring benchmark-context-length benchmark-training benchmark-experiment benchmark-gpu figures architectures
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-26s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -126,6 +126,12 @@ benchmark-real: $(VENV)/.run-installed  ## every method on real text: MODELS="fo
 
 benchmark-lengths: $(VENV)/.run-installed  ## scores against the response's length: MODEL=folder NQ=questions [FOLD=choose]; resumable
 	@$(BIN)/python benchmarks/response_length.py --nq "$(NQ)" --model "$(MODEL)" --fold $(FOLD) --out $(BENCHMARKS)/response_length_$(FOLD).json
+
+benchmark-qmsum: $(VENV)/.run-installed  ## scores and evidence on meetings whose relevant turns people marked: MODELS="folder folder" QMSUM=meetings [NQ=questions] [PARTS=84] [MINUTES=60] [FOLD=choose]; resumable
+	@$(BIN)/python benchmarks/qmsum_selection.py --qmsum "$(QMSUM)" --models $(MODELS) --fold $(FOLD) $(if $(NQ),--nq "$(NQ)") $(if $(PARTS),--parts $(PARTS)) $(if $(MINUTES),--minutes $(MINUTES)) --out $(BENCHMARKS)/qmsum_$(FOLD).json
+
+benchmark-base-rates: $(VENV)/.run-installed  ## which share of data sets depends on far text: MODEL=folder SETS="name=file name=file" [RATE_SIZES="4096/1024 8192/2048"] [SAMPLES=40]; resumable
+	@$(BIN)/python benchmarks/base_rates.py --sets $(SETS) --model "$(MODEL)" $(if $(RATE_SIZES),--sizes $(RATE_SIZES)) $(if $(SAMPLES),--samples $(SAMPLES)) --out $(BENCHMARKS)/base_rates.json
 
 benchmark-scoring: $(VENV)/.run-installed  ## speed of scoring against a straightforward implementation
 	@$(BIN)/python benchmarks/scoring.py --out $(BENCHMARKS)/scoring.json

@@ -43,6 +43,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 PAIR_TABLES = ("perplexity/short", "perplexity/long", "cam")
 PRESET_METHODS = ("gateau", "hmg", "cam")  # shown under every preset
 Record = dict[str, str]
+_LOADED: dict[str, LoadedModel] = {}  # by configuration: many data sets are scored by few models
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +98,6 @@ class Tables(Mapping[str, pl.DataFrame]):
         ]
         self._known: dict[str, pl.DataFrame] = {}
         self._made = {table.asset: table for table in pair_tables(case.config())}
-        self._loaded: dict[str, LoadedModel] = {}
         self._key = _hash([asdict(case) | {"folder": ""}, self.records, RECIPE_VERSION])
 
     def add(self, made: Mapping[str, SampleTable]) -> None:
@@ -151,10 +151,11 @@ class Tables(Mapping[str, pl.DataFrame]):
     def _scored(self, made: Sequence[SampleTable]) -> list[list[dict[str, Any]]]:
         """Return the rows of tables that one pass computes."""
         config, name = self.case.config(), made[0].model
-        if name not in self._loaded:
-            place = {"dtype": config.scoring.dtype, "device": config.scoring.device, "folder": Path()}
-            self._loaded[name] = load_model(config.models[name], **place)
-        loaded = self._loaded[name]
+        place = {"dtype": config.scoring.dtype, "device": config.scoring.device, "folder": Path()}
+        key = _hash([config.models[name].model_dump(), place])
+        if key not in _LOADED:
+            _LOADED[key] = load_model(config.models[name], **place)
+        loaded = _LOADED[key]
         length = effective_max_length(loaded, config.models[name], config.scoring)
         running = {
             each.asset: Running(

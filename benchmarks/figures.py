@@ -22,8 +22,9 @@ from kinds import KINDS as SYNTHETIC_KINDS
 from kinds import groups
 from real_selection import ALL
 from real_text_kinds import KINDS as REAL_KINDS
+from response_length import CANDIDATES, RECALL
 
-from gateau_dagster.config.selection import DEPENDENCIES
+from gateau_dagster.config.selection import CLASSES, DEPENDENCIES
 
 ROOT = Path(__file__).parents[1]
 KEPT = ROOT / "docs" / "evidence" / "figures"
@@ -76,6 +77,34 @@ def real_dependencies(measured: Json) -> dict[str, Any]:
     """Shorten what real_selection.py wrote: keep how often dependency and evidence are right."""
     results = {setting: result["dependency"] for setting, result in measured["results"].items()}
     return {"settings": measured["settings"], "machine": measured["machine"], "results": results}
+
+
+def qmsum(measured: Json) -> dict[str, Any]:
+    """Shorten what qmsum_selection.py wrote: keep what its tables show."""
+    results = {
+        model: {
+            **{name: result[name] for name in ("parts", "samples", "meetings", "response_tokens", "dependency")},
+            **{of: _triples(result[of]) for of in ("auroc", "evidence")},
+            "difference": {label: _triple(tasks[ALL]) for label, tasks in result["difference"].items()},
+            **({"mixed": _triples(result["mixed"])} if "mixed" in result else {}),
+        }
+        for model, result in measured["results"].items()
+    }
+    return {"settings": measured["settings"], "machine": measured["machine"], "results": results}
+
+
+def base_rates(measured: Json) -> dict[str, Any]:
+    """Shorten what base_rates.py wrote."""
+    return _triples(measured)
+
+
+def _triples(found: Any) -> Any:
+    """Return the same with each estimate as a list."""
+    if not isinstance(found, Mapping):
+        return found
+    if set(found) == {"value", "low", "high"}:
+        return _triple(found)
+    return {name: _triples(each) for name, each in found.items()}
 
 
 def gpu(measured: Json) -> dict[str, Any]:
@@ -144,6 +173,8 @@ SOURCES: dict[str, tuple[str, Callable[[Json], Json]]] = {
     "real_dependencies.json": ("real_dependencies", real_dependencies),
     "response_length_choose.json": ("response_length_choose", response_length),
     "response_length_report.json": ("response_length_report", response_length),
+    "qmsum_report.json": ("qmsum", qmsum),
+    "base_rates.json": ("base_rates", base_rates),
     "selection.json": ("synthetic", synthetic),
     "scoring.json": ("scoring", dict),
     "context_length.json": ("context_length", dict),
@@ -387,6 +418,76 @@ def evidence_hits(real: Json) -> str:
     return _table(["setting", "passages with evidence", "evidence on a passage"], rows)
 
 
+# The candidates of response_length.py that the table shows beside the methods.
+_QMSUM_SCORES = ("robust", "all_tokens", "information", "information_sum", "information_sqrt", "clear_0.5_sqrt")
+
+
+def qmsum_samples(found: Json) -> str:
+    """Return samples, lengths of responses and classes of dependency of each kind, by model."""
+    rows = list[Row]()
+    for model, result in found["results"].items():
+        for kind, counts in result["dependency"].items():
+            tokens = f"{result['response_tokens'][kind]:.0f}"
+            rows.append([model, f"`{kind}`", result["samples"][kind], tokens, *counts.values()])
+    return _table(["model", "kind", "samples", "response tokens", *(f"`{name}`" for name in CLASSES)], rows)
+
+
+def qmsum_methods(found: Json) -> str:
+    """Return AUROC by score and task, for each model one after another, best first."""
+    (first, *_), rows = found["results"].values(), list[Row]()
+    tasks = list(first["auroc"]["robust"])
+    for model, result in found["results"].items():
+        shown = {
+            label: [model, *(_estimate(of[task]) for task in tasks), _estimate(result["difference"][label])]
+            for label, of in result["auroc"].items()
+            if "[" in label or label in _QMSUM_SCORES or label not in CANDIDATES
+        }
+        order = {label: result["auroc"][label][tasks[0]][0] + result["auroc"][label][ALL][0] for label in shown}
+        rows += _ranked(shown, order)
+    return _table(["score", "model", *tasks, f"{ALL}, minus `robust`"], rows)
+
+
+def qmsum_evidence(found: Json) -> str:
+    """Return how often evidence is in the marked turns, by model and kind."""
+    names = {
+        **{f"listed_{count}": f"first {count}, as listed" for count in RECALL},
+        **{f"by_gain_{count}": f"first {count}, by gain" for count in RECALL},
+    }
+    rows = list[Row]()
+    for model, result in found["results"].items():
+        for kind, of in result["evidence"].items():
+            shares = [_percent(of[name]) for name in ("evidence", *names, "by_chance")]
+            rows.append([model, kind if " " in kind else f"`{kind}`", of["samples"], *shares])
+            rows[-1] = [*rows[-1], _estimate(of["segments_auroc"], 2)]
+    return _table(["model", "kind", "samples", "has evidence", *names.values(), "by chance", "AUROC of segments"], rows)
+
+
+def qmsum_mixed(found: Json) -> str:
+    """Return which far samples are chosen of a pool of meetings and short answers, by model and candidate."""
+    rows = list[Row]()
+    for model, result in found["results"].items():
+        pool = result.get("mixed", {"candidates": {}})
+        for label, of in pool["candidates"].items():
+            shares = (f"{_percent(of[group])} of {far}" for group, far in pool["far"].items())
+            rows.append([model, f"`{label}`", _estimate(of["auroc"]), *shares])
+    return _table(["model", "candidate", "AUROC", "far meetings chosen", "far short answers chosen"], rows)
+
+
+def base_rate_table(found: Json) -> str:
+    """Return the share of samples that depend on far text, by data set and size."""
+    rows = [
+        [name, size, of["samples"], f"{of['context_tokens']:,.0f}", _percent(of["seen"]), _percent(of["corrected"])]
+        for name, sizes in found["results"].items()
+        for size, of in sizes.items()
+    ]
+    return _table(["data set", "size", "samples", "median context tokens", "far, seen", "far, corrected"], rows)
+
+
+def _percent(triple: Sequence[float]) -> str:
+    value, low, high = (f"{100 * number:.0f}" for number in triple)
+    return f"{value} % ({low}-{high})"
+
+
 def _of_models(results: Mapping[str, Any]) -> dict[str, Any]:
     """Return the results of single models."""
     return {setting: result for setting, result in results.items() if not setting.startswith(TOGETHER)}
@@ -619,6 +720,11 @@ TABLES: dict[str, tuple[tuple[str, ...], Callable[..., str]]] = {
     "real_precision": (("real_text",), real_precision),
     "dependency_counts": (("real_dependencies",), dependency_counts),
     "evidence_hits": (("real_dependencies",), evidence_hits),
+    "qmsum_samples": (("qmsum",), qmsum_samples),
+    "qmsum_methods": (("qmsum",), qmsum_methods),
+    "qmsum_evidence": (("qmsum",), qmsum_evidence),
+    "qmsum_mixed": (("qmsum",), qmsum_mixed),
+    "base_rates": (("base_rates",), base_rate_table),
     "screened_cost": (("scoring",), screened_cost),
     "real_kinds": (("real_text",), lambda real: real_kinds(real, "all")),
     "real_kinds_answerable": (("real_text",), lambda real: real_kinds(real, "answerable")),

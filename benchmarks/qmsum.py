@@ -11,10 +11,10 @@ or a shorter form of them: lines with turns ([[speaker, text], ...]), queries ([
 turn], ...]}]) and general ([{query, answer}]). A context is a stretch of one meeting, --tokens tokens of --tokenizer.
 Where it ends decides whether marked turns are far, wholly beyond what a prompt of --window tokens (theta_A's) shows of
 the context, or near, wholly within. Meetings are halved by a stable hash of their text: take `choose` for choosing
-anything, `report` for figures that are reported. With --uncut, every question has its whole meeting instead. The output is the product's explicit form, so that `gateau run`
+anything, `report` for figures that are reported. The output is the product's explicit form, so that `gateau run`
 scores it. Its other columns are needs_far, evidence (character ranges of the context, one per range of marked turns),
 places (far or near, one per range), border (first character that theta_A sees), context_tokens, window, fold, seed,
-meeting and marked_turns.
+meeting and marked_turns. With --uncut, every question has its whole meeting instead, without labels.
 
 | kind | needs far text | the question |
 |---|---|---|

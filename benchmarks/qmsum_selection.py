@@ -1,7 +1,7 @@
 """Measure scores, dependencies and evidence on meetings whose relevant turns people marked.
 
-    .venv/bin/python benchmarks/qmsum_selection.py --qmsum qmsum.jsonl.gz --model MODEL --parts 84 --fold report \
-        --out build/benchmarks/qmsum_report.json
+    .venv/bin/python benchmarks/qmsum_selection.py --qmsum qmsum.jsonl.gz --models MODEL [MODEL ...] \
+        --parts 84 --fold report --out build/benchmarks/qmsum_report.json
 
 The samples are those of qmsum.py (its help says where --qmsum comes from). docs/evidence/qmsum.md says what is
 measured. theta_B is the model itself, theta_A the same model whose prompt is cut to the window. A part is one sample of
@@ -10,6 +10,7 @@ so that a stopped run resumes with the part that it was at. With --minutes, a ru
 and measures the parts that are scored. Intervals (95 %) resample meetings.
 """
 
+import argparse
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -54,7 +55,6 @@ TASKS: dict[str, tuple[Sequence[str], Sequence[str]]] = {
     "other": (["far"], ["other"]),
 }
 MIXED_SEEDS = (200, 201)  # of today's kinds, as in response_length.py
-_SAME = ("folder", "model", "fold", "dtype", "device")
 _STEP = 8  # parts whose samples are made together
 
 
@@ -242,12 +242,13 @@ def main(given: list[str] | None = None) -> int:
     parser = benchmark_parser(__doc__)
     add = parser.add_argument
     add("--qmsum", required=True, help="meetings: see the help of qmsum.py")
-    add("--model", required=True, help="folder or hub name")
+    add("--models", nargs="+", required=True, help="folders or hub names")
     add("--nq", help="questions of real_text.py, for a pool that mixes both")
+    add("--mixed-seeds", type=int, default=2, help="data sets of today's kinds in that pool")
     add("--tokens", type=int, default=4096, help="of a context")
     add("--window", type=int, default=1024, help="of theta_A, in tokens of the prompt")
     add("--parts", type=int, default=84)
-    add("--minutes", type=float, default=float("inf"), help="no part starts later")
+    add("--minutes", type=float, default=float("inf"), help="of a model, after which no part starts")
     add("--fold", choices=FOLDS, default="report", help="half of the meetings")
     add("--dtype", choices=["float32", "bfloat16"], default="bfloat16")
     add("--device", default="cpu", help="as scoring.device")
@@ -255,30 +256,38 @@ def main(given: list[str] | None = None) -> int:
     add("--methods", nargs="*", default=list(METHODS), help="names, or labels as gateau[paper]")
     add("--folder", type=Path, default=Path("build/benchmarks/qmsum"), help="for the tables")
     arguments = parser.parse_args(given)
-    started, same = time.perf_counter(), {name: getattr(arguments, name) for name in _SAME}
+    started, results = time.perf_counter(), dict[str, dict[str, Any]]()
+    for model in arguments.models:
+        results[Path(model).name] = _of_model(model, arguments)
+        printed(results[Path(model).name])
+    settings = settings_of(arguments, "nq", "qmsum", "minutes") | {"models": list(results)}
+    about = {"settings": settings, "machine": machine(), "seconds": time.perf_counter() - started}
+    write_json(arguments.out, about | {"results": results})
+    return 0
+
+
+def _of_model(model: str, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Score the parts, as many as the time allows, and return the figures of all of them."""
+    started, cases, parts = time.perf_counter(), list[MeetingCase](), list[Tables]()
+    same = {"model": model} | {name: getattr(arguments, name) for name in ("folder", "fold", "dtype", "device")}
     size = {"tokens": arguments.tokens, "window": arguments.window}
-    parts = list[Tables]()
-    for part in range(arguments.parts):
-        case = MeetingCase(nq=arguments.qmsum, seed=0, part=part, **size, **same)
-        if time.perf_counter() - started > 60 * arguments.minutes and parts:
+    while len(parts) < arguments.parts:
+        if parts and time.perf_counter() - started > 60 * arguments.minutes:
             break
-        parts.append(Tables(case))
+        cases.append(MeetingCase(nq=arguments.qmsum, seed=0, part=len(parts), **size, **same))
+        parts.append(Tables(cases[-1]))
         for asset in PAIR_TABLES:
             parts[-1][asset]
-    joined, records = JoinedTables(parts), [record for part in parts for record in part.case.labelled()]
-    found = measured(joined, records, arguments.draws, arguments.methods)
+    joined, records = JoinedTables(parts), [record for case in cases for record in case.labelled()]
+    found = {"parts": len(parts)} | measured(joined, records, arguments.draws, arguments.methods)
     if arguments.nq:
         questions = {each.text: each for each in read_questions(Path(arguments.nq))}
         pool = list(labelled(joined, records, "meetings", {}))
-        for seed in MIXED_SEEDS:
+        for seed in MIXED_SEEDS[: arguments.mixed_seeds]:
             case = RealCase(nq=arguments.nq, seed=seed, per_kind=1, tokens=1024, window=512, **same)
             pool += labelled(Tables(case), case.labelled(), "short answers", questions)
         found["mixed"] = mixed(pool, arguments.draws)
-    printed(found)
-    settings = settings_of(arguments, "nq", "qmsum", "model", "minutes") | {"model": Path(arguments.model).name}
-    about = {"settings": settings | {"parts": len(parts)}, "machine": machine()}
-    write_json(arguments.out, about | {"seconds": time.perf_counter() - started} | found)
-    return 0
+    return found
 
 
 if __name__ == "__main__":

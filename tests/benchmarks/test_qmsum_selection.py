@@ -1,10 +1,12 @@
 """The benchmark on meetings: figures follow their definitions, and a stopped run resumes."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import common_selection
+import figures
 import numpy as np
 import polars as pl
 import pytest
@@ -31,7 +33,7 @@ def arguments(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     config = tiny_models.model_config("llama", max_position_embeddings=4096)
     AutoModelForCausalLM.from_config(config).save_pretrained(folder / "tiny")
     tiny_models.tokenizer().save_pretrained(folder / "tiny")
-    where = ["--qmsum", str(write_meetings(folder / "meetings.jsonl")), "--model", str(folder / "tiny")]
+    where = ["--qmsum", str(write_meetings(folder / "meetings.jsonl")), "--models", str(folder / "tiny")]
     size = ["--tokens", "1600", "--window", "560", "--parts", str(PARTS), "--dtype", "float32"]
     return [*where, *size, "--fold", "choose", "--draws", "20", "--folder", str(folder / "kept")]
 
@@ -40,7 +42,7 @@ def arguments(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 def found(arguments: list[str], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     out = tmp_path_factory.mktemp("out") / "found.json"
     qmsum_selection.main([*arguments, "--out", str(out)])
-    return json.loads(out.read_text())
+    return json.loads(out.read_text())["results"]["tiny"]
 
 
 def test_every_kind_is_measured(found: dict[str, Any]) -> None:
@@ -85,7 +87,7 @@ def test_the_first_segments_are_found_one_by_one(data: st.DataObject) -> None:
 def test_joined_tables_are_those_of_one_data_set(arguments: list[str], found: dict[str, Any]) -> None:
     assert found["samples"]
     options = dict(zip(arguments[::2], arguments[1::2], strict=True))
-    same: dict[str, Any] = {"folder": Path(options["--folder"]), "model": options["--model"], "dtype": "float32"}
+    same: dict[str, Any] = {"folder": Path(options["--folder"]), "model": options["--models"], "dtype": "float32"}
     same |= {"nq": options["--qmsum"], "tokens": 1600, "window": 560, "seed": 0, "fold": "choose"}
     parts = [Tables(MeetingCase(part=part, **same)) for part in range(PARTS)]
     joined = JoinedTables(parts)
@@ -109,11 +111,27 @@ def test_a_run_resumes_and_may_stop_early(
 
     monkeypatch.setattr(common_selection, "load_model", refuse)
     qmsum_selection.main([*arguments, "--out", str(tmp_path / "again.json")])
-    again = json.loads((tmp_path / "again.json").read_text())
-    assert all(again[name] == found[name] for name in ("auroc", "evidence", "rows", "settings"))
+    assert json.loads((tmp_path / "again.json").read_text())["results"]["tiny"] == found
     qmsum_selection.main([*arguments, "--minutes", "0", "--out", str(tmp_path / "first.json")])
-    first = json.loads((tmp_path / "first.json").read_text())
-    assert first["settings"]["parts"] == 1 and first["rows"] == found["rows"][:4]
+    first = json.loads((tmp_path / "first.json").read_text())["results"]["tiny"]
+    assert first["parts"] == 1 and first["rows"] == found["rows"][:4]
+
+
+def test_its_figures_fill_the_page(found: dict[str, Any], tmp_path: Path) -> None:
+    nothing = {"value": 0.25, "low": 0.0, "high": 0.5}
+    shares = dict.fromkeys(("auroc", "meetings", "short answers"), nothing)
+    pool = {"samples": {"meetings": 8, "short answers": 4}, "far": {"meetings": 5, "short answers": 2}}
+    mixed_pool = pool | {"candidates": {"robust": shares}}
+    measured = {"settings": {}, "machine": {}, "results": {"tiny": found | {"mixed": mixed_pool}}}
+    (tmp_path / "qmsum_report.json").write_text(json.dumps(measured))
+    assert figures.keep(tmp_path, tmp_path / "kept") == ["qmsum_report.json"]
+    tables = [name for name, (files, _) in figures.TABLES.items() if files == ("qmsum",)]
+    page = "".join(f"<!-- figures: {name} -->\n\n<!-- end of figures -->\n" for name in tables)
+    text = figures.written(page, tmp_path / "kept")
+    value = found["auroc"]["gateau[robust]"]["far against near"]["value"]
+    assert re.search(rf"^\| `robust`.* \| {value:.3f} \(", text, re.MULTILINE)
+    assert all(re.search(rf"^\| tiny \| `{kind}` \|", text, re.MULTILINE) for kind in KINDS)
+    assert "| tiny | `robust` | 0.250 (0.000-0.500) | 25 % (0-50) of 5 |" in text
 
 
 def sample(group: str, page: str, far: bool, gain: float) -> Labelled:
