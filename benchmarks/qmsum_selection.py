@@ -38,7 +38,7 @@ from response_length import (
 )
 
 from gateau_dagster.config.models import Template
-from gateau_dagster.config.selection import CLASSES
+from gateau_dagster.config.selection import CLASSES, DependencyClass
 from gateau_dagster.models.prompt import open_tokenizer
 from gateau_dagster.selection.evidence import CLASS_OF, dependencies
 
@@ -167,7 +167,7 @@ def _aurocs(scores: Vector, kinds: np.ndarray, weights: np.ndarray) -> dict[str,
     return found
 
 
-def _classes(rows: Sequence[Mapping[str, Any]], kinds: np.ndarray) -> dict[str, dict[str, int]]:
+def _classes(rows: Sequence[Mapping[str, Any]], kinds: np.ndarray) -> dict[str, dict[DependencyClass, int]]:
     """Return the number of samples of each class of dependency, by kind."""
     counts = {kind: dict.fromkeys(CLASSES, 0) for kind in KINDS if kind in kinds}
     for row, kind in zip(rows, kinds, strict=True):
@@ -216,7 +216,7 @@ def mixed(samples: Sequence[Labelled], draws: int) -> dict[str, Any]:
                 all_far = (far & (group == name))[order].sum()
                 values.append((far & (group == name))[chosen].sum() / all_far if all_far else np.nan)
         found.setdefault("candidates", {})[label] = {
-            "auroc": estimate(pair_auroc(scores, far, None, pool.weights)),
+            "auroc": estimate(pair_auroc(scores, far, None, pool.weights.astype(np.float64))),
             **{name: estimate(np.array(values)) for name, values in shares.items()},
         }
     return found
@@ -269,7 +269,8 @@ def main(given: list[str] | None = None) -> int:
 def _of_model(model: str, arguments: argparse.Namespace) -> dict[str, Any]:
     """Score the parts, as many as the time allows, and return the figures of all of them."""
     started, cases, parts = time.perf_counter(), list[MeetingCase](), list[Tables]()
-    same = {"model": model} | {name: getattr(arguments, name) for name in ("folder", "fold", "dtype", "device")}
+    same: dict[str, Any] = {name: getattr(arguments, name) for name in ("folder", "fold", "dtype", "device")}
+    same["model"] = model
     size = {"tokens": arguments.tokens, "window": arguments.window}
     while len(parts) < arguments.parts:
         if parts and time.perf_counter() - started > 60 * arguments.minutes:

@@ -96,7 +96,8 @@ def test_joined_tables_are_those_of_one_data_set(arguments: list[str], found: di
         assert joined[asset].equals(expected.sort("sample_id"))
     assert joined["raw_long_sft"].height == joined["combined_scores"].height == len(joined.samples)
     # One pass over a sample gives both tables the rows that each has from a pass for itself.
-    alone = Tables(MeetingCase(part=0, **same | {"folder": Path(options["--folder"]) / "alone"}))
+    same["folder"] = Path(options["--folder"]) / "alone"
+    alone = Tables(MeetingCase(part=0, **same))
     for asset in ("perplexity/long", "cam"):
         table = alone._made[asset]
         (rows,) = alone._scored([table])
