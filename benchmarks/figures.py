@@ -458,8 +458,9 @@ def qmsum_evidence(found: Json) -> str:
         for kind, of in result["evidence"].items():
             shares = [_percent(of[name]) for name in ("evidence", *names, "by_chance")]
             rows.append([model, kind if " " in kind else f"`{kind}`", of["samples"], *shares])
-            rows[-1] = [*rows[-1], _estimate(of["segments_auroc"], 2)]
-    return _table(["model", "kind", "samples", "has evidence", *names.values(), "by chance", "AUROC of segments"], rows)
+            rows[-1] = [*rows[-1], _estimate(of["segments_auroc"], 2), _estimate(of["same_side"], 2)]
+    aurocs = ("AUROC of segments", "on the same side")
+    return _table(["model", "kind", "samples", "has evidence", *names.values(), "by chance", *aurocs], rows)
 
 
 def qmsum_mixed(found: Json) -> str:

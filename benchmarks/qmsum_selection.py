@@ -117,6 +117,11 @@ def measured(known: JoinedTables, records: Sequence[Record], draws: int, methods
     aurocs = {label: _aurocs(vector, kinds, pool.weights) for label, vector in scores.items()}
     depends = {row["sample_id"]: row for row in dependencies(known["cam"], known["perplexity/long"]).to_dicts()}
     of_sample = [depends[record["sample_id"]] for record in records]
+    near = dict(known["cam"].select("sample_id", "near_segments").iter_rows())
+    evidence = [
+        _of_sample(row["segments"], sample, near[row["sample_id"]])
+        for row, sample in zip(of_sample, samples, strict=True)
+    ]
     return {
         "samples": {kind: int((kinds == kind).sum()) for kind in KINDS},
         "meetings": len({record["meeting"] for record in records}),
@@ -132,7 +137,7 @@ def measured(known: JoinedTables, records: Sequence[Record], draws: int, methods
             for label, of in aurocs.items()
         },
         "dependency": _classes(of_sample, kinds),
-        "evidence": _evidence(samples, [each["segments"] for each in of_sample], kinds, pool.weights),
+        "evidence": _evidence(evidence, np.array([each.needs_far for each in samples]), kinds, pool.weights),
         "rows": [
             {
                 "sample": record["sample_id"],
@@ -140,20 +145,30 @@ def measured(known: JoinedTables, records: Sequence[Record], draws: int, methods
                 "marked_turns": record["marked_turns"],
                 "robust": round(float(score), 4),
                 "dependency": row["dependency"],
-                **_of_sample(row["segments"], one),
+                **{name: value for name, value in figures.items() if np.isfinite(value)},
             }
-            for record, row, one, score in zip(records, of_sample, samples, scores["robust"], strict=True)
+            for record, row, figures, score in zip(records, of_sample, evidence, scores["robust"], strict=True)
         ],
     }  # fmt: skip
 
 
-def _of_sample(segments: Sequence[int], sample: Labelled) -> dict[str, float]:
-    """Return the figures of evidence and segments of a sample with marked turns; none of another."""
+def _of_sample(segments: Sequence[int], sample: Labelled, near: int) -> dict[str, float]:
+    """Return the figures of evidence and segments of a sample with marked turns; none of another. near: its segments.
+
+    `same_side` is the AUROC of far segments among far ones, and of near among near ones: the gain of a far segment is
+    that beyond near text, and the gain of a near one that beyond no context. It is NaN without such a pair.
+    """
     if not 0 < len(sample.marked) < len(sample.gains):
         return {}
-    ranked = {f"segments_{name}": value for name, value in segment_figures(sample.gains, sample.marked).items()}
-    by_chance = len(sample.marked) / len(sample.gains)
-    return evidence_figures(segments, sample.gains, sample.marked) | ranked | {"by_chance": by_chance}
+    gains, places = np.array(sample.gains), np.arange(len(sample.gains))
+    positive, side = np.isin(places, list(sample.marked)), places >= len(places) - near
+    same_side = pair_auroc(gains, positive, side[positive][:, None] == side[~positive][None], np.ones((1, len(gains))))
+    return {
+        **evidence_figures(segments, sample.gains, sample.marked),
+        **{f"segments_{name}": value for name, value in segment_figures(sample.gains, sample.marked).items()},
+        "same_side": float(same_side[0]),
+        "by_chance": len(sample.marked) / len(sample.gains),
+    }
 
 
 def _aurocs(scores: Vector, kinds: np.ndarray, weights: np.ndarray) -> dict[str, Vector]:
@@ -176,23 +191,21 @@ def _classes(rows: Sequence[Mapping[str, Any]], kinds: np.ndarray) -> dict[str, 
 
 
 def _evidence(
-    samples: Sequence[Labelled], segments: Sequence[Sequence[int]], kinds: np.ndarray, weights: np.ndarray
+    figures: Sequence[Mapping[str, float]], far: Bools, kinds: np.ndarray, weights: np.ndarray
 ) -> dict[str, Any]:
     """Return means of the figures of evidence: of each kind with marked turns, and of all that need far text."""
-    figures = [_of_sample(each, sample) for each, sample in zip(segments, samples, strict=True)]
     has = np.array([bool(each) for each in figures])
-    far = np.array([sample.needs_far for sample in samples])
     groups: dict[str, Bools] = {"far evidence": has & far} | {kind: has & (kinds == kind) for kind in KINDS}
     found: dict[str, Any] = {}
     for group, members in groups.items():
-        if not members.any():
-            continue
         chosen = np.flatnonzero(members)
-        total = weights[:, chosen].sum(axis=1)
+        if not chosen.size:
+            continue
         found[group] = {"samples": len(chosen)}
         for name in figures[chosen[0]]:
             values = np.array([figures[place][name] for place in chosen])
-            sums = weights[:, chosen] @ values
+            drawn = weights[:, chosen] * np.isfinite(values)
+            sums, total = drawn @ np.nan_to_num(values), drawn.sum(axis=1)
             found[group][name] = estimate(np.divide(sums, total, out=np.full(total.shape, np.nan), where=total > 0))
     return found
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,24 @@ def test_the_first_segments_are_found_one_by_one(data: st.DataObject) -> None:
                 hits += number < count and place in marked
             assert figures_[f"{name}_{count}"] == (hits > 0)
     assert figures_["evidence"] == bool(segments)
+
+
+@settings(max_examples=50, deadline=None)
+@given(data=st.data())
+def test_pairs_of_segments_are_those_of_one_side(data: st.DataObject) -> None:
+    gains = data.draw(st.lists(st.sampled_from([0.0, 0.5, 1.0, 2.0]), min_size=2, max_size=8))
+    near = data.draw(st.integers(0, len(gains)))
+    places = st.integers(0, len(gains) - 1)
+    marked = frozenset(data.draw(st.sets(places, min_size=1, max_size=len(gains) - 1)))
+    one = replace(sample("a", "p", True, 0.5), marked=marked, gains=tuple(gains))
+    wins = pairs = 0.0
+    for first in marked:
+        for second in set(range(len(gains))) - marked:
+            if (first >= len(gains) - near) == (second >= len(gains) - near):
+                pairs += 1
+                wins += 1.0 if gains[first] > gains[second] else 0.5 if gains[first] == gains[second] else 0.0
+    found = qmsum_selection._of_sample([], one, near)["same_side"]
+    assert found == pytest.approx(wins / pairs) if pairs else np.isnan(found)
 
 
 def test_joined_tables_are_those_of_one_data_set(arguments: list[str], found: dict[str, Any]) -> None:
