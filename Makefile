@@ -11,7 +11,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo dev test test-long test-kills test-cuda test-pretrained test-mutations browser check lint format docs docs-serve example-real example-homologous example-pretrained example-synthesis clean \
-	benchmark-selection benchmark-real benchmark-lengths benchmark-qmsum benchmark-base-rates benchmark-scoring benchmark-context-length benchmark-training benchmark-experiment benchmark-gpu figures architectures
+	benchmark-selection benchmark-real benchmark-lengths benchmark-qmsum benchmark-base-rates benchmark-scoring benchmark-context-length benchmark-training benchmark-experiment benchmark-effect benchmark-gpu figures architectures
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-26s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -144,6 +144,9 @@ benchmark-training: $(VENV)/.run-installed  ## training in packed rows against p
 
 benchmark-experiment: $(VENV)/.run-installed  ## does a selection train a better model than random data? MODEL=folder NQ=questions; over an hour on a busy core, resumable
 	@$(BIN)/python benchmarks/experiment.py --nq "$(NQ)" --model "$(MODEL)" --out $(BENCHMARKS)/experiment.json
+
+benchmark-effect: $(VENV)/.run-installed  ## when does a selection pay? gain over random against the pool's far share: about two hours on a busy core, resumable
+	@OMP_NUM_THREADS=1 $(BIN)/python benchmarks/effect.py --out $(BENCHMARKS)/effect.json
 
 figures: $(VENV)/.run-installed  ## put the newest results of the benchmarks into README and docs
 	@$(BIN)/python benchmarks/figures.py --measured $(BENCHMARKS)
