@@ -9,7 +9,7 @@ that need far text, by their labels. They are parts of one set per seed, whose t
 same number of samples by the product's own rules, and its model differs in nothing else: equal weights at the start,
 and common samples in the same order. `mix` keeps what `random` drew of its other classes, as far as there is room.
 
-The pilot fits by how much the log-odds of far recall rise with each doubling of the far samples, and writes the gain
+The pilot fits a learning curve, the log-odds of far recall by the amount of far text in the choice, and writes the gain
 over `random` that it expects in each pool. The report seeds are run later, and every gain is set beside its forecast.
 
 A model that was trained is a line of --runs. It is not trained again unless what decides it has changed: the sequences
@@ -24,8 +24,8 @@ import time
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import asdict, dataclass
+from functools import cache, cached_property
 from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
@@ -54,6 +54,7 @@ from gateau_dagster.demo.pair import LONG_WINDOW, build_pair, pair_config, pair_
 from gateau_dagster.demo.prepare import KINDS as BASE_KINDS
 from gateau_dagster.demo.prepare import demo_samples
 from gateau_dagster.selection.evidence import CLASS_OF, FAR, dependencies
+from gateau_dagster.selection.forecast import mismatch, token_sums
 from gateau_dagster.selection.rules import chosen_ids
 from gateau_dagster.selection.trim import trim_figures, trims
 from gateau_dagster.training.encode import Encoded, encode_long
@@ -71,7 +72,7 @@ PILOT, REPORT = (50, 51), (60, 61, 62, 63, 64, 65, 66, 67)
 FORECAST_ARMS = ("mix", "mix_tau")
 CORE = ("untrained", "random", *FORECAST_ARMS)
 OTHERS = ("top", "oracle", "clean", "mix_trim")
-FITTED = ("mix", "top", "oracle")  # the arms of the pilot, beside random
+PILOT_ARMS = ("top", "oracle", "clean")  # beside CORE
 SAME_EVERYWHERE = 0.0  # the share of the pool in a key of a run that no pool decides
 
 
@@ -121,7 +122,7 @@ def _samples(count: int, seed: int, *, far: bool) -> list[Record]:
     harder = [kind for kind in kinds if kind in KINDS]
     each, by_kind = -(-count // len(kinds)), dict[str, list[Record]]()
     seed += DATA_SEEDS[far]
-    many = 6 * each + 60  # of each kind, of which a quarter has a context that is short enough
+    many = 6 * each + 40  # of each kind, of which a quarter has a context that is short enough
     made = demo_samples(many * len(BASE_KINDS), seed) + harder_samples(many * len(harder), seed, kinds=harder)
     for record in made:
         if record["source"] in kinds and len(record["context"].split()) <= LONGEST:
@@ -161,6 +162,7 @@ class Pools:
             .join(dependencies(cam, long).select("sample_id", "dependency"), on="sample_id", how="left")
             .join(known["raw_long_sft"].select("sample_id", "digest"), on="sample_id")
             .join(long.select("sample_id", "context_tokens", "response_tokens"), on="sample_id", how="left")
+            .join(token_sums(cam, long).select("sample_id", "far_tokens"), on="sample_id", how="left")
             .with_columns(tokens=pl.col("context_tokens") + pl.col("response_tokens"))
             .sort("sample_id")
         )
@@ -207,6 +209,12 @@ class Pools:
         shorter = pool.join(cut, on="sample_id", how="left").with_columns(tokens=left)
         rule = RuleConfig(rule="mix", budget=tokens, use={"far": USE}, seed=self.case.seed)
         return Arm(ids=chosen_ids(shorter, rule), shown=dict(cut.iter_rows()))
+
+
+@cache
+def pools_of(case: Case) -> Pools:
+    """Return the pools of a case, which it takes ten seconds to make."""
+    return Pools(case)
 
 
 def extended(pair: Path) -> LlamaForCausalLM:
@@ -343,6 +351,8 @@ def run(pools: Pools, arm: str, share: float, options: Namespace, done: dict[str
         "response_tokens": sum(int((one.labels >= 0).sum()) for one in data),
         "far": int(chosen["far"].sum()),
         "shown_far": int((shown == "far").sum()),
+        "far_tokens": int(chosen["far_tokens"].sum()),
+        "unpredictable": int((shown == "unpredictable").sum()),
         "kinds": dict(Counter(chosen["source"].to_list()).most_common()),
         "trimmed": sum(name in choice.shown for name in choice.ids),
         "recall": done[key]["recall"],
@@ -376,7 +386,7 @@ def all_runs(options: Namespace, arms: Sequence[str], seeds: Sequence[int]) -> I
     """Yield every run of the seeds, one seed after the other; with --finished, of the arms with a run in every pool."""
     done = kept_runs(options.runs)
     for seed in seeds:
-        pools = Pools(case_of(options, seed))
+        pools = pools_of(case_of(options, seed))
         if not pair_is_current(pools.case.pair, seed=seed):
             say(f"pair {seed}: building, about a minute")
             build_pair(pools.case.pair, seed=seed)
@@ -417,11 +427,6 @@ def mean_of(values: Sequence[float]) -> Estimated:
     return Estimated(value=mean, low=mean - half, high=mean + half, seeds=count)
 
 
-def bits(use: float, pool: float) -> float:
-    """Return KL(use ‖ pool) of two classes with these far shares, in bits."""
-    return use * math.log2(use / pool) + (1 - use) * math.log2((1 - use) / (1 - pool))
-
-
 def log_odds(share: float, count: int) -> float:
     """Return the log-odds of a share of `count` questions; half a question is added on either side."""
     right = share * count
@@ -447,76 +452,113 @@ def differences(runs: Sequence[Mapping[str, Any]], arm: str, share: float, recal
 
 
 @dataclass(frozen=True, kw_only=True)
-class Slope:
-    """A slope through the origin: its standard error over pools and seeds, and the spread of single differences."""
+class Fit:
+    """A learning curve of the pilot's runs in log-odds of far recall, with an intercept per seed.
 
-    value: float
-    error: float
+    log-odds = seed + slope · log2(amount + offset) + noise · unpredictable share. `amount` is the far samples of the
+    choice, by label, or its response tokens that depend on far text, by the tables. covariance: of slope and noise.
+    spread: standard deviation of the curve's error in one difference to random. freedom: degrees of freedom.
+    """
+
+    amount: str
+    offset: float
+    slope: float
+    noise: float
+    covariance: list[list[float]]
     spread: float
     freedom: int
 
 
-def fitted(runs: Sequence[Mapping[str, Any]], recall: str, count: int) -> Slope:
-    """Return by how much the log-odds of a recall rise with each doubling of its samples, from the arms FITTED.
+def fitted(runs: Sequence[Mapping[str, Any]], count: int, amount: str, offsets: Sequence[float], noise: bool) -> Fit:
+    """Return the curve with the offset of least squared error. Without `noise`, the share has no part in it.
 
-    Each arm minus random at the same seed and pool is one difference; the samples are the far ones for far recall, all
-    others for near recall, by label. The standard error takes the arms of a seed and pool as one cluster, since they
-    share random's run.
+    The covariance takes the arms of a seed and pool as one cluster.
     """
-    random, clusters = cells_of(runs, "random"), dict[Cell, list[tuple[float, float]]]()
-    for arm in FITTED:
-        for cell, each in cells_of(runs, arm).items():
-            doublings = math.log2(_samples_of(each, recall) / _samples_of(random[cell], recall))
-            gain = _odds(each, recall, count) - _odds(random[cell], recall, count)
-            clusters.setdefault(cell, []).append((doublings, gain))
-    x, y = np.array([pair for pairs in clusters.values() for pair in pairs]).T
-    slope = float(x @ y / (x @ x))
-    scores = [sum(dx * (dy - slope * dx) for dx, dy in pairs) for pairs in clusters.values()]
-    freedom = len(clusters) - 1
-    error = math.sqrt(sum(score**2 for score in scores) * len(clusters) / freedom) / float(x @ x)
-    spread = float(np.sqrt(((y - slope * x) ** 2).sum() / (len(y) - 1)))
-    return Slope(value=slope, error=error, spread=spread, freedom=freedom)
+    some = [each for each in runs if each["arm"] != "untrained"]
+    seeds = sorted({each["seed"] for each in some})
+    odds = np.array([_odds(each, "far", count) for each in some])
+    best: tuple[float, float, np.ndarray, np.ndarray] | None = None
+    for offset in offsets:
+        terms = np.array([_terms(each, amount, offset)[: 1 + noise] for each in some])
+        design = np.hstack([np.array([[each["seed"] == seed for seed in seeds] for each in some]), terms])
+        weights = np.linalg.lstsq(design, odds, rcond=None)[0]
+        error = float(((odds - design @ weights) ** 2).sum())
+        if best is None or error < best[0]:
+            best = error, offset, design, weights
+    assert best is not None
+    _, offset, design, weights = best
+    errors = odds - design @ weights
+    cells = [(each["seed"], each["pool"]) for each in some]
+    clusters = sorted(set(cells))
+    scores = np.array([
+        sum(design[row] * errors[row] for row in range(len(some)) if cells[row] == cell) for cell in clusters
+    ])  # fmt: skip
+    inner = np.linalg.inv(design.T @ design)
+    whole = inner @ scores.T @ scores @ inner * len(clusters) / (len(clusters) - 1)
+    covariance = np.zeros((2, 2))
+    covariance[: 1 + noise, : 1 + noise] = whole[len(seeds) :, len(seeds) :]
+    random = {cell: errors[row] for row, cell in enumerate(cells) if some[row]["arm"] == "random"}
+    paired = [errors[row] - random[cell] for row, cell in enumerate(cells) if some[row]["arm"] != "random"]
+    return Fit(
+        amount=amount,
+        offset=offset,
+        slope=float(weights[len(seeds)]),
+        noise=float(weights[-1]) if noise else 0.0,
+        covariance=covariance.tolist(),
+        spread=float(np.sqrt(np.mean(np.square(paired)))),
+        freedom=len(clusters) - 1,
+    )
 
 
-def _samples_of(each: Mapping[str, Any], recall: str) -> int:
-    return max(1, each["far"] if recall == "far" else each["samples"] - each["far"])
+def _terms(each: Mapping[str, Any], amount: str, offset: float) -> tuple[float, float]:
+    return math.log2(each[amount] + offset), each["unpredictable"] / each["samples"]
 
 
 def _odds(each: Mapping[str, Any], recall: str, count: int) -> float:
     return log_odds(each["recall"][recall], count * len(DISTANCES[recall]))
 
 
-def forecast(runs: Sequence[Mapping[str, Any]], count: int, seeds: int) -> dict[str, Any]:
-    """Return the gain over random that the pilot's slope expects of each arm and pool, as a mean over `seeds` seeds.
+def forecast(runs: Sequence[Mapping[str, Any]], fit: Fit, count: int, seeds: int) -> list[dict[str, Any]]:
+    """Return the gain over random that the pilot's curve expects of each arm and pool, as a mean over `seeds` seeds.
 
-    The gain in log-odds is slope · log2(far samples of the arm / those of random), both as the pilot chose them. Its
-    95 % interval has the slope's error and the spread of single differences over `seeds`. It becomes a gain in recall
-    at the recall that random had in the pilot.
+    Amounts are those that the pilot's choices have. The 95 % interval has the error of the curve, and the spread of
+    single differences over `seeds` and over the pilot's seeds, which may share what is particular to their pairs.
+    Log-odds become recall at the recall that random had in the pilot.
     """
-    slopes, expected = {name: fitted(runs, name, count) for name in DISTANCES}, list[dict[str, Any]]()
-    random = cells_of(runs, "random")
+    random, rows = cells_of(runs, "random"), list[dict[str, Any]]()
     for arm in FORECAST_ARMS:
         for share in FAR_SHARES:
-            row: dict[str, Any] = {"arm": arm, "pool": share, "bits": bits(USE, share)}
-            for name, slope in slopes.items():
-                pairs = [(each, random[cell]) for cell, each in cells_of(runs, arm).items() if cell[1] == share]
-                ratios = [_samples_of(one, name) / _samples_of(other, name) for one, other in pairs]
-                doublings = float(np.mean(np.log2(ratios)))
-                base = float(np.mean([_odds(other, name, count) for _, other in pairs]))
-                error = math.hypot(slope.error * doublings, slope.spread / math.sqrt(seeds))
-                middle, half = slope.value * doublings, t_quantile(slope.freedom) * error
-                low, value, high = (
-                    1 / (1 + math.exp(-base - odds)) - 1 / (1 + math.exp(-base))
-                    for odds in (middle - half, middle, middle + half)
-                )
-                row |= {name: {"value": value, "low": low, "high": high}, f"{name}_doublings": doublings}
-            expected.append(row)
-    return {"slopes": slopes, "cells": expected, "seeds": seeds}
+            pairs = [(each, random[cell]) for cell, each in cells_of(runs, arm).items() if cell[1] == share]
+            steps = [
+                np.subtract(_terms(one, fit.amount, fit.offset), _terms(other, fit.amount, fit.offset))
+                for one, other in pairs
+            ]
+            step = np.mean(steps, axis=0)
+            middle = float(step @ (fit.slope, fit.noise))
+            spread = fit.spread**2 * (1 / seeds + 1 / len(pairs))
+            variance = float(step @ np.array(fit.covariance) @ step) + spread
+            half = t_quantile(fit.freedom) * math.sqrt(variance)
+            base = float(np.mean([_odds(other, "far", count) for _, other in pairs]))
+            low, value, high = (
+                1 / (1 + math.exp(-base - odds)) - 1 / (1 + math.exp(-base))
+                for odds in (middle - half, middle, middle + half)
+            )
+            rows.append({"arm": arm, "pool": share, "bits": mismatch(USE, share), "steps": step.tolist(),
+                         "value": value, "low": low, "high": high})  # fmt: skip
+    return rows
+
+
+# The forecast's laws: what is counted, the offsets to choose from, and whether noise has a part. `samples` is the law
+# of selection.forecast, which was named before the pilot; `tokens` was named after it, before the report.
+LAWS: dict[str, tuple[str, tuple[float, ...], bool]] = {
+    "tokens": ("far_tokens", (1, 10, 20, 40, 80, 160, 320), True),
+    "samples": ("far", (1,), False),
+}
 
 
 def tests_of(options: Namespace, seeds: Sequence[int]) -> dict[str, Any]:
     """Return how often `dependency` is right about far text in the scored sets: counts by label."""
-    parts = [Pools(case_of(options, seed)).samples for seed in seeds]
+    parts = [pools_of(case_of(options, seed)).samples for seed in seeds]
     whole = pl.concat(parts).with_columns(
         shown=pl.col("dependency").replace_strict(CLASS_OF, default=None, return_dtype=pl.String) == "far"
     )
@@ -537,8 +579,9 @@ def outcome(runs: Sequence[Mapping[str, Any]], arms: Sequence[str]) -> list[dict
             some = [each for each in runs if each["arm"] == arm and each["pool"] == share]
             if not some:
                 continue
-            row = {"arm": arm, "pool": share, "bits": bits(USE, share), "seeds": len(some)}
-            row |= {name: float(np.mean([each[name] for each in some])) for name in ("samples", "far", "shown_far")}
+            row = {"arm": arm, "pool": share, "bits": mismatch(USE, share), "seeds": len(some)}
+            names = ("samples", "far", "shown_far", "far_tokens", "unpredictable", "trimmed")
+            row["choice"] = {name: float(np.mean([each[name] for each in some])) for name in names}
             for name in (*DISTANCES, *(f"{name}_nll" for name in DISTANCES)):
                 row[name] = mean_of([each["recall"][name] for each in some])
                 if arm != "random":
@@ -574,20 +617,20 @@ def main(given: list[str] | None = None) -> int:
     options = _options(given)
     torch.set_num_threads(1)
     began = time.perf_counter()
-    parts = [options.arms] if options.arms else [CORE, FITTED if options.pilot else OTHERS]
+    parts = [options.arms] if options.arms else [CORE, PILOT_ARMS if options.pilot else OTHERS]
     parts[1:] = [[arm for arm in part if arm not in parts[0]] for part in parts[1:]]
     runs = [made for arms in parts for made in all_runs(options, arms, options.seeds)]
     arms = list(dict.fromkeys(each["arm"] for each in runs if each["arm"] != "untrained"))
     if options.pilot:
-        expected = forecast(runs, options.questions, len(REPORT))
-        show(_slopes(expected))
+        fits = {law: fitted(runs, options.questions, *how) for law, how in LAWS.items()}
+        cells = {law: forecast(runs, fit, options.questions, len(REPORT)) for law, fit in fits.items()}
+        expected = json.loads(json.dumps({"seeds": len(REPORT), "fits": fits, "cells": cells}, default=asdict))
         write_json(options.forecast, {"settings": settings_of(options, "pilot", "arms"), **expected})
     else:
         expected = json.loads(options.forecast.read_text())
     rows, untrained = outcome(runs, arms), [each for each in runs if each["arm"] == "untrained"]
-    held = [_held(rows, cell) for cell in expected["cells"]]
-    show(_printed(rows))
-    show(f"\nThe forecast holds the outcome in {sum(held)} of {len(held)} cells")
+    held = {law: [_held(rows, cell) for cell in cells] for law, cells in expected["cells"].items()}
+    show(_printed(rows) + "\n\n" + _expected(expected, held))
     write_json(options.out, {
         "settings": settings_of(options, "pilot", "arms"),
         "machine": machine(),
@@ -606,7 +649,7 @@ def _held(rows: Sequence[Mapping[str, Any]], cell: Mapping[str, Any]) -> bool | 
     """Return whether the measured gain in far recall is within the cell's forecast; None if it was not measured."""
     for row in rows:
         if (row["arm"], row["pool"]) == (cell["arm"], cell["pool"]):
-            return cell["far"]["low"] <= row["far_gain"].value <= cell["far"]["high"]
+            return cell["low"] <= row["far_gain"].value <= cell["high"]
     return None
 
 
@@ -616,7 +659,7 @@ def _printed(rows: Sequence[Mapping[str, Any]]) -> str:
     for row in rows:
         gains = [_signed(row[f"{name}_gain"]) if f"{name}_gain" in row else "" for name in DISTANCES]
         recalls = [f"{row[name].value:.3f}" for name in DISTANCES]
-        sizes = [f"{row['samples']:.0f}", f"{row['far']:.1f}"]
+        sizes = [f"{row['choice']['samples']:.0f}", f"{row['choice']['far']:.1f}"]
         lines.append([row["arm"], f"{row['pool']:.0%}", f"{row['bits']:.2f}", row["seeds"], *sizes, *recalls, *gains])
     return table(header, lines)
 
@@ -627,13 +670,13 @@ def _signed(estimate: Estimated) -> str:
     return f"{estimate.value:+.3f} ({estimate.low:+.3f} to {estimate.high:+.3f})"
 
 
-def _slopes(expected: Mapping[str, Any]) -> str:
-    lines = [f"{name}: {slope}" for name, slope in expected["slopes"].items()]
-    for cell in expected["cells"]:
-        far = cell["far"]
-        lines.append(
-            f"{cell['arm']} at {cell['pool']:.0%}: {far['value']:+.3f} ({far['low']:+.3f} to {far['high']:+.3f})"
-        )
+def _expected(expected: Mapping[str, Any], held: Mapping[str, Sequence[bool | None]]) -> str:
+    lines = list[str]()
+    for law, cells in expected["cells"].items():
+        lines.append(f"The law of {law} holds {sum(map(bool, held[law]))} of {len(cells)} cells")
+        for cell, right in zip(cells, held[law], strict=True):
+            of = Estimated(**{name: cell[name] for name in ("value", "low", "high")}, seeds=expected["seeds"])
+            lines.append(f"  {cell['arm']} at {cell['pool']:.0%}: {_signed(of)} {'' if right is None else right}")
     return "\n".join(lines)
 
 
