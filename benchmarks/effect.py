@@ -636,7 +636,7 @@ def main(given: list[str] | None = None) -> int:
         "machine": machine(),
         "seconds": time.perf_counter() - began,
         "test": tests_of(options, options.seeds),
-        "untrained": {name: mean_of([each["recall"][name] for each in untrained]) for name in DISTANCES},
+        "untrained": {name: mean_of([each["recall"][name] for each in untrained]) for name in DISTANCES if untrained},
         "forecast": expected,
         "held": held,
         "cells": rows,

@@ -1,0 +1,222 @@
+"""The curve of gain against mismatch: exact losses, pools, slopes and forecasts, and runs that are not repeated."""
+
+import json
+import math
+from copy import copy
+from pathlib import Path
+from typing import Any
+
+import effect
+import numpy as np
+import polars as pl
+import pytest
+import torch
+from kinds import needs_far_context
+from scipy.stats import t
+from torch.nn import functional
+from transformers import LlamaForCausalLM
+
+from gateau_dagster.config.inputs import RECIPE_VERSION
+from gateau_dagster.demo.language import build_tokenizer
+from gateau_dagster.demo.pair import pair_config
+from gateau_dagster.training.encode import Encoded
+
+SEED = 3
+SMALL = ["--count", "8", "--pool", "60", "--pool-far", "20", "--questions", "2"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with an untrained pair, which benchmarks take for the pair of SEED."""
+    folder = tmp_path_factory.mktemp("effect")
+    pair = folder / "pairs" / f"seed{SEED}"
+    for name, window in (("short", 256), ("long", 2048)):
+        torch.manual_seed(SEED)
+        LlamaForCausalLM(pair_config(window, 1e4)).save_pretrained(pair / name)
+        build_tokenizer(window).save_pretrained(pair / name)
+    (pair / "recipe.json").write_text(json.dumps({"recipe": RECIPE_VERSION, "seed": SEED}))
+    return folder
+
+
+def test_the_narrowed_last_layer_changes_no_loss_and_no_gradient() -> None:
+    torch.manual_seed(0)
+    model = LlamaForCausalLM(pair_config(2048, effect.THETA))
+    ids = np.arange(8, 68, dtype=np.int32)
+    labels = np.where(np.arange(60) >= 53, ids, -100).astype(np.int32)
+    one = Encoded(input_ids=ids, labels=labels, block_tokens=np.array([53, 7], np.int32), truncated_tokens=0)
+    loss = effect.loss_of(model, one)
+    loss.backward()
+    found = [weight.grad.clone() for weight in model.parameters() if weight.grad is not None]
+    model.zero_grad()
+    logits = model(input_ids=torch.from_numpy(ids).long()[None]).logits[0]
+    plain = sum(-functional.log_softmax(logits[place - 1], -1)[ids[place]] for place in range(53, 60))
+    assert isinstance(plain, torch.Tensor)
+    plain.backward()
+    torch.testing.assert_close(loss, plain)
+    for ours, weight in zip(found, model.parameters(), strict=True):
+        torch.testing.assert_close(ours, weight.grad, rtol=1e-4, atol=1e-5)
+
+
+def test_a_pool_is_as_large_as_both_limits_allow() -> None:
+    assert effect.pool_size(0.02, 1200, 216) == (24, 1176)
+    assert effect.pool_size(0.45, 1200, 216) == (216, 264)
+    for share in effect.FAR_SHARES:
+        far, others = effect.pool_size(share, 1200, 216)
+        assert far <= 216 and far + others <= 1200 and far / (far + others) == pytest.approx(share, abs=1e-3)
+
+
+def test_arms_choose_from_the_pool_and_mix_keeps_what_random_drew(folder: Path) -> None:
+    """An untrained pair predicts nothing, so the classes of dependency are set here."""
+    pools = copy(effect.pools_of(effect.Case(folder=folder, seed=SEED, most_samples=60, most_far=20)))
+    classes = ["near", "one_far", "closed_book", "unpredictable"]
+    pools.samples = pools.samples.with_columns(
+        dependency=pl.Series([classes[row % 4] for row in range(pools.samples.height)])
+    )
+    assert sum(needs_far_context(record["source"]) for record in pools.known.records) == 20
+    pool = pools.pool(0.2)
+    assert pool["far"].sum() == 12 and pool.height == 60
+    chosen = {arm: pools.chosen(arm, 0.2, 20).ids for arm in ("random", "top", "oracle", "clean")}
+    drawn = pool.sort("drawn", descending=True)["sample_id"].to_list()
+    assert set(chosen["random"]) == set(drawn[:20])
+    assert set(chosen["top"]) == set(pool.sort("rank")["sample_id"].head(20))
+    far = set(pool.filter("far")["sample_id"])
+    quota = far & set(chosen["oracle"])
+    noise = set(pool.filter(dependency="unpredictable")["sample_id"])
+    left = [name for name in drawn if name not in far and name not in noise]
+    assert len(quota) == 10 or len(left) < 10
+    assert set(chosen["oracle"]) - far == set(left[: 20 - len(quota)])
+    assert set(chosen["clean"]) == set([name for name in drawn if name not in noise][:20])
+
+
+def _runs() -> list[dict[str, Any]]:
+    rng, runs = np.random.default_rng(4), list[dict[str, Any]]()
+    for seed in (1, 2):
+        for arm, many in (("random", 4), ("mix", 40), ("mix_tau", 40), ("top", 60)):
+            for share in effect.FAR_SHARES:
+                far, noise = many + int(100 * share), 8 if arm == "random" else 0
+                recall = {"far": round(0.4 + 0.04 * math.log2(far) + 0.02 * rng.normal(), 2), "near": 0.9}
+                recall |= {"far_nll": 1.0, "near_nll": 0.2}
+                runs.append({"seed": seed, "arm": arm, "pool": share, "recall": recall, "samples": 160,
+                             "far": far, "shown_far": far, "far_tokens": 2 * far, "unpredictable": noise,
+                             "trimmed": 0})  # fmt: skip
+    return runs
+
+
+def _odds(recall: float) -> float:
+    right = recall * 300
+    return math.log((right + 0.5) / (300 - right + 0.5))
+
+
+def _solved(rows: list[list[float]], values: list[float]) -> tuple[list[float], list[float], list[list[float]]]:
+    """Return weights, errors and inverse of the normal equations, by elimination."""
+    size = len(rows[0])
+    left = [[sum(row[a] * row[b] for row in rows) for b in range(size)] for a in range(size)]
+    right = [sum(row[a] * value for row, value in zip(rows, values, strict=True)) for a in range(size)]
+    table = [[*left[a], right[a], *(1.0 if a == b else 0.0 for b in range(size))] for a in range(size)]
+    for a in range(size):
+        table[a] = [cell / table[a][a] for cell in table[a]]
+        for b in range(size):
+            if b != a:
+                table[b] = [cell - table[b][a] * pivot for cell, pivot in zip(table[b], table[a], strict=True)]
+    weights = [row[size] for row in table]
+    errors = [v - sum(w * x for w, x in zip(weights, row, strict=True)) for row, v in zip(rows, values, strict=True)]
+    return weights, errors, [row[size + 1 :] for row in table]
+
+
+def _curve(runs: list[dict[str, Any]], offset: float) -> tuple[list[float], list[float], list[list[float]]]:
+    rows = [
+        [each["seed"] == 1, each["seed"] == 2, math.log2(each["far_tokens"] + offset), each["unpredictable"] / 160]
+        for each in runs
+    ]
+    return _solved([[float(cell) for cell in row] for row in rows], [_odds(each["recall"]["far"]) for each in runs])
+
+
+def test_the_curve_is_that_of_least_squares_with_clusters() -> None:
+    runs = _runs()
+    fit = effect.fitted(runs, 100, "far_tokens", (1, 10, 80), True)
+    squares = {offset: sum(error**2 for error in _curve(runs, offset)[1]) for offset in (1, 10, 80)}
+    assert fit.offset == min(squares, key=lambda offset: squares[offset])
+    weights, errors, inverse = _curve(runs, fit.offset)
+    assert (fit.slope, fit.noise) == pytest.approx(weights[2:])
+    rows = [[each["seed"] == 1, each["seed"] == 2, math.log2(each["far_tokens"] + fit.offset),
+             each["unpredictable"] / 160] for each in runs]  # fmt: skip
+    meat = [[0.0] * 4 for _ in range(4)]
+    for cell in {(each["seed"], each["pool"]) for each in runs}:
+        score = [0.0] * 4
+        for each, row, error in zip(runs, rows, errors, strict=True):
+            if (each["seed"], each["pool"]) == cell:
+                score = [old + value * error for old, value in zip(score, row, strict=True)]
+        meat = [[meat[a][b] + score[a] * score[b] for b in range(4)] for a in range(4)]
+    for a in (2, 3):
+        for b in (2, 3):
+            sandwich = sum(inverse[a][c] * meat[c][d] * inverse[d][b] for c in range(4) for d in range(4))
+            assert fit.covariance[a - 2][b - 2] == pytest.approx(sandwich * 10 / 9)
+    pairs = []
+    for each, error in zip(runs, errors, strict=True):
+        for other, base in zip(runs, errors, strict=True):
+            same = (each["seed"], each["pool"]) == (other["seed"], other["pool"])
+            if same and other["arm"] == "random" and each["arm"] != "random":
+                pairs.append((error - base) ** 2)
+    assert fit.spread == pytest.approx(math.sqrt(sum(pairs) / len(pairs))) and fit.freedom == 9
+
+
+def test_a_forecast_is_the_step_on_the_curve() -> None:
+    runs = _runs()
+    fit = effect.fitted(runs, 100, "far_tokens", (10,), True)
+    cells = effect.forecast(runs, fit, 100, seeds=8)
+    cell = cells[1]
+    assert (cell["arm"], cell["pool"], len(cells)) == ("mix", 0.05, 10)
+    far, noise = math.log2((90 + 10) / (18 + 10)), -8 / 160
+    random = [each for each in runs if each["arm"] == "random" and each["pool"] == 0.05]
+    base = sum(_odds(each["recall"]["far"]) for each in random) / 2
+    (a, b), (_, c) = fit.covariance
+    variance = far * far * a + 2 * far * noise * b + noise * noise * c + fit.spread**2 * (1 / 8 + 1 / 2)
+    half = float(t.ppf(0.975, 9)) * math.sqrt(variance)
+    for name, odds in (("value", 0.0), ("low", -half), ("high", half)):
+        level = 1 / (1 + math.exp(-(base + fit.slope * far + fit.noise * noise + odds)))
+        assert cell[name] == pytest.approx(level - 1 / (1 + math.exp(-base)))
+
+
+def test_a_gain_is_the_mean_of_differences_seed_by_seed() -> None:
+    rows = effect.outcome(_runs(), ["random", "mix"])
+    row = next(row for row in rows if (row["arm"], row["pool"]) == ("mix", 0.1))
+    by_arm = {
+        arm: [each["recall"]["far"] for each in _runs() if each["arm"] == arm and each["pool"] == 0.1]
+        for arm in ("mix", "random")
+    }
+    ours = [a - b for a, b in zip(by_arm["mix"], by_arm["random"], strict=True)]
+    half = float(t.ppf(0.975, 1)) * float(np.std(ours, ddof=1)) / math.sqrt(2)
+    assert row["far_gain"].value == pytest.approx(np.mean(ours))
+    assert row["far_gain"].high == pytest.approx(np.mean(ours) + half)
+
+
+def test_a_finished_run_is_not_run_again_unless_what_decides_it_changed(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(effect, "FAR_SHARES", (0.2,))
+    runs, kept = tmp_path / "runs.jsonl", tmp_path / "forecast.json"
+    given = [*SMALL, "--folder", str(folder), "--seeds", str(SEED), "--runs", str(runs), "--forecast", str(kept)]
+    cells = [{"arm": "top", "pool": 0.2, "value": 0.0, "low": -1.0, "high": 1.0}]
+    kept.write_text(json.dumps({"seeds": 8, "cells": {"tokens": cells}}))
+    arms = ["--arms", "untrained", "random", "top"]
+    assert effect.main([*given, *arms, "--out", str(tmp_path / "effect.json")]) == 0
+    lines = runs.read_text().splitlines()
+    found = json.loads((tmp_path / "effect.json").read_text())
+    assert len(lines) == 3 and found["held"] == {"tokens": [True]}
+    assert [each["samples"] for each in found["runs"][:2]] == [0, 8]
+    runs.write_text("\n".join([*lines[:2], lines[2][:50]]))  # killed while it wrote
+    assert effect.main([*given, *arms]) == 0
+    assert runs.read_text().count('"recall"') == 3
+    assert effect.main([*given, *arms, "--rate", "1e-3", "--finished"]) == 0
+    again = effect.main([*given, "--arms", "untrained", "random", "--rate", "1e-3"])
+    assert again == 0 and runs.read_text().count('"recall"') == 5
+    assert "pair 3, random at 20%" in capsys.readouterr().err
+
+
+def test_the_test_of_dependencies_is_counted_by_label(folder: Path) -> None:
+    options = effect._options([*SMALL, "--folder", str(folder), "--seeds", str(SEED)])
+    found = effect.tests_of(options, [SEED])
+    samples = effect.pools_of(effect.case_of(options, SEED)).samples
+    shown = samples.filter(pl.col("far") & pl.col("dependency").is_in(["one_far", "several_far"])).height
+    assert found["far"] == [shown, samples.filter("far").height]
+    assert found["others"][1] == samples.filter(~pl.col("far")).height
