@@ -24,7 +24,7 @@ import time
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import cache, cached_property
 from itertools import cycle, islice
 from pathlib import Path
@@ -54,7 +54,7 @@ from gateau_dagster.demo.pair import LONG_WINDOW, build_pair, pair_config, pair_
 from gateau_dagster.demo.prepare import KINDS as BASE_KINDS
 from gateau_dagster.demo.prepare import demo_samples
 from gateau_dagster.selection.evidence import CLASS_OF, FAR, dependencies
-from gateau_dagster.selection.forecast import mismatch, token_sums
+from gateau_dagster.selection.forecast import Forecast, forecast, mismatch, token_sums
 from gateau_dagster.selection.rules import chosen_ids
 from gateau_dagster.selection.trim import trim_figures, trims
 from gateau_dagster.training.encode import Encoded, encode_long
@@ -62,6 +62,7 @@ from gateau_dagster.training.encode import Encoded, encode_long
 FAR_SHARES = (0.02, 0.05, 0.1, 0.2, 0.45)
 MOST_SAMPLES, MOST_FAR = 1200, 216  # of a pool
 LONGEST = 800  # words of a context; they are tokens
+DEFICIT_SAMPLES = 60  # of each label, for the far deficit of the model before training
 DATA_SEEDS = {True: 1000, False: 2000}  # added to a pair's seed: of the far samples, and of the others
 USE = 0.5  # of far text
 TAU = 1.0
@@ -108,6 +109,20 @@ class Case(LabelledCase):
     def scoring(self) -> dict[str, Any]:
         """Return the length that theta_B reads."""
         return {"max_length": 2048}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExtendedCase(Case):
+    """Some samples of a case, scored by the model that is trained in place of theta_B: for its far deficit."""
+
+    def records(self) -> list[Record]:
+        """Return the first far samples and the first others."""
+        each = min(DEFICIT_SAMPLES, self.most_far)
+        return [record for far in (True, False) for record in _samples(each, self.seed, far=far)]
+
+    def models(self) -> dict[str, Any]:
+        """Return the pair with the extended theta_A as the long model."""
+        return super().models() | {"long": {"path": str((self.folder / "extended" / f"seed{self.seed}").absolute())}}
 
 
 def pool_size(share: float, most_samples: int, most_far: int) -> tuple[int, int]:
@@ -199,6 +214,22 @@ class Pools:
             "top": RuleConfig(rule="top", count=count),
         }
         return Arm(ids=chosen_ids(pool, rules[arm]), shown={})
+
+    @cached_property
+    def deficit_sums(self) -> pl.DataFrame:
+        """Return what the far deficit of the model before training is made of, for `forecast`."""
+        case = ExtendedCase(**{each.name: getattr(self.case, each.name) for each in fields(self.case)})
+        folder = Path(case.models()["long"]["path"])
+        if not folder.is_dir():
+            AutoTokenizer.from_pretrained(case.pair / "long").save_pretrained(folder)
+            extended(case.pair).save_pretrained(folder)
+        known = Tables(case)
+        return token_sums(known["cam"], known["perplexity/long"])
+
+    def forecast(self, share: float, count: int) -> Forecast:
+        """Return the product's forecast of `mix` in a pool, with its verdict."""
+        rule = RuleConfig(rule="mix", count=count, use={"far": USE}, seed=self.case.seed)
+        return forecast(self.pool(share), rule, self.deficit_sums, use=USE, seed=self.case.seed)
 
     def _trimmed(self, pool: pl.DataFrame, mix: RuleConfig) -> Arm:
         """Return the choice of `mix` for as many tokens as its choice of untrimmed samples has."""
@@ -518,7 +549,7 @@ def _odds(each: Mapping[str, Any], recall: str, count: int) -> float:
     return log_odds(each["recall"][recall], count * len(DISTANCES[recall]))
 
 
-def forecast(runs: Sequence[Mapping[str, Any]], fit: Fit, count: int, seeds: int) -> list[dict[str, Any]]:
+def expected_gains(runs: Sequence[Mapping[str, Any]], fit: Fit, count: int, seeds: int) -> list[dict[str, Any]]:
     """Return the gain over random that the pilot's curve expects of each arm and pool, as a mean over `seeds` seeds.
 
     Amounts are those that the pilot's choices have. The 95 % interval has the error of the curve, and the spread of
@@ -563,12 +594,28 @@ def tests_of(options: Namespace, seeds: Sequence[int]) -> dict[str, Any]:
         shown=pl.col("dependency").replace_strict(CLASS_OF, default=None, return_dtype=pl.String) == "far"
     )
     of_far, of_others = whole.filter("far"), whole.filter(~pl.col("far"))
-    by_kind = whole.group_by("source").agg(pl.col("shown").mean(), pl.col("far").first()).sort("far", "source")
+    by_kind = of_far.group_by("source").agg(pl.col("shown").mean()).sort("shown", "source")
     return {
         "far": [int(of_far["shown"].sum()), of_far.height],
         "others": [int((~of_others["shown"]).sum()), of_others.height],
-        "kinds": {source: round(shown, 3) for source, shown, _ in by_kind.iter_rows()},
+        "worst": {source: round(shown, 3) for source, shown in by_kind.head(4).iter_rows()},
     }
+
+
+def with_auto(options: Namespace, runs: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return the runs with those of `auto`, and the product's verdicts: it takes mix where that is `pays`, else clean.
+
+    A verdict is given for the model before training, so its far deficit is that of the extended theta_A.
+    """
+    rows, verdicts = [*runs], list[dict[str, Any]]()
+    mix, clean = cells_of(runs, "mix"), cells_of(runs, "clean")
+    for seed, share in sorted(mix.keys() & clean.keys()):
+        made = pools_of(case_of(options, seed)).forecast(share, options.count)
+        rows.append({**(mix if made.verdict == "pays" else clean)[seed, share], "arm": "auto"})
+        names = ("verdict", "reasons", "mismatch", "enrichment", "supply", "far", "far_change", "use_change")
+        verdicts.append({"seed": seed, "pool": share, "deficit": made.deficit.beyond,
+                         **{name: getattr(made, name) for name in names}})  # fmt: skip
+    return rows, verdicts
 
 
 def outcome(runs: Sequence[Mapping[str, Any]], arms: Sequence[str]) -> list[dict[str, Any]]:
@@ -620,10 +667,11 @@ def main(given: list[str] | None = None) -> int:
     parts = [options.arms] if options.arms else [CORE, PILOT_ARMS if options.pilot else OTHERS]
     parts[1:] = [[arm for arm in part if arm not in parts[0]] for part in parts[1:]]
     runs = [made for arms in parts for made in all_runs(options, arms, options.seeds)]
+    runs, verdicts = with_auto(options, runs)
     arms = list(dict.fromkeys(each["arm"] for each in runs if each["arm"] != "untrained"))
     if options.pilot:
         fits = {law: fitted(runs, options.questions, *how) for law, how in LAWS.items()}
-        cells = {law: forecast(runs, fit, options.questions, len(REPORT)) for law, fit in fits.items()}
+        cells = {law: expected_gains(runs, fit, options.questions, len(REPORT)) for law, fit in fits.items()}
         expected = json.loads(json.dumps({"seeds": len(REPORT), "fits": fits, "cells": cells}, default=asdict))
         write_json(options.forecast, {"settings": settings_of(options, "pilot", "arms"), **expected})
     else:
@@ -639,6 +687,7 @@ def main(given: list[str] | None = None) -> int:
         "untrained": {name: mean_of([each["recall"][name] for each in untrained]) for name in DISTANCES if untrained},
         "forecast": expected,
         "held": held,
+        "verdicts": verdicts,
         "cells": rows,
         "runs": [{name: each[name] for name in each if name != "kinds"} for each in runs],
     })  # fmt: skip

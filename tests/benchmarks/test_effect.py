@@ -19,10 +19,11 @@ from transformers import LlamaForCausalLM
 from gateau_dagster.config.inputs import RECIPE_VERSION
 from gateau_dagster.demo.language import build_tokenizer
 from gateau_dagster.demo.pair import pair_config
+from gateau_dagster.selection.forecast import VERDICTS
 from gateau_dagster.training.encode import Encoded
 
 SEED = 3
-SMALL = ["--count", "8", "--pool", "60", "--pool-far", "20", "--questions", "2"]
+SMALL = ["--count", "8", "--pool", "40", "--pool-far", "8", "--questions", "2"]
 
 
 @pytest.fixture(scope="module")
@@ -67,25 +68,32 @@ def test_a_pool_is_as_large_as_both_limits_allow() -> None:
 
 def test_arms_choose_from_the_pool_and_mix_keeps_what_random_drew(folder: Path) -> None:
     """An untrained pair predicts nothing, so the classes of dependency are set here."""
-    pools = copy(effect.pools_of(effect.Case(folder=folder, seed=SEED, most_samples=60, most_far=20)))
+    pools = copy(effect.pools_of(effect.Case(folder=folder, seed=SEED, most_samples=40, most_far=8)))
     classes = ["near", "one_far", "closed_book", "unpredictable"]
     pools.samples = pools.samples.with_columns(
         dependency=pl.Series([classes[row % 4] for row in range(pools.samples.height)])
     )
-    assert sum(needs_far_context(record["source"]) for record in pools.known.records) == 20
+    assert sum(needs_far_context(record["source"]) for record in pools.known.records) == 8
     pool = pools.pool(0.2)
-    assert pool["far"].sum() == 12 and pool.height == 60
-    chosen = {arm: pools.chosen(arm, 0.2, 20).ids for arm in ("random", "top", "oracle", "clean")}
+    assert pool["far"].sum() == 8 and pool.height == 40
+    chosen = {arm: pools.chosen(arm, 0.2, 12).ids for arm in ("random", "top", "oracle", "clean")}
     drawn = pool.sort("drawn", descending=True)["sample_id"].to_list()
-    assert set(chosen["random"]) == set(drawn[:20])
-    assert set(chosen["top"]) == set(pool.sort("rank")["sample_id"].head(20))
+    assert set(chosen["random"]) == set(drawn[:12])
+    assert set(chosen["top"]) == set(pool.sort("rank")["sample_id"].head(12))
     far = set(pool.filter("far")["sample_id"])
     quota = far & set(chosen["oracle"])
     noise = set(pool.filter(dependency="unpredictable")["sample_id"])
     left = [name for name in drawn if name not in far and name not in noise]
-    assert len(quota) == 10 or len(left) < 10
-    assert set(chosen["oracle"]) - far == set(left[: 20 - len(quota)])
-    assert set(chosen["clean"]) == set([name for name in drawn if name not in noise][:20])
+    assert len(quota) == 6 or len(left) < 6
+    assert set(chosen["oracle"]) - far == set(left[: 12 - len(quota)])
+    assert set(chosen["clean"]) == set([name for name in drawn if name not in noise][:12])
+    mixed = pools.chosen("mix", 0.2, 12)
+    assert set(mixed.ids) - set(pool.filter(dependency="one_far")["sample_id"]) == set(
+        [name for name in drawn if name not in noise | set(pool.filter(dependency="one_far")["sample_id"])][:6]
+    )
+    told = pools.forecast(0.2, 12)
+    assert told.use == 0.5 and told.chosen_far == 6 and told.verdict in VERDICTS
+    assert pools.deficit_sums.height == 16
 
 
 def _runs() -> list[dict[str, Any]]:
@@ -163,7 +171,7 @@ def test_the_curve_is_that_of_least_squares_with_clusters() -> None:
 def test_a_forecast_is_the_step_on_the_curve() -> None:
     runs = _runs()
     fit = effect.fitted(runs, 100, "far_tokens", (10,), True)
-    cells = effect.forecast(runs, fit, 100, seeds=8)
+    cells = effect.expected_gains(runs, fit, 100, seeds=8)
     cell = cells[1]
     assert (cell["arm"], cell["pool"], len(cells)) == ("mix", 0.05, 10)
     far, noise = math.log2((90 + 10) / (18 + 10)), -8 / 160
