@@ -233,7 +233,7 @@ class Pools:
 
     def _trimmed(self, pool: pl.DataFrame, mix: RuleConfig) -> Arm:
         """Return the choice of `mix` for as many tokens as its choice of untrimmed samples has."""
-        tokens = pool.filter(pl.col("sample_id").is_in(chosen_ids(pool, mix)))["tokens"].sum()
+        tokens = int(pool.filter(pl.col("sample_id").is_in(chosen_ids(pool, mix)))["tokens"].sum())
         figures = trim_figures(self.known["cam"], self.known["perplexity/long"], self.known["perplexity/short"])
         cut = trims(figures.filter(pl.col("sample_id").is_in(pool["sample_id"].implode())), seed=self.case.seed)
         left = pl.coalesce(pl.col("shown_tokens") + pl.col("response_tokens"), "tokens")
@@ -260,7 +260,7 @@ def last_states(model: LlamaForCausalLM, ids: torch.Tensor, rows: int) -> torch.
 
     The last layer computes only these, which halves the time of a model of two layers.
     """
-    decoder = model.model
+    decoder: Any = model.model
     states = decoder.embed_tokens(ids)
     places = torch.arange(ids.shape[1])[None]
     cos, sin = decoder.rotary_emb(states, places)
