@@ -72,7 +72,9 @@ QUESTIONS = 100  # per distance
 PILOT, REPORT = (50, 51), (60, 61, 62, 63, 64, 65, 66, 67)
 FORECAST_ARMS = ("mix", "mix_tau")
 CORE = ("untrained", "random", *FORECAST_ARMS)
-OTHERS = ("top", "oracle", "clean", "mix_trim")
+OTHERS = ("top", "oracle", "clean", "mix_trim", "random_again")
+DRAWS = {"random": "drawn", "random_again": "drawn_again"}  # an arm, and the column of its order
+OTHER_DRAW = 1000  # added to a seed
 PILOT_ARMS = ("top", "oracle", "clean")  # beside CORE
 SAME_EVERYWHERE = 0.0  # the share of the pool in a key of a run that no pool decides
 
@@ -162,15 +164,18 @@ class Pools:
 
     @cached_property
     def samples(self) -> pl.DataFrame:
-        """Return what rules read, and `far` bool (the label), `drawn` f64 (the score of method random)."""
+        """Return what rules read, and `far` bool (the label), `drawn` and `drawn_again` f64 (method random)."""
         known, seed = self.known, self.case.seed
         long, cam = known["perplexity/long"], known["cam"]
-        drawn = method_scores(known, asked(self.case, "random", {"seed": seed}))
+        drawn, again = (
+            method_scores(known, asked(self.case, "random", {"seed": each})) for each in (seed, seed + OTHER_DRAW)
+        )
         labels = pl.DataFrame({
             "sample_id": [record["id"] for record in known.records],
             "source": [record["source"] for record in known.records],
             "far": [needs_far_context(record["source"]) for record in known.records],
             "drawn": drawn,
+            "drawn_again": again,
         })  # fmt: skip
         return (
             labels.join(known["combined_scores"].select("sample_id", "score", "rank"), on="sample_id", how="left")
@@ -197,10 +202,11 @@ class Pools:
     def chosen(self, arm: str, share: float, count: int) -> Arm:
         """Return what an arm chooses. Its rules are the product's; only `oracle` sees labels, as dependencies."""
         pool = self.pool(share)
-        by_draw = pool.with_columns(score="drawn", rank=pl.col("drawn").rank("ordinal", descending=True))
         mix = RuleConfig(rule="mix", count=count, use={"far": USE}, seed=self.case.seed)
-        if arm == "random":
-            return Arm(ids=chosen_ids(by_draw, RuleConfig(rule="top", count=count)), shown={})
+        if arm in DRAWS:
+            rank = pl.col(DRAWS[arm]).rank("ordinal", descending=True)
+            drawn = pool.with_columns(score=DRAWS[arm], rank=rank)
+            return Arm(ids=chosen_ids(drawn, RuleConfig(rule="top", count=count)), shown={})
         if arm == "mix_trim":
             return self._trimmed(pool, mix)
         if arm == "oracle":
