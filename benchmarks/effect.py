@@ -117,6 +117,8 @@ class Case(LabelledCase):
 class ExtendedCase(Case):
     """Some samples of a case, scored by the model that is trained in place of theta_B: for its far deficit."""
 
+    theta: float
+
     def records(self) -> list[Record]:
         """Return the first far samples and the first others."""
         each = min(DEFICIT_SAMPLES, self.most_far)
@@ -124,7 +126,12 @@ class ExtendedCase(Case):
 
     def models(self) -> dict[str, Any]:
         """Return the pair with the extended theta_A as the long model."""
-        return super().models() | {"long": {"path": str((self.folder / "extended" / f"seed{self.seed}").absolute())}}
+        return super().models() | {"long": {"path": str(self.extended.absolute())}}
+
+    @property
+    def extended(self) -> Path:
+        """Return the folder of the model before training."""
+        return self.folder / "extended" / f"seed{self.seed}-{self.theta:g}"
 
 
 def pool_size(share: float, most_samples: int, most_far: int) -> tuple[int, int]:
@@ -221,21 +228,19 @@ class Pools:
         }
         return Arm(ids=chosen_ids(pool, rules[arm]), shown={})
 
-    @cached_property
-    def deficit_sums(self) -> pl.DataFrame:
+    def deficit_sums(self, theta: float) -> pl.DataFrame:
         """Return what the far deficit of the model before training is made of, for `forecast`."""
-        case = ExtendedCase(**{each.name: getattr(self.case, each.name) for each in fields(self.case)})
-        folder = Path(case.models()["long"]["path"])
-        if not folder.is_dir():
-            AutoTokenizer.from_pretrained(case.pair / "long").save_pretrained(folder)
-            extended(case.pair).save_pretrained(folder)
+        case = ExtendedCase(**{each.name: getattr(self.case, each.name) for each in fields(self.case)}, theta=theta)
+        if not case.extended.is_dir():
+            AutoTokenizer.from_pretrained(case.pair / "long").save_pretrained(case.extended)
+            extended(case.pair, theta).save_pretrained(case.extended)
         known = Tables(case)
         return token_sums(known["cam"], known["perplexity/long"])
 
-    def forecast(self, share: float, count: int) -> Forecast:
-        """Return the product's forecast of `mix` in a pool, with its verdict."""
+    def forecast(self, share: float, count: int, sums: pl.DataFrame) -> Forecast:
+        """Return the product's forecast of `mix` in a pool, with its verdict. `sums`: from deficit_sums."""
         rule = RuleConfig(rule="mix", count=count, use={"far": USE}, seed=self.case.seed)
-        return forecast(self.pool(share), rule, self.deficit_sums, use=USE, seed=self.case.seed)
+        return forecast(self.pool(share), rule, sums, use=USE, seed=self.case.seed)
 
     def _trimmed(self, pool: pl.DataFrame, mix: RuleConfig) -> Arm:
         """Return the choice of `mix` for as many tokens as its choice of untrimmed samples has."""
@@ -254,9 +259,9 @@ def pools_of(case: Case) -> Pools:
     return Pools(case)
 
 
-def extended(pair: Path) -> LlamaForCausalLM:
-    """Return theta_A with theta_B's window and the base THETA."""
-    model = LlamaForCausalLM(pair_config(LONG_WINDOW, THETA))
+def extended(pair: Path, theta: float) -> LlamaForCausalLM:
+    """Return theta_A with theta_B's window and the rotary base `theta`."""
+    model = LlamaForCausalLM(pair_config(LONG_WINDOW, theta))
     model.load_state_dict(LlamaForCausalLM.from_pretrained(pair / "short").state_dict())
     return model
 
@@ -367,7 +372,7 @@ def run(pools: Pools, arm: str, share: float, options: Namespace, done: dict[str
     if key not in done:
         if options.finished:
             return None
-        model = extended(case.pair)
+        model = extended(case.pair, options.theta)
         torch.manual_seed(case.seed)
         train(model, data, options)
         line = {"key": key, "seed": case.seed, "recall": recall(model, options, DATA_SEEDS[True] + case.seed)}
@@ -399,7 +404,7 @@ def run(pools: Pools, arm: str, share: float, options: Namespace, done: dict[str
 def _key(data: Sequence[Encoded], case: Case, options: Namespace) -> str:
     """Return a digest of what decides a trained model and what it is asked."""
     names = ("batch", "rate", "questions")
-    settings = [{name: getattr(options, name) for name in names}, case.seed, RECIPE_VERSION, THETA, DISTANCES]
+    settings = [{name: getattr(options, name) for name in names}, case.seed, RECIPE_VERSION, options.theta, DISTANCES]
     digest = hashlib.sha256(json.dumps(settings).encode())
     for one in data:
         digest.update(one.input_ids.tobytes() + one.labels.tobytes() + b"|")
@@ -428,7 +433,7 @@ def all_runs(options: Namespace, arms: Sequence[str], seeds: Sequence[int]) -> I
             say(f"pair {seed}: building, about a minute")
             build_pair(pools.case.pair, seed=seed)
         for arm in arms:
-            shares = FAR_SHARES if arm != "untrained" else (SAME_EVERYWHERE,)
+            shares = options.shares if arm != "untrained" else (SAME_EVERYWHERE,)
             made = [each for share in shares if (each := run(pools, arm, share, options, done))]
             yield from made if len(made) == len(shares) else ()
 
@@ -615,11 +620,14 @@ def with_auto(options: Namespace, runs: list[dict[str, Any]]) -> tuple[list[dict
     """
     rows, verdicts = [*runs], list[dict[str, Any]]()
     mix, clean = cells_of(runs, "mix"), cells_of(runs, "clean")
-    for seed, share in sorted(mix.keys() & clean.keys()):
-        made = pools_of(case_of(options, seed)).forecast(share, options.count)
-        rows.append({**(mix if made.verdict == "pays" else clean)[seed, share], "arm": "auto"})
+    sums = {seed: pools_of(case_of(options, seed)).deficit_sums(options.theta) for seed in {seed for seed, _ in mix}}
+    for seed, share in sorted(mix):
+        made = pools_of(case_of(options, seed)).forecast(share, options.count, sums[seed])
+        follows = mix if made.verdict == "pays" else clean
+        if (seed, share) in follows:
+            rows.append({**follows[seed, share], "arm": "auto"})
         names = ("verdict", "reasons", "mismatch", "enrichment", "supply", "far", "far_change", "use_change")
-        verdicts.append({"seed": seed, "pool": share, "deficit": made.deficit.beyond,
+        verdicts.append({"seed": seed, "pool": share, "deficit": made.deficit,
                          **{name: getattr(made, name) for name in names}})  # fmt: skip
     return rows, verdicts
 
@@ -628,10 +636,8 @@ def outcome(runs: Sequence[Mapping[str, Any]], arms: Sequence[str]) -> list[dict
     """Return for each arm and pool the recalls, and their difference to random's, seed by seed."""
     rows = list[dict[str, Any]]()
     for arm in arms:
-        for share in FAR_SHARES:
+        for share in sorted({each["pool"] for each in runs if each["arm"] == arm}):
             some = [each for each in runs if each["arm"] == arm and each["pool"] == share]
-            if not some:
-                continue
             row = {"arm": arm, "pool": share, "bits": mismatch(USE, share), "seeds": len(some)}
             names = ("samples", "far", "shown_far", "far_tokens", "unpredictable", "trimmed")
             row["choice"] = {name: float(np.mean([each[name] for each in some])) for name in names}
@@ -652,6 +658,8 @@ def _options(given: list[str] | None) -> Namespace:
     add("--count", type=int, default=160, help="samples that each model is trained on")
     add("--pool", type=int, default=MOST_SAMPLES, help="most samples of a pool")
     add("--pool-far", type=int, default=MOST_FAR, help="most far samples of a pool")
+    add("--shares", type=float, nargs="+", default=list(FAR_SHARES), help="far shares of the pools")
+    add("--theta", type=float, default=THETA, help="rotary base of the model that is trained")
     add("--batch", type=int, default=4, help="samples per step")
     add("--rate", type=float, default=2e-3)
     add("--questions", type=int, default=QUESTIONS, help="facts asked at each distance")
@@ -681,7 +689,7 @@ def main(given: list[str] | None = None) -> int:
         expected = json.loads(json.dumps({"seeds": len(REPORT), "fits": fits, "cells": cells}, default=asdict))
         write_json(options.forecast, {"settings": settings_of(options, "pilot", "arms"), **expected})
     else:
-        expected = json.loads(options.forecast.read_text())
+        expected = json.loads(options.forecast.read_text()) if options.theta == THETA else {"cells": {}}
     rows, untrained = outcome(runs, arms), [each for each in runs if each["arm"] == "untrained"]
     held = {law: [_held(rows, cell) for cell in cells] for law, cells in expected["cells"].items()}
     show(_printed(rows) + "\n\n" + _expected(expected, held))

@@ -91,9 +91,10 @@ def test_arms_choose_from_the_pool_and_mix_keeps_what_random_drew(folder: Path) 
     assert set(mixed.ids) - set(pool.filter(dependency="one_far")["sample_id"]) == set(
         [name for name in drawn if name not in noise | set(pool.filter(dependency="one_far")["sample_id"])][:6]
     )
-    told = pools.forecast(0.2, 12)
+    sums = pools.deficit_sums(effect.THETA)
+    told = pools.forecast(0.2, 12, sums)
     assert told.use == 0.5 and told.chosen_far == 6 and told.verdict in VERDICTS
-    assert pools.deficit_sums.height == 16
+    assert sums.height == 16
 
 
 def _runs() -> list[dict[str, Any]]:
@@ -199,11 +200,22 @@ def test_a_gain_is_the_mean_of_differences_seed_by_seed() -> None:
 
 
 def test_a_finished_run_is_not_run_again_unless_what_decides_it_changed(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(effect, "FAR_SHARES", (0.2,))
     runs, kept = tmp_path / "runs.jsonl", tmp_path / "forecast.json"
-    given = [*SMALL, "--folder", str(folder), "--seeds", str(SEED), "--runs", str(runs), "--forecast", str(kept)]
+    given = [
+        *SMALL,
+        "--shares",
+        "0.2",
+        "--folder",
+        str(folder),
+        "--seeds",
+        str(SEED),
+        "--runs",
+        str(runs),
+        "--forecast",
+        str(kept),
+    ]
     cells = [{"arm": "top", "pool": 0.2, "value": 0.0, "low": -1.0, "high": 1.0}]
     kept.write_text(json.dumps({"seeds": 8, "cells": {"tokens": cells}}))
     arms = ["--arms", "untrained", "random", "top"]
