@@ -10,6 +10,7 @@ are not current are listed, and nothing is written.
 import argparse
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -32,6 +33,7 @@ ROBUST = "gateau[robust]"
 AUROC = FIGURES[0]
 PRESETS = ("robust", "official", "paper")
 README_SIZE = "1024/256"
+EFFECT_BASES = (10000, 50000, 1000000)  # rotary bases of the study's other models
 TOGETHER = "all models"
 WITHIN_REACH = "within reach"
 _SYNTHETIC_GROUPS = ("base", "controlled", "harder", "breaking", WITHIN_REACH)
@@ -148,6 +150,15 @@ def synthetic(measured: Json) -> dict[str, Any]:
     }
 
 
+def effect(measured: Json) -> dict[str, Any]:
+    """Shorten what effect.py wrote: keep the means, and the recalls of each run."""
+    runs = [
+        [run["seed"], run["arm"], run["pool"], *(round(run["recall"][name], 4) for name in ("far", "near"))]
+        for run in measured["runs"]
+    ]
+    return {**measured, "runs": runs}
+
+
 def _by_method(methods: Json, groups: Sequence[str]) -> dict[str, Any]:
     """Return each estimate as a list; precision of the groups only."""
     return {
@@ -183,6 +194,8 @@ SOURCES: dict[str, tuple[str, Callable[[Json], Json]]] = {
     "experiment_large.json": ("experiment_large", dict),
     "experiment_short_chat.json": ("experiment_short_chat", dict),
     "gpu.json": ("gpu", gpu),
+    "effect.json": ("effect", effect),
+    **{f"effect_{base}.json": (f"effect_{base}", effect) for base in EFFECT_BASES},
     "real_long_SmolLM2.json": ("real_long_SmolLM2", real_text),
     "real_long_Gemma-3.json": ("real_long_Gemma-3", real_text),
 }
@@ -657,6 +670,147 @@ def experiment_outcome(experiment: Json) -> str:
     return "\n".join(f"- {sentence}" for of in experiment["sentences"].values() for sentence in of) + "\n"
 
 
+_ARMS = {
+    "mix": "`mix`", "mix_tau": "`mix`, `tau: 1`", "mix_trim": "`mix`, `trim`", "oracle": "oracle", "top": "`top`",
+    "clean": "`clean`", "auto": "`auto`", "random_again": "`random`, another draw",
+}  # fmt: skip
+
+
+def _cell(found: Json, arm: str, pool: float) -> Json | None:
+    return next((row for row in found["cells"] if (row["arm"], row["pool"]) == (arm, pool)), None)
+
+
+def _pools(found: Json) -> list[float]:
+    return sorted({row["pool"] for row in found["cells"]})
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
+
+
+def _gain(estimate: Json) -> str:
+    value, low, high = (estimate[name] for name in ("value", "low", "high"))
+    return f"{value:+.3f}" if low is None else f"{value:+.3f} ({low:+.3f} to {high:+.3f})"
+
+
+def effect_gains(found: Json, recall: str) -> str:
+    """Return each arm's gain over random in a recall, by pool, and the recall of random."""
+    pools = _pools(found)
+    random = [row for pool in pools if (row := _cell(found, "random", pool))]
+    rows: list[Row] = [["`random`: recall", *(f"{row[recall]['value']:.3f}" for row in random)]]
+    for arm, name in _ARMS.items():
+        cells = [_cell(found, arm, pool) for pool in pools]
+        if any(cells):
+            seeds = max(cell["seeds"] for cell in cells if cell)
+            rows.append([f"{name} ({seeds} seeds)", *(_gain(cell[f"{recall}_gain"]) if cell else "" for cell in cells)])
+    heads = [f"{_percent(pool)}: {random[place]['bits']:.2f} bits" for place, pool in enumerate(pools)]
+    return _table([f"{recall} recall minus that of `random`, pool of", *heads], rows)
+
+
+def effect_forecast(found: Json) -> str:
+    """Return both forecasts of every cell beside the measured gain, and how far they are from it."""
+    laws, held = found["forecast"]["cells"], found["held"]
+    rows, apart = list[Row](), {law: list[float]() for law in laws}
+    for place, cell in enumerate(laws["tokens"]):
+        row = _cell(found, cell["arm"], cell["pool"])
+        line = [_ARMS[cell["arm"]], _percent(cell["pool"]), _gain(row["far_gain"]) if row else "not measured"]
+        for law in ("tokens", "samples"):
+            line += [_gain(laws[law][place]), {True: "yes", False: "no", None: ""}[held[law][place]]]
+            apart[law] += [abs(laws[law][place]["value"] - row["far_gain"]["value"])] if row else []
+        rows.append(line)
+    last = [f"{sum(apart[law]) / max(1, len(apart[law])):.3f}" for law in ("tokens", "samples")]
+    rows.append(["mean distance to the measured gain", "", "", last[0], "", last[1], ""])
+    return _table(["arm", "pool", "measured", "forecast", "holds it", "by the law named first", "holds it"], rows)
+
+
+def effect_choices(found: Json) -> str:
+    """Return what the choices hold: far samples by label, far tokens, and samples that nothing predicts."""
+    rows = []
+    for arm, name in {"random": "`random`", **_ARMS}.items():
+        cells = [_cell(found, arm, pool) for pool in _pools(found)]
+        if any(cells):
+            names = ("far", "far_tokens", "unpredictable")
+            text = (" / ".join(f"{cell['choice'][of]:.0f}" for of in names) if cell else "" for cell in cells)
+            rows.append([name, *text])
+    return _table(["far samples / far tokens / unpredictable samples", *map(_percent, _pools(found))], rows)
+
+
+def effect_deficit(*files: Json) -> str:
+    """Return the gain of mix in far recall by the far deficit of the model before training."""
+    rows = []
+    for found in sorted(files, key=lambda found: found["settings"]["theta"]):
+        deficits = {each["seed"]: each["deficit"] for each in found["verdicts"]}.values()
+        parts = [[each[name]["value"] for each in deficits if each[name]] for name in ("far", "near", "beyond")]
+        means = [f"{sum(part) / len(part):.2f}" if part else "" for part in parts]
+        cells = [cell for pool in (0.05, 0.1) if (cell := _cell(found, "mix", pool))]
+        base = f"{found['settings']['theta']:,.0f}"
+        rows.append([base, f"{found['untrained']['far']['value']:.3f}", *means, *(_gain(c["far_gain"]) for c in cells)])
+    header = ["rotary base", "far recall before training", "far deficit", "near control", "far minus near"]
+    return _table([*header, "gain of `mix`, pool of 5 %", "10 %"], rows)
+
+
+def effect_verdicts(found: Json) -> str:
+    """Return the product's verdicts by pool, and the means of what they are made from."""
+    rows = []
+    for pool in _pools(found):
+        some = [each for each in found["verdicts"] if each["pool"] == pool]
+        counts = Counter(each["verdict"] for each in some)
+        means = [sum(part) / len(part) for part in (
+            [each["far"]["value"] for each in some], [each["mismatch"]["value"] for each in some],
+            [each["enrichment"] for each in some], [each["supply"] for each in some])]  # fmt: skip
+        words = ", ".join(f"`{word}` {count} of {len(some)}" for word, count in counts.most_common())
+        rows.append([_percent(pool), f"{100 * means[0]:.1f} %", *(f"{mean:.2f}" for mean in means[1:]), words])
+    return _table(["pool", "far share, corrected", "mismatch, bits", "enrichment", "supply", "verdict"], rows)
+
+
+def effect_test(found: Json) -> str:
+    """Return how often `dependency` is right about far text in the scored sets."""
+    shares = {
+        "samples that need far text: found": found["test"]["far"],
+        "others: not taken for far": found["test"]["others"],
+    }
+    rows = [[name, f"{100 * right / every:.1f} % of {every:,}"] for name, (right, every) in shares.items()]
+    missed = [f"`{kind}` {100 * shown:.0f} %" for kind, shown in found["test"]["worst"].items()]
+    return _table(["", "measured"], [*rows, ["far kinds that are found least often", ", ".join(missed)]])
+
+
+def effect_curve(found: Json) -> bytes:
+    """Return the figure of gain against mismatch, an SVG document."""
+    from gateau_dagster.plotting import FAR, INK, MUTED, PRESET_COLOURS, SELECTED, label, legend, new_figure, to_svg
+
+    figure, axes = new_figure("Gain over random samples against the mismatch of use and pool", columns=2, height=4.2)
+    shown = {"mix": (SELECTED, "o"), "mix_tau": ("#56a0c8", "s"), "oracle": (MUTED, "D"), "top": (FAR, "^"),
+             "clean": (PRESET_COLOURS["paper"], "v")}  # fmt: skip
+    names = {"mix": "mix", "mix_tau": "mix, tau 1", "oracle": "oracle classes", "top": "top", "clean": "clean"}
+    for axis, recall in zip(axes, ("far", "near"), strict=True):
+        axis.axhline(0, color=INK, linewidth=0.9)
+        for law, cells in found["forecast"]["cells"].items() if recall == "far" else ():
+            line = sorted((cell for cell in cells if cell["arm"] == "mix"), key=lambda cell: cell["bits"])
+            bits, tested = [cell["bits"] for cell in line], law == "tokens"
+            axis.plot(bits, [cell["value"] for cell in line], color=SELECTED if tested else MUTED, linewidth=1.2,
+                      linestyle=(0, (4, 3) if tested else (1, 2)),
+                      label="forecast for mix, 95 %" if tested else "the law named first")  # fmt: skip
+            if tested:
+                axis.fill_between(bits, [cell["low"] for cell in line], [cell["high"] for cell in line],
+                                  color=SELECTED, alpha=0.12, linewidth=0)  # fmt: skip
+        for place, (arm, (colour, marker)) in enumerate(shown.items()):
+            cells = [cell for pool in _pools(found) if (cell := _cell(found, arm, pool))]
+            x = [cell["bits"] + 0.028 * (place - 2) for cell in cells]
+            gains = [cell[f"{recall}_gain"] for cell in cells]
+            axis.plot(x, [gain["value"] for gain in gains], marker, color=colour, markersize=5.5, label=names[arm])
+            for at, gain in zip(x, gains, strict=True):
+                if gain["low"] is not None:  # of one seed
+                    axis.vlines(at, gain["low"], gain["high"], color=colour, linewidth=1.3, alpha=0.6)
+        label(axis, x="KL(use ‖ pool), bits; the use is half far text", y=f"{recall} recall minus that of random")
+        above = axis.secondary_xaxis("top")
+        places = [cell["bits"] for pool in _pools(found) if (cell := _cell(found, "random", pool))]
+        above.set_xticks(places, [_percent(pool) for pool in _pools(found)])
+        above.tick_params(colors=MUTED, labelsize=8.5, length=3)
+        above.set_xlabel("far samples in the pool", fontsize=9.5, color=MUTED)
+    legend(axes[0], loc="upper left", ncols=2)
+    return to_svg(figure)
+
+
 def gpu_scoring(gpu: Json) -> str:
     """Return what each pass of scoring takes on a GPU."""
     rows = [
@@ -737,6 +891,12 @@ TABLES: dict[str, tuple[tuple[str, ...], Callable[..., str]]] = {
     "scoring": (("scoring",), scoring_ratios),
     "context_length": (("context_length",), context_lengths),
     "training": (("training",), training_sides),
+    "effect_far": (("effect",), lambda found: effect_gains(found, "far")),
+    "effect_near": (("effect",), lambda found: effect_gains(found, "near")),
+    "effect_forecast": (("effect",), effect_forecast),
+    "effect_choices": (("effect",), effect_choices),
+    "effect_test": (("effect",), effect_test),
+    "effect_verdicts": (("effect",), effect_verdicts),
     "gpu_facts": (("gpu",), gpu_facts),
     "gpu_scoring": (("gpu",), gpu_scoring),
     "gpu_training": (("gpu",), gpu_training),
@@ -769,6 +929,22 @@ for _run, _shown in (("experiment", 5), ("experiment_large", 5), ("experiment_sh
     TABLES |= {f"{_run}_{what}": ((_run,), make) for what, make in [*_OF_EXPERIMENTS.items()][:_shown]}
 
 
+# A figure in docs/images: the files that it is drawn from, and its function. Its bytes depend on the machine's fonts,
+# so --check does not compare them.
+DRAWINGS: dict[str, tuple[tuple[str, ...], Callable[..., bytes]]] = {"effect.svg": (("effect",), effect_curve)}
+
+
+def drawn(folder: Path, kept: Path) -> list[str]:
+    """Draw the figures into `folder`, and return the names of those that changed."""
+    changed = []
+    for name, (files, draw) in DRAWINGS.items():
+        image = draw(*(json.loads((kept / f"{file}.json").read_text()) for file in files))
+        if not (folder / name).is_file() or (folder / name).read_bytes() != image:
+            (folder / name).write_bytes(image)
+            changed.append(name)
+    return changed
+
+
 def written(page: str, kept: Path) -> str:
     """Return the page's text with each marked table as the files in `kept` have it."""
 
@@ -797,7 +973,10 @@ def main(given: list[str] | None = None) -> int:
     parser.add_argument("--check", action="store_true", help="only list pages that are not current")
     options = parser.parse_args(given)
     if options.measured:
-        say(f"shortened: {', '.join(keep(options.measured, KEPT)) or 'nothing'}")
+        names = keep(options.measured, KEPT)
+        say(f"shortened: {', '.join(names) or 'nothing'}")
+        if "effect.json" in names:
+            say(f"drawn: {', '.join(drawn(ROOT / 'docs' / 'images', KEPT)) or 'nothing new'}")
     stale = {page: new for page, text in pages().items() if (new := written(text, KEPT)) != text}
     for page, text in stale.items():
         say(f"{'not current' if options.check else 'wrote'}: {page.relative_to(ROOT)}")
