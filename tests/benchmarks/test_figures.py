@@ -85,3 +85,9 @@ def _measured() -> dict[str, Any]:
         "machine": {},
         "results": {"tiny 100/50": result | {"answerable": {"samples": 8, "figures": methods}}},
     }
+
+
+def test_a_figure_is_drawn_again_only_if_its_figures_changed(tmp_path: Path) -> None:
+    assert figures.drawn(tmp_path, figures.KEPT) == ["effect.svg"]
+    assert b"<svg" in (tmp_path / "effect.svg").read_bytes()
+    assert figures.drawn(tmp_path, figures.KEPT) == []
