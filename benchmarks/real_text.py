@@ -13,18 +13,21 @@ of the context, near evidence wholly within. Questions are halved by a stable ha
 for choosing anything, `report` for figures that are reported. The output is the product's explicit form, so that
 `gateau run` scores it, with further columns: needs_far, evidence and answers (character ranges of the context), places
 (far or near, one a range of evidence), border (first character that theta_A sees), context_tokens, window, short (an
-answer of at most three tokens), fold, seed, questions. Kinds and their labels: real_text_kinds.py.
+answer of at most three tokens), gold (character ranges of the response that the text decides; in far kinds only
+those that far text decides), page (title of the first question's page, or the instruction where there is none), fold,
+seed, questions. Kinds and their labels: real_text_kinds.py. --samples far=60 near=725 none=415 makes so many samples
+by what they need, in equal parts of its kinds, instead of --per-kind of each.
 """
 
 import gzip
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
 
 from common import benchmark_parser, say
-from real_text_kinds import ALL_KINDS, KINDS, SHORT_TOKENS, Desk, Draft, Kind, fillers, has_strays
+from real_text_kinds import ALL_KINDS, KINDS, NEEDS, SHORT_TOKENS, Desk, Draft, Kind, fillers, has_strays
 from real_text_passages import FOLDS, Fold, NoRoomError, Page, Passages, Question, Room, lay_out, read_questions
 
 from gateau_dagster.models.prompt import open_tokenizer
@@ -39,11 +42,13 @@ def make_samples(
     room: Room,
     *,
     fold: Fold,
-    per_kind: int,
+    per_kind: int | Mapping[str, int],
     seed: int,
     kinds: Iterable[str] = tuple(KINDS),
 ) -> list[Record]:
     """Return `per_kind` samples of each kind, the same for the same arguments. A kind repeats no question if it can.
+
+    The first samples of a kind are the same for any number of them.
 
     Raises ValueError, with the reason, where a kind cannot be made in this room or of these questions.
     """
@@ -53,7 +58,7 @@ def make_samples(
     made: list[Record] = []
     for name in kinds:
         used: set[str] = set()
-        for number in range(per_kind):
+        for number in range(per_kind if isinstance(per_kind, int) else per_kind.get(name, 0)):
             rng = Random(f"{seed}/{fold}/{name}/{number}")
             desk = Desk(passages=passages, room=room, rng=rng)
             draft, page = _made(ALL_KINDS[name], desk, used)
@@ -61,6 +66,15 @@ def make_samples(
             record = _record(ALL_KINDS[name], draft, page, desk)
             made.append({"sample_id": f"{name}-{fold}-{seed}-{number:04d}", **record, "fold": fold, "seed": seed})
     return made
+
+
+def by_kind(needs: Mapping[str, int]) -> dict[str, int]:
+    """Return the samples of each kind for numbers by what they need, see NEEDS: as equal as they can be."""
+    return {
+        name: count // len(NEEDS[need]) + (place < count % len(NEEDS[need]))
+        for need, count in needs.items()
+        for place, name in enumerate(NEEDS[need])
+    }
 
 
 def _made(kind: Kind, desk: Desk, used: set[str]) -> tuple[Draft, Page]:
@@ -97,6 +111,8 @@ def _record(kind: Kind, draft: Draft, page: Page, desk: Desk) -> Record:
         "places": [page.place(span) for span in page.evidence],
         "answers": [list(span) for span in _answer_spans(draft, page)],
         "short": bool(counts) and max(counts) <= SHORT_TOKENS,
+        "gold": [list(span) for span in draft.gold],
+        "page": [*(each.title for each in draft.questions), *draft.pages, draft.instruction][0],
         "border": page.border,
         "context_tokens": page.tokens,
         "window": desk.room.window,
@@ -132,13 +148,18 @@ def main(given: list[str] | None = None) -> int:
     add("--window", type=int, default=1024, help="of theta_A, in tokens of the prompt")
     add("--template", choices=["gateau", "chat"], default="gateau", help="as scoring.template")
     add("--per-kind", type=int, default=16)
+    add("--samples", nargs="+", metavar="NEED=COUNT", help="numbers of samples by need: far, near, none")
     add("--kinds", nargs="+", choices=list(ALL_KINDS), default=list(KINDS))
     add("--seed", type=int, default=0)
     add("--fold", choices=FOLDS, default="choose")
     options = parser.parse_args(given)
     sizes = {"tokens": options.tokens, "window": options.window, "template": options.template}
     room = Room(tokenizer=open_tokenizer(options.tokenizer), **sizes)
-    more = {"per_kind": options.per_kind, "seed": options.seed, "kinds": options.kinds}
+    needs = dict(each.split("=", 1) for each in options.samples or [])
+    if {*needs} - {*NEEDS} or not all(count.isdecimal() for count in needs.values()):
+        parser.error(f"--samples: expected {', '.join(f'{need}=COUNT' for need in NEEDS)}")
+    counts = by_kind({need: int(count) for need, count in needs.items()}) if needs else options.per_kind
+    more = {"per_kind": counts, "seed": options.seed, "kinds": options.kinds}
     try:
         records = make_samples(read_questions(options.nq), room, fold=options.fold, **more)
     except ValueError as error:

@@ -13,7 +13,7 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from real_text_passages import Page, Paragraph, Passages, Places, Question, Room, normalised, stands_in
+from real_text_passages import Page, Paragraph, Passages, Places, Question, Room, Span, normalised, stands_in
 
 SHORT_TOKENS = 3  # most tokens of a short answer
 DISTRACTORS = 4  # at most, and as many passages as there is room for beyond the window
@@ -130,12 +130,18 @@ def first_sentence(passage: str, words: int) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Draft(Places):
-    """A sample without its context. questions: those whose answers may stand in no other passage than theirs."""
+    """A sample without its context.
+
+    questions: those whose answers may stand in no other passage than theirs. gold: the character ranges of the response
+    that the text decides; in far kinds only those that far text decides. pages: titles, where no question has them.
+    """
 
     instruction: str
     response: str
     questions: Sequence[Question] = ()
     answers: Sequence[str] = ()
+    gold: Sequence[Span] = ()
+    pages: Sequence[str] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,16 +187,30 @@ def _excerpt(question: Question, length: int = _EXCERPT) -> Paragraph:
     return Paragraph(text=f"{question.title}\n{' '.join(words[begin : begin + length])}", evidence=True)
 
 
-def _sentence(desk: Desk, question: Question) -> str:
-    """Return the answer in a sentence of one of four forms."""
-    return desk.rng.choice(_SENTENCES).format(question=question.asked, answer=question.answer)
+def _sentence(desk: Desk, question: Question) -> tuple[str, Span]:
+    """Return the answer in a sentence of one of four forms, and where it stands in it."""
+    return _filled(desk.rng.choice(_SENTENCES), question)
 
 
-def _asked(questions: Sequence[Question], response: str, instruction: str = "", **places: Any) -> Draft:
+def _filled(form: str, question: Question) -> tuple[str, Span]:
+    before, after = (part.format(question=question.asked) for part in form.split("{answer}"))
+    return f"{before}{question.answer}{after}", (len(before), len(before) + len(question.answer))
+
+
+def _joined(parts: Sequence[tuple[str, Span]]) -> tuple[str, list[Span]]:
+    """Return texts with a space between them, and each one's range as a range of the whole."""
+    spans, begin = [], 0
+    for text, (start, end) in parts:
+        spans.append((begin + start, begin + end))
+        begin += len(text) + 1
+    return " ".join(text for text, _ in parts), spans
+
+
+def _asked(questions: Sequence[Question], response: str, instruction: str = "", **more: Any) -> Draft:
     """Return a draft that asks these questions and answers them."""
     answers = [each.answer for each in questions]
     asked = instruction or " ".join(each.asked for each in questions)
-    return Draft(instruction=asked, response=response, questions=questions, answers=answers, **places)
+    return Draft(instruction=asked, response=response, questions=questions, answers=answers, **more)
 
 
 def _one(desk: Desk, *, far: bool = False, near: bool = False, short: bool = False) -> Draft | None:
@@ -199,8 +219,8 @@ def _one(desk: Desk, *, far: bool = False, near: bool = False, short: bool = Fal
     if short and desk.room.count(f" {question.answer}") > SHORT_TOKENS:
         return None
     passage = [_evidence(question)]
-    response = question.answer if short else _sentence(desk, question)
-    return _asked([question], response, far=passage if far else (), near=passage if near else ())
+    response, span = (question.answer, (0, len(question.answer))) if short else _sentence(desk, question)
+    return _asked([question], response, gold=[span], far=passage if far else (), near=passage if near else ())
 
 
 def _two(desk: Desk, *, far: int) -> Draft | None:
@@ -215,8 +235,9 @@ def _two(desk: Desk, *, far: int) -> Draft | None:
         return None
     asked, passages = [first, second], [_evidence(each) if far else _excerpt(each) for each in (first, second)]
     desk.rng.shuffle(asked)
-    response = " ".join(_sentence(desk, each) for each in asked)
-    return _asked(asked, response, far=passages[:far], near=passages[far:])
+    response, spans = _joined([_sentence(desk, each) for each in asked])
+    gold = [span for each, span in zip(asked, spans, strict=True) if far != 1 or each is first]
+    return _asked(asked, response, gold=gold, far=passages[:far], near=passages[far:])
 
 
 def _several(desk: Desk, *, count: int, far: int, near: int, prose: bool) -> Draft | None:
@@ -267,7 +288,8 @@ def _hard(desk: Desk, *, far: bool) -> Draft | None:
     own = [_evidence(question)]
     away = [*own, *others] if far else others
     desk.rng.shuffle(away)
-    return _asked([question], _sentence(desk, question), far=away, near=() if far else own)
+    response, span = _sentence(desk, question)
+    return _asked([question], response, gold=[span], far=away, near=() if far else own)
 
 
 def _paraphrase(desk: Desk) -> Draft | None:
@@ -277,7 +299,8 @@ def _paraphrase(desk: Desk) -> Draft | None:
     if applied < 2:
         return None
     passage = Paragraph(text=question.passage, evidence=True)
-    return _asked([question], f"The answer is {question.answer}.", text, far=[passage])
+    response, span = _filled(_SENTENCES[0], question)
+    return _asked([question], response, text, gold=[span], far=[passage])
 
 
 def _two_hop(desk: Desk) -> Draft | None:
@@ -292,7 +315,8 @@ def _two_hop(desk: Desk) -> Draft | None:
     passages = [_evidence(first), _evidence(second)]
     desk.rng.shuffle(passages)
     instruction = f"Let X be the answer to the question “{first.asked}” {veiled[0].upper()}{veiled[1:]}?"
-    return _asked([second], f"The answer is {second.answer}.", instruction, far=passages)  # not a form that names X
+    response, span = _filled(_SENTENCES[0], second)  # not a form that names X
+    return _asked([second], response, instruction, gold=[span], far=passages)
 
 
 def _summary(desk: Desk, *, far: bool) -> Draft | None:
@@ -304,7 +328,8 @@ def _summary(desk: Desk, *, far: bool) -> Draft | None:
     chosen = desk.rng.sample([each for each in desk.passages.all if each.passage[0].isupper()], count)
     words = min(20, desk.room.window // (7 * count))  # so that the window shows as many sentences twice
     sentences = [first_sentence(each.passage, words) for each in chosen]
-    parts = [f"On {each.title}: {sentence}" for each, sentence in zip(chosen, sentences, strict=True)]
+    heads = [f"On {each.title}: " for each in chosen]
+    parts = [(head + said, (len(head), len(head + said))) for head, said in zip(heads, sentences, strict=True)]
     pairs = zip(chosen, sentences, strict=True)
     passages = [
         _evidence(each) if far else Paragraph(text=f"{each.title}\n{begun}", evidence=True) for each, begun in pairs
@@ -313,7 +338,9 @@ def _summary(desk: Desk, *, far: bool) -> Draft | None:
     if not far:
         instruction = f"Summarise the last {count} paragraphs of the text in {count} sentences, one for each subject."
     border = count - 1 if far else 0
-    return _asked([], " ".join(parts), instruction, far=passages[:border], near=passages[border:])
+    response, gold = _joined(parts)
+    places = {"gold": gold[:border] if far else gold, "pages": [each.title for each in chosen]}
+    return _asked([], response, instruction, far=passages[:border], near=passages[border:], **places)
 
 
 def _absent(desk: Desk) -> Draft | None:
@@ -344,7 +371,8 @@ def _continuation(desk: Desk) -> Draft | None:
         return None
     middle = len(words) // 2
     begun = Paragraph(text=f"{question.title}\n{' '.join(words[:middle])}", evidence=True)
-    return _asked([], " ".join(words[middle : middle + 40]), "Continue the text where it ends.", last=begun)
+    response, pages = " ".join(words[middle : middle + 40]), [question.title]
+    return _asked([], response, "Continue the text where it ends.", last=begun, pages=pages)
 
 
 _ALL: tuple[tuple[str, bool, str, Maker], ...] = (
@@ -375,6 +403,12 @@ _ALL: tuple[tuple[str, bool, str, Maker], ...] = (
 )
 KINDS = {name: Kind(name=name, needs_far=far, why=why, make=make) for name, far, why, make in _ALL}
 FAR_KINDS = tuple(name for name, kind in KINDS.items() if kind.needs_far)
+NEEDS = {
+    "far": FAR_KINDS,
+    "near": (*(name for name in KINDS if name.startswith("near")), "continuation"),
+    "none": ("absent", "closed_book", "chat", "noise"),
+}
+"""The kinds by what their responses need: far text, near text, or no text."""
 
 
 def _length_kinds() -> Iterator[Kind]:

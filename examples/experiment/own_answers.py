@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
 from gateau_dagster.config.base import Section
+from gateau_dagster.config.models import Template
 from gateau_dagster.config.values import InputAddress
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.evaluation.benchmark import (
@@ -21,6 +23,9 @@ from gateau_dagster.evaluation.benchmark import (
 from gateau_dagster.evaluation.generated_needle import holds
 from gateau_dagster.evaluation.grading import normalised_words
 from gateau_dagster.evaluation.question_files import QuestionFiles
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 
 class SamplesOptions(Section):
@@ -40,36 +45,92 @@ def _records(files: QuestionFiles) -> Iterator[dict[str, Any]]:
 
 
 class AnswerLoss(MeasuredBenchmark):
-    """Negative log-likelihood of the responses, by what they need: far text, near text or none."""
+    """Negative log-likelihood of the responses, by what they need: far text, near text or none.
+
+    A sample has up to three values, each a question of the benchmark:
+
+    - `<sample_id>`: all tokens of its response.
+    - `<sample_id> answer`: the tokens that the text decides, those in the ranges `gold` of the file. In a response of
+      a sentence, most tokens are the same whatever the text says.
+    - `<sample_id> evidence`: the same tokens with the evidence as the whole context. The loss that the rest of the text
+      adds, `answer` less `evidence`, is the deficit of a model that cannot find the evidence in a long text.
+    """
 
     name = "answer_loss"
     title = "Loss on the answers"
-    description = "Mean negative log-likelihood of a response's tokens."
+    description = (
+        "Mean negative log-likelihood of a response's tokens; of its answer's tokens; and of these with the evidence "
+        "only. Read the groups: the total is over all three."
+    )
     unit = "NLL"
     higher = False
     by_group = False
     groups = "what the response needs"
     options: SamplesOptions
+    code_version = "2"
 
     def files(self) -> Sequence[QuestionFiles]:
         return _files(self)
 
     def measure(self, materials: Materials, variant: str) -> Measured:
-        """Return the loss of each sample's response."""
+        """Return the losses of each sample, from one pass over its text and one over its evidence."""
         from gateau_dagster.models.forward import response_nll
         from gateau_dagster.models.prompt import build_prompt
 
         loaded, scoring, rows = materials.model(variant), self.config.scoring, []
         records = [*_records(self.files()[0])]
         for done, record in enumerate(records, start=1):
-            texts = {name: record[name] for name in ("sample_id", "source", "context", "instruction", "response")}
-            prompt = build_prompt(
-                loaded.tokenizer, Sample(**texts), max_length=scoring.max_length, template=scoring.template
-            )
-            needs = "far text" if record["needs_far"] else "near text" if record["evidence"] else "no text"
-            rows.append((record["sample_id"], needs, float(response_nll(loaded, [prompt]).mean())))
+            names = ("sample_id", "source", "context", "instruction", "response")
+            sample = Sample(**{name: record[name] for name in names})
+            name, needs = sample.sample_id, _needs(record)
+            gold = gold_tokens(loaded.tokenizer, sample, record.get("gold", []), scoring.template)
+            samples = [sample, *([_evidence_only(sample, record["evidence"])] if gold and record["evidence"] else [])]
+            prompts = [
+                build_prompt(loaded.tokenizer, each, max_length=scoring.max_length, template=scoring.template)
+                for each in samples
+            ]
+            losses = response_nll(loaded, prompts).reshape(len(samples), -1)
+            rows.append((name, needs, float(losses[0].mean())))
+            if gold:
+                forms = zip(_FORMS, losses, strict=False)
+                rows += [
+                    (f"{name} {form}", f"{needs}: {group}", float(nll[gold].mean())) for (form, group), nll in forms
+                ]
             materials.progress(done, len(records), "samples", variant)
         return Measured.of(rows)
+
+
+_FORMS = (("answer", "answer"), ("evidence", "answer, evidence only"))
+
+
+def _needs(record: dict[str, Any]) -> str:
+    return "far text" if record["needs_far"] else "near text" if record["evidence"] else "no text"
+
+
+def _evidence_only(sample: Sample, evidence: Sequence[Sequence[int]]) -> Sample:
+    return replace(sample, context="\n\n".join(sample.context[begin:end] for begin, end in evidence))
+
+
+def gold_tokens(
+    tokenizer: PreTrainedTokenizerBase, sample: Sample, gold: Sequence[Sequence[int]], template: Template
+) -> list[int]:
+    """Return the indices of the response tokens that hold a character of a range of `gold`, in order.
+
+    `gold`: first and one-past-last characters of the response.
+    """
+    from gateau_dagster.models.prompt import response_offsets
+
+    if not gold:
+        return []
+    offsets = response_offsets(tokenizer, sample, template)
+    # Of several tokens of one character, the first holds it, and the others, which are empty, belong to it.
+    starts = [begin if begin < end else begin - 1 for begin, end in offsets]
+    ends = [max(begin + 1, end) for begin, (_, end) in zip(starts, offsets, strict=True)]
+    return [
+        place
+        for place, (start, end) in enumerate(zip(starts, ends, strict=True))
+        if any(begin < end and start < stop for begin, stop in gold)
+    ]
 
 
 class Answers(QuestionBenchmark):

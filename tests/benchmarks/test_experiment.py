@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM
 
 from gateau_dagster.evaluation.benchmark import Measured
 from gateau_dagster.evaluation.registry import scored_benchmarks
-from gateau_dagster.models.loading import load_model
+from gateau_dagster.models.loading import LoadedModel, load_model
 from gateau_dagster.pipeline.project import load_project
 from tests import tiny_models
 from tests.benchmarks.questions import answer, write_questions
@@ -54,22 +54,48 @@ def test_no_page_is_in_both_files(prepared: Path) -> None:
     assert titles[0] and titles[1] and not titles[0] & titles[1]
 
 
-def test_the_loss_is_that_of_the_response_alone(prepared: Path) -> None:
+def test_losses_are_those_of_the_response_of_its_answer_and_with_the_evidence_only(prepared: Path) -> None:
     config = load_project(prepared)
     loaded = load_model(config.models["long"], dtype="float32", device="cpu", folder=Path())
     benchmark: Any = scored_benchmarks(config)["answer_loss"]
     found: Measured = benchmark.measure(materials(config, model=lambda _: loaded), "base")
-    assert found.table["group"].value_counts().sort("count")["count"].to_list() == [5 - 1, 6 + 1, 8]
-    record = json.loads(prepared.with_name("questions.jsonl").read_text().splitlines()[0])
-    context, asked = record["context"], f"\n\n### Instruction: {record['instruction']}\n\n### Response: "
-    before = [loaded.tokenizer(text, add_special_tokens=False)["input_ids"] for text in ("### Input: ", context)]
-    last = loaded.tokenizer(asked + record["response"], add_special_tokens=False, return_offsets_mapping=True)
-    space = config.scoring.max_length - 1 - len(before[0]) - len(last["input_ids"])
-    ids = [loaded.tokenizer.bos_token_id, *before[0], *before[1][-space:], *last["input_ids"]]
-    count = sum(end > len(asked) for _, end in last["offset_mapping"])
-    logits = loaded.model(input_ids=torch.tensor([ids])).logits[0].double().log_softmax(-1)
-    nll = -sum(float(logits[place - 1, ids[place]]) for place in range(len(ids) - count, len(ids))) / count
-    assert found.table.filter(question_id=record["sample_id"])["value"].item() == pytest.approx(nll, rel=1e-4)
+    assert dict(found.table["group"].value_counts().iter_rows()) == {
+        "far text": 8,
+        "far text: answer": 8,
+        "far text: answer, evidence only": 8,
+        "near text": 7,
+        "near text: answer": 6,
+        "near text: answer, evidence only": 6,
+        "no text": 4,
+        "no text: answer": 1,
+    }
+    values = dict(found.table.select("question_id", "value").iter_rows())
+    for line in prepared.with_name("questions.jsonl").read_text().splitlines()[::3]:
+        record = json.loads(line)
+        slow = slow_losses(record, loaded, config.scoring.max_length)
+        names = [record["sample_id"], *(f"{record['sample_id']} {form}" for form in ("answer", "evidence"))]
+        expected = {name: value for name, value in zip(names, slow, strict=True) if value is not None}
+        assert {name: values[name] for name in names if name in values} == pytest.approx(expected, rel=1e-4)
+
+
+def slow_losses(record: dict[str, Any], loaded: LoadedModel, most: int) -> list[float | None]:
+    """The mean NLL of the response, of the tokens with a character of the answers, and of these with the evidence."""
+    asked = f"\n\n### Instruction: {record['instruction']}\n\n### Response: "
+    evidence = "\n\n".join(record["context"][begin:end] for begin, end in record["evidence"])
+    golden = {len(asked) + place for begin, end in record["gold"] for place in range(begin, end)}
+    found = []
+    for context, only_gold in ((record["context"], False), (record["context"], True), (evidence, True)):
+        before = [loaded.tokenizer(text, add_special_tokens=False)["input_ids"] for text in ("### Input: ", context)]
+        last = loaded.tokenizer(asked + record["response"], add_special_tokens=False, return_offsets_mapping=True)
+        space = most - 1 - len(before[0]) - len(last["input_ids"])
+        ids = [loaded.tokenizer.bos_token_id, *before[0], *before[1][-space:], *last["input_ids"]]
+        logits = loaded.model(input_ids=torch.tensor([ids])).logits[0].double().log_softmax(-1)
+        first, nll = len(ids) - len(last["input_ids"]), []
+        for place, (begin, end) in enumerate(last["offset_mapping"], start=first):
+            if end > len(asked) and (not only_gold or golden & {*range(begin, end)}):
+                nll.append(-float(logits[place - 1, ids[place]]))
+        found.append(sum(nll) / len(nll) if nll and context else None)
+    return found
 
 
 def test_an_answer_is_right_if_it_contains_a_right_one(prepared: Path) -> None:

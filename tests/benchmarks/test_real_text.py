@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import real_text
-from real_text_kinds import ALL_KINDS, FAR_KINDS, KINDS, LENGTH_KINDS, first_sentence, reworded
+from real_text_kinds import ALL_KINDS, FAR_KINDS, KINDS, LENGTH_KINDS, NEEDS, first_sentence, reworded
 from real_text_passages import FOLDS, Passages, Question, Room, normalised, read_questions
 
 from gateau_dagster.data.forms import to_samples
@@ -127,6 +127,36 @@ def test_a_response_gives_each_answer_in_turn_bare_or_in_prose(
         assert starts == sorted(starts) and asked == sorted(asked)
         assert (record["response"] == "; ".join(answers)) == (form == "bare")
         assert not any(each in record["instruction"] for each in answers)
+
+
+def test_gold_is_the_answers_that_the_kind_is_about(records: list[dict[str, Any]], questions: list[Question]) -> None:
+    by_text = {each.text: each for each in questions}
+    for record in records:
+        gold = [record["response"][begin:end] for begin, end in record["gold"]]
+        asked, kind = [by_text[each] for each in record["questions"]], record["source"]
+        if kind in {"absent", "chat", "noise", "continuation"}:
+            assert not gold
+        elif kind.endswith("summary"):
+            assert len(gold) == record["places"].count("far" if kind == "far_summary" else "near")
+            assert all(any(each.rstrip(".") in text.passage for text in questions) for each in gold)
+        elif kind == "far_and_near":
+            far = [record["context"][begin:end] for begin, end in record["evidence"]][record["places"].index("far")]
+            assert gold == [each.answer for each in asked if far.startswith(f"{each.title}\n")]
+        else:
+            assert gold == [each.answer for each in asked]
+        assert record["page"] == (asked[0].title if asked else record["page"]) and record["page"]
+
+
+def test_numbers_by_need_are_shared_by_its_kinds(
+    questions: list[Question], records: list[dict[str, Any]], tokenizer: Any
+) -> None:
+    counts = real_text.by_kind({"far": 9, "none": 2})
+    assert [counts[name] for need in ("far", "none") for name in NEEDS[need]] == [2, *[1] * 7, 1, 1, 0, 0]
+    assert sorted(name for names in NEEDS.values() for name in names) == sorted(KINDS)
+    few = made(questions, tokenizer, **ROOM | {"per_kind": {"far_one": 2, "chat": 1}})
+    rest = {each["sample_id"]: each for each in records}
+    assert [each["source"] for each in few] == ["far_one", "far_one", "chat"]
+    assert all(rest[each["sample_id"]] == each for each in few), "a smaller pool is a part of a larger one"
 
 
 def test_contexts_have_the_wanted_tokens(records: list[dict[str, Any]]) -> None:
