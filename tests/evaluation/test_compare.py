@@ -26,6 +26,7 @@ from gateau_dagster.evaluation.statistics.compare import (
     interval,
     outcomes,
     p_value,
+    paired,
     question_spread,
     resampled,
     seed_spread,
@@ -580,3 +581,115 @@ def test_copies_trained_with_other_seeds_are_told_apart_in_at_most_5_percent() -
         _told(_experiment(rng, seed_sd=0.3, chance_sd=0.3, effects=[0.0] * 4))[2] for _ in range(EXPERIMENTS)
     ]  # fmt: skip
     assert 1 - np.mean(all_best) <= 0.05
+
+
+# Seed by seed and page by page.
+
+
+def slow_weighted(values: Sequence[float], groups: Sequence[str], shares: dict[str, float]) -> float:
+    """The sum over the groups of their share times the mean of their questions."""
+    total = 0.0
+    for name, share in shares.items():
+        total += share * statistics.fmean(v for v, group in zip(values, groups, strict=True) if group == name)
+    return total
+
+
+def slow_page_variance(
+    values: Sequence[float], groups: Sequence[str], pages: Sequence[str], shares: dict[str, float]
+) -> float:
+    """P / (P - 1) times the sum over pages of the square of what the page adds to the total, mean subtracted."""
+    found = 0.0
+    for page in set(pages):
+        added = 0.0
+        for name, share in shares.items():
+            own = [value for value, group in zip(values, groups, strict=True) if group == name]
+            mean = statistics.fmean(own)
+            for value, group, other in zip(values, groups, pages, strict=True):
+                if (group, other) == (name, page):
+                    added += share * (value - mean) / len(own)
+        found += added**2
+    return len(set(pages)) / (len(set(pages)) - 1) * found
+
+
+PAGED = ["a", "b", "c", "a", "d", "e", "b", "f", "f", "g"]
+NEEDS = ["far"] * 6 + ["near"] * 4
+
+
+@pytest.mark.parametrize("shares", [{"far": 0.5, "near": 0.5}, {"far": 0.9, "near": 0.1}, None])
+def test_a_paired_difference_is_student_s_over_pages_and_seeds(shares: dict[str, float] | None) -> None:
+    values = np.random.default_rng(3).normal(0.2, 1.0, (4, 10)) + np.array([[0.9], [0.0], [-1.2], [0.3]])
+    found, groups = paired(values, NEEDS, PAGED, shares=shares), NEEDS if shares else ["all"] * 10
+    given = shares or {"all": 1.0}
+    mean = [statistics.fmean(values[:, place]) for place in range(10)]
+    assert found.difference.value == pytest.approx(slow_weighted(mean, groups, given))
+    squares = 0.0
+    for row in values:
+        apart = [value - usual for value, usual in zip(row, mean, strict=True)]
+        squares += slow_weighted(apart, groups, given) ** 2 - slow_page_variance(apart, groups, PAGED, given)
+    parts = [(slow_page_variance(mean, groups, PAGED, given), min(len({*PAGED[:6]}), len({*PAGED[6:]})) - 1)]
+    parts = [(parts[0][0], len({*PAGED}) - 1)] if shares is None else parts
+    parts.append((max(0.0, squares / 3 / 4), 3))
+    half = sum(variance * scipy.stats.t.ppf(0.975, free) ** 2 for variance, free in parts) ** 0.5
+    low, high = found.difference.low, found.difference.high
+    assert low is not None and high is not None
+    assert high - low == pytest.approx(2 * half, rel=0.05), "the bootstrap only moves the middle"
+    assert found.clusters == 7 and found.seeds == 4
+
+    def excluded(p: float) -> bool:
+        reach = sum(variance * scipy.stats.t.ppf(1 - p / 2, free) ** 2 for variance, free in parts) ** 0.5
+        return abs(found.difference.value) > reach
+
+    assert excluded(found.p * 1.01) and not excluded(found.p * 0.99)
+
+
+def test_pages_are_drawn_whole() -> None:
+    values = np.random.default_rng(5).normal(size=(2, 10))
+    given = {"far": 0.4, "near": 0.6}
+    sums = compare_module._ClusterSums.of(NEEDS, PAGED, given)
+    found = sums.resampled(values, draws=40, seed=9)
+    rng, names = np.random.default_rng(9), sorted({*PAGED})
+    for draw, drawn in enumerate(rng.integers(7, size=(40, 7))):
+        pages = [names[place] for place in drawn]
+        for row, of in enumerate(values):
+            total = 0.0
+            for group, share in given.items():
+                own = [of[q] for page in pages for q in range(10) if (PAGED[q], NEEDS[q]) == (page, group)]
+                every = [of[q] for q in range(10) if NEEDS[q] == group]
+                total += share * statistics.fmean(own or every)
+            whole = slow_weighted(of, NEEDS, given)
+            assert found[draw, row] == pytest.approx(whole + (7 / 6) ** 0.5 * (total - whole))
+
+
+def test_one_seed_does_not_say_what_seeds_change_and_one_page_not_what_pages_do() -> None:
+    values = np.random.default_rng(1).normal(size=(3, 10))
+    one = paired(values[:1], NEEDS, PAGED)
+    assert one.difference.low is None and one.p == 1.0
+    assert paired(values, NEEDS, ["a"] * 10).difference.high is None
+    with pytest.raises(ValueError, match="absent"):
+        paired(values, NEEDS, PAGED, shares={"far": 0.5, "absent": 0.5})
+
+
+def test_what_all_models_of_a_seed_share_does_not_widen_a_paired_interval() -> None:
+    rng = np.random.default_rng(2)
+    shared, own = rng.normal(0, 5, (4, 1)), rng.normal(0, 0.1, (2, 4, 40))
+    one, two = shared + own[0], shared + own[1] + 0.5
+    pages, total = [str(place) for place in range(40)], total_of(["a"] * 40, by_group=False)
+    models = [Model(name="one", values=one), Model(name="two", values=two)]
+    apart = compare(models, total, reference="one", draws=1000)[1].difference
+    pair = paired(two - one, ["all"] * 40, pages).difference
+    assert apart is not None and apart.low is not None and pair.low is not None
+    assert apart.low < 0 < pair.low and apart.value == pytest.approx(pair.value)
+
+
+@pytest.mark.long
+def test_paired_intervals_over_pages_and_seeds_hold_the_truth() -> None:
+    rng, held = np.random.default_rng(0), 0
+    pages = [str(place // 3) for place in range(120)]
+    groups = ["far" if place % 3 else "near" for place in range(120)]
+    for _ in range(800):
+        of_page = rng.exponential(1.0, 40)[np.arange(120) // 3]
+        values = 0.4 + of_page + rng.normal(0, 0.2, (4, 1)) + rng.normal(0, 0.5, (4, 120))
+        found = paired(values, groups, pages, shares={"far": 0.3, "near": 0.7}, draws=400).difference
+        assert found.low is not None and found.high is not None
+        held += found.low <= 1.4 <= found.high
+    assert 0.93 <= held / 800 <= 0.99

@@ -1,6 +1,6 @@
 """Compare models on the same questions: their values, their differences to a reference, and which may be the best."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import TypeAlias
@@ -424,3 +424,121 @@ def _intervals(estimates: Vector, low: Vector, high: Vector) -> list[Interval]:
 
 def _share(sides: Vector, side: int) -> float:
     return float((sides == side).mean())
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairedDifference:
+    """The difference of two models that were trained with the same seeds.
+
+    p: two-sided, of no difference; see `holm` for several comparisons. seeds, clusters: how many there are of each.
+    """
+
+    difference: Interval
+    p: float
+    seeds: int
+    clusters: int
+
+
+def paired(
+    differences: Matrix,
+    groups: Sequence[str],
+    clusters: Sequence[str],
+    *,
+    shares: Mapping[str, float] | None = None,
+    draws: int = DRAWS,
+    seed: int = 0,
+) -> PairedDifference:
+    """Return the mean of differences that are taken seed by seed and question by question.
+
+    `compare` pools the spread that seeds cause over all models, as if the models' seeds had nothing in common. Models
+    of one seed share its initial weights, its order and, with nested selections, many samples, so their difference
+    varies less. The price is fewer degrees of freedom: seeds - 1. Decide between the two before the values are known.
+
+    Questions about the same page are not independent. So whole clusters are drawn with replacement, and the variance
+    is that of the ratio of sums over clusters, by linearisation (Woodruff 1971).
+
+    Args:
+        differences: float64 [seeds, Q], a model's values less those of the reference. Any linear contrast will do, for
+            example with a part of what training gains subtracted.
+        groups: of the Q questions.
+        clusters: of the Q questions, such as the page that a question is about.
+        shares: weights of the groups' means in the total; questions of other groups are left out. Default: every
+            question weighs the same.
+        draws: number of resamples.
+        seed: of the resamples.
+
+    Raises:
+        ValueError: a group with a share has no question.
+    """
+    given = {"": 1.0} if shares is None else shares
+    columns = [""] * len(groups) if shares is None else groups
+    kept = [place for place, group in enumerate(columns) if group in given]
+    if lacking := {*given} - {columns[place] for place in kept}:
+        raise ValueError(f"no question is of the group {min(lacking)}")
+    sums = _ClusterSums.of([columns[place] for place in kept], [clusters[place] for place in kept], given)
+    values, count = differences[:, kept], len(differences)
+    mean = values.mean(axis=0, keepdims=True)
+    estimate, apart = sums.totals(mean), values - mean
+    beyond = (sums.totals(apart) ** 2).sum() - sums.spread(apart).variance.sum()  # what chance in questions leaves
+    variance = max(0.0, float(beyond)) / (count - 1) / count if count > 1 else np.nan
+    parts = [sums.spread(mean), VarianceSource(variance=np.array([variance]), freedom=np.array([count - 1.0]))]
+    low, high = interval(estimate, sums.resampled(mean, draws=draws, seed=seed), parts)
+    (difference,) = _intervals(estimate, low, high)
+    p = float(p_value(estimate, parts)[0])
+    return PairedDifference(difference=difference, p=p, seeds=count, clusters=len(sums.sizes))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _ClusterSums:
+    """Totals Σ_g share_g (mean of the questions of group g) of questions in clusters.
+
+    cells: the cluster and the group of each question as one index, int [Q]. sizes: questions of each cluster and group,
+    float64 [P, G]. shares: float64 [G].
+    """
+
+    cells: NDArray[np.intp]
+    sizes: Matrix
+    shares: Vector
+
+    @classmethod
+    def of(cls, groups: Sequence[str], clusters: Sequence[str], shares: Mapping[str, float]) -> "_ClusterSums":
+        names, (every, own) = [*shares], np.unique(np.asarray(clusters, dtype=np.str_), return_inverse=True)
+        cells = own * len(names) + np.array([names.index(group) for group in groups], dtype=np.intp)
+        sizes = np.bincount(cells, minlength=len(every) * len(names)).reshape(len(every), len(names))
+        return cls(cells=cells, sizes=sizes.astype(np.float64), shares=np.array([*shares.values()]))
+
+    def sums(self, values: Matrix) -> NDArray[np.float64]:
+        """Return the sums [rows, P, G] of values [rows, Q]."""
+        found = [np.bincount(self.cells, weights=row, minlength=self.sizes.size) for row in values]
+        return np.stack(found).reshape(len(values), *self.sizes.shape)
+
+    def totals(self, values: Matrix) -> Vector:
+        """Return the totals [rows] of values [rows, Q]."""
+        return self.sums(values).sum(axis=1) / self.sizes.sum(axis=0) @ self.shares
+
+    def spread(self, values: Matrix) -> VarianceSource:
+        """Return the spread of the totals over other clusters; unknown where a group has one cluster."""
+        sums, sizes = self.sums(values), self.sizes.sum(axis=0)
+        apart = sums - (sums.sum(axis=1) / sizes)[:, None] * self.sizes
+        influence = (apart / sizes) @ self.shares  # [rows, P]
+        fewest = int((self.sizes > 0).sum(axis=0).min())
+        count = len(self.sizes) if fewest > 1 else np.nan
+        variance = count / (count - 1) * (influence**2).sum(axis=1)
+        return VarianceSource(variance=variance, freedom=np.full(len(values), fewest - 1.0))
+
+    def resampled(self, values: Matrix, *, draws: int, seed: int) -> Matrix:
+        """Return totals [draws, rows] over clusters drawn with replacement; a group that is not drawn keeps its mean.
+
+        Deviations are multiplied by the root of P / (P - 1), as in `resampled`.
+        """
+        rng, count, sums = np.random.default_rng(seed), len(self.sizes), self.sums(values)
+        whole, found = self.totals(values), []
+        step = max(1, _CELLS // count)
+        for start in range(0, draws, step):
+            counts = _counts(rng, min(step, draws - start), count)
+            sizes = counts @ self.sizes  # [draws, G]
+            with np.errstate(invalid="ignore"):
+                means = np.einsum("dp,rpg->drg", counts, sums) / sizes[:, None]
+            means = np.where(sizes[:, None] > 0, means, sums.sum(axis=1) / self.sizes.sum(axis=0))
+            found.append(means @ self.shares)
+        return whole + np.sqrt(count / max(1, count - 1)) * (np.concatenate(found) - whole)
