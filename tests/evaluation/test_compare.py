@@ -637,7 +637,7 @@ def test_a_paired_difference_is_student_s_over_pages_and_seeds(shares: dict[str,
 
     def excluded(p: float) -> bool:
         reach = sum(variance * scipy.stats.t.ppf(1 - p / 2, free) ** 2 for variance, free in parts) ** 0.5
-        return abs(found.difference.value) > reach
+        return bool(abs(found.difference.value) > reach)
 
     assert excluded(found.p * 1.01) and not excluded(found.p * 0.99)
 

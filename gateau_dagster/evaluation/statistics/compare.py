@@ -510,7 +510,7 @@ class _ClusterSums:
     def sums(self, values: Matrix) -> NDArray[np.float64]:
         """Return the sums [rows, P, G] of values [rows, Q]."""
         found = [np.bincount(self.cells, weights=row, minlength=self.sizes.size) for row in values]
-        return np.stack(found).reshape(len(values), *self.sizes.shape)
+        return np.stack(found).reshape(len(values), *self.sizes.shape).astype(np.float64)
 
     def totals(self, values: Matrix) -> Vector:
         """Return the totals [rows] of values [rows, Q]."""
