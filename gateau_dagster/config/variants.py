@@ -9,7 +9,7 @@ from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
 from gateau_dagster.config.base import Section, Verify
 from gateau_dagster.config.models import HOMOLOGOUS, PRE_EXPERIENCED, ModelConfig
-from gateau_dagster.config.selection import Preset
+from gateau_dagster.config.selection import Preset, RuleConfig
 from gateau_dagster.config.values import MOST_SEEDS, MOST_TOKENS, ModelAddress
 from gateau_dagster.errors import GateauError
 from gateau_dagster.registry import possible_name
@@ -67,9 +67,48 @@ class OtherModel(Section):
         return ModelConfig(**self.model_dump(exclude={"name"}))
 
 
+class ChangedRun(Section):
+    """A model that is trained like the single run, apart from some keys of `selection` and `training`."""
+
+    name: str = Field(description="Name of the variant: letters, digits, _, . and -.", examples=["mix"])
+    selection: dict[str, Any] = Field(
+        default={},
+        description="Keys that replace those of `selection`: the method, its preset and options, the rule and its "
+        "keys; null removes a key. The seed of a method's options is added to that of the variant.",
+        examples=[{"rule": "top"}],
+    )
+    training: dict[str, Any] = Field(
+        default={}, description="Keys that replace those of `training`.", examples=[{"loss": "longce"}]
+    )
+
+    @field_validator("name")
+    @classmethod
+    def _possible(cls, name: str) -> str:
+        return possible_name(name)
+
+    @field_validator("selection")
+    @classmethod
+    def _chooses(cls, given: dict[str, Any]) -> dict[str, Any]:
+        allowed = {*RuleConfig.model_fields, "method", "preset", "options"}
+        if unknown := [key for key in given if key not in allowed]:
+            raise GateauError(
+                "config.unknown_key",
+                f"{unknown[0]} is not a key that one variant can change: give one of {', '.join(sorted(allowed))}, or "
+                "set it in `selection` for all variants",
+            )
+        return given
+
+
+def _form(given: Any) -> str:
+    if isinstance(given, str):
+        return "str"
+    keys = given if isinstance(given, dict) else type(given).model_fields
+    return "dict[changed]" if {"selection", "training"} & {*keys} else "dict"
+
+
 Beside = Annotated[
-    Annotated[Also, Tag("str")] | Annotated[OtherModel, Tag("dict")],
-    Discriminator(lambda given: "str" if isinstance(given, str) else "dict"),
+    Annotated[Also, Tag("str")] | Annotated[OtherModel, Tag("dict")] | Annotated[ChangedRun, Tag("dict[changed]")],
+    Discriminator(_form),
 ]
 
 
@@ -111,7 +150,8 @@ class VariantsConfig(Section):
         description="full: all samples, only one of identical texts unless selection.duplicates is keep. short_only: "
         "the short conversations alone. base: the model before training, which always exists. "
         "synthetic_verified: the accepted samples of `synthesis`. synthetic_unverified: as many of its candidates, "
-        "whatever the checks say. A model that is not trained here: {name: …, path: …}.",
+        "whatever the checks say. A model that is not trained here: {name: …, path: …}. One that is trained with "
+        "other keys: {name: …, selection: {…}, training: {…}}.",
     )
     equal: Equal | None = Field(
         default=None,
@@ -124,6 +164,12 @@ class VariantsConfig(Section):
     def compared(self, method: str) -> list[str]:
         """Return the methods, `method` being `selection.method`: by default it meets chance and a cheap baseline."""
         return self.methods or list(dict.fromkeys([method, *BASELINES]))
+
+    @property
+    def further_methods(self) -> list[str]:
+        """Return the methods that only a variant of `also` names."""
+        changed = [each.selection for each in self.also if isinstance(each, ChangedRun)]
+        return [str(keys["method"]) for keys in changed if "method" in keys]
 
     def made_equal(self, *, tokens_known: bool) -> Equal | None:
         """Return the amount that is equal for all methods; tokens_known: whether models.long counts them."""
@@ -156,6 +202,7 @@ class Variant:
 
     cell: its name without the seed; variants of one cell differ in their seed only.
     method, preset, fraction, budget, seed: None if the configuration's own value applies. other: for kind `other`.
+    changed: of a variant of kind `selected` that is not of the matrix.
     """
 
     name: str
@@ -167,6 +214,7 @@ class Variant:
     budget: int | None = None
     seed: int | None = None
     other: OtherModel | None = None
+    changed: ChangedRun | None = None
 
     @property
     def trained(self) -> bool:
@@ -210,6 +258,8 @@ def _besides(section: VariantsConfig) -> Iterator[Variant]:
     for each in section.also:
         if isinstance(each, OtherModel):
             yield Variant(name=each.name, kind="other", cell=each.name, other=each)
+        elif isinstance(each, ChangedRun):
+            yield from _seeded(section, [each.name], kind="selected", changed=each)
         elif each != BASE:
             yield from _seeded(section, [each], kind=each)
 

@@ -79,7 +79,7 @@ def _sorted(found: Mapping[str, type[Method]]) -> Mapping[str, type[Method]]:
 
 
 def chosen_methods(config: Config) -> dict[str, Method]:
-    """Return `selection.method`, `selection.compare` and `variants.methods` by name, each name once.
+    """Return the methods of `selection.method`, `selection.compare` and `variants` by name, each name once.
 
     Raises:
         GateauError: a name or an option that does not exist, or a configuration that lacks what a method needs, or
@@ -89,7 +89,8 @@ def chosen_methods(config: Config) -> dict[str, Method]:
     variants = [] if config.variants is None else config.variants.compared(selection.method)
     named = {"selection.method": [selection.method], "selection.compare": selection.compare}
     found: dict[str, Method] = {}
-    for place, names in {**named, "variants.methods": variants}.items():
+    further = [] if config.variants is None else config.variants.further_methods
+    for place, names in {**named, "variants.methods": variants, "variants.also": further}.items():
         for name in names:
             if name not in found:
                 found[name] = _bound(config, known, name, place)

@@ -40,7 +40,7 @@ from gateau_dagster.models.model_config import (
 )
 from gateau_dagster.models.model_digest import check_downloadable
 from gateau_dagster.models.prompt import answer_ends, encode, open_tokenizer
-from gateau_dagster.pipeline.recipes import weighs_responses
+from gateau_dagster.pipeline.recipes import recipes, weighs_responses
 from gateau_dagster.readable import listed, percentage, plural
 from gateau_dagster.storage.local import recall, remember
 from gateau_dagster.training.deepspeed_config import agreed_deepspeed_config
@@ -700,7 +700,8 @@ def check_pair(config: Config, digests: Mapping[str, str], texts: Callable[[], S
     if len(origins) == 2 and not _same_files(config, origins):
         _once(config, f"pair {digests['short']} {digests['long']}", lambda: _compare(config, texts))
     trained = config.origin(config.training.model)
-    if config.training.enabled and weighs_responses(config) and trained not in origins:
+    weighs = config.training.enabled and any(weighs_responses(each.config) for each in recipes(config))
+    if weighs and trained not in origins:
         what = f"trained {digests[trained]} {digests['long']}"
         _once(config, what, lambda: _compare_trained(config, trained, texts))
 

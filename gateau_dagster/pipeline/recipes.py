@@ -6,8 +6,11 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
 
+from pydantic import ValidationError
+
 from gateau_dagster import tables
 from gateau_dagster.config import Config, SelectionConfig, TrainingConfig
+from gateau_dagster.config.base import code_of
 from gateau_dagster.config.selection import BY_CLASS, DRAWING
 from gateau_dagster.config.training import OPERATIONAL
 from gateau_dagster.config.variants import (
@@ -134,19 +137,26 @@ class Recipe:
             return selection
         if variant.fraction is not None or variant.budget is not None:
             selection = selection.taking(fraction=variant.fraction, budget=variant.budget)
+        if variant.changed is not None:
+            keys = selection.model_dump(exclude_unset=True) | variant.changed.selection
+            selection = SelectionConfig.model_validate(keys)
         method, options = variant.method or selection.method, selection.options
         if method in BASELINES and method != selection.method and selection.rule in DRAWING:
             selection = selection.by_rank()  # quotas and draws would make another selection of the baseline
         elif variant.seed is not None and selection.rule in DRAWING:
             selection = selection.model_copy(update={"seed": variant.seed})
         if variant.seed is not None and "seed" in known_methods(self.project)[method].options_class.model_fields:
-            options = {**options, method: {**options.get(method, {}), "seed": variant.seed}}
+            own = {} if variant.changed is None else variant.changed.selection.get("options", {}).get(method, {})
+            options = {**options, method: {**options.get(method, {}), "seed": variant.seed + own.get("seed", 0)}}
         preset = variant.preset or selection.preset
         return selection.model_copy(update={"method": method, "preset": preset, "options": options})
 
     @property
     def _training(self) -> TrainingConfig:
         training = self.project.training
+        if self.variant.changed is not None:
+            keys = training.model_dump(exclude_unset=True) | self.variant.changed.training
+            training = TrainingConfig.model_validate(keys)
         if self.variant.seed is not None:
             training = training.model_copy(update={"seed": self.variant.seed})
         if self.variant.kind == "short_only":
@@ -438,7 +448,8 @@ def variant_mixes(config: Config) -> Iterator[Asset]:
         description="The training mix of every variant, as in training_mix; empty for models from elsewhere.",
         inputs=(origin_key(config, config.training.model),),
         code_version=f"1.{MIX_CODE_VERSION}",
-        columns=mix_columns(config),
+        # A variant may weigh tokens where the single run does not: its mix alone has the weights.
+        columns=max((mix_columns(each.config) for each in recipes(config)), key=len),
         checks=_mix_checks(config),
         **_of_variants(config, Recipe.mix_part),
     )
@@ -499,11 +510,14 @@ def check_variants(config: Config) -> None:
         )
     _check_names(config, section)
     _check_lengths(config, section)
+    for each in recipes(config):
+        if each.variant.changed is not None:
+            _check_changed(each)
     if section.presets and GATEAU not in section.compared(config.selection.method):
         raise GateauError(
             "variants.impossible", "variants.presets: applies to method gateau only: name it in variants.methods, too"
         )
-    synthetic = [each for each in section.also if each in {SYNTHETIC_VERIFIED, SYNTHETIC_UNVERIFIED}]
+    synthetic = [each for each in section.also if each in (SYNTHETIC_VERIFIED, SYNTHETIC_UNVERIFIED)]
     if synthetic and config.synthesis is None:
         raise GateauError(
             "variants.impossible",
@@ -549,6 +563,26 @@ def _check_names(config: Config, section: VariantsConfig) -> None:
         raise GateauError(
             "variants.impossible",
             f"variants.also: the names {same[0]} and {same[1]} differ in case only, and name files: choose another",
+        )
+
+
+def _check_changed(recipe: Recipe) -> None:
+    """Raise GateauError, with the variant's name, if its keys do not fit the other keys, or a table is not made."""
+    place = f"variants.also: {recipe.variant.cell}"
+    try:
+        config = recipe.config
+        # Keys of two sections may not fit each other, as a loss that needs a pair of models.
+        Config.model_validate({name: getattr(config, name) for name in Config.model_fields} | {"variants": None})
+    except ValidationError as error:
+        first = error.errors()[0]
+        keys = ": ".join([place, *map(str, first["loc"])])
+        raise GateauError(code_of(first), f"{keys}: {first['msg'].removeprefix('Value error, ')}") from error
+    except GateauError as error:
+        raise error.reworded(f"{place}: {error}") from error
+    if EVIDENCE in {**recipe.reads, **recipe.mix_part().reads} and not has_evidence(recipe.project):
+        raise GateauError(
+            "variants.impossible",
+            f"{place}: reads the table `{EVIDENCE}`, which is not made: set selection.evidence: true",
         )
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from gateau_dagster.assets.benchmarks import located_variant
 from gateau_dagster.assets.selection import chosen_samples, with_texts
+from gateau_dagster.config.variants import ChangedRun
 from gateau_dagster.data.index import read_shards
 from gateau_dagster.errors import GateauError
 from gateau_dagster.methods.registry import chosen_methods
@@ -180,6 +181,17 @@ def test_another_single_run_leaves_the_variants_alone(experiment: Pipeline) -> N
     assert stale(experiment, selection={"fraction": 0.5}) == {CHECKPOINTS: ["checkpoint"]}
     every = {SUBSETS: [], MIXES: TRAINED_FIRST, CHECKPOINTS: ["checkpoint", *TRAINED_FIRST]}
     assert stale(experiment, training={"max_length": 256}) == {asset: p for asset, p in every.items() if p}
+
+
+def test_a_run_with_other_keys_is_its_own_work_and_chooses_as_the_single_run_with_them(experiment: Pipeline) -> None:
+    longest = {"name": "longest", "selection": {"method": "length", "count": 2, "fraction": None}}
+    found = stale(experiment, variants={"also": [*FIRST["also"], longest]})
+    assert found == {asset: ["longest-s1", "longest-s2"] for asset in (SUBSETS, MIXES, CHECKPOINTS)}
+    config = load_project(experiment.file)
+    variants = config.variants.model_copy(update={"also": [ChangedRun.model_validate(longest)]})
+    state = State(config=config.model_copy(update={"variants": variants}))
+    ids, _, _ = chosen_samples(state, recipe_of(state.config, "longest-s2"))
+    assert ids["sample_id"].to_list() == chosen(experiment, "length-0.25-s1")[:2]
 
 
 def test_a_limit_by_document_is_every_variants_own(experiment: Pipeline) -> None:

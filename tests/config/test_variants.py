@@ -2,6 +2,9 @@
 
 from typing import Any
 
+import pytest
+from pydantic import ValidationError
+
 from gateau_dagster.config.variants import Variant, VariantsConfig, variants_of
 
 
@@ -61,3 +64,22 @@ def test_what_stands_beside_the_matrix() -> None:
     ]
     other = found[-1].other
     assert other is not None and other.model.path == "org/model"
+
+
+def test_a_run_with_other_keys_has_every_seed() -> None:
+    top = {"name": "top", "selection": {"rule": "top"}}
+    found = matrix(methods=["random"], seeds=[1, 2], also=[top, {"name": "weighed", "training": {"loss": "longce"}}])
+    assert [(each.name, each.kind, each.cell, each.seed, each.trained) for each in found[2:]] == [
+        ("top-s1", "selected", "top", 1, True),
+        ("top-s2", "selected", "top", 2, True),
+        ("weighed-s1", "selected", "weighed", 1, True),
+        ("weighed-s2", "selected", "weighed", 2, True),
+    ]
+    assert found[2].changed is not None and found[2].changed.selection == {"rule": "top"}
+    section = VariantsConfig(also=[found[2].changed])
+    assert section.also == [found[2].changed] and section.further_methods == []
+
+
+def test_one_variant_cannot_change_what_all_of_them_read() -> None:
+    with pytest.raises(ValidationError, match="plugins is not a key"):
+        matrix(also=[{"name": "own", "selection": {"plugins": ["own.py"]}}])

@@ -3,9 +3,16 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from gateau_dagster.config import Config
 from gateau_dagster.config.variants import VariantsConfig
-from gateau_dagster.pipeline.recipes import Recipe, recipe_of, selections
+from gateau_dagster.evaluation.statistics.experiment import lines_of
+from gateau_dagster.methods.registry import chosen_methods
+from gateau_dagster.pipeline.pipeline import pipeline_of
+from gateau_dagster.pipeline.recipes import MIXES, Recipe, check_variants, recipe_of, selections
+from gateau_dagster.tables import TRAINING_MIX, WEIGHTED_MIX
+from tests.error_codes import refused
 from tests.pipeline.configured import configured
 
 MATRIX = {"methods": ["gateau", "random"], "presets": ["paper", "robust"], "fractions": [0.1, 0.5], "seeds": [1, 2]}
@@ -100,3 +107,69 @@ def test_every_selection_is_looked_at_once(tmp_path: Path) -> None:
     config = configured(tmp_path, variants={**MATRIX, "methods": ["gateau"], "also": ["full"]})
     found = [(each.preset, each.fraction) for each in selections(config)]
     assert found == [("robust", None), ("paper", 0.1), ("robust", 0.1), ("paper", 0.5), ("robust", 0.5)]
+
+
+BUDGET: dict[str, Any] = {"selection.rule": "token_budget", "selection.budget": 999, "training.max_steps": 7}
+
+
+def changed(folder: Path, *also: dict[str, Any], **more: Any) -> Config:
+    """The configuration whose variants are random data of two seeds and what is trained with other keys."""
+    return configured(folder, **BUDGET, **more, variants={"methods": ["random"], "seeds": [1, 2], "also": [*also]})
+
+
+def test_other_keys_replace_those_of_the_single_run(tmp_path: Path) -> None:
+    top = {"rule": "top", "count": 3, "budget": None}
+    config = changed(tmp_path, {"name": "top", "selection": top, "training": {"max_steps": 5}})
+    check_variants(config)
+    found = config_of(config, "top-s2")
+    assert found.selection.method == "gateau" and found.selection.parameters["count"] == 3
+    assert (found.training.max_steps, found.training.seed) == (5, 2)
+    assert config_of(config, "random-s2").selection.parameters["budget"] == 999
+    assert recipe_of(config, "top-s2").subset_part().settings != recipe_of(config, "random-s2").subset_part().settings
+    assert {line.name: line.series for line in lines_of(config)} == {
+        "base": "",
+        "checkpoint": "",
+        "random": "random",
+        "top": "top",
+    }
+
+
+def test_a_second_random_draw_has_the_seeds_of_the_training_and_others_of_the_draw(tmp_path: Path) -> None:
+    again = {"method": "random", "options": {"random": {"seed": 100}}}
+    config = changed(tmp_path, {"name": "again", "selection": again})
+    check_variants(config)
+    assert config_of(config, "again-s2").selection.options == {"random": {"seed": 102}}
+    assert config_of(config, "again-s2").training == config_of(config, "random-s2").training
+    assert {line.name: line.series for line in lines_of(config)}["again"] == "again", "it is no reference"
+
+
+def test_a_method_that_only_such_a_variant_names_is_scored(tmp_path: Path) -> None:
+    config = changed(tmp_path, {"name": "long", "selection": {"method": "length"}})
+    assert [*chosen_methods(config)] == ["gateau", "random", "length"]
+    assert "method_scores/length" in pipeline_of(config).by_key
+
+
+def test_a_variant_weighs_tokens_where_the_single_run_does_not(tmp_path: Path) -> None:
+    weighed = {"name": "weighed", "selection": {"method": "random"}, "training": {"loss": "longce"}}
+    found = pipeline_of(changed(tmp_path, weighed)).by_key
+    assert [found[name].columns for name in ("training_mix", MIXES)] == [TRAINING_MIX, WEIGHTED_MIX]
+    assert {"perplexity/short", "perplexity/long"} <= found[MIXES].parts["weighed-s1"].reads.keys()
+    assert "perplexity/short" not in found[MIXES].parts["random-s1"].reads
+
+
+@pytest.mark.parametrize(
+    ("keys", "code"),
+    [
+        ({"selection": {"rule": "top"}}, "selection.rule_settings"),  # budget stays
+        ({"selection": {"method": "nope"}}, "methods.unknown"),
+        ({"selection": {"drop": ["near"]}}, "variants.impossible"),
+        ({"training": {"lr": 1}}, "config.unknown_key"),
+        ({"training": {"mix": {"without_long": True}}}, "training.no_conversations"),
+    ],
+)
+def test_keys_that_do_not_fit_are_refused_with_the_variant(tmp_path: Path, keys: dict[str, Any], code: str) -> None:
+    with refused(code) as error:
+        config = changed(tmp_path, {"name": "odd", **keys}, short_chat=None)
+        chosen_methods(config)
+        check_variants(config)
+    assert code == "methods.unknown" or str(error.value).startswith("variants.also: odd")

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from gateau_dagster import tables
-from gateau_dagster.config.variants import BASE, CHECKPOINT
+from gateau_dagster.config.variants import BASE, CHECKPOINT, Variant
 from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.benchmark import Benchmark
 from gateau_dagster.evaluation.registry import scored_benchmarks
@@ -28,8 +28,9 @@ class Line:
     """A model of the experiment, with one row of the table under each benchmark.
 
     variants: names of its variants, which differ only in their seed. trained: whether another seed would have given
-    another model. series: the preset or method that selected its samples, the same for any number of them; empty
-    without a selection. amount: the fraction or the budget of tokens of this selection; None: that of `selection`.
+    another model. series: the preset or method that selected its samples, the same for any number of them, or the name
+    of a variant with other keys; empty without a selection. amount: the fraction or the budget of tokens of this
+    selection; None: that of `selection`.
     """
 
     name: str
@@ -49,11 +50,18 @@ def lines_of(config: Config) -> list[Line]:
             name=cell if len(variants) > 1 else variants[0].name,
             variants=tuple(variant.name for variant in variants),
             trained=variants[0].trained or variants[0].kind == CHECKPOINT,
-            series=(variants[0].preset or variants[0].method or "") if variants[0].kind == "selected" else "",
+            series=_series(variants[0]),
             amount=variants[0].fraction or variants[0].budget,
         )
         for cell, variants in cells.items()
     ]
+
+
+def _series(variant: Variant) -> str:
+    """Return what selected the samples; a variant with other keys is a series of itself, whatever its method."""
+    if variant.changed is not None:
+        return variant.cell
+    return (variant.preset or variant.method or "") if variant.kind == "selected" else ""
 
 
 def reference_of(config: Config) -> str:
