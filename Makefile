@@ -121,6 +121,7 @@ benchmark-selection: $(VENV)/.run-installed  ## how well every method finds know
 # Nothing may be chosen on the half `report` of the questions; FOLD=choose is the other half.
 FOLD ?= report
 SIZES ?= 1024/256
+SIZE ?= cpu
 benchmark-real: $(VENV)/.run-installed  ## every method on real text: MODELS="folder folder" NQ=questions [SIZES="1024/256 1024/512"] [SEEDS="0 1 2 3"] [FOLD=choose]; resumable
 	@$(BIN)/python benchmarks/real_selection.py --nq "$(NQ)" --models $(MODELS) --fold $(FOLD) --sizes $(SIZES) $(if $(SEEDS),--seeds $(SEEDS)) --out $(BENCHMARKS)/real_$(FOLD).json
 
@@ -142,8 +143,8 @@ benchmark-context-length: $(VENV)/.run-installed  ## time and peak memory agains
 benchmark-training: $(VENV)/.run-installed  ## training in packed rows against padded ones; memory of the loss; what the memory levers save, cost and change
 	@$(BIN)/python benchmarks/training.py --out $(BENCHMARKS)/training.json
 
-benchmark-experiment: $(VENV)/.run-installed  ## does a selection train a better model than random data? MODEL=folder NQ=questions; over an hour on a busy core, resumable
-	@$(BIN)/python benchmarks/experiment.py --nq "$(NQ)" --model "$(MODEL)" --out $(BENCHMARKS)/experiment.json
+benchmark-experiment: $(VENV)/.run-installed  ## does a selection train a better model than random data? MODEL=folder NQ=questions SIZE=cpu or gpu; a night on two cores, half an hour on an H100, resumable
+	@$(BIN)/python benchmarks/experiment.py --nq "$(NQ)" --model "$(MODEL)" --size $(SIZE) --out $(BENCHMARKS)/experiment_$(SIZE).json
 
 benchmark-effect: $(VENV)/.run-installed  ## when does a selection pay? gain over random against the pool's far share: about two hours on a busy core, resumable
 	@OMP_NUM_THREADS=1 $(BIN)/python benchmarks/effect.py --out $(BENCHMARKS)/effect.json

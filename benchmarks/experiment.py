@@ -1,42 +1,91 @@
 """Does a selection train a better model than as much random data? The experiment of examples/experiment.
 
-    .venv/bin/python benchmarks/experiment.py --nq natural_questions.jsonl.gz --model FOLDER_OR_NAME \
-        --folder build/experiment --out build/benchmarks/experiment.json
+    .venv/bin/python benchmarks/experiment.py --nq natural_questions.jsonl.gz --model FOLDER_OR_NAME --size cpu \
+        --folder build/experiment --out build/benchmarks/experiment_cpu.json
 
-It makes the pool of samples from the half `choose` of the questions and the held-out samples from the half `report`,
-keeps what `gateau plan` expects the experiment to show, and runs `gateau run`. Call it again to continue. The JSON
-holds the values of every model and their differences to random data, over all held-out samples and by their needs.
---config takes another configuration than the example's; --short adds short conversations to what every model is
-trained on.
+plan.yaml says what is tested, and was written before a model answered. For each pool, the samples are made from the
+half `choose` of the questions and the held-out samples from the half `report`. Then all arms are trained and measured,
+seed by seed, by `gateau run`. Call it again to continue; it prints which models are left, and the minutes. Nothing is
+compared before the last model has answered. --power prints what the sizes can show, and runs nothing.
 """
 
 import json
-import subprocess
-import sys
-from collections.abc import Iterator, Mapping, Sequence
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from random import Random
 from typing import Any
 
+import numpy as np
+import polars as pl
 import real_text
 import yaml
 from common import benchmark_parser, machine, say, settings_of, write_json
-from real_text_kinds import KINDS
+from real_text_kinds import FAR_KINDS, KINDS, NEEDS
 from real_text_passages import Passages, read_questions
 
 from gateau_dagster.api import Project
-from gateau_dagster.assets.experiment import experiment_inputs
-from gateau_dagster.evaluation.statistics.compare import Interval, Standing
+from gateau_dagster.config.variants import BASE
+from gateau_dagster.estimate.questions import detectable
+from gateau_dagster.evaluation.statistics.compare import Matrix, PairedDifference, VarianceSource, holm, paired
+from gateau_dagster.evaluation.statistics.experiment import lines_of
 from gateau_dagster.pipeline.state import State
-from gateau_dagster.report.experiment import BenchmarkResult
 from gateau_dagster.storage.local import write_if_other
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "experiment"
-SAMPLES = {"pool.jsonl": "choose", "questions.jsonl": "report"}
-ALL = "all"
+SCORES = "scores/answer_loss"
+TEXTS = {"far": "far text", "near": "near text", "none": "no text"}
+"""The groups of the benchmark by need."""
+Json = dict[str, Any]
 
 
-def short_conversations(nq: str, count: int) -> list[dict[str, Any]]:
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """A size of plan.yaml, which has its keys; `name` is its own."""
+
+    name: str
+    tokens: int
+    window: int
+    pools: Mapping[str, Mapping[str, int]]
+    heldout: Mapping[str, int]
+    seeds: int
+    short: int = 0
+    arms: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    benchmarks: Sequence[str] = ("answer_loss",)
+    scoring: Mapping[str, Any] = field(default_factory=dict)
+    selection: Mapping[str, Any] = field(default_factory=dict)
+    training: Mapping[str, Any] = field(default_factory=dict)
+
+
+def read_plan(file: Path) -> tuple[Json, dict[str, Size]]:
+    """Return the plan, and its sizes by name."""
+    plan = yaml.safe_load(file.read_text(encoding="utf-8"))
+    return plan, {name: Size(name=name, **keys) for name, keys in plan["sizes"].items()}
+
+
+def power(plan: Json, size: Size) -> list[Json]:
+    """Return the smallest difference of two arms on far text that is seen in four of five experiments.
+
+    The assumed spread of the seeds is that of two models whose seeds have nothing in common, so pairs may show less.
+    """
+    found = []
+    for name, assumed in plan["assumed"].items():
+        seeds = VarianceSource(
+            variance=np.array([2 * assumed["seeds"] ** 2 / size.seeds]), freedom=np.array([size.seeds - 1.0])
+        )
+        questions = size.heldout["far"]
+        difference = detectable(questions, assumed["questions"], seeds)
+        found.append({"spread": name, "questions": questions, "seeds": size.seeds, "difference": difference})
+    return found
+
+
+# Samples and configuration.
+
+
+def short_conversations(nq: str, count: int) -> list[Json]:
     """Return `count` short conversations of the half `choose`; every second one shows the passage that answers."""
     askable = Passages(read_questions(Path(nq)), "choose").askable
     made = []
@@ -47,126 +96,294 @@ def short_conversations(nq: str, count: int) -> list[dict[str, Any]]:
     return made
 
 
-def prepare(
-    folder: Path,
-    *,
-    model: str,
-    nq: str,
-    per_kind: Mapping[str, int],
-    tokens: int,
-    window: int,
-    base: Path = EXAMPLE / "gateau.yaml",
-    short: int = 0,
-) -> Path:
-    """Write samples, configuration and benchmarks into `folder`; return the configuration's path."""
+def prepare(folder: Path, *, model: str, nq: str, size: Size, pool: str, example: Path = EXAMPLE) -> Path:
+    """Write samples, configuration and benchmarks of a pool into `folder`; return the configuration's path."""
     folder.mkdir(parents=True, exist_ok=True)
-    settings = json.dumps([model, nq, dict(per_kind), tokens, window, *([short] if short else [])])
+    wanted = {"pool.jsonl": ("choose", size.pools[pool]), "questions.jsonl": ("report", size.heldout)}
+    settings = json.dumps([model, nq, wanted, size.tokens, size.window, size.short])
     file = folder / "settings.json"
     if file.exists() and file.read_text(encoding="utf-8") != settings:
         raise SystemExit(f"{folder} holds samples of other settings: give the same ones, or another --folder")
     write_if_other(file, settings)
-    for name, fold in SAMPLES.items():
+    for name, (fold, needs) in wanted.items():
         if not (folder / name).exists():
-            given = {"nq": nq, "tokenizer": model, "tokens": tokens, "window": window, "per-kind": per_kind[fold]}
+            given = {"nq": nq, "tokenizer": model, "tokens": size.tokens, "window": size.window, "fold": fold}
             words = [word for key, value in given.items() for word in (f"--{key}", str(value))]
-            if real_text.main([*words, "--fold", fold, "--out", str(folder / name)]):
+            counts = [f"{need}={count}" for need, count in needs.items()]
+            if real_text.main([*words, "--samples", *counts, "--out", str(folder / name)]):
                 raise SystemExit(1)
-    content = yaml.safe_load(base.read_text(encoding="utf-8"))
-    if short:
-        write_if_other(folder / "short.json", json.dumps(short_conversations(nq, short), ensure_ascii=False))
-        content["short_chat"] = {"path": "short.json"}
+    write_if_other(folder / "short.json", json.dumps(short_conversations(nq, size.short), ensure_ascii=False))
+    write_if_other(folder / "own_answers.py", (example / "own_answers.py").read_text(encoding="utf-8"))
+    content = configuration(example, size, pool, size.seeds)
     for section in content["models"].values():
         section["path"] = str(Path(model).absolute()) if Path(model).is_dir() else model
-    content["models"]["short"]["window"] = window
     write_if_other(folder / "gateau.yaml", yaml.safe_dump(content, sort_keys=False))
-    write_if_other(folder / "own_answers.py", (EXAMPLE / "own_answers.py").read_text(encoding="utf-8"))
     return folder / "gateau.yaml"
 
 
-def expected(config: Path) -> list[dict[str, Any]]:
-    """Return what the first plan expected each benchmark to show."""
-    file = config.with_name("power.json")
-    if not file.exists():
-        plan = [sys.executable, "-m", "gateau_dagster.cli", "plan", "--json", "--config", str(config)]
-        found = json.loads(subprocess.run(plan, check=True, stdout=subprocess.PIPE, text=True).stdout)
-        write_json(file, {"power": found["power"]}, announce=False)
-    return json.loads(file.read_text())["power"]
+def configuration(example: Path, size: Size, pool: str, seeds: int) -> Json:
+    """Return the example's configuration with the size's keys, the pool's arms and so many seeds."""
+    content: Json = yaml.safe_load((example / "gateau.yaml").read_text(encoding="utf-8"))
+    content["models"]["short"]["window"] = size.window
+    for section in ("scoring", "selection", "training"):
+        content[section] |= getattr(size, section)
+    if not size.short:
+        del content["short_chat"]
+    content["evaluation"]["benchmarks"] = [*size.benchmarks]
+    content["variants"]["seeds"] = [*range(seeds)]
+    arms = size.arms.get(pool)
+    content["variants"]["also"] = [each for each in content["variants"]["also"] if arms is None or each["name"] in arms]
+    return content
 
 
-def summary(project: Project) -> dict[str, Any]:
-    """Return what each model was trained on, its values, and the sentences of the report."""
-    inputs = experiment_inputs(State(config=project.config), project.table("experiment"))
-    return {
-        "reference": inputs.reference,
-        "trained_on": {name: trained_on(project, name) for name in project.config.variant_set if name != "base"},
-        "results": {result.name: dict(_by_group(result)) for result in inputs.results},
-        "sentences": {result.name: result.against_chance for result in inputs.results},
+def with_seeds(config: Path, seeds: int) -> Project:
+    """Write the first `seeds` seeds into a configuration, which leaves the models of these as they are, and open it."""
+    content = yaml.safe_load(config.read_text(encoding="utf-8"))
+    content["variants"]["seeds"] = [*range(seeds)]
+    write_if_other(config, yaml.safe_dump(content, sort_keys=False))
+    return Project(config)
+
+
+def share_tables(source: Path, target: Path) -> None:
+    """Copy the tables of scores of another pool's store, whose rows are kept for the samples that both have."""
+    if source.exists() and not target.exists():
+        made = ("variant", "scores", "answers", "checkpoint", "training_mix*", "selected_subset*", "report*")
+        shutil.copytree(source, target, ignore=shutil.ignore_patterns(*made))
+
+
+def run(folder: Path, *, model: str, nq: str, size: Size, example: Path = EXAMPLE) -> dict[str, Project]:
+    """Train and measure what is missing, pool by pool and seed by seed; return the projects by pool."""
+    configs = {
+        pool: prepare(folder / pool, model=model, nq=nq, size=size, pool=pool, example=example) for pool in size.pools
     }
+    total = sum(2 + size.seeds * len(arms_of(Project(config))) for config in configs.values())
+    first, rates, answered = next(iter(configs.values())), list[float](), 0
+    for pool, config in configs.items():
+        if config != first:
+            share_tables(first.with_name("store"), config.with_name("store"))
+        for seeds in range(1, size.seeds + 1):
+            project, started = with_seeds(config, seeds), time.monotonic()
+            before = measured(project)
+            if len(before) < len(project.config.variant_set):
+                for benchmark in size.benchmarks:
+                    project.run(until=f"scores/{benchmark}")
+            new = len(measured(project) - before)
+            if new and seeds > 1:  # the first seed also scores the pool
+                rates.append((time.monotonic() - started) / new)
+            done = answered + len(measured(project))
+            minutes = f", about {(total - done) * rates[-1] / 60:.0f} minutes" if rates else ""
+            say(f"{pool}, seed {seeds - 1}: {done} of {total} models have answered, {total - done} are left{minutes}")
+        answered += len(measured(project))
+    return {pool: Project(config) for pool, config in configs.items()}
 
 
-def trained_on(project: Project, variant: str) -> dict[str, Any]:
-    """Return samples, tokens and seconds of a variant's training, and the share of chosen samples that need far text.
+def arms_of(project: Project) -> list[str]:
+    """Return the names of the models that are trained with several seeds."""
+    return [line.name for line in lines_of(project.config) if line.series]
 
-    Empty for a model that is not trained.
-    """
+
+def measured(project: Project) -> set[str]:
+    """Return the variants that have answered."""
     state = State(config=project.config)
-    if variant not in state.pipeline.partitions("variant/selected_subset"):
-        return {}
-    made = state.store.read("variant/checkpoint", variant).row(0, named=True)
-    chosen = project.selected() if variant == "checkpoint" else state.store.read("variant/selected_subset", variant)
-    needs = [KINDS[source].needs_far for source in chosen["source"]]
-    return {name: made[name] for name in ("samples", "tokens", "seconds")} | {"far": sum(needs) / max(1, len(needs))}
+    return {name for name in project.config.variant_set if state.stamp(SCORES, name) is not None}
 
 
-def _by_group(result: BenchmarkResult) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the standings over all questions, then by group."""
-    rows = {row["variant"]: row for row in result.rows.iter_rows(named=True)}
-    count = result.answered.questions.height
-    values = {
-        name: {
-            "value": [row["value"], row["low"], row["high"]],
-            "difference": [row[f"difference{end}"] for end in ("", "_low", "_high")],
+# What the values show.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Values:
+    """The losses of all models of a pool.
+
+    records: the held-out samples. scores: by variant, the values by question. seeds: how many each arm has.
+    """
+
+    records: Sequence[Json]
+    scores: Mapping[str, Mapping[str, float]]
+    seeds: int
+
+    @classmethod
+    def of(cls, project: Project, config: Path, seeds: int) -> "Values":
+        """Read them from the store."""
+        store, names = State(config=project.config).store, [*project.config.variant_set]
+        tables = {name: store.read(SCORES, name, ["question_id", "value"]) for name in names}
+        lines = config.with_name("questions.jsonl").read_text(encoding="utf-8").splitlines()
+        scores = {name: dict(table.iter_rows()) for name, table in tables.items()}
+        return cls(records=[json.loads(line) for line in lines], scores=scores, seeds=seeds)
+
+    @cached_property
+    def needs(self) -> dict[str, str]:
+        """Return what each sample needs, by id: far, near or none."""
+        of_kind = {kind: need for need, kinds in NEEDS.items() for kind in kinds}
+        return {record["sample_id"]: of_kind[record["source"]] for record in self.records}
+
+    def matrix(self, arm: str, form: str = "") -> Matrix:
+        """Return the losses [seeds, samples] of the samples that have this form: all tokens, answer or evidence."""
+        names = [BASE] * self.seeds if arm == BASE else [f"{arm}-s{seed}" for seed in range(self.seeds)]
+        return np.array([[self.scores[name][f"{each}{form}"] for each in self.ids(form)] for name in names])
+
+    def ids(self, form: str = "") -> list[str]:
+        """Return the ids of the samples that have this form."""
+        return [each["sample_id"] for each in self.records if f"{each['sample_id']}{form}" in self.scores[BASE]]
+
+    def paired(
+        self, differences: Matrix, form: str = "", *, shares: Mapping[str, float] | None = None, kind: str = ""
+    ) -> PairedDifference:
+        """Return the mean of differences [seeds, samples] by what samples need, or of one kind of sample."""
+        by_id = {each["sample_id"]: each for each in self.records}
+        chosen = [by_id[each] for each in self.ids(form)]
+        groups = [each["source"] if kind else self.needs[each["sample_id"]] for each in chosen]
+        pages = [each["page"] for each in chosen]
+        return paired(differences, groups, pages, shares={kind: 1.0} if kind else shares)
+
+
+ANSWER, EVIDENCE = " answer", " evidence"
+
+
+def shown(found: PairedDifference) -> Json:
+    """Return a difference as JSON: value, low and high, p, and what it rests on."""
+    ends = found.difference
+    interval = [ends.value, ends.low, ends.high]
+    return {"difference": interval, "p": found.p, "seeds": found.seeds, "pages": found.clusters}
+
+
+def shares_of(pool: Mapping[str, int], far: float | None = None) -> dict[str, float]:
+    """Return the shares of a pool by need; with `far`, that share of far text, and the others in proportion."""
+    total, rest = sum(pool.values()), sum(count for need, count in pool.items() if need != "far")
+    if far is None:
+        return {need: count / total for need, count in pool.items()}
+    return {need: far if need == "far" else (1 - far) * count / rest for need, count in pool.items()}
+
+
+def compared(values: Values, plan: Json, pool: Mapping[str, int], arms: Sequence[str]) -> dict[str, Json]:
+    """Return what each arm shows against the reference; `plan`: plan.yaml.
+
+    Per arm: `primary`, `use` and `pool` (differences of the loss on all response tokens with these weights), `guard`
+    (the difference over the use less the margin: its upper end decides), `by_need`, `by_kind` and `gap`.
+    """
+    reference, margin = plan["reference"], plan["guard"]["margin"]
+    use, of_pool = shares_of(pool, plan["guard"]["use"]), shares_of(pool)
+    found: dict[str, Json] = {}
+    for arm in [BASE, *arms]:
+        whole = values.matrix(arm) - values.matrix(reference)
+        answer = values.matrix(arm, ANSWER) - values.matrix(reference, ANSWER)
+        gained = values.matrix(BASE) - values.matrix(reference)
+        needs = [need for need in NEEDS if need in pool]
+        found[arm] = {
+            "primary": shown(values.paired(answer, ANSWER, shares={"far": 1.0})),
+            "near_answers": shown(values.paired(answer, ANSWER, shares={"near": 1.0})),
+            "use": shown(values.paired(whole, shares=use)),
+            "pool": shown(values.paired(whole, shares=of_pool)),
+            "guard": shown(values.paired(whole - margin * gained, shares=use)),
+            "by_need": {need: shown(values.paired(whole, shares={need: 1.0})) for need in needs},
+            "by_kind": {kind: shown(values.paired(whole, kind=kind)) for kind in KINDS if _has(values, kind)},
+            "far_answers_by_kind": {
+                kind: shown(values.paired(answer, ANSWER, kind=kind)) for kind in FAR_KINDS if _has(values, kind)
+            },
+            "gap": gap(values, arm),
         }
-        for name, row in rows.items()
+    corrected = holm(np.array([found[arm]["primary"]["p"] for arm in plan["primary"]["comparisons"] if arm in arms]))
+    for arm, p in zip([each for each in plan["primary"]["comparisons"] if each in arms], corrected, strict=True):
+        found[arm]["primary"]["corrected_p"] = float(p)
+    return found
+
+
+def _has(values: Values, kind: str) -> bool:
+    return any(each["source"] == kind for each in values.records)
+
+
+def gap(values: Values, arm: str) -> Json:
+    """Return the loss on answers that the rest of the text adds to the evidence alone: far, and far less near."""
+
+    def added(shares: Mapping[str, float]) -> list[float | None]:
+        losses = dict(zip(values.ids(ANSWER), values.matrix(arm, ANSWER).T, strict=True))
+        alone = values.matrix(arm, EVIDENCE)
+        apart = np.stack([losses[each] for each in values.ids(EVIDENCE)], axis=1) - alone
+        return shown(values.paired(apart, EVIDENCE, shares=shares))["difference"]
+
+    return {"far": added({"far": 1.0}), "far_less_near": added({"far": 1.0, "near": -1.0})}
+
+
+def verdicts(found: Mapping[str, Json], control: Mapping[str, Json] | None, plan: Json) -> dict[str, Any]:
+    """Return which comparisons are significant, which keep the guard, and what noise and control say."""
+    primary = {arm: each["primary"] for arm, each in found.items() if "corrected_p" in each["primary"]}
+    level, within = plan["primary"]["level"], plan["control"]["within"]
+    said: dict[str, Any] = {
+        "lower_beyond_chance": [
+            arm for arm, each in primary.items() if each["corrected_p"] <= level and each["difference"][0] < 0
+        ],
+        "keeps_the_guard": [
+            arm for arm in primary if (high := found[arm]["guard"]["difference"][2]) is not None and high < 0
+        ],
+        "noise": found[plan["noise"]]["primary"]["difference"] if plan["noise"] in found else None,
     }
-    yield ALL, {"questions": count, "models": values}
-    for grouping in result.groupings[:1]:
-        for (name, size), standings in zip(grouping.groups, grouping.standings, strict=True):
-            yield name, {"questions": size, "models": _standings(standings)}
+    if control is not None and "mix" in control:
+        low, high = control["mix"]["primary"]["difference"][1:]
+        said["control_within"] = low is not None and high is not None and -within < low and high < within
+        said["control_is_near"] = abs(control["mix"]["primary"]["difference"][0]) < within
+    return said
 
 
-def _standings(standings: Sequence[Standing]) -> dict[str, Any]:
-    def ends(interval: Interval | None) -> list[float | None]:
-        return [None] * 3 if interval is None else [interval.value, interval.low, interval.high]
+def trained_on(project: Project, reference: str) -> dict[str, Json]:
+    """Return samples, tokens and seconds of every trained variant, its far share, and how it nests in the reference.
 
-    return {each.name: {"value": ends(each.total), "difference": ends(each.difference)} for each in standings}
+    `nested`: the share of its samples that need no far text that the reference has too, with the same seed; None
+    without such a sample.
+    """
+    store, found = State(config=project.config).store, {}
+    for name, variant in project.config.variant_set.items():
+        if variant.kind != "selected":
+            continue
+        made = store.read("variant/checkpoint", name).row(0, named=True)
+        chosen, other = (
+            store.read("variant/selected_subset", each, ["sample_id", "source"])
+            for each in (name, f"{reference}-s{variant.seed}")
+        )
+        others = chosen.filter(~pl.col("source").is_in(FAR_KINDS))
+        nested = others.join(other, on="sample_id", how="semi").height / others.height if others.height else None
+        facts = {key: made[key] for key in ("samples", "tokens", "seconds")}
+        found[name] = facts | {"far": 1 - others.height / chosen.height, "nested": nested}
+    return found
 
 
 def main(given: list[str] | None = None) -> int:
-    """Parse, run, summarise, write."""
+    """Parse, run, compare, write."""
     parser = benchmark_parser(__doc__)
     add = parser.add_argument
-    add("--nq", required=True, help="questions with passages: see the help of real_text.py")
-    add("--model", required=True, help="folder or hub name")
+    add("--nq", help="questions with passages: see the help of real_text.py")
+    add("--model", help="folder or hub name")
     add("--folder", type=Path, default=Path("build/experiment"), help="for samples, configuration and store")
-    add("--tokens", type=int, default=512, help="of a context")
-    add("--window", type=int, default=256, help="of theta_A, in tokens of the prompt")
-    add("--pool", type=int, default=12, help="samples of each kind to choose from")
-    add("--heldout", type=int, default=3, help="held-out samples of each kind")
-    add("--config", type=Path, default=EXAMPLE / "gateau.yaml", help="training, selection, variants")
-    add("--short", type=int, default=0, help="short conversations to train every model on as well")
+    add("--size", default="cpu", help="a size of plan.yaml")
+    add("--example", type=Path, default=EXAMPLE, help="folder with plan.yaml, gateau.yaml and own_answers.py")
+    add("--power", action="store_true", help="print what the size can show, and run nothing")
     options = parser.parse_args(given)
-    per_kind = {"choose": options.pool, "report": options.heldout}
-    sizes = {"per_kind": per_kind, "tokens": options.tokens, "window": options.window}
-    sizes |= {"base": options.config, "short": options.short}
-    config = prepare(options.folder.absolute(), model=options.model, nq=options.nq, **sizes)
-    power, project = expected(config), Project(config)
-    project.run()
-    found = summary(project)
-    say("\n".join(sentence for sentences in found["sentences"].values() for sentence in sentences))
-    settings = settings_of(options, "nq") | {"model": Path(options.model).name}
-    settings["training"] = yaml.safe_load(options.config.read_text(encoding="utf-8")).get("training", {})
-    write_json(options.out, {"settings": settings, "machine": machine(), "power": power, **found})
+    plan, sizes = read_plan(options.example / "plan.yaml")
+    if options.size not in sizes:
+        parser.error(f"--size: expected one of {', '.join(sizes)}")
+    size = sizes[options.size]
+    for each in power(plan, size):
+        amount = f"{each['questions']} far samples and {each['seeds']} seeds"
+        say(f"{size.name}: {amount} show a difference of {each['difference']:.3f} NLL ({each['spread']} spread)")
+    if options.power:
+        return 0
+    if options.nq is None or options.model is None:
+        parser.error("--nq and --model are needed, unless --power is given")
+    folder = options.folder.absolute() / size.name
+    projects = run(folder, model=options.model, nq=options.nq, size=size, example=options.example)
+    results = {
+        pool: compared(
+            Values.of(project, folder / pool / "gateau.yaml", size.seeds), plan, size.pools[pool], arms_of(project)
+        )
+        for pool, project in projects.items()
+    }
+    found = {
+        "power": power(plan, size),
+        "trained_on": {pool: trained_on(project, plan["reference"]) for pool, project in projects.items()},
+        "results": results,
+        "verdicts": verdicts(results["main"], results.get("control"), plan),
+    }
+    settings = settings_of(options, "nq", "folder", "example") | {"model": Path(options.model).name}
+    write_json(options.out, {"settings": settings, "plan": plan, "machine": machine(), **found})
     return 0
 
 

@@ -13,6 +13,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -193,6 +194,8 @@ SOURCES: dict[str, tuple[str, Callable[[Json], Json]]] = {
     "experiment.json": ("experiment", dict),
     "experiment_large.json": ("experiment_large", dict),
     "experiment_short_chat.json": ("experiment_short_chat", dict),
+    "experiment_cpu.json": ("experiment_cpu", dict),
+    "experiment_gpu.json": ("experiment_gpu", dict),
     "gpu.json": ("gpu", gpu),
     "effect.json": ("effect", effect),
     **{f"effect_{base}.json": (f"effect_{base}", effect) for base in EFFECT_BASES},
@@ -811,6 +814,45 @@ def effect_curve(found: Json) -> bytes:
     return to_svg(figure)
 
 
+def arms_differences(experiment: Json, pool: str) -> str:
+    """Return what each arm of a pool differs from random data by, as plan.yaml asks; lower is better."""
+    totals = ("primary", "near_answers", "use", "pool", "guard")
+    rows = [
+        [
+            f"`{name}`",
+            *(_estimate(arm[total]["difference"], 3, " to ") for total in totals),
+            f"{arm['primary']['corrected_p']:.3f}" if "corrected_p" in arm["primary"] else "",
+        ]
+        for name, arm in experiment["results"][pool].items()
+    ]
+    heads = ["far answers", "near answers", "by the use", "by the pool", "by the use, less the margin"]
+    return _table(["model", *heads, "corrected p, far answers"], rows)
+
+
+def arms_kinds(experiment: Json, pool: str) -> str:
+    """Return the difference of the loss on all response tokens to random data by kind of sample."""
+    arms = {name: arm for name, arm in experiment["results"][pool].items() if name != "base"}
+    kinds = [*next(iter(arms.values()))["by_kind"]]
+    rows = [
+        [f"`{kind}`", *(_estimate(arm["by_kind"][kind]["difference"], 3, " to ") for arm in arms.values())]
+        for kind in kinds
+    ]
+    return _table(["held-out samples", *(f"`{name}`" for name in arms)], rows)
+
+
+def arms_trained(experiment: Json, pool: str) -> str:
+    """Return what each arm was trained on, as means over its seeds, and how far it closes the far gap."""
+    made, rows = experiment["trained_on"][pool], []
+    before = experiment["results"][pool]["base"]["gap"]["far_less_near"][0]
+    for arm in dict.fromkeys(name.rpartition("-s")[0] for name in made):
+        own = [of for name, of in made.items() if name.rpartition("-s")[0] == arm]
+        samples, tokens, far = (sum(of[key] for of in own) / len(own) for key in ("samples", "tokens", "far"))
+        after = experiment["results"][pool].get(arm, {}).get("gap", {}).get("far_less_near", [None])[0]
+        closed = "" if after is None else f"{100 * (1 - after / before):.0f} %"
+        rows.append([f"`{arm}`", f"{samples:.0f}", f"{tokens:,.0f}", f"{100 * far:.0f} %", closed])
+    return _table(["model", "samples", "tokens", "samples that need far text", "far gap closed"], rows)
+
+
 def gpu_scoring(gpu: Json) -> str:
     """Return what each pass of scoring takes on a GPU."""
     rows = [
@@ -927,6 +969,15 @@ _OF_EXPERIMENTS: Mapping[str, Callable[..., str]] = {
 }
 for _run, _shown in (("experiment", 5), ("experiment_large", 5), ("experiment_short_chat", 3)):
     TABLES |= {f"{_run}_{what}": ((_run,), make) for what, make in [*_OF_EXPERIMENTS.items()][:_shown]}
+_OF_ARMS: Mapping[str, Callable[..., str]] = {
+    "differences": arms_differences,
+    "kinds": arms_kinds,
+    "trained": arms_trained,
+}
+for _run in ("experiment_cpu", "experiment_gpu"):
+    if (KEPT / f"{_run}.json").is_file():  # a size that was not run has no tables
+        TABLES |= {f"{_run}_{what}": ((_run,), partial(make, pool="main")) for what, make in _OF_ARMS.items()}
+        TABLES[f"{_run}_control"] = ((_run,), partial(arms_differences, pool="control"))
 
 
 # A figure in docs/images: the files that it is drawn from, and its function. Its bytes depend on the machine's fonts,

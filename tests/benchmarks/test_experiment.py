@@ -2,24 +2,30 @@
 
 import copy
 import json
+import shutil
+import statistics
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import experiment
 import figures
+import numpy as np
 import pytest
 import torch
 import yaml
 from transformers import AutoModelForCausalLM
 
+from gateau_dagster.api import Project
 from gateau_dagster.evaluation.benchmark import Measured
 from gateau_dagster.evaluation.registry import scored_benchmarks
+from gateau_dagster.evaluation.statistics.compare import holm
+from gateau_dagster.evaluation.statistics.experiment import reference_of
 from gateau_dagster.models.loading import LoadedModel, load_model
 from gateau_dagster.pipeline.project import load_project
 from tests import tiny_models
 from tests.benchmarks.questions import answer, write_questions
 from tests.evaluation.builders import materials
-from tests.project import ROOT
 
 QUESTIONS = 300
 
@@ -37,21 +43,42 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "tiny"
 
 
+SIZE = experiment.Size(
+    name="tiny",
+    tokens=1500,
+    window=600,
+    pools={"main": {"far": 10, "near": 7, "none": 4}, "control": {"far": 8, "near": 7, "none": 4}},
+    arms={"control": ["mix"]},
+    heldout={"far": 8, "near": 7, "none": 4},
+    seeds=2,
+    short=2,
+    benchmarks=["answer_loss", "answers"],
+    scoring={"max_length": 2048},
+    selection={"budget": 8000},
+    training={"max_length": 2048, "pack_length": 2048, "max_steps": 1},
+)
+
+
 @pytest.fixture(scope="module")
 def prepared(model: Path) -> Path:
-    sizes = {"per_kind": {"choose": 1, "report": 1}, "tokens": 1500, "window": 600}
     nq = str(model.with_name("nq.jsonl"))
-    return experiment.prepare(model.with_name("made"), model=str(model), nq=nq, **sizes)
+    return experiment.prepare(model.with_name("made"), model=str(model), nq=nq, size=SIZE, pool="main")
 
 
 def test_no_page_is_in_both_files(prepared: Path) -> None:
-    pool, heldout = (prepared.with_name(name).read_text().splitlines() for name in experiment.SAMPLES)
-    assert len(pool) == len(heldout) == len(experiment.KINDS)
+    pool, heldout = (prepared.with_name(name).read_text().splitlines() for name in ("pool.jsonl", "questions.jsonl"))
+    assert (len(pool), len(heldout)) == (21, 19)
     titles = [
         {line for each in file for line in json.loads(each)["context"].split("\n") if line.startswith("Page ")}
         for file in (pool, heldout)
     ]
     assert titles[0] and titles[1] and not titles[0] & titles[1]
+
+
+def test_other_samples_need_another_folder(prepared: Path, model: Path) -> None:
+    nq = str(model.with_name("nq.jsonl"))
+    with pytest.raises(SystemExit, match="another --folder"):
+        experiment.prepare(prepared.parent, model=str(model), nq=nq, size=SIZE, pool="control")
 
 
 def test_losses_are_those_of_the_response_of_its_answer_and_with_the_evidence_only(prepared: Path) -> None:
@@ -113,19 +140,19 @@ def test_an_answer_is_right_if_it_contains_a_right_one(prepared: Path) -> None:
     assert {text: chosen.value(question, text) for text in said} == said
 
 
-def test_selections_and_all_data_are_trained_for_the_same_steps(prepared: Path) -> None:
-    config = load_project(prepared)
-    assert {name.rsplit("-", 1)[0] for name in config.variant_set} == {
-        "base",
-        "checkpoint",
-        "gateau",
-        "random",
-        "length",
-        "full",
-    }
-    assert config.training.max_steps is not None and config.evaluation.reference == "random"
-    assert config.variants is not None and config.variants.seeds is not None
-    assert config.training.seed == config.variants.seeds[0], "the single run is one of the variants"
+def test_the_arms_of_the_plan_are_trained_for_the_same_steps(prepared: Path) -> None:
+    plan, sizes = experiment.read_plan(experiment.EXAMPLE / "plan.yaml")
+    for name, size in sizes.items():
+        content = experiment.configuration(experiment.EXAMPLE, size, "main", size.seeds)
+        assert content["training"]["max_steps"] and content["training"]["seed"] == content["variants"]["seeds"][0]
+        assert content["models"]["short"]["window"] == size.window and len(content["variants"]["seeds"]) == size.seeds
+        assert len(experiment.power(plan, size)) == 2, name
+        assert {*size.pools} >= {"main", "control"} and size.pools["control"]["far"] >= size.pools["main"]["far"]
+    arms = experiment.arms_of(Project(prepared))
+    assert arms[0] == plan["reference"] == reference_of(load_project(prepared))
+    assert {*plan["primary"]["comparisons"], plan["noise"]} <= {*arms}
+    control = experiment.configuration(experiment.EXAMPLE, sizes["cpu"], "control", 4)["variants"]
+    assert [each["name"] for each in control["also"]] == ["mix"]
 
 
 def test_a_value_without_an_interval_is_shown_alone() -> None:
@@ -135,24 +162,128 @@ def test_a_value_without_an_interval_is_shown_alone() -> None:
     assert rows[2:] == ["| `base` | 0.0 |", "| `gateau` | 12.5 (0.0 to 40.0) |"]
 
 
+# What the values show.
+
+
+def made_values(shift: dict[str, float], seeds: int = 3) -> experiment.Values:
+    """Four models: the loss of each is a page's, plus `shift` of the arm on far text, plus a little of each seed."""
+    rng, records = np.random.default_rng(0), []
+    for number in range(60):
+        kind = ("far_one", "far_summary", "near", "continuation", "chat")[number % 5]
+        records.append({"sample_id": f"q{number:02d}", "source": kind, "page": f"p{number // 2}"})
+    hard, scores = rng.normal(3, 1, 60), {}
+    for arm in ("base", *shift):
+        for seed in range(1 if arm == "base" else seeds):
+            values = {}
+            for number, each in enumerate(records):
+                loss = hard[number] + rng.normal(0, 0.05) + (1.0 if arm == "base" else 0.0)
+                loss += shift.get(arm, 0.0) * each["source"].startswith("far")
+                values[each["sample_id"]] = loss
+                if each["source"] not in {"continuation", "chat"}:
+                    values |= {f"{each['sample_id']} answer": 2 * loss, f"{each['sample_id']} evidence": hard[number]}
+            scores["base" if arm == "base" else f"{arm}-s{seed}"] = values
+    return experiment.Values(records=records, scores=scores, seeds=seeds)
+
+
+PLAN: dict[str, Any] = {
+    "reference": "random",
+    "primary": {"comparisons": ["mix", "other"], "level": 0.05},
+    "guard": {"margin": 0.1, "use": 0.5},
+    "noise": "random_b",
+    "control": {"within": 0.08},
+}
+POOL = {"far": 1, "near": 6, "none": 3}
+
+
+def test_each_arm_is_compared_as_the_plan_says() -> None:
+    values = made_values({"random": 0.0, "random_b": 0.0, "mix": -0.3, "other": 0.0})
+    found = experiment.compared(values, PLAN, POOL, ["random_b", "mix", "other"])
+
+    def slow(arm: str, form: str, kinds: tuple[str, ...]) -> float:
+        """The mean over seeds and samples of the difference to random data of the same seed."""
+        apart = []
+        for seed in range(3):
+            one, two = (values.scores["base" if name == "base" else f"{name}-s{seed}"] for name in (arm, "random"))
+            ids = [each["sample_id"] + form for each in values.records if each["source"] in kinds]
+            apart += [one[each] - two[each] for each in ids]
+        return statistics.fmean(apart)
+
+    far, near = ("far_one", "far_summary"), ("near", "continuation")
+    parts = {arm: [slow(arm, "", kinds) for kinds in (far, near, ("chat",))] for arm in ("base", "mix")}
+    mix = {name: each["difference"] for name, each in found["mix"].items() if "difference" in each}
+    assert mix["primary"][0] == pytest.approx(slow("mix", " answer", far))
+    assert mix["near_answers"][0] == pytest.approx(slow("mix", " answer", ("near",)))
+    weights = {"use": (0.5, 0.5 * 6 / 9, 0.5 * 3 / 9), "pool": (0.1, 0.6, 0.3)}
+    for total, shares in weights.items():
+        slow_total = sum(share * part for share, part in zip(shares, parts["mix"], strict=True))
+        assert mix[total][0] == pytest.approx(slow_total)
+    gained = sum(share * part for share, part in zip(weights["use"], parts["base"], strict=True))
+    assert mix["guard"][0] == pytest.approx(mix["use"][0] - 0.1 * gained)
+    assert found["mix"]["far_answers_by_kind"]["far_one"]["difference"][0] == pytest.approx(
+        slow("mix", " answer", ("far_one",))
+    )
+    assert [*found["mix"]["by_kind"]] == ["far_one", "far_summary", "near", "chat", "continuation"]
+    # The losses on answers are twice those of all tokens; with the evidence only, they are the page's own.
+    added = [2 * values.matrix("mix")[:, [n for n in range(60) if n % 5 in places]] for places in ((0, 1), (2,))]
+    alone = [values.matrix("base", " evidence")[0][[n for n in range(36) if n % 3 in p]] for p in ((0, 1), (2,))]
+    gaps = [float((each - own).mean()) for each, own in zip(added, alone, strict=True)]
+    assert found["mix"]["gap"]["far"][0] == pytest.approx(gaps[0])
+    assert found["mix"]["gap"]["far_less_near"][0] == pytest.approx(gaps[0] - gaps[1])
+    raw = [found[arm]["primary"]["p"] for arm in ("mix", "other")]
+    assert [found[arm]["primary"]["corrected_p"] for arm in ("mix", "other")] == list(holm(np.array(raw)))
+    said = experiment.verdicts(found, found, PLAN)
+    assert said["lower_beyond_chance"] == ["mix"] and said["keeps_the_guard"] == ["mix", "other"]
+    assert said["noise"] == found["random_b"]["primary"]["difference"] and not said["control_within"]
+
+
+def test_the_tables_of_the_page_have_every_arm() -> None:
+    found = {"results": {"main": experiment.compared(made_values({"random": 0.0, "mix": -0.3}), PLAN, POOL, ["mix"])}}
+    rows = figures.arms_differences(found, "main").splitlines()[2:]
+    assert [row.split("`")[1] for row in rows] == ["base", "mix"]
+    low, high = found["results"]["main"]["mix"]["primary"]["difference"][1:]
+    assert f"({low:.3f} to {high:.3f})" in rows[1] and rows[0].endswith("|  |")
+    kinds = figures.arms_kinds(found, "main").splitlines()
+    assert kinds[0] == "| held-out samples | `mix` |" and len(kinds) == 2 + 5
+    one = {"samples": 10, "tokens": 5000, "far": 0.5}
+    found["trained_on"] = {"main": {"mix-s0": one, "mix-s1": one | {"samples": 12}, "random-s0": one}}
+    before, after = (found["results"]["main"][arm]["gap"]["far_less_near"][0] for arm in ("base", "mix"))
+    assert figures.arms_trained(found, "main").splitlines()[2:] == [
+        f"| `mix` | 11 | 5,000 | 50 % | {100 * (1 - after / before):.0f} % |",
+        "| `random` | 10 | 5,000 | 50 % |  |",
+    ]
+
+
+def test_a_lower_loss_on_far_text_does_not_hide_a_loss_elsewhere() -> None:
+    values = made_values({"random": 0.0, "random_b": 0.0, "mix": -0.3, "other": 0.0})
+    for name, scores in values.scores.items():
+        for each in values.records:
+            scores[each["sample_id"]] += (name.startswith("mix") and not each["source"].startswith("far")) * 0.8
+    found = experiment.compared(values, PLAN, POOL, ["mix", "other"])
+    said = experiment.verdicts(found, None, PLAN)
+    assert said["lower_beyond_chance"] == ["mix"] and said["keeps_the_guard"] == ["other"] and said["noise"] is None
+
+
 @pytest.mark.long
 @pytest.mark.timeout(1800)
-def test_it_ends_with_the_tables_of_the_page(tmp_path: Path, model: Path, prepared: Path) -> None:
-    settings = yaml.safe_load(prepared.read_text())
-    settings["selection"]["budget"], settings["training"]["max_steps"] = 8000, 1
-    settings["training"] |= {"dtype": "float32", "lora": {"rank": 2}}
-    settings["scoring"] |= {"dtype": "float32", "max_length": 2048}
+def test_a_run_is_continued_and_ends_with_what_the_plan_asks(tmp_path: Path, model: Path) -> None:
     example = tmp_path / "example"
-    example.mkdir()
+    shutil.copytree(experiment.EXAMPLE, example)
+    settings = yaml.safe_load((example / "gateau.yaml").read_text())
+    settings["training"] |= {"dtype": "float32", "lora": {"rank": 2}}
+    settings["scoring"] |= {"dtype": "float32"}
+    for each in settings["variants"]["also"]:  # to a random model, every response is noise, which `mix` leaves out
+        each["selection"] = {"method": "length"} if each["selection"].get("rule") else each["selection"]
     (example / "gateau.yaml").write_text(yaml.safe_dump(settings))
-    (example / "own_answers.py").write_text((ROOT / "examples/experiment/own_answers.py").read_text())
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(experiment, "EXAMPLE", example)
-        given = ["--nq", str(model.with_name("nq.jsonl")), "--model", str(model), "--folder", str(prepared.parent)]
-        sizes = ["--tokens", "1500", "--window", "600", "--pool", "1", "--heldout", "1"]
-        assert experiment.main([*given, *sizes, "--out", str(tmp_path / "experiment.json")]) == 0
+    plan = yaml.safe_load((example / "plan.yaml").read_text())
+    plan["sizes"] = {"tiny": {name: value for name, value in asdict(SIZE).items() if name != "name"}}
+    (example / "plan.yaml").write_text(yaml.safe_dump(plan))
+    given = ["--nq", str(model.with_name("nq.jsonl")), "--model", str(model), "--folder", str(tmp_path / "made")]
+    given += ["--size", "tiny", "--example", str(example), "--out", str(tmp_path / "experiment.json")]
+    assert experiment.main(given) == 0
     found = json.loads((tmp_path / "experiment.json").read_text())
-    assert [each["benchmark"] for each in found["power"]] == ["answer_loss", "answers"]
-    tables = {name: make(found) for name, (files, make) in figures.TABLES.items() if files == ("experiment",)}
-    assert len(tables) == 5 and all("gateau" in table for table in tables.values())
-    assert "| `random` |" in tables["experiment_loss"] and "| `random` |" not in tables["experiment_differences"]
+    assert found["plan"]["reference"] == "random" and {*found["results"]} == {"main", "control"}
+    assert {*plan["primary"]["comparisons"]} <= {*found["results"]["main"]}
+    assert found["trained_on"]["main"]["random_longce-s1"]["nested"] == 1.0, "the same samples, weighed"
+    made = {file: file.stat().st_mtime_ns for file in (tmp_path / "made").rglob("*.parquet")}
+    assert experiment.main(given) == 0
+    assert made == {file: file.stat().st_mtime_ns for file in made}, "nothing is trained or measured again"
