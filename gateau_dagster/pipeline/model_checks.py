@@ -700,10 +700,10 @@ def check_pair(config: Config, digests: Mapping[str, str], texts: Callable[[], S
     if len(origins) == 2 and not _same_files(config, origins):
         _once(config, f"pair {digests['short']} {digests['long']}", lambda: _compare(config, texts))
     trained = config.origin(config.training.model)
-    weighs = config.training.enabled and any(weighs_responses(each.config) for each in recipes(config))
-    if weighs and trained not in origins:
+    weighing = next((each.config for each in recipes(config) if weighs_responses(each.config)), None)
+    if config.training.enabled and weighing is not None and trained not in origins:
         what = f"trained {digests[trained]} {digests['long']}"
-        _once(config, what, lambda: _compare_trained(config, trained, texts))
+        _once(config, what, lambda: _compare_trained(weighing, trained, texts))
 
 
 def _same_files(config: Config, models: set[str]) -> bool:

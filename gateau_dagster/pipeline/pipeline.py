@@ -11,7 +11,7 @@ from gateau_dagster.errors import GateauError
 from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.pipeline import declarations
 from gateau_dagster.pipeline.asset import DOCUMENTS, SHARD, VARIANT, Asset, Observed
-from gateau_dagster.pipeline.recipes import OPERATIONAL_TRAINING, weighs_responses
+from gateau_dagster.pipeline.recipes import OPERATIONAL_TRAINING, recipes, weighs_responses
 from gateau_dagster.pipeline.scoring_assets import OPERATIONAL_SCORING
 from gateau_dagster.pipeline.selection_reads import wants_presets
 from gateau_dagster.pipeline.synthesis_assets import document_keys
@@ -60,7 +60,7 @@ class Pipeline:
         """Return whether any required asset compares theta_A with theta_B, or training weighs tokens by the pair."""
         pair, report = {perplexity_asset("short"), perplexity_asset("long")}, self.assets[-1]
         required = [asset for asset in self.assets if asset.key in self.required and asset is not report]
-        weighs = self.config.training.enabled and weighs_responses(self.config)
+        weighs = self.config.training.enabled and any(weighs_responses(each.config) for each in recipes(self.config))
         return self.config.has_pair and (weighs or any(pair <= {*asset.reads} for asset in required))
 
     @property

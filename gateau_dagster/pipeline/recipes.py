@@ -448,8 +448,11 @@ def variant_mixes(config: Config) -> Iterator[Asset]:
         description="The training mix of every variant, as in training_mix; empty for models from elsewhere.",
         inputs=(origin_key(config, config.training.model),),
         code_version=f"1.{MIX_CODE_VERSION}",
-        # A variant may weigh tokens where the single run does not: its mix alone has the weights.
-        columns=max((mix_columns(each.config) for each in recipes(config)), key=len),
+        # A variant may weigh tokens or cut contexts where others do not: only its mix has these columns.
+        columns=columns_of_mix(
+            weighted=any(each.config.training.weighs_in_mix for each in recipes(config)),
+            trimmed=any(each.config.training.trim for each in recipes(config)),
+        ),
         checks=_mix_checks(config),
         **_of_variants(config, Recipe.mix_part),
     )

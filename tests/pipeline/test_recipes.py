@@ -11,7 +11,8 @@ from gateau_dagster.evaluation.statistics.experiment import lines_of
 from gateau_dagster.methods.registry import chosen_methods
 from gateau_dagster.pipeline.pipeline import pipeline_of
 from gateau_dagster.pipeline.recipes import MIXES, Recipe, check_variants, recipe_of, selections
-from gateau_dagster.tables import TRAINING_MIX, WEIGHTED_MIX
+from gateau_dagster.tables import TRAINING_MIX
+from gateau_dagster.training.training_mix import mix_columns
 from tests.error_codes import refused
 from tests.pipeline.configured import configured
 
@@ -152,9 +153,21 @@ def test_a_method_that_only_such_a_variant_names_is_scored(tmp_path: Path) -> No
 def test_a_variant_weighs_tokens_where_the_single_run_does_not(tmp_path: Path) -> None:
     weighed = {"name": "weighed", "selection": {"method": "random"}, "training": {"loss": "longce"}}
     found = pipeline_of(changed(tmp_path, weighed)).by_key
-    assert [found[name].columns for name in ("training_mix", MIXES)] == [TRAINING_MIX, WEIGHTED_MIX]
+    assert [found[name].columns for name in ("training_mix", MIXES)] == [TRAINING_MIX, mix_columns(weighted=True)]
     assert {"perplexity/short", "perplexity/long"} <= found[MIXES].parts["weighed-s1"].reads.keys()
     assert "perplexity/short" not in found[MIXES].parts["random-s1"].reads
+
+
+def test_variants_of_a_mix_draw_by_their_seed_and_cut_contexts_for_themselves(tmp_path: Path) -> None:
+    mix = {"rule": "mix", "use": {"far": 0.5}}
+    arms = [{"name": "mix", "selection": mix}, {"name": "cut", "selection": mix, "training": {"trim": True}}]
+    config = changed(tmp_path, *arms, **{"selection.evidence": True})
+    check_variants(config)
+    assert [config_of(config, f"mix-s{seed}").selection.parameters["seed"] for seed in (1, 2)] == [1, 2]
+    columns = [column.name for column in pipeline_of(config).by_key[MIXES].columns]
+    assert "trimmed_tokens" in columns and "weights" not in columns
+    assert "training.trim" in recipe_of(config, "cut-s1").subset_part().settings
+    assert "training.trim" not in recipe_of(config, "mix-s1").subset_part().settings
 
 
 @pytest.mark.parametrize(
