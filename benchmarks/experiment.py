@@ -52,6 +52,7 @@ class Size:
     pools: Mapping[str, Mapping[str, int]]
     heldout: Mapping[str, int]
     seeds: int
+    seconds: Mapping[str, float]
     short: int = 0
     arms: Mapping[str, Sequence[str]] = field(default_factory=dict)
     benchmarks: Sequence[str] = ("answer_loss",)
@@ -80,6 +81,18 @@ def power(plan: Json, size: Size) -> list[Json]:
         difference = detectable(questions, assumed["questions"], seeds)
         found.append({"spread": name, "questions": questions, "seeds": size.seeds, "difference": difference})
     return found
+
+
+def hours(size: Size, arms: Mapping[str, int]) -> float:
+    """Return about how many hours of one core or GPU a size takes; `arms`: how many models each pool has per seed.
+
+    Each pool has the single run as one more model, and its base model is measured, too. Pools share scored samples.
+    """
+    trained = sum(size.seeds * count + 1 for count in arms.values())
+    steps = trained * (size.training["max_steps"] * size.seconds["step"] + size.seconds.get("start", 0))
+    heldout = (trained + len(arms)) * sum(size.heldout.values()) * size.seconds["heldout"]
+    scored = sum(max(pool[need] for pool in size.pools.values()) for need in NEEDS) * size.seconds["scored"]
+    return (steps + heldout + scored) / 3600
 
 
 # Samples and configuration.
@@ -364,6 +377,9 @@ def main(given: list[str] | None = None) -> int:
     for each in power(plan, size):
         amount = f"{each['questions']} far samples and {each['seeds']} seeds"
         say(f"{size.name}: {amount} show a difference of {each['difference']:.3f} NLL ({each['spread']} spread)")
+    contents = {pool: configuration(options.example, size, pool, size.seeds) for pool in size.pools}
+    arms = {pool: 1 + len(content["variants"]["also"]) for pool, content in contents.items()}
+    say(f"{size.name}: about {hours(size, arms):.1f} hours of one core or GPU in all")
     if options.power:
         return 0
     if options.nq is None or options.model is None:

@@ -51,6 +51,7 @@ SIZE = experiment.Size(
     arms={"control": ["mix"]},
     heldout={"far": 8, "near": 7, "none": 4},
     seeds=2,
+    seconds={"step": 3.0, "heldout": 2.0, "scored": 1.0},
     short=2,
     benchmarks=["answer_loss", "answers"],
     scoring={"max_length": 2048},
@@ -153,6 +154,16 @@ def test_the_arms_of_the_plan_are_trained_for_the_same_steps(prepared: Path) -> 
     assert {*plan["primary"]["comparisons"], plan["noise"]} <= {*arms}
     control = experiment.configuration(experiment.EXAMPLE, sizes["cpu"], "control", 4)["variants"]
     assert [each["name"] for each in control["also"]] == ["mix"]
+
+
+def test_the_hours_count_each_model_and_each_scored_sample_once() -> None:
+    found = 0.0
+    for arms in (6, 2):
+        for _ in range(2 * arms + 1):  # each arm with two seeds, and the single run
+            found += 1 * 3.0 + 19 * 2.0
+        found += 19 * 2.0  # the base model
+    found += 10 + 7 + 4
+    assert experiment.hours(SIZE, {"main": 6, "control": 2}) == pytest.approx(found / 3600)
 
 
 def test_a_value_without_an_interval_is_shown_alone() -> None:
