@@ -1,6 +1,7 @@
 """The experiment: benchmarks that measure what they promise, and a run on a tiny model that ends with its tables."""
 
 import copy
+import importlib
 import json
 import shutil
 import statistics
@@ -11,17 +12,20 @@ from typing import Any
 import experiment
 import figures
 import numpy as np
+import polars as pl
 import pytest
 import torch
 import yaml
 from transformers import AutoModelForCausalLM
 
 from gateau_dagster.api import Project
+from gateau_dagster.data.sample import Sample
 from gateau_dagster.evaluation.benchmark import Measured
 from gateau_dagster.evaluation.registry import scored_benchmarks
 from gateau_dagster.evaluation.statistics.compare import holm
 from gateau_dagster.evaluation.statistics.experiment import reference_of
 from gateau_dagster.models.loading import LoadedModel, load_model
+from gateau_dagster.models.prompt import response_offsets
 from gateau_dagster.pipeline.project import load_project
 from tests import tiny_models
 from tests.benchmarks.questions import answer, write_questions
@@ -300,3 +304,24 @@ def test_a_run_is_continued_and_ends_with_what_the_plan_asks(tmp_path: Path, mod
     made = {file: file.stat().st_mtime_ns for file in (tmp_path / "made").rglob("*.parquet")}
     assert experiment.main(given) == 0
     assert made == {file: file.stat().st_mtime_ns for file in made}, "nothing is trained or measured again"
+
+
+def test_samples_of_ones_own_have_their_far_tokens_as_gold(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(experiment.EXAMPLE)
+    heldout_file = importlib.import_module("heldout_file")
+    loaded = tiny_models.tokenizer()
+    texts = {"source": "own", "context": "a long text", "instruction": "what is it", "response": "it is the big town"}
+    ids = ["far", "near", "noise", "unread"]
+    raw = pl.DataFrame([{"sample_id": name, **texts} for name in ids])
+    span = [{"start": 2, "end": 6, "gain": 1.0, "tokens": 1}]
+    kinds = ["one_far", "near", "unpredictable"]
+    evidence = pl.DataFrame({"sample_id": ids[:3], "evidence": [span, span, None], "dependency": kinds})
+    sample = Sample(sample_id="far", **texts)
+    offsets = response_offsets(loaded, sample, "gateau")
+    far = [0.9 if place in {1, 2, 4} else 0.3 for place in range(len(offsets))]
+    cam = pl.DataFrame({"sample_id": ids, "far_probability": [far] * 4, "near_probability": [[0.15] * len(far)] * 4})
+    found = [*heldout_file.records(raw, evidence, cam, loaded)]
+    assert [(each["sample_id"], each["needs_far"]) for each in found] == [("far", True), ("near", False)]
+    assert found[0]["evidence"] == [[2, 6]] and found[0]["page"] == found[1]["page"]
+    slow = {place for token in (1, 2, 4) if token < len(offsets) for place in range(*offsets[token])}
+    assert {place for begin, end in found[0]["gold"] for place in range(begin, end)} == slow
