@@ -204,6 +204,7 @@ def _written(
         losses=[f"{loss.asset}: {loss.sentence}" for loss in losses(state, upstream)],
         checks=[contamination],
         fingerprint=stamp.fingerprint,
+        rule=stamp.rule,
         is_whole=recipe.is_main and not remade,
     )
     (folder / LENGTHS_CHART).parent.mkdir()

@@ -25,7 +25,7 @@ from gateau_dagster.pipeline.evaluation_assets import (
 )
 from gateau_dagster.pipeline.losses import RAW, losses, totals, unseen_shares
 from gateau_dagster.pipeline.recipes import Recipe
-from gateau_dagster.pipeline.selection_reads import EVIDENCE, PRESETS_TABLE, compared_methods, ranking_asset
+from gateau_dagster.pipeline.selection_reads import CHOSEN, EVIDENCE, PRESETS_TABLE, compared_methods, ranking_asset
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.report.evidence_card import EvidenceMaps, evidence_maps
 from gateau_dagster.report.further import (
@@ -91,7 +91,8 @@ def _inputs(state: State) -> "ReportInputs":
         combined_scores=store.read(PRESETS_TABLE) if PRESETS_TABLE in assets else None,
         method_scores=None if ranking == PRESETS_TABLE else state.read(ranking, ["sample_id", "score"]),
         lengths=state.read(LENGTHS, LENGTH_COLUMNS) if LENGTHS in assets else None,
-        selected_subset=store.read("selected_subset", columns=["sample_id"]),
+        selected_subset=store.read(CHOSEN, columns=["sample_id"]),
+        rule=chosen.rule if (chosen := state.stamp(CHOSEN, None)) is not None else "",
         reserved=store.read(SPLIT).filter("reserved")["sample_id"].to_list() if SPLIT in assets else (),
         rejected=_rejected(state),
         losses=[*losses(state, assets)],

@@ -26,6 +26,7 @@ from gateau_dagster.pipeline.recipes import Recipe
 from gateau_dagster.pipeline.selection_reads import (
     EVIDENCE,
     EVIDENCE_READS,
+    FORECAST_READS,
     PRESETS_TABLE,
     has_evidence,
     ranking_asset,
@@ -37,6 +38,7 @@ from gateau_dagster.report.evidence import CAM_COLUMNS, PERPLEXITY_COLUMNS, Evid
 from gateau_dagster.report.evidence import evidence as evidence_map
 from gateau_dagster.report.forecast import forecast_lines, forecast_record, short_lines
 from gateau_dagster.scoring.pair_tables import CAM, THETA_B, perplexity_asset
+from gateau_dagster.selection.auto import decided
 from gateau_dagster.selection.clusters import with_clusters
 from gateau_dagster.selection.combine import (
     READ_COLUMNS,
@@ -50,7 +52,7 @@ from gateau_dagster.selection.combine import (
     with_reasons,
 )
 from gateau_dagster.selection.evidence import dependencies
-from gateau_dagster.selection.forecast import PRIOR, Forecast, Slopes, choice_warnings, forecast, token_sums
+from gateau_dagster.selection.forecast import PRIOR, VERDICTS, Forecast, Slopes, choice_warnings, forecast, token_sums
 from gateau_dagster.selection.rules import BY_RULE, DROPPED, LeftOut, chosen_ids, left_out
 from gateau_dagster.selection.token_budget import equal_amount
 from gateau_dagster.storage.content import rows_digest
@@ -143,7 +145,7 @@ def selected_subset(step: Step) -> None:
         if output.recipe.is_synthetic:
             _write_synthetic(output)
             continue
-        chosen, scores, limited = chosen_samples(step.state, output.recipe)
+        chosen, scores, limited, taken = chosen_samples(step.state, output.recipe)
         subset = pl.DataFrame(schema=tables.schema(tables.SELECTED_SUBSET))
         if chosen.height:
             subset = with_texts(step.state, chosen, output.progress)
@@ -153,7 +155,8 @@ def selected_subset(step: Step) -> None:
             step.log.warning(f"{output.partition}: {unfilled(limited)}" if output.partition else unfilled(limited))
         # The content digest covers what training reads: an equal choice under other scores must not retrain.
         content = rows_digest(subset.select("sample_id", "digest").sort("sample_id"))
-        output.write(subset, _rejects(output, limited), content=content)
+        output.write(subset, _rejects(output, limited), content=content, rule=taken.get("rule", ""))
+        output.metadata |= taken
         if subset.height:
             output.metadata |= _subset_figures(subset, scores) | limit_figures(limited)
         if depends is not None and output.recipe.variant.kind == "selected" and chosen.height:
@@ -237,14 +240,17 @@ def _score_figures(state: State, scores: pl.DataFrame) -> dict[str, Any]:
     )
 
 
-def chosen_samples(state: State, recipe: Recipe) -> tuple[pl.DataFrame, pl.DataFrame, LeftOut]:
-    """Return `sample_id`, `score` and `rank` of the samples that a recipe chooses and of all, and what is left out."""
+def chosen_samples(state: State, recipe: Recipe) -> tuple[pl.DataFrame, pl.DataFrame, LeftOut, dict[str, str]]:
+    """Return `sample_id`, `score` and `rank` of the samples that a recipe chooses and of all, and what is left out.
+
+    Then the `rule` that chose them, as metadata. For `auto` it is the one that it takes, with the reason.
+    """
     if recipe.variant.kind == "full":
-        return _all(state, recipe)
+        return *_all(state, recipe), {}
     if recipe.variant.kind != "selected":
         none = pl.DataFrame(schema={"sample_id": pl.String()})
         left = LeftOut(rows=rejected_frame([]), dropped=0, repeats=0, by_document=False, passed_over=0, unfilled=0)
-        return none, none, left
+        return none, none, left, {}
     config = recipe.config
     if recipe.draws_lots:
         method = chosen_methods(config)[config.selection.method]
@@ -254,8 +260,23 @@ def chosen_samples(state: State, recipe: Recipe) -> tuple[pl.DataFrame, pl.DataF
         scores = ranking_scores(state, config)
     samples = with_trained_tokens(state, recipe, candidates(state, recipe.rule_reads, scores))
     rule = equal_amount(config.selection, recipe.equal, samples)
+    reason = {}
+    if rule.rule == "auto":
+        rule, found = decided(samples, rule, _token_sums(state))
+        reason = {
+            "rule_reason": f"auto; the forecast for mix is: {VERDICTS[found.verdict]} ({'; '.join(found.reasons)})"
+        }
     chosen = choice(samples, scores, rule)
-    return chosen, scores, left_out(samples, rule, chosen["sample_id"].to_list())
+    return chosen, scores, left_out(samples, rule, chosen["sample_id"].to_list()), {"rule": rule.rule} | reason
+
+
+def _token_sums(state: State) -> pl.DataFrame:
+    """Return `token_sums` of all samples, read shard by shard."""
+    parts = []
+    for shard in state.shards:
+        cam, long = (state.store.read(asset, shard, [*columns]) for asset, columns in FORECAST_READS.items())
+        parts.append(token_sums(cam, long))
+    return pl.concat(parts)
 
 
 def counted_rule(state: State, recipe: Recipe) -> SelectionConfig:

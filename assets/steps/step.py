@@ -108,6 +108,7 @@ class Output:
         content: str = "",
         absent: Iterable[str] = (),
         given: int | None = None,
+        rule: str = "",
         computed: int | None = None,
     ) -> None:
         """Write the table.
@@ -117,12 +118,12 @@ class Output:
             rejected: samples without a row, with the reasons; None leaves those of an earlier table.
             content: digest of what counts of the table downstream; of the whole table if empty.
             absent: ids of missing rows that another try may give; see Stamp.without.
-            given: see Stamp.
+            given, rule: see Stamp.
             computed: samples of a shard; default: the rows.
         """
         state = self.state
         stamp = self.wanted.without(absent, state.asset(self.asset).means)
-        stamp = replace(stamp, content=content or stamp.content, given=given)
+        stamp = replace(stamp, content=content or stamp.content, given=given, rule=rule)
         stamp = state.store.write(table, self.asset, self.partition, stamp, rejected)
         if state.asset(self.asset).partitions in {SHARD, DOCUMENTS}:
             rejected = rejected_frame([]) if rejected is None else rejected

@@ -192,8 +192,9 @@ def proposed_text(folder: Path, answers: Answers) -> str:
         f"  segment_length: {segment.value}  # {segment.reason}",
         f"  dtype: {looked.dtype.value}  # {looked.dtype.reason}",
         f"  device: {answers.device}",
+        "# auto: as many far samples as the use needs (rule mix) if the forecast says that it pays, else random ones",
         "# evidence: the segments that each response depends on, in the table evidence and in selected_subset",
-        "selection: {fraction: 0.1, evidence: true}  # or count: 1000",
+        "selection: {rule: auto, fraction: 0.1, evidence: true}  # or count: 1000; or budget, in tokens",
         *_training_lines(answers, int(length.value), str(looked.dtype.value)),
     ]
     if answers.goal != "select":

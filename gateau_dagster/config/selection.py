@@ -8,7 +8,7 @@ from gateau_dagster.config.base import Section
 from gateau_dagster.config.values import LONGEST, MOST_SEEDS, AnyPath, as_written, part_of
 from gateau_dagster.errors import GateauError
 
-Rule = Literal["top", "token_budget", "per_source", "per_source_tokens", "diverse", "mix", "clean", "ccs"]
+Rule = Literal["top", "token_budget", "per_source", "per_source_tokens", "diverse", "mix", "clean", "ccs", "auto"]
 Share = Annotated[float, Field(gt=0)]
 Preset = Literal["paper", "official", "robust"]
 PRESETS: tuple[Preset, ...] = ("paper", "official", "robust")
@@ -23,6 +23,8 @@ ALPHA: dict[Preset, float] = {"paper": 0.8, "official": 0.8, "robust": 0.5}
 
 DEFAULT_FRACTION = 0.1  # the paper's smallest share
 
+_AMOUNTS = ("fraction", "count", "budget")
+_OF_MIX = (*_AMOUNTS, "shares", "short_source", "encoder", "clusters", "variance", "seed", "tau")
 # The fields that each rule reads, beside itself.
 _READS: dict[Rule, tuple[str, ...]] = {
     "top": ("fraction", "count"),
@@ -30,16 +32,16 @@ _READS: dict[Rule, tuple[str, ...]] = {
     "per_source": ("fraction", "count", "shares", "short_source"),
     "per_source_tokens": ("budget", "short_source"),
     "diverse": ("fraction", "count", "encoder", "clusters", "per_cluster", "cluster_from", "variance", "seed"),
-    "mix": ("fraction", "count", "budget", "shares", "short_source", "encoder", "clusters", "variance", "seed", "tau"),
+    "mix": _OF_MIX,
     "clean": ("fraction", "count", "budget", "shares", "short_source", "seed"),
     "ccs": ("fraction", "count", "budget", "seed"),
+    "auto": _OF_MIX,
 }
-_AMOUNTS = ("fraction", "count", "budget")
-BY_CLASS: tuple[Rule, ...] = ("mix", "clean")
+BY_CLASS: tuple[Rule, ...] = ("mix", "clean", "auto")
 """The rules that read `dependency`. They leave out samples that nothing predicts."""
 DRAWING: tuple[Rule, ...] = (*BY_CLASS, "ccs")
 """The rules that draw by `seed`."""
-WITH_QUOTAS: tuple[Rule, ...] = ("mix",)
+WITH_QUOTAS: tuple[Rule, ...] = ("mix", "auto")
 """The rules that read `use`."""
 
 
@@ -52,8 +54,9 @@ class RuleConfig(Section):
         "per_source: the best of every source, in proportion. per_source_tokens: the same percentage of every source, "
         "raised until `budget` tokens are reached. diverse: the best, and the best of every cluster besides. mix: the "
         "share of `use` of samples that depend on far text, best first, and a uniform draw of the others. clean: a "
-        "uniform draw. mix and clean leave out samples that nothing predicts, and switch `evidence` on. ccs: "
-        "without the worst, as equally many as possible of 50 equal parts of the scores' range.",
+        "uniform draw. mix, clean and auto leave out samples that nothing predicts, and switch `evidence` on. ccs: "
+        "without the worst, as equally many as possible of 50 equal parts of the scores' range. "
+        "auto: mix if the forecast is that it pays, else clean.",
     )
     fraction: float | None = Field(
         default=None,
@@ -155,7 +158,7 @@ class RuleConfig(Section):
             raise GateauError("selection.rule_settings", f"rule {self.rule} needs {needed}: {what}")
         if self.budget is not None and "fraction" in _READS[self.rule] and (self.fraction or self.count) is not None:
             raise GateauError("selection.amount", "budget is given beside fraction or count: remove one")
-        if self.rule == "mix" and self.encoder is None and {"clusters", "variance"} & {*self._changed()}:
+        if self.rule in WITH_QUOTAS and self.encoder is None and {"clusters", "variance"} & {*self._changed()}:
             raise GateauError(
                 "selection.rule_settings",
                 "clusters and variance need encoder, a model whose task is embedding: add it, or remove them",
@@ -219,10 +222,13 @@ class RuleConfig(Section):
         plain: Rule = "token_budget" if unit == "budget" else "top"
         return self._by(self.rule if unit in _READS[self.rule] else plain, {unit: amount})
 
+    def under(self, rule: Rule) -> Self:
+        """Return another rule with the same amount, and the other fields that it reads."""
+        return self._by(rule, {name: getattr(self, name) for name in _AMOUNTS if name in _READS[rule]})
+
     def by_rank(self) -> Self:
         """Return the rule that takes the same amount of the best samples."""
-        amounts = {name: getattr(self, name) for name in _AMOUNTS}
-        return self._by("top" if self.budget is None else "token_budget", amounts)
+        return self.under("top" if self.budget is None else "token_budget")
 
     def _by(self, rule: Rule, amounts: dict[str, Any]) -> Self:
         others = {name for read in _READS.values() for name in read}.difference(_READS[rule]).union(_AMOUNTS)

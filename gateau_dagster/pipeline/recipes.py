@@ -48,6 +48,7 @@ from gateau_dagster.pipeline.scoring_assets import made_upstream
 from gateau_dagster.pipeline.selection_reads import (
     CHOSEN,
     EVIDENCE,
+    FORECAST_READS,
     PRESETS_TABLE,
     TRIM_READS,
     has_evidence,
@@ -196,6 +197,8 @@ class Recipe:
         scores: Reads = {ranking_asset(self.config): ["sample_id", "score"]}
         if self.draws_lots:
             scores = chosen_methods(self.config)[self.selection.method].reads()
+        if self.selection.rule == "auto":
+            scores = {**scores, **FORECAST_READS}
         if self.has_evidence:
             scores = {**scores, EVIDENCE: tables.schema(tables.EVIDENCE).names()}
         of_trim = TRIM_READS if self.counts_trimmed else {}

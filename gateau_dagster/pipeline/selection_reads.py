@@ -20,6 +20,12 @@ TRIM_READS = {
 }
 """What `training.trim` reads, columns by table."""
 
+# What the forecast reads beside the candidates, for rule `auto`.
+FORECAST_READS = {
+    CAM: ("sample_id", "no_context_probability", "near_probability", "far_probability"),
+    perplexity_asset(THETA_B): ("sample_id", "token_probability"),
+}
+
 
 def tables_read(config: Config) -> set[str]:
     """Return the tables that the selection, the compared methods and the study of segment lengths read.

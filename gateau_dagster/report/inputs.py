@@ -45,6 +45,8 @@ class ReportInputs:
     """
     selected_subset: pl.DataFrame
     """SELECTED_SUBSET; only `sample_id` is read."""
+    rule: str = ""
+    """The rule that chose them; needed if the configured one is `auto`."""
     reserved: Sequence[str] = ()
     """Ids of the samples that cannot be selected: those of the held-out evaluation."""
     rejected: Mapping[str, pl.DataFrame] = field(default_factory=dict)

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from typing import Any, cast
 
 import yaml
 
 from gateau_dagster.config import Config, SelectionConfig
-from gateau_dagster.config.selection import DEFAULT_FRACTION, SCORES
+from gateau_dagster.config.selection import DEFAULT_FRACTION, SCORES, Rule
 from gateau_dagster.evaluation.registry import with_benchmarks
 from gateau_dagster.methods.registry import sample_tables
 from gateau_dagster.pipeline.selection_reads import tables_read
@@ -36,10 +36,13 @@ def scored_by(config: Config) -> list[tuple[str, str]]:
     return [(name, model.path) for name, model in config.models.items() if name in read]
 
 
-def chosen_by(selection: SelectionConfig) -> str:
-    """Return the selection rule and its amount (`config.selection.RuleConfig`)."""
+def chosen_by(selection: SelectionConfig, taken: str = "") -> str:
+    """Return the selection rule and its amount (`config.selection.RuleConfig`); `taken`: the rule that `auto` took."""
     tokens = f"{number(selection.budget or 0)} tokens"
     amount = _amount(selection) if selection.budget is None else f"a budget of {tokens}"
+    auto = ""
+    if selection.rule == "auto" and taken:
+        selection, auto = selection.under(cast(Rule, taken)), f" (rule {taken}, which auto took)"
     phrases = {
         "top": amount,
         "token_budget": amount,
@@ -48,10 +51,11 @@ def chosen_by(selection: SelectionConfig) -> str:
         "diverse": f"{amount}, and the {selection.per_cluster} best of every cluster besides",
         "mix": f"{amount}, with a quota of samples that depend on far text",
         "clean": f"{amount}, drawn at random",
+        "auto": f"{amount}, as the forecast decides",
         "ccs": f"{amount}, evenly over the range of scores",
     }
     limit = selection.per_document
-    return phrases[selection.rule] + ("" if limit is None else f", at most {limit} of a document")
+    return phrases[selection.rule] + auto + ("" if limit is None else f", at most {limit} of a document")
 
 
 def _amount(selection: SelectionConfig) -> str:

@@ -20,6 +20,7 @@ import polars as pl
 from gateau_dagster.config.selection import DEFAULT_FRACTION, Rule, RuleConfig
 from gateau_dagster.readable import fixed, percent
 from gateau_dagster.selection.evidence import FAR
+from gateau_dagster.selection.mix import shown_classes
 from gateau_dagster.selection.rules import chosen_ids, scored
 from gateau_dagster.selection.statistics import Vector
 from gateau_dagster.selection.token_budget import countable
@@ -204,6 +205,21 @@ def corrected_share(seen: int, total: int, *, seed: int = 0) -> Estimated:
     return _estimated(_share(seen, total, *_pooled()).item(), _rates(seen, total, seed).far)
 
 
+def far_use(samples: pl.DataFrame, rule: RuleConfig) -> float | None:
+    """Return the share of far text in the use, in [0, 1]; None if `selection.use` does not configure it.
+
+    The samples of the sources that `selection.use` names show it, corrected as in `corrected_share`.
+
+    `samples`: see `forecast`. Raises GateauError if none of these samples has a dependency.
+    """
+    if rule.use is None:
+        return None
+    if isinstance(rule.use, dict):
+        return rule.use["far"]
+    classes = shown_classes(samples, rule)
+    return corrected_share(int((classes == "far").sum()), classes.len()).value
+
+
 def _pooled() -> tuple[float, float]:
     """Return sensitivity and specificity over both models."""
     found, spared = np.sum(FOUND, axis=0), np.sum(SPARED, axis=0)
@@ -354,7 +370,7 @@ def forecast(
         rule: the rule that chooses, with its amount.
         sums: from `token_sums`, of any samples.
         chosen: ids that the rule chose; None: they are chosen now.
-        use: share of far text in the use; None: USUAL_USE, or the pool's if that is more.
+        use: share of far text in the use; None: that of `rule.use`, else USUAL_USE, or the pool's if that is more.
         slopes: what doubling a class's samples changes.
 
     Raises:
@@ -362,7 +378,9 @@ def forecast(
     """
     ids = chosen_ids(samples, rule) if chosen is None else chosen
     unit: Literal["samples", "tokens"] = "samples" if rule.budget is None else "tokens"
-    pool = samples.filter(scored() if unit == "samples" else countable()).with_columns(
+    use = far_use(samples, rule) if use is None else use
+    shows_use = pl.col("source").is_in(rule.use_sources)
+    pool = samples.filter(~shows_use, scored() if unit == "samples" else countable()).with_columns(
         far=pl.col("dependency").is_in(FAR).fill_null(False), picked=pl.col("sample_id").is_in([*ids])
     )
     if rule.duplicates == "one":

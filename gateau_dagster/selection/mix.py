@@ -72,21 +72,30 @@ def with_shares_of_use(ranked: pl.DataFrame, rule: RuleConfig) -> RuleConfig:
     LEAST_USE. It is a share of the samples whose dependency is known, and it counts what `dependency` shows. Both the
     use and the choice are judged by that same test, so what it misses on both sides needs no correction.
 
-    `ranked`: see `mix`, with all samples. Raises GateauError if none of the sources' samples has a dependency.
+    `ranked`: see `mix`, with all samples. Raises GateauError as `shown_classes` does.
     """
     if isinstance(rule.use, dict):
         return rule
+    classes = shown_classes(ranked, rule)
+    share = float((classes == "far").mean() or 0)  # pyright: ignore[reportArgumentType]
+    use: dict[DependencyClass, float] = {"far": share if rule.use_sources else max(share, LEAST_USE)}
+    return rule.model_copy(update={"use": use})
+
+
+def shown_classes(samples: pl.DataFrame, rule: RuleConfig) -> pl.Series:
+    """Return the known classes of the samples of the sources that `use` names, or of all that have a score: str.
+
+    `samples`: see rules.chosen_ids. Raises GateauError if `use` names sources, and none of their samples has a class.
+    """
     shown = pl.col("source").is_in(rule.use_sources) if rule.use_sources else pl.col("score").is_not_null()
-    classes = ranked.filter(shown, pl.col("dependency").is_not_null())["dependency"].replace_strict(CLASS_OF)
+    classes = samples.filter(shown, pl.col("dependency").is_not_null())["dependency"].replace_strict(CLASS_OF)
     if rule.use_sources and classes.is_empty():
         raise GateauError(
             "selection.no_use",
             f"selection.use: no sample of the source {' or '.join(map(repr, rule.use_sources))} has a dependency, so "
             "their far share is not known. Read the reasons in the rejected tables, or give the share: use: {far: 0.5}",
         )
-    share = float((classes == "far").mean() or 0)  # pyright: ignore[reportArgumentType]
-    use: dict[DependencyClass, float] = {"far": share if rule.use_sources else max(share, LEAST_USE)}
-    return rule.model_copy(update={"use": use})
+    return classes
 
 
 def far_order(far: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from gateau_dagster import tables
-from gateau_dagster.config.selection import WITH_QUOTAS, Rule, RuleConfig
+from gateau_dagster.config.selection import WITH_QUOTAS, Dependency, Rule, RuleConfig
 from gateau_dagster.errors import GateauError, gateau_command
 from gateau_dagster.readable import nearest_name
 from gateau_dagster.selection.ccs import ccs
@@ -51,17 +51,30 @@ def without_dropped(ranked: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
 
     `ranked`: as for `with_best_of_documents`, with `dependency` str.
     """
-    return _unscored(ranked, pl.col("dependency").is_in(rule.left_out)) if rule.left_out else ranked
+    out = _excluded(ranked, rule)
+    return _unscored(ranked, pl.col("dependency").is_in(out)) if out else ranked
 
 
 def dropped_samples(ranked: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
     """Return tables.REJECTED of the samples with a score that `without_dropped` excludes."""
-    if not rule.left_out:
+    excluded = _excluded(ranked, rule)
+    if not excluded:
         return pl.DataFrame(schema=tables.schema(tables.REJECTED))
-    out = ranked.filter(pl.col("dependency").is_in(rule.left_out), pl.col("score").is_not_null())
+    out = ranked.filter(pl.col("dependency").is_in(excluded), pl.col("score").is_not_null())
     setting = pl.when(pl.col("dependency").is_in(rule.drop)).then(pl.lit(DROPPED)).otherwise(pl.lit(BY_RULE))
     reason = pl.format("{} its dependency is {}", setting, "dependency")
     return out.select("sample_id", reason=reason).sort("sample_id").match_to_schema(tables.schema(tables.REJECTED))
+
+
+def _excluded(ranked: pl.DataFrame, rule: RuleConfig) -> list[Dependency]:
+    """Return the dependencies whose samples the rule leaves out.
+
+    Noise stays if no other sample has a score: a model that predicts no response cannot tell which samples are noise.
+    """
+    if rule.left_out == rule.drop:
+        return rule.drop
+    others = ranked.filter(scored(), ~pl.col("dependency").is_in(rule.left_out).fill_null(False))
+    return rule.left_out if others.height else rule.drop
 
 
 def with_one_of_each_text(ranked: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
@@ -206,9 +219,10 @@ def chosen_ids(samples: pl.DataFrame, rule: RuleConfig) -> list[str]:
             lengths of responses; with `rule.per_document`, `document` str; with `rule.drop`, `mix` and `clean`,
             `dependency` str, null if unknown; unless `rule.duplicates` is keep, `digest` str. Equal ranks are in the
             order of the ids.
-        rule: the rule and the amount. A fraction is of the samples with a score, including those that `drop`,
-            `duplicates` and `per_document` exclude. These change which samples are chosen, and their number only if too
-            few are left. Repeated texts count once if a rule refers to the whole data, as for the share of a source.
+        rule: the rule and the amount; `auto` has to be decided first (selection.auto). A fraction is of the samples
+            with a score, including those that `drop`, `duplicates` and `per_document` exclude. These change which
+            samples are chosen, and their number only if too few are left. Repeated texts count once if a rule refers to
+            the whole data, as for the share of a source.
 
     Raises:
         GateauError: the data cannot satisfy the rule.
@@ -230,8 +244,8 @@ def chosen_ids(samples: pl.DataFrame, rule: RuleConfig) -> list[str]:
     if not ranked.filter(scored()).height:
         raise GateauError(
             "selection.no_scores",
-            f"selection.drop: every sample with a score has one of the dependencies {', '.join(rule.left_out)}, so "
-            "none can be chosen. Name fewer dependencies, or change selection.rule.",
+            f"selection.drop: every sample with a score has one of the dependencies {', '.join(rule.drop)}, so "
+            "none can be chosen. Name fewer dependencies.",
         )
     ranked = with_one_of_each_text(ranked, rule)
     if rule.per_document is not None:

@@ -68,6 +68,7 @@ class Stamp:
     effort: the measured and the planned effort of its new rows; no part of any fingerprint.
     given: the number of samples or texts from which a table is drawn, if its rows and rejects do not add up to it; no
     part of any fingerprint.
+    rule: of chosen samples, the rule that chose them; no part of any fingerprint.
     files: of a folder, the SHA-256 (hex) of each file by its name; of a document, the version of each file that it
     loads by its name in the store, see documents.beside.
     """
@@ -81,6 +82,7 @@ class Stamp:
     complete: str = ""
     effort: dict[str, Any] = field(default_factory=dict)
     given: int | None = None
+    rule: str = ""
     files: dict[str, str] = field(default_factory=dict)
 
     def without(self, absent: Iterable[str], means: str) -> "Stamp":

@@ -108,6 +108,36 @@ def test_dropped_samples_are_not_chosen_but_counted(small: Pipeline) -> None:
     assert result.metadata[drop].value == 0
 
 
+def test_rules_by_class_make_the_choice_alone_and_say_what_auto_took(small: Pipeline) -> None:
+    state = small.state()
+    kinds = state.read("evidence", ["sample_id", "dependency"])
+    far = kinds.filter(pl.col("dependency").is_in(evidence.FAR))["sample_id"]
+    count, before = 4, small.file.read_text()
+    rules: dict[str, dict[str, object]] = {
+        "mix": {"rule": "mix", "count": count, "use": {"far": 0.5}},
+        "lot": {"rule": "mix", "count": count, "use": {"far": 0.3}, "tau": 5.0, "seed": 3},
+        "clean": {"rule": "clean", "count": count},
+        "auto": {"rule": "auto", "count": count},
+    }
+    chosen: dict[str, list[str]] = {}
+    for name, rule in rules.items():
+        base = {"fraction": None, "evidence": True, "drop": [], "tau": 0, "seed": 0, "use": None}
+        events = small.made(until="selected_subset", selection=base | rule)
+        assert {asset for asset, _ in events} == {"selected_subset"}, name
+        found = small.state().read("selected_subset", ["sample_id", "dependency"])
+        chosen[name] = found["sample_id"].to_list()
+        assert "unpredictable" not in found["dependency"] and found.height == count
+        taken = small.stamp("selected_subset").rule
+        assert value_of(events["selected_subset", None], "rule") == taken
+        assert taken == ("clean" if name == "auto" else rule["rule"])
+    assert small.made(until="selected_subset") == {}
+    assert sum(one in far for one in chosen["mix"]) == min(count // 2, far.len())
+    assert chosen["auto"] == chosen["clean"]
+    reason = value_of(events["selected_subset", None], "rule_reason")
+    assert "level" in str(reason) or "do not select" in str(reason)
+    small.file.write_text(before)
+
+
 @pytest.mark.parametrize(
     ("drop", "limit", "said"),
     [

@@ -92,6 +92,22 @@ def test_a_fraction_keeps_the_rule_that_counts_samples(tmp_path: Path) -> None:
     assert config_of(config, "gateau-0.5").selection.parameters == {"rule": "top", "fraction": 0.5, "duplicates": "one"}
 
 
+def test_baselines_keep_their_order_and_draws_have_the_seed_of_the_variant(tmp_path: Path) -> None:
+    for rule, budget in (("mix", None), ("clean", 900), ("auto", 900), ("ccs", None)):
+        changes = {"selection.rule": rule, "selection.budget": budget, "selection.use": {"far": 0.4}}
+        config = configured(tmp_path, variants={"methods": ["gateau", "ladm", "random"], "seeds": [1, 2]}, **changes)
+        plain = {"rule": "top", "fraction": 0.1} if budget is None else {"rule": "token_budget", "budget": 900}
+        assert config_of(config, "random-s2").selection.parameters == {**plain, "duplicates": "one"}
+        for name in ("gateau-s2", "ladm-s2"):
+            found = config_of(config, name).selection
+            assert (found.rule, found.seed, found.budget) == (rule, 2, budget)
+        reads = recipe_of(config, "gateau-s1").reads
+        assert ("evidence" in reads) == (rule != "ccs")
+        assert ("token_probability" in reads.get("perplexity/long", [])) == (rule == "auto")
+    chosen = configured(tmp_path, variants={}, **{"selection.method": "random", "selection.rule": "ccs"})
+    assert config_of(chosen, "random").selection.rule == "ccs", "it is the selection itself"
+
+
 def test_short_conversations_alone(tmp_path: Path) -> None:
     config = configured(tmp_path, variants={"also": ["short_only", "full"]})
     assert config_of(config, "short_only").training.mix.without_long

@@ -80,6 +80,14 @@ def test_the_rule(options: dict[str, Any], phrase: str) -> None:
     assert chosen_by(SelectionConfig(**options)) == phrase
 
 
+def test_the_rule_that_auto_took_is_named() -> None:
+    auto = SelectionConfig(rule="auto", budget=500, per_document=2)
+    assert chosen_by(auto) == "a budget of 500 tokens, as the forecast decides, at most 2 of a document"
+    taken = "a budget of 500 tokens, drawn at random (rule clean, which auto took), at most 2 of a document"
+    assert chosen_by(auto, "clean") == taken
+    assert chosen_by(SelectionConfig(), "top") == chosen_by(SelectionConfig())
+
+
 def test_the_preset_is_named_where_it_counts() -> None:
     assert ranked_by(SelectionConfig(preset="paper")) == "Method gateau, preset paper, α = 0.8"
     assert ranked_by(SelectionConfig(alpha=0.25)) == "Method gateau, preset robust, α = 0.25"

@@ -236,7 +236,7 @@ def test_long_responses_have_their_share_of_the_far_quota(
     rule = RuleConfig(rule="mix", count=count, use={"far": 0.5}, tau=tau, seed=seed)
     chosen = samples.filter(pl.col("sample_id").is_in(chosen_ids(samples, rule)), dependency="one_far")
     assert chosen.height in {math.floor(count / 2), math.ceil(count / 2)}
-    assert abs((chosen["response_tokens"] == long).sum() - share * chosen.height) <= 1
+    assert abs(int((chosen["response_tokens"] == long).sum()) - share * chosen.height) <= 1
     best = chosen_ids(samples.drop("response_tokens"), rule.model_copy(update={"tau": 0.0}))
     assert {*samples.head(chosen.height)["sample_id"]} <= {*best}, "without lengths, short ones only"
 
@@ -346,6 +346,17 @@ def test_what_the_rule_leaves_out_is_counted_with_its_reason() -> None:
         reason = f"selection.{setting}: its dependency is {kind}"
         wanted = scored.filter(dependency=kind)["sample_id"].sort()
         assert out.rows.filter(reason=reason)["sample_id"].to_list() == wanted.to_list()
+
+
+def test_noise_stays_where_a_model_predicts_nothing() -> None:
+    samples = ranking(["law"] * 8, dependency=["unpredictable"] * 8)
+    for rule in (RuleConfig(rule="mix", count=3), RuleConfig(rule="clean", count=3)):
+        chosen = chosen_ids(samples, rule)
+        assert len(chosen) == 3 and left_out(samples, rule, chosen).rows.is_empty()
+    one = samples.with_columns(dependency=pl.when(pl.col("sample_id") != "s05").then("dependency"))
+    assert chosen_ids(one, RuleConfig(rule="clean", count=3)) == ["s05"]
+    with refused("selection.no_scores", "selection.drop"):
+        chosen_ids(samples, RuleConfig(rule="clean", count=3, drop=["unpredictable"]))
 
 
 def test_a_budget_that_is_too_small_is_an_error() -> None:
