@@ -224,7 +224,7 @@ def segment_figures(gains: Sequence[float], marked: frozenset[int]) -> dict[str,
     return found | {"auroc": float(pair_auroc(np.array(gains), positive, None, np.ones((1, len(gains))))[0])}
 
 
-def pair_auroc(scores: Vector, positive: Bools, pairs: Bools | None, weights: Vector) -> Vector:
+def pair_auroc(scores: Vector, positive: Bools, pairs: Bools | None, weights: Vector | Counts) -> Vector:
     """Return the share of pairs, one positive and one other sample, that the scores rank rightly; float64 [draws].
 
     Equal scores count half. Without a pair it is NaN.
