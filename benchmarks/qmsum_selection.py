@@ -257,7 +257,7 @@ def main(given: list[str] | None = None) -> int:
     add("--qmsum", required=True, help="meetings: see the help of qmsum.py")
     add("--models", nargs="+", required=True, help="folders or hub names")
     add("--nq", help="questions of real_text.py, for a pool that mixes both")
-    add("--mixed-seeds", type=int, default=2, help="data sets of today's kinds in that pool")
+    add("--mixed-seeds", type=int, default=1, help="data sets of today's kinds in that pool")
     add("--tokens", type=int, default=4096, help="of a context")
     add("--window", type=int, default=1024, help="of theta_A, in tokens of the prompt")
     add("--parts", type=int, default=84)
