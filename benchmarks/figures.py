@@ -436,7 +436,10 @@ def evidence_hits(real: Json) -> str:
 
 
 # The candidates of response_length.py that the table shows beside the methods.
-_QMSUM_SCORES = ("robust", "all_tokens", "information", "information_sum", "information_sqrt", "clear_0.5_sqrt")
+_QMSUM_SCORES = (
+    *("robust", "all_tokens", "all_tokens_sum", "information", "information_sum", "information_sqrt"),
+    *("clear_0.5", "clear_0.5_sqrt"),
+)
 
 
 def qmsum_samples(found: Json) -> str:
@@ -486,6 +489,8 @@ def qmsum_mixed(found: Json) -> str:
     for model, result in found["results"].items():
         pool = result.get("mixed", {"candidates": {}})
         for label, of in pool["candidates"].items():
+            if label not in _QMSUM_SCORES:
+                continue
             shares = (f"{_percent(of[group])} of {far}" for group, far in pool["far"].items())
             rows.append([model, f"`{label}`", _estimate(of["auroc"]), *shares])
     return _table(["model", "candidate", "AUROC", "far meetings chosen", "far short answers chosen"], rows)
