@@ -946,6 +946,7 @@ TABLES: dict[str, tuple[tuple[str, ...], Callable[..., str]]] = {
     "effect_choices": (("effect",), effect_choices),
     "effect_test": (("effect",), effect_test),
     "effect_verdicts": (("effect",), effect_verdicts),
+    "effect_deficit": (("effect", *(f"effect_{base}" for base in EFFECT_BASES)), effect_deficit),
     "gpu_facts": (("gpu",), gpu_facts),
     "gpu_scoring": (("gpu",), gpu_scoring),
     "gpu_training": (("gpu",), gpu_training),
