@@ -157,7 +157,7 @@ def _samples(count: int, seed: int, *, far: bool) -> list[Record]:
 
 @dataclass(frozen=True, kw_only=True)
 class Arm:
-    """What one arm chooses from a pool: ids, and the tokens of trimmed contexts by id."""
+    """The choice of one arm from a pool: ids, and the tokens of trimmed contexts by id."""
 
     ids: list[str]
     shown: Mapping[str, int]
