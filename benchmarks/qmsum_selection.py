@@ -202,8 +202,8 @@ def _evidence(
         if not chosen.size:
             continue
         found[group] = {"samples": len(chosen)}
-        for name in figures[chosen[0]]:
-            values = np.array([figures[place][name] for place in chosen])
+        for name in figures[int(chosen[0])]:
+            values = np.array([figures[place][name] for place in chosen.tolist()])
             drawn = weights[:, chosen] * np.isfinite(values)
             sums, total = drawn @ np.nan_to_num(values), drawn.sum(axis=1)
             found[group][name] = estimate(np.divide(sums, total, out=np.full(total.shape, np.nan), where=total > 0))
