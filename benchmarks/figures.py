@@ -693,7 +693,7 @@ def _pools(found: Json) -> list[float]:
     return sorted({row["pool"] for row in found["cells"]})
 
 
-def _percent(share: float) -> str:
+def _whole_percent(share: float) -> str:
     return f"{100 * share:.0f} %"
 
 
@@ -712,8 +712,15 @@ def effect_gains(found: Json, recall: str) -> str:
         if any(cells):
             seeds = max(cell["seeds"] for cell in cells if cell)
             rows.append([f"{name} ({seeds} seeds)", *(_gain(cell[f"{recall}_gain"]) if cell else "" for cell in cells)])
-    heads = [f"{_percent(pool)}: {random[place]['bits']:.2f} bits" for place, pool in enumerate(pools)]
+    heads = [f"{_whole_percent(pool)}: {random[place]['bits']:.2f} bits" for place, pool in enumerate(pools)]
     return _table([f"{recall} recall minus that of `random`, pool of", *heads], rows)
+
+
+def readme_effect(found: Json) -> str:
+    """Return the gain of `mix` over random in far recall, by pool."""
+    gains = [cell["far_gain"] for pool in _pools(found) if (cell := _cell(found, "mix", pool))]
+    row = [f"{each['value']:+.2f} ({each['low']:+.2f} to {each['high']:+.2f})" for each in gains]
+    return _table(["far text in the pool", *map(_whole_percent, _pools(found))], [["gain (95 %)", *row]])
 
 
 def effect_forecast(found: Json) -> str:
@@ -722,7 +729,7 @@ def effect_forecast(found: Json) -> str:
     rows, apart = list[Row](), {law: list[float]() for law in laws}
     for place, cell in enumerate(laws["tokens"]):
         row = _cell(found, cell["arm"], cell["pool"])
-        line = [_ARMS[cell["arm"]], _percent(cell["pool"]), _gain(row["far_gain"]) if row else "not measured"]
+        line = [_ARMS[cell["arm"]], _whole_percent(cell["pool"]), _gain(row["far_gain"]) if row else "not measured"]
         for law in ("tokens", "samples"):
             line += [_gain(laws[law][place]), {True: "yes", False: "no", None: ""}[held[law][place]]]
             apart[law] += [abs(laws[law][place]["value"] - row["far_gain"]["value"])] if row else []
@@ -741,7 +748,7 @@ def effect_choices(found: Json) -> str:
             names = ("far", "far_tokens", "unpredictable")
             text = (" / ".join(f"{cell['choice'][of]:.0f}" for of in names) if cell else "" for cell in cells)
             rows.append([name, *text])
-    return _table(["far samples / far tokens / unpredictable samples", *map(_percent, _pools(found))], rows)
+    return _table(["far samples / far tokens / unpredictable samples", *map(_whole_percent, _pools(found))], rows)
 
 
 def effect_deficit(*files: Json) -> str:
@@ -768,7 +775,7 @@ def effect_verdicts(found: Json) -> str:
             [each["far"]["value"] for each in some], [each["mismatch"]["value"] for each in some],
             [each["enrichment"] for each in some], [each["supply"] for each in some])]  # fmt: skip
         words = ", ".join(f"`{word}` {count} of {len(some)}" for word, count in counts.most_common())
-        rows.append([_percent(pool), f"{100 * means[0]:.1f} %", *(f"{mean:.2f}" for mean in means[1:]), words])
+        rows.append([_whole_percent(pool), f"{100 * means[0]:.1f} %", *(f"{mean:.2f}" for mean in means[1:]), words])
     return _table(["pool", "far share, corrected", "mismatch, bits", "enrichment", "supply", "verdict"], rows)
 
 
@@ -813,7 +820,7 @@ def effect_curve(found: Json) -> bytes:
         label(axis, x="KL(use ‖ pool), bits; the use is half far text", y=f"{recall} recall minus that of random")
         above = axis.secondary_xaxis("top")
         places = [cell["bits"] for pool in _pools(found) if (cell := _cell(found, "random", pool))]
-        above.set_xticks(places, [_percent(pool) for pool in _pools(found)])
+        above.set_xticks(places, [_whole_percent(pool) for pool in _pools(found)])
         above.tick_params(colors=MUTED, labelsize=8.5, length=3)
         above.set_xlabel("far samples in the pool", fontsize=9.5, color=MUTED)
     legend(axes[0], loc="upper left", ncols=2)
@@ -914,6 +921,7 @@ def real_long(files: Iterable[Json], make: Callable[[Json], str]) -> str:
 # A table's name: the files that it is made of, and its function.
 TABLES: dict[str, tuple[tuple[str, ...], Callable[..., str]]] = {
     "readme": (("real_text", "synthetic"), readme),
+    "readme_effect": (("effect",), readme_effect),
     "presets_real": (("real_text",), presets_real),
     "presets_synthetic": (("synthetic",), presets_synthetic),
     "real_samples": (("real_text",), real_samples),
