@@ -111,7 +111,7 @@ FACTORS: dict[str, Callable[[ResponseTokens], float]] = {
     "_saturating_64": lambda of: of.count / (of.count + 64),
     "_sqrt": lambda of: of.count**0.5,
 }
-"""What each form multiplies a mean over tokens by."""
+"""The factor of a mean over tokens in each form."""
 MEANS: dict[str, Candidate] = {
     "all_tokens": all_tokens,
     "information": information,

@@ -91,8 +91,11 @@ class Key:
 
 
 def all_keys() -> Iterator[Key]:
-    """Yield every key of the configuration that `gateau schema` describes."""
-    yield from _keys_of(configuration_model(), "")
+    """Yield every key of the configuration that `gateau schema` describes; one of several forms of a section once."""
+    found: dict[str, Key] = {}
+    for key in _keys_of(configuration_model(), ""):
+        found.setdefault(key.place, key)
+    yield from found.values()
 
 
 def _keys_of(section: type[BaseModel], place: str) -> Iterator[Key]:

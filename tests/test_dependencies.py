@@ -40,7 +40,7 @@ def undeclared(files: Iterable[Path], declared: Iterable[Requirement]) -> dict[s
         PRODUCT[0],  # the others are below it when installed
         *AROUND,
         *sys.stdlib_module_names,
-        *(file.stem for file in python_files(["benchmarks", "scripts"])),
+        *(file.stem for file in python_files(["benchmarks", "examples", "scripts"])),
     }
     found = {}
     for file in files:

@@ -18,7 +18,7 @@ TRIM_READS = {
     perplexity_asset(THETA_B): TRIM_LONG_COLUMNS,
     perplexity_asset(THETA_A): SHORT_COLUMNS,
 }
-"""What `training.trim` reads, columns by table."""
+"""The columns that `training.trim` reads, by table."""
 
 # What the forecast reads beside the candidates, for rule `auto`.
 FORECAST_READS = {

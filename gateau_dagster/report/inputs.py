@@ -64,7 +64,7 @@ class ReportInputs:
     dependencies: pl.DataFrame | None = None
     """`sample_id` and `dependency` of the table `evidence`."""
     forecast: Forecast | None = None
-    """Of the choice, before any training; None without `cam` and theta_B's perplexities."""
+    """The forecast of the choice, before any training; None without `cam` and theta_B's perplexities."""
     forecast_warnings: Sequence[str] = ()
     """Sentences from selection.forecast.choice_warnings."""
     outcomes: Sequence[ForecastOutcome] = ()
