@@ -93,7 +93,7 @@ class Tables(Mapping[str, pl.DataFrame]):
         self.case = case
         self.records = case.records()
         self.samples = [
-            Sample(sample_id=each["id"], **{name: text for name, text in each.items() if name != "id"})
+            Sample.of_row({"sample_id" if name == "id" else name: text for name, text in each.items()})
             for each in self.records
         ]
         self._known: dict[str, pl.DataFrame] = {}

@@ -82,8 +82,9 @@ def main(config: str, out: str) -> None:
     project = Project(config)
     settings = project.config
     tokenizer = load_tokenizer(settings.located_model(settings.origin("long")), folder=settings.folder)
-    tables = [project.table(name) for name in ("raw_long_sft", "evidence", "cam")]
-    lines = [json.dumps(each, ensure_ascii=False) for each in records(*tables, tokenizer, settings.scoring.template)]
+    raw, evidence, cam = (project.table(name) for name in ("raw_long_sft", "evidence", "cam"))
+    made = records(raw, evidence, cam, tokenizer, settings.scoring.template)
+    lines = [json.dumps(each, ensure_ascii=False) for each in made]
     Path(out).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 

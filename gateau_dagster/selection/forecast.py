@@ -541,7 +541,7 @@ def choice_warnings(rule: RuleConfig, kinds: pl.Series, *, far: Estimated | None
         far: the share of the pool that needs far text; None: not known.
         has_chats: whether short conversations are trained on, too.
     """
-    found, shown = [], kinds.is_in(FAR).sum()
+    found, shown = [], int(kinds.is_in(FAR).sum())
     if rule.rule in _BEST_ONLY and not has_chats and kinds.len() and shown > MOSTLY_FAR * kinds.len():
         found.append(
             f"{percent(shown / kinds.len(), 0)} of the chosen samples show far text, and there are no short "

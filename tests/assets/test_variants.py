@@ -188,6 +188,7 @@ def test_a_run_with_other_keys_is_its_own_work_and_chooses_as_the_single_run_wit
     found = stale(experiment, variants={"also": [*FIRST["also"], longest]})
     assert found == {asset: ["longest-s1", "longest-s2"] for asset in (SUBSETS, MIXES, CHECKPOINTS)}
     config = load_project(experiment.file)
+    assert config.variants is not None
     variants = config.variants.model_copy(update={"also": [ChangedRun.model_validate(longest)]})
     state = State(config=config.model_copy(update={"variants": variants}))
     ids, *_ = chosen_samples(state, recipe_of(state.config, "longest-s2"))

@@ -316,7 +316,7 @@ def test_samples_of_ones_own_have_their_far_tokens_as_gold(monkeypatch: pytest.M
     span = [{"start": 2, "end": 6, "gain": 1.0, "tokens": 1}]
     kinds = ["one_far", "near", "unpredictable"]
     evidence = pl.DataFrame({"sample_id": ids[:3], "evidence": [span, span, None], "dependency": kinds})
-    sample = Sample(sample_id="far", **texts)
+    sample = Sample.of_row({"sample_id": "far", **texts})
     offsets = response_offsets(loaded, sample, "gateau")
     far = [0.9 if place in {1, 2, 4} else 0.3 for place in range(len(offsets))]
     cam = pl.DataFrame({"sample_id": ids, "far_probability": [far] * 4, "near_probability": [[0.15] * len(far)] * 4})

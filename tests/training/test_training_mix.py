@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 from pydantic import ValidationError
 
-from gateau_dagster.config.training import MixConfig, TrainingConfig
+from gateau_dagster.config.training import MixConfig, TrainedTurns, TrainingConfig
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.progress import silent
 from gateau_dagster.tables import REJECTED, SELECTED_SUBSET, SHORT_CHAT_MIX, TRAINING_MIX, schema
@@ -291,7 +291,8 @@ def test_who_occurs_once_more_is_drawn_by_lot_and_hardly_changes_with_other_samp
 def test_turns_without_loss_are_counted_and_samples_of_one_exchange_are_as_before() -> None:
     talk = replace(sample(1), response=TRACE[-1]["content"], conversation=of_turns(TRACE).conversation)
     frame = selected(sample(0), talk).with_columns(pl.Series("conversation", [None, talk.conversation]))
-    for turns, dropped in (("all", 2), ("last", 0)):
+    cases: list[tuple[TrainedTurns, int]] = [("all", 2), ("last", 0)]
+    for turns, dropped in cases:
         mix, rejected, unlearned = build_training_mix(
             frame,
             None,
