@@ -524,9 +524,13 @@ def verdict(found: Forecast) -> tuple[SelectionVerdict, tuple[str, ...]]:
         )
     if found.mismatch.value <= LEAST_MISMATCH:
         lacking.append(f"the mismatch is {fixed(found.mismatch.value)} bits, not above {LEAST_MISMATCH:g}")
-    if found.enrichment is None or found.enrichment < LEAST_ENRICHMENT:
-        ratio = "no" if found.enrichment is None else f"{fixed(found.enrichment, 1)} times the"
-        lacking.append(f"the choice has {ratio} far samples of a random one, fewer than {LEAST_ENRICHMENT:g} times")
+    if not found.chosen_far:
+        lacking.append("the choice has no far samples")
+    elif found.enrichment is not None and found.enrichment < LEAST_ENRICHMENT:
+        lacking.append(
+            f"the choice has {fixed(found.enrichment, 1)} times the far samples of a random one, fewer than "
+            f"{LEAST_ENRICHMENT:g} times"
+        )
     if found.supply < LEAST_SUPPLY:
         lacking.append(f"the pool has {percent(found.supply, 0)} of the far text that the use needs of this amount")
     return ("level", tuple(lacking)) if lacking else ("pays", ("deficit, mismatch, enrichment and supply are enough",))

@@ -345,7 +345,8 @@ def paying() -> Forecast:
         ({"chosen_share": 0.66}, "do_not_select"),
         ({"mismatch": Estimated(value=0.3, low=0, high=1)}, "level"),
         ({"enrichment": 2.9}, "level"),
-        ({"enrichment": None}, "level"),
+        ({"enrichment": None}, "pays"),  # random choices hold no far sample
+        ({"enrichment": None, "chosen_far": 0}, "level"),
         ({"supply": 0.24}, "level"),
         ({"deficit": replace(far_deficit(token_sums(*probabilities(4)).clear()))}, "level"),
         ({"deficit": Deficit(far=GOOD, near=None, beyond=None, far_tokens=9, near_tokens=0, far_samples=3)}, "level"),
