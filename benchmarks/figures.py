@@ -823,6 +823,7 @@ def effect_curve(found: Json) -> bytes:
         above.set_xticks(places, [_whole_percent(pool) for pool in _pools(found)])
         above.tick_params(colors=MUTED, labelsize=8.5, length=3)
         above.set_xlabel("far samples in the pool", fontsize=9.5, color=MUTED)
+    axes[0].set_ylim(top=1.3 * axes[0].get_ylim()[1])  # room for the legend
     legend(axes[0], loc="upper left", ncols=2)
     return to_svg(figure)
 
