@@ -121,7 +121,7 @@ def _forecast(state: State, experiment: "ExperimentInputs | None") -> dict[str, 
     """Return the fields of ReportInputs about the forecast."""
     recipe, depends = Recipe(state.config), dependence(state)
     outcomes, slopes = forecasts_and_outcomes(state, experiment, depends)
-    chosen, scores, *_ = chosen_samples(state, recipe)
+    chosen, scores, *_ = chosen_samples(state, recipe, depends)
     found = forecast_of(state, recipe, depends, choice_of=(chosen, scores), slopes=slopes)
     warnings = warnings_of_choice(recipe, found, depends, chosen)
     return {"forecast": found, "forecast_warnings": warnings, "outcomes": outcomes}

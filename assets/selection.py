@@ -26,7 +26,6 @@ from gateau_dagster.pipeline.recipes import Recipe
 from gateau_dagster.pipeline.selection_reads import (
     EVIDENCE,
     EVIDENCE_READS,
-    FORECAST_READS,
     PRESETS_TABLE,
     has_evidence,
     ranking_asset,
@@ -38,7 +37,6 @@ from gateau_dagster.report.evidence import CAM_COLUMNS, PERPLEXITY_COLUMNS, Evid
 from gateau_dagster.report.evidence import evidence as evidence_map
 from gateau_dagster.report.forecast import forecast_lines, forecast_record, short_lines
 from gateau_dagster.scoring.pair_tables import CAM, THETA_B, perplexity_asset
-from gateau_dagster.selection.auto import decided
 from gateau_dagster.selection.clusters import with_clusters
 from gateau_dagster.selection.combine import (
     READ_COLUMNS,
@@ -52,7 +50,16 @@ from gateau_dagster.selection.combine import (
     with_reasons,
 )
 from gateau_dagster.selection.evidence import dependencies
-from gateau_dagster.selection.forecast import PRIOR, VERDICTS, Forecast, Slopes, choice_warnings, forecast, token_sums
+from gateau_dagster.selection.forecast import (
+    PRIOR,
+    VERDICTS,
+    Forecast,
+    Slopes,
+    choice_warnings,
+    decided,
+    forecast,
+    token_sums,
+)
 from gateau_dagster.selection.rules import BY_RULE, DROPPED, LeftOut, chosen_ids, left_out
 from gateau_dagster.selection.token_budget import equal_amount
 from gateau_dagster.storage.content import rows_digest
@@ -145,7 +152,7 @@ def selected_subset(step: Step) -> None:
         if output.recipe.is_synthetic:
             _write_synthetic(output)
             continue
-        chosen, scores, limited, taken = chosen_samples(step.state, output.recipe)
+        chosen, scores, limited, taken = chosen_samples(step.state, output.recipe, depends)
         subset = pl.DataFrame(schema=tables.schema(tables.SELECTED_SUBSET))
         if chosen.height:
             subset = with_texts(step.state, chosen, output.progress)
@@ -240,10 +247,13 @@ def _score_figures(state: State, scores: pl.DataFrame) -> dict[str, Any]:
     )
 
 
-def chosen_samples(state: State, recipe: Recipe) -> tuple[pl.DataFrame, pl.DataFrame, LeftOut, dict[str, str]]:
+def chosen_samples(
+    state: State, recipe: Recipe, depends: pl.DataFrame | None = None
+) -> tuple[pl.DataFrame, pl.DataFrame, LeftOut, dict[str, str]]:
     """Return `sample_id`, `score` and `rank` of the samples that a recipe chooses and of all, and what is left out.
 
-    Then the `rule` that chose them, as metadata. For `auto` it is the one that it takes, with the reason.
+    Then the `rule` that chose them, as metadata. For `auto` it is the one that it takes, with the reason. `depends`:
+    from `dependence`, which `auto` reads if it is not given.
     """
     if recipe.variant.kind == "full":
         return *_all(state, recipe), {}
@@ -262,21 +272,12 @@ def chosen_samples(state: State, recipe: Recipe) -> tuple[pl.DataFrame, pl.DataF
     rule = equal_amount(config.selection, recipe.equal, samples)
     reason = {}
     if rule.rule == "auto":
-        rule, found = decided(samples, rule, _token_sums(state))
+        rule, found = decided(samples, rule, dependence(state) if depends is None else depends)
         reason = {
             "rule_reason": f"auto; the forecast for mix is: {VERDICTS[found.verdict]} ({'; '.join(found.reasons)})"
         }
     chosen = choice(samples, scores, rule)
     return chosen, scores, left_out(samples, rule, chosen["sample_id"].to_list()), {"rule": rule.rule} | reason
-
-
-def _token_sums(state: State) -> pl.DataFrame:
-    """Return `token_sums` of all samples, read shard by shard."""
-    parts = []
-    for shard in state.shards:
-        cam, long = (state.store.read(asset, shard, [*columns]) for asset, columns in FORECAST_READS.items())
-        parts.append(token_sums(cam, long))
-    return pl.concat(parts)
 
 
 def counted_rule(state: State, recipe: Recipe) -> SelectionConfig:
@@ -476,7 +477,7 @@ def forecast_of(
     Raises:
         GateauError: the data cannot satisfy the rule, or a table is missing.
     """
-    chosen, scores, *_ = choice_of or chosen_samples(state, recipe)
+    chosen, scores, *_ = choice_of or chosen_samples(state, recipe, depends)
     rule, samples = counted_rule(state, recipe), candidates(state, recipe.rule_reads, scores)
     of_samples = depends.select("sample_id", "dependency", "response_tokens")
     samples = samples.drop("dependency", "response_tokens", strict=False).join(of_samples, on="sample_id", how="left")

@@ -64,7 +64,7 @@ def print_forecast(config: Config, *, as_json: bool = False) -> None:
 def _forecast(state: State) -> tuple[Forecast, list[ForecastOutcome], list[str]]:
     recipe, depends = Recipe(state.config), dependence(state)
     outcomes, slopes = forecasts_and_outcomes(state, finished_experiment(state), depends)
-    chosen, scores, *_ = chosen_samples(state, recipe)
+    chosen, scores, *_ = chosen_samples(state, recipe, depends)
     found = forecast_of(state, recipe, depends, choice_of=(chosen, scores), slopes=slopes)
     return found, outcomes, warnings_of_choice(recipe, found, depends, chosen)
 

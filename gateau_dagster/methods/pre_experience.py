@@ -21,7 +21,7 @@ from gateau_dagster.scoring.sample_table import (
     SampleTokens,
 )
 from gateau_dagster.selection.clusters import Labels, cluster_count, k_means, matrix
-from gateau_dagster.selection.mix import uniform
+from gateau_dagster.selection.statistics import uniform
 
 if TYPE_CHECKING:
     from gateau_dagster.data.sample import Reject, Sample

@@ -5,7 +5,7 @@ from pydantic import Field
 
 from gateau_dagster.config.base import Section
 from gateau_dagster.methods.method import Method, Reads, Tables
-from gateau_dagster.selection.mix import uniform
+from gateau_dagster.selection.statistics import uniform
 
 
 class RandomOptions(Section):

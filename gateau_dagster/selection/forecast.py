@@ -20,7 +20,7 @@ import polars as pl
 from gateau_dagster.config.selection import DEFAULT_FRACTION, Rule, RuleConfig
 from gateau_dagster.readable import fixed, percent
 from gateau_dagster.selection.evidence import FAR
-from gateau_dagster.selection.mix import shown_classes
+from gateau_dagster.selection.mix import LEAST_USE, shown_classes
 from gateau_dagster.selection.rules import chosen_ids, scored
 from gateau_dagster.selection.statistics import Vector
 from gateau_dagster.selection.token_budget import countable
@@ -68,8 +68,6 @@ PRIOR_GROUNDS = f"slope {SLOPE:g} ± {SLOPE_DEVIATION:g} NLL per doubling, known
 
 DEPENDENT = 0.2
 """Least gain in probability of a token that depends on far text, or on near text."""
-USUAL_USE = 0.5
-"""Share of far text in the use where none is configured, unless more of the pool needs it."""
 
 # They take the best samples whatever these depend on.
 _BEST_ONLY: tuple[Rule, ...] = ("top", "token_budget")
@@ -372,7 +370,7 @@ def forecast(
         rule: the rule that chooses, with its amount.
         sums: from `token_sums`, of any samples.
         chosen: ids that the rule chose; None: they are chosen now.
-        use: share of far text in the use; None: that of `rule.use`, else USUAL_USE, or the pool's if that is more.
+        use: share of far text in the use; None: that of `rule.use`, else LEAST_USE, or the pool's if that is more.
         slopes: what doubling a class's samples changes.
 
     Raises:
@@ -392,7 +390,7 @@ def forecast(
     rates = _rates(seen, max(1, known), seed)
     sensitivity, specificity = _pooled()
     far = corrected_share(seen, max(1, known), seed=seed)
-    share = max(USUAL_USE, far.value) if use is None else use
+    share = max(LEAST_USE, far.value) if use is None else use
     cost = pool["tokens"].to_numpy().astype(np.float64) if unit == "tokens" else np.ones(pool.height)
     picked, is_far = pool["picked"].to_numpy(), pool["far"].to_numpy()
     amount, count, count_far = float(cost[picked].sum()), int(picked.sum()), int(is_far[picked].sum())
@@ -560,3 +558,24 @@ def choice_warnings(rule: RuleConfig, kinds: pl.Series, *, far: Estimated | None
             f"another rule than {rule.rule}."
         )
     return found
+
+
+def decided(samples: pl.DataFrame, rule: RuleConfig, sums: pl.DataFrame) -> tuple[RuleConfig, Forecast]:
+    """Return the rule that `rule: auto` takes, and the forecast for `mix`.
+
+    It is `mix` if the forecast's verdict on it is `pays`. Else it is `clean`: a random choice without what is proven
+    useless is then expected to do as well, and it leaves out no form of response.
+
+    Args:
+        samples: as for rules.chosen_ids with rule `mix`, with `response_tokens`.
+        rule: the rule with its amount.
+        sums: from forecast.token_sums.
+
+    Raises:
+        GateauError: the data cannot satisfy `mix`.
+    """
+    mix = rule.under("mix")
+    found = forecast(
+        samples.filter(pl.col("response_tokens").is_not_null()), mix, sums, chosen=chosen_ids(samples, mix)
+    )
+    return (mix if found.verdict == "pays" else rule.under("clean")), found

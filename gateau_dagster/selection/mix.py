@@ -18,20 +18,15 @@ import polars as pl
 
 from gateau_dagster.config.selection import DependencyClass, RuleConfig
 from gateau_dagster.config.values import as_written
-from gateau_dagster.data.sample import text_digest
 from gateau_dagster.errors import GateauError
 from gateau_dagster.selection.clusters import with_clusters
 from gateau_dagster.selection.evidence import CLASS_OF
+from gateau_dagster.selection.statistics import uniform
 from gateau_dagster.selection.token_budget import countable, largest_remainder, source_counts
 
 LEAST_USE = 0.5
 """The far share of a use that is not configured, if the pool shows less: as many far samples as others."""
 _REST = "rest"
-
-
-def uniform(sample_id: str, seed: int) -> float:
-    """Return a number in [0, 1), a multiple of 2^-53, that depends only on id and seed, not on other samples."""
-    return (int(text_digest((str(seed), sample_id))[:16], 16) >> 11) / 2**53
 
 
 def mix(ranked: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
@@ -77,7 +72,7 @@ def with_shares_of_use(ranked: pl.DataFrame, rule: RuleConfig) -> RuleConfig:
     if isinstance(rule.use, dict):
         return rule
     classes = shown_classes(ranked, rule)
-    share = float((classes == "far").mean() or 0)  # pyright: ignore[reportArgumentType]
+    share = int((classes == "far").sum()) / max(1, classes.len())
     use: dict[DependencyClass, float] = {"far": share if rule.use_sources else max(share, LEAST_USE)}
     return rule.model_copy(update={"use": use})
 

@@ -219,7 +219,7 @@ def chosen_ids(samples: pl.DataFrame, rule: RuleConfig) -> list[str]:
             lengths of responses; with `rule.per_document`, `document` str; with `rule.drop`, `mix` and `clean`,
             `dependency` str, null if unknown; unless `rule.duplicates` is keep, `digest` str. Equal ranks are in the
             order of the ids.
-        rule: the rule and the amount; `auto` has to be decided first (selection.auto). A fraction is of the samples
+        rule: the rule and the amount; `auto` has to be decided first (selection.forecast). A fraction is of the samples
             with a score, including those that `drop`, `duplicates` and `per_document` exclude. These change which
             samples are chosen, and their number only if too few are left. Repeated texts count once if a rule refers to
             the whole data, as for the share of a source.

@@ -9,8 +9,15 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from gateau_dagster.data.sample import text_digest
+
 Vector: TypeAlias = npt.NDArray[np.float64]
 Labels = Sequence[bool] | npt.NDArray[np.bool_]
+
+
+def uniform(sample_id: str, seed: int) -> float:
+    """Return a number in [0, 1), a multiple of 2^-53, that depends only on id and seed, not on other samples."""
+    return (int(text_digest((str(seed), sample_id))[:16], 16) >> 11) / 2**53
 
 
 def softmax(values: Sequence[float] | Vector) -> Vector:

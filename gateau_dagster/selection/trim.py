@@ -18,12 +18,11 @@ Far samples that are recognised say little about those that are missed, whose sc
 them cuts as many as no bound.
 """
 
-import hashlib
-
 import polars as pl
 
 from gateau_dagster.config.selection import DependencyClass
 from gateau_dagster.selection.evidence import CAM_COLUMNS, CLASS_OF, LONG_COLUMNS, dependencies
+from gateau_dagster.selection.statistics import uniform
 
 # Raise it when the same tables give other cuts.
 CODE_VERSION = "1"
@@ -90,5 +89,4 @@ def trims(figures: pl.DataFrame, *, seed: int) -> pl.DataFrame:
 
 def stays_whole(sample_id: str, *, seed: int) -> bool:
     """Return whether the sample belongs to the WHOLE share that no rule cuts."""
-    digest = hashlib.sha256(f"trim/{seed}/{sample_id}".encode("utf-8", errors="surrogatepass")).digest()
-    return int.from_bytes(digest[:8], "big") < WHOLE * 2**64
+    return uniform(f"trim/{sample_id}", seed) < WHOLE  # not the number that the draws of rules take

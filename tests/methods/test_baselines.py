@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from gateau_dagster.selection.mix import uniform
+from gateau_dagster.selection.statistics import uniform
 from tests.methods.configured import configured, method_of, scores_of
 
 IDS = [f"s{number}" for number in range(4)]

@@ -14,7 +14,7 @@ from gateau_dagster.methods.pre_experience import (
     instruction_embedding_table,
     pre_experience_sample,
 )
-from gateau_dagster.selection.mix import uniform
+from gateau_dagster.selection.statistics import uniform
 from gateau_dagster.tables import schema
 from tests.error_codes import refused
 from tests.scoring.builders import running

@@ -6,8 +6,7 @@ import polars as pl
 import pytest
 
 from gateau_dagster.config.selection import RuleConfig
-from gateau_dagster.selection.auto import decided
-from gateau_dagster.selection.forecast import corrected_share, far_use, forecast
+from gateau_dagster.selection.forecast import corrected_share, decided, far_use, forecast
 from gateau_dagster.selection.rules import chosen_ids, left_out
 from tests.error_codes import refused
 from tests.selection.builders import ranking

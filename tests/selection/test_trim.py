@@ -1,6 +1,5 @@
 """Which contexts may be cut, against a plain loop over samples, on random tables and at each border."""
 
-import hashlib
 from typing import Any
 
 import numpy as np
@@ -10,6 +9,7 @@ import pytest
 from gateau_dagster import tables
 from gateau_dagster.config.selection import CLASSES
 from gateau_dagster.selection.evidence import CLASS_OF, dependencies
+from gateau_dagster.selection.statistics import uniform
 from gateau_dagster.selection.trim import (
     LEAST_SCORE,
     SHORT_COLUMNS,
@@ -29,12 +29,11 @@ def plain(rows: list[dict[str, Any]], seed: int) -> dict[str, int]:
     scores = sorted(row["score"] for row in without_far)
     found = {}
     for row in without_far:
-        digest = hashlib.sha256(f"trim/{seed}/{row['sample_id']}".encode()).hexdigest()
         if (
             row["gain"] < 0.5
             and row["score"] < scores[int(LEAST_SCORE * (len(scores) - 1))]
             and row["shown_tokens"] < row["context_tokens"]
-            and int(digest[:16], 16) / 2**64 >= 0.15
+            and uniform(f"trim/{row['sample_id']}", seed) >= 0.15
         ):
             found[row["sample_id"]] = row["shown_tokens"]
     return found
