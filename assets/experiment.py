@@ -27,7 +27,7 @@ from gateau_dagster.pipeline.evaluation_assets import EXPERIMENT, JUDGMENTS, SCO
 from gateau_dagster.pipeline.recipes import CHECKPOINTS, SUBSETS, recipe_of
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.progress import Progress
-from gateau_dagster.report.experiment import ExperimentInputs
+from gateau_dagster.report.experiment import RANDOM, ExperimentInputs
 from gateau_dagster.report.forecast import ForecastOutcome, forecast_outcomes, slopes_of
 from gateau_dagster.resources.models import ModelsResource
 from gateau_dagster.selection.evidence import FAR
@@ -120,7 +120,11 @@ def forecasts_and_outcomes(
         return [], PRIOR
     of_samples = depends.select("sample_id", far=pl.col("dependency").is_in(FAR))
     selecting = [line for line in inputs.lines if line.series]
-    told = {line.name: forecast_of(state, recipe_of(state.config, line.variants[0]), depends) for line in selecting}
+    told = {
+        line.name: forecast_of(state, recipe_of(state.config, line.variants[0]), depends)
+        for line in selecting
+        if line.series != RANDOM  # the others are compared with it
+    }
     counts = {}
     for name in (variant for line in selecting for variant in line.variants):
         far = state.store.read(SUBSETS, name, ["sample_id"]).join(of_samples, on="sample_id")["far"]

@@ -9,7 +9,13 @@ import polars as pl
 
 from gateau_dagster import tables
 from gateau_dagster.assets.experiment import contamination_of, experiment_inputs, forecasts_and_outcomes
-from gateau_dagster.assets.selection import chosen_samples, dependence, forecast_of, warnings_of_choice
+from gateau_dagster.assets.selection import (
+    chosen_samples,
+    dependence,
+    forecast_of,
+    lacking_for_forecast,
+    warnings_of_choice,
+)
 from gateau_dagster.assets.steps.metadata import totals_metadata
 from gateau_dagster.assets.steps.step import Step, makes_asset
 from gateau_dagster.evaluation.document_split import SPLIT
@@ -104,7 +110,7 @@ def _inputs(state: State) -> "ReportInputs":
         training_log=read_training_log(store) if "checkpoint" in assets else None,
         evaluations={name: store.read(asset_of(name)) for name in compared_benchmarks(state.config)},
         experiment=experiment,
-        **(_forecast(state, experiment) if {CAM, LENGTHS} <= assets else {}),
+        **(_forecast(state, experiment) if {CAM, LENGTHS} <= assets and lacking_for_forecast(state) is None else {}),
         further=further_sections(state),
         fingerprints={
             asset if partition is None else f"{asset}[{partition}]": stamp.fingerprint

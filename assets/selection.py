@@ -9,11 +9,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import polars as pl
 
 from gateau_dagster import tables
-from gateau_dagster.assets.steps.metadata import chart, figures_metadata, first_histogram, preview, source_chart
+from gateau_dagster.assets.steps.metadata import (
+    as_table,
+    chart,
+    figures_metadata,
+    first_histogram,
+    preview,
+    source_chart,
+)
 from gateau_dagster.assets.steps.step import Output, Step, makes_asset
 from gateau_dagster.assets.training_mix import mix_tokenizer, trimmed_samples
 from gateau_dagster.config import PRESETS, Config
-from gateau_dagster.config.selection import RuleConfig, SelectionConfig
+from gateau_dagster.config.selection import DRAWING, RuleConfig, SelectionConfig
 from gateau_dagster.config.variants import SYNTHETIC_UNVERIFIED
 from gateau_dagster.data.sample import Sample
 from gateau_dagster.errors import GateauError, gateau_command
@@ -29,7 +36,6 @@ from gateau_dagster.pipeline.selection_reads import (
     PRESETS_TABLE,
     has_evidence,
     ranking_asset,
-    tables_read,
 )
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.progress import Progress
@@ -165,12 +171,13 @@ def selected_subset(step: Step) -> None:
         output.write(subset, _rejects(output, limited), content=content, rule=taken.get("rule", ""))
         output.metadata |= taken
         if subset.height:
-            output.metadata |= _subset_figures(subset, scores) | limit_figures(limited)
+            by_rank = taken.get("rule") not in DRAWING
+            output.metadata |= _subset_figures(subset, scores, by_rank=by_rank) | limit_figures(limited)
         if depends is not None and output.recipe.variant.kind == "selected" and chosen.height:
             found = forecast_of(step.state, output.recipe, depends, choice_of=(chosen, scores))
             output.metadata |= {
                 "verdict": found.verdict,
-                "forecast": dict(forecast_lines(found)),
+                "forecast": as_table(forecast_lines(found)),
                 "forecast_figures": forecast_record(found),
             }
             step.log.info(" ".join([*filter(None, [output.partition and f"{output.partition}:"]), *short_lines(found)]))
@@ -272,7 +279,8 @@ def chosen_samples(
     rule = equal_amount(config.selection, recipe.equal, samples)
     reason = {}
     if rule.rule == "auto":
-        rule, found = decided(samples, rule, dependence(state) if depends is None else depends)
+        sums = dependence(state) if depends is None else depends
+        rule, found = decided(samples, rule, sums, trains_other=recipe.trains_other)
         reason = {
             "rule_reason": f"auto; the forecast for mix is: {VERDICTS[found.verdict]} ({'; '.join(found.reasons)})"
         }
@@ -296,6 +304,8 @@ def _all(state: State, recipe: Recipe) -> tuple[pl.DataFrame, pl.DataFrame, Left
         split = state.read(SPLIT, recipe.reads[SPLIT])
         samples = samples.join(split.filter("reserved"), on="sample_id", how="anti", maintain_order="left")
     samples = samples.with_columns(score=pl.lit(0.0), rank=pl.int_range(1, pl.len() + 1, dtype=pl.Int32))
+    if shows_use := recipe.project.selection.use_sources:
+        samples = samples.filter(~pl.col("source").is_in(shows_use))
     every = RuleConfig(fraction=1.0, duplicates=recipe.project.selection.duplicates)
     scores = samples.select("sample_id", "score", "rank")
     chosen = choice(samples, scores, every)
@@ -334,11 +344,15 @@ def limit_figures(limited: LeftOut) -> dict[str, Any]:
     return found | ({"could_not_be_filled": limited.unfilled} if limited.unfilled else {})
 
 
-def _subset_figures(subset: pl.DataFrame, scores: pl.DataFrame) -> dict[str, Any]:
-    """Return the first rows, the counts of selected and scored samples, the scores with the cut, and the sources."""
+def _subset_figures(subset: pl.DataFrame, scores: pl.DataFrame, *, by_rank: bool) -> dict[str, Any]:
+    """Return the first rows, the counts of selected and scored samples, the scores with the cut, and the sources.
+
+    A choice that is not `by_rank` has no cut.
+    """
     from gateau_dagster.report.plots.small_charts import histogram
 
     lowest = min(subset["score"], default=None)
+    cut: dict[str, Any] = {"cut": lowest, "cut_name": "lowest selected"} if by_rank else {}
     shown = subset.select("rank", "score", "source", "sample_id", "instruction", "response")
     return {
         "selected": subset.height,
@@ -347,7 +361,7 @@ def _subset_figures(subset: pl.DataFrame, scores: pl.DataFrame) -> dict[str, Any
         "by_source": dict(subset["source"].value_counts(sort=True).iter_rows()),
         "sources": source_chart(subset["source"], "selected samples"),
         **dependency_figures(subset),
-        "scores": chart(histogram(scores["score"].to_numpy(), name="score", cut=lowest, cut_name="lowest selected")),
+        "scores": chart(histogram(scores["score"].to_numpy(), name="score", **cut)),
         **preview(shown, rows=SHOWN),
     }
 
@@ -478,12 +492,14 @@ def forecast_of(
         GateauError: the data cannot satisfy the rule, or a table is missing.
     """
     chosen, scores, *_ = choice_of or chosen_samples(state, recipe, depends)
-    rule, samples = counted_rule(state, recipe), candidates(state, recipe.rule_reads, scores)
+    samples = with_trained_tokens(state, recipe, candidates(state, recipe.rule_reads, scores))
+    rule = equal_amount(recipe.selection, recipe.equal, samples)
     of_samples = depends.select("sample_id", "dependency", "response_tokens")
     samples = samples.drop("dependency", "response_tokens", strict=False).join(of_samples, on="sample_id", how="left")
     samples = samples.filter(pl.col("response_tokens").is_not_null())
     samples = _with_response_clusters(state, samples, rule)
-    return forecast(samples, rule, depends, chosen=chosen["sample_id"].to_list(), slopes=slopes)
+    ids = chosen["sample_id"].to_list()
+    return forecast(samples, rule, depends, chosen=ids, slopes=slopes, trains_other=recipe.trains_other)
 
 
 _MOST_CLUSTERED = 20_000
@@ -538,7 +554,7 @@ def _known_dependence(state: State) -> pl.DataFrame | None:
 
 def lacking_for_forecast(state: State) -> str | None:
     """Return which table a forecast of the single run's choice lacks, and what makes it; None if there are all."""
-    if not {CAM, LONG} <= tables_read(state.config):
+    if not {CAM, LONG} <= {*state.pipeline.required}:
         return (
             f"the forecast reads {CAM} and {LONG}, which no configured method makes: add gateau to selection.compare, "
             f"then run `{gateau_command('run --until selected_subset')}`"

@@ -27,6 +27,7 @@ INPUT_VERSION_TAGS, INPUT_EVENT_TAGS = "dagster/input_data_version/", "dagster/i
 _MOST_COLUMNS, _MOST_LETTERS = 9, 60  # limits of a preview: columns, and letters of a text
 _MOST_MASKED = 20_000
 _MOST_REJECTED, _LETTERS_OF_A_REASON = 20, 300
+_LETTERS_OF_A_SENTENCE = 600
 _MOST_FIELDS = 40
 
 
@@ -161,6 +162,11 @@ def totals_metadata(found: Sequence[Totals]) -> dg.TableMetadataValue:
 def chart(markdown: str) -> dg.MarkdownMetadataValue:
     """Return a chart of report.plots.small_charts, which the asset's page shows in place."""
     return dg.MarkdownMetadataValue(markdown)
+
+
+def as_table(lines: Sequence[tuple[str, str]]) -> dg.TableMetadataValue:
+    """Return sentences with their labels as a table, which the asset's page shows in place."""
+    return _rows(pl.DataFrame(lines, schema=["line", "content"], orient="row"), letters=_LETTERS_OF_A_SENTENCE)
 
 
 def first_histogram(table: pl.DataFrame) -> dict[str, Any]:

@@ -18,10 +18,12 @@ from gateau_dagster.assets.selection import (
 from gateau_dagster.cli.display import as_line, console, say_if_out_of_date
 from gateau_dagster.config import Config
 from gateau_dagster.demo.prepare import ensure_demo_data
+from gateau_dagster.errors import GateauError
 from gateau_dagster.pipeline.recipes import Recipe
 from gateau_dagster.pipeline.selection_reads import has_evidence, ranking_asset
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.report.forecast import ForecastOutcome, forecast_lines, forecast_record, short_lines
+from gateau_dagster.scoring.pair_tables import CAM, THETA_B, perplexity_asset
 from gateau_dagster.selection.forecast import Forecast, SelectionVerdict
 
 _STYLES: dict[SelectionVerdict, str] = {"pays": "green", "level": "yellow", "do_not_select": "red"}
@@ -39,7 +41,7 @@ def print_forecast(config: Config, *, as_json: bool = False) -> None:
     ensure_demo_data(config)
     if as_json:
         found, outcomes, warnings = _forecast(state)
-        stale = state.out_of_date(ranking_asset(config))
+        stale = any(map(state.out_of_date, _rests_on(config)))
         record = forecast_record(found) | {
             "warnings": warnings,
             "outcomes": [sentence for outcome in outcomes for sentence in outcome.lines],
@@ -49,7 +51,7 @@ def print_forecast(config: Config, *, as_json: bool = False) -> None:
         return
     with out.status("Reading the tables"):
         found, outcomes, warnings = _forecast(state)
-    say_if_out_of_date(out, state, [ranking_asset(config)], require_current=False)
+    say_if_out_of_date(out, state, _rests_on(config), require_current=False)
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True, style="bold")
     table.add_column(overflow="fold")
@@ -59,6 +61,11 @@ def print_forecast(config: Config, *, as_json: bool = False) -> None:
     _show_warnings(out, warnings)
     for sentence in (sentence for outcome in outcomes for sentence in outcome.lines):
         out.print(as_line(sentence), soft_wrap=False)
+
+
+def _rests_on(config: Config) -> list[str]:
+    """Return the assets that a forecast is made from."""
+    return [*dict.fromkeys([ranking_asset(config), CAM, perplexity_asset(THETA_B)])]
 
 
 def _forecast(state: State) -> tuple[Forecast, list[ForecastOutcome], list[str]]:
@@ -76,7 +83,13 @@ def _show_warnings(out: Console, warnings: list[str]) -> None:
 
 def show_short_forecast(out: Console, state: State) -> None:
     """Print the forecast in two lines and the warnings of the choice, if `evidence` is made and its tables exist."""
-    if (known := _known_forecast(state)) is not None:
+    try:
+        known = _known_forecast(state)
+    except GateauError as error:  # a plan shows all else
+        out.print()
+        out.print(as_line(f"Forecast: {error}"), soft_wrap=False)
+        return
+    if known is not None:
         found, warnings = known
         out.print()
         for sentence in short_lines(found):
@@ -85,8 +98,11 @@ def show_short_forecast(out: Console, state: State) -> None:
 
 
 def plan_forecast_record(state: State) -> dict[str, Any] | None:
-    """Return the forecast and `warnings` for programs; None where `show_short_forecast` prints nothing."""
-    known = _known_forecast(state)
+    """Return the forecast and `warnings` for programs, or `error`; None where `show_short_forecast` prints nothing."""
+    try:
+        known = _known_forecast(state)
+    except GateauError as error:
+        return {"error": str(error)}
     return None if known is None else forecast_record(known[0]) | {"warnings": known[1]}
 
 

@@ -162,11 +162,14 @@ def _tokens(accepted: pl.DataFrame, *, most: int) -> float:
 def chosen_share(config: Config, accepted: pl.DataFrame) -> float:
     """Return the least share of the samples that is trained on, as far as it is known before they are ranked."""
     rule, mix = config.selection, config.training.mix
+    every = max(1, accepted.height)
+    if rule.use_sources:
+        accepted = accepted.filter(~pl.col("source").is_in(rule.use_sources))
     if mix.without_long or not accepted.height:
         return 0.0
     if rule.budget is None:
         left = accepted["digest"].n_unique() if rule.duplicates == "one" else accepted.height
-        share = min(rule.chosen(accepted.height), left) / accepted.height
+        share = min(rule.chosen(accepted.height), left) / every
     else:
         share = min(1.0, rule.budget / max(1.0, float(accepted["characters"].sum()) / _CHARACTERS))
     return share * mix.long_fraction

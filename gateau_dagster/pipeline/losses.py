@@ -166,6 +166,9 @@ def _wanted(state: State) -> int:
     if SPLIT in state.pipeline.by_key:
         reserved = state.read(SPLIT, ["sample_id", "reserved"]).filter("reserved")
         candidates = candidates.join(reserved, on="sample_id", how="anti")
+    if rule.use_sources:
+        shows_use = state.read(RAW, ["sample_id", "source"]).filter(pl.col("source").is_in(rule.use_sources))
+        candidates = candidates.join(shows_use, on="sample_id", how="anti")
     return rule.chosen(candidates.height)
 
 

@@ -40,7 +40,7 @@ from gateau_dagster.models.model_config import (
 )
 from gateau_dagster.models.model_digest import check_downloadable
 from gateau_dagster.models.prompt import answer_ends, encode, open_tokenizer
-from gateau_dagster.pipeline.recipes import recipes, weighs_responses
+from gateau_dagster.pipeline.recipes import recipes, trims_contexts, weighs_responses
 from gateau_dagster.readable import listed, percentage, plural
 from gateau_dagster.storage.local import recall, remember
 from gateau_dagster.training.deepspeed_config import agreed_deepspeed_config
@@ -700,10 +700,13 @@ def check_pair(config: Config, digests: Mapping[str, str], texts: Callable[[], S
     if len(origins) == 2 and not _same_files(config, origins):
         _once(config, f"pair {digests['short']} {digests['long']}", lambda: _compare(config, texts))
     trained = config.origin(config.training.model)
-    weighing = next((each.config for each in recipes(config) if weighs_responses(each.config)), None)
-    if config.training.enabled and weighing is not None and trained not in origins:
-        what = f"trained {digests[trained]} {digests['long']}"
-        _once(config, what, lambda: _compare_trained(weighing, trained, texts))
+    for each in recipes(config):
+        if trained in origins or not config.training.enabled:
+            break
+        key = WEIGHING[each.config.training.loss] if weighs_responses(each.config) else "training.trim"
+        if weighs_responses(each.config) or trims_contexts(each.config):
+            what = f"trained {digests[trained]} {digests['long']} {key}"
+            _once(config, what, partial(_compare_trained, config, trained, texts, key))
 
 
 def _same_files(config: Config, models: set[str]) -> bool:
@@ -732,8 +735,8 @@ def _compare(config: Config, texts: Callable[[], Sequence[str]]) -> bool:
     return True
 
 
-def _compare_trained(config: Config, trained: str, texts: Callable[[], Sequence[str]]) -> bool:
-    """Check that the trained model has theta_B's tokens, which the loss weighs; otherwise as `_compare`.
+def _compare_trained(config: Config, trained: str, texts: Callable[[], Sequence[str]], code: str) -> bool:
+    """Check that the trained model has theta_B's tokens, which are weighed or cut; otherwise as `_compare`.
 
     The mix is compared again, token by token, when it is made.
     """
@@ -744,10 +747,10 @@ def _compare_trained(config: Config, trained: str, texts: Callable[[], Sequence[
         ids = [encode(each, text) for each in (first, second)]
         if ids[0] != ids[1]:
             raise GateauError(
-                WEIGHING[config.training.loss],
-                f"training.loss: {config.training.loss} weighs the tokens of models.long, but training.model "
+                code,
+                f"training: a loss that weighs tokens, and trim, count the tokens of models.long, but training.model "
                 f"({trained}) tokenises the response {text[:40]!r} differently. Train a model of the pair's family, or "
-                "set loss: token.",
+                "set loss: token and trim: false.",
             )
     return True
 

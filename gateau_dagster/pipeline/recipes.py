@@ -1,7 +1,7 @@
 """Define the recipes: how samples are chosen, mixed and trained on. The single run is one, as is every variant."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -10,8 +10,8 @@ from pydantic import ValidationError
 
 from gateau_dagster import tables
 from gateau_dagster.config import Config, SelectionConfig, TrainingConfig
-from gateau_dagster.config.base import code_of
-from gateau_dagster.config.selection import BY_CLASS, DRAWING
+from gateau_dagster.config.base import Section, code_of
+from gateau_dagster.config.selection import DRAWING
 from gateau_dagster.config.training import OPERATIONAL
 from gateau_dagster.config.variants import (
     BASE,
@@ -58,6 +58,7 @@ from gateau_dagster.pipeline.selection_reads import (
 from gateau_dagster.readable import nearest_name
 from gateau_dagster.registry import same_names
 from gateau_dagster.selection.evidence import CODE_VERSION as EVIDENCE_CODE_VERSION
+from gateau_dagster.selection.forecast import CODE_VERSION as FORECAST_CODE_VERSION
 from gateau_dagster.selection.rules import CODE_VERSION as SELECTION_CODE_VERSION
 from gateau_dagster.selection.trim import CODE_VERSION as TRIM_CODE_VERSION
 from gateau_dagster.storage.stamp import By
@@ -138,17 +139,18 @@ class Recipe:
             return selection
         if variant.fraction is not None or variant.budget is not None:
             selection = selection.taking(fraction=variant.fraction, budget=variant.budget)
-        if variant.changed is not None:
-            keys = selection.model_dump(exclude_unset=True) | variant.changed.selection
-            selection = SelectionConfig.model_validate(keys)
+        own = {} if variant.changed is None else variant.changed.selection
+        if own:
+            selection = SelectionConfig.model_validate(_replaced(selection, own))
         method, options = variant.method or selection.method, selection.options
-        if method in BASELINES and method != selection.method and selection.rule in DRAWING:
+        is_baseline = method in BASELINES and method != self.project.selection.method and "rule" not in own
+        if is_baseline and selection.rule in DRAWING:
             selection = selection.by_rank()  # quotas and draws would make another selection of the baseline
         elif variant.seed is not None and selection.rule in DRAWING:
-            selection = selection.model_copy(update={"seed": variant.seed})
+            selection = selection.model_copy(update={"seed": variant.seed + own.get("seed", 0)})
         if variant.seed is not None and "seed" in known_methods(self.project)[method].options_class.model_fields:
-            own = {} if variant.changed is None else variant.changed.selection.get("options", {}).get(method, {})
-            options = {**options, method: {**options.get(method, {}), "seed": variant.seed + own.get("seed", 0)}}
+            seed = variant.seed + own.get("options", {}).get(method, {}).get("seed", 0)
+            options = {**options, method: {**options.get(method, {}), "seed": seed}}
         preset = variant.preset or selection.preset
         return selection.model_copy(update={"method": method, "preset": preset, "options": options})
 
@@ -156,8 +158,7 @@ class Recipe:
     def _training(self) -> TrainingConfig:
         training = self.project.training
         if self.variant.changed is not None:
-            keys = training.model_dump(exclude_unset=True) | self.variant.changed.training
-            training = TrainingConfig.model_validate(keys)
+            training = TrainingConfig.model_validate(_replaced(training, self.variant.changed.training))
         if self.variant.seed is not None:
             training = training.model_copy(update={"seed": self.variant.seed})
         if self.variant.kind == "short_only":
@@ -188,7 +189,8 @@ class Recipe:
         if self.variant.kind == "full":
             split = {SPLIT: ["sample_id", "reserved"]} if reserving(self.project) is not None else {}
             texts = ["digest"] if self.project.selection.duplicates == "one" else []
-            return {"raw_long_sft": ["sample_id", *texts], **split}
+            shows_use = ["source"] if self.project.selection.use_sources else []
+            return {"raw_long_sft": ["sample_id", *texts, *shows_use], **split}
         if self.is_synthetic:
             return {asset: ["sample_id"] for asset in (QUESTIONS_TABLE, CONTEXTS_TABLE, CHECKS_TABLE)}
         if self.variant.kind != "selected":
@@ -207,9 +209,15 @@ class Recipe:
         return found
 
     @property
+    def trains_other(self) -> bool:
+        """Return whether it trains another model than theta_B, from whose tables the samples are chosen."""
+        training = self.config.training
+        return training.enabled and self.project.origin(training.model) != self.project.origin("long")
+
+    @property
     def counts_trimmed(self) -> bool:
         """Return whether its selection counts tokens, and training leaves fewer of some samples."""
-        return trims_contexts(self.config) and "context_tokens" in self.rule_reads.get(LENGTHS, [])
+        return trims_contexts(self.config) and (self.selection.budget is not None or self.equal == "tokens")
 
     @property
     def has_evidence(self) -> bool:
@@ -235,6 +243,8 @@ class Recipe:
             # not change.
             if self.variant.kind == "full" and self.project.selection.duplicates == "one":
                 settings["selection.duplicates"] = "one"
+            if self.variant.kind == "full" and self.project.selection.use_sources:
+                settings["selection.use"] = self.project.selection.use_sources
             return Part(reads=reads, settings=settings)
         selection = self.selection
         settings = {"selection.method": selection.method, "selection.rule": selection.parameters}
@@ -246,6 +256,8 @@ class Recipe:
             settings["variants.equal"] = self.equal
         if self.counts_trimmed:
             settings |= _trim_settings(self.config)
+        if selection.rule == "auto":
+            settings["forecast"] = FORECAST_CODE_VERSION
         if self.has_evidence:
             settings["columns"] = tables.schema(tables.DEPENDS).names()
         return Part(reads=reads, settings=settings)
@@ -277,6 +289,11 @@ class Recipe:
         return Part(reads={self.mix: "content", **made}, observe=observe, folders="" if self.is_main else TRAINED)
 
 
+def _replaced(section: Section, own: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keys that are set in a section, with a variant's own in their place; null removes a key."""
+    return {name: value for name, value in (section.model_dump(exclude_unset=True) | own).items() if value is not None}
+
+
 def recipe_of(config: Config, variant: str | None) -> Recipe:
     """Return the recipe of a variant; that of the single run for `checkpoint`, and for None."""
     return Recipe(config) if variant in {None, CHECKPOINT} else Recipe(config, config.variant_set[str(variant)])
@@ -299,6 +316,8 @@ def selections(config: Config) -> list[SelectionConfig]:
 def _mix_settings(config: Config, observed: Observed) -> dict[str, Any]:
     training = config.training
     weighs = {"training.longce_gamma": training.longce_gamma} if training.weighs_in_mix else {}
+    if training.loss == "far_gain":  # longce is not named: mixes from before far_gain stay valid
+        weighs["training.loss"] = training.loss
     return {
         f"models.{training.model} weights": observed.model_digests[training.model],
         "scoring.template": config.scoring.template,
@@ -380,15 +399,15 @@ def _of_variants(config: Config, part_of: Callable[[Recipe], Part]) -> dict[str,
 
 def selected_subset(config: Config) -> Iterator[Asset]:
     """Declare the samples that the single run is trained on."""
-    recipe, by_rank = Recipe(config), config.selection.rule not in BY_CLASS
+    recipe, by_rank = Recipe(config), config.selection.rule not in DRAWING
     yield Asset(
         key=CHOSEN,
         maker="selected_subset",
         group="selection",
         kinds=("parquet", "polars"),
         summary="the chosen samples",
-        description="The samples with the highest scores, with their texts, for the training. None of them is "
-        "reserved for the held-out evaluation.",
+        description=f"The samples that selection.rule ({config.selection.rule}) chooses, with their texts, for the "
+        "training. None of them is reserved for the held-out evaluation.",
         code_version=SELECTION_CODE_VERSION,
         columns=(*tables.SELECTED_SUBSET, *(tables.DEPENDS if recipe.has_evidence else ()), tables.CONVERSATION),
         finite=("score",),
@@ -585,6 +604,17 @@ def _check_changed(recipe: Recipe) -> None:
         raise GateauError(code_of(first), f"{keys}: {first['msg'].removeprefix('Value error, ')}") from error
     except GateauError as error:
         raise error.reworded(f"{place}: {error}") from error
+    if recipe.selection.encoder not in {None, recipe.project.selection.encoder}:
+        raise GateauError(
+            "variants.impossible",
+            f"{place}: selection.encoder: the table embedding/{recipe.selection.encoder} is not made: set the encoder "
+            "in `selection` for all variants, with a rule that reads it",
+        )
+    if LENGTHS in recipe.reads and "long" not in recipe.project.models:
+        raise GateauError(
+            "models.missing",
+            f"{place}: counts the tokens of models.long, which is missing: add it, or choose by a fraction or count",
+        )
     if EVIDENCE in {**recipe.reads, **recipe.mix_part().reads} and not has_evidence(recipe.project):
         raise GateauError(
             "variants.impossible",

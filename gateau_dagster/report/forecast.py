@@ -93,7 +93,9 @@ def _deficit_sentence(found: Forecast) -> str:
     near = "no near text to compare with" if deficit.near is None else f"near text: {fixed(deficit.near.value)}"
     clear = deficit.beyond is not None and deficit.beyond.low > LEAST_DEFICIT
     meaning = (
-        "The model answers better from the best far segment alone than from the whole text."
+        "It is that of models.long; the model that is trained is another one, so its own is not known."
+        if found.trains_other
+        else "The model answers better from the best far segment alone than from the whole text."
         if clear
         else "No clear deficit: the model may use far text as well as near text."
     )

@@ -9,7 +9,8 @@ import polars as pl
 
 from gateau_dagster.config.selection import RuleConfig
 from gateau_dagster.errors import GateauError
-from gateau_dagster.selection.mix import draw_order, drawable, within
+from gateau_dagster.selection.mix import draw_order, drawable
+from gateau_dagster.selection.token_budget import affordable
 
 STRATA = 50
 """Equal parts of the range of scores, as in the authors' program."""
@@ -41,14 +42,14 @@ def ccs(ranked: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
     )
     ordered = sorted(strata, key=lambda part: (part["cost"].sum(), part["stratum"][0]))
     for place, part in enumerate(ordered):
-        parts.append(within(part, left // (len(ordered) - place)))
+        parts.append(affordable(part, left // (len(ordered) - place), "cost"))
         left -= int(parts[-1]["cost"].sum())
     found = pl.concat(parts)
     if found.is_empty():
         raise GateauError(
             "selection.budget",
             f"selection.budget: {rule.budget} tokens are too few for any part of the scores, so nothing would be "
-            "chosen: raise it",
+            f"chosen; the shortest sample has {samples['cost'].min()}: raise it",
         )
     return ranked.filter(pl.col("sample_id").is_in(found["sample_id"].implode()))
 

@@ -33,6 +33,9 @@ VERDICTS: dict[SelectionVerdict, str] = {
 }
 """Each verdict in words."""
 
+# Raise it when rule auto decides otherwise from the same tables.
+CODE_VERSION = "1"
+
 # Thresholds of the verdict. They are estimates from the literature on selection. docs/evidence/effect.md tests them on
 # a synthetic language. Rule mix gains there below those of deficit, mismatch and enrichment, too: they are careful.
 LEAST_DEFICIT = 0.05
@@ -132,7 +135,7 @@ class Forecast:
     samples: candidates with a score, each text once; unknown: those without a class.
     seen: candidates that show far text. far: share that needs it, corrected.
     use: share of far text in the use; use_given: whether it is configured.
-    mismatch: KL(use ‖ pool) in bits. deficit: see Deficit.
+    mismatch: KL(use ‖ pool) in bits. deficit: theta_B's, see Deficit. trains_other: whether another model is trained.
     unit: what is as much in random choices, `samples` or `tokens`; amount: how many of them are chosen.
     chosen, chosen_far: samples of the choice, and those of them that show far text.
     chosen_share: the share of far samples in the choice, of its `unit`. random_far: far samples in a random choice.
@@ -152,6 +155,7 @@ class Forecast:
     use_given: bool
     mismatch: Estimated
     deficit: Deficit
+    trains_other: bool
     unit: Literal["samples", "tokens"]
     amount: int
     chosen: int
@@ -305,11 +309,11 @@ def far_deficit(sums: pl.DataFrame, *, seed: int = 0) -> Deficit:
         far, near = whole[0] / whole[1], whole[2] / whole[3]
         far_draws, near_draws = drawn[:, 0] / drawn[:, 1], drawn[:, 2] / drawn[:, 3]
     far_samples = held.filter(pl.col("far_tokens") > 0).height
-    alone = far_samples < 2
+    alone, near_alone = far_samples < 2, held.filter(pl.col("near_tokens") > 0).height < 2
     return Deficit(
         far=_resampled(far, far_draws, alone),
-        near=_resampled(near, near_draws, held.filter(pl.col("near_tokens") > 0).height < 2),
-        beyond=_resampled(far - near, far_draws - near_draws, alone),
+        near=_resampled(near, near_draws, near_alone),
+        beyond=_resampled(far - near, far_draws - near_draws, alone or near_alone),
         far_tokens=int(whole[1]),
         near_tokens=int(whole[3]),
         far_samples=far_samples,
@@ -357,6 +361,7 @@ def forecast(
     chosen: Collection[str] | None = None,
     use: float | None = None,
     slopes: Slopes = PRIOR,
+    trains_other: bool = False,
     seed: int = 0,
 ) -> Forecast:
     """Return the forecast for a choice among `samples`, against random choices of as many samples or tokens.
@@ -372,6 +377,7 @@ def forecast(
         chosen: ids that the rule chose; None: they are chosen now.
         use: share of far text in the use; None: that of `rule.use`, else LEAST_USE, or the pool's if that is more.
         slopes: what doubling a class's samples changes.
+        trains_other: whether another model than theta_B is trained, whose far deficit is then not known.
 
     Raises:
         GateauError: the rule cannot choose from the data (see `chosen_ids`).
@@ -418,6 +424,7 @@ def forecast(
         use_given=use is not None,
         mismatch=_estimated(mismatch(share, far.value), np.array([mismatch(share, each) for each in rates.far])),
         deficit=far_deficit(sums, seed=seed),
+        trains_other=trains_other,
         unit=unit,
         amount=round(amount),
         chosen=count,
@@ -511,7 +518,9 @@ def verdict(found: Forecast) -> tuple[SelectionVerdict, tuple[str, ...]]:
     if against:
         return "do_not_select", tuple(against)
     beyond, lacking = found.deficit.beyond, []
-    if beyond is None:
+    if found.trains_other:
+        lacking.append("the far deficit is that of models.long, and another model is trained (training.model)")
+    elif beyond is None:
         which = "far" if found.deficit.far is None else "near"
         lacking.append(
             f"no token depends on {which} text, so the far deficit has no {'value' if which == 'far' else 'control'}"
@@ -560,7 +569,9 @@ def choice_warnings(rule: RuleConfig, kinds: pl.Series, *, far: Estimated | None
     return found
 
 
-def decided(samples: pl.DataFrame, rule: RuleConfig, sums: pl.DataFrame) -> tuple[RuleConfig, Forecast]:
+def decided(
+    samples: pl.DataFrame, rule: RuleConfig, sums: pl.DataFrame, *, trains_other: bool = False
+) -> tuple[RuleConfig, Forecast]:
     """Return the rule that `rule: auto` takes, and the forecast for `mix`.
 
     It is `mix` if the forecast's verdict on it is `pays`. Else it is `clean`: a random choice without what is proven
@@ -569,13 +580,13 @@ def decided(samples: pl.DataFrame, rule: RuleConfig, sums: pl.DataFrame) -> tupl
     Args:
         samples: as for rules.chosen_ids with rule `mix`, with `response_tokens`.
         rule: the rule with its amount.
-        sums: from forecast.token_sums.
+        sums: from token_sums.
+        trains_other: see forecast.
 
     Raises:
         GateauError: the data cannot satisfy `mix`.
     """
     mix = rule.under("mix")
-    found = forecast(
-        samples.filter(pl.col("response_tokens").is_not_null()), mix, sums, chosen=chosen_ids(samples, mix)
-    )
+    known = samples.filter(pl.col("response_tokens").is_not_null())
+    found = forecast(known, mix, sums, chosen=chosen_ids(samples, mix), trains_other=trains_other)
     return (mix if found.verdict == "pays" else rule.under("clean")), found

@@ -22,7 +22,7 @@ from gateau_dagster.errors import GateauError
 from gateau_dagster.selection.clusters import with_clusters
 from gateau_dagster.selection.evidence import CLASS_OF
 from gateau_dagster.selection.statistics import uniform
-from gateau_dagster.selection.token_budget import countable, largest_remainder, source_counts
+from gateau_dagster.selection.token_budget import affordable, countable, largest_remainder, source_counts
 
 LEAST_USE = 0.5
 """The far share of a use that is not configured, if the pool shows less: as many far samples as others."""
@@ -46,7 +46,9 @@ def mix(ranked: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
             samples cannot form the clusters.
     """
     assert isinstance(rule.use, dict)
-    return _chosen(ranked, rule, {name: as_written(share) for name, share in rule.use.items() if share})
+    # A far share of zero keeps far samples out of the draw.
+    shares = {name: as_written(share) for name, share in rule.use.items() if share or name == "far"}
+    return _chosen(ranked, rule, shares)
 
 
 def clean(ranked: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
@@ -165,15 +167,17 @@ def drawable(ranked: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
     if possible.is_empty():
         raise GateauError(
             "selection.no_scores",
-            f"selection.rule {rule.rule}: no sample has a score, a dependency that is not left out, and a number of "
-            "tokens where the budget counts them: read the reasons in the rejected tables",
+            f"selection.rule {rule.rule}: no sample can be chosen. One needs a score, a dependency that is not left out, "
+            "a source that selection.shares names, and with a budget a number of tokens. See the reasons in the "
+            "rejected tables, and change shares, drop or the rule",
         )
     return possible.with_columns(cost=pl.col("tokens").cast(pl.Int64) if by_tokens else pl.lit(1, pl.Int64))
 
 
 def _chosen(ranked: pl.DataFrame, rule: RuleConfig, shares: Mapping[DependencyClass, Fraction]) -> pl.DataFrame:
     kind = pl.col("dependency").replace_strict(CLASS_OF, default=None, return_dtype=pl.String)
-    samples = drawable(ranked, rule).with_columns(kind=kind)
+    of_sources = ranked if rule.shares is None else ranked.filter(pl.col("source").is_in([*rule.shares]))
+    samples = drawable(of_sources, rule).with_columns(kind=kind)
     if "far" in shares:
         samples = with_strata(samples, rule)
     parts = [_of_part(part, amount, rule, shares) for part, amount in _by_source(ranked, samples, rule) if part.height]
@@ -204,25 +208,20 @@ def _of_part(
         for members in [samples.filter(kind=name)]
     }
     quotas = largest_remainder({**shares, _REST: 1 - sum(shares.values(), Fraction(0))}, amount)
-    taken = {name: within(members, quotas[name]) for name, members in orders.items()}
+    taken = {name: affordable(members, quotas[name], "cost") for name, members in orders.items()}
     left = sum(quotas[name] - _cost(part) for name, part in taken.items() if part.height == orders[name].height)
     of_classes = pl.concat([samples.clear(), *taken.values()])
     others = samples.filter(pl.col("kind").ne_missing("far")) if "far" in shares else samples
     others = draw_order(others.join(of_classes, on="sample_id", how="anti"), rule.seed)
-    rest = within(others, quotas[_REST] + left)
+    rest = affordable(others, quotas[_REST] + left, "cost")
     if "far" in shares and rest.height == others.height:
         more = quotas["far"] + quotas[_REST] + left - _cost(rest)
-        taken["far"] = within(orders["far"], more)
+        taken["far"] = affordable(orders["far"], more, "cost")
     return pl.concat([samples.clear(), *taken.values(), rest])
 
 
 def _cost(samples: pl.DataFrame) -> int:
     return int(samples["cost"].sum())
-
-
-def within(ordered: pl.DataFrame, amount: int) -> pl.DataFrame:
-    """Return the first samples that cost at most `amount` together: see `drawable`."""
-    return ordered.filter(pl.col("cost").cum_sum() <= amount)
 
 
 def _check_budget(
@@ -236,7 +235,7 @@ def _check_budget(
             f"selection.budget: {rule.budget} tokens are too few for the first sample of the draw, so nothing would be "
             f"chosen; the shortest sample has {least}: raise it",
         )
-    if "far" in shares and "far" in samples["kind"] and "far" not in found["kind"]:
+    if shares.get("far") and "far" in samples["kind"] and "far" not in found["kind"]:
         assert rule.budget is not None
         quota = math.floor(rule.budget * shares["far"])
         raise GateauError(

@@ -239,7 +239,7 @@ def chosen_ids(samples: pl.DataFrame, rule: RuleConfig) -> list[str]:
             f"`{gateau_command('validate')}`). Change selection.options, or the method",
         )
     if rule.rule in WITH_QUOTAS:
-        rule = with_shares_of_use(ranked, rule)
+        rule = with_shares_of_use(samples, rule)
     rule, ranked = _counted(rule, ranked), without_dropped(ranked, rule)
     if not ranked.filter(scored()).height:
         raise GateauError(
@@ -275,10 +275,9 @@ def left_out(samples: pl.DataFrame, rule: RuleConfig, chosen: Collection[str]) -
 
 
 def _ranked(samples: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
-    """Return the samples by rank, those without a score last. Those that show the use have none."""
-    if rule.use_sources:
-        samples = samples.with_columns(score=pl.when(~pl.col("source").is_in(rule.use_sources)).then("score"))
-    return samples.sort(~scored(), "rank", "sample_id", nulls_last=True)
+    """Return the samples by rank, those without a score last, and none of those that show the use."""
+    candidates = samples.filter(~pl.col("source").is_in(rule.use_sources)) if rule.use_sources else samples
+    return candidates.sort(~scored(), "rank", "sample_id", nulls_last=True)
 
 
 def _counted(rule: RuleConfig, ranked: pl.DataFrame) -> RuleConfig:
@@ -304,7 +303,8 @@ def check_data(sources: Mapping[str, int], rule: RuleConfig, *, left: Mapping[st
         if source not in sources:
             meant = nearest_name(source, sorted(sources))
             raise GateauError("selection.unknown_source", f"selection.use: the data has no source {source!r}; {meant}")
-    total = sum(count for source, count in sources.items() if source not in rule.use_sources)
+    sources = {source: count for source, count in sources.items() if source not in rule.use_sources}
+    total = sum(sources.values())
     if rule.use_sources and not total:
         raise GateauError(
             "selection.no_use",

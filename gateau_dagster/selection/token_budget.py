@@ -27,6 +27,8 @@ def equal_amount(rule: SelectionConfig, equal: Equal | None, samples: pl.DataFra
     """
     if rule.count is not None or rule.budget is not None:
         return rule
+    if rule.use_sources:
+        samples = samples.filter(~pl.col("source").is_in(rule.use_sources))
     if equal == "samples":
         return rule.taking(count=rule.chosen(samples.height))
     if equal == "tokens":
@@ -178,9 +180,9 @@ def by_percentage(ranked: pl.DataFrame) -> pl.DataFrame:
     ).sort("place", "rank", "sample_id", maintain_order=True, nulls_last=True)
 
 
-def affordable(samples: pl.DataFrame, budget: int) -> pl.DataFrame:
-    """Return the first samples that have at most `budget` tokens together."""
-    return samples.filter(pl.col("tokens").cast(pl.Int64).cum_sum() <= budget)
+def affordable(samples: pl.DataFrame, budget: int, cost: str = "tokens") -> pl.DataFrame:
+    """Return the first samples that have at most `budget` tokens together, or cost that by another column, int."""
+    return samples.filter(pl.col(cost).cast(pl.Int64).cum_sum() <= budget)
 
 
 def _within(samples: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:

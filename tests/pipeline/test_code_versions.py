@@ -52,6 +52,7 @@ CONSTANTS: dict[str, set[str]] = {
     "scoring.segments.SCREENING_CODE_VERSION": set(),  # of screened segments: see below
     "selection.combine.CODE_VERSION": {"combined_scores"},
     "selection.evidence.CODE_VERSION": {"evidence"},
+    "selection.forecast.CODE_VERSION": set(),  # of rule auto: see below
     "selection.trim.CODE_VERSION": set(),  # of training.trim: see below
     "methods.registry.CODE_VERSION": {"method_scores"},
     "selection.rules.CODE_VERSION": {"selected_subset", "variant/selected_subset"},
@@ -103,14 +104,17 @@ def test_the_choice_of_screened_segments(monkeypatch: pytest.MonkeyPatch) -> Non
     check_made_again_once(before, {"cam", "cam_at/64"}, config)
 
 
-def test_the_cut_of_contexts(monkeypatch: pytest.MonkeyPatch) -> None:
-    config = by_method("gateau", training=True)
+@pytest.mark.parametrize(("constant", "asset"), [("trim", "training_mix"), ("forecast", "selected_subset")])
+def test_the_cut_of_contexts_and_the_verdict_of_auto(
+    constant: str, asset: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = by_method("gateau", training=True, rule="auto")
     config = config.model_copy(update={"training": config.training.model_copy(update={"trim": True})})
     before = resolved_assets(config)
-    raise_version(monkeypatch, "gateau_dagster.selection.trim.CODE_VERSION")
+    raise_version(monkeypatch, f"gateau_dagster.selection.{constant}.CODE_VERSION")
     after = resolved_assets(config)
-    # It is a part of the setting, since a mix without cut contexts does not depend on it.
-    assert {key for key in before if after[key].settings != before[key].settings} == {"training_mix"}
+    # It is a part of the settings, since without the key nothing depends on it.
+    assert {key for key in before if after[key].settings != before[key].settings} == {asset}
 
 
 @pytest.mark.parametrize("table", OF_TABLES)

@@ -131,7 +131,7 @@ BUDGET: dict[str, Any] = {"selection.rule": "token_budget", "selection.budget": 
 
 def changed(folder: Path, *also: dict[str, Any], **more: Any) -> Config:
     """The configuration whose variants are random data of two seeds and what is trained with other keys."""
-    return configured(folder, **BUDGET, **more, variants={"methods": ["random"], "seeds": [1, 2], "also": [*also]})
+    return configured(folder, **BUDGET | more, variants={"methods": ["random"], "seeds": [1, 2], "also": [*also]})
 
 
 def test_other_keys_replace_those_of_the_single_run(tmp_path: Path) -> None:
@@ -174,6 +174,30 @@ def test_a_variant_weighs_tokens_where_the_single_run_does_not(tmp_path: Path) -
     assert "perplexity/short" not in found[MIXES].parts["random-s1"].reads
 
 
+def test_a_variant_draws_by_its_seed_beside_its_own_and_random_has_no_quotas(tmp_path: Path) -> None:
+    arms = [
+        {"name": "other", "selection": {"rule": "clean", "seed": 100}},
+        {"name": "again", "selection": {"method": "random"}},
+        {"name": "quotas", "selection": {"method": "random", "rule": "mix"}},
+    ]
+    quotas = {"selection.rule": "mix", "selection.use": {"far": 0.5}, "selection.evidence": True}
+    config = changed(tmp_path, *arms, **quotas)
+    rules = {name: config_of(config, f"{name}-s2").selection for name in ("random", "other", "again", "quotas")}
+    assert {name: selection.rule for name, selection in rules.items()} == {
+        "random": "token_budget",
+        "other": "clean",
+        "again": "token_budget",
+        "quotas": "mix",
+    }
+    assert (rules["other"].seed, rules["quotas"].seed) == (102, 2)
+
+
+def test_null_removes_a_key(tmp_path: Path) -> None:
+    plain = {"name": "plain", "selection": {"rule": None, "budget": None}, "training": {"max_steps": None}}
+    found = config_of(changed(tmp_path, plain), "plain-s1")
+    assert (found.selection.rule, found.selection.budget, found.training.max_steps) == ("top", None, None)
+
+
 def test_variants_of_a_mix_draw_by_their_seed_and_cut_contexts_for_themselves(tmp_path: Path) -> None:
     mix = {"rule": "mix", "use": {"far": 0.5}}
     arms = [{"name": "mix", "selection": mix}, {"name": "cut", "selection": mix, "training": {"trim": True}}]
@@ -192,6 +216,7 @@ def test_variants_of_a_mix_draw_by_their_seed_and_cut_contexts_for_themselves(tm
         ({"selection": {"rule": "top"}}, "selection.rule_settings"),  # budget stays
         ({"selection": {"method": "nope"}}, "methods.unknown"),
         ({"selection": {"drop": ["near"]}}, "variants.impossible"),
+        ({"selection": {"rule": "diverse", "budget": None, "encoder": "enc"}}, "variants.impossible"),
         ({"training": {"lr": 1}}, "config.unknown_key"),
         ({"training": {"mix": {"without_long": True}}}, "training.no_conversations"),
     ],

@@ -1,6 +1,5 @@
 """What token weights and `training.trim` make the mix read, what is made again for them, and who is refused."""
 
-import hashlib
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import pytest
 from gateau_dagster.pipeline.pipeline import pipeline_of
 from gateau_dagster.pipeline.project import load_project
 from gateau_dagster.pipeline.state import State
+from gateau_dagster.selection.statistics import uniform
 from gateau_dagster.selection.trim import LEAST_SCORE
 from gateau_dagster.tables import TRAINING_MIX, TRIMMED_TOKENS, WEIGHTED_MIX
 from gateau_dagster.training.token_weights import READS
@@ -69,13 +69,21 @@ def test_loss_and_gamma_make_the_mix_again_and_what_is_trained_on_it(tmp_path: P
 
 
 def test_trimming_makes_the_mix_again_and_the_choice_only_if_it_counts_tokens(tmp_path: Path) -> None:
-    for rule, again in (({}, MIXED), ({"selection.rule": "token_budget", "selection.budget": 100}, CHOSEN)):
+    budget = {"selection.rule": "token_budget", "selection.budget": 100}
+    counted = {"selection.rule": "mix", "selection.count": 3, "selection.compare": ["gateau"]}
+    for rule, again in (({}, MIXED), (budget, CHOSEN), (counted, MIXED)):
         plain, trimming = (versions(configured(tmp_path, **rule, **more)) for more in ({}, TRIM))
         assert stale(plain, trimming) == again
         other = versions(configured(tmp_path, **rule, **TRIM, **{"training.seed": 7}))
         assert stale(trimming, other) == again, "other samples stay whole"
     untrained = {"training.enabled": False, "selection.rule": "token_budget", "selection.budget": 100}
     assert stale(*(versions(configured(tmp_path, **untrained, **more)) for more in ({}, TRIM))) == REPORT
+
+
+def test_another_loss_makes_a_trimmed_mix_again(tmp_path: Path) -> None:
+    """Both weighted losses read the same tables then."""
+    first, second = (versions(configured(tmp_path, **loss_of(loss), **TRIM)) for loss in ("longce", "far_gain"))
+    assert stale(first, second) == MIXED
 
 
 def test_variants_read_them_where_they_have_long_samples(tmp_path: Path) -> None:
@@ -139,7 +147,7 @@ FAR = [f"s{number:05d}" for number in range(0, 40, 8)]
 def left_of(state: State, sample_id: str) -> int | None:
     """Return the tokens of a context that `training.trim` leaves, by the rule; None if it stays whole."""
     short, long = (state.read(name).row(by_predicate=pl.col("sample_id") == sample_id, named=True) for name in PAIR)
-    whole = int(hashlib.sha256(f"trim/42/{sample_id}".encode()).hexdigest()[:16], 16) / 2**64 < 0.15
+    whole = uniform(f"trim/{sample_id}", 42) < 0.15
     others = [number for number in range(40) if number % 8]
     low = number_of(sample_id) < others[int(LEAST_SCORE * (len(others) - 1))]
     cut = sample_id not in FAR and low and not whole and short["context_tokens"] < long["context_tokens"]

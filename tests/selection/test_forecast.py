@@ -211,6 +211,9 @@ def test_many_samples_are_resampled_in_groups_and_few_say_little() -> None:
     one = far_deficit(sums.filter(pl.col("far_tokens") > 0).head(1).with_columns(near_tokens=0, near_sum=0.0))
     assert one.far is not None and (one.far.low, one.far.high) == (-1, 1)
     assert one.near is None and one.beyond is None
+    control = pl.int_range(pl.len()).over("has_near") == 0
+    alone = sums.with_columns(has_near=pl.col("near_tokens") > 0).filter(~pl.col("has_near") | control)
+    assert far_deficit(alone).beyond.low == -1, "one sample is no control"
     none = far_deficit(sums.clear())
     assert none == Deficit(far=None, near=None, beyond=None, far_tokens=0, near_tokens=0, far_samples=0)
 
@@ -348,6 +351,7 @@ def paying() -> Forecast:
         ({"enrichment": None}, "pays"),  # random choices hold no far sample
         ({"enrichment": None, "chosen_far": 0}, "level"),
         ({"supply": 0.24}, "level"),
+        ({"trains_other": True}, "level"),
         ({"deficit": replace(far_deficit(token_sums(*probabilities(4)).clear()))}, "level"),
         ({"deficit": Deficit(far=GOOD, near=None, beyond=None, far_tokens=9, near_tokens=0, far_samples=3)}, "level"),
         (

@@ -103,7 +103,7 @@ def slow_mix(samples: pl.DataFrame, rule: RuleConfig) -> set[str]:
         return {row["sample_id"] for row in slow_part(lot, amount, by_tokens)}
     known = [CLASS_OF[row["dependency"]] for row in scored if row["dependency"] is not None]
     use: Any = rule.use or {"far": max(known.count("far") / max(1, len(known)), 0.5)}
-    shares = {name: Fraction(repr(share)) for name, share in use.items() if share}
+    shares = {name: Fraction(repr(share)) for name, share in use.items() if share or name == "far"}
     shares["rest"] = 1 - sum(shares.values(), Fraction(0))
     whole = math.lcm(*(share.denominator for share in shares.values()))
     quotas = slow_largest_remainder({name: int(share * whole) for name, share in shares.items()}, amount)
@@ -327,6 +327,31 @@ def test_samples_of_the_use_give_the_far_share_and_are_never_chosen() -> None:
     with refused("selection.no_use"):
         check_data({"mine": 4}, rule)
     check_data(*countable_samples(samples, rule))
+    of_tokens = samples.with_columns(tokens=pl.lit(10))
+    for other in (
+        RuleConfig(rule="per_source", count=40, use=["mine"]),
+        RuleConfig(rule="per_source_tokens", budget=400, use=["mine"]),
+    ):
+        assert {*chosen_ids(of_tokens, other)} == {*samples.tail(40)["sample_id"]}
+    check_data({"mine": 4, "law": 40}, RuleConfig(rule="per_source", count=40, use=["mine"]))
+
+
+def test_a_use_without_far_text_draws_no_far_samples() -> None:
+    samples = ranking(["law"] * 40, dependency=["one_far", "near"] * 20)
+    assert of_class(samples, chosen_ids(samples, RuleConfig(rule="mix", count=10, use={"far": 0}))) == {"near": 10}
+    drawn = of_class(samples, chosen_ids(samples, RuleConfig(rule="mix", count=25, use={"far": 0})))
+    assert drawn == {"near": 20, "far": 5}, "what the draw cannot give"
+
+
+def test_only_the_sources_with_a_share_count() -> None:
+    samples = ranking(["law"] * 6 + ["web"] * 6, tokens=[10] * 12, dependency=["near"] * 6 + ["one_far"] * 6)
+    shares: dict[str, Any] = {"shares": {"law": 1}}
+    budget = RuleConfig.model_validate({"rule": "mix", "budget": 60, **shares})
+    assert len(chosen_ids(samples, budget)) == 6, "that far samples of another source are not chosen is no error"
+    noise = samples.with_columns(dependency=pl.when(pl.col("source") == "law").then(pl.lit("unpredictable")))
+    for more in ({"rule": "clean", "count": 2}, {"rule": "mix", "count": 2}):
+        with refused("selection.no_scores"):
+            chosen_ids(noise, RuleConfig.model_validate({**more, **shares, "short_source": "share"}))
 
 
 def test_a_pool_that_shows_more_far_text_than_half_keeps_its_share() -> None:
