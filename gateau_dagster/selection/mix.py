@@ -167,8 +167,8 @@ def drawable(ranked: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
     if possible.is_empty():
         raise GateauError(
             "selection.no_scores",
-            f"selection.rule {rule.rule}: no sample can be chosen. One needs a score, a dependency that is not left out, "
-            "a source that selection.shares names, and with a budget a number of tokens. See the reasons in the "
+            f"selection.rule {rule.rule}: no sample can be chosen. One needs a score, a dependency that is not left "
+            "out, a source that selection.shares names, and with a budget a number of tokens. See the reasons in the "
             "rejected tables, and change shares, drop or the rule",
         )
     return possible.with_columns(cost=pl.col("tokens").cast(pl.Int64) if by_tokens else pl.lit(1, pl.Int64))
