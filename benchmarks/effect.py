@@ -57,6 +57,7 @@ from gateau_dagster.selection.evidence import CLASS_OF, FAR, dependencies
 from gateau_dagster.selection.forecast import Forecast, forecast, mismatch, token_sums
 from gateau_dagster.selection.rules import chosen_ids
 from gateau_dagster.selection.trim import trim_figures, trims
+from gateau_dagster.storage.local import fill_with, replace_local
 from gateau_dagster.training.encode import Encoded, encode_long
 
 FAR_SHARES = (0.02, 0.05, 0.1, 0.2, 0.45)
@@ -378,8 +379,7 @@ def run(pools: Pools, arm: str, share: float, options: Namespace, done: dict[str
         line = {"key": key, "seed": case.seed, "recall": recall(model, options, DATA_SEEDS[True] + case.seed)}
         done[key] = line | {"seconds": time.perf_counter() - began}
         options.runs.parent.mkdir(parents=True, exist_ok=True)
-        with options.runs.open("a") as lines:
-            lines.write(json.dumps(done[key]) + "\n")
+        add_run(options.runs, done[key])
         recalls = " ".join(f"{name} {done[key]['recall'][name]:.3f}" for name in DISTANCES)
         say(f"{case.name}, {arm} at {share:.0%}: {recalls}, {done[key]['seconds']:.0f} s")
     chosen = pools.samples.filter(pl.col("sample_id").is_in(choice.ids))
@@ -412,16 +412,16 @@ def _key(data: Sequence[Encoded], case: Case, options: Namespace) -> str:
 
 
 def kept_runs(file: Path) -> dict[str, Any]:
-    """Return the trained models of the file by key; an incomplete last line does not count."""
-    lines = file.read_text().splitlines() if file.is_file() else []
-    kept = dict[str, Any]()
-    for line in lines:
-        try:
-            entry = json.loads(line)
-        except json.JSONDecodeError:
-            continue
-        kept[entry["key"]] = entry
-    return kept
+    """Return the trained models of the file by key; what a killed run left of its last line does not count."""
+    complete = file.read_text().rpartition("\n")[0].splitlines() if file.is_file() else []
+    return {entry["key"]: entry for entry in map(json.loads, complete)}
+
+
+def add_run(file: Path, entry: Mapping[str, Any]) -> None:
+    """Add a trained model as a line of the file, in the place of an incomplete last line."""
+    kept = [*kept_runs(file).values(), entry]
+    text = "".join(f"{json.dumps(each)}\n" for each in kept).encode()
+    replace_local(file, lambda part: fill_with(part, text))
 
 
 def all_runs(options: Namespace, arms: Sequence[str], seeds: Sequence[int]) -> Iterator[dict[str, Any]]:
@@ -620,11 +620,12 @@ def with_auto(options: Namespace, runs: list[dict[str, Any]]) -> tuple[list[dict
     """
     rows, verdicts = [*runs], list[dict[str, Any]]()
     mix, clean = cells_of(runs, "mix"), cells_of(runs, "clean")
+    both = mix.keys() == clean.keys()  # else only the seeds of one verdict would be there
     sums = {seed: pools_of(case_of(options, seed)).deficit_sums(options.theta) for seed in {seed for seed, _ in mix}}
     for seed, share in sorted(mix):
         made = pools_of(case_of(options, seed)).forecast(share, options.count, sums[seed])
         follows = mix if made.verdict == "pays" else clean
-        if (seed, share) in follows:
+        if both:
             rows.append({**follows[seed, share], "arm": "auto"})
         names = ("verdict", "reasons", "mismatch", "enrichment", "supply", "far", "far_change", "use_change")
         verdicts.append({"seed": seed, "pool": share, "deficit": made.deficit,

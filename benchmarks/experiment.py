@@ -161,7 +161,10 @@ def share_tables(source: Path, target: Path) -> None:
     """Copy the tables of scores of another pool's store, whose rows are kept for the samples that both have."""
     if source.exists() and not target.exists():
         made = ("variant", "scores", "answers", "checkpoint", "training_mix*", "selected_subset*", "report*")
-        shutil.copytree(source, target, ignore=shutil.ignore_patterns(*made))
+        part = target.with_name(f"{target.name}.part")  # a copy that was stopped is made again
+        shutil.rmtree(part, ignore_errors=True)
+        shutil.copytree(source, part, ignore=shutil.ignore_patterns(*made))
+        part.rename(target)
 
 
 def run(folder: Path, *, model: str, nq: str, size: Size, example: Path = EXAMPLE) -> dict[str, Project]:
@@ -333,7 +336,6 @@ def verdicts(found: Mapping[str, Json], control: Mapping[str, Json] | None, plan
     if control is not None and "mix" in control:
         low, high = control["mix"]["primary"]["difference"][1:]
         said["control_within"] = low is not None and high is not None and -within < low and high < within
-        said["control_is_near"] = abs(control["mix"]["primary"]["difference"][0]) < within
     return said
 
 

@@ -1,4 +1,4 @@
-"""What token weights and `training.trim` make the mix read, what is made again for them, and who is refused."""
+"""Token weights and `training.trim`: the tables that the mix reads, what is made again, and what is refused."""
 
 from itertools import product
 from pathlib import Path

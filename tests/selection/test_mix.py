@@ -40,7 +40,7 @@ def pool(
 
 
 def far_key(row: Row, spread: float, rule: RuleConfig) -> float:
-    """What a far sample is ordered by: its score with Gumbel noise, or its rank."""
+    """The key that orders far samples: the score with Gumbel noise, or the rank."""
     if rule.tau == 0:
         return -row["rank"]
     noise = -math.log(-math.log(uniform(row["sample_id"], rule.seed)))
