@@ -1,7 +1,7 @@
 """Define the recipes: how samples are chosen, mixed and trained on. The single run is one, as is every variant."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -289,7 +289,7 @@ class Recipe:
         return Part(reads={self.mix: "content", **made}, observe=observe, folders="" if self.is_main else TRAINED)
 
 
-def _replaced(section: Section, own: Mapping[str, Any]) -> dict[str, Any]:
+def _replaced(section: Section, own: dict[str, Any]) -> dict[str, Any]:
     """Return the keys that are set in a section, with a variant's own in their place; null removes a key."""
     return {name: value for name, value in (section.model_dump(exclude_unset=True) | own).items() if value is not None}
 
@@ -315,7 +315,7 @@ def selections(config: Config) -> list[SelectionConfig]:
 
 def _mix_settings(config: Config, observed: Observed) -> dict[str, Any]:
     training = config.training
-    weighs = {"training.longce_gamma": training.longce_gamma} if training.weighs_in_mix else {}
+    weighs: dict[str, Any] = {"training.longce_gamma": training.longce_gamma} if training.weighs_in_mix else {}
     if training.loss == "far_gain":  # longce is not named: mixes from before far_gain stay valid
         weighs["training.loss"] = training.loss
     return {

@@ -47,7 +47,9 @@ def mix(ranked: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
     """
     assert isinstance(rule.use, dict)
     # A far share of zero keeps far samples out of the draw.
-    shares = {name: as_written(share) for name, share in rule.use.items() if share or name == "far"}
+    shares: dict[DependencyClass, Fraction] = {
+        name: as_written(share) for name, share in rule.use.items() if share or name == "far"
+    }
     return _chosen(ranked, rule, shares)
 
 

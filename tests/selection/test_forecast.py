@@ -213,7 +213,8 @@ def test_many_samples_are_resampled_in_groups_and_few_say_little() -> None:
     assert one.near is None and one.beyond is None
     control = pl.int_range(pl.len()).over("has_near") == 0
     alone = sums.with_columns(has_near=pl.col("near_tokens") > 0).filter(~pl.col("has_near") | control)
-    assert far_deficit(alone).beyond.low == -1, "one sample is no control"
+    beyond = far_deficit(alone).beyond
+    assert beyond is not None and beyond.low == -1, "one sample is no control"
     none = far_deficit(sums.clear())
     assert none == Deficit(far=None, near=None, beyond=None, far_tokens=0, near_tokens=0, far_samples=0)
 
