@@ -44,7 +44,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Size:
-    """A size of plan.yaml, which has its keys; `name` is its own."""
+    """A size of plan.yaml, which has its keys; `name` is its own. `questions`: follow-ups and all."""
 
     name: str
     tokens: int
@@ -54,6 +54,8 @@ class Size:
     seeds: int
     seconds: Mapping[str, float]
     short: int = 0
+    follow_ups: int = 0
+    questions: Mapping[str, int] = field(default_factory=dict)
     arms: Mapping[str, Sequence[str]] = field(default_factory=dict)
     benchmarks: Sequence[str] = ("answer_loss",)
     scoring: Mapping[str, Any] = field(default_factory=dict)
@@ -77,7 +79,7 @@ def power(plan: Json, size: Size) -> list[Json]:
         seeds = VarianceSource(
             variance=np.array([2 * assumed["seeds"] ** 2 / size.seeds]), freedom=np.array([size.seeds - 1.0])
         )
-        questions = size.heldout["far"]
+        questions = (size.questions or size.heldout)["far"]
         difference = detectable(questions, assumed["questions"], seeds)
         found.append({"spread": name, "questions": questions, "seeds": size.seeds, "difference": difference})
     return found
@@ -112,17 +114,20 @@ def short_conversations(nq: str, count: int) -> list[Json]:
 def prepare(folder: Path, *, model: str, nq: str, size: Size, pool: str, example: Path = EXAMPLE) -> Path:
     """Write samples, configuration and benchmarks of a pool into `folder`; return the configuration's path."""
     folder.mkdir(parents=True, exist_ok=True)
-    wanted = {"pool.jsonl": ("choose", size.pools[pool]), "questions.jsonl": ("report", size.heldout)}
+    wanted = {
+        "pool.jsonl": ("choose", size.pools[pool], 0),
+        "questions.jsonl": ("report", size.heldout, size.follow_ups),
+    }
     settings = json.dumps([model, nq, wanted, size.tokens, size.window, size.short])
     file = folder / "settings.json"
     if file.exists() and file.read_text(encoding="utf-8") != settings:
         raise SystemExit(f"{folder} holds samples of other settings: give the same ones, or another --folder")
     write_if_other(file, settings)
-    for name, (fold, needs) in wanted.items():
+    for name, (fold, needs, follow_ups) in wanted.items():
         if not (folder / name).exists():
             given = {"nq": nq, "tokenizer": model, "tokens": size.tokens, "window": size.window, "fold": fold}
             words = [word for key, value in given.items() for word in (f"--{key}", str(value))]
-            counts = [f"{need}={count}" for need, count in needs.items()]
+            counts = [*(f"{need}={count}" for need, count in needs.items()), "--follow-ups", str(follow_ups)]
             if real_text.main([*words, "--samples", *counts, "--out", str(folder / name)]):
                 raise SystemExit(1)
     write_if_other(folder / "short.json", json.dumps(short_conversations(nq, size.short), ensure_ascii=False))
@@ -335,7 +340,10 @@ def verdicts(found: Mapping[str, Json], control: Mapping[str, Json] | None, plan
     }
     if control is not None and "mix" in control:
         low, high = control["mix"]["primary"]["difference"][1:]
-        said["control_within"] = low is not None and high is not None and -within < low and high < within
+        if low is None or high is None or low <= -within <= high or low <= within <= high:
+            said["control"] = "undecided"
+        else:
+            said["control"] = "within" if -within < low and high < within else "beyond"
     return said
 
 

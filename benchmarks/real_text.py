@@ -16,7 +16,9 @@ for choosing anything, `report` for figures that are reported. The output is the
 answer of at most three tokens), gold (character ranges of the response that the text decides; in far kinds only
 those that far text decides), page (title of the first question's page, or the instruction where there is none), fold,
 seed, questions. Kinds and their labels: real_text_kinds.py. --samples far=60 near=725 none=415 makes so many samples
-by what they need, in equal parts of its kinds, instead of --per-kind of each.
+by what they need, in equal parts of its kinds, instead of --per-kind of each. With --follow-ups, each is followed by
+samples that ask its context for something else: up to so many on its passages, and one of each kind that needs no text.
+They have the id of the first in `follows`, and its page.
 """
 
 import gzip
@@ -27,7 +29,7 @@ from random import Random
 from typing import Any
 
 from common import benchmark_parser, say
-from real_text_kinds import ALL_KINDS, KINDS, NEEDS, SHORT_TOKENS, Desk, Draft, Kind, fillers, has_strays
+from real_text_kinds import ALL_KINDS, KINDS, NEEDS, SHORT_TOKENS, Desk, Draft, Kind, asked_next, fillers, has_strays
 from real_text_passages import FOLDS, Fold, NoRoomError, Page, Passages, Question, Room, lay_out, read_questions
 
 from gateau_dagster.models.prompt import open_tokenizer
@@ -45,10 +47,12 @@ def make_samples(
     per_kind: int | Mapping[str, int],
     seed: int,
     kinds: Iterable[str] = tuple(KINDS),
+    follow_ups: int = 0,
 ) -> list[Record]:
     """Return `per_kind` samples of each kind, the same for the same arguments. A kind repeats no question if it can.
 
-    The first samples of a kind are the same for any number of them.
+    The first samples of a kind are the same for any number of them. Each is followed by others with its context, up to
+    `follow_ups` of them on its passages, see asked_next. They have its `page`, since one context is one draw.
 
     Raises ValueError, with the reason, where a kind cannot be made in this room or of these questions.
     """
@@ -56,6 +60,7 @@ def make_samples(
     if not passages.askable:
         raise ValueError(f"none of the {len(questions)} questions is of the half {fold!r} and can be asked")
     made: list[Record] = []
+    asked: set[str] = set()  # follow-ups repeat none
     for name in kinds:
         used: set[str] = set()
         for number in range(per_kind if isinstance(per_kind, int) else per_kind.get(name, 0)):
@@ -64,7 +69,11 @@ def make_samples(
             draft, page = _made(ALL_KINDS[name], desk, used)
             used.add(draft.instruction)
             record = _record(ALL_KINDS[name], draft, page, desk)
-            made.append({"sample_id": f"{name}-{fold}-{seed}-{number:04d}", **record, "fold": fold, "seed": seed})
+            key = f"{name}-{fold}-{seed}-{number:04d}"
+            made.append({"sample_id": key, **record, "fold": fold, "seed": seed})
+            for place, (kind, next_draft, own) in enumerate(asked_next(draft, page, desk, follow_ups, asked), start=1):
+                more = _record(kind, next_draft, own, desk) | {"page": record["page"], "follows": key}
+                made.append({"sample_id": f"{key}-{place}", **more, "fold": fold, "seed": seed})
     return made
 
 
@@ -149,6 +158,7 @@ def main(given: list[str] | None = None) -> int:
     add("--template", choices=["gateau", "chat"], default="gateau", help="as scoring.template")
     add("--per-kind", type=int, default=16)
     add("--samples", nargs="+", metavar="NEED=COUNT", help="numbers of samples by need: far, near, none")
+    add("--follow-ups", type=int, default=0, metavar="N", help="ask each context more: up to N of its passages")
     add("--kinds", nargs="+", choices=list(ALL_KINDS), default=list(KINDS))
     add("--seed", type=int, default=0)
     add("--fold", choices=FOLDS, default="choose")
@@ -160,6 +170,7 @@ def main(given: list[str] | None = None) -> int:
         parser.error(f"--samples: expected {', '.join(f'{need}=COUNT' for need in NEEDS)}")
     counts = by_kind({need: int(count) for need, count in needs.items()}) if needs else options.per_kind
     more = {"per_kind": counts, "seed": options.seed, "kinds": options.kinds}
+    more |= {"follow_ups": options.follow_ups}
     try:
         records = make_samples(read_questions(options.nq), room, fold=options.fold, **more)
     except ValueError as error:

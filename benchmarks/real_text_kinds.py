@@ -8,12 +8,13 @@ Questions are reworded by a list of replacements: other words for the same thing
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 from random import Random
 from typing import Any
 
-from real_text_passages import Page, Paragraph, Passages, Places, Question, Room, Span, normalised, stands_in
+from real_text_passages import Page, Paragraph, Passages, Places, Question, Room, Span, normalised, page_with, stands_in
 
 SHORT_TOKENS = 3  # most tokens of a short answer
 DISTRACTORS = 4  # at most, and as many passages as there is room for beyond the window
@@ -445,6 +446,37 @@ def fillers(desk: Desk, draft: Draft) -> list[Question]:
     ]
     desk.rng.shuffle(free)
     return list({each.passage: each for each in free}.values())
+
+
+def asked_next(draft: Draft, page: Page, desk: Desk, most: int, asked: set[str]) -> Iterator[tuple[Kind, Draft, Page]]:
+    """Yield what else the context of a draft can be asked: up to `most` questions of its passages, then one sample of
+    each kind that needs no text.
+
+    A passage stands in the context as a whole, far or near, and the answer nowhere else. Questions in `asked` are left
+    out, and new ones are added to it.
+    """
+    titles = {each.title for each in draft.questions}
+    others = [each for each in desk.passages.askable if each.title not in titles and each.shown in page.context]
+    desk.rng.shuffle(others)
+    passages = (_of_passage(each, page, desk) for each in others if each.asked not in asked)
+    for kind, more, own in islice(filter(None, passages), most):
+        asked.add(more.instruction)
+        yield kind, more, own
+    for name in NEEDS["none"] if most else ():
+        if (drawn := KINDS[name].make(desk)) and not has_strays(drawn, own := replace(page, evidence=())):
+            yield KINDS[name], drawn, own
+
+
+def _of_passage(question: Question, page: Page, desk: Desk) -> tuple[Kind, Draft, Page] | None:
+    """Return a sample that asks for the answer of a passage in a context; None where the passage is at the border."""
+    response, span = _sentence(desk, question)
+    begin = page.context.index(question.shown)
+    visible = desk.room.visible(question.asked, response)
+    own = page_with(page.context, [(begin, begin + len(question.shown))], desk.room, visible)
+    made, place = _asked([question], response, gold=[span]), own.place(own.evidence[0])
+    if place == "border" or has_strays(made, own):
+        return None
+    return KINDS["far_one" if place == "far" else "near"], made, own
 
 
 def has_strays(draft: Draft, page: Page) -> bool:

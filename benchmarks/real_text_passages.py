@@ -323,13 +323,17 @@ def _far_block(
 
 def page_of(paragraphs: Sequence[Paragraph], room: Room, visible: int, separator: str = SEPARATOR) -> Page:
     """Return the context of these paragraphs, of whose end theta_A sees `visible` tokens."""
-    context = separator.join(each.text for each in paragraphs)
-    offsets = token_offsets(room.tokenizer, context)
     evidence, begin = [], 0
     for each in paragraphs:
         if each.evidence:
             evidence.append((begin, begin + len(each.text)))
         begin += len(each.text) + len(separator)
+    return page_with(separator.join(each.text for each in paragraphs), evidence, room, visible)
+
+
+def page_with(context: str, evidence: Sequence[Span], room: Room, visible: int) -> Page:
+    """Return a context with these character ranges as its evidence, of whose end theta_A sees `visible` tokens."""
+    offsets = token_offsets(room.tokenizer, context)
     hidden = max(len(offsets) - visible, 0)
     border = offsets[hidden][0] if hidden < len(offsets) else len(context)
     return Page(context=context, evidence=tuple(evidence), border=border, tokens=len(offsets))

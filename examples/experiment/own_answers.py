@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from copy import deepcopy
 from dataclasses import replace
+from itertools import groupby, takewhile
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
@@ -25,7 +28,11 @@ from gateau_dagster.evaluation.grading import normalised_words
 from gateau_dagster.evaluation.question_files import QuestionFiles
 
 if TYPE_CHECKING:
+    from torch import Tensor
     from transformers import PreTrainedTokenizerBase
+
+    from gateau_dagster.models.loading import LoadedModel
+    from gateau_dagster.models.prompt import Prompt
 
 
 class SamplesOptions(Section):
@@ -53,7 +60,10 @@ class AnswerLoss(MeasuredBenchmark):
     - `<sample_id> answer`: the tokens that the text decides, those in the ranges `gold` of the file. In a response of
       a sentence, most tokens are the same whatever the text says.
     - `<sample_id> evidence`: the same tokens with the evidence as the whole context. The loss that the rest of the text
-      adds, `answer` less `evidence`, is the deficit of a model that cannot find the evidence in a long text.
+      adds, `answer` less `evidence`, is the deficit of a model that cannot find the evidence in a long text. A sample
+      that only asks the context of another one for more (`follows`) has no such value.
+
+    Neighbours in the file with one context are measured together: the model reads the text once.
     """
 
     name = "answer_loss"
@@ -67,40 +77,68 @@ class AnswerLoss(MeasuredBenchmark):
     by_group = False
     groups = "what the response needs"
     options: SamplesOptions
-    code_version = "2"
+    code_version = "3"
 
     def files(self) -> Sequence[QuestionFiles]:
         return _files(self)
 
     def measure(self, materials: Materials, variant: str) -> Measured:
-        """Return the losses of each sample, from one pass over its text and one over its evidence."""
-        from gateau_dagster.models.forward import response_nll
-        from gateau_dagster.models.prompt import build_prompt
-
-        loaded, scoring, rows = materials.model(variant), self.config.scoring, []
-        records = [*_records(self.files()[0])]
-        for done, record in enumerate(records, start=1):
-            names = ("sample_id", "source", "context", "instruction", "response")
-            sample = Sample(**{name: record[name] for name in names})
-            name, needs = sample.sample_id, _needs(record)
-            gold = gold_tokens(loaded.tokenizer, sample, record.get("gold", []), scoring.template)
-            samples = [sample, *([_evidence_only(sample, record["evidence"])] if gold and record["evidence"] else [])]
-            prompts = [
-                build_prompt(loaded.tokenizer, each, max_length=scoring.max_length, template=scoring.template)
-                for each in samples
-            ]
-            losses = response_nll(loaded, prompts).reshape(len(samples), -1)
-            rows.append((name, needs, float(losses[0].mean())))
-            if gold:
-                forms = zip(_FORMS, losses, strict=False)
-                rows += [
-                    (f"{name} {form}", f"{needs}: {group}", float(nll[gold].mean())) for (form, group), nll in forms
-                ]
+        """Return the losses of each sample: one pass over a text for all questions of it, one over each evidence."""
+        loaded, rows = materials.model(variant), list[tuple[str, str, float]]()
+        records, done = [*_records(self.files()[0])], 0
+        for _, group in groupby(records, key=itemgetter("context")):
+            asked = [*group]
+            samples = [Sample(**{name: record[name] for name in _FIELDS}) for record in asked]
+            whole = self._losses(loaded, samples)
+            for record, sample, losses in zip(asked, samples, whole, strict=True):
+                name, needs = sample.sample_id, _needs(record)
+                gold = gold_tokens(loaded.tokenizer, sample, record.get("gold", []), self.config.scoring.template)
+                rows.append((name, needs, float(losses.mean())))
+                if gold:
+                    rows.append((f"{name} answer", f"{needs}: answer", float(losses[gold].mean())))
+                if gold and record["evidence"] and not record.get("follows"):
+                    (alone,) = self._losses(loaded, [_evidence_only(sample, record["evidence"])])
+                    rows.append((f"{name} evidence", f"{needs}: answer, evidence only", float(alone[gold].mean())))
+            done += len(asked)
             materials.progress(done, len(records), "samples", variant)
         return Measured.of(rows)
 
+    def _losses(self, loaded: LoadedModel, samples: Sequence[Sample]) -> list[Tensor]:
+        """Return -log P in nats of the response tokens of samples of one context: float64 [|y|] each."""
+        from gateau_dagster.models.prompt import build_prompt
 
-_FORMS = (("answer", "answer"), ("evidence", "answer, evidence only"))
+        most, template = self.config.scoring.max_length, self.config.scoring.template
+        prompts = [build_prompt(loaded.tokenizer, each, max_length=most, template=template) for each in samples]
+        return shared_nll(loaded, prompts)
+
+
+def shared_nll(loaded: LoadedModel, prompts: Sequence[Prompt]) -> list[Tensor]:
+    """Return -log P in nats of the response tokens of each prompt: float64 [|y|]. The tokens at which all prompts begin
+    are read once.
+    """
+    import torch
+
+    from gateau_dagster.models.forward import predicting_span, response_nll, token_nll
+    from gateau_dagster.models.last_layers import backbone
+
+    begin = sum(
+        1 for _ in takewhile(lambda each: len({*each}) == 1, zip(*(prompt.ids for prompt in prompts), strict=False))
+    )
+    begin = min(begin, *(predicting_span(prompt)[0] for prompt in prompts))
+    if len(prompts) == 1 or not begin:
+        return [response_nll(loaded, [prompt]) for prompt in prompts]
+    ids = [torch.tensor([prompt.ids], device=loaded.device) for prompt in prompts]
+    model, found = backbone(loaded), list[torch.Tensor]()
+    with torch.no_grad():
+        read = model(input_ids=ids[0][:, :begin], use_cache=True).past_key_values
+        for each, prompt in zip(ids, prompts, strict=True):
+            start, stop = predicting_span(prompt)
+            states = model(input_ids=each[:, begin:], past_key_values=deepcopy(read)).last_hidden_state[0]
+            found.append(token_nll(loaded, states[start - begin : stop - begin], prompt.response))
+    return found
+
+
+_FIELDS = ("sample_id", "source", "context", "instruction", "response")
 
 
 def _needs(record: dict[str, Any]) -> str:

@@ -101,13 +101,32 @@ def test_losses_are_those_of_the_response_of_its_answer_and_with_the_evidence_on
         "no text": 4,
         "no text: answer": 1,
     }
+    check_losses(found, prepared, loaded, config.scoring.max_length)
+
+
+def check_losses(found: Measured, config: Path, loaded: LoadedModel, most: int) -> None:
+    """Against slow_losses, for every third of the held-out samples."""
     values = dict(found.table.select("question_id", "value").iter_rows())
-    for line in prepared.with_name("questions.jsonl").read_text().splitlines()[::3]:
+    for line in config.with_name("questions.jsonl").read_text().splitlines()[::3]:
         record = json.loads(line)
-        slow = slow_losses(record, loaded, config.scoring.max_length)
+        slow = slow_losses(record, loaded, most)
         names = [record["sample_id"], *(f"{record['sample_id']} {form}" for form in ("answer", "evidence"))]
+        slow[2] = None if "follows" in record else slow[2]
         expected = {name: value for name, value in zip(names, slow, strict=True) if value is not None}
         assert {name: values[name] for name in names if name in values} == pytest.approx(expected, rel=1e-4)
+
+
+def test_a_context_that_is_read_once_gives_the_losses_of_each_of_its_questions(model: Path) -> None:
+    size = replace(SIZE, heldout={"far": 2, "near": 1, "none": 1}, follow_ups=2)
+    folder, nq = model.with_name("followed"), str(model.with_name("nq.jsonl"))
+    prepared = experiment.prepare(folder, model=str(model), nq=nq, size=size, pool="main")
+    config = load_project(prepared)
+    loaded = load_model(config.models["long"], dtype="float32", device="cpu", folder=Path())
+    benchmark: Any = scored_benchmarks(config)["answer_loss"]
+    found: Measured = benchmark.measure(materials(config, model=lambda _: loaded), "base")
+    records = [json.loads(line) for line in prepared.with_name("questions.jsonl").read_text().splitlines()]
+    assert len(records) > 12 and sum("follows" in each for each in records) == len(records) - 4
+    check_losses(found, prepared, loaded, config.scoring.max_length)
 
 
 def slow_losses(record: dict[str, Any], loaded: LoadedModel, most: int) -> list[float | None]:
@@ -248,7 +267,10 @@ def test_each_arm_is_compared_as_the_plan_says() -> None:
     assert [found[arm]["primary"]["corrected_p"] for arm in ("mix", "other")] == list(holm(np.array(raw)))
     said = experiment.verdicts(found, found, PLAN)
     assert said["lower_beyond_chance"] == ["mix"] and said["keeps_the_guard"] == ["mix", "other"]
-    assert said["noise"] == found["random_b"]["primary"]["difference"] and not said["control_within"]
+    assert said["noise"] == found["random_b"]["primary"]["difference"] and said["control"] == "beyond"
+    for ends, expected in {(-0.07, 0.05): "within", (-0.2, 0.01): "undecided", (None, None): "undecided"}.items():
+        control = {"mix": {"primary": {"difference": [0.0, *ends]}}}
+        assert experiment.verdicts(found, control, PLAN)["control"] == expected
 
 
 def test_the_tables_of_the_page_have_every_arm() -> None:

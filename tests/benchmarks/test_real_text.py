@@ -99,6 +99,27 @@ def test_answers_stand_in_the_evidence_only(records: list[dict[str, Any]], quest
     check_answers(records, questions)
 
 
+def test_a_context_is_asked_for_more(records: list[dict[str, Any]], questions: list[Question], tokenizer: Any) -> None:
+    asked = made(questions, tokenizer, **ROOM, follow_ups=3)
+    assert [each for each in asked if "follows" not in each] == records, "the first samples are as without"
+    followed = [each for each in asked if "follows" in each]
+    check_places(followed, tokenizer)
+    check_answers(followed, questions)
+    first = {each["sample_id"]: each for each in records}
+    for each in followed:
+        one = first[each["follows"]]
+        assert (each["context"], each["page"]) == (one["context"], one["page"])
+        assert not {*each["questions"]} & {*one["questions"]} or each["source"] in NEEDS["none"]
+        shown = {each["response"][begin:end] for begin, end in each["gold"]}
+        assert not each["evidence"] or shown == {each["context"][slice(*span)] for span in each["answers"]}
+    of_passages = [each for each in followed if each["source"] not in NEEDS["none"]]
+    texts = [each["instruction"] for each in of_passages]
+    assert {each["source"] for each in of_passages} == {"far_one", "near"} and len({*texts}) == len(texts)
+    for key, count in Counter(each["follows"] for each in of_passages).items():
+        assert count <= 3, key
+    assert {each["source"] for each in followed} >= {*NEEDS["none"]}
+
+
 @pytest.fixture(scope="module")
 def length_records(questions: list[Question], tokenizer: Any) -> list[dict[str, Any]]:
     return made(questions, tokenizer, **ROOM, per_kind=1, kinds=LENGTH_KINDS)
