@@ -8,17 +8,21 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from tests.imports import (
+from house import (
     COMPUTED,
+    HEARTS,
     circles,
+    closure,
+    edges,
     import_graph,
     imported,
     layer_of,
     modules,
+    parts_of,
     relative_imports,
     upward_arrows,
 )
+
 from tests.project import ROOT, command_environment, make_project
 
 CORE = "gateau_dagster"
@@ -38,6 +42,9 @@ HEAVY = {"torch", "transformers", "deepspeed", "ray"}
 OF_EXTRAS = {"ray", "psycopg2", "dagster_postgres", "openai", "jieba", "wonderwords", "lm_eval"}
 # A file holds one concept, whole: these bounds catch accidents, they draw no borders.
 MOST_LINES, MOST_FUNCTION_LINES = 900, 120
+# Imports of features by the kernel, and modules that the hearts of the house pull in: see scripts/house.py.
+MOST_EDGES = 135
+MOST_REACHED = dict(zip(HEARTS, (187, 156), strict=True))
 
 
 def name_of(file: Path) -> str:
@@ -61,6 +68,34 @@ def test_no_import_points_upwards() -> None:
 
 def test_no_imports_go_round_in_a_circle() -> None:
     assert circles(import_graph(MODULES)) == []
+
+
+def test_the_kernel_knows_no_more_of_its_features_than_it_does() -> None:
+    """The bounds fall with every feature that leaves the kernel; none may rise."""
+    graph = import_graph(MODULES)
+    assert len(edges(graph)) <= MOST_EDGES
+    assert {heart: len(closure(graph, heart)) <= most for heart, most in MOST_REACHED.items()} == dict.fromkeys(
+        HEARTS, True
+    )
+
+
+def test_the_lines_of_a_file_are_told_apart() -> None:
+    source = '''"""About it."""
+
+import os  # a comment behind code is none
+
+
+# Why.
+def f(x):
+    """Return it.
+
+    In two parts.
+    """
+    text = """
+    no docstring"""
+    return [x, text]
+'''
+    assert parts_of(source) == {"lines": 14, "code": 4, "comments": 1, "docstrings": 5, "functions": 1}
 
 
 def test_no_two_classes_have_one_name() -> None:

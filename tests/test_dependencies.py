@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 import yaml
+from house import imported
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from tests.imports import imported
 from tests.project import ROOT
 
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
