@@ -178,9 +178,9 @@ def edges(graph: Graph) -> list[str]:
 def parts_of(source: str) -> dict[str, int]:
     """Return how many lines of a source are code, comments and docstrings, and how many functions it has."""
     tree, spans = ast.parse(source), set[int]()
-    holders = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
     for node in ast.walk(tree):
-        body = node.body if isinstance(node, holders) else []
+        holds = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        body: list[ast.stmt] = getattr(node, "body", []) if holds else []
         for each in body:
             if (
                 isinstance(each, ast.Expr)
