@@ -10,7 +10,7 @@ from gateau_dagster.data.index import last_of_conversations, read_shards
 from gateau_dagster.data.record_fields import FieldCounts
 from gateau_dagster.data.rejects import check_rejected
 from gateau_dagster.data.short_chat import short_chat_mix as read_short_chat
-from gateau_dagster.evaluation.document_split import TEXTS, Documents, group_sizes, split
+from gateau_dagster.data.document_split import TEXTS, Documents, group_sizes, split
 from gateau_dagster.evaluation.registry import document_similarity, reserving
 from gateau_dagster.pipeline.data_checks import too_few
 

@@ -27,7 +27,7 @@ from gateau_dagster.data.secret_scan import (
 from gateau_dagster.data.trainer_records import FORMS, trainer_records, trainer_schema, write_parquet
 from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.contamination import FAMILY, LEAST_SHARE, NEAR
-from gateau_dagster.evaluation.document_split import SPLIT
+from gateau_dagster.data.document_split import SPLIT
 from gateau_dagster.pipeline.declarations import UPLOADED, published_tables
 from gateau_dagster.pipeline.losses import losses
 from gateau_dagster.pipeline.recipes import Recipe, recipe_of

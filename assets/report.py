@@ -18,7 +18,7 @@ from gateau_dagster.assets.selection import (
 )
 from gateau_dagster.assets.steps.metadata import totals_metadata
 from gateau_dagster.assets.steps.step import Step, makes_asset
-from gateau_dagster.evaluation.document_split import SPLIT
+from gateau_dagster.data.document_split import SPLIT
 from gateau_dagster.evaluation.registry import asset_of, compared_benchmarks
 from gateau_dagster.execution.shard_tables import samples_of
 from gateau_dagster.pipeline.declarations import COMPARISON_FILE, EXPLORER_FILE, REPORT_FILE

@@ -139,7 +139,7 @@ FEATURES = {
     ),
     "traces and publishing": (
         *("data.sessions", "data.session_tree", "data.traces", "assets.published", "report.data_card"),
-        *("storage.hub", "storage.hub_client"),
+        "storage.hub",
     ),
     "experiments": ("evaluation.statistics", "assets.experiment", "report.experiment"),
     "answering and judging": (

@@ -43,7 +43,7 @@ OF_EXTRAS = {"ray", "psycopg2", "dagster_postgres", "openai", "jieba", "wonderwo
 # A file holds one concept, whole: these bounds catch accidents, they draw no borders.
 MOST_LINES, MOST_FUNCTION_LINES = 900, 120
 # Imports of features by the kernel, and modules that the hearts of the house pull in: see scripts/house.py.
-MOST_EDGES = 135
+MOST_EDGES = 122
 MOST_REACHED = dict(zip(HEARTS, (187, 156), strict=True))
 
 

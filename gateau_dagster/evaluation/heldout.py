@@ -15,6 +15,7 @@ from pydantic import Field
 
 from gateau_dagster import tables
 from gateau_dagster.config.values import LONGEST
+from gateau_dagster.data.document_split import SPLIT, Reserving
 from gateau_dagster.data.sample import Reject, Sample
 from gateau_dagster.errors import GateauError
 from gateau_dagster.evaluation.benchmark import (
@@ -28,7 +29,6 @@ from gateau_dagster.evaluation.benchmark import (
     PageSection,
     PageTable,
 )
-from gateau_dagster.evaluation.document_split import SPLIT, Reserving
 from gateau_dagster.models.prompt import encode
 from gateau_dagster.readable import number, percent, plural
 from gateau_dagster.storage.stamp import By

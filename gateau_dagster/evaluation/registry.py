@@ -11,8 +11,8 @@ from pydantic import create_model
 from gateau_dagster import evaluation
 from gateau_dagster.config.base import Section, validated
 from gateau_dagster.config.evaluation import EvaluationConfig
+from gateau_dagster.data.document_split import Reserving
 from gateau_dagster.evaluation.benchmark import RETURNED, Benchmark, MeasuredBenchmark
-from gateau_dagster.evaluation.document_split import Reserving
 from gateau_dagster.registry import classes_of, modules_of, with_installed, with_plugins
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ import polars as pl
 from gateau_dagster import tables
 from gateau_dagster.comparison.compare import SCORE, rank_spread, read_orders
 from gateau_dagster.config import PRESETS, Config
+from gateau_dagster.data.document_split import SPLIT
 from gateau_dagster.data.sample import Sample, shard_keys, shard_of
 from gateau_dagster.errors import GateauError, gateau_command
-from gateau_dagster.evaluation.document_split import SPLIT
 from gateau_dagster.methods.registry import GATEAU, chosen_methods, known_methods
 from gateau_dagster.pipeline.selection_reads import CHOSEN, PRESETS_TABLE, compared_methods
 from gateau_dagster.pipeline.state import State

@@ -11,11 +11,11 @@ import psutil
 from gateau_dagster.config import Config
 from gateau_dagster.config.selection import RuleConfig
 from gateau_dagster.config.values import MOST_ROWS
+from gateau_dagster.data.document_split import SPLIT
 from gateau_dagster.data.index import InputIndex
 from gateau_dagster.data.sample import Sample, shard_keys
 from gateau_dagster.data.sources import resolve_files
 from gateau_dagster.errors import GateauError
-from gateau_dagster.evaluation.document_split import SPLIT
 from gateau_dagster.models.known_model import known_model, known_tokenizer, model_folder, own_window, short_window
 from gateau_dagster.models.model_config import learned_positions
 from gateau_dagster.models.prompt import encode

@@ -11,11 +11,11 @@ from typing import Any, TypeAlias
 from gateau_dagster import tables
 from gateau_dagster.comparison.compare import CODE_VERSION as COMPARISON_CODE_VERSION
 from gateau_dagster.config import Config
+from gateau_dagster.data.document_split import CODE_VERSION as SPLIT_CODE_VERSION
+from gateau_dagster.data.document_split import SPLIT
 from gateau_dagster.data.index import CODE_VERSION as INPUT_CODE_VERSION
 from gateau_dagster.data.short_chat import CODE_VERSION as SHORT_CHAT_CODE_VERSION
 from gateau_dagster.evaluation.contamination import FAMILY as CONTAMINATION
-from gateau_dagster.evaluation.document_split import CODE_VERSION as SPLIT_CODE_VERSION
-from gateau_dagster.evaluation.document_split import SPLIT
 from gateau_dagster.evaluation.registry import (
     asset_of,
     compared_benchmarks,

@@ -8,9 +8,9 @@ import polars as pl
 from gateau_dagster import tables
 from gateau_dagster.config import Config
 from gateau_dagster.config.inputs import NOTABLE_REJECTS
+from gateau_dagster.data.document_split import SPLIT
 from gateau_dagster.data.rejects import Rejects, rejects_among, rejects_among_chats
 from gateau_dagster.errors import GateauError
-from gateau_dagster.evaluation.document_split import SPLIT
 from gateau_dagster.evaluation.generation.answering import partly_read_answers
 from gateau_dagster.evaluation.grading import thoughts_sentence, unfinished_thoughts
 from gateau_dagster.evaluation.server_client import least_tokens, partly_read, unread_tokens

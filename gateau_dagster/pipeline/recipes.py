@@ -25,8 +25,8 @@ from gateau_dagster.config.variants import (
     VariantsConfig,
     variants_of,
 )
+from gateau_dagster.data.document_split import SPLIT
 from gateau_dagster.errors import GateauError
-from gateau_dagster.evaluation.document_split import SPLIT
 from gateau_dagster.evaluation.registry import reserving
 from gateau_dagster.methods.method import Reads
 from gateau_dagster.methods.registry import chosen_methods, known_methods

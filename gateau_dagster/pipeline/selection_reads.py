@@ -2,7 +2,7 @@
 
 from gateau_dagster.config import Config
 from gateau_dagster.config.selection import WITH_QUOTAS
-from gateau_dagster.evaluation.document_split import SPLIT
+from gateau_dagster.data.document_split import SPLIT
 from gateau_dagster.evaluation.registry import reserving
 from gateau_dagster.methods.method import Method
 from gateau_dagster.methods.registry import GATEAU, chosen_methods

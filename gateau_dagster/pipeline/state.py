@@ -11,6 +11,7 @@ import polars as pl
 
 from gateau_dagster.config import Config
 from gateau_dagster.config.synthesis import SYNTHETIC_SAMPLES
+from gateau_dagster.data.document_split import SPLIT
 from gateau_dagster.data.index import InputIndex, cached_index, no_usable_sample, read_samples
 from gateau_dagster.data.rejects import check_contexts, check_rejected
 from gateau_dagster.data.sample import Sample, read_conversation, shard_keys, text_digest
@@ -18,7 +19,6 @@ from gateau_dagster.data.short_chat import first_conversations, short_chat_contr
 from gateau_dagster.data.sources import FILE_DIGESTS, content_signature, passed_over
 from gateau_dagster.demo.prepare import ensure_demo_data
 from gateau_dagster.errors import GateauError, MissingUpstreamError, gateau_command
-from gateau_dagster.evaluation.document_split import SPLIT
 from gateau_dagster.evaluation.generation.answering import partly_read_answers
 from gateau_dagster.evaluation.server_client import server_key
 from gateau_dagster.methods.judge import SAMPLE_RATINGS

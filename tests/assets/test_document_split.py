@@ -12,9 +12,9 @@ import pytest
 from gateau_dagster.assets.comparison import compared
 from gateau_dagster.assets.selection import chosen_samples
 from gateau_dagster.config import Config, SelectionConfig
+from gateau_dagster.data.document_split import TEXTS, Documents, split
 from gateau_dagster.data.sample import text_digest
 from gateau_dagster.errors import GateauError
-from gateau_dagster.evaluation.document_split import TEXTS, Documents, split
 from gateau_dagster.explore.one_sample import one_sample
 from gateau_dagster.pipeline.data_checks import too_few
 from gateau_dagster.pipeline.losses import losses

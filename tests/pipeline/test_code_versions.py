@@ -35,7 +35,7 @@ from tests.project import make_project
 CONSTANTS: dict[str, set[str]] = {
     "data.index.CODE_VERSION": {"raw_long_sft"},
     "data.short_chat.CODE_VERSION": {"short_chat_mix"},
-    "evaluation.document_split.CODE_VERSION": {"document_split"},
+    "data.document_split.CODE_VERSION": {"document_split"},
     # Where a benchmark asks questions, or a judge is there: see test_evaluation_assets.
     "evaluation.contamination.CODE_VERSION": set(),
     "evaluation.contamination.TOUCHED_CODE_VERSION": set(),

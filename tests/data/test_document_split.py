@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from gateau_dagster import tables
-from gateau_dagster.evaluation.document_split import Documents, group_sizes, split
+from gateau_dagster.data.document_split import Documents, group_sizes, split
 from tests.data.test_near_duplicates import edited, words
 from tests.error_codes import refused
 
