@@ -14,8 +14,8 @@ for choosing anything, `report` for figures that are reported. The output is the
 `gateau run` scores it, with further columns: needs_far, evidence and answers (character ranges of the context), places
 (far or near, one a range of evidence), border (first character that theta_A sees), context_tokens, window, short (an
 answer of at most three tokens), gold (character ranges of the response that the text decides; in far kinds only
-those that far text decides), page (title of the first question's page, or the instruction where there is none), fold,
-seed, questions. Kinds and their labels: real_text_kinds.py. --samples far=60 near=725 none=415 makes so many samples
+those that far text decides), questions, page (title of the first question's page, or the instruction where there is
+none), fold, seed. Kinds and their labels: real_text_kinds.py. --samples far=60 near=725 none=415 makes so many samples
 by what they need, in equal parts of its kinds, instead of --per-kind of each. With --follow-ups, each is followed by
 samples that ask its context for something else: up to so many on its passages, and one of each kind that needs no text.
 They have the id of the first in `follows`, and its page.
@@ -68,12 +68,11 @@ def make_samples(
             desk = Desk(passages=passages, room=room, rng=rng)
             draft, page = _made(ALL_KINDS[name], desk, used)
             used.add(draft.instruction)
-            record = _record(ALL_KINDS[name], draft, page, desk)
-            key = f"{name}-{fold}-{seed}-{number:04d}"
-            made.append({"sample_id": key, **record, "fold": fold, "seed": seed})
+            key, about = f"{name}-{fold}-{seed}-{number:04d}", {"page": draft.page, "fold": fold, "seed": seed}
+            made.append({"sample_id": key, **_record(ALL_KINDS[name], draft, page, desk), **about})
             for place, (kind, next_draft, own) in enumerate(asked_next(draft, page, desk, follow_ups, asked), start=1):
-                more = _record(kind, next_draft, own, desk) | {"page": record["page"], "follows": key}
-                made.append({"sample_id": f"{key}-{place}", **more, "fold": fold, "seed": seed})
+                more = _record(kind, next_draft, own, desk)
+                made.append({"sample_id": f"{key}-{place}", **more, **about, "follows": key})
     return made
 
 
@@ -121,7 +120,6 @@ def _record(kind: Kind, draft: Draft, page: Page, desk: Desk) -> Record:
         "answers": [list(span) for span in _answer_spans(draft, page)],
         "short": bool(counts) and max(counts) <= SHORT_TOKENS,
         "gold": [list(span) for span in draft.gold],
-        "page": [*(each.title for each in draft.questions), *draft.pages, draft.instruction][0],
         "border": page.border,
         "context_tokens": page.tokens,
         "window": desk.room.window,

@@ -134,7 +134,7 @@ class Draft(Places):
     """A sample without its context.
 
     questions: those whose answers may stand in no other passage than theirs. gold: the character ranges of the response
-    that the text decides; in far kinds only those that far text decides. pages: titles, where no question has them.
+    that the text decides; in far kinds only those that far text decides. title: of its page, where it has no question.
     """
 
     instruction: str
@@ -142,7 +142,12 @@ class Draft(Places):
     questions: Sequence[Question] = ()
     answers: Sequence[str] = ()
     gold: Sequence[Span] = ()
-    pages: Sequence[str] = ()
+    title: str = ""
+
+    @property
+    def page(self) -> str:
+        """Return the title of the first question's page, else `title`, else the instruction."""
+        return self.questions[0].title if self.questions else self.title or self.instruction
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,13 +203,13 @@ def _filled(form: str, question: Question) -> tuple[str, Span]:
     return f"{before}{question.answer}{after}", (len(before), len(before) + len(question.answer))
 
 
-def _joined(parts: Sequence[tuple[str, Span]]) -> tuple[str, list[Span]]:
-    """Return texts with a space between them, and each one's range as a range of the whole."""
+def _joined(parts: Sequence[tuple[str, Span]], between: str = " ") -> tuple[str, list[Span]]:
+    """Return texts with `between` between them, and each one's range as a range of the whole."""
     spans, begin = [], 0
     for text, (start, end) in parts:
         spans.append((begin + start, begin + end))
-        begin += len(text) + 1
-    return " ".join(text for text, _ in parts), spans
+        begin += len(text) + len(between)
+    return between.join(text for text, _ in parts), spans
 
 
 def _asked(questions: Sequence[Question], response: str, instruction: str = "", **more: Any) -> Draft:
@@ -258,8 +263,10 @@ def _several(desk: Desk, *, count: int, far: int, near: int, prose: bool) -> Dra
         return None
     passages = [_excerpt(each, _SHORT_EXCERPT) for each in drawn]
     asked = desk.rng.sample(drawn, count)
-    response = _in_prose(desk, asked) if prose else "; ".join(each.answer for each in asked)
-    return _asked(asked, response, far=passages[:far], near=passages[far : far + near])
+    bare = [(each.answer, (0, len(each.answer))) for each in asked]
+    response, spans = _in_prose(desk, asked) if prose else _joined(bare, "; ")
+    gold = [span for each, span in zip(asked, spans, strict=True) if not far or each in drawn[:far]]
+    return _asked(asked, response, gold=gold, far=passages[:far], near=passages[far : far + near])
 
 
 def _apart(question: Question, other: Question) -> bool:
@@ -268,17 +275,16 @@ def _apart(question: Question, other: Question) -> bool:
     return not any(stands_in(question.aliases, text) for text in (other.words, other.asked_words, answers))
 
 
-def _in_prose(desk: Desk, asked: Sequence[Question]) -> str:
-    """Return the answers, a sentence each, between an opening and a closing sentence."""
-    if len(asked) == 1:
-        answers = [desk.rng.choice(_SENTENCES[:3]).format(answer=asked[0].answer)]
-    else:
-        forms = [desk.rng.choice(_IN_TURN) for _ in asked]
-        answers = [
-            form.format(ordinal=ordinal, answer=each.answer)
-            for form, ordinal, each in zip(forms, _ORDINALS, asked, strict=False)
-        ]
-    return " ".join([desk.rng.choice(_OPENINGS), *answers, desk.rng.choice(_CLOSINGS)])
+def _in_prose(desk: Desk, asked: Sequence[Question]) -> tuple[str, list[Span]]:
+    """Return the answers, a sentence each, between an opening and a closing sentence, and where they stand."""
+    forms = [desk.rng.choice(_IN_TURN if len(asked) > 1 else _SENTENCES[:3]) for _ in asked]
+    answers = [
+        _filled(form.replace("{ordinal}", ordinal), each)
+        for form, ordinal, each in zip(forms, _ORDINALS, asked, strict=False)
+    ]
+    opening, closing = ((desk.rng.choice(texts), (0, 0)) for texts in (_OPENINGS, _CLOSINGS))
+    response, spans = _joined([opening, *answers, closing])
+    return response, spans[1:-1]
 
 
 def _hard(desk: Desk, *, far: bool) -> Draft | None:
@@ -340,8 +346,8 @@ def _summary(desk: Desk, *, far: bool) -> Draft | None:
         instruction = f"Summarise the last {count} paragraphs of the text in {count} sentences, one for each subject."
     border = count - 1 if far else 0
     response, gold = _joined(parts)
-    places = {"gold": gold[:border] if far else gold, "pages": [each.title for each in chosen]}
-    return _asked([], response, instruction, far=passages[:border], near=passages[border:], **places)
+    own = {"gold": gold[:border] if far else gold, "title": chosen[0].title}
+    return _asked([], response, instruction, far=passages[:border], near=passages[border:], **own)
 
 
 def _absent(desk: Desk) -> Draft | None:
@@ -372,8 +378,8 @@ def _continuation(desk: Desk) -> Draft | None:
         return None
     middle = len(words) // 2
     begun = Paragraph(text=f"{question.title}\n{' '.join(words[:middle])}", evidence=True)
-    response, pages = " ".join(words[middle : middle + 40]), [question.title]
-    return _asked([], response, "Continue the text where it ends.", last=begun, pages=pages)
+    response = " ".join(words[middle : middle + 40])
+    return _asked([], response, "Continue the text where it ends.", last=begun, title=question.title)
 
 
 _ALL: tuple[tuple[str, bool, str, Maker], ...] = (

@@ -171,7 +171,7 @@ def labelled(
         short, long, near, far = (np.array(each, dtype=np.float64) for each in probabilities)
         yield Labelled(
             group=group,
-            page=asked[0].title if asked else record.get("meeting", sample.sample_id),
+            page=record["page"] if asked else record.get("meeting", sample.sample_id),
             needs_far=record["needs_far"],
             far_tokens=sum(any(a < end and b > begin for a, b in spans) for begin, end in of_response),
             tokens=ResponseTokens(short=short, long=long, near=near, far=far, context=len(offsets)),

@@ -148,6 +148,10 @@ def test_a_response_gives_each_answer_in_turn_bare_or_in_prose(
         assert starts == sorted(starts) and asked == sorted(asked)
         assert (record["response"] == "; ".join(answers)) == (form == "bare")
         assert not any(each in record["instruction"] for each in answers)
+        spans = zip(record["places"], record["evidence"], strict=True)
+        far = [record["context"][begin:end] for at, (begin, end) in spans if at == "far"]
+        about = [each for each in answers if not record["needs_far"] or any(each in text for text in far)]
+        assert [record["response"][begin:end] for begin, end in record["gold"]] == about
 
 
 def test_gold_is_the_answers_that_the_kind_is_about(records: list[dict[str, Any]], questions: list[Question]) -> None:
