@@ -213,18 +213,27 @@ def make_samples(
 
     Raises ValueError where the half has no sample of a kind in this room.
     """
+    made = drawn_samples(meetings, room, fold=fold, seed=seed, kinds=kinds)
+    return [sample for samples in made.values() for sample in islice(samples, per_kind)]
+
+
+def drawn_samples(
+    meetings: Iterable[Meeting], room: Room, *, fold: Fold, seed: int, kinds: Iterable[str] = tuple(KINDS)
+) -> dict[str, Iterator[Record]]:
+    """Return the samples of each kind, each made when it is asked for. See make_samples."""
     half = {each.name: Stretches(meeting=each, room=room) for each in meetings if each.fold == fold}
-    made: list[Record] = []
-    for name in kinds:
-        samples = list(islice(_of_kind(name, half, f"{seed}/{fold}/{name}"), per_kind))
-        if not samples:
-            raise ValueError(
-                f"no question of the half {fold} makes a sample of kind {name} with {room.tokens} tokens and a window "
-                f"of {room.window}: take another size or more meetings"
-            )
-        for number, sample in enumerate(samples):
-            made.append({"sample_id": f"{name}-{fold}-{seed}-{number:04d}", **sample, "fold": fold, "seed": seed})
-    return made
+    return {name: _numbered(name, half, room, fold, seed) for name in kinds}
+
+
+def _numbered(name: str, half: Mapping[str, Stretches], room: Room, fold: Fold, seed: int) -> Iterator[Record]:
+    number = -1
+    for number, sample in enumerate(_of_kind(name, half, f"{seed}/{fold}/{name}")):
+        yield {"sample_id": f"{name}-{fold}-{seed}-{number:04d}", **sample, "fold": fold, "seed": seed}
+    if number < 0:
+        raise ValueError(
+            f"no question of the half {fold} makes a sample of kind {name} with {room.tokens} tokens and a window "
+            f"of {room.window}: take another size or more meetings"
+        )
 
 
 def _of_kind(name: str, half: Mapping[str, Stretches], order: str) -> Iterator[Record]:

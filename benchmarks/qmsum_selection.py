@@ -12,18 +12,19 @@ and measures the parts that are scored. Intervals (95 %) resample meetings.
 
 import argparse
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from common import benchmark_parser, machine, settings_of, show, table, write_json
 from common_selection import PAIR_TABLES, JoinedTables, Tables, scores_of
-from qmsum import KINDS, Record, make_samples, read_meetings
+from qmsum import KINDS, Record, drawn_samples, read_meetings
 from real_selection import ALL, RealCase
-from real_text_passages import FOLDS, Fold, Room, read_questions
+from real_text_passages import FOLDS, Room, read_questions
 from response_length import (
     RECALL,
     REFERENCE,
@@ -37,7 +38,6 @@ from response_length import (
     segment_figures,
 )
 
-from gateau_dagster.config.models import Template
 from gateau_dagster.config.selection import CLASSES, DependencyClass
 from gateau_dagster.models.prompt import open_tokenizer
 from gateau_dagster.selection.evidence import CLASS_OF, dependencies
@@ -55,7 +55,6 @@ TASKS: dict[str, tuple[Sequence[str], Sequence[str]]] = {
     "other": (["far"], ["other"]),
 }
 MIXED_SEEDS = (200, 201)  # of today's kinds, as in response_length.py
-_STEP = 8  # parts whose samples are made together
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,21 +73,20 @@ class MeetingCase(RealCase):
         """Return one sample of each kind of PAIR, and one of two of the others."""
         numbers = dict.fromkeys(PAIR, self.part)
         numbers |= dict.fromkeys(OTHERS[2 * (self.part % 2) :][:2], self.part // 2)
-        per_kind = _STEP * (self.part // _STEP + 1)
-        made = _made(self.nq, self.model, self.tokens, self.window, self.template, self.fold, self.seed, per_kind)
-        return [made[kind][number] for kind, number in numbers.items() if number < len(made[kind])]
+        found = list[Record]()
+        for kind, number in numbers.items():
+            made, others = _samples(replace(self, part=0))[kind]
+            made += islice(others, max(0, number + 1 - len(made)))
+            found += made[number : number + 1]
+        return found
 
 
 @cache
-def _made(
-    file: str, model: str, tokens: int, window: int, template: Template, fold: Fold, seed: int, per_kind: int
-) -> dict[str, list[Record]]:
-    """Return the samples by kind."""
-    room = Room(tokenizer=open_tokenizer(model), tokens=tokens, window=window, template=template)
-    found: dict[str, list[Record]] = {name: [] for name in KINDS}
-    for record in make_samples(read_meetings(Path(file)), room, fold=fold, per_kind=per_kind, seed=seed):
-        found[record["source"]].append(record)
-    return found
+def _samples(case: MeetingCase) -> dict[str, tuple[list[Record], Iterator[Record]]]:
+    """Return for each kind a list for the samples that were made, and the others, which are made one by one."""
+    room = Room(tokenizer=open_tokenizer(case.model), tokens=case.tokens, window=case.window, template=case.template)
+    drawn = drawn_samples(read_meetings(Path(case.nq)), room, fold=case.fold, seed=case.seed)
+    return {kind: ([], samples) for kind, samples in drawn.items()}
 
 
 def evidence_figures(segments: Sequence[int], gains: Sequence[float], marked: frozenset[int]) -> dict[str, float]:

@@ -17,8 +17,9 @@ from common_selection import JoinedTables, Tables
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
-from qmsum import KINDS
+from qmsum import KINDS, make_samples, read_meetings
 from qmsum_selection import MeetingCase, evidence_figures, mixed
+from real_text_passages import Room
 from response_length import CANDIDATES, Labelled, ResponseTokens
 from transformers import AutoModelForCausalLM
 
@@ -102,6 +103,22 @@ def test_pairs_of_segments_are_those_of_one_side(data: st.DataObject) -> None:
                 wins += 1.0 if gains[first] > gains[second] else 0.5 if gains[first] == gains[second] else 0.0
     found = qmsum_selection._of_sample([], one, near)["same_side"]
     assert found == pytest.approx(wins / pairs) if pairs else np.isnan(found)
+
+
+def test_parts_are_the_first_samples_of_each_kind_in_any_order(arguments: list[str], tmp_path: Path) -> None:
+    options = dict(zip(arguments[::2], arguments[1::2], strict=True))
+    same: dict[str, Any] = {"folder": tmp_path, "model": options["--models"], "nq": options["--qmsum"], "seed": 0}
+    same |= {"tokens": 1600, "window": 560, "fold": "choose"}
+    parts = {part: MeetingCase(part=part, **same).labelled() for part in (3, 0, 40, 2, 1)}
+    room = Room(tokenizer=tiny_models.tokenizer(), tokens=1600, window=560)
+    whole = make_samples(read_meetings(Path(options["--qmsum"])), room, fold="choose", per_kind=50, seed=0)
+    by_kind = {kind: [each for each in whole if each["source"] == kind] for kind in KINDS}
+    assert min(map(len, by_kind.values())) >= 4 and max(map(len, by_kind.values())) < 50
+    for part, records in parts.items():
+        others = ("far_and_near", "whole") if part % 2 else ("far_long", "other")
+        numbers = dict.fromkeys(("far", "near"), part) | dict.fromkeys(others, part // 2)
+        expected = [by_kind[kind][number] for kind, number in numbers.items() if number < len(by_kind[kind])]
+        assert records == expected
 
 
 def test_joined_tables_are_those_of_one_data_set(arguments: list[str], found: dict[str, Any]) -> None:
