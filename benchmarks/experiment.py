@@ -30,15 +30,16 @@ from real_text_passages import Passages, read_questions
 from gateau_dagster.api import Project
 from gateau_dagster.config.variants import BASE
 from gateau_dagster.estimate.questions import detectable
-from gateau_dagster.evaluation.statistics.compare import Matrix, PairedDifference, VarianceSource, holm, paired
+from gateau_dagster.evaluation.statistics.compare import Matrix, VarianceSource, holm, paired
 from gateau_dagster.evaluation.statistics.experiment import lines_of
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.storage.local import write_if_other
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "experiment"
 SCORES = "scores/answer_loss"
-TEXTS = {"far": "far text", "near": "near text", "none": "no text"}
-"""The groups of the benchmark by need."""
+ANSWER, EVIDENCE = " answer", " evidence"
+"""The endings of the questions on a sample's answer, and on the answer with the evidence only."""
+_NEED_OF = {kind: need for need, kinds in NEEDS.items() for kind in kinds}
 Json = dict[str, Any]
 
 
@@ -233,39 +234,36 @@ class Values:
         return cls(records=[json.loads(line) for line in lines], scores=scores, seeds=seeds)
 
     @cached_property
-    def needs(self) -> dict[str, str]:
-        """Return what each sample needs, by id: far, near or none."""
-        of_kind = {kind: need for need, kinds in NEEDS.items() for kind in kinds}
-        return {record["sample_id"]: of_kind[record["source"]] for record in self.records}
+    def columns(self) -> dict[str, dict[str, list[str]]]:
+        """Return by form `sample_id`, `kind`, `need` (far, near or none) and `page` of the samples that have it.
+
+        Forms are the loss on all tokens, on those of the answer, and on these with the evidence only.
+        """
+        found = {}
+        for form in ("", ANSWER, EVIDENCE):
+            chosen = [each for each in self.records if f"{each['sample_id']}{form}" in self.scores[BASE]]
+            rows = [(each["sample_id"], each["source"], _NEED_OF[each["source"]], each["page"]) for each in chosen]
+            names = ("sample_id", "kind", "need", "page")
+            found[form] = {name: [row[place] for row in rows] for place, name in enumerate(names)}
+        return found
 
     def matrix(self, arm: str, form: str = "") -> Matrix:
-        """Return the losses [seeds, samples] of the samples that have this form: all tokens, answer or evidence."""
+        """Return the losses [seeds, samples] of the samples that have this form."""
         names = [BASE] * self.seeds if arm == BASE else [f"{arm}-s{seed}" for seed in range(self.seeds)]
-        return np.array([[self.scores[name][f"{each}{form}"] for each in self.ids(form)] for name in names])
-
-    def ids(self, form: str = "") -> list[str]:
-        """Return the ids of the samples that have this form."""
-        return [each["sample_id"] for each in self.records if f"{each['sample_id']}{form}" in self.scores[BASE]]
+        ids = [f"{each}{form}" for each in self.columns[form]["sample_id"]]
+        return np.array([[self.scores[name][each] for each in ids] for name in names])
 
     def paired(
         self, differences: Matrix, form: str = "", *, shares: Mapping[str, float] | None = None, kind: str = ""
-    ) -> PairedDifference:
-        """Return the mean of differences [seeds, samples] by what samples need, or of one kind of sample."""
-        by_id = {each["sample_id"]: each for each in self.records}
-        chosen = [by_id[each] for each in self.ids(form)]
-        groups = [each["source"] if kind else self.needs[each["sample_id"]] for each in chosen]
-        pages = [each["page"] for each in chosen]
-        return paired(differences, groups, pages, shares={kind: 1.0} if kind else shares)
+    ) -> Json:
+        """Return the mean of differences [seeds, samples] by what samples need, or of one kind of sample.
 
-
-ANSWER, EVIDENCE = " answer", " evidence"
-
-
-def shown(found: PairedDifference) -> Json:
-    """Return a difference as JSON: value, low and high, p, and what it rests on."""
-    ends = found.difference
-    interval = [ends.value, ends.low, ends.high]
-    return {"difference": interval, "p": found.p, "seeds": found.seeds, "pages": found.clusters}
+        As JSON: value, low and high, p, and what it rests on.
+        """
+        groups = self.columns[form]["kind" if kind else "need"]
+        found = paired(differences, groups, self.columns[form]["page"], shares={kind: 1.0} if kind else shares)
+        interval = [found.difference.value, found.difference.low, found.difference.high]
+        return {"difference": interval, "p": found.p, "seeds": found.seeds, "pages": found.clusters}
 
 
 def shares_of(pool: Mapping[str, int], far: float | None = None) -> dict[str, float]:
@@ -284,45 +282,40 @@ def compared(values: Values, plan: Json, pool: Mapping[str, int], arms: Sequence
     """
     reference, margin = plan["reference"], plan["guard"]["margin"]
     use, of_pool = shares_of(pool, plan["guard"]["use"]), shares_of(pool)
+    losses, answers = ({arm: values.matrix(arm, form) for arm in {BASE, reference, *arms}} for form in ("", ANSWER))
+    gained, kinds = losses[BASE] - losses[reference], {*values.columns[""]["kind"]}
     found: dict[str, Json] = {}
     for arm in [BASE, *arms]:
-        whole = values.matrix(arm) - values.matrix(reference)
-        answer = values.matrix(arm, ANSWER) - values.matrix(reference, ANSWER)
-        gained = values.matrix(BASE) - values.matrix(reference)
-        needs = [need for need in NEEDS if need in pool]
+        whole, answer = losses[arm] - losses[reference], answers[arm] - answers[reference]
         found[arm] = {
-            "primary": shown(values.paired(answer, ANSWER, shares={"far": 1.0})),
-            "near_answers": shown(values.paired(answer, ANSWER, shares={"near": 1.0})),
-            "use": shown(values.paired(whole, shares=use)),
-            "pool": shown(values.paired(whole, shares=of_pool)),
-            "guard": shown(values.paired(whole - margin * gained, shares=use)),
-            "by_need": {need: shown(values.paired(whole, shares={need: 1.0})) for need in needs},
-            "by_kind": {kind: shown(values.paired(whole, kind=kind)) for kind in KINDS if _has(values, kind)},
+            "primary": values.paired(answer, ANSWER, shares={"far": 1.0}),
+            "near_answers": values.paired(answer, ANSWER, shares={"near": 1.0}),
+            "use": values.paired(whole, shares=use),
+            "pool": values.paired(whole, shares=of_pool),
+            "guard": values.paired(whole - margin * gained, shares=use),
+            "by_need": {need: values.paired(whole, shares={need: 1.0}) for need in NEEDS if need in pool},
+            "by_kind": {kind: values.paired(whole, kind=kind) for kind in KINDS if kind in kinds},
             "far_answers_by_kind": {
-                kind: shown(values.paired(answer, ANSWER, kind=kind)) for kind in FAR_KINDS if _has(values, kind)
+                kind: values.paired(answer, ANSWER, kind=kind) for kind in FAR_KINDS if kind in kinds
             },
-            "gap": gap(values, arm),
+            "gap": gap(values, answers[arm], values.matrix(arm, EVIDENCE)),
         }
-    corrected = holm(np.array([found[arm]["primary"]["p"] for arm in plan["primary"]["comparisons"] if arm in arms]))
-    for arm, p in zip([each for each in plan["primary"]["comparisons"] if each in arms], corrected, strict=True):
+    tested = [arm for arm in plan["primary"]["comparisons"] if arm in arms]
+    corrected = holm(np.array([found[arm]["primary"]["p"] for arm in tested]))
+    for arm, p in zip(tested, corrected, strict=True):
         found[arm]["primary"]["corrected_p"] = float(p)
     return found
 
 
-def _has(values: Values, kind: str) -> bool:
-    return any(each["source"] == kind for each in values.records)
+def gap(values: Values, answers: Matrix, alone: Matrix) -> Json:
+    """Return the loss on answers that the rest of the text adds to the evidence alone: far, and far less near.
 
-
-def gap(values: Values, arm: str) -> Json:
-    """Return the loss on answers that the rest of the text adds to the evidence alone: far, and far less near."""
-
-    def added(shares: Mapping[str, float]) -> list[float | None]:
-        losses = dict(zip(values.ids(ANSWER), values.matrix(arm, ANSWER).T, strict=True))
-        alone = values.matrix(arm, EVIDENCE)
-        apart = np.stack([losses[each] for each in values.ids(EVIDENCE)], axis=1) - alone
-        return shown(values.paired(apart, EVIDENCE, shares=shares))["difference"]
-
-    return {"far": added({"far": 1.0}), "far_less_near": added({"far": 1.0, "near": -1.0})}
+    answers, alone: an arm's losses [seeds, samples] of the forms ANSWER and EVIDENCE.
+    """
+    both = np.isin(values.columns[ANSWER]["sample_id"], values.columns[EVIDENCE]["sample_id"])
+    shares = {"far": {"far": 1.0}, "far_less_near": {"far": 1.0, "near": -1.0}}
+    added = {name: values.paired(answers[:, both] - alone, EVIDENCE, shares=of) for name, of in shares.items()}
+    return {name: each["difference"] for name, each in added.items()}
 
 
 def verdicts(found: Mapping[str, Json], control: Mapping[str, Json] | None, plan: Json) -> dict[str, Any]:
@@ -384,7 +377,8 @@ def main(given: list[str] | None = None) -> int:
     if options.size not in sizes:
         parser.error(f"--size: expected one of {', '.join(sizes)}")
     size = sizes[options.size]
-    for each in power(plan, size):
+    powers = power(plan, size)
+    for each in powers:
         amount = f"{each['questions']} far samples and {each['seeds']} seeds"
         say(f"{size.name}: {amount} show a difference of {each['difference']:.3f} NLL ({each['spread']} spread)")
     contents = {pool: configuration(options.example, size, pool, size.seeds) for pool in size.pools}
@@ -403,7 +397,7 @@ def main(given: list[str] | None = None) -> int:
         for pool, project in projects.items()
     }
     found = {
-        "power": power(plan, size),
+        "power": powers,
         "trained_on": {pool: trained_on(project, plan["reference"]) for pool, project in projects.items()},
         "results": results,
         "verdicts": verdicts(results["main"], results.get("control"), plan),
