@@ -14,7 +14,7 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import psutil
 import torch
@@ -192,6 +192,18 @@ def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
         return "  ".join([first[0].ljust(first[1]), *(cell.rjust(width) for cell, width in others)]).rstrip()
 
     return "\n".join([line(cells[0]), "  ".join("-" * width for width in widths), *map(line, cells[1:])])
+
+
+def estimate_text(
+    triple: Sequence[float | None], digits: int = 3, between: str = "-", *, sign: Literal["", "+"] = ""
+) -> str:
+    """Return a value and the ends of its interval as `0.987 (0.971-0.996)`; the value only where an end is unknown.
+
+    Zero has no minus, unless `sign` asks for signs: they say on which side of zero an end is.
+    """
+    numbers = [each if sign else round(each, digits) + 0.0 for each in triple if each is not None]
+    value, *ends = (f"{each:{sign}.{digits}f}" for each in numbers)
+    return value if len(ends) < 2 else f"{value} ({ends[0]}{between}{ends[1]})"
 
 
 def verdict(name: str, value: float, target: float, *, at_most: bool) -> str:

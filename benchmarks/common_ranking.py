@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from common import estimate_text
 
 Vector = npt.NDArray[np.float64]
 SHARES = (0.1, 0.2, 0.4)
@@ -36,7 +37,7 @@ class Estimate:
 
     def show(self) -> str:
         """`0.987 (0.971-0.996)`."""
-        return f"{self.value:.3f} ({self.low:.3f}-{self.high:.3f})"
+        return estimate_text((self.value, self.low, self.high))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -33,7 +33,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import torch
-from common import benchmark_parser, machine, say, settings_of, show, table, write_json
+from common import benchmark_parser, estimate_text, machine, say, settings_of, show, table, write_json
 from common_selection import LabelledCase, Record, Tables, asked, method_scores
 from kinds import KINDS, groups, harder_samples, needs_far_context
 from torch.nn import functional
@@ -53,6 +53,7 @@ from gateau_dagster.demo.language import (
 from gateau_dagster.demo.pair import LONG_WINDOW, build_pair, pair_config, pair_is_current, rate_factor
 from gateau_dagster.demo.prepare import KINDS as BASE_KINDS
 from gateau_dagster.demo.prepare import demo_samples
+from gateau_dagster.evaluation.statistics.compare import Interval
 from gateau_dagster.selection.evidence import CLASS_OF, FAR, dependencies
 from gateau_dagster.selection.forecast import Forecast, forecast, mismatch, token_sums
 from gateau_dagster.selection.rules import chosen_ids
@@ -443,16 +444,6 @@ def case_of(options: Namespace, seed: int) -> Case:
     return Case(folder=options.folder, seed=seed, most_samples=options.pool, most_far=options.pool_far)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Estimated:
-    """A mean over seeds and its 95 % t interval, which one seed does not have."""
-
-    value: float
-    low: float | None
-    high: float | None
-    seeds: int
-
-
 def t_quantile(freedom: int) -> float:
     """Return the 97.5 % quantile of Student's t."""
     from scipy.special import stdtrit  # slow to import
@@ -460,13 +451,13 @@ def t_quantile(freedom: int) -> float:
     return float(stdtrit(freedom, 0.975))
 
 
-def mean_of(values: Sequence[float]) -> Estimated:
-    """Return the mean with mean ± t(n - 1)·s/√n. So few values cannot be resampled."""
+def mean_of(values: Sequence[float]) -> Interval:
+    """Return the mean over seeds with mean ± t(n - 1)·s/√n. So few values cannot be resampled."""
     mean, count = float(np.mean(values)), len(values)
     if count < 2:
-        return Estimated(value=mean, low=None, high=None, seeds=count)
+        return Interval(value=mean, low=None, high=None)
     half = t_quantile(count - 1) * float(np.std(values, ddof=1)) / math.sqrt(count)
-    return Estimated(value=mean, low=mean - half, high=mean + half, seeds=count)
+    return Interval(value=mean, low=mean - half, high=mean + half)
 
 
 def log_odds(share: float, count: int) -> float:
@@ -561,7 +552,7 @@ def _odds(each: Mapping[str, Any], recall: str, count: int) -> float:
 
 
 def expected_gains(runs: Sequence[Mapping[str, Any]], fit: Fit, count: int, seeds: int) -> list[dict[str, Any]]:
-    """Return the gain over random that the pilot's curve expects of each arm and pool, as a mean over `seeds` seeds.
+    """Return the gain over random that the pilot's curve expects in each of its pools, as a mean over `seeds` seeds.
 
     Amounts are those that the pilot's choices have. The 95 % interval has the error of the curve, and the spread of
     single differences over `seeds` and over the pilot's seeds, which may share what is particular to their pairs.
@@ -569,8 +560,9 @@ def expected_gains(runs: Sequence[Mapping[str, Any]], fit: Fit, count: int, seed
     """
     random, rows = cells_of(runs, "random"), list[dict[str, Any]]()
     for arm in FORECAST_ARMS:
-        for share in FAR_SHARES:
-            pairs = [(each, random[cell]) for cell, each in cells_of(runs, arm).items() if cell[1] == share]
+        both = {cell: (each, random[cell]) for cell, each in cells_of(runs, arm).items() if cell in random}
+        for share in sorted({share for _, share in both}):
+            pairs = [pair for cell, pair in both.items() if cell[1] == share]
             steps = [
                 np.subtract(_terms(one, fit.amount, fit.offset), _terms(other, fit.amount, fit.offset))
                 for one, other in pairs
@@ -671,6 +663,8 @@ def _options(given: list[str] | None) -> Namespace:
     options = parser.parse_args(given)
     options.runs = options.runs or options.folder / "runs.jsonl"
     options.seeds = options.seeds or (PILOT if options.pilot else REPORT)
+    if options.pilot and len(options.seeds) * len(options.shares) < 2:
+        parser.error("--pilot: a curve needs two pools or more; give another seed or share")
     return options
 
 
@@ -728,10 +722,8 @@ def _printed(rows: Sequence[Mapping[str, Any]]) -> str:
     return table(header, lines)
 
 
-def _signed(estimate: Estimated) -> str:
-    if estimate.low is None:
-        return f"{estimate.value:+.3f}"
-    return f"{estimate.value:+.3f} ({estimate.low:+.3f} to {estimate.high:+.3f})"
+def _signed(estimate: Interval) -> str:
+    return estimate_text((estimate.value, estimate.low, estimate.high), between=" to ", sign="+")
 
 
 def _expected(expected: Mapping[str, Any], held: Mapping[str, Sequence[bool | None]]) -> str:
@@ -739,7 +731,7 @@ def _expected(expected: Mapping[str, Any], held: Mapping[str, Sequence[bool | No
     for law, cells in expected["cells"].items():
         lines.append(f"The law of {law} holds {sum(map(bool, held[law]))} of {len(cells)} cells")
         for cell, right in zip(cells, held[law], strict=True):
-            of = Estimated(**{name: cell[name] for name in ("value", "low", "high")}, seeds=expected["seeds"])
+            of = Interval(**{name: cell[name] for name in ("value", "low", "high")})
             lines.append(f"  {cell['arm']} at {cell['pool']:.0%}: {_signed(of)} {'' if right is None else right}")
     return "\n".join(lines)
 

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from common import Spread, say
+from common import Spread, estimate_text, say
 from common_ranking import FIGURES, SHARES
 from gpu_training import PREFIX
 from kinds import KINDS as SYNTHETIC_KINDS
@@ -223,16 +223,13 @@ def _table(header: Row, rows: Iterable[Row]) -> str:
     return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines) + "\n"
 
 
-def _estimate(triple: Sequence[Any], digits: int = 3, dash: str = "-") -> str:
-    if None in triple:  # so few questions came out alike that no interval is known
-        return f"{round(triple[0], digits) + 0.0:.{digits}f}"
-    value, low, high = (f"{round(number, digits) + 0.0:.{digits}f}" for number in triple)  # no -0.000
-    return f"{value} ({low}{dash}{high})"
-
-
 def _auroc(methods: Json, label: str, task: str, digits: int = 3) -> str:
     """Return a method's AUROC of a task, empty where the task has samples of one label only."""
-    return _estimate(methods[label][task][AUROC], digits) if task in methods[label] else ""
+    return estimate_text(methods[label][task][AUROC], digits) if task in methods[label] else ""
+
+
+def _whole_percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
 
 
 def _spread(measured: Json) -> str:
@@ -290,7 +287,7 @@ def readme(real: Json, language: Json) -> str:
             )
     rows.append(["synthetic language, three fresh pairs", language["methods"], WITHIN_REACH])
     cells = [
-        [name, *(_estimate(methods[f"gateau[{preset}]"][task][AUROC], dash="–") for preset in PRESETS)]
+        [name, *(estimate_text(methods[f"gateau[{preset}]"][task][AUROC], between="–") for preset in PRESETS)]
         for name, methods, task in rows
     ]
     return _table(["data and model", "`robust` (default)", "`official`", "`paper`"], cells)
@@ -338,7 +335,7 @@ def real_differences(real: Json) -> str:
     """Return AUROC of every method over all kinds minus that of the default."""
     differences = _few({setting: result["difference"] for setting, result in real["results"].items()})
     labels = [label for label in next(iter(differences.values())) if label != ROBUST]
-    rows = {label: [_estimate(difference[label]) for difference in differences.values()] for label in labels}
+    rows = {label: [estimate_text(difference[label]) for difference in differences.values()] for label in labels}
     order = {label: sum(difference[label][0] for difference in differences.values()) for label in labels}
     return _table(["method", *differences], _ranked(rows, order))
 
@@ -347,8 +344,7 @@ def real_precision(real: Json) -> str:
     """Return precision of the default over all kinds."""
     settings = _few(_parts(real, "all"))
     rows = [
-        [f"best {share:.0%}".replace("%", " %")]
-        + [_estimate(methods[ROBUST][ALL][name]) for methods in settings.values()]
+        [f"best {_whole_percent(share)}"] + [estimate_text(methods[ROBUST][ALL][name]) for methods in settings.values()]
         for share, name in zip(SHARES, FIGURES[1:], strict=True)
     ]
     return _table(["precision of `robust`", *settings], rows)
@@ -396,7 +392,7 @@ def length_figures(found: Json, part: str, *, of_choice: bool) -> str:
     """Return AUROC of every candidate, or the figures of its choice; or the differences of these to today's default."""
     names = [name for name in found[part]["robust"] if (name in _OF_CHOICE) == of_choice]
     rows = [
-        [f"`{candidate}`", *(_estimate(figures[name], 2 if of_choice else 3) for name in names)]
+        [f"`{candidate}`", *(estimate_text(figures[name], 2 if of_choice else 3) for name in names)]
         for candidate, figures in found[part].items()
         if part == "figures" or candidate != "robust"
     ]
@@ -422,7 +418,7 @@ def dependency_counts(real: Json) -> str:
         for wanted in DEPENDENCIES:
             found = [sum(result["counts"][wanted][name] for result in results) for name in DEPENDENCIES]
             right = found[DEPENDENCIES.index(wanted)] / sum(found)
-            rows.append([model, f"`{wanted}`", *found, f"{100 * right:.0f} %"])
+            rows.append([model, f"`{wanted}`", *found, _whole_percent(right)])
     return _table(["model", "by its passages", *(f"`{name}`" for name in DEPENDENCIES), "right"], rows)
 
 
@@ -458,7 +454,7 @@ def qmsum_methods(found: Json) -> str:
     tasks = list(first["auroc"]["robust"])
     for model, result in found["results"].items():
         shown = {
-            label: [model, *(_estimate(of[task]) for task in tasks), _estimate(result["difference"][label])]
+            label: [model, *(estimate_text(of[task]) for task in tasks), estimate_text(result["difference"][label])]
             for label, of in result["auroc"].items()
             if "[" in label or label in _QMSUM_SCORES or label not in CANDIDATES
         }
@@ -478,7 +474,7 @@ def qmsum_evidence(found: Json) -> str:
         for kind, of in result["evidence"].items():
             shares = [_percent(of[name]) for name in ("evidence", *names, "by_chance")]
             rows.append([model, kind if " " in kind else f"`{kind}`", of["samples"], *shares])
-            rows[-1] = [*rows[-1], _estimate(of["segments_auroc"], 2), _estimate(of["same_side"], 2)]
+            rows[-1] = [*rows[-1], estimate_text(of["segments_auroc"], 2), estimate_text(of["same_side"], 2)]
     aurocs = ("AUROC of segments", "on the same side")
     return _table(["model", "kind", "samples", "has evidence", *names.values(), "by chance", *aurocs], rows)
 
@@ -492,7 +488,7 @@ def qmsum_mixed(found: Json) -> str:
             if label not in _QMSUM_SCORES:
                 continue
             shares = (f"{_percent(of[group])} of {far}" for group, far in pool["far"].items())
-            rows.append([model, f"`{label}`", _estimate(of["auroc"]), *shares])
+            rows.append([model, f"`{label}`", estimate_text(of["auroc"]), *shares])
     return _table(["model", "candidate", "AUROC", "far meetings chosen", "far short answers chosen"], rows)
 
 
@@ -522,14 +518,14 @@ def synthetic_methods(language: Json) -> str:
     precision = FIGURES[-1]
     rows = {
         label: [
-            *(_estimate(tasks[group][AUROC]) for group in _SYNTHETIC_GROUPS),
+            *(estimate_text(tasks[group][AUROC]) for group in _SYNTHETIC_GROUPS),
             f"{tasks[WITHIN_REACH][precision][0]:.3f}",
         ]
         for label, tasks in methods.items()
     }
     order = {label: tasks[WITHIN_REACH][AUROC][0] for label, tasks in methods.items()}
     blindly = ["drawn blindly", *["0.500"] * len(_SYNTHETIC_GROUPS), f"{language['drawn_blindly'][WITHIN_REACH]:.3f}"]
-    header = ["method", *_SYNTHETIC_GROUPS, f"precision in the best {SHARES[-1]:.0%}".replace("%", " %")]
+    header = ["method", *_SYNTHETIC_GROUPS, f"precision in the best {_whole_percent(SHARES[-1])}"]
     return _table(header, [*_ranked(rows, order), blindly])
 
 
@@ -556,7 +552,7 @@ def synthetic_better(language: Json) -> str:
     rows = []
     for row in language["better_than_reference"]:
         both = [_auroc(language["methods"], label, row["task"]) for label in (row["method"], ROBUST)]
-        rows.append([f"`{row['task']}`", _method(row["method"]), *both, _estimate(row["difference"])])
+        rows.append([f"`{row['task']}`", _method(row["method"]), *both, estimate_text(row["difference"])])
     return _table(["group or kind", "method", "its AUROC", "`robust`", "difference"], rows)
 
 
@@ -593,7 +589,7 @@ def screened_cost(scoring: Json) -> str:
     rows = [
         [f"{each['context_tokens']}, responses of {each['response_tokens']}"]
         + [f"{each[name]:.2f}" for name in ("all", "screened")]
-        + [f"{100 * each['read']:.0f} %"]
+        + [_whole_percent(each["read"])]
         for each in scoring["flops"]
     ]
     return _table(["tokens of contexts", "`all`", "`screened`", "segments read"], rows)
@@ -634,7 +630,7 @@ def training_sides(training: Json) -> str:
     more = [
         [
             "useful tokens, of those of the padded batches",
-            f"{100 * training['useful_tokens'] / training['padded_tokens']:.0f} %",
+            _whole_percent(training["useful_tokens"] / training["padded_tokens"]),
         ],
         ["memory of the loss in chunks, of that of full logits", f"{100 * peaks['chunked'] / peaks['plain']:.1f} %"],
     ]
@@ -657,7 +653,7 @@ def training_sides(training: Json) -> str:
 def experiment_trained(experiment: Json) -> str:
     """Return what each model was trained on."""
     rows = [
-        [f"`{name}`", made["samples"], f"{made['tokens']:,}", f"{100 * made['far']:.0f} %"]
+        [f"`{name}`", made["samples"], f"{made['tokens']:,}", _whole_percent(made["far"])]
         for name, made in experiment["trained_on"].items()
     ]
     return _table(["model", "samples in the mix", "tokens trained on", "samples that need far text"], rows)
@@ -668,7 +664,7 @@ def experiment_values(experiment: Json, benchmark: str, of: str) -> str:
     groups, digits = experiment["results"][benchmark], 1 if benchmark == "answers" else 3
     models = [name for name in groups["all"]["models"] if of == "value" or name != experiment["reference"]]
     rows = [
-        [f"`{name}`", *(_estimate(group["models"][name][of], digits, " to ") for group in groups.values())]
+        [f"`{name}`", *(estimate_text(group["models"][name][of], digits, " to ") for group in groups.values())]
         for name in models
     ]
     return _table(["model", *(f"{name} ({group['questions']})" for name, group in groups.items())], rows)
@@ -693,13 +689,8 @@ def _pools(found: Json) -> list[float]:
     return sorted({row["pool"] for row in found["cells"]})
 
 
-def _whole_percent(share: float) -> str:
-    return f"{100 * share:.0f} %"
-
-
-def _gain(estimate: Json) -> str:
-    value, low, high = (estimate[name] for name in ("value", "low", "high"))
-    return f"{value:+.3f}" if low is None else f"{value:+.3f} ({low:+.3f} to {high:+.3f})"
+def _gain(estimate: Json, digits: int = 3) -> str:
+    return estimate_text([estimate[name] for name in ("value", "low", "high")], digits, " to ", sign="+")
 
 
 def effect_gains(found: Json, recall: str) -> str:
@@ -718,9 +709,8 @@ def effect_gains(found: Json, recall: str) -> str:
 
 def readme_effect(found: Json) -> str:
     """Return the gain of `mix` over random in far recall, by pool."""
-    gains = [cell["far_gain"] for pool in _pools(found) if (cell := _cell(found, "mix", pool))]
-    row = [f"{each['value']:+.2f} ({each['low']:+.2f} to {each['high']:+.2f})" for each in gains]
-    return _table(["far text in the pool", *map(_whole_percent, _pools(found))], [["gain (95 %)", *row]])
+    gains = [_gain(cell["far_gain"], 2) for pool in _pools(found) if (cell := _cell(found, "mix", pool))]
+    return _table(["far text in the pool", *map(_whole_percent, _pools(found))], [["gain (95 %)", *gains]])
 
 
 def effect_forecast(found: Json) -> str:
@@ -834,7 +824,7 @@ def arms_differences(experiment: Json, pool: str) -> str:
     rows = [
         [
             f"`{name}`",
-            *(_estimate(arm[total]["difference"], 3, " to ") for total in totals),
+            *(estimate_text(arm[total]["difference"], 3, " to ") for total in totals),
             f"{arm['primary']['corrected_p']:.3f}" if "corrected_p" in arm["primary"] else "",
         ]
         for name, arm in experiment["results"][pool].items()
@@ -848,7 +838,7 @@ def arms_kinds(experiment: Json, pool: str) -> str:
     arms = {name: arm for name, arm in experiment["results"][pool].items() if name != "base"}
     kinds = [*next(iter(arms.values()))["by_kind"]]
     rows = [
-        [f"`{kind}`", *(_estimate(arm["by_kind"][kind]["difference"], 3, " to ") for arm in arms.values())]
+        [f"`{kind}`", *(estimate_text(arm["by_kind"][kind]["difference"], 3, " to ") for arm in arms.values())]
         for kind in kinds
     ]
     return _table(["held-out samples", *(f"`{name}`" for name in arms)], rows)
@@ -862,8 +852,8 @@ def arms_trained(experiment: Json, pool: str) -> str:
         own = [of for name, of in made.items() if name.rpartition("-s")[0] == arm]
         samples, tokens, far = (sum(of[key] for of in own) / len(own) for key in ("samples", "tokens", "far"))
         after = experiment["results"][pool].get(arm, {}).get("gap", {}).get("far_less_near", [None])[0]
-        closed = "" if after is None else f"{100 * (1 - after / before):.0f} %"
-        rows.append([f"`{arm}`", f"{samples:.0f}", f"{tokens:,.0f}", f"{100 * far:.0f} %", closed])
+        closed = "" if after is None else _whole_percent(1 - after / before)
+        rows.append([f"`{arm}`", f"{samples:.0f}", f"{tokens:,.0f}", _whole_percent(far), closed])
     return _table(["model", "samples", "tokens", "samples that need far text", "far gap closed"], rows)
 
 
@@ -872,7 +862,7 @@ def gpu_scoring(gpu: Json) -> str:
     rows = [
         [
             *(_pass(name), f"{part['tokens']:,}", f"{part['seconds']:.2f}", f"{part['tokens'] / part['seconds']:,.0f}"),
-            *(part["tflops"], f"{100 * part['share']:.0f} %", part["gib"]),
+            *(part["tflops"], _whole_percent(part["share"]), part["gib"]),
         ]
         for name, part in gpu["scoring"].items()
     ]
@@ -906,7 +896,7 @@ def gpu_training(gpu: Json) -> str:
         if "reason" in part:
             rows.append([name, part["reason"], *[""] * 7])
             continue
-        shares = [f"{100 * part[name]:.0f} %" for name in ("share", "again")]
+        shares = [_whole_percent(part[name]) for name in ("share", "again")]
         rows.append([name, f"{part['seconds']:.2f}", f"{part['tokens'] / part['seconds']:,.0f}", part["tflops"]])
         rows[-1] += [*shares, part["gib"], part.get("planned_gib", ""), part.get("host_gib", "")]
     header = ["a step of", "seconds", "tokens/s", "TFLOP/s", "share of peak", "with recomputation"]

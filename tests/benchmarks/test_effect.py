@@ -186,6 +186,15 @@ def test_a_forecast_is_the_step_on_the_curve() -> None:
         assert cell[name] == pytest.approx(level - 1 / (1 + math.exp(-base)))
 
 
+def test_a_forecast_of_some_pools_and_arms_is_of_those() -> None:
+    runs = [each for each in _runs() if each["pool"] in {0.05, 0.2} and each["arm"] in {"random", "mix", "top"}]
+    fit = effect.fitted(runs, 100, "far_tokens", (10,), True)
+    cells = effect.expected_gains(runs, fit, 100, seeds=8)
+    assert [(cell["arm"], cell["pool"]) for cell in cells] == [("mix", 0.05), ("mix", 0.2)]
+    with pytest.raises(SystemExit):
+        effect.main([*SMALL, "--pilot", "--seeds", "1", "--shares", "0.2"])
+
+
 def test_a_gain_is_the_mean_of_differences_seed_by_seed() -> None:
     rows = effect.outcome(_runs(), ["random", "mix"])
     row = next(row for row in rows if (row["arm"], row["pool"]) == ("mix", 0.1))
