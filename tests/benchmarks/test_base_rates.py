@@ -7,14 +7,13 @@ from typing import Any
 import base_rates
 import common_selection
 import pytest
-import torch
 from common_selection import JoinedTables, Tables
-from transformers import AutoModelForCausalLM
 
 from gateau_dagster.data.sample import text_digest
 from gateau_dagster.selection.evidence import CLASS_OF, dependencies
 from gateau_dagster.selection.forecast import corrected_share
 from tests import tiny_models
+from tests.project import write_model
 from tests.tiny_models import text
 
 COUNT, SAMPLES = 9, 6
@@ -23,10 +22,7 @@ COUNT, SAMPLES = 9, 6
 @pytest.fixture(scope="module")
 def arguments(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     folder = tmp_path_factory.mktemp("base_rates")
-    torch.manual_seed(1)
-    config = tiny_models.model_config("llama", max_position_embeddings=4096)
-    AutoModelForCausalLM.from_config(config).save_pretrained(folder / "tiny")
-    tiny_models.tokenizer().save_pretrained(folder / "tiny")
+    write_model(folder / "tiny", seed=1, window=4096, tokenizer=tiny_models.tokenizer())
     records = [
         {"id": f"d{number}", "context": text(number, 90), "instruction": "And?", "response": text(number + 50, 6)}
         for number in range(COUNT)

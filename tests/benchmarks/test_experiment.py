@@ -3,6 +3,7 @@
 import copy
 import importlib
 import json
+import math
 import shutil
 import statistics
 from dataclasses import asdict, replace
@@ -16,7 +17,6 @@ import polars as pl
 import pytest
 import torch
 import yaml
-from transformers import AutoModelForCausalLM
 
 from gateau_dagster.api import Project
 from gateau_dagster.data.sample import Sample
@@ -30,6 +30,7 @@ from gateau_dagster.pipeline.project import load_project
 from tests import tiny_models
 from tests.benchmarks.questions import answer, write_questions
 from tests.evaluation.builders import materials
+from tests.project import write_model
 
 QUESTIONS = 300
 
@@ -37,12 +38,9 @@ QUESTIONS = 300
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("experiment")
-    torch.manual_seed(1)
     tokenizer = copy.deepcopy(tiny_models.tokenizer())
     tokenizer.add_tokens([answer(number) for number in range(1, QUESTIONS, 2)])  # or no answer is short
-    config = tiny_models.model_config("llama", max_position_embeddings=4096, vocab_size=len(tokenizer))
-    AutoModelForCausalLM.from_config(config).save_pretrained(folder / "tiny")
-    tokenizer.save_pretrained(folder / "tiny")
+    write_model(folder / "tiny", seed=1, window=4096, tokenizer=tokenizer)
     write_questions(folder / "nq.jsonl", QUESTIONS)
     return folder / "tiny"
 
@@ -170,7 +168,6 @@ def test_the_arms_of_the_plan_are_trained_for_the_same_steps(prepared: Path) -> 
         content = experiment.configuration(experiment.EXAMPLE, size, "main", size.seeds)
         assert content["training"]["max_steps"] and content["training"]["seed"] == content["variants"]["seeds"][0]
         assert content["models"]["short"]["window"] == size.window and len(content["variants"]["seeds"]) == size.seeds
-        assert len(experiment.power(plan, size)) == 2, name
         assert name == "smoke" or size.pools["control"]["far"] >= size.pools["main"]["far"]
     arms = experiment.arms_of(Project(prepared))
     assert arms[0] == plan["reference"] == reference_of(load_project(prepared))
@@ -271,6 +268,32 @@ def test_each_arm_is_compared_as_the_plan_says() -> None:
     for ends, expected in {(-0.07, 0.05): "within", (-0.2, 0.01): "undecided", (None, None): "undecided"}.items():
         control = {"mix": {"primary": {"difference": [0.0, *ends]}}}
         assert experiment.verdicts(found, control, PLAN)["control"] == expected
+
+
+def test_p_values_are_corrected_for_the_arms_that_were_run() -> None:
+    """Holm's procedure by hand: the smaller of two p-values counts twice, and the larger is no smaller than that."""
+    values = made_values({"random": 0.0, "mix": -0.06, "other": -0.02})
+    plan = PLAN | {"primary": {"comparisons": ["other", "not_run", "mix"], "level": 0.05}}
+    found = experiment.compared(values, plan, POOL, ["random", "mix", "other"])
+    p = {arm: found[arm]["primary"]["p"] for arm in ("mix", "other")}
+    assert p["mix"] < p["other"] and 2 * p["mix"] < 1 and "not_run" not in found
+    corrected = {arm: found[arm]["primary"].get("corrected_p") for arm in ("base", "random", "mix", "other")}
+    larger = max(2 * p["mix"], p["other"])
+    assert corrected == {"base": None, "random": None, "mix": pytest.approx(2 * p["mix"]), "other": larger}
+
+
+def test_the_power_is_the_difference_beyond_both_spreads() -> None:
+    """Two seeds: the Student's t of one degree of freedom is 12.706; that of many questions is 1.960."""
+    plan = {"assumed": {"usual": {"questions": 0.6, "seeds": 0.04}, "other": {"questions": 0.3, "seeds": 0.02}}}
+    usual, other = experiment.power(plan, replace(SIZE, heldout={"far": 144, "near": 1, "none": 1}))
+    of_questions, of_seeds = 0.6**2 / 144, 2 * 0.04**2 / 2
+    expected = math.sqrt(1.960**2 * of_questions + 12.706**2 * of_seeds) + 0.84 * math.sqrt(of_questions + of_seeds)
+    assert usual == {"spread": "usual", "questions": 144, "seeds": 2, "difference": pytest.approx(expected, rel=1e-4)}
+    assert other["difference"] == pytest.approx(expected / 2, rel=1e-4), "half of each spread"
+    asked = replace(SIZE, seeds=5, questions={"far": 144, "near": 1, "none": 1})
+    of_seeds = 2 * 0.04**2 / 5  # 2.776: of four degrees of freedom
+    expected = math.sqrt(1.960**2 * of_questions + 2.776**2 * of_seeds) + 0.84 * math.sqrt(of_questions + of_seeds)
+    assert experiment.power(plan, asked)[0]["difference"] == pytest.approx(expected, rel=1e-3)
 
 
 def test_the_tables_of_the_page_have_every_arm() -> None:

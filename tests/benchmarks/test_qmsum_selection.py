@@ -12,7 +12,6 @@ import numpy as np
 import polars as pl
 import pytest
 import qmsum_selection
-import torch
 from common_selection import JoinedTables, Tables
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,10 +20,10 @@ from qmsum import KINDS, make_samples, read_meetings
 from qmsum_selection import MeetingCase, evidence_figures, mixed
 from real_text_passages import Room
 from response_length import CANDIDATES, Labelled, ResponseTokens
-from transformers import AutoModelForCausalLM
 
 from tests import tiny_models
 from tests.benchmarks.meetings import write_meetings
+from tests.project import write_model
 
 PARTS = 2
 
@@ -32,10 +31,7 @@ PARTS = 2
 @pytest.fixture(scope="module")
 def arguments(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     folder = tmp_path_factory.mktemp("qmsum")
-    torch.manual_seed(1)
-    config = tiny_models.model_config("llama", max_position_embeddings=4096)
-    AutoModelForCausalLM.from_config(config).save_pretrained(folder / "tiny")
-    tiny_models.tokenizer().save_pretrained(folder / "tiny")
+    write_model(folder / "tiny", seed=1, window=4096, tokenizer=tiny_models.tokenizer())
     where = ["--qmsum", str(write_meetings(folder / "meetings.jsonl")), "--models", str(folder / "tiny")]
     size = ["--tokens", "1600", "--window", "560", "--parts", str(PARTS), "--dtype", "float32"]
     return [*where, *size, "--fold", "choose", "--draws", "20", "--folder", str(folder / "kept")]

@@ -9,12 +9,11 @@ import common_selection
 import figures
 import pytest
 import real_selection
-import torch
-from transformers import AutoModelForCausalLM
 
 from gateau_dagster.models.prompt import response_offsets
 from tests import tiny_models
 from tests.benchmarks.questions import write_questions
+from tests.project import write_model
 
 KINDS = ["far_one", "near", "absent"]
 
@@ -22,10 +21,7 @@ KINDS = ["far_one", "near", "absent"]
 @pytest.fixture(scope="module")
 def given(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     folder = tmp_path_factory.mktemp("real")
-    torch.manual_seed(1)
-    config = tiny_models.model_config("llama", max_position_embeddings=4096)
-    AutoModelForCausalLM.from_config(config).save_pretrained(folder / "tiny")
-    tiny_models.tokenizer().save_pretrained(folder / "tiny")
+    write_model(folder / "tiny", seed=1, window=4096, tokenizer=tiny_models.tokenizer())
     nq = write_questions(folder / "nq.jsonl")
     where = ["--nq", str(nq), "--models", str(folder / "tiny"), "--folder", str(folder / "kept")]
     what = ["--sizes", "1500/600", "--seeds", "0", "1", "--per-kind", "1", "--kinds", *KINDS]

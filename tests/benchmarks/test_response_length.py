@@ -11,18 +11,17 @@ import numpy as np
 import pytest
 import real_text_kinds
 import response_length
-import torch
 from common_selection import Tables
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from real_text_kinds import LENGTH_KINDS
 from response_length import CANDIDATES, Labelled, Pool, ResponseTokens
-from transformers import AutoModelForCausalLM
 
 from gateau_dagster.models.prompt import encode
 from gateau_dagster.selection.combine import combine
 from tests import tiny_models
 from tests.benchmarks.questions import write_questions
+from tests.project import write_model
 
 FEW = ("far_1_bare", "mixed_2_prose", "near_2_bare", "nowhere_1_prose")
 PROBABILITY = st.floats(0, 1, width=32)
@@ -157,10 +156,7 @@ def test_samples_of_one_page_are_resampled_together() -> None:
 @pytest.fixture(scope="module")
 def arguments(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     folder = tmp_path_factory.mktemp("lengths")
-    torch.manual_seed(1)
-    config = tiny_models.model_config("llama", max_position_embeddings=4096)
-    AutoModelForCausalLM.from_config(config).save_pretrained(folder / "tiny")
-    tiny_models.tokenizer().save_pretrained(folder / "tiny")
+    write_model(folder / "tiny", seed=1, window=4096, tokenizer=tiny_models.tokenizer())
     where = ["--nq", str(write_questions(folder / "nq.jsonl")), "--model", str(folder / "tiny")]
     sizes = ["--tokens", "1500", "--window", "700", "--dtype", "float32", "--draws", "20"]
     return [*where, *sizes, "--folder", str(folder / "kept"), "--fold", "choose"]
