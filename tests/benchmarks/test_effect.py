@@ -81,16 +81,14 @@ def test_arms_choose_from_the_pool_and_mix_keeps_what_random_drew(folder: Path) 
     assert set(chosen["random"]) == set(drawn[:12])
     assert set(chosen["top"]) == set(pool.sort("rank")["sample_id"].head(12))
     far = set(pool.filter("far")["sample_id"])
-    quota = far & set(chosen["oracle"])
     noise = set(pool.filter(dependency="unpredictable")["sample_id"])
     left = [name for name in drawn if name not in far and name not in noise]
-    assert len(quota) == 6 or len(left) < 6
-    assert set(chosen["oracle"]) - far == set(left[: 12 - len(quota)])
+    assert len(far & set(chosen["oracle"])) == 6 and set(chosen["oracle"]) - far == set(left[:6])
     assert set(chosen["clean"]) == set([name for name in drawn if name not in noise][:12])
-    mixed = pools.chosen("mix", 0.2, 12)
-    assert set(mixed.ids) - set(pool.filter(dependency="one_far")["sample_id"]) == set(
-        [name for name in drawn if name not in noise | set(pool.filter(dependency="one_far")["sample_id"])][:6]
-    )
+    shown_far, mixed = {*pool.filter(dependency="one_far")["sample_id"]}, {*pools.chosen("mix", 0.2, 12).ids}
+    assert len(mixed & shown_far) == 6 and mixed - shown_far == {
+        *[name for name in drawn if name not in noise | shown_far][:6]
+    }
     sums = pools.deficit_sums(effect.THETA)
     told = pools.forecast(0.2, 12, sums)
     assert told.use == 0.5 and told.chosen_far == 6 and told.verdict in VERDICTS
