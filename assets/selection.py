@@ -499,7 +499,16 @@ def forecast_of(
     samples = samples.filter(pl.col("response_tokens").is_not_null())
     samples = _with_response_clusters(state, samples, rule)
     ids = chosen["sample_id"].to_list()
-    return forecast(samples, rule, depends, chosen=ids, slopes=slopes, trains_other=recipe.trains_other)
+    truth = recipe.project.selection.ground_truth
+    return forecast(
+        samples,
+        rule,
+        depends,
+        chosen=ids,
+        slopes=slopes,
+        trains_other=recipe.trains_other,
+        ground_truth=truth,
+    )
 
 
 _MOST_CLUSTERED = 20_000

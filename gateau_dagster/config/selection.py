@@ -317,7 +317,8 @@ class SelectionConfig(RuleConfig):
     )
     ground_truth: list[str] = Field(
         default=[],
-        description="Values of `source` known to need far context; with them the report shows each preset's AUROC.",
+        description="Values of `source` known to need far context; with them the report shows each preset's AUROC, and "
+        "the forecast counts what its test misses. No rule reads them.",
         examples=[["far_fact"]],
     )
 

@@ -31,12 +31,12 @@ _ADVICE: dict[SelectionVerdict, str] = {
 
 
 def _range(found: Estimated, *, sign: bool = False) -> str:
-    """Return an estimate with its interval: `0.90 (0.61 to 1.10)`."""
+    """Return an estimate with its interval, unless it is exact: `0.90 (0.61 to 1.10)`."""
     value, low, high = (
         (_signed(end) if sign else fixed(end)) if math.isfinite(end) else "∞"
         for end in (found.value, found.low, found.high)
     )
-    return f"{value} ({low} to {high})"
+    return value if found.low == found.high else f"{value} ({low} to {high})"
 
 
 def _signed(value: float) -> str:
@@ -54,11 +54,15 @@ def forecast_lines(found: Forecast) -> list[tuple[str, str]]:
     share = found.seen / known if known else 0.0
     beside = "" if not found.unknown else f" {plural(found.unknown, 'other sample')} could not be classified."
     given = "by selection.use" if found.use_given else "assumed; set selection.use"
+    need = (
+        f"{percent(found.far.value)} need it, by selection.ground_truth."
+        if found.far_known
+        else f"About {_shares(found.far)} need it, corrected for what the test misses."
+    )
     return [
         (
             "Far text",
-            f"{percent(share)} of {plural(known, 'sample')} show it. About {_shares(found.far)} need it, corrected for "
-            f"what the test misses.{beside}",
+            f"{percent(share)} of {plural(known, 'sample')} show it. {need}{beside}",
         ),
         (
             "Use",

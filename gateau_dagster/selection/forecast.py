@@ -6,7 +6,8 @@ With equal slopes, the best choice gains slope · KL(use ‖ pool) over random, 
 classes. That is zero where the pool is like the use. It is also zero where the model can use far text already, so that
 the whole text makes an answer as likely as the best far segment alone does: where there is no far deficit.
 
-`selection.evidence` finds the classes. It misses nearly half of the samples that need far text: shares are corrected.
+`selection.evidence` finds the classes. On real text it misses nearly half of the samples that need far text, so shares
+are corrected for that. Where the samples that need far text are known, their labels say what it misses.
 """
 
 import math
@@ -34,7 +35,7 @@ VERDICTS: dict[SelectionVerdict, str] = {
 """Each verdict in words."""
 
 # Raise it when rule auto decides otherwise from the same tables.
-CODE_VERSION = "1"
+CODE_VERSION = "2"
 
 # Thresholds of the verdict. They are estimates from the literature on selection. docs/evidence/effect.md tests them on
 # a synthetic language. Rule mix gains there below those of deficit, mismatch and enrichment, too: they are careful.
@@ -133,7 +134,8 @@ class Forecast:
     """The figures of a choice before anything is trained on it.
 
     samples: candidates with a score, each text once; unknown: those without a class.
-    seen: candidates that show far text. far: share that needs it, corrected.
+    seen: candidates that show far text. far: share that needs it, corrected, or exact if `far_known`.
+    far_known: whether the sources of the samples give `far` (`selection.ground_truth`).
     use: share of far text in the use; use_given: whether it is configured.
     mismatch: KL(use ‖ pool) in bits. deficit: theta_B's, see Deficit. trains_other: whether another model is trained.
     unit: what is as much in random choices, `samples` or `tokens`; amount: how many of them are chosen.
@@ -141,8 +143,9 @@ class Forecast:
     chosen_share: the share of far samples in the choice, of its `unit`. random_far: far samples in a random choice.
     enrichment: chosen_far / random_far; None if random choices hold none.
     supply: far samples of the pool against those that the use needs of this amount.
-    strata: what coverage counts. covered, covered_top, covered_random: share of strata with a sample of this choice, of
-    as much of the best, and of random ones (mean).
+    strata: what coverage counts, without samples that nothing predicts: `mix` and `clean` leave these out. covered,
+    covered_top, covered_random: share of strata with a sample of this choice, of as much of the best, and of random
+    ones (mean).
     far_change, rest_change, use_change: change of the loss against random, NLL, negative is better.
     grounds: the source of the slopes. verdict, reasons: see `verdict`.
     """
@@ -151,6 +154,7 @@ class Forecast:
     unknown: int
     seen: int
     far: Estimated
+    far_known: bool
     use: float
     use_given: bool
     mismatch: Estimated
@@ -206,7 +210,7 @@ def corrected_share(seen: int, total: int, *, seed: int = 0) -> Estimated:
         seen: samples whose `dependency` is far.
         total: samples with a `dependency`, at least 1.
     """
-    return _estimated(_share(seen, total, *_pooled()).item(), _rates(seen, total, seed).far)
+    return _estimated(_point_rates(seen, total).far.item(), _rates(seen, total, seed).far)
 
 
 def far_use(samples: pl.DataFrame, rule: RuleConfig) -> float | None:
@@ -224,10 +228,24 @@ def far_use(samples: pl.DataFrame, rule: RuleConfig) -> float | None:
     return corrected_share(int((classes == "far").sum()), classes.len()).value
 
 
-def _pooled() -> tuple[float, float]:
-    """Return sensitivity and specificity over both models."""
+def _point_rates(seen: int, total: int) -> _Rates:
+    """Return the estimates that the draws of `_rates` surround, over both models, as one draw."""
     found, spared = np.sum(FOUND, axis=0), np.sum(SPARED, axis=0)
-    return float(found[0] / found[1]), float(spared[0] / spared[1])
+    sensitivity, specificity = found[:1] / found[1], spared[:1] / spared[1]
+    return _Rates(far=_share(seen, total, sensitivity, specificity), sensitivity=sensitivity, specificity=specificity)
+
+
+def _counted_rates(samples: pl.DataFrame, ground_truth: Collection[str]) -> _Rates | None:
+    """Return the rates by the labels of these samples, as one draw; None if the labels do not separate them.
+
+    `samples`: `source`, and `far`, whether a sample shows far text.
+    """
+    needs, shows = samples["source"].is_in([*ground_truth]).fill_null(False), samples["far"]
+    if not needs.any() or needs.all():
+        return None
+    shares = needs.mean(), shows.filter(needs).mean(), (~shows.filter(~needs)).mean()
+    far, sensitivity, specificity = (np.array([share], dtype=np.float64) for share in shares)
+    return _Rates(far=far, sensitivity=sensitivity, specificity=specificity)
 
 
 def _share(seen: Vector | float, total: float, sensitivity: Vector | float, specificity: Vector | float) -> Vector:
@@ -362,6 +380,7 @@ def forecast(
     use: float | None = None,
     slopes: Slopes = PRIOR,
     trains_other: bool = False,
+    ground_truth: Collection[str] = (),
     seed: int = 0,
 ) -> Forecast:
     """Return the forecast for a choice among `samples`, against random choices of as many samples or tokens.
@@ -378,6 +397,8 @@ def forecast(
         use: share of far text in the use; None: that of `rule.use`, else LEAST_USE, or the pool's if that is more.
         slopes: what doubling a class's samples changes.
         trains_other: whether another model than theta_B is trained, whose far deficit is then not known.
+        ground_truth: the values of `source` whose samples need far text. If they separate the samples, the share that
+            needs far text is exact, and what `dependency` misses is counted on these samples.
 
     Raises:
         GateauError: the rule cannot choose from the data (see `chosen_ids`).
@@ -393,18 +414,19 @@ def forecast(
         pool = pool.sort(~pl.col("picked"), "rank", "sample_id").unique("digest", keep="first", maintain_order=True)
     pool = pool.sort("rank", "sample_id")
     known, seen = pool["dependency"].count(), int(pool["far"].sum())
-    rates = _rates(seen, max(1, known), seed)
-    sensitivity, specificity = _pooled()
-    far = corrected_share(seen, max(1, known), seed=seed)
+    counted = _counted_rates(pool.filter(pl.col("dependency").is_not_null()), ground_truth)
+    rates = counted or _rates(seen, max(1, known), seed)
+    point = counted or _point_rates(seen, max(1, known))
+    far = _estimated(point.far.item(), rates.far)
     share = max(LEAST_USE, far.value) if use is None else use
     cost = pool["tokens"].to_numpy().astype(np.float64) if unit == "tokens" else np.ones(pool.height)
     picked, is_far = pool["picked"].to_numpy(), pool["far"].to_numpy()
     amount, count, count_far = float(cost[picked].sum()), int(picked.sum()), int(is_far[picked].sum())
     names, strata = _strata(pool)
+    strata = np.where(pool["dependency"].eq_missing("unpredictable"), -1, strata)
     drawn = _random_draws(cost, amount, is_far, strata, seed)
     top = np.cumsum(cost) <= amount
     random_count, random_far = drawn[:, 0].mean(), drawn[:, 1].mean()
-    point = _Rates(far=np.array([far.value]), sensitivity=np.array([sensitivity]), specificity=np.array([specificity]))
     changes = [
         _changes(each, (count, count_far), (random_count, random_far), share, *slope)
         for each, slope in (
@@ -420,6 +442,7 @@ def forecast(
         unknown=pool.height - known,
         seen=seen,
         far=far,
+        far_known=counted is not None,
         use=share,
         use_given=use is not None,
         mismatch=_estimated(mismatch(share, far.value), np.array([mismatch(share, each) for each in rates.far])),
@@ -575,7 +598,8 @@ def decided(
     """Return the rule that `rule: auto` takes, and the forecast for `mix`.
 
     It is `mix` if the forecast's verdict on it is `pays`. Else it is `clean`: a random choice without what is proven
-    useless is then expected to do as well, and it leaves out no form of response.
+    useless is then expected to do as well, and it leaves out no form of response. Known labels of the samples count for
+    nothing here: they judge a choice, and do not make it.
 
     Args:
         samples: as for rules.chosen_ids with rule `mix`, with `response_tokens`.

@@ -76,6 +76,16 @@ def test_every_line_is_a_sentence_with_numbers() -> None:
         assert lines["Verdict"].startswith(VERDICTS[found.verdict]) and VERDICTS[found.verdict] in short_lines(found)[0]
 
 
+def test_a_known_share_has_no_interval() -> None:
+    rule, samples = RuleConfig(count=100), pool(1000, 40, sources=4)
+    found = forecast(samples, rule, token_sums(*probabilities(30)), ground_truth=["source 1"])
+    lines = dict(forecast_lines(found))
+    assert (
+        "25.0\u00a0% need it, by selection.ground_truth" in lines["Far text"] and "corrected" not in lines["Far text"]
+    )
+    assert lines["Use"].endswith("Mismatch with the pool: 0.21 bits.")
+
+
 def test_the_record_is_json() -> None:
     found = told(0)
     record = json.loads(json.dumps(forecast_record(found), allow_nan=False))

@@ -95,12 +95,14 @@ def slow_kl(use: Mapping[str, float], have: Mapping[str, float]) -> float:
     return -sum(p * math.log2(have[name]) for name, p in use.items() if p) - ideal
 
 
-def slow_strata(samples: pl.DataFrame) -> dict[str, tuple[str, int]]:
-    """The source and the quarter of the response's length of each sample: how many borders lie below it."""
+def slow_strata(samples: pl.DataFrame) -> dict[str, tuple[str, int] | None]:
+    """The source and the quarter of the response's length of each sample: the borders below it. Noise has none."""
     lengths = sorted(samples["response_tokens"].to_list())
     borders = [lengths[round(part * (len(lengths) - 1))] for part in (0.25, 0.5, 0.75)]
     return {
-        row["sample_id"]: (row["source"], sum(row["response_tokens"] > border for border in borders))
+        row["sample_id"]: None
+        if row["dependency"] == "unpredictable"
+        else (row["source"], sum(row["response_tokens"] > border for border in borders))
         for row in samples.iter_rows(named=True)
     }
 
@@ -239,20 +241,28 @@ def test_counts_and_coverage_are_those_of_a_loop() -> None:
     kinds = dict(samples.select("sample_id", "dependency").iter_rows())
     assert (found.samples, found.seen, found.unknown, found.chosen) == (400, 40, 0, 80)
     assert found.chosen_far == sum(kinds[name] == "one_far" for name in ids) == 40
-    every = {*strata.values()}
-    assert found.covered == len({strata[name] for name in ids}) / len(every) == found.covered_top
+    every = {*strata.values()} - {None}
+    assert found.covered == len({strata[name] for name in ids} - {None}) / len(every) == found.covered_top
     rng, drawn = np.random.default_rng(0), []
     names = samples["sample_id"].to_list()
     for _ in range(400):
         some = [names[place] for place in rng.permutation(len(names))[:80]]
         drawn.append(
-            (sum(kinds[name] == "one_far" for name in some), len({strata[name] for name in some}) / len(every))
+            (sum(kinds[name] == "one_far" for name in some), len({strata[name] for name in some} - {None}) / len(every))
         )
     far, covered = np.mean(drawn, axis=0)
     assert found.random_far.value == pytest.approx(far, abs=0.8) and far == pytest.approx(8, abs=0.5)
     assert found.covered_random == pytest.approx(covered, abs=0.02)
     assert found.enrichment == pytest.approx(40 / found.random_far.value)
     assert found.supply == pytest.approx(40 / (found.use * 80))
+
+
+def test_noise_is_no_response_to_cover() -> None:
+    """`mix` leaves it out on purpose, so a source of noise must not count against it."""
+    samples = pool(60, 20).with_columns(source=pl.col("dependency"))
+    found = forecast(samples, RuleConfig(rule="mix", fraction=0.9, use={"far": 0.5}), token_sums(*probabilities(5)))
+    noise = {name for name, kind in samples.select("sample_id", "dependency").iter_rows() if kind == "unpredictable"}
+    assert noise and found.covered == 1 and found.chosen <= 60 - len(noise)
 
 
 def test_random_choices_have_as_many_tokens() -> None:
@@ -298,6 +308,30 @@ def test_the_change_follows_the_doublings_of_each_class() -> None:
     for change in (found.far_change, found.rest_change, found.use_change):
         assert change.low < change.value < change.high
     assert found.grounds == "measured"
+
+
+@pytest.mark.parametrize("missed", [0, 30])
+def test_known_labels_say_what_the_test_misses(missed: int) -> None:
+    """Against counts of labels: 80 of 400 samples need far text, and 80 - missed of them show it."""
+    needs = [number < 80 for number in range(400)]
+    kinds = ["one_far" if number < 80 - missed or number >= 390 else "near" for number in range(400)]
+    samples = pool().with_columns(
+        source=pl.Series(["far" if need else "other" for need in needs]), dependency=pl.Series(kinds)
+    )
+    slopes = Slopes(far=Slope(deviation=0.0), rest=Slope(deviation=0.0))
+    given: dict[str, Any] = {"rule": RuleConfig(count=100), "sums": token_sums(*probabilities(5)), "slopes": slopes}
+    found = forecast(samples, **given, ground_truth=["far", "absent"])
+    assert found.far_known and found.far == Estimated(value=0.2, low=0.2, high=0.2) and found.seen == 90 - missed
+    assert found.mismatch.value == pytest.approx(slow_kl({"far": 0.5, "rest": 0.5}, {"far": 0.2, "rest": 0.8}))
+    # What shows far text and needs it, of all that shows it; what needs it without showing it, of all others.
+    right, lost = (80 - missed) / (90 - missed), missed / (310 + missed)
+    chosen, drawn = (far * right + (100 - far) * lost for far in (80 - missed, found.random_far.value))
+    assert found.far_change.value == pytest.approx(-0.04 * math.log2((chosen + 1) / (drawn + 1)))
+    assert found.far_change.low == found.far_change.value == found.far_change.high
+    # The choice does not depend on the labels, and labels that separate nothing are no labels.
+    blind = forecast(samples, **given)
+    assert (found.chosen, found.chosen_far, found.random_far) == (blind.chosen, blind.chosen_far, blind.random_far)
+    assert not blind.far_known and forecast(samples, **given, ground_truth=["far", "other"]) == blind
 
 
 def test_a_random_choice_changes_nothing() -> None:
