@@ -23,6 +23,7 @@ from gateau_dagster.report.evidence import EvidenceRows, evidence
 from gateau_dagster.scoring.scorer import Request, score_samples
 from gateau_dagster.selection.combine import combine
 from gateau_dagster.selection.evidence import dependencies
+from gateau_dagster.selection.forecast import VERDICTS
 from gateau_dagster.selection.statistics import auroc
 from tests.project import ROOT, gateau
 
@@ -172,7 +173,11 @@ def test_the_whole_demo_runs_by_one_command_and_a_second_run_does_nothing(traine
     candidates = split.filter(~pl.col("reserved"))
     assert chosen.height == round(0.3 * candidates.height) and candidates.height < config.demo.samples
     assert chosen.join(candidates, on="sample_id", how="anti").is_empty()
-    assert chosen.filter(pl.col("source").is_in(list(FAR_KINDS))).height >= 0.95 * chosen.height
+    assert isinstance(config.selection.use, dict)
+    far = chosen.filter(pl.col("source").is_in(list(FAR_KINDS))).height
+    assert far == pytest.approx(config.selection.use["far"] * chosen.height, abs=0.05 * chosen.height)
+    assert chosen["source"].n_unique() >= len(KINDS) - 1, "all but noise"
+    assert f"Forecast, before any training: {VERDICTS['level']}" in page
     AutoModelForCausalLM.from_pretrained(store / "checkpoint")
     _as_the_tutorial_says(first.stdout, page, chosen, config.demo.samples)
     second = gateau("demo", folder=tmp_path)

@@ -1,7 +1,9 @@
 import json
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
+import polars as pl
 import pytest
 
 from gateau_dagster.config import DemoConfig
@@ -20,6 +22,8 @@ from gateau_dagster.demo.prepare import (
 from gateau_dagster.evaluation.needle import NeedleOptions
 from gateau_dagster.evaluation.registry import configured_benchmarks
 from gateau_dagster.methods.registry import chosen_methods, sample_tables
+from gateau_dagster.selection.forecast import forecast
+from tests.selection.builders import ranking
 
 SAMPLES = demo_samples(200, 7)
 
@@ -163,6 +167,25 @@ def test_the_demo_compares_methods_that_read_what_is_there_anyway(tmp_path: Path
     assert not sample_tables(config)
     read = {asset for one in chosen.values() for asset in one.reads()}
     assert read <= {"raw_long_sft", "perplexity/short", "perplexity/long", "cam", "combined_scores"}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_forecast_says_of_the_demo_that_random_samples_do_as_well(tmp_path: Path, seed: int) -> None:
+    """With a pair that ranks and classifies rightly. The best samples only would leave out most responses."""
+    classes = ("closed_book", "near", "one_far", "several_far", "unpredictable")
+    dependency = dict(zip(KINDS, classes, strict=True))
+    records = sorted(demo_samples(200, seed), key=lambda record: record["source"] not in FAR_KINDS)
+    samples = ranking(
+        [record["source"] for record in records],
+        dependency=[dependency[record["source"]] for record in records],
+        response_tokens=[len(record["response"].split()) for record in records],
+    )
+    selection = embedded_demo(tmp_path).selection
+    given: dict[str, Any] = {"ground_truth": selection.ground_truth, "trains_other": True}
+    sums = pl.DataFrame(schema=dict.fromkeys(("far_sum", "far_tokens", "near_sum", "near_tokens"), pl.Float64))
+    found = forecast(samples, selection, sums, **given)
+    assert (found.verdict, found.far.value, found.chosen, found.chosen_far) == ("level", 0.4, 60, 30)
+    assert forecast(samples, selection.by_rank(), sums, **given).verdict == "do_not_select"
 
 
 def test_the_needle_is_a_fact_of_the_language(tmp_path: Path) -> None:
