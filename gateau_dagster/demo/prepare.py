@@ -227,7 +227,7 @@ def embedded_demo(folder: Path, demo: DemoConfig | None = None) -> Config:
         },
         scoring=ScoringConfig(max_length=2048, segment_length=128, dtype="float32"),
         # GATEAU's halves and the plain baselines: they load no model, and read tables that the pair computes anyway.
-        # The best samples all need far text: a model trained on them only loses all other kinds of response.
+        # The best samples all need far text, so half of the choice is drawn from the others.
         selection=SelectionConfig(
             rule="mix",
             use={"far": 0.5},

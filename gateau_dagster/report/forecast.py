@@ -72,7 +72,7 @@ def forecast_lines(found: Forecast) -> list[tuple[str, str]]:
         ("Far samples", _counts_sentence(found)),
         (
             "Coverage",
-            f"Of {found.strata}, this choice has {percent(found.covered, 0)}, as many of the best "
+            f"This choice covers {percent(found.covered, 0)} of {found.strata}; as many of the best samples cover "
             f"{percent(found.covered_top, 0)}, random ones {percent(found.covered_random, 0)}.",
         ),
         (
@@ -94,17 +94,20 @@ def _deficit_sentence(found: Forecast) -> str:
     deficit = found.deficit
     if deficit.far is None:
         return "Not measured: no token of a response depends on far text."
-    near = "no near text to compare with" if deficit.near is None else f"near text: {fixed(deficit.near.value)}"
+    near = "no near text to compare with" if deficit.near is None else f"near text: by {fixed(deficit.near.value)}"
     clear = deficit.beyond is not None and deficit.beyond.low > LEAST_DEFICIT
     meaning = (
-        "It is that of models.long; the model that is trained is another one, so its own is not known."
+        "That is the deficit of models.long. Another model is trained, whose deficit is not known."
         if found.trains_other
         else "The model answers better from the best far segment alone than from the whole text."
         if clear
         else "No clear deficit: the model may use far text as well as near text."
     )
     where = f"{plural(deficit.far_tokens, 'token')} of {plural(deficit.far_samples, 'sample')}"
-    return f"{_range(deficit.far)} on {where} ({near}). {meaning}"
+    return (
+        f"On {where}, the best far segment makes a token likelier than the whole text does, by {_range(deficit.far)}; "
+        f"{near}. {meaning}"
+    )
 
 
 def _counts_sentence(found: Forecast) -> str:

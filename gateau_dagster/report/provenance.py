@@ -43,13 +43,14 @@ def chosen_by(selection: SelectionConfig, taken: str = "") -> str:
     auto = ""
     if selection.rule == "auto" and taken:
         selection, auto = selection.under(cast(Rule, taken)), f" (rule {taken}, which auto took)"
+    share = f" of {100 * selection.use['far']:g} %" if isinstance(selection.use, dict) else ""
     phrases = {
         "top": amount,
         "token_budget": amount,
         "per_source": f"{amount}, each source its share",
         "per_source_tokens": f"{amount}, the same percentage of every source",
         "diverse": f"{amount}, and the {selection.per_cluster} best of every cluster besides",
-        "mix": f"{amount}, with a quota of samples that depend on far text",
+        "mix": f"{amount}, with a quota{share} of samples that depend on far text, and others drawn at random",
         "clean": f"{amount}, drawn at random",
         "auto": f"{amount}, as the forecast decides",
         "ccs": f"{amount}, evenly over the range of scores",
