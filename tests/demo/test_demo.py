@@ -194,9 +194,15 @@ def _as_the_tutorial_says(printed: str, page: str, chosen: pl.DataFrame, samples
     found = r"base finds ([\d.]+)\s%, checkpoint finds ([\d.]+)\s%"
     base, checkpoint = _numbers(found, page)
     assert _numbers(found, said) == pytest.approx([base, checkpoint], abs=15) and checkpoint > base + 25
+    quoted = re.findall(r"^(?:Far text|Use|Coverage|Verdict) +(.*)$", said, re.MULTILINE)
+    assert len(quoted) == 4 and all(_without_numbers(line) in _without_numbers(page) for line in quoted)
     scores = dict(chosen.select("sample_id", "score").iter_rows())
     for name, score in re.findall(r"^ +\d+  (demo-\S+)  ([\d.]+)$", said, re.MULTILINE):
         assert scores[name] == pytest.approx(float(score), abs=0.05)
+
+
+def _without_numbers(text: str) -> str:
+    return re.sub(r"[\d.]+", "0", " ".join(text.split()))
 
 
 def _numbers(pattern: str, text: str) -> list[float]:

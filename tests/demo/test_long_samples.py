@@ -173,7 +173,7 @@ def test_the_demo_compares_methods_that_read_what_is_there_anyway(tmp_path: Path
 def test_the_forecast_says_of_the_demo_that_random_samples_do_as_well(tmp_path: Path, seed: int) -> None:
     """With a pair that ranks and classifies rightly. The best samples only would leave out most responses."""
     classes = ("closed_book", "near", "one_far", "several_far", "unpredictable")
-    dependency = dict(zip(KINDS, classes, strict=True))
+    dependency: dict[str, str] = dict(zip(KINDS, classes, strict=True))
     records = sorted(demo_samples(200, seed), key=lambda record: record["source"] not in FAR_KINDS)
     samples = ranking(
         [record["source"] for record in records],
