@@ -605,6 +605,18 @@ def tests_of(options: Namespace, seeds: Sequence[int]) -> dict[str, Any]:
     }
 
 
+def pools_hold(options: Namespace, seeds: Sequence[int]) -> list[dict[str, Any]]:
+    """Return what each pool holds: its samples, those that show far text, and their tokens that depend on it."""
+    rows = list[dict[str, Any]]()
+    for seed in seeds:
+        pools = pools_of(case_of(options, seed))
+        for share in options.shares:
+            pool = pools.pool(share)
+            far, tokens = pool["dependency"].is_in(FAR).sum(), pool["far_tokens"].sum()
+            rows.append({"seed": seed, "pool": share, "samples": pool.height, "shown_far": far, "far_tokens": tokens})
+    return rows
+
+
 def with_auto(options: Namespace, runs: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Return the runs with those of `auto`, and the product's verdicts: it takes mix where that is `pays`, else clean.
 
@@ -696,6 +708,7 @@ def main(given: list[str] | None = None) -> int:
         "untrained": {name: mean_of([each["recall"][name] for each in untrained]) for name in DISTANCES if untrained},
         "forecast": expected,
         "held": held,
+        "pools": pools_hold(options, options.seeds),
         "verdicts": verdicts,
         "cells": rows,
         "runs": [{name: each[name] for name in each if name != "kinds"} for each in runs],

@@ -6,6 +6,7 @@ predicts the gains in that one.
 
 Named before the intervals were computed, and after the mean gains were seen: the product's forecast counts tokens if
 they predict better, by more than the interval, both in the product's law (`expected`) and in the best one (`offset`).
+`uncorrected` and `by_pool` were added afterwards, to tell where the difference in `expected` comes from.
 """
 
 import math
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from gateau_dagster.selection.forecast import SLOPE
+from gateau_dagster.selection.statistics import spearman
 
 UNITS = {"samples": "shown_far", "tokens": "far_tokens"}
 """What is counted, and its mean in `choice` of a cell of effect.json."""
@@ -31,10 +33,10 @@ def doublings(amount: float, chance: float, offset: float) -> float:
     return math.log2((amount + offset) / (chance + offset))
 
 
-# A quantity of an arm's amount and that of random: one value, or one for each offset.
+# A quantity of an arm's amount and that of the draw of random: one value, or one for each offset.
 OF_AMOUNTS: dict[str, Callable[[float, float], list[float]]] = {
+    "uncorrected": lambda amount, chance: [doublings(amount, chance, 1)],
     "enrichment": lambda amount, chance: [doublings(amount, chance, 0)],
-    "expected": lambda amount, chance: [doublings(amount, chance, 1)],
     "offset": lambda amount, chance: [doublings(amount, chance, offset) for offset in OFFSETS],
     "added": lambda amount, chance: [amount - chance],
 }
@@ -52,6 +54,12 @@ def of_product(found: Mapping[str, Any], pool: float) -> dict[str, float]:
         "expected": [-each["far_change"]["value"] / SLOPE for each in some],
     }
     return {name: float(np.mean(values)) for name, values in quantities.items()}
+
+
+def held_by_chance(found: Mapping[str, Any], cell: Cell, unit: str) -> float:
+    """Return what random choices of as many samples as a cell's hold on average, as the product counts them."""
+    some = [each for each in found["pools"] if each["pool"] == cell["pool"]]
+    return float(np.mean([cell["choice"]["samples"] * each[UNITS[unit]] / each["samples"] for each in some]))
 
 
 def held_out(values: np.ndarray, gains: np.ndarray, pools: np.ndarray) -> np.ndarray:
@@ -117,9 +125,15 @@ def laws(found: Mapping[str, Any], arms: Sequence[str], gain: str = "far_gain") 
     }  # fmt: skip
     if {*arms} <= {"mix", "mix_tau"}:
         told = [of_product(found, cell["pool"]) for cell in cells]
-        for name in ("supply", "mismatch", "expected"):
-            values = {name: {}} | values
-            values[name]["samples"] = np.array([[each[name] for each in told]])
+        product = {name: {"samples": np.array([[each[name] for each in told]])} for name in told[0]}
+        product["expected"]["tokens"] = values["uncorrected"]["tokens"]
+        product["by_pool"] = {
+            unit: np.array([[
+                doublings(cell["choice"][column], held_by_chance(found, cell, unit), 1) for cell in cells
+            ]])
+            for unit, column in UNITS.items()
+        }  # fmt: skip
+        values = product | values
     values = {"mean": {"samples": np.ones((1, len(cells)))}} | values
     drawn = _resampled(found, cells) if gain == "far_gain" else None
     return [_law(name, units, gains, pools, drawn) for name, units in values.items()]
@@ -128,9 +142,7 @@ def laws(found: Mapping[str, Any], arms: Sequence[str], gain: str = "far_gain") 
 def _law(
     name: str, units: Mapping[str, np.ndarray], gains: np.ndarray, pools: np.ndarray, drawn: np.ndarray | None
 ) -> Law:
-    from scipy.stats import spearmanr  # slow to import
-
-    single = {unit: values[0] for unit, values in units.items() if len(values) == 1 and np.ptp(values) > 0}
+    orders = {unit: spearman(values[0], gains) for unit, values in units.items() if len(values) == 1}
     apart = {unit: float(distances(values, gains[None], pools)[0]) for unit, values in units.items()}
     difference = None
     if len(units) > 1:
@@ -141,7 +153,7 @@ def _law(
         difference = (apart["tokens"] - apart["samples"], low, high)
     return Law(
         name=name,
-        order={unit: float(spearmanr(values, gains).statistic) for unit, values in single.items()},
+        order={unit: order for unit, order in orders.items() if order is not None},
         distance=apart,
         difference=difference,
     )

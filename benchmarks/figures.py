@@ -9,6 +9,7 @@ are not current are listed, and nothing is written.
 
 import argparse
 import json
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -19,6 +20,7 @@ from typing import Any
 
 from common import Spread, estimate_text, say
 from common_ranking import FIGURES, SHARES
+from effect_counts import Law, held_by_chance, laws
 from gpu_training import PREFIX
 from kinds import KINDS as SYNTHETIC_KINDS
 from kinds import groups
@@ -729,6 +731,60 @@ def effect_forecast(found: Json) -> str:
     return _table(["arm", "pool", "measured", "forecast", "holds it", "by the law named first", "holds it"], rows)
 
 
+_LAWS = {
+    "mean": "the mean gain of the other pools",
+    "mismatch": "mismatch, bits",
+    "supply": "supply",
+    "expected": "the product's doublings, of corrected samples",
+    "by_pool": "doublings against an average random choice",
+    "uncorrected": "doublings against this draw of `random`",
+    "enrichment": "log2 of enrichment against this draw",
+    "offset": "doublings with an offset",
+    "added": "far text added",
+}
+
+
+def _number(values: Mapping[str, float], unit: str, form: str) -> str:
+    return format(values[unit], form) if unit in values else ""
+
+
+def _law_difference(law: Law) -> str:
+    if law.difference is None:
+        return ""
+    return _gain(dict(zip(("value", "low", "high"), law.difference, strict=True)))
+
+
+def effect_counts(found: Json) -> str:
+    """Return how laws in samples and in tokens order and predict the gains of `mix` and `mix_tau`."""
+    rows = [
+        [
+            _LAWS[law.name],
+            *(_number(law.order, unit, ".2f") for unit in ("samples", "tokens")),
+            *(_number(law.distance, unit, ".3f") for unit in ("samples", "tokens")),
+            _law_difference(law),
+        ]
+        for law in laws(found, ["mix", "mix_tau"])
+    ]
+    return _table(["law", "order: samples", "tokens", "distance: samples", "tokens", "tokens less samples"], rows)
+
+
+def effect_counts_elsewhere(found: Json) -> str:
+    """Return the distances of the same laws for all arms, and for the loss on far facts in place of their recall."""
+    every = laws(found, [arm for arm in _ARMS if arm != "auto"])
+    loss = {law.name: law for law in laws(found, ["mix", "mix_tau"], "far_nll_gain")}
+    units = ("samples", "tokens")
+    rows = [
+        [
+            _LAWS[law.name],
+            *(_number(law.distance, unit, ".3f") for unit in units),
+            _law_difference(law),
+            *(_number(loss[law.name].distance, unit, ".3f") for unit in units),
+        ]
+        for law in every
+    ]
+    return _table(["law", "all arms: samples", "tokens", "tokens less samples", "loss: samples", "tokens"], rows)
+
+
 def effect_choices(found: Json) -> str:
     """Return what the choices hold: far samples by label, far tokens, and samples that nothing predicts."""
     rows = []
@@ -765,8 +821,12 @@ def effect_verdicts(found: Json) -> str:
             [each["far"]["value"] for each in some], [each["mismatch"]["value"] for each in some],
             [each["enrichment"] for each in some], [each["supply"] for each in some])]  # fmt: skip
         words = ", ".join(f"`{word}` {count} of {len(some)}" for word, count in counts.most_common())
-        rows.append([_whole_percent(pool), f"{100 * means[0]:.1f} %", *(f"{mean:.2f}" for mean in means[1:]), words])
-    return _table(["pool", "far share, corrected", "mismatch, bits", "enrichment", "supply", "verdict"], rows)
+        cell = _cell(found, "mix", pool)
+        in_tokens = cell["choice"]["far_tokens"] / held_by_chance(found, cell, "tokens") if cell else math.nan
+        numbers = [*means[1:3], in_tokens, means[3]]
+        rows.append([_whole_percent(pool), f"{100 * means[0]:.1f} %", *(f"{number:.2f}" for number in numbers), words])
+    header = ["pool", "far share, corrected", "mismatch, bits", "enrichment", "the same in tokens", "supply", "verdict"]
+    return _table(header, rows)
 
 
 def effect_test(found: Json) -> str:
@@ -943,6 +1003,8 @@ TABLES: dict[str, tuple[tuple[str, ...], Callable[..., str]]] = {
     "effect_near": (("effect",), lambda found: effect_gains(found, "near")),
     "effect_forecast": (("effect",), effect_forecast),
     "effect_choices": (("effect",), effect_choices),
+    "effect_counts": (("effect",), effect_counts),
+    "effect_counts_elsewhere": (("effect",), effect_counts_elsewhere),
     "effect_test": (("effect",), effect_test),
     "effect_verdicts": (("effect",), effect_verdicts),
     "effect_deficit": (("effect", *(f"effect_{base}" for base in EFFECT_BASES)), effect_deficit),

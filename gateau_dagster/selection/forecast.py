@@ -6,6 +6,8 @@ With equal slopes, the best choice gains slope · KL(use ‖ pool) over random, 
 classes. That is zero where the pool is like the use. It is also zero where the model can use far text already, so that
 the whole text makes an answer as likely as the best far segment alone does: where there is no far deficit.
 
+It counts samples. Tokens that depend on far text predict no better, given an offset (docs/evidence/effect.md).
+
 `selection.evidence` finds the classes. On real text it misses nearly half of the samples that need far text, so shares
 are corrected for that. Where the samples that need far text are known, their labels say what it misses.
 """

@@ -247,3 +247,15 @@ def test_the_test_of_dependencies_is_counted_by_label(folder: Path) -> None:
     shown = samples.filter(pl.col("far") & pl.col("dependency").is_in(["one_far", "several_far"])).height
     assert found["far"] == [shown, samples.filter("far").height]
     assert found["others"][1] == samples.filter(~pl.col("far")).height
+
+
+def test_what_a_pool_holds_is_counted_sample_by_sample(folder: Path) -> None:
+    options = effect._options([*SMALL, "--folder", str(folder), "--seeds", str(SEED)])
+    rows = effect.pools_hold(options, [SEED])
+    pools = effect.pools_of(effect.case_of(options, SEED))
+    assert [row["pool"] for row in rows] == list(effect.FAR_SHARES)
+    for row in rows:
+        samples = pools.pool(row["pool"]).rows(named=True)
+        assert row["samples"] == len(samples)
+        assert row["shown_far"] == sum(each["dependency"] in {"one_far", "several_far"} for each in samples)
+        assert row["far_tokens"] == sum(each["far_tokens"] or 0 for each in samples)

@@ -7,6 +7,7 @@ import effect_counts
 import numpy as np
 import pytest
 from effect_counts import OFFSETS, UNITS, Law, laws
+from scipy.stats import spearmanr
 
 from gateau_dagster.selection.forecast import SLOPE
 
@@ -15,13 +16,13 @@ POOLS = (0.02, 0.05, 0.1, 0.2, 0.45)
 
 def study(slope: float, *, noise: float, seeds: int = 4) -> dict[str, Any]:
     """Gains of `slope` for each doubling of far tokens + 40, in the form of effect.json."""
-    rng, cells, runs, verdicts = np.random.default_rng(3), [], [], []
+    rng, cells, runs, verdicts, pools = np.random.default_rng(3), [], [], [], []
     for place, pool in enumerate(POOLS):
-        random = {"shown_far": 5.0, "far_tokens": 9.0}
+        random = {"samples": 10.0, "shown_far": 5.0, "far_tokens": 9.0}
         cells.append({"arm": "random", "pool": pool, "choice": random})
         runs += [[seed, "random", pool, 0.5, 0.9] for seed in range(seeds)]
         for arm in ("mix", "top"):
-            amounts = dict(zip(random, rng.integers(20, 90, 2).tolist(), strict=True))
+            amounts = {"samples": 10.0, **dict(zip(UNITS.values(), rng.integers(20, 90, 2).tolist(), strict=True))}
             gains = slope * math.log2((amounts["far_tokens"] + 40) / 49) + noise * rng.normal(size=seeds)
             runs += [[seed, arm, pool, 0.5 + gain, 0.9] for seed, gain in enumerate(gains)]
             gain = {"value": float(gains.mean())}
@@ -31,14 +32,15 @@ def study(slope: float, *, noise: float, seeds: int = 4) -> dict[str, Any]:
             verdicts.append(
                 {"seed": seed, "pool": pool, "mismatch": mismatch, "supply": place + 1.0, "far_change": change}
             )
-    return {"cells": cells, "runs": runs, "verdicts": verdicts}
+            pools.append({"seed": seed, "pool": pool, "samples": 100, "shown_far": 20 + seed, "far_tokens": 40 + seed})
+    return {"cells": cells, "runs": runs, "verdicts": verdicts, "pools": pools}
 
 
 def slow_value(name: str, amount: float, chance: float) -> list[float]:
     """A quantity by its definition."""
     return {
+        "uncorrected": [math.log2(amount + 1) - math.log2(chance + 1)],
         "enrichment": [math.log2(amount / chance)],
-        "expected": [math.log2(amount + 1) - math.log2(chance + 1)],
         "offset": [math.log2(amount + offset) - math.log2(chance + offset) for offset in OFFSETS],
         "added": [amount - chance],
     }[name]
@@ -73,18 +75,19 @@ def test_a_law_is_held_against_the_pool_that_it_was_not_fitted_on() -> None:
     found = study(0.05, noise=0.03)
     gains = {cell["pool"]: cell["far_gain"]["value"] for cell in found["cells"] if cell["arm"] == "mix"}
     made = laws(found, ["mix"])
-    for name in ("enrichment", "expected", "offset", "added"):
+    for name in ("uncorrected", "enrichment", "offset", "added"):
         law, slow = law_of(made, name), {unit: slow_distance(found, name, unit, gains) for unit in UNITS}
-        assert law.distance["tokens"] == pytest.approx(slow["tokens"])
-        assert law.difference is not None
-        if name != "expected":  # in samples it is the product's, which is corrected
-            assert law.distance["samples"] == pytest.approx(slow["samples"])
-            assert law.difference[0] == pytest.approx(slow["tokens"] - slow["samples"])
+        assert law.distance == pytest.approx(slow) and law.difference is not None
         value, low, high = law.difference
+        assert value == pytest.approx(slow["tokens"] - slow["samples"])
         assert low is not None and high is not None and low < high and low < value + 0.02
     mean = sum(abs(gains[pool] - sum(gains[other] for other in POOLS if other != pool) / 4) for pool in POOLS) / 5
     assert law_of(made, "mean").distance == {"samples": pytest.approx(mean)}
-    assert [law.name for law in made][:4] == ["mean", "expected", "mismatch", "supply"]
+    assert [law.name for law in made][:4] == ["mean", "mismatch", "supply", "expected"]
+    # Seeds change the expected doublings by the same amount in every pool, so a law of them is that of the mean gain.
+    expected = law_of(made, "expected").distance
+    assert expected["samples"] == pytest.approx(mean)
+    assert expected["tokens"] == law_of(made, "uncorrected").distance["tokens"]
 
 
 def test_the_interval_resamples_the_seeds() -> None:
@@ -111,6 +114,16 @@ def test_the_law_that_made_the_gains_is_exact() -> None:
     of_loss = law_of(laws(study(-0.05, noise=0.0), ["mix"], "far_nll_gain"), "offset")
     assert of_loss.distance["tokens"] == pytest.approx(0, abs=1e-9)
     assert of_loss.difference is not None and of_loss.difference[1:] == (None, None)
+
+
+def test_random_choices_hold_what_the_pool_has_on_average() -> None:
+    found = study(0.05, noise=0.0)
+    cells = [cell for cell in found["cells"] if cell["arm"] == "mix"]
+    for unit, mean in (("samples", 21.5 / 10), ("tokens", 41.5 / 10)):  # of 10 samples out of 100
+        assert effect_counts.held_by_chance(found, cells[0], unit) == pytest.approx(mean)
+    values = [math.log2((cell["choice"]["far_tokens"] + 1) / (41.5 / 10 + 1)) for cell in cells]
+    gains = [cell["far_gain"]["value"] for cell in cells]
+    assert law_of(laws(found, ["mix"]), "by_pool").order["tokens"] == pytest.approx(spearmanr(values, gains)[0])
 
 
 def test_quantities_of_the_product_are_means_over_the_seeds() -> None:

@@ -334,6 +334,13 @@ def test_known_labels_say_what_the_test_misses(missed: int) -> None:
     assert not blind.far_known and forecast(samples, **given, ground_truth=["far", "other"]) == blind
 
 
+def test_samples_are_counted_however_many_far_tokens_they_have() -> None:
+    sums = token_sums(*probabilities(40))
+    few, many = (forecast(pool(), FEW, sums.with_columns(pl.col("far_tokens", "far_sum") * times)) for times in (1, 9))
+    assert many.deficit.far_tokens == 9 * few.deficit.far_tokens > 0 and few.chosen_far == 10
+    assert replace(many, deficit=few.deficit) == few
+
+
 def test_a_random_choice_changes_nothing() -> None:
     found = forecast(pool(far_first=False), RuleConfig(count=100), token_sums(*probabilities(20)))
     assert abs(found.far_change.value) < 0.03 and abs(found.use_change.value) < 0.02
