@@ -127,10 +127,10 @@ def _forecast(state: State, experiment: "ExperimentInputs | None") -> dict[str, 
     """Return the fields of ReportInputs about the forecast."""
     recipe, depends = Recipe(state.config), dependence(state)
     outcomes, slopes = forecasts_and_outcomes(state, experiment, depends)
-    chosen, scores, *_ = chosen_samples(state, recipe, depends)
-    found = forecast_of(state, recipe, depends, choice_of=(chosen, scores), slopes=slopes)
-    warnings = warnings_of_choice(recipe, found, depends, chosen)
-    return {"forecast": found, "forecast_warnings": warnings, "outcomes": outcomes}
+    made = chosen_samples(state, recipe, depends)
+    prediction = forecast_of(state, recipe, depends, made, slopes=slopes)
+    warnings = warnings_of_choice(recipe, prediction, depends, made.chosen)
+    return {"forecast": prediction, "forecast_warnings": warnings, "outcomes": outcomes}
 
 
 def _all_method_scores(state: State) -> dict[str, pl.DataFrame]:

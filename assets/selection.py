@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -33,6 +33,7 @@ from gateau_dagster.pipeline.recipes import Recipe
 from gateau_dagster.pipeline.selection_reads import (
     EVIDENCE,
     EVIDENCE_READS,
+    FORECAST_COLUMNS,
     PRESETS_TABLE,
     has_evidence,
     ranking_asset,
@@ -108,6 +109,7 @@ def _evidence(
     depends = raw.select("sample_id", "digest").join(
         dependencies(found[CAM], found[LONG]), on="sample_id", maintain_order="left"
     )
+    depends = depends.join(_sums(found[CAM], found[LONG]), on="sample_id", maintain_order="left")
     spans = pl.Series("evidence", [None] * depends.height, dtype=tables.SPANS)
     if tokenizer.is_fast:
         samples = raw.join(depends.select("sample_id", "segments"), on="sample_id", maintain_order="left")
@@ -116,6 +118,11 @@ def _evidence(
     rejected = with_reasons(absent, [state.read_rejected(asset, shard) for asset in found])
     table = depends.with_columns(spans).select(tables.schema(tables.EVIDENCE).names())
     return table, rejected.with_columns(pl.col("reason").fill_null(f"not in all of {', '.join(found)}"))
+
+
+def _sums(cam: pl.DataFrame, long: pl.DataFrame) -> pl.DataFrame:
+    """Return `sample_id` and tables.FORECAST_SUMS of the samples of both tables."""
+    return long.select("sample_id", "response_tokens").join(token_sums(cam, long), on="sample_id")
 
 
 def _spans(
@@ -154,11 +161,13 @@ def combined_scores(step: Step) -> None:
 def selected_subset(step: Step) -> None:
     """Choose the samples that the single run, or each variant, is trained on."""
     depends = _known_dependence(step.state) if step.stale else None
+    candidates = Candidates(step.state)
     for output in step.in_turn():
         if output.recipe.is_synthetic:
             _write_synthetic(output)
             continue
-        chosen, scores, limited, taken = chosen_samples(step.state, output.recipe, depends)
+        made = chosen_samples(step.state, output.recipe, depends, candidates)
+        chosen, limited, taken = made.chosen, made.left_out, made.taken
         subset = pl.DataFrame(schema=tables.schema(tables.SELECTED_SUBSET))
         if chosen.height:
             subset = with_texts(step.state, chosen, output.progress)
@@ -172,17 +181,19 @@ def selected_subset(step: Step) -> None:
         output.metadata |= taken
         if subset.height:
             by_rank = taken.get("rule") not in DRAWING
-            output.metadata |= _subset_figures(subset, scores, by_rank=by_rank) | limit_figures(limited)
+            output.metadata |= _subset_figures(subset, made.scores, by_rank=by_rank) | limit_figures(limited)
         if depends is not None and output.recipe.variant.kind == "selected" and chosen.height:
-            found = forecast_of(step.state, output.recipe, depends, choice_of=(chosen, scores))
+            prediction = forecast_of(step.state, output.recipe, depends, made)
             output.metadata |= {
-                "verdict": found.verdict,
-                "forecast": as_table(forecast_lines(found)),
-                "forecast_figures": forecast_record(found),
+                "verdict": prediction.verdict,
+                "forecast": as_table(forecast_lines(prediction)),
+                "forecast_figures": forecast_record(prediction),
             }
-            step.log.info(" ".join([*filter(None, [output.partition and f"{output.partition}:"]), *short_lines(found)]))
-            for place, warning in enumerate(warnings_of_choice(output.recipe, found, depends, chosen), start=1):
-                output.warn(f"warning_{place}", warning)
+            step.log.info(
+                " ".join([*filter(None, [output.partition and f"{output.partition}:"]), *short_lines(prediction)])
+            )
+            for number, warning in enumerate(warnings_of_choice(output.recipe, prediction, depends, chosen), start=1):
+                output.warn(f"warning_{number}", warning)
 
 
 def with_evidence(state: State, samples: pl.DataFrame) -> pl.DataFrame:
@@ -254,20 +265,40 @@ def _score_figures(state: State, scores: pl.DataFrame) -> dict[str, Any]:
     )
 
 
-def chosen_samples(
-    state: State, recipe: Recipe, depends: pl.DataFrame | None = None
-) -> tuple[pl.DataFrame, pl.DataFrame, LeftOut, dict[str, str]]:
-    """Return `sample_id`, `score` and `rank` of the samples that a recipe chooses and of all, and what is left out.
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """The samples that a recipe chooses, and from what.
 
-    Then the `rule` that chose them, as metadata. For `auto` it is the one that it takes, with the reason. `depends`:
-    from `dependence`, which `auto` reads if it is not given.
+    chosen, scores: `sample_id`, `score` and `rank` of the chosen samples and of all. candidates: see `Candidates`;
+    empty if the recipe does not select by scores. left_out: see LeftOut. taken: the `rule` that chose, as metadata; for
+    `auto` it is the one that it takes, with the reason.
     """
+
+    chosen: pl.DataFrame
+    scores: pl.DataFrame
+    candidates: pl.DataFrame
+    left_out: LeftOut
+    taken: dict[str, str]
+
+
+def chosen_samples(
+    state: State, recipe: Recipe, depends: pl.DataFrame | None = None, candidates: "Candidates | None" = None
+) -> Choice:
+    """Return what a recipe chooses.
+
+    Args:
+        state: the tables.
+        recipe: the single run's, or a variant's.
+        depends: from `dependence`, which `auto` reads if it is not given.
+        candidates: those of several recipes, so that tables are read once.
+    """
+    none = pl.DataFrame(schema={"sample_id": pl.String()})
     if recipe.variant.kind == "full":
-        return *_all(state, recipe), {}
+        chosen, scores, left = _all(state, recipe)
+        return Choice(chosen=chosen, scores=scores, candidates=none, left_out=left, taken={})
     if recipe.variant.kind != "selected":
-        none = pl.DataFrame(schema={"sample_id": pl.String()})
         left = LeftOut(rows=rejected_frame([]), dropped=0, repeats=0, by_document=False, passed_over=0, unfilled=0)
-        return none, none, left, {}
+        return Choice(chosen=none, scores=none, candidates=none, left_out=left, taken={})
     config = recipe.config
     if recipe.draws_lots:
         method = chosen_methods(config)[config.selection.method]
@@ -275,17 +306,22 @@ def chosen_samples(
         scores = ranked_by_score(method.scores(found))
     else:
         scores = ranking_scores(state, config)
-    samples = with_trained_tokens(state, recipe, candidates(state, recipe.rule_reads, scores))
+    samples = (candidates or Candidates(state)).of(recipe, scores)
     rule = equal_amount(config.selection, recipe.equal, samples)
     reason = {}
     if rule.rule == "auto":
         sums = dependence(state) if depends is None else depends
-        rule, found = decided(samples, rule, sums, trains_other=recipe.trains_other)
-        reason = {
-            "rule_reason": f"auto; the forecast for mix is: {VERDICTS[found.verdict]} ({'; '.join(found.reasons)})"
-        }
+        rule, prediction = decided(samples, rule, sums, trains_other=recipe.trains_other)
+        verdict = f"{VERDICTS[prediction.verdict]} ({'; '.join(prediction.reasons)})"
+        reason = {"rule_reason": f"auto; the forecast for mix is: {verdict}"}
     chosen = choice(samples, scores, rule)
-    return chosen, scores, left_out(samples, rule, chosen["sample_id"].to_list()), {"rule": rule.rule} | reason
+    return Choice(
+        chosen=chosen,
+        scores=scores,
+        candidates=samples,
+        left_out=left_out(samples, rule, chosen["sample_id"].to_list()),
+        taken={"rule": rule.rule} | reason,
+    )
 
 
 def counted_rule(state: State, recipe: Recipe) -> SelectionConfig:
@@ -293,8 +329,7 @@ def counted_rule(state: State, recipe: Recipe) -> SelectionConfig:
     fraction.
     """
     no_scores = pl.DataFrame(schema={"sample_id": pl.String()})
-    samples = with_trained_tokens(state, recipe, candidates(state, recipe.rule_reads, no_scores))
-    return equal_amount(recipe.selection, recipe.equal, samples)
+    return equal_amount(recipe.selection, recipe.equal, Candidates(state).of(recipe, no_scores))
 
 
 def _all(state: State, recipe: Recipe) -> tuple[pl.DataFrame, pl.DataFrame, LeftOut]:
@@ -397,12 +432,30 @@ def ranking_scores(state: State, config: Config) -> pl.DataFrame:
     return state.read(ranking, ["sample_id", *columns]).rename(columns)
 
 
-def candidates(state: State, reads: Reads, scores: pl.DataFrame) -> pl.DataFrame:
-    """Return the samples that may be chosen, in the form that `chosen_ids` reads; reserved ones are excluded.
+class Candidates:
+    """The samples that recipes may choose from, without reserved ones.
 
-    `reads`: the columns beside the scores, by asset; those of raw_long_sft are included.
+    Recipes that read the same columns one after the other share them: memory holds the columns of one.
     """
-    samples = state.read(RAW, [*reads[RAW]]).join(scores, on="sample_id", how="left")
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._reads: Reads = {}
+        self._columns = pl.DataFrame()
+
+    def of(self, recipe: Recipe, scores: pl.DataFrame) -> pl.DataFrame:
+        """Return the candidates of a recipe with these scores, in the form that `chosen_ids` reads."""
+        if recipe.rule_reads != self._reads:
+            self._columns = pl.DataFrame()  # first, so that there are never those of two recipes
+            self._columns, self._reads = _candidate_columns(self._state, recipe.rule_reads), recipe.rule_reads
+        ids = self._columns.select("sample_id")
+        scored = ids.join(scores, on="sample_id", how="left", maintain_order="left").drop("sample_id")
+        return with_trained_tokens(self._state, recipe, self._columns.hstack(scored))  # which copies no column
+
+
+def _candidate_columns(state: State, reads: Reads) -> pl.DataFrame:
+    """Return the columns beside the scores; `reads`: by asset, with those of raw_long_sft."""
+    samples = state.read(RAW, [*reads[RAW]])
     for asset in reads.keys() - {RAW}:
         samples = samples.join(state.read(asset, [*reads[asset]]), on="sample_id", how="left")
     if SPLIT in reads:
@@ -475,8 +528,8 @@ def forecast_of(
     state: State,
     recipe: Recipe,
     depends: pl.DataFrame,
+    made: Choice | None = None,
     *,
-    choice_of: tuple[pl.DataFrame, pl.DataFrame] | None = None,
     slopes: Slopes = PRIOR,
 ) -> Forecast:
     """Return the forecast for the choice of a recipe that selects by scores; no model runs.
@@ -485,14 +538,14 @@ def forecast_of(
         state: the tables.
         recipe: the single run's, or a variant's.
         depends: from `dependence`.
-        choice_of: the chosen samples and all scores, from `chosen_samples`; None: the rule chooses now.
+        made: from `chosen_samples`; None: the rule chooses now.
         slopes: see selection.forecast.
 
     Raises:
         GateauError: the data cannot satisfy the rule, or a table is missing.
     """
-    chosen, scores, *_ = choice_of or chosen_samples(state, recipe, depends)
-    samples = with_trained_tokens(state, recipe, candidates(state, recipe.rule_reads, scores))
+    made = made or chosen_samples(state, recipe, depends)
+    samples, chosen = made.candidates, made.chosen
     rule = equal_amount(recipe.selection, recipe.equal, samples)
     of_samples = depends.select("sample_id", "dependency", "response_tokens")
     samples = samples.drop("dependency", "response_tokens", strict=False).join(of_samples, on="sample_id", how="left")
@@ -534,24 +587,38 @@ def _with_response_clusters(state: State, samples: pl.DataFrame, rule: Selection
 
 
 def dependence(state: State) -> pl.DataFrame:
-    """Return what the forecast needs of each sample in both `cam` and `perplexity/long`; read shard by shard.
+    """Return FORECAST_COLUMNS of each sample in both `cam` and `perplexity/long`.
 
-    Columns: `sample_id`, `dependency` str, `response_tokens` i32, and those of `token_sums`.
+    A shard's rows are read from `evidence` if that is up to date. Else they are computed from the tokens' columns.
 
     Raises:
         GateauError: a table is missing, with what to do.
     """
     if (lacking := lacking_for_forecast(state)) is not None:
         raise GateauError("forecast.tables", lacking)
-    parts = []
+    summed, parts = _shards_with_sums(state), []
     for shard in state.shards:
-        cam = state.store.read(CAM, shard, [*EVIDENCE_READS[CAM]])
-        columns = [*EVIDENCE_READS[LONG], "token_probability", "response_tokens"]
-        long = state.store.read(LONG, shard, columns)
-        found = dependencies(cam, long).select("sample_id", "dependency")
-        found = found.join(long.select("sample_id", "response_tokens"), on="sample_id")
-        parts.append(found.join(token_sums(cam, long), on="sample_id", how="left"))
+        if shard in summed:
+            parts.append(state.store.read(EVIDENCE, shard, [*FORECAST_COLUMNS]))
+            continue
+        cam, long = (state.store.read(asset, shard, [*columns]) for asset, columns in EVIDENCE_READS.items())
+        parts.append(dependencies(cam, long).join(_sums(cam, long), on="sample_id").select(FORECAST_COLUMNS))
     return pl.concat(parts)
+
+
+def _shards_with_sums(state: State) -> set[str]:
+    """Return the shards of `evidence` that are made from the tables in the store."""
+    if EVIDENCE not in state.pipeline.by_key:
+        return set()
+    declared = state.asset(EVIDENCE)
+    stamps = state.stamps((asset, shard) for asset in (EVIDENCE, *declared.reads) for shard in state.shards)
+    current = set()
+    for shard in state.shards:
+        made_of = {asset: stamp.fingerprint for asset in declared.reads if (stamp := stamps[asset, shard]) is not None}
+        is_whole = made_of.keys() == declared.reads.keys()
+        if is_whole and declared.is_current(stamps[EVIDENCE, shard], declared.fingerprint(made_of)):
+            current.add(shard)
+    return current
 
 
 def _known_dependence(state: State) -> pl.DataFrame | None:

@@ -162,7 +162,22 @@ DEPENDS = (
         nullable=True,
     ),
 )
-EVIDENCE = (SAMPLE_ID, DIGEST, *DEPENDS)
+FORECAST_SUMS = (
+    _column("response_tokens", pl.Int32, "Tokens of the response, as in `perplexity/long`."),
+    _column("far_tokens", pl.UInt32, "Response tokens that depend on far text: far_probability is 0.2 above near."),
+    _column(
+        "far_sum",
+        pl.Float64,
+        "Sum over these tokens of far_probability less token_probability, which is given the whole context.",
+    ),
+    _column(
+        "near_tokens",
+        pl.UInt32,
+        "Response tokens that depend on near text: near_probability is 0.2 above far_probability and no context.",
+    ),
+    _column("near_sum", pl.Float64, "Sum over these tokens of near_probability less token_probability."),
+)
+EVIDENCE = (SAMPLE_ID, DIGEST, *DEPENDS, *FORECAST_SUMS)
 TRAINING_MIX = (
     _column("position", pl.Int32, "Place in training order, over all epochs' common order."),
     SAMPLE_ID,

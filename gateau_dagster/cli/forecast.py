@@ -40,9 +40,9 @@ def print_forecast(config: Config, *, as_json: bool = False) -> None:
     out, state = console(), State(config=config)
     ensure_demo_data(config)
     if as_json:
-        found, outcomes, warnings = _forecast(state)
+        prediction, outcomes, warnings = _forecast(state)
         stale = any(map(state.out_of_date, _rests_on(config)))
-        record = forecast_record(found) | {
+        record = forecast_record(prediction) | {
             "warnings": warnings,
             "outcomes": [sentence for outcome in outcomes for sentence in outcome.lines],
             "out_of_date": stale,
@@ -50,13 +50,13 @@ def print_forecast(config: Config, *, as_json: bool = False) -> None:
         out.print_json(json.dumps(record), ensure_ascii=True)
         return
     with out.status("Reading the tables"):
-        found, outcomes, warnings = _forecast(state)
+        prediction, outcomes, warnings = _forecast(state)
     say_if_out_of_date(out, state, _rests_on(config), require_current=False)
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True, style="bold")
     table.add_column(overflow="fold")
-    for label, sentence in forecast_lines(found):
-        table.add_row(label, Text(sentence, style=_STYLES[found.verdict] if label == "Verdict" else ""))
+    for label, sentence in forecast_lines(prediction):
+        table.add_row(label, Text(sentence, style=_STYLES[prediction.verdict] if label == "Verdict" else ""))
     out.print(table)
     _show_warnings(out, warnings)
     for sentence in (sentence for outcome in outcomes for sentence in outcome.lines):
@@ -71,9 +71,9 @@ def _rests_on(config: Config) -> list[str]:
 def _forecast(state: State) -> tuple[Forecast, list[ForecastOutcome], list[str]]:
     recipe, depends = Recipe(state.config), dependence(state)
     outcomes, slopes = forecasts_and_outcomes(state, finished_experiment(state), depends)
-    chosen, scores, *_ = chosen_samples(state, recipe, depends)
-    found = forecast_of(state, recipe, depends, choice_of=(chosen, scores), slopes=slopes)
-    return found, outcomes, warnings_of_choice(recipe, found, depends, chosen)
+    made = chosen_samples(state, recipe, depends)
+    prediction = forecast_of(state, recipe, depends, made, slopes=slopes)
+    return prediction, outcomes, warnings_of_choice(recipe, prediction, depends, made.chosen)
 
 
 def _show_warnings(out: Console, warnings: list[str]) -> None:
@@ -84,15 +84,15 @@ def _show_warnings(out: Console, warnings: list[str]) -> None:
 def show_short_forecast(out: Console, state: State) -> None:
     """Print the forecast in two lines and the warnings of the choice, if `evidence` is made and its tables exist."""
     try:
-        known = _known_forecast(state)
+        current = _current_forecast(state)
     except GateauError as error:  # a plan shows all else
         out.print()
         out.print(as_line(f"Forecast: {error}"), soft_wrap=False)
         return
-    if known is not None:
-        found, warnings = known
+    if current is not None:
+        prediction, warnings = current
         out.print()
-        for sentence in short_lines(found):
+        for sentence in short_lines(prediction):
             out.print(as_line(sentence), soft_wrap=False)
         _show_warnings(out, warnings)
 
@@ -100,15 +100,15 @@ def show_short_forecast(out: Console, state: State) -> None:
 def plan_forecast_record(state: State) -> dict[str, Any] | None:
     """Return the forecast and `warnings` for programs, or `error`; None where `show_short_forecast` prints nothing."""
     try:
-        known = _known_forecast(state)
+        current = _current_forecast(state)
     except GateauError as error:
         return {"error": str(error)}
-    return None if known is None else forecast_record(known[0]) | {"warnings": known[1]}
+    return None if current is None else forecast_record(current[0]) | {"warnings": current[1]}
 
 
-def _known_forecast(state: State) -> tuple[Forecast, list[str]] | None:
+def _current_forecast(state: State) -> tuple[Forecast, list[str]] | None:
     config = state.config
     if not has_evidence(config) or lacking_for_forecast(state) is not None:
         return None
-    found, _, warnings = _forecast(state)
-    return found, warnings
+    prediction, _, warnings = _forecast(state)
+    return prediction, warnings

@@ -48,7 +48,7 @@ from gateau_dagster.pipeline.scoring_assets import made_upstream
 from gateau_dagster.pipeline.selection_reads import (
     CHOSEN,
     EVIDENCE,
-    FORECAST_READS,
+    FORECAST_COLUMNS,
     PRESETS_TABLE,
     TRIM_READS,
     has_evidence,
@@ -200,7 +200,7 @@ class Recipe:
         if self.draws_lots:
             scores = chosen_methods(self.config)[self.selection.method].reads()
         if self.selection.rule == "auto":
-            scores = {**scores, **FORECAST_READS}
+            scores = {**scores, EVIDENCE: [*FORECAST_COLUMNS]}
         if self.has_evidence:
             scores = {**scores, EVIDENCE: tables.schema(tables.EVIDENCE).names()}
         of_trim = TRIM_READS if self.counts_trimmed else {}

@@ -1,5 +1,6 @@
 """Find which tables ranking, selection and comparison read under a configuration."""
 
+from gateau_dagster import tables
 from gateau_dagster.config import Config
 from gateau_dagster.config.selection import WITH_QUOTAS
 from gateau_dagster.data.document_split import SPLIT
@@ -12,7 +13,11 @@ from gateau_dagster.selection.evidence import CAM_COLUMNS, LONG_COLUMNS
 from gateau_dagster.selection.trim import SHORT_COLUMNS, TRIM_CAM_COLUMNS, TRIM_LONG_COLUMNS
 
 PRESETS_TABLE, CHOSEN, EVIDENCE = "combined_scores", "selected_subset", "evidence"
-EVIDENCE_READS = {CAM: CAM_COLUMNS, perplexity_asset(THETA_B): LONG_COLUMNS}
+EVIDENCE_READS = {
+    CAM: CAM_COLUMNS,
+    perplexity_asset(THETA_B): (*LONG_COLUMNS, "token_probability", "response_tokens"),
+}
+"""The columns that `evidence` is made of, by table."""
 TRIM_READS = {
     CAM: TRIM_CAM_COLUMNS,
     perplexity_asset(THETA_B): TRIM_LONG_COLUMNS,
@@ -20,11 +25,8 @@ TRIM_READS = {
 }
 """The columns that `training.trim` reads, by table."""
 
-# What the forecast reads beside the candidates, for rule `auto`.
-FORECAST_READS = {
-    CAM: ("sample_id", "no_context_probability", "near_probability", "far_probability"),
-    perplexity_asset(THETA_B): ("sample_id", "token_probability"),
-}
+FORECAST_COLUMNS = ("sample_id", "dependency", *tables.schema(tables.FORECAST_SUMS))
+"""The columns of `evidence` that the forecast reads, and rule `auto` with it."""
 
 
 def tables_read(config: Config) -> set[str]:

@@ -284,7 +284,7 @@ def mismatch(use: float, pool: float) -> float:
 
 
 def token_sums(cam: pl.DataFrame, long: pl.DataFrame) -> pl.DataFrame:
-    """Return what `far_deficit` needs of each sample in both tables, one row per sample.
+    """Return what `far_deficit` needs of each sample in both tables, one row per sample; the table `evidence` has it.
 
     Columns: `sample_id`; `far_tokens` u32 and `far_sum` f64, the tokens that depend on far text and their sum of
     F − p_B; `near_tokens` and `near_sum`, the same for near text with N − p_B. See Deficit.

@@ -91,7 +91,7 @@ def state_of(folder: Path, **sections: Any) -> State:
 def test_no_rule_takes_a_question_about_a_reserved_document(tmp_path: Path, rule: dict[str, Any]) -> None:
     state = state_of(tmp_path, selection=rule)
     reserved = state.read("document_split").filter("reserved")["sample_id"].to_list()
-    chosen = chosen_samples(state, Recipe(state.config))[0]["sample_id"].to_list()
+    chosen = chosen_samples(state, Recipe(state.config)).chosen["sample_id"].to_list()
     assert chosen and len(documents_of(reserved)) * QUESTIONS == len(reserved) > 0
     assert not documents_of(chosen) & documents_of(reserved)
     free = DOCUMENTS * QUESTIONS - len(reserved)
@@ -103,12 +103,12 @@ def test_no_rule_takes_a_question_about_a_reserved_document(tmp_path: Path, rule
 def test_all_can_be_chosen_where_nothing_is_held_out(tmp_path: Path, evaluation: dict[str, Any]) -> None:
     state = state_of(tmp_path, selection={"fraction": 1}, evaluation=evaluation)
     assert "document_split" not in state.pipeline.by_key
-    assert chosen_samples(state, Recipe(state.config))[0].height == DOCUMENTS * QUESTIONS
+    assert chosen_samples(state, Recipe(state.config)).chosen.height == DOCUMENTS * QUESTIONS
 
 
 def test_methods_are_compared_on_what_they_can_choose(tmp_path: Path) -> None:
     state = state_of(tmp_path, selection={"fraction": 0.5})
-    chosen = chosen_samples(state, Recipe(state.config))[0]
+    chosen = chosen_samples(state, Recipe(state.config)).chosen
     state.store.write(chosen, "selected_subset", None, Stamp(fingerprint="f"))
     reserved = int(state.read("document_split")["reserved"].sum())
     found = compared(state, silent)
@@ -163,7 +163,7 @@ def test_a_document_is_limited_whether_samples_are_reserved_or_not(
     if rule.get("rule") == "per_source":
         rule = rule | {"short_source": "share"}
     state = state_of(tmp_path, selection=rule | {"per_document": 1}, evaluation=evaluation)
-    chosen = chosen_samples(state, Recipe(state.config))[0]["sample_id"].to_list()
+    chosen = chosen_samples(state, Recipe(state.config)).chosen["sample_id"].to_list()
     assert chosen and len(documents_of(chosen)) == len(chosen)
 
 

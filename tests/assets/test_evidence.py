@@ -1,5 +1,7 @@
 """Run the pipeline to the table `evidence`; check the selection's columns and dropped dependencies."""
 
+from dataclasses import replace
+
 import polars as pl
 import pytest
 
@@ -12,10 +14,11 @@ from gateau_dagster.config.selection import RuleConfig
 from gateau_dagster.pipeline.asset import FAR_SHARE
 from gateau_dagster.report import build
 from gateau_dagster.selection import evidence
-from gateau_dagster.selection.forecast import VERDICTS
+from gateau_dagster.selection.forecast import DEPENDENT, VERDICTS
 from gateau_dagster.selection.rules import chosen_ids, left_out
 from tests.assets.harness import Pipeline, value_of
 from tests.explore.builders import content_of, index_of
+from tests.project import change_config
 
 
 def test_evidence_is_a_table_and_columns_of_the_selection_and_trains_nothing(
@@ -48,11 +51,13 @@ def test_evidence_is_a_table_and_columns_of_the_selection_and_trains_nothing(
         "segment_gain", pl.col("evidence").list.eval(pl.element().struct["gain"])
     )
     assert gains.select(pl.col("evidence").list.set_difference("segment_gain").list.len().sum()).item() == 0
+    check_sums(small)
     for asset, earlier in before.items():
         given = store.read(asset, None)
-        assert given.drop("evidence", "dependency").equals(earlier)
-        assert given.select("sample_id", "evidence", "dependency").equals(
-            given.select("sample_id").join(found.drop("digest"), on="sample_id", maintain_order="left")
+        columns = tables.schema(tables.DEPENDS).names()
+        assert given.drop(columns).equals(earlier)
+        assert given.select("sample_id", *columns).equals(
+            given.select("sample_id").join(found.select("sample_id", *columns), on="sample_id", maintain_order="left")
         )
     chosen = store.read("selected_subset", None)
     counts = dict(chosen["dependency"].value_counts().iter_rows())
@@ -63,6 +68,29 @@ def test_evidence_is_a_table_and_columns_of_the_selection_and_trains_nothing(
     assert "What the responses depend on" in page and all(f'<th scope="row">{name}</th>' in page for name in counts)
     assert f"Forecast, before any training: {VERDICTS[verdict]}" in page
     check_shown(small, found, raw, capfd)
+
+
+def check_sums(small: Pipeline) -> None:
+    """The forecast reads the rows that it computes where a shard of `evidence` is missing or out of date."""
+    state, store = small.state(), small.state().store
+    read, shard = assets.dependence(state).sort("sample_id"), state.shards[0]
+    assert read.equals(store.read_all("evidence", state.shards, read.columns).sort("sample_id"))
+    made, stamp = store.read("evidence", shard), small.stamp("evidence", shard)
+    store.write(
+        made.with_columns(far_sum=pl.lit(9.0)), "evidence", shard, replace(stamp, fingerprint="of other tables")
+    )
+    assert assets.dependence(small.state()).sort("sample_id").equals(read)
+    store.files.remove(store.table_name("evidence", shard))
+    assert assets.dependence(small.state()).sort("sample_id").equals(read)
+    store.write(made, "evidence", shard, stamp)
+    tokens = {row["sample_id"]: row for row in store.read_all("perplexity/long", state.shards).iter_rows(named=True)}
+    rows = {row["sample_id"]: row for row in read.iter_rows(named=True)}
+    for row in store.read_all("cam", state.shards).iter_rows(named=True):
+        whole, near = tokens[row["sample_id"]]["token_probability"], row["near_probability"]
+        gaps = [f - p for f, n, p in zip(row["far_probability"], near, whole, strict=True) if f - n >= DEPENDENT]
+        found = rows[row["sample_id"]]
+        assert found["far_tokens"] == len(gaps) and found["far_sum"] == pytest.approx(sum(gaps))
+        assert found["response_tokens"] == len(whole)
 
 
 def check_shown(small: Pipeline, found: pl.DataFrame, raw: pl.DataFrame, capfd: pytest.CaptureFixture[str]) -> None:
@@ -135,7 +163,39 @@ def test_rules_by_class_make_the_choice_alone_and_say_what_auto_took(small: Pipe
     assert chosen["auto"] == chosen["clean"]
     reason = value_of(events["selected_subset", None], "rule_reason")
     assert "level" in str(reason) or "do not select" in str(reason)
+    check_auto_that_pays(small)
     small.file.write_text(before)
+
+
+def check_auto_that_pays(small: Pipeline) -> None:
+    """Two samples of 24 are far, and the model answers them better from the far segment than from the whole text."""
+    state, store = small.state(), small.state().store
+    ids, is_far = state.read("evidence", ["sample_id"]), pl.col("sample_id").is_in(["s00003", "s00010"])
+    originals = {shard: (store.read("evidence", shard), small.stamp("evidence", shard)) for shard in state.shards}
+    assert ids.filter(is_far).height == 2 < ids.height == 24
+    for shard, (table, stamp) in originals.items():
+        far = table.with_columns(
+            dependency=pl.when(is_far).then(pl.lit("one_far")).otherwise(pl.lit("near")),
+            far_tokens=3 * is_far.cast(pl.UInt32),
+            far_sum=1.2 * is_far.cast(pl.Float64),
+            near_tokens=3 * (~is_far).cast(pl.UInt32),
+            near_sum=pl.lit(0.0),
+        )
+        store.write(far.select(table.columns), "evidence", shard, stamp)
+    events = small.made(until="selected_subset", selection={"rule": "auto", "count": 4, "use": {"far": 0.5}})
+    values = {name: value_of(events["selected_subset", None], name) for name in ("rule", "rule_reason", "verdict")}
+    assert small.stamp("selected_subset").rule == values["rule"] == "mix"
+    assert values["verdict"] == "pays" and VERDICTS["pays"] in str(values["rule_reason"])
+    taken = small.state().read("selected_subset", ["sample_id", "dependency"])
+    assert taken.height == 4 and taken.filter(is_far).height == 2
+    changes = ({"tau": 1.0}, {"use": {"far": 0.3}}, {"rule": "mix"}, {"rule": "clean", "use": None})
+    now = small.file.read_text()
+    for change in changes:
+        change_config(small.file, selection=change)
+        assert {work.asset for work in small.state().plan().work} == {"selected_subset", "report"}, change
+        small.file.write_text(now)
+    for shard, (table, stamp) in originals.items():
+        store.write(table, "evidence", shard, stamp)
 
 
 @pytest.mark.parametrize(

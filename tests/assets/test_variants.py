@@ -191,7 +191,7 @@ def test_a_run_with_other_keys_is_its_own_work_and_chooses_as_the_single_run_wit
     assert config.variants is not None
     variants = config.variants.model_copy(update={"also": [ChangedRun.model_validate(longest)]})
     state = State(config=config.model_copy(update={"variants": variants}))
-    ids, *_ = chosen_samples(state, recipe_of(state.config, "longest-s2"))
+    ids = chosen_samples(state, recipe_of(state.config, "longest-s2")).chosen
     assert ids["sample_id"].to_list() == chosen(experiment, "length-0.25-s1")[:2]
 
 
@@ -214,15 +214,17 @@ def test_of_identical_texts_one_is_chosen(tmp_path: Path) -> None:
     scores = method.scores({"raw_long_sft": table})
     for asset, content in (("raw_long_sft", table), (method.asset, scores)):
         state.store.write(content, asset, shard, state.wanted_stamp(asset, shard))
-    chosen, _, out, _ = chosen_samples(state, Recipe(config))
+    made = chosen_samples(state, Recipe(config))
+    chosen, out = made.chosen, made.left_out
     assert (chosen.height, with_texts(state, chosen, silent)["digest"].n_unique()) == (6, 6)
     assert (out.repeats, out.unfilled) == (4, 0)
-    every, _, out, _ = chosen_samples(state, recipe_of(config, "full"))
+    full = chosen_samples(state, recipe_of(config, "full"))
+    every, out = full.chosen, full.left_out
     assert (every["sample_id"].to_list(), out.unfilled) == ([r["id"] for r in records[:8]], 0)
     assert out.rows["sample_id"].to_list() == ["t0", "t1", "t2", "t3"]
     kept = config.selection.model_copy(update={"duplicates": "keep"})
     keeping = State(config=config.model_copy(update={"selection": kept}))
-    assert chosen_samples(keeping, recipe_of(keeping.config, "full"))[0].height == 12
+    assert chosen_samples(keeping, recipe_of(keeping.config, "full")).chosen.height == 12
     before, after = (each.asset(SUBSETS).parts["full"].settings for each in (keeping, state))
     assert before == {"samples": "all"} and before != after, "as in a store from before this setting"
 

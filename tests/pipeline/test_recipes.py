@@ -103,7 +103,7 @@ def test_baselines_keep_their_order_and_draws_have_the_seed_of_the_variant(tmp_p
             assert (found.rule, found.seed, found.budget) == (rule, 2, budget)
         reads = recipe_of(config, "gateau-s1").reads
         assert ("evidence" in reads) == (rule != "ccs")
-        assert ("token_probability" in reads.get("perplexity/long", [])) == (rule == "auto")
+        assert ("far_sum" in reads.get("evidence", [])) == (rule == "auto")
     chosen = configured(tmp_path, variants={}, **{"selection.method": "random", "selection.rule": "ccs"})
     assert config_of(chosen, "random").selection.rule == "ccs", "it is the selection itself"
 
