@@ -44,9 +44,9 @@ def records(
     """
     from gateau_dagster.models.prompt import response_offsets
 
-    known = raw.join(evidence.select("sample_id", "evidence", "dependency"), on="sample_id", maintain_order="left")
+    classified = raw.join(evidence.select("sample_id", "evidence", "dependency"), on="sample_id", maintain_order="left")
     gains = cam.select("sample_id", "near_probability", "far_probability")
-    for row in known.join(gains, on="sample_id", maintain_order="left").iter_rows(named=True):
+    for row in classified.join(gains, on="sample_id", maintain_order="left").iter_rows(named=True):
         kind = CLASS_OF.get(row["dependency"], "unpredictable")
         if kind == "unpredictable":
             continue
@@ -65,13 +65,13 @@ def records(
 
 def _joined(spans: Sequence[list[int]]) -> list[list[int]]:
     """Return ranges with those that touch as one; empty ones are left out."""
-    found: list[list[int]] = []
+    ranges: list[list[int]] = []
     for begin, end in spans:
-        if found and begin <= found[-1][1]:
-            found[-1][1] = max(end, found[-1][1])
+        if ranges and begin <= ranges[-1][1]:
+            ranges[-1][1] = max(end, ranges[-1][1])
         elif begin < end:
-            found.append([begin, end])
-    return found
+            ranges.append([begin, end])
+    return ranges
 
 
 def main(config: str, out: str) -> None:
@@ -84,7 +84,7 @@ def main(config: str, out: str) -> None:
     tokenizer = load_tokenizer(settings.located_model(settings.origin("long")), folder=settings.folder)
     raw, evidence, cam = (project.table(name) for name in ("raw_long_sft", "evidence", "cam"))
     made = records(raw, evidence, cam, tokenizer, settings.scoring.template)
-    lines = [json.dumps(each, ensure_ascii=False) for each in made]
+    lines = [json.dumps(record, ensure_ascii=False) for record in made]
     Path(out).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 

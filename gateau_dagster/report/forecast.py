@@ -205,8 +205,8 @@ def far_questions(result: BenchmarkResult, kinds: Mapping[str, bool]) -> np.ndar
     """
     names, groups = (result.answered.questions[column].to_list() for column in ("question_id", "group"))
     far = [kinds.get(name, group == "far") for name, group in zip(names, groups, strict=True)]
-    known = "far" in groups or any(name in kinds for name in names)
-    return np.array(far) if known and any(far) and not all(far) else None
+    says_far = "far" in groups or any(name in kinds for name in names)
+    return np.array(far) if says_far and any(far) and not all(far) else None
 
 
 def _losses(inputs: ExperimentInputs, kinds: Mapping[str, bool]) -> Iterator[tuple[BenchmarkResult, np.ndarray]]:
@@ -226,7 +226,7 @@ def forecast_outcomes(
         forecasts: by line. They must not rest on this experiment.
         kinds: whether each sample shows far text, by id.
     """
-    found = []
+    outcomes = []
     for result, far in _losses(inputs, kinds):
         for name, told in forecasts.items():
             chance = _chance(inputs, name)
@@ -236,8 +236,8 @@ def forecast_outcomes(
             parts = {"far": far / far.sum(), "rest": ~far / (~far).sum(), "use": weights}
             differences = {part: _difference(result, name, chance, total) for part, total in parts.items()}
             title = result.chosen.title
-            found.append(ForecastOutcome(model=name, chance=chance, forecast=told, benchmark=title, **differences))
-    return found
+            outcomes.append(ForecastOutcome(model=name, chance=chance, forecast=told, benchmark=title, **differences))
+    return outcomes
 
 
 def _chance(inputs: ExperimentInputs, name: str) -> str | None:

@@ -41,22 +41,22 @@ def ccs(ranked: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
         "stratum", maintain_order=True
     )
     ordered = sorted(strata, key=lambda part: (part["cost"].sum(), part["stratum"][0]))
-    for place, part in enumerate(ordered):
-        parts.append(affordable(part, left // (len(ordered) - place), "cost"))
+    for filled, part in enumerate(ordered):
+        parts.append(affordable(part, left // (len(ordered) - filled), "cost"))
         left -= int(parts[-1]["cost"].sum())
-    found = pl.concat(parts)
-    if found.is_empty():
+    chosen = pl.concat(parts)
+    if chosen.is_empty():
         raise GateauError(
             "selection.budget",
             f"selection.budget: {rule.budget} tokens are too few for any part of the scores, so nothing would be "
             f"chosen; the shortest sample has {samples['cost'].min()}: raise it",
         )
-    return ranked.filter(pl.col("sample_id").is_in(found["sample_id"].implode()))
+    return ranked.filter(pl.col("sample_id").is_in(chosen["sample_id"].implode()))
 
 
 def _strata(samples: pl.DataFrame) -> pl.Series:
     """Return which of STRATA equal parts of their range the scores are in, from 0; the best score is in the last."""
     scores = samples["score"].to_numpy()
     least, width = scores.min(), np.ptp(scores) / STRATA
-    places = np.floor((scores - least) / width) if width > 0 else np.zeros(len(scores))
-    return pl.Series(np.minimum(places, STRATA - 1).astype(np.int64))
+    strata = np.floor((scores - least) / width) if width > 0 else np.zeros(len(scores))
+    return pl.Series(np.minimum(strata, STRATA - 1).astype(np.int64))

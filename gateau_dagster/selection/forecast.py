@@ -320,8 +320,8 @@ def far_deficit(sums: pl.DataFrame, *, seed: int = 0) -> Deficit:
     table = held.select("far_sum", "far_tokens", "near_sum", "near_tokens").to_numpy().astype(np.float64)
     rng = np.random.default_rng(seed)
     if len(table) > _BLOCKS:  # sums of equal parts are as independent as the samples are
-        place = rng.permutation(len(table)) % _BLOCKS
-        table = np.stack([np.bincount(place, weights=column, minlength=_BLOCKS) for column in table.T], axis=1)
+        block = rng.permutation(len(table)) % _BLOCKS
+        table = np.stack([np.bincount(block, weights=column, minlength=_BLOCKS) for column in table.T], axis=1)
     count = max(1, len(table))
     drawn = rng.multinomial(count, np.full(count, 1 / count), size=_DRAWS)[:, : len(table)] @ table
     whole = table.sum(axis=0)
@@ -577,21 +577,21 @@ def choice_warnings(rule: RuleConfig, kinds: pl.Series, *, far: Estimated | None
         far: the share of the pool that needs far text; None: not known.
         has_chats: whether short conversations are trained on, too.
     """
-    found, shown = [], int(kinds.is_in(FAR).sum())
+    sentences, shown = [], int(kinds.is_in(FAR).sum())
     if rule.rule in _BEST_ONLY and not has_chats and kinds.len() and shown > MOSTLY_FAR * kinds.len():
-        found.append(
+        sentences.append(
             f"{percent(shown / kinds.len(), 0)} of the chosen samples show far text, and there are no short "
             f"conversations (short_chat). A model that is trained on these alone loses other kinds of response. Add "
             f"short_chat, or choose by another rule than {rule.rule}."
         )
     fraction = None if rule.budget is not None or rule.count is not None else rule.fraction or DEFAULT_FRACTION
     if rule.rule in _BEST_ONLY and far is not None and fraction is not None and fraction > far.high:
-        found.append(
+        sentences.append(
             f"selection.fraction is {fraction:g}, but about {percent(far.value, 0)} of the samples need far text, "
             f"at most {percent(far.high, 0)}. The rest of the choice does not. Lower the fraction, or choose by "
             f"another rule than {rule.rule}."
         )
-    return found
+    return sentences
 
 
 def decided(
@@ -613,6 +613,6 @@ def decided(
         GateauError: the data cannot satisfy `mix`.
     """
     mix = rule.under("mix")
-    known = samples.filter(pl.col("response_tokens").is_not_null())
-    found = forecast(known, mix, sums, chosen=chosen_ids(samples, mix), trains_other=trains_other)
-    return (mix if found.verdict == "pays" else rule.under("clean")), found
+    readable = samples.filter(pl.col("response_tokens").is_not_null())
+    prediction = forecast(readable, mix, sums, chosen=chosen_ids(samples, mix), trains_other=trains_other)
+    return (mix if prediction.verdict == "pays" else rule.under("clean")), prediction

@@ -106,9 +106,9 @@ def far_order(far: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
 
     `far`: see `mix`, sorted by rank, samples with a score; `stratum` as in `with_strata`.
     """
-    ordered = by_score(far, rule).with_columns(place=pl.int_range(pl.len()))
+    ordered = by_score(far, rule).with_columns(position=pl.int_range(pl.len()))
     enters = (pl.int_range(pl.len()).over("stratum") + 0.5) / pl.len().over("stratum")
-    return ordered.with_columns(enters=enters).sort("enters", "place").drop("enters", "place")
+    return ordered.with_columns(enters=enters).sort("enters", "position").drop("enters", "position")
 
 
 def by_score(far: pl.DataFrame, rule: RuleConfig) -> pl.DataFrame:
@@ -183,10 +183,10 @@ def _chosen(ranked: pl.DataFrame, rule: RuleConfig, shares: Mapping[DependencyCl
     if "far" in shares:
         samples = with_strata(samples, rule)
     parts = [_of_part(part, amount, rule, shares) for part, amount in _by_source(ranked, samples, rule) if part.height]
-    found = pl.concat(parts)
+    chosen = pl.concat(parts)
     if rule.budget is not None:
-        _check_budget(samples, found, rule, shares)
-    return ranked.filter(pl.col("sample_id").is_in(found["sample_id"].implode()))
+        _check_budget(samples, chosen, rule, shares)
+    return ranked.filter(pl.col("sample_id").is_in(chosen["sample_id"].implode()))
 
 
 def _by_source(ranked: pl.DataFrame, samples: pl.DataFrame, rule: RuleConfig) -> list[tuple[pl.DataFrame, int]]:
@@ -227,17 +227,17 @@ def _cost(samples: pl.DataFrame) -> int:
 
 
 def _check_budget(
-    samples: pl.DataFrame, found: pl.DataFrame, rule: RuleConfig, shares: Mapping[DependencyClass, Fraction]
+    samples: pl.DataFrame, chosen: pl.DataFrame, rule: RuleConfig, shares: Mapping[DependencyClass, Fraction]
 ) -> None:
     """Raise GateauError if the budget is too small for a sample, or its far share for a far one."""
     least = samples["cost"].min()
-    if found.is_empty():
+    if chosen.is_empty():
         raise GateauError(
             "selection.budget",
             f"selection.budget: {rule.budget} tokens are too few for the first sample of the draw, so nothing would be "
             f"chosen; the shortest sample has {least}: raise it",
         )
-    if shares.get("far") and "far" in samples["kind"] and "far" not in found["kind"]:
+    if shares.get("far") and "far" in samples["kind"] and "far" not in chosen["kind"]:
         assert rule.budget is not None
         quota = math.floor(rule.budget * shares["far"])
         raise GateauError(

@@ -145,8 +145,8 @@ def most_by_source(samples: pl.DataFrame, most: int) -> Mapping[str, int]:
 
     `samples`: `document` and `source`, both str. A document in several sources counts in each of them.
     """
-    each = samples.group_by("source", "document").agg(left=pl.len().clip(upper_bound=most))
-    return dict(each.group_by("source").agg(pl.col("left").sum()).iter_rows())
+    documents = samples.group_by("source", "document").agg(left=pl.len().clip(upper_bound=most))
+    return dict(documents.group_by("source").agg(pl.col("left").sum()).iter_rows())
 
 
 def most_of_all(samples: pl.DataFrame, most: int) -> int:
@@ -168,8 +168,8 @@ def _best_of_text(rule: RuleConfig) -> pl.Expr:
 
 def _choosable(rule: RuleConfig) -> pl.Expr:
     """Return whether the rule could choose a sample if it ranked best."""
-    found = countable() if rule.budget is not None else pl.col("score").is_not_null()
-    return found if rule.shares is None else found & pl.col("source").is_in([*rule.shares])
+    possible = countable() if rule.budget is not None else pl.col("score").is_not_null()
+    return possible if rule.shares is None else possible & pl.col("source").is_in([*rule.shares])
 
 
 def _follows_the_best(ranked: pl.DataFrame, rule: RuleConfig) -> pl.Series:
