@@ -45,6 +45,7 @@ from gateau_dagster.report.data_card import (
     data_file,
     lengths_chart,
 )
+from gateau_dagster.selection.evidence import far_share
 from gateau_dagster.storage.hub import hub_token, publish_files
 
 _NAMED = 5  # samples in a message
@@ -205,6 +206,7 @@ def _written(
         checks=[contamination],
         fingerprint=stamp.fingerprint,
         rule=stamp.rule,
+        far=far_share(selected["dependency"]) if "dependency" in selected.columns else None,
         is_whole=recipe.is_main and not remade,
     )
     (folder / LENGTHS_CHART).parent.mkdir()

@@ -56,7 +56,7 @@ from gateau_dagster.selection.combine import (
     ranked_by_score,
     with_reasons,
 )
-from gateau_dagster.selection.evidence import dependencies
+from gateau_dagster.selection.evidence import dependencies, far_share
 from gateau_dagster.selection.forecast import (
     PRIOR,
     VERDICTS,
@@ -402,11 +402,15 @@ def _subset_figures(subset: pl.DataFrame, scores: pl.DataFrame, *, by_rank: bool
 
 
 def dependency_figures(table: pl.DataFrame) -> dict[str, Any]:
-    """Return the count of samples by dependency and a chart of the shares; empty without that column."""
+    """Return the count of samples by dependency, a chart of the shares and the far one; empty without that column."""
     if "dependency" not in table.columns or table["dependency"].is_null().all():
         return {}
     counts = table["dependency"].drop_nulls().value_counts(sort=True)
-    return {"by_dependency": dict(counts.iter_rows()), "dependencies": source_chart(table["dependency"], "samples")}
+    return {
+        "by_dependency": dict(counts.iter_rows()),
+        "dependencies": source_chart(table["dependency"], "samples"),
+        "far_share": far_share(table["dependency"]),
+    }
 
 
 def with_texts(state: State, chosen: pl.DataFrame, progress: Progress) -> pl.DataFrame:

@@ -20,10 +20,12 @@ from gateau_dagster.pipeline.loadable import downloads, loadable_model, scratch_
 from gateau_dagster.pipeline.project import remove_old_models
 from gateau_dagster.pipeline.recipes import CHECKPOINT_FOLDER, CHECKPOINTS, IN_STORE, MIX, MIXES, TRAINED, recipe_of
 from gateau_dagster.pipeline.scoring_assets import mix_asset
+from gateau_dagster.pipeline.selection_reads import CHOSEN, has_evidence
 from gateau_dagster.pipeline.state import State
 from gateau_dagster.report.provenance import chosen_by, ranked_by
 from gateau_dagster.resources.models import ModelsResource
 from gateau_dagster.resources.training import TrainingResource
+from gateau_dagster.selection.evidence import far_share
 from gateau_dagster.storage import Stamp, fence
 from gateau_dagster.storage.content import file_digests, model_content
 from gateau_dagster.storage.documents import (
@@ -304,8 +306,12 @@ def provenance(state: State, folder: str, mix: str) -> dict[str, str]:
     stamp = state.store.stamp(mix)
     found = {}
     if folder == CHECKPOINT_FOLDER:
-        selection = state.config.selection
-        found["Selection"] = f"{ranked_by(selection)}, chosen by {chosen_by(selection)}"
+        selection, made = state.config.selection, state.stamp(CHOSEN, None)
+        far = None
+        if has_evidence(state.config):
+            far = far_share(state.store.read(CHOSEN, columns=["dependency"])["dependency"])
+        by = chosen_by(selection, "" if made is None else made.rule, far=far)
+        found["Selection"] = f"{ranked_by(selection)}, chosen by {by}"
     if stamp is not None:
         found[mix] = f"fingerprint {stamp.fingerprint}, content {stamp.content}"
     return found

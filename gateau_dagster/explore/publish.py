@@ -310,7 +310,7 @@ def _summary(inputs: ReportInputs) -> str:
     made = inputs.generated_at.strftime("%Y-%m-%d %H:%M %Z").strip()
     return (
         f"{plural(inputs.given, 'sample')}, {chosen} selected. {ranked_by(inputs.config.selection)}; "
-        f"{chosen_by(inputs.config.selection, inputs.rule)}. Made {made}."
+        f"{chosen_by(inputs.config.selection, inputs.rule, far=inputs.far_chosen)}. Made {made}."
     )
 
 

@@ -566,7 +566,7 @@ def build_report(inputs: ReportInputs, comparison: PresetComparison | None, draw
         inputs=inputs,
         selection=inputs.config.selection,
         ranked_by=ranked_by(inputs.config.selection),
-        chosen_by=chosen_by(inputs.config.selection, inputs.rule),
+        chosen_by=chosen_by(inputs.config.selection, inputs.rule, far=inputs.far_chosen),
         scored_by=scored_by(inputs.config),
         by_gateau=inputs.by_gateau,
         deciding=chosen_methods(inputs.config)[inputs.config.selection.method],

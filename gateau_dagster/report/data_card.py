@@ -38,7 +38,7 @@ class CardFacts:
     sizes: rows of each configuration by its name. lengths: a row per sample, with `source` str, `selected` bool, and
     `length` of its context in `unit`. losses: sentences on rejected and truncated data. checks: sentences on the checks
     before the upload. fingerprint: the chosen samples' fingerprint. is_whole: whether the shown configuration alone
-    decides it. rule: the rule that chose them.
+    decides it. rule: the rule that chose them. far: the share of them that depend on far text; None if it is not known.
     """
 
     config: Config
@@ -51,6 +51,7 @@ class CardFacts:
     fingerprint: str
     is_whole: bool
     rule: str = ""
+    far: float | None = None
 
     @property
     def chosen(self) -> pl.DataFrame:
@@ -71,7 +72,7 @@ def data_card(facts: CardFacts) -> str:
     models = [f"`{key}`: {_cell(_shown(path, is_path=True))}" for key, path in scored_by(facts.config)]
     method = [
         ("ranked by", _cell(ranked_by(selection))),
-        ("rule", _cell(chosen_by(selection, facts.rule))),
+        ("rule", _cell(chosen_by(selection, facts.rule, far=facts.far))),
         *([("models", "; ".join(models))] if models else []),
         ("fingerprint", f"`{facts.fingerprint}`"),
         ("made with", f"gateau-dagster {version('gateau-dagster')}"),

@@ -19,6 +19,7 @@ from gateau_dagster.report.experiment import ExperimentInputs
 from gateau_dagster.report.forecast import ForecastOutcome
 from gateau_dagster.report.further import FurtherSection
 from gateau_dagster.selection.combine import ranked_by_score
+from gateau_dagster.selection.evidence import far_share
 from gateau_dagster.selection.forecast import Forecast
 from gateau_dagster.selection.presets import Degeneration, check_all, with_terms
 from gateau_dagster.selection.statistics import auroc_by_source, precision_at, spearman
@@ -86,6 +87,13 @@ class ReportInputs:
     generated_at: datetime
     command: str | None = None
     """The text that the user typed, if known."""
+
+    @property
+    def far_chosen(self) -> float | None:
+        """Return the share of selected samples that depend on far text; None without `dependencies`."""
+        if self.dependencies is None:
+            return None
+        return far_share(self.selected_subset.join(self.dependencies, on="sample_id")["dependency"])
 
     @property
     def by_gateau(self) -> bool:

@@ -15,7 +15,7 @@ from gateau_dagster.config.selection import DEFAULT_FRACTION, SCORES, Rule
 from gateau_dagster.evaluation.registry import with_benchmarks
 from gateau_dagster.methods.registry import sample_tables
 from gateau_dagster.pipeline.selection_reads import tables_read
-from gateau_dagster.readable import number
+from gateau_dagster.readable import number, percentage
 
 
 def ranked_by(selection: SelectionConfig) -> str:
@@ -36,8 +36,14 @@ def scored_by(config: Config) -> list[tuple[str, str]]:
     return [(name, model.path) for name, model in config.models.items() if name in read]
 
 
-def chosen_by(selection: SelectionConfig, taken: str = "") -> str:
-    """Return the selection rule and its amount (`config.selection.RuleConfig`); `taken`: the rule that `auto` took."""
+def chosen_by(selection: SelectionConfig, taken: str = "", *, far: float | None = None) -> str:
+    """Return the selection rule and its amount (`config.selection.RuleConfig`).
+
+    Args:
+        selection: the configured selection.
+        taken: the rule that `auto` took.
+        far: the share of the chosen samples that depend on far text, in [0, 1], from selection.evidence.far_share.
+    """
     tokens = f"{number(selection.budget or 0)} tokens"
     amount = _amount(selection) if selection.budget is None else f"a budget of {tokens}"
     auto = ""
@@ -56,7 +62,9 @@ def chosen_by(selection: SelectionConfig, taken: str = "") -> str:
         "ccs": f"{amount}, evenly over the range of scores",
     }
     limit = selection.per_document
-    return phrases[selection.rule] + auto + ("" if limit is None else f", at most {limit} of a document")
+    by_document = "" if limit is None else f", at most {limit} of a document"
+    share = "" if far is None else f"; {percentage(far)} of the chosen samples depend on far text"
+    return phrases[selection.rule] + auto + by_document + share
 
 
 def _amount(selection: SelectionConfig) -> str:

@@ -47,6 +47,16 @@ CLASS_OF: dict[Dependency, DependencyClass] = {
 LEAST_FAR = 0.5
 """The share of far dependencies among the chosen samples below which the check of `selected_subset` warns."""
 
+
+def far_share(dependencies: pl.Series) -> float | None:
+    """Return the share of samples that depend on far text, in [0, 1], among those of known dependency.
+
+    `dependencies`: str, null if unknown. None if no dependency is known.
+    """
+    shown = dependencies.drop_nulls()
+    return shown.is_in(FAR).sum() / shown.len() if shown.len() else None
+
+
 # The far segments that the map of each sample names, ascending.
 NAMED = pl.Schema({"sample_id": pl.String(), "named": pl.List(pl.Int32())})
 GAINS = ("near_probability", "far_probability", "far_segment")

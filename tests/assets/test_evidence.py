@@ -9,9 +9,11 @@ from gateau_dagster import tables
 from gateau_dagster.assets import selection as assets
 from gateau_dagster.assets.runs.checks import checked
 from gateau_dagster.assets.selection import unfilled
+from gateau_dagster.assets.trained_model import provenance
 from gateau_dagster.cli.show import print_sample
 from gateau_dagster.config.selection import RuleConfig
 from gateau_dagster.pipeline.asset import FAR_SHARE
+from gateau_dagster.pipeline.recipes import CHECKPOINT_FOLDER, MIX
 from gateau_dagster.report import build
 from gateau_dagster.selection import evidence
 from gateau_dagster.selection.forecast import DEPENDENT, VERDICTS
@@ -158,6 +160,7 @@ def test_rules_by_class_make_the_choice_alone_and_say_what_auto_took(small: Pipe
         taken = small.stamp("selected_subset").rule
         assert value_of(events["selected_subset", None], "rule") == taken
         assert taken == ("clean" if name == "auto" else rule["rule"])
+        assert value_of(events["selected_subset", None], "far_share") == found["dependency"].is_in(evidence.FAR).mean()
     assert small.made(until="selected_subset") == {}
     assert sum(one in far for one in chosen["mix"]) == min(count // 2, far.len())
     assert chosen["auto"] == chosen["clean"]
@@ -188,6 +191,8 @@ def check_auto_that_pays(small: Pipeline) -> None:
     assert values["verdict"] == "pays" and VERDICTS["pays"] in str(values["rule_reason"])
     taken = small.state().read("selected_subset", ["sample_id", "dependency"])
     assert taken.height == 4 and taken.filter(is_far).height == 2
+    card = provenance(small.state(), CHECKPOINT_FOLDER, MIX)["Selection"]
+    assert "(rule mix, which auto took); 50 % of the chosen samples depend on far text" in card
     changes = ({"tau": 1.0}, {"use": {"far": 0.3}}, {"rule": "mix"}, {"rule": "clean", "use": None})
     now = small.file.read_text()
     for change in changes:

@@ -85,6 +85,7 @@ def test_the_rule_that_auto_took_is_named() -> None:
     assert chosen_by(auto) == "a budget of 500 tokens, as the forecast decides, at most 2 of a document"
     taken = "a budget of 500 tokens, drawn at random (rule clean, which auto took), at most 2 of a document"
     assert chosen_by(auto, "clean") == taken
+    assert chosen_by(auto, "clean", far=0.25) == f"{taken}; 25 % of the chosen samples depend on far text"
     assert chosen_by(SelectionConfig(), "top") == chosen_by(SelectionConfig())
 
 
