@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import yaml
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 from yaml.constructor import ConstructorError
 from yaml.reader import ReaderError
@@ -300,16 +300,7 @@ def _own_keys(data: dict[str, Any], node: yaml.Node | None, name: str) -> list[G
 
 def _mistakes(details: list[ErrorDetails], node: yaml.Node | None, name: str, file: Any = Config) -> list[GateauError]:
     """Return the mistakes with their lines, a failed union as one. `file`: the validated class."""
-    places: dict[tuple[int | str, ...], list[ErrorDetails]] = {}
-    for detail in details:
-        places.setdefault(tuple(part for part in detail["loc"] if not _is_union_branch(part)), []).append(detail)
-    # For `path: [a, 3]`, a message that the list is no string is redundant once its element is named.
-    outer = {place[:size] for place in places for size in range(len(place))}
-    kept = {
-        place: found
-        for place, found in places.items()
-        if place not in outer or not all(_in_union(detail) for detail in found)
-    }
+    kept = _by_place(details)
     shown = sorted(islice(kept.items(), _MOST_SHOWN), key=lambda item: line_of(node, list(item[0])))
     lines = [_mistake(list(place), found, node, name, file) for place, found in shown]
     if len(kept) > _MOST_SHOWN:
@@ -317,11 +308,46 @@ def _mistakes(details: list[ErrorDetails], node: yaml.Node | None, name: str, fi
     return lines
 
 
+def first_mistake(error: ValidationError, section: type[BaseModel]) -> str:
+    """Return the key and the cause of the first mistake in YAML terms: `use.far: should be a number (found 'half')`.
+
+    `section`: the validated class.
+    """
+    place, details = next(iter(_by_place(error.errors()).items()))
+    keys, what = _described(list(place), details, section)
+    return ": ".join(filter(None, [".".join(map(str, keys)), what]))
+
+
+def _by_place(details: list[ErrorDetails]) -> dict[tuple[int | str, ...], list[ErrorDetails]]:
+    """Return the details by the keys that they are about."""
+    places: dict[tuple[int | str, ...], list[ErrorDetails]] = {}
+    for detail in details:
+        places.setdefault(tuple(part for part in detail["loc"] if not _is_union_branch(part)), []).append(detail)
+    # For `path: [a, 3]`, a message that the list is no string is redundant once its element is named.
+    outer = {place[:size] for place in places for size in range(len(place))}
+    return {
+        place: found
+        for place, found in places.items()
+        if place not in outer or not all(_in_union(detail) for detail in found)
+    }
+
+
 def _mistake(
     place: list[int | str], found: list[ErrorDetails], node: yaml.Node | None, name: str, file: Any = Config
 ) -> GateauError:
+    place, what = _described(place, found, file)
+    dotted = ".".join(str(part) for part in place) or "(whole file)"
+    return GateauError(code_of(_telling(found)[0]), f"  {name}:{line_of(node, place)}: {dotted}: {what}")
+
+
+def _telling(details: list[ErrorDetails]) -> list[ErrorDetails]:
     # In a union, the branch that checked the value itself is more informative than those of other types.
-    found = [each for each in found if each["type"] == "value_error"][:1] or found
+    return [each for each in details if each["type"] == "value_error"][:1] or details
+
+
+def _described(place: list[int | str], found: list[ErrorDetails], file: Any) -> tuple[list[int | str], str]:
+    """Return the keys of a mistake, and what is wrong with them."""
+    found = _telling(found)
     detail = found[0]
     if detail["type"] == "extra_forbidden":
         what = f"unknown key; {_suggestion(place, file)}"
@@ -335,8 +361,7 @@ def _mistake(
             place, what = [*named[1].split(".")], named[2]
         if detail["type"] != "value_error":
             what = f"{what} (found {_short(detail['input'])}){_nearest_value(found)}"
-    dotted = ".".join(str(part) for part in place) or "(whole file)"
-    return GateauError(code_of(detail), f"  {name}:{line_of(node, place)}: {dotted}: {what}")
+    return place, what
 
 
 def _words(detail: ErrorDetails) -> str:

@@ -165,6 +165,13 @@ class RuleConfig(Section):
             )
         if self.use is not None:
             _check_use(self.use)
+        if {*DEPENDENCIES} <= {*self.drop}:
+            raise GateauError(
+                "selection.rule_settings",
+                "drop: names all dependencies, so no sample whose dependency is known can be chosen: name fewer",
+            )
+        if self.rule in WITH_QUOTAS:
+            self._check_quotas()
         if self.shares is not None and not self.shares:
             raise GateauError(
                 "selection.rule_settings",
@@ -234,6 +241,19 @@ class RuleConfig(Section):
         others = {name for read in _READS.values() for name in read}.difference(_READS[rule]).union(_AMOUNTS)
         given = {name: value for name, value in self.model_dump().items() if name not in others}
         return self.model_validate({**given, "rule": rule, **amounts})
+
+    def _check_quotas(self) -> None:
+        """Raise GateauError if `drop` leaves out every sample of a class that has a share of the use."""
+        shares = self.use if isinstance(self.use, dict) else {"far": 1.0}
+        for name in (name for name, share in shares.items() if share):
+            of_class = ["one_far", "several_far"] if name == "far" else [name]
+            if {*of_class} <= {*self.drop}:
+                cure = "set use: {far: 0}" if name == "far" else f"remove {name} from use"
+                raise GateauError(
+                    "selection.rule_settings",
+                    f"drop: leaves out {' and '.join(of_class)}, but rule {self.rule} chooses a share of {name} "
+                    f"samples: drop others, or {cure}",
+                )
 
     def _changed(self) -> list[str]:
         """Return the fields of any rule that differ from their defaults."""

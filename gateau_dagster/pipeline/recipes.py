@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from gateau_dagster import tables
 from gateau_dagster.config import Config, SelectionConfig, TrainingConfig
 from gateau_dagster.config.base import Section, code_of
+from gateau_dagster.config.load import first_mistake
 from gateau_dagster.config.selection import DRAWING
 from gateau_dagster.config.training import OPERATIONAL
 from gateau_dagster.config.variants import (
@@ -599,9 +600,8 @@ def _check_changed(recipe: Recipe) -> None:
         # Keys of two sections may not fit each other, as a loss that needs a pair of models.
         Config.model_validate({name: getattr(config, name) for name in Config.model_fields} | {"variants": None})
     except ValidationError as error:
-        first = error.errors()[0]
-        keys = ": ".join([place, *map(str, first["loc"])])
-        raise GateauError(code_of(first), f"{keys}: {first['msg'].removeprefix('Value error, ')}") from error
+        section = next(each for each in (SelectionConfig, TrainingConfig, Config) if each.__name__ == error.title)
+        raise GateauError(code_of(error.errors()[0]), f"{place}: {first_mistake(error, section)}") from error
     except GateauError as error:
         raise error.reworded(f"{place}: {error}") from error
     if recipe.selection.encoder not in {None, recipe.project.selection.encoder}:

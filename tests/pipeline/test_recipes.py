@@ -217,6 +217,7 @@ def test_variants_of_a_mix_draw_by_their_seed_and_cut_contexts_for_themselves(tm
         ({"selection": {"method": "nope"}}, "methods.unknown"),
         ({"selection": {"drop": ["near"]}}, "variants.impossible"),
         ({"selection": {"rule": "diverse", "budget": None, "encoder": "enc"}}, "variants.impossible"),
+        ({"selection": {"rule": "mix", "use": {"far": 3}}}, "config.value"),
         ({"training": {"lr": 1}}, "config.unknown_key"),
         ({"training": {"mix": {"without_long": True}}}, "training.no_conversations"),
     ],
@@ -226,4 +227,6 @@ def test_keys_that_do_not_fit_are_refused_with_the_variant(tmp_path: Path, keys:
         config = changed(tmp_path, {"name": "odd", **keys}, short_chat=None)
         chosen_methods(config)
         check_variants(config)
-    assert code == "methods.unknown" or str(error.value).startswith("variants.also: odd")
+    message = str(error.value)
+    assert code == "methods.unknown" or message.startswith("variants.also: odd")
+    assert "Input should" not in message and "Extra inputs" not in message
