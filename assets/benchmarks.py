@@ -107,7 +107,7 @@ def compared_model(state: State, models: ModelsResource, name: str) -> "LoadedMo
     """Load a variant's model. base: the model that training starts from; checkpoint: the result of the single run.
 
     Raises:
-        GateauError, TransientError: it cannot be fetched or loaded, or its files are damaged.
+        GateauError, TransientError: the model cannot be fetched or loaded, or its files are damaged.
     """
     section, version = located_variant(state, name)
     return models.load(state.config, section, version=version)

@@ -90,7 +90,7 @@ def _alpha_sweep(state: State, candidates: pl.DataFrame, chosen: int) -> AlphaSw
 
 
 def _segment_length_sweep(state: State, candidates: pl.DataFrame, chosen: int) -> SegmentLengthSweep | None:
-    """Compare `cam` with the tables of further segment lengths; return None without any."""
+    """Compare `cam` with the tables of other segment lengths; return None without any."""
     selection = state.config.selection
     made = {length: cam_at_asset(length) for length in further_lengths(state.config)}
     if not made:

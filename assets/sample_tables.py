@@ -93,7 +93,7 @@ def _with_plan(context: dg.AssetExecutionContext, state: State, shards: Shards) 
     from gateau_dagster.estimate.estimator import Estimator
 
     estimates = _estimated(context, lambda: Estimator(state).shards(_by_asset(shards))) or {}
-    # A method need not declare the cost of its own table.
+    # A method need not declare the cost of its table.
     planned = {key: estimate.planned for key, estimate in estimates.items() if estimate.tokens is not None}
     return [
         replace(

@@ -89,7 +89,7 @@ class TrainingRequest:
 
 @makes_asset
 def trained_model(step: Step, models: ModelsResource, training: TrainingResource) -> None:
-    """Train the model, or resume a training that was killed (Eq. 7)."""
+    """Train the model, or resume a training run that was killed (Eq. 7)."""
     for output in step.in_turn():
         models.release()
         wanted = TrainingRequest.of(output)
@@ -99,7 +99,7 @@ def trained_model(step: Step, models: ModelsResource, training: TrainingResource
 
 @makes_asset
 def variant_checkpoint(step: Step, models: ModelsResource, training: TrainingResource) -> None:
-    """Record which model each variant is, and train those that need it, unless a training was the same.
+    """Record which model each variant is, and train those that need it, unless a training run was the same.
 
     Outdated models are removed before the first training.
     """
@@ -119,7 +119,7 @@ def variant_checkpoint(step: Step, models: ModelsResource, training: TrainingRes
                 made_room = True
             wanted = TrainingRequest.of(output)
             stamp = _train(output, wanted, training)
-            shutil.rmtree(scratch_of(step.state, wanted), ignore_errors=True)  # the next one has a folder of its own
+            shutil.rmtree(scratch_of(step.state, wanted), ignore_errors=True)  # the next one has a new folder
             _write_row(output, wanted.folder, wanted.mix, stamp)
             output.metadata |= trained_model_metadata(step.state, wanted.folder, wanted.mix, wanted.training)
 
@@ -168,7 +168,7 @@ def _copy_of_checkpoint(output: Output, folder: str) -> Stamp | None:
 
 
 def scratch_of(state: State, wanted: TrainingRequest) -> Path:
-    """Return the folder of a training's unfinished work, which is separate for each store."""
+    """Return the folder of a training run's unfinished work, which is separate for each store."""
     return scratch_of_store(state) / wanted.scratch
 
 

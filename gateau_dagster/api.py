@@ -109,7 +109,7 @@ class Project:
         return pl.DataFrame(rows, {"asset": pl.String, "partition": pl.String, "why": pl.String}, orient="row")
 
     def run(self, until: str | None = None) -> None:
-        """Run what is missing or changed, in a process of its own, as `gateau run` does, and print its progress.
+        """Run what is missing or changed, in a separate process, as `gateau run` does, and print its progress.
 
         An interrupt ends the run in order; what was computed is kept.
 
@@ -119,7 +119,7 @@ class Project:
         command = [sys.executable, "-m", "gateau_dagster.cli", "run", "--config", self._name]
         command += ["--until", until] if until else []
         last = ""
-        # In a session of its own: a terminal's or a notebook's interrupt would reach it, too, and a second one ends a
+        # In a separate session: a terminal's or a notebook's interrupt would reach it, too, and a second one ends a
         # run at once.
         with subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
@@ -247,7 +247,7 @@ def score(
             NumPy, pandas, torch or Arrow; NaN, NaT and NA are missing.
         window: tokens at the end of a prompt that theta_A sees.
         short_model: theta_A; by default the same model.
-        scoring: further keys of the section `scoring`, such as max_length or dtype.
+        scoring: other keys of the section `scoring`, such as max_length or dtype.
 
     Returns:
         One row per scored sample (`tables.COMBINED_SCORES`), highest score first.

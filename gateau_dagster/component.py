@@ -155,7 +155,7 @@ class GateauPipeline(dg.Component, dg.Model, dg.Resolvable):
         try:
             self._check_prefix(context)
             return build_definitions(self._configuration(context), Prefixes(keys=keys, groups=groups))
-        except GateauError as error:  # without the trace of our own code
+        except GateauError as error:  # without the trace of our code
             raise error.reworded(f"{context.path}: {error}") from None
 
     def _configuration(self, context: dg.ComponentLoadContext) -> str:

@@ -351,7 +351,7 @@ def gateau_command(words: str) -> str:
 
 
 SEVERAL = "gateau.several"
-"""Code of an error that lists several mistakes, each with a code of its own."""
+"""Code of an error that lists several mistakes, each with its own code."""
 
 
 class GateauError(ValueError):

@@ -44,7 +44,7 @@ def nearest_name(name: str, known: Iterable[str], otherwise: str = "there are") 
 
 def indented_lines(text: str) -> str:
     """Return the text with `escaped_controls`, and each line after the first indented. A value quoted in
-    a message then cannot look like a message of its own.
+    a message then cannot look like another message.
     """
     first, *others = escaped_controls(text, lines=True).split("\n")
     return "\n".join([first, *(line if not line or line.startswith("  ") else f"  {line}" for line in others)])

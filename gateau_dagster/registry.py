@@ -1,4 +1,4 @@
-"""Find what has a file of its own in a package or outside of it: methods, benchmarks, worker pools, locks."""
+"""Find plug-ins, each in its own file, in a package or outside it: methods, benchmarks, worker pools, locks."""
 
 import hashlib
 import importlib

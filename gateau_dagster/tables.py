@@ -268,7 +268,7 @@ EXPERIMENT = (
     _column("best", pl.Boolean, "Whether it is not told apart from the best."),
     _column("probability_best", pl.Float64, "Share of the bootstrap's draws in which it is the best."),
     _column("questions", pl.Int32, "Questions that all variants answered."),
-    _column("seeds", pl.Int32, "Trainings that differ in their seed alone, whose mean the value and the costs are."),
+    _column("seeds", pl.Int32, "Training runs that differ only in their seed; value and costs are their mean."),
     _column("samples", pl.Int64, "Long samples that it was trained on.", nullable=True),
     _column("tokens", pl.Int64, "Tokens that it was trained on.", nullable=True),
     _column("scoring_hours", pl.Float64, "Hours of the device that its selection took.", nullable=True),

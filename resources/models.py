@@ -36,7 +36,7 @@ class ModelsResource(dg.ConfigurableResource):
             device: overrides the device of this resource.
 
         Raises:
-            GateauError: it cannot be loaded; the message says why.
+            GateauError: the model cannot be loaded; the message says why.
         """
         global _last  # noqa: PLW0603
         from gateau_dagster.models.devices import check_device_map

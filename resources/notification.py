@@ -36,7 +36,7 @@ class NotificationResource(dg.ConfigurableResource):
     """Sends a message to every place that a configuration names."""
 
     timeout: float = Field(default=10.0, gt=0, description="Seconds that a server may take to answer.")
-    pauses: list[float] = Field(default=[2.0, 8.0], description="Seconds before each further try, where one may help.")
+    pauses: list[float] = Field(default=[2.0, 8.0], description="Seconds before each new try, where one may help.")
 
     def send(self, settings: NotifyConfig, subject: str, text: str) -> None:
         """Send to every place; a failure at one does not prevent the others.

@@ -40,7 +40,7 @@ def check_server(config_value: Mapping[str, Any], *, place: str, source: str) ->
         source: variable or file with its URL, for the message.
 
     Raises:
-        GateauError: it does not, or the URL is invalid. The message contains neither URL nor password.
+        GateauError: the server refuses it, or the URL is invalid. The message contains neither URL nor password.
     """
     try:
         target = sqlalchemy.make_url(pg_url_from_config(config_value))

@@ -1,4 +1,4 @@
-"""Launch a training as a separate process, and show its progress in the Dagster run."""
+"""Launch a training run as a separate process, and show its progress in the Dagster run."""
 
 import os
 import subprocess

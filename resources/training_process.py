@@ -1,4 +1,4 @@
-"""Run one rank of a training, `python -m gateau_dagster.resources.training_process SPEC.json`, from Dagster or by hand.
+"""Run one rank of training, `python -m gateau_dagster.resources.training_process SPEC.json`, from Dagster or by hand.
 
 Rank 0 alone reports to Dagster (Pipes): progress lines in the log, and for every step the metrics as a custom message
 `{"training_step": {...}}`. Started by hand, it prints the lines. The status is 1 with one readable line for a user's

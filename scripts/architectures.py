@@ -3,7 +3,7 @@
     .venv/bin/python scripts/architectures.py --out build/benchmarks/architectures.json --page docs/architectures.md
 
 Of every model type that transformers loads as a causal language model a tiny random one is made (architectures_tiny)
-and checked against transformers' own plain pass, in a process of its own with a limit of time. What is in `--out` for
+and checked against transformers' own plain pass, in a separate process with a limit of time. What is in `--out` for
 the same versions is not asked again; `--only` names some types, `--again` asks all anew.
 """
 

@@ -26,7 +26,7 @@ CONTROL = (
     *("<start_of_turn>", "<|eot_id|>", "<｜User｜>", "<|end|>"),
 )
 _WORD = "GATEAUWORD"
-# What looks like a token of its own in a template: such tokens are in its model's vocabulary.
+# What looks like a special token in a template: such tokens are in its model's vocabulary.
 _TOKENS = re.compile(
     r"<\|[\w.-]+\|?>|<[\w.-]+\|>|<｜[^<>]+｜>|\[\|\w+\|\]|\[/?[A-Z_]{3,}\]|</?s>|<[be]os>|<(?:start|end)_of_\w+>"
     r"|<extra_id_\d+>"
@@ -35,7 +35,7 @@ _INTRODUCTION = """# What real chat templates do
 
 `scoring.template: chat` shows models everything through the chat template of their tokenizer. Templates differ in
 what they do with a conversation. So `gateau validate`, `gateau plan` and `gateau run` try each model's template before
-any model runs, in a process with limits of its own. This table has the result for {count} templates, {trainable} of
+any model runs, in a separate process with limits. This table has the result for {count} templates, {trainable} of
 which can be trained with. They are from the repositories `chujiezheng/chat_templates` (`chat_templates/`, without
 indentation and line ends, as its README reads them), `axolotl-ai-cloud/axolotl` (`axolotl/`) and `huggingface/trl`
 (`trl/`). Some templates of models for images refuse turns of text.
@@ -47,7 +47,7 @@ small tokenizer that knows the tokens which the template names.
 |---|---|
 | system | what becomes of a system turn. After `refused` and `dropped`, its text is put before the first user turn |
 | empty system | a system turn without text is `refused`, `printed`, or the same `as none` |
-| own system | `added`: the template begins a conversation with a text of its own |
+| own system | `added`: the template begins a conversation with its own text |
 | two exchanges | `earlier answers rewritten`: the first answer is another one once a second follows; it has no loss |
 | user twice, answer twice | two consecutive turns of one role |
 | last thoughts, earlier thoughts | `<think>…</think>` in the last answer and in earlier ones. The last are put back |

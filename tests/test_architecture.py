@@ -24,6 +24,7 @@ from house import (
 )
 
 from tests.project import ROOT, command_environment, make_project
+from tests.prose import FORMS, NO_SUBJECT, forbidden, texts
 
 CORE = "gateau_dagster"
 # From the ground up: each imports only what stands before it. A new package or module of the core needs its place.
@@ -118,6 +119,38 @@ def test_no_docstring_is_a_fragment() -> None:
     tests = {name_of(file): file.read_text(encoding="utf-8") for file in (ROOT / "tests").rglob("*.py")}
     assert [name for name, text in texts.items() if headless.search(text) or more.search(text)] == []
     assert [name for name, text in tests.items() if headless.search(text)] == []
+
+
+CODE_FORMS = (*FORMS, NO_SUBJECT)
+# Its texts were written before these forms were refused.
+EARLIER_TEXTS = {"gateau_dagster/pipeline/state.py"}
+
+
+def test_texts_of_the_code_have_no_habit_that_the_style_replaces() -> None:
+    files = [*FILES, *(file for folder in ("examples", "scripts") for file in (ROOT / folder).rglob("*.py"))]
+    shown = {name_of(file): forbidden(texts(file.read_text(encoding="utf-8")), *CODE_FORMS) for file in files}
+    assert {name: forms for name, forms in shown.items() if forms and name not in EARLIER_TEXTS} == {}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [
+        ("A training is killed.", "A training run is killed."),
+        ("It needs a longer training.", "Training takes longer."),
+        ("two trainings", "two training runs"),
+        ("a process of its own", "a separate process"),
+        ("with further methods", "It looks further back."),
+        ("one table a benchmark", "one table per benchmark"),
+        ("16 bytes a parameter", "how many tokens a model reads"),
+        ("many prompts a pass", "two samples and a token"),
+        ("Raises:\n    GateauError: one does.", "Raises:\n    GateauError: one of them does."),
+        ("Raises:\n    ValueError: it is blank.", "Raises:\n    ValueError: the name is blank."),
+    ],
+)
+def test_a_forbidden_form_is_found(wrong: str, right: str) -> None:
+    assert len(forbidden(wrong, *CODE_FORMS)) == 1 and forbidden(right, *CODE_FORMS) == []
+    commented = "def f():\n    return 'of its own' + x  # {0}\n"
+    assert len(forbidden(texts('"""' + wrong + '"""\n' + commented.format("a training")), *CODE_FORMS)) == 3
 
 
 def written(folder: Path, sources: dict[str, str]) -> dict[str, Path]:

@@ -268,7 +268,7 @@ def with_postgres(content: bytes, variable: str, file: Path) -> bytes:
     """Return a dagster.yaml with the database whose URL is in an environment variable; unchanged if it has it.
 
     Raises:
-        GateauError: it names another storage.
+        GateauError: the file names another storage.
     """
     try:
         found: Any = yaml.safe_load(content)

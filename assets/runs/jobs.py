@@ -37,7 +37,7 @@ def executor_of(config: Config) -> dg.ExecutorDefinition:
 def asset_jobs(config: Config) -> list[UnresolvedAssetJobDefinition]:
     """Return the asset jobs, for launching chosen shards by hand.
 
-    Variants and synthetic samples have jobs of their own: a run has partitions of one set only, and shards come first.
+    Variants and synthetic samples have separate jobs: a run has partitions of one set only, and shards come first.
     """
     pipeline, executor = pipeline_of(config), executor_of(config)
     assets = list(pipeline.by_key)

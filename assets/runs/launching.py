@@ -268,7 +268,7 @@ def run_here(
 
     Raises:
         KeyboardInterrupt: it was interrupted from the terminal, or terminated in the UI.
-        GateauError: it failed; an UnforeseenError by a defect.
+        GateauError: the run failed; an UnforeseenError if the cause is a defect.
     """
     run_id = str(uuid.uuid4())
     with configuration.in_environment(), canceled_when_interrupted(instance, run_id):
@@ -324,7 +324,7 @@ def run_by_daemon(
     """Submit the run to the queue, and return when it has ended. It ends with the run that asks for it.
 
     Raises:
-        GateauError: it failed, nothing would launch it, or it was terminated, which cancels the asking run, too.
+        GateauError: the run failed, nothing would launch it, or it was terminated, which cancels the asking run, too.
     """
     require_queue(instance)
     (repository, origin), run_id = location_of(asking), str(uuid.uuid4())

@@ -1,4 +1,4 @@
-"""Convert failures to Dagster's: the cause and the remedy, without the traceback of our own code."""
+"""Convert failures to Dagster's: the cause and the remedy, without the traceback of our code."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

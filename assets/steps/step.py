@@ -91,7 +91,7 @@ class Output:
 
     @property
     def recipe(self) -> Recipe:
-        """Return how it is made, if it is a part of a training: of a variant's, or of the single run's."""
+        """Return how it is made, if it is a part of training: of a variant, or of the single run."""
         return recipe_of(self.state.config, self.partition)
 
     def warn(self, name: str, warning: str) -> None:

@@ -35,7 +35,7 @@ STEPS_SHORT, STEPS_LONG = 160, 40
 SHORT_WINDOW, LONG_WINDOW = 1024, 4096
 SHORT_THETA, LONG_THETA = 1e4, 1e6
 SHORT_RATE, LONG_RATE = 4e-3, 2e-3
-# 4,096 tokens a step. Short rows are cheap, and what they teach carries over.
+# 4,096 tokens per step. Short rows are cheap, and what they teach carries over.
 SHORT_SHAPES = ((16, 256), (8, 512), (4, 1024))
 LONG_SHAPES = ((1, 4096), (2, 2048), (1, 4096), (8, 512))
 MOST_CHARACTERS = 20_000_000  # of documents read: enough for a model of this size, whatever the data's

@@ -1,4 +1,4 @@
-"""Show how far a training is: a bar in a terminal, elsewhere a line every 15 seconds."""
+"""Show the progress of training: a bar in a terminal, elsewhere a line every 15 seconds."""
 
 import time
 from types import TracebackType

@@ -10,7 +10,7 @@ from gateau_dagster.execution.interruption import ends_at_once
 
 _ERROR_STREAM = 2
 # How often an idle thread of torch looks for work before it sleeps; GNU OpenMP's default is 300,000. Beside other busy
-# processes the waiting threads take the cores from those that work: a training was 10 times slower.
+# processes the waiting threads take the cores from those that work: a training run was 10 times slower.
 _SPINS = "3000"
 
 

@@ -288,7 +288,7 @@ def open_page(config_file: str | None, port: int, what: str) -> None:
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at; 0.0.0.0: from everywhere.")
 @click.argument("dagster_options", nargs=-1, type=click.UNPROCESSED)
 def dev(config_file: str | None, port: int | None, host: str, dagster_options: tuple[str, ...]) -> None:
-    """Serve the Dagster UI and its daemon on this configuration until Ctrl-C; further options go to `dagster dev`.
+    """Serve the Dagster UI and its daemon on this configuration until Ctrl-C; other options go to `dagster dev`.
 
     Prints one line with the address once the UI answers. The log is the file dev.log in .gateau, beside the
     configuration.
@@ -305,7 +305,7 @@ def dev(config_file: str | None, port: int | None, host: str, dagster_options: t
 def clean(config_file: str | None, yes: bool, as_json: bool) -> None:
     """List what nothing needs in the store and in .gateau, with sizes, and remove it after asking.
 
-    These are remains of broken writes and downloads, scratch of trainings, models of variants that are gone, and rows
+    These are remains of broken writes and downloads, scratch of training, models of variants that are gone, and rows
     that no run continues. No table is removed. Refused while a run is at work, also on another machine. Without a
     terminal it only lists, unless --yes is given.
     """
@@ -341,7 +341,7 @@ def _load(config_file: str | None) -> Config:
     """Return the configuration, and name it in the environment.
 
     Raises:
-        GateauError: there is none, or it is wrong.
+        GateauError: there is no configuration, or it is wrong.
     """
     from gateau_dagster.storage.failures import check_address_space
 

@@ -52,7 +52,7 @@ def start_ui(config: Config, host: str, port: int | None, options: list[str]) ->
         config: the configuration.
         host: address to listen at.
         port: its port; None: the usual one, or a free one if that is taken.
-        options: further options of `dagster dev`.
+        options: other options of `dagster dev`.
 
     Raises:
         GateauError: the port is taken, the UI does not start or ends by itself, or the assets cannot be loaded.
@@ -70,7 +70,7 @@ def start_ui(config: Config, host: str, port: int | None, options: list[str]) ->
     for kind in ("SENSOR", "SCHEDULE"):
         os.environ.setdefault(f"DAGSTER_{kind}_GRPC_TIMEOUT_SECONDS", _EVALUATION_SECONDS)
     with noted_signals() as signals, os.fdopen(new, "wb") as output:
-        # In a session of its own: a terminal's Ctrl-C reaches this process only, which ends the others once.
+        # In a separate session: a terminal's Ctrl-C reaches this process only, which ends the others once.
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
         )
@@ -94,7 +94,7 @@ def _usable_port(host: str, port: int | None) -> int:
     """Return the port after a look whether it is free.
 
     Raises:
-        GateauError: it cannot be used.
+        GateauError: the port cannot be used.
     """
     try:
         return _bound(host, PORT if port is None else port)
@@ -143,7 +143,7 @@ def _loads(address: str, log: Path) -> bool:
     """Return whether the UI answers, and shows the assets.
 
     Raises:
-        GateauError: it answers, and cannot load the code location.
+        GateauError: the UI answers, but cannot load the code location.
     """
     try:
         data = json.loads(ui_answer(address, f"graphql?query={quote(_LOADED)}"))["data"]

@@ -103,7 +103,7 @@ class _Terminal(Console):
 
 
 def console() -> Console:
-    """Return a console with a descriptor of its own: Dagster captures descriptors 1 and 2 while a step runs."""
+    """Return a console with a separate descriptor: Dagster captures descriptors 1 and 2 while a step runs."""
     found = _Terminal(file=os.fdopen(os.dup(1), "w", errors="backslashreplace"), highlight=False, soft_wrap=True)
     if found.width < _NARROWEST:  # such as COLUMNS=0, where Rich prints nothing, or 1, where it leaves out tables
         found.width = _USUAL_WIDTH

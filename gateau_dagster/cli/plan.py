@@ -213,7 +213,7 @@ def _refusal(state: State, plan: Plan, planned: Sequence[PlannedJudging]) -> Gat
 
 
 def show_amounts(out: Console, planned: Sequence[Amount]) -> None:
-    """Print one row per asset, and the source of the times; nothing without trainings and answers."""
+    """Print one row per asset, and the source of the times; nothing without training runs and answers."""
     if not planned:
         return
     table = left_table("to train, to ask", right=("models", "amount", "time"))
@@ -236,7 +236,7 @@ def _by_grounds(start: str, grounds: Iterable[tuple[str, str]]) -> Iterator[str]
 
 
 def show_memory(out: Console, planned: Sequence[TrainingMemory]) -> None:
-    """Print a line per asset with trainings; with a table by part, and with cures, for one that does not fit."""
+    """Print a line per asset with training runs; with a table by part, and with cures, for one that does not fit."""
     if planned:
         out.print()
     for each in planned:
@@ -284,7 +284,7 @@ def _memory_line(found: TrainingMemory) -> str:
 
 
 def memory_record(found: TrainingMemory) -> dict[str, Any]:
-    """Return the memory of a training for programs: the fields of TrainingMemory, and whether it fits."""
+    """Return the memory of a training run for programs: the fields of TrainingMemory, and whether it fits."""
     return {
         **asdict(found),
         "longest": {str(card): tokens for card, tokens in found.longest.items()},
@@ -325,7 +325,7 @@ def print_plan(config: Config, until: str | None, *, as_json: bool = False, work
 
     Raises:
         GateauError: the input or the store cannot be read, or there is no asset `until`; after the plan is printed,
-            files of a benchmark cannot be read, or a training does not fit into its GPUs.
+            files of a benchmark cannot be read, or a training run does not fit into its GPUs.
     """
     out, state = console(), State(config=config, asks_hub=asks_hub(until))
     if as_json:

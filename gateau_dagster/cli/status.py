@@ -152,7 +152,7 @@ def _check_idle(config: Config) -> None:
     """Check that no run is at work, here or on another machine.
 
     Raises:
-        GateauError: one is.
+        GateauError: a run is at work.
     """
     advice = "Wait until it ends, or end it: the list would contain what it uses."
     if holder := holder_of(config):

@@ -111,7 +111,7 @@ class ServerConfig(Section):
     extra_body: Annotated[dict[str, JsonValue], AfterValidator(_extra_body)] = Field(
         default={},
         exclude_if=lambda value: not value,
-        description="Further keys of each request, such as {reasoning_effort: low}; a key with null is omitted.",
+        description="Other keys of each request, such as {reasoning_effort: low}; a key with null is omitted.",
         examples=[{"top_k": 1}],
     )
 

@@ -17,7 +17,7 @@ from gateau_dagster.config.training import OPERATIONAL, TrainingConfig
 from gateau_dagster.config.values import MOST_ROWS
 from gateau_dagster.errors import GateauError
 
-# The part of `training` that fits a training to this machine, as opposed to what is learned from which samples.
+# The part of `training` that adapts training to this machine, as opposed to what is learned from which samples.
 _OF_THE_MACHINE = (
     "max_length",
     "truncation",
@@ -45,7 +45,7 @@ def check_made_models(models: Mapping[str, ModelConfig], training: TrainingConfi
     """Check the sections of the models to be made, before any model runs.
 
     Raises:
-        ValueError: one names no existing causal model, or has a setting that only an existing model has.
+        ValueError: a section names no existing causal model, or has a setting that only an existing model has.
     """
     for name, model in models.items():
         place = f"models.{name}"
@@ -181,7 +181,7 @@ def homologous_options(model: ModelConfig) -> HomologousOptions:
 
 
 def stage_training(model: ModelConfig, training: TrainingConfig) -> TrainingConfig:
-    """Return the training that makes a model: the recipe of its own section, with the machine's part of `training`."""
+    """Return the training that makes a model: the recipe of its section, with the machine's part of `training`."""
     machine = {name: getattr(training, name) for name in _OF_THE_MACHINE}
     if model.is_homologous:
         return _homologous_training(model, machine)
@@ -231,6 +231,6 @@ def place_of(name: str, model: ModelConfig, setting: str) -> str:
 
 
 def machine_settings(training: TrainingConfig) -> dict[str, Any]:
-    """Return the machine's part of a training that changes its result, by its place in the configuration."""
+    """Return the machine's part of a training run that changes its result, by its place in the configuration."""
     dumped = training.model_dump(mode="json")
     return {f"training.{name}": dumped[name] for name in _OF_THE_MACHINE if name not in OPERATIONAL}

@@ -82,7 +82,7 @@ class PositionExtension(Section):
 class PreExperienceOptions(Section):
     """The sample of the data that the model is trained on, and how; defaults are Cherry Selection's.
 
-    Settings that fit a training to this machine are in `training` only: max_length, dtype, batch_size, processes,
+    Settings that adapt training to this machine are only in `training`: max_length, dtype, batch_size, processes,
     sequence_parallel, deepspeed, liger, gradient_checkpointing, every_n_layers, offload_activations, tiled_mlp,
     attention, save_steps; and report_to.
     """
@@ -122,7 +122,7 @@ class HomologousOptions(Section):
 
     Source: section 6, and for the optimiser the authors' released `train_64K.sh` in princeton-nlp/ProLong.
 
-    Settings that fit a training to this machine are in `training` only: dtype, batch_size (rows of `length` tokens),
+    Settings that adapt training to this machine are only in `training`: dtype, batch_size (rows of `length` tokens),
     processes, sequence_parallel, deepspeed, liger, gradient_checkpointing, every_n_layers, offload_activations,
     tiled_mlp, attention, save_steps; and report_to.
     """
@@ -244,7 +244,7 @@ class ModelConfig(Section):
     )
     context: Context = Field(
         default="full",
-        description="window: the model sees at most the tokens of its own window. The context of a longer prompt "
+        description="window: the model sees at most the tokens of its window. The context of a longer prompt "
         "loses its start; frame, instruction and response stay.",
     )
     window: int | None = Field(
@@ -295,7 +295,7 @@ class ModelConfig(Section):
 
     @property
     def is_homologous(self) -> bool:
-        """Return whether the pipeline makes the model by further training of another one on long texts."""
+        """Return whether the pipeline makes the model by continued training of another one on long texts."""
         return homologous_base_of(self.path) is not None
 
     @property

@@ -309,7 +309,7 @@ def check_store_apart(config: Config) -> None:
     """Check that no folder of input and no model's folder contains the store.
 
     Raises:
-        GateauError: one does.
+        GateauError: a folder contains the store.
     """
     for name, path in _addresses(config):
         if _takes_in(path, config):

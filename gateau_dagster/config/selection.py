@@ -306,7 +306,7 @@ class SelectionConfig(RuleConfig):
     )
     compare: list[str] = Field(
         default=[],
-        description="Further methods to score and to compare in the report.",
+        description="Other methods to score and to compare in the report.",
         examples=[["ladm", "perplexity", "random"]],
     )
     plugins: list[AnyPath] = Field(
@@ -331,7 +331,7 @@ class SelectionConfig(RuleConfig):
     )
     segment_lengths: list[Annotated[int, Field(ge=1, le=LONGEST)]] = Field(
         default=[],
-        description="Further segment lengths (tokens) to compute and to compare in the report; "
+        description="Other segment lengths (tokens) to compute and to compare in the report; "
         "scoring.segment_length is always included.",
         examples=[[64, 256]],
     )

@@ -160,7 +160,7 @@ class SynthesisConfig(Section):
         if self.preset == "prolong" and given:
             raise GateauError(
                 "synthesis.preset",
-                f"{min(given)}: preset prolong has kinds of its own and no checks: remove the key, or the preset",
+                f"{min(given)}: preset prolong has its own kinds and no checks: remove the key, or the preset",
             )
         return self
 

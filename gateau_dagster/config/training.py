@@ -115,7 +115,7 @@ class MixConfig(Section):
         default=1.0,
         gt=0,
         le=1,
-        description="Part of the selected samples to train on, the best-ranked ones, for a smaller training with the "
+        description="Part of the selected samples to train on, the best-ranked ones, for a smaller run with the "
         "same selection. Half a sample counts as one.",
     )
     without_long: bool = Field(
@@ -287,8 +287,8 @@ class TrainingConfig(Section):
     skip: SkipConfig | None = Field(default=None, description="Skipped positions (SkipAlign).")
     chunked_loss: bool = Field(
         default=True,
-        description="The loss without the logits of a whole row. False: the model's own loss, for one with logits of "
-        "its own kind.",
+        description="The loss without the logits of a whole row. False: the model's own loss, for models whose "
+        "logits are computed differently.",
     )
     lora: LoraConfig | None = Field(default=None, description="Train low-rank adapters instead of all weights.")
     sequence_parallel: int = Field(
@@ -304,7 +304,7 @@ class TrainingConfig(Section):
     )
     report_to: list[Literal["wandb", "mlflow", "tensorboard"]] = Field(
         default_factory=list,
-        description="Further destinations of the curves; their packages must be installed.",
+        description="Other destinations of the curves; their packages must be installed.",
         examples=[["wandb"]],
     )
     report_data: bool = Field(
@@ -348,7 +348,7 @@ class TrainingConfig(Section):
         gt=0,
         le=100_000,
         exclude_if=lambda value: value is None,
-        description="GiB of each GPU that trains, for `gateau plan` on another machine. A training that does not fit "
+        description="GiB of each GPU that trains, for `gateau plan` on another machine. Training that does not fit "
         "is refused. Default: the GPU of this machine, if the training runs here.",
         examples=[80],
     )
@@ -492,7 +492,7 @@ class TrainingConfig(Section):
 
     @property
     def data_processes(self) -> int:
-        """Return the number of processes that read rows of their own: sequence-parallel ones read the same."""
+        """Return the number of processes that read different rows: sequence-parallel ones read the same."""
         return self.processes // self.sequence_parallel
 
     @property
@@ -530,7 +530,7 @@ def check_levers(training: TrainingConfig) -> None:
     """Check that the settings that save memory apply, and change no result.
 
     Raises:
-        ValueError: one does not; the message says why, and what to change.
+        ValueError: a setting does not apply; the message says why, and what to change.
     """
     if training.every_n_layers > 1 and not training.gradient_checkpointing:
         raise GateauError(
@@ -556,7 +556,7 @@ def check_sequence_parallel(training: TrainingConfig) -> None:
     """Check that `training.sequence_parallel` computes what one process would.
 
     Raises:
-        ValueError: it would not, or that is not known; the message says why, and what to change.
+        ValueError: the result would differ, or is not known to be equal; the message says why, and what to change.
     """
     if training.sequence_parallel == 1:
         return

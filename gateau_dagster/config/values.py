@@ -18,10 +18,10 @@ from gateau_dagster.errors import GateauError, secret_found, secret_variable_nam
 LONGEST = 100_000_000
 """The most tokens of a sequence."""
 MOST_TOKENS = 10**15
-"""The most tokens of a training."""
+"""The most tokens of a training run."""
 MOST_EPOCHS = 1000
 MOST_ROWS = 100_000_000
-"""The most rows of a training, all of which are planned before it begins: a plan of about 10 GB."""
+"""The most rows of a training run, all of which are planned before it begins: a plan of about 10 GB."""
 MOST_SEEDS = 2**32
 """The exclusive upper bound of seeds."""
 
@@ -51,7 +51,7 @@ def possible_path(path: str) -> str:
     """Return the path or address unchanged.
 
     Raises:
-        ValueError: it is blank, or no path can have this name; the message says why.
+        ValueError: the path is blank, or no path can have this name; the message says why.
     """
     if not path.strip():
         raise GateauError("config.path", "is empty: give a path, . for the folder of this file")
@@ -115,7 +115,7 @@ def secret_variable(text: str, *, what: str, example: str) -> str:
     rejected unless a variable with this name is set.
 
     Raises:
-        ValueError: it is no name of a variable.
+        ValueError: the text is not the name of a variable.
     """
     if not is_variable_name(text):
         secret_found(text)

@@ -113,7 +113,7 @@ Beside = Annotated[
 
 
 class VariantsConfig(Section):
-    """The experiment: a model per method, preset, amount and seed, and further ones."""
+    """The experiment: a model per method, preset, amount and seed, and other models."""
 
     methods: list[Method] | None = Field(
         default=None,

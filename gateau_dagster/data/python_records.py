@@ -90,7 +90,7 @@ def plain_value(value: Any, place: str, depth: int = 0) -> Any:  # noqa: PLR0911
     """Return a value as JSON holds it; `place` names it in messages.
 
     Raises:
-        GateauError: it, or a part of it, cannot be read.
+        GateauError: the value, or a part of it, cannot be read.
     """
     if depth > _DEEPEST:
         raise GateauError("api.records", f"{place}: lists and mappings are nested more than {_DEEPEST} deep.")

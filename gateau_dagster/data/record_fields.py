@@ -29,7 +29,7 @@ LEFT_OUT = "(left out)"
 """The field of a session's record with the amount of what the reader has left out, by reason."""
 _STRENGTH: tuple[Use, ...] = ("irrelevant", "unknown", "used", "ignored", "rejected")
 _MOST_FIELDS, _LONGEST_NAME = 300, 60
-OTHER_FIELDS = "(further fields)"
+OTHER_FIELDS = "(other fields)"
 
 # Text of the answer or its generation that no form has a place for.
 _REASONING = (
@@ -231,7 +231,7 @@ class Fields:
                 self.fail(key, "not to be learned", "the record says False, as of an answer that is not preferred")
                 continue
             if key in _LOSS_FLAGS | _NO_LOSS_FLAGS and isinstance(value, (list, tuple)) and value:
-                self.fail(key, "unclear flag", "it is a list; give each turn a flag of its own")
+                self.fail(key, "unclear flag", "it is a list; give each turn its own flag")
                 continue
             flag = _boolean(value) if key in _LOSS_FLAGS | _NO_LOSS_FLAGS else None
             # A number is a recorded loss or a sampling weight, unless it is a weight of 0.
@@ -305,7 +305,7 @@ class Fields:
 
 
 def add_counts(counts: FieldCounts, fields: Fields) -> None:
-    """Count a record's fields. Beyond _MOST_FIELDS names, further ones are counted together."""
+    """Count a record's fields. Beyond _MOST_FIELDS names, other fields are counted together."""
     amounts = Counter[tuple[str, Use]]()
     for name, use in fields.uses.items():
         shown = _shown(name)

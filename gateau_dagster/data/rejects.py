@@ -167,7 +167,7 @@ class Contexts:
 
 def _context_cure() -> str:
     return (
-        "Give context and instruction as fields of their own, or put a blank line between them "
+        "Give context and instruction as separate fields, or put a blank line between them "
         f"(`{gateau_command('validate')}` shows how a sample is read)"
     )
 

@@ -248,7 +248,7 @@ class _ClaudeCode(Session):
 @dataclass(kw_only=True)
 class _Codex(Session):
     def add(self, line: Mapping[str, Any]) -> bool:
-        # Before 2025-09 an item was a line of its own, and the header had no type.
+        # Before 2025-09 an item was a separate line, and the header had no type.
         bare = "payload" not in line
         kind = ("response_item" if "type" in line else "session_meta") if bare else line.get("type")
         payload = line if bare else line.get("payload")

@@ -30,7 +30,7 @@ class TextFields:
 class CorpusText:
     """A text of the corpus, and its place: numbers of file and record, as readers count them.
 
-    whole: what it is a part of, such as a repository of code; empty for a text of its own.
+    whole: the parent text, such as a repository of code; empty for a text without a parent.
     """
 
     name: str

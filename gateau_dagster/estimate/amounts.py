@@ -1,4 +1,4 @@
-"""Estimate a plan's trainings and answers, from those in this store.
+"""Estimate a plan's training runs and answers, from those in this store.
 
 Before any, the time comes from the speed of one matrix product; see `estimator`. A trained token takes three times its
 forward pass. A prompt takes one forward pass; each generated token reads all weights again, once for all answers of the
@@ -50,7 +50,7 @@ class Amount:
 
 
 def planned_amounts(state: State, plan: Plan, estimator: Estimator) -> list[Amount]:
-    """Return the trainings of a plan, then its answers by benchmark.
+    """Return the training runs of a plan, then its answers by benchmark.
 
     Equal mixes, which are trained once, each count; models with some of the answers count in full.
 

@@ -84,7 +84,7 @@ def configured_workers(config: Config) -> Workers:
 
 
 def asked_workers(config: Config, count: int) -> Workers:
-    """Return `count` workers, each with a device of its own; what each takes at a time is as configured."""
+    """Return `count` workers, each with a separate device; their batches are as configured."""
     return replace(configured_workers(config), devices=[f"{number}" for number in range(count)])
 
 

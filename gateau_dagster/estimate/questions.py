@@ -31,7 +31,7 @@ def known_questions(state: State, chosen: QuestionBenchmark) -> Sequence[Questio
     """Return a benchmark's questions; None if they depend on missing tables or on a model.
 
     Raises:
-        GateauError: they cannot be read.
+        GateauError: the questions cannot be read.
     """
     try:
         return chosen.questions(_without_models(state, f"{ANSWERS}/{chosen.name}"))
@@ -83,7 +83,7 @@ class Power:
     questions: None if the number is unknown.
     difference: in the benchmark's unit; None if it is unknown.
     grounds: the source of the spread, or why it is not known.
-    seeds: whether the spread between trainings with other seeds is part of it.
+    seeds: whether the spread between training runs with other seeds is part of it.
     """
 
     benchmark: str

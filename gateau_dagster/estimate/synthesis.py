@@ -94,7 +94,7 @@ class PlannedSynthesis:
     unchosen: candidates whose passages are still to be chosen. to_come: the estimated cost of their questions.
     least: of second answers about candidates that have passed all checks before.
     expected_answers: with those of candidates without a question, by the measured yield; of all before a measurement.
-    answers: if no further check refuses a candidate.
+    answers: if no other check refuses a candidate.
     verdicts, most_verdicts: of comparing second answers by the judge, as expected and as in `answers`; None where no
         judge compares.
     measured: the yield of the candidates in the store, without any of them None.

@@ -1,4 +1,4 @@
-"""Expect the memory of a plan's trainings, name the settings that would make one fit, refuse one that cannot run.
+"""Expect the memory of a plan's training runs, name the settings that would make one fit, refuse one that cannot run.
 
 The arithmetic is that of `training.memory_plan`, which also decides what a lever on `auto` does.
 """
@@ -47,7 +47,7 @@ _LONGEST = 2**24
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingMemory:
-    """The memory of one rank of a training.
+    """The memory of one rank of a training run.
 
     tokens: of its longest pass.
     memory: None if it is not known; then `unknown` says why.
@@ -87,7 +87,7 @@ class TrainingMemory:
 
 
 def planned_memory(state: State, plan: Plan, estimator: Estimator) -> list[TrainingMemory]:
-    """Return the memory of each asset's trainings in a plan: of the one that takes most.
+    """Return the memory of each asset's training runs in a plan: of the one that takes most.
 
     Raises:
         GateauError: training.deepspeed cannot be used, or the settings ask for tiles that the model does not allow.
@@ -107,10 +107,13 @@ def planned_memory(state: State, plan: Plan, estimator: Estimator) -> list[Train
 
 
 def check_training_memory(state: State, plan: Plan | None = None) -> None:
-    """Check that the GPUs, as far as they are known, can hold the trainings of a plan; None: of what a run would do.
+    """Check that the GPUs, as far as they are known, can hold the training runs of a plan.
+
+    Args:
+        plan: by default, the plan of a run.
 
     Raises:
-        GateauError: one cannot; the message holds its memory by part, and what would make it fit.
+        GateauError: a training run does not fit; the message holds its memory by part, and settings that would fit.
     """
     if not state.config.training.enabled or gpu_bytes(state.config.training) is None:
         return
@@ -202,7 +205,7 @@ def _memory(asset: str, config: Config, tokens: int) -> TrainingMemory:
 
 
 def _tiles(model_config: PreTrainedConfig, training: TrainingConfig) -> bool | None:
-    """Return whether a training on GPUs may compute feed-forward layers in tiles, by a small model of the architecture.
+    """Return whether training on GPUs may compute feed-forward layers in tiles, tried on a small model of its kind.
 
     None: none could be built.
 

@@ -127,7 +127,7 @@ class Materials:
 class Measured:
     """The values of one model, or a comparison of two.
 
-    table: tables.SCORES, and further columns for MeasuredBenchmark.compare; or the table of a comparison.
+    table: tables.SCORES, and other columns for MeasuredBenchmark.compare; or the table of a comparison.
     rejected: what could not be measured, and why.
     """
 
@@ -175,7 +175,7 @@ class Benchmark(ABC):
     unit: of a value, such as "%". higher: whether more is better.
     floor, highest: values of all-wrong and, where the unit does not define it, of all-right answers.
     by_group: whether the total is the mean of the groups' means; else of all questions.
-    groups: what the questions' groups are. groupings: further groupings in the report: a heading, and the group of a
+    groups: what the questions' groups are. groupings: other groupings in the report: a heading, and the group of a
         question by its id. Groups that are called "length" are plotted in order.
     by_base: whether questions depend on the base model, for example because its tokenizer measures texts.
     official: how to get the files that an option names, by its key. plain_texts: the keys of those that may be text

@@ -128,7 +128,7 @@ def needed_judge(config: Config, benchmark: str) -> JudgeConfig:
 class RatedBenchmark(QuestionBenchmark):
     """A benchmark whose answers a judge rates.
 
-    ratings: lowest and highest rating of a reply. scale: points for each of a rating. again: further requests after an
+    ratings: lowest and highest rating of a reply. scale: points for each of a rating. again: more requests after an
     unreadable reply. reply_tokens: most of a reply; the authors of most benchmarks set no limit.
     several_turns: whether the report shows the scores of each turn alone. paired: whether the judge can also compare
     two answers, by `pair_requests`.

@@ -207,7 +207,7 @@ class NoLiMa(QuestionBenchmark):
 
         Ids consist of length, depth in per cent, the needle's id, the inputs' name, the kind of question and the book's
         number. Places and characters are the published ones, for books in order of name. The published code always
-        sends a system message of its own; here the set's counts, which is empty.
+        sends its own system message; here the set's message is sent, which is empty.
 
         Raises:
             GateauError: a file cannot be read, is not the published one, or is too short.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 FAMILY = "evaluation"
 ENTRY_POINTS = "gateau_dagster.benchmarks"
-"""The group in which installed packages name benchmarks of their own."""
+"""The entry-point group in which installed packages name their benchmarks."""
 
 
 def asset_of(name: str) -> str:

@@ -517,7 +517,7 @@ def _question(task: Task, length: int, index: int, made: Made) -> Question:
 
 
 class Ruler(QuestionBenchmark):
-    """RULER's published tasks, on samples of our own."""
+    """RULER's published tasks, on samples that are generated here."""
 
     name = "ruler"
     title = "RULER"

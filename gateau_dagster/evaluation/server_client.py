@@ -214,7 +214,7 @@ class Client:
         raise failed from None
 
     async def _once(self, path: str, data: bytes, sent: Mapping[str, Any]) -> bytes:
-        """Send the request once, with a connection of its own, and return the body of the reply."""
+        """Send the request once, over a new connection, and return the body of the reply."""
         import httpx2
 
         headers = {
@@ -376,7 +376,7 @@ class Patience:
         """Record a request without a reply.
 
         Raises:
-            UnusableServerError, TransientError: further requests would only cost time.
+            UnusableServerError, TransientError: more requests would only cost time.
         """
         with self._lock:
             self._last = error

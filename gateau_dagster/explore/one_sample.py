@@ -196,7 +196,7 @@ def find_sample(state: State, name: str) -> Sample:
     """Return the sample with this id, or the only one whose id begins with it.
 
     Raises:
-        GateauError: there is none, or there are several; the message names them, or gives the reason for the rejection.
+        GateauError: no sample or several match; the message names them, or gives the reason for the rejection.
     """
     shards = state.config.long_sft.shards
     if _is_text(name):

@@ -152,7 +152,7 @@ class GainTexts(TextScoring):
     """Score a text by LongFilter (Deng et al. 2025): the mean over its tokens of p_long log(p_long / p_short).
 
     p_long is given all tokens before, p_short at least the last `short` of them and at most `step - 1` more. The first
-    `short` tokens add 0, because both contexts are the same. A text without further tokens has no score.
+    `short` tokens add 0, because both contexts are the same. A text without more tokens has no score.
     """
 
     short: int
@@ -393,7 +393,7 @@ class _Reporter:
         click.echo(f"\r{line}" if self._live else line, err=True, nl=not self._live)
 
     def end(self) -> None:
-        """End the updated line, so that further output begins on a new one."""
+        """End the updated line, so that the next output begins on a new one."""
         if self._live:
             click.echo(err=True)
 

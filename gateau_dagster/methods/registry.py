@@ -38,7 +38,7 @@ from gateau_dagster.tables import schema
 CODE_VERSION = "1"
 GATEAU = "gateau"
 ENTRY_POINTS = "gateau_dagster.methods"
-"""The group in which installed packages name methods of their own."""
+"""The entry-point group in which installed packages name their methods."""
 _OF_CAS = frozenset(f"{kind}_{preset}" for kind in ("cas", "score", "rank") for preset in PRESETS) - {
     "cas_robust",
     "score_robust",
@@ -139,7 +139,7 @@ def watched_models(config: Config) -> set[str]:
 
 
 def sample_tables(config: Config) -> dict[str, SampleTable]:
-    """Return the tables that models compute for methods, the rule, further segment lengths and trained models, by
+    """Return the tables that models compute for methods, the rule, other segment lengths and trained models, by
     asset.
 
     Raises:
@@ -195,7 +195,7 @@ def _checked(table: SampleTable, what: str, module: str) -> SampleTable:
     """Return a table of a plug-in such that its name, its functions and their rows are checked.
 
     Raises:
-        GateauError: it has a name that no table can have, or settings that have no fingerprint.
+        GateauError: the table has a name that no table can have, or settings without a fingerprint.
     """
     file = getattr(sys.modules[module], "__file__", None) or module
     check_table_name(table, f"{file}: {what}")

@@ -121,8 +121,8 @@ def _read(file: SourceFile) -> pl.DataFrame:
     """Return the columns of a file of scores.
 
     Raises:
-        ValueError: it cannot be read, or has no valid scores.
-        GateauError: it cannot be reached.
+        ValueError: the file cannot be read, or has no valid scores.
+        GateauError: the file cannot be reached.
     """
     plain = file.name.lower().removesuffix(f".{file.compression}")
     ending = next((ending for ending in _READERS if plain.endswith(ending)), None)

@@ -13,7 +13,7 @@ RDS+ (Ivison et al. 2025, arXiv 2503.01807) embeds with a language model, whose 
 A target whose next sample is already chosen loses its turn, as in the authors' program (`get_top_influences.py`). For
 several tasks the program lets these choose in turn, each by its closest target sample (`round_robin_sources`).
 
-The target set is part of the data, under a `source` of its own. It is the reference for the others and has no score
+The target set is part of the data, under a separate `source`. It is the reference for the others and has no score
 itself, so that no rule chooses it. It may therefore be a benchmark's own questions. A variant of all samples (`full`)
 still trains on it.
 """
@@ -57,7 +57,7 @@ class TargetOptions(Section):
         default="nearest",
         description="How samples are ranked. nearest: by their mean cosine with the nearest target samples. "
         "round_robin: the target samples choose in turn, each the most similar sample (RDS+). round_robin_sources: "
-        "the sources choose in turn, each the sample most similar to one of its own.",
+        "the sources choose in turn, each the sample most similar to one of its samples.",
         exclude_if="nearest".__eq__,
     )
 

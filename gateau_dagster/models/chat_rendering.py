@@ -231,7 +231,7 @@ def rendered_answers(
     Raises:
         UnscorableSampleError: the template refuses the conversation, or prints another answer than the given one.
     """
-    system = len(messages) - len(with_system_place(tokenizer, messages))  # 1 if it has no turn of its own
+    system = len(messages) - len(with_system_place(tokenizer, messages))  # 1 if it has no separate turn
     messages = with_system_place(tokenizer, messages)
     turns = [turn for turn, message in enumerate(messages) if message["role"] == "assistant"]
     if not turns:
@@ -483,7 +483,7 @@ def _fixed_clock() -> str:
     """Return `strftime_now` as a macro to put before the template: the library accepts no function of that name.
 
     The macro shadows the library's function. Its trailing line end is not printed, so the template still begins on a
-    line of its own.
+    separate line.
     """
     replaced = "".join(f".replace('%{code}', {_FIXED.strftime(f'%{code}')!r})" for code in _CODES)
     return f"{{% macro {_CALLED}(format) %}}{{{{ format{replaced} }}}}{{% endmacro %}}\n"

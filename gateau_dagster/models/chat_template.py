@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 _SECONDS = 10.0  # of CPU time; a template takes milliseconds
-_SECONDS_FOR_RECORDS = 4.0  # after which no further record is tried
+_SECONDS_FOR_RECORDS = 4.0  # after which no other record is tried
 _MOST_TURNS, _MOST_CHARACTERS, _MOST_OF_A_TURN = 50, 100_000, 2_000  # of a tried conversation
 _BYTES = 2 << 30  # beyond the memory that the tokenizer uses
 _PATIENCE = 600.0  # seconds, because the process may start slowly on a busy machine
@@ -218,7 +218,7 @@ def _of_system(tokenizer: PreTrainedTokenizerBase, plain: str | None) -> str:
 
 
 def _own_system(tokenizer: PreTrainedTokenizerBase) -> str:
-    """Return `added` if the template prints a text of its own before the first turn, but not before the second."""
+    """Return `added` if the template prints its own text before the first turn, but not before the second."""
     text = _printed(tokenizer, _TWO)
     if text is None or not all(part in text for part in (_ASKED, _SAID, _AGAIN)):
         return ""

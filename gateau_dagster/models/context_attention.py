@@ -74,7 +74,7 @@ class ContextAttention:
     """The result of one pass over the full prompt."""
 
     attention: Tensor  # a_t of each context token: float64 [C] on the device
-    states: Tensor  # hidden states for forward.token_nll [|y|, hidden]: the full prompt's PPL needs no further pass
+    states: Tensor  # hidden states for forward.token_nll [|y|, hidden]: the full prompt's PPL needs no other pass
 
 
 @torch.no_grad()

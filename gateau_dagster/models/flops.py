@@ -5,7 +5,7 @@ is built without weights. Such architectures have layers that differ (Gemma 4's 
 attention), or other names in their configurations.
 
 A layer's work for one token is its matrices; of the experts, only those that the token meets. Convolutions are matrices
-of their own width. A recurrent layer's state of n numbers counts as 3 n multiply-adds per token (decay, write, read).
+of their width. A recurrent layer's state of n numbers counts as 3 n multiply-adds per token (decay, write, read).
 That is an approximation: the work of xLSTM, RWKV and RecurrentGemma outside their matrices is not counted.
 """
 
@@ -165,7 +165,7 @@ Lengths: TypeAlias = npt.NDArray[np.float64]
 
 _SOFTMAX = {"full_attention", "sliding_attention", "chunked_attention"}
 _SIZES = ("hidden_size", "num_attention_heads", "num_hidden_layers", "vocab_size")
-# Settings of layers without plain attention: latent, shared between layers, recurrent, or with further inputs.
+# Settings of layers without plain attention: latent, shared between layers, recurrent, or with other inputs.
 _OTHERWISE = (
     "kv_lora_rank", "num_kv_shared_layers", "hidden_size_per_layer_input", "mamba_d_state", "ssm_state_size",
     "state_size", "conv_L_cache", "linear_num_value_heads", "layers_block_type", "block_types",

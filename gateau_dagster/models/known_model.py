@@ -319,7 +319,7 @@ def _read(read: Callable[..., Any], config: Config, name: str, folder: Path) -> 
     code = config.models[name].trust_remote_code
     try:
         return read(folder, trust_remote_code=code, local_files_only=True)
-    except Exception:  # the library and remote code each raise types of their own
+    except Exception:  # the library and remote code each raise their own types
         return None
 
 

@@ -80,7 +80,7 @@ def read_config(config: ModelConfig, source: str) -> PreTrainedConfig:
     """
     try:
         found = AutoConfig.from_pretrained(source, **_origin(config))
-    except Exception as error:  # the library, the hub and remote code each raise types of their own
+    except Exception as error:  # the library, the hub and remote code each raise their own types
         if source == config.path and not Path(source).is_dir():
             refusal = hub_model_failure(error, place="models", name=source, revision=config.revision)
             if refusal is not None:
@@ -139,7 +139,7 @@ def read_weights(
             output_loading_info=True,
             **_origin(config),
         )
-    except Exception as error:  # safetensors, the hub and remote code each raise types of their own
+    except Exception as error:  # safetensors, the hub and remote code each raise their own types
         raise _load_failure(config, error) from error
     missing = sorted(key for key in info["missing_keys"] if not key.startswith(tuple(may_lack)))
     if missing:

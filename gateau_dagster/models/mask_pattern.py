@@ -55,7 +55,7 @@ def why_failed(error: Exception, where: str) -> str:
 def known_pattern(mask: object, others: Mapping[str, object]) -> MaskPattern:
     """Return the pattern that a layer's attention function received as its mask.
 
-    Raises UnknownAttentionError if the mask is the model's own. So does one of `others`, the function's further
+    Raises UnknownAttentionError if the mask is the model's own. So does one of `others`, the function's other
     arguments, that would change the weights in an unknown way.
     """
     for name in _UNKNOWN:

@@ -205,7 +205,7 @@ def no_window(config: ModelConfig) -> str:
 def prompt_tokens(
     model_config: PreTrainedConfig, config: ModelConfig, scoring: ScoringConfig, *, window: int | None
 ) -> int:
-    """Return how many tokens of a prompt a model is shown: scoring.max_length, or fewer with `context: window`.
+    """Return the most tokens of a prompt that a model is shown: scoring.max_length, or fewer with `context: window`.
 
     Raises GateauError if no window is known, or learned positions end before the prompt does.
     """

@@ -129,7 +129,7 @@ def check_downloadable(model: ModelConfig, *, place: str) -> None:
     """Check that this account may download a model that is not on this machine; fetches config.json.
 
     Raises:
-        GateauError: it may not, and a retry would not help. An unreachable hub raises nothing.
+        GateauError: the account may not, and a retry would not help. An unreachable hub raises nothing.
     """
     from huggingface_hub import hf_hub_download
 
@@ -138,7 +138,7 @@ def check_downloadable(model: ModelConfig, *, place: str) -> None:
     prepare_hub()
     try:
         hf_hub_download(model.path, "config.json", revision=model.revision, etag_timeout=_SECONDS_FOR_A_FILE)
-    except Exception as error:  # each client below raises types of its own
+    except Exception as error:  # each client below raises its own types
         refusal = hub_model_failure(error, place=place, name=model.path, revision=model.revision)
         if refusal is not None and not isinstance(refusal, TransientError):
             raise refusal from error

@@ -23,7 +23,7 @@ _POSITIONS = (0, 1, 2, 7, 8, 9)  # of a probe's document: SkipAlign's jumps are 
 
 
 def attend_within_documents(model: PreTrainedModel) -> None:
-    """Let `model` train on rows of several documents, in which a token sees only earlier tokens of its own document.
+    """Let `model` train on rows of several documents, in which a token sees only earlier tokens of its document.
 
     After this call every batch is one row of T tokens: `input_ids` and `position_ids` int64 [1, T], and `cu_seq_lens_q`
     int32 [documents + 1]: 0, then the end of each document. The batch may also hold `cu_seq_lens_k`, `max_length_q` and

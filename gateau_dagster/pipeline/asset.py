@@ -95,7 +95,7 @@ class Asset:
     parts: by partition, where partitions are made from different upstreams or settings; `reads` names all their
         upstreams.
     settings: every part of the configuration that changes its result, and nothing else.
-    observe: returns further settings, which depend on `Observed`; None if there are none, or if it is `resolved`.
+    observe: returns more settings, which depend on `Observed`; None if there are none, or if it is `resolved`.
     code_version: raised when its code changes a result; defined beside that code.
     columns: of its table; empty if it has no table.
     finite: the columns that must hold finite numbers, or null if the column may be null.
@@ -156,8 +156,8 @@ class Asset:
 
     @property
     def shown_group(self) -> str:
-        """Return its group on the graph, where a node shows only the last part of its key. A family has a group of its
-        own: `perplexity/short` is `short` in `perplexity`.
+        """Return its group on the graph, where a node shows only the last part of its key. A family is a separate
+        group: `perplexity/short` is `short` in `perplexity`.
         """
         return self.family if "/" in self.key else self.group
 
@@ -168,7 +168,7 @@ class Asset:
 
     @property
     def step(self) -> str:
-        """Return the name of the Dagster step that makes it together with others; empty for one of its own."""
+        """Return the name of the Dagster step that makes it together with others; empty for a separate step."""
         shared = None if self.table is None else self.table.shared
         return "" if shared is None else shared.name
 

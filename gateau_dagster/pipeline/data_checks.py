@@ -44,7 +44,7 @@ def check_training(config: Config, accepted: pl.DataFrame) -> None:
         accepted: the samples of the data, schema catalogue.ACCEPTED.
 
     Raises:
-        GateauError: it cannot, or names a source, a package, a launcher or a device that is missing.
+        GateauError: training cannot start, or a source, a package, a launcher or a device is missing.
     """
     if not config.training.enabled:
         return

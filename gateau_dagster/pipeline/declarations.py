@@ -261,7 +261,7 @@ def comparison(config: Config) -> Iterator[Asset]:
         kinds=("polars",),
         summary="comparison of the configured methods",
         description="Compares the methods of selection.method and selection.compare: how far they agree, what each "
-        "prefers, and what alpha and further segment lengths change. Counts as many samples as are "
+        "prefers, and what alpha and other segment lengths change. Counts as many samples as are "
         "chosen. Loads no model.",
         # The comparison reads only the number of chosen samples, whichever rule chose them.
         reads={**dict.fromkeys(comparison_reads(config), "fingerprint"), CHOSEN: "content"},

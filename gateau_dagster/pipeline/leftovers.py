@@ -35,7 +35,7 @@ OLD_MODEL = "model of no variant"
 OTHER_MODEL = "model of variant {}, which this configuration does not have"
 PARTS = "rows that no run continues"
 DAMAGED = "damaged, replaced since"
-SCRATCH = "scratch of a training"
+SCRATCH = "scratch of a training run"
 DOWNLOAD = "download of no use"
 INDEX = "index of other data"
 
@@ -159,7 +159,7 @@ def _unfinished_rows(state: State, plan: Plan, store: _Listing) -> Iterator[Left
 
 
 def _scratch(state: State, plan: Plan, store: _Listing, work: _Listing) -> Iterator[Leftover]:
-    """Yield the scratch of trainings that are done, and old scratch of trainings that this configuration has not."""
+    """Yield the scratch of finished training runs, and old scratch of runs that this configuration does not have."""
     training, own = "training", scratch_of_store(state).name
     trained = f"{training}/{own}/{TRAINED}"
     needed = {f"{training}/{own}/{work.asset}" for work in plan.work}

@@ -45,7 +45,7 @@ def loadable_model(state: State, name: str) -> ModelConfig:
     """Return the model's section with a real path; a model that the pipeline made is downloaded from a remote store.
 
     Raises:
-        GateauError, TransientError: it cannot be downloaded, or its files are damaged.
+        GateauError, TransientError: the model cannot be downloaded, or its files are damaged.
     """
     if state.config.models[name].base is None:
         # A step that is launched by hand has not been planned, so nothing has checked the folder yet.
@@ -71,7 +71,7 @@ def downloads(state: State) -> Path:
 
 
 def scratch_of_store(state: State) -> Path:
-    """Return the folder that holds the unfinished work of all trainings for the state's store."""
+    """Return the folder that holds the unfinished work of all training runs for the state's store."""
     return state.config.work_folder / "training" / text_digest([state.store.root])[:12]
 
 

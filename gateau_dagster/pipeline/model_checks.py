@@ -306,7 +306,7 @@ def chat_warnings(
     trained = config.origin(config.training.model) if config.training.enabled else None
     names = [name for name, model in config.models.items() if model.task == "causal" and model.base is None]
     trials: dict[str, dict[str, Trial]] = {}
-    # Try the model with the records first: another model with the same tokenizer then needs no trial of its own.
+    # Try the model with the records first: another model with the same tokenizer then needs no separate trial.
     for name in sorted(names, key=lambda name: name != trained):
         with suppress(GateauError):  # `check_folder` gives the reason
             given = {section: first() for section, first in conversations.items()} if name == trained else {}
@@ -347,7 +347,7 @@ def _sentences_on_records(trial: Trial, section: str) -> Iterator[str]:
             "others are trained on; the scores do not change"
         )
     if records.unlearned:
-        cure = ". long_sft.turns: each trains each answer in a sample of its own" if section == "long_sft" else ""
+        cure = ". long_sft.turns: each trains each answer in a separate sample" if section == "long_sft" else ""
         yield (
             f"its chat template rewrites earlier turns. {_share(records.unlearned, records.answers, 'answer')} of "
             f"{section} stay in the text without loss, and each conversation's last answer is learned{cure}"
@@ -649,7 +649,7 @@ def check_attention(config: Config, name: str, digest: str) -> None:
     `digest`: of the model.
 
     Raises:
-        GateauError: it does not.
+        GateauError: the model does not return attention.
     """
     reason = attention_unseen(config, name, digest)
     if reason is not None:
@@ -694,7 +694,7 @@ def check_pair(config: Config, digests: Mapping[str, str], texts: Callable[[], S
     `texts`: some responses of the data; called once for a pair whose tokenizer files differ.
 
     Raises:
-        GateauError: they do not.
+        GateauError: the two tokenise responses differently.
     """
     origins = {config.origin(name) for name in ("short", "long")}
     if len(origins) == 2 and not _same_files(config, origins):

@@ -103,7 +103,7 @@ class Pipeline:
         """Return the version of code and settings that Dagster shows for each asset, and compares with its records.
 
         It covers everything upstream, too: a changed setting shows at once wherever it may make something out of date.
-        Models and files are left out: they are inputs, which have versions of their own. No fingerprint contains this
+        Models and files are left out: they are inputs, which have their own versions. No fingerprint contains this
         version, which is the same on every machine.
         """
         own = {asset.key: self._own_version(asset) for asset in self.assets}

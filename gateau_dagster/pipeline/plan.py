@@ -90,7 +90,7 @@ class Work:
 # Assets that exist only in some configurations, which a user may have read of.
 _WHEN = {
     "comparison": "it compares methods, but only one is configured. Name another in selection.compare, such as "
-    "random, or a further length in selection.segment_lengths",
+    "random, or another length in selection.segment_lengths",
     "document_split": "no asset reads it. Set selection.per_document, or train with a benchmark that reserves "
     "documents",
     "evidence": "set selection.evidence: true, with a method that reads cam and perplexity/long, such as gateau",

@@ -166,7 +166,7 @@ def configuration_name(given: str | Path | None = None) -> str:
         The name; an empty text if nothing names a configuration.
 
     Raises:
-        GateauError: it names no local file.
+        GateauError: the name is not that of a local file.
     """
     if given is not None and not str(given):
         raise GateauError("config.unreadable", "--config is empty: give the path of a YAML file, or leave it out.")
@@ -200,7 +200,7 @@ def load_project(path: str | Path | None = None, checks: Sequence[Check] = ()) -
 
     Args:
         path: of a file, or the name of the embedded demo.
-        checks: further ones for the content of a file, as for `parse_config`; those that need Dagster are passed in.
+        checks: more checks for the content of a file, as for `parse_config`; those that need Dagster are passed in.
 
     Raises:
         GateauError: nothing names a configuration, or the file cannot be read or is wrong; the message names each

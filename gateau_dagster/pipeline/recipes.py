@@ -77,7 +77,7 @@ IN_STORE = "store:"
 TRAINED = "variant/models"
 """The folder of the store with one folder per mix and training settings."""
 MAIN = Variant(name="main", kind="selected", cell="main")
-"""The single run, which is what `selection` and `training` say, with assets of its own."""
+"""The single run, which is what `selection` and `training` say, with its own assets."""
 LENGTHS = "perplexity/long"
 # They decide how training runs, not its result.
 OPERATIONAL_TRAINING = OPERATIONAL | {
@@ -334,7 +334,7 @@ def _mix_settings(config: Config, observed: Observed) -> dict[str, Any]:
 
 
 def _training_settings(config: Config, observed: Observed) -> dict[str, Any]:
-    """Return the settings of a training.
+    """Return the settings of a training run.
 
     Raises:
         GateauError: the file that training.deepspeed names cannot be read, or contradicts `training`.
@@ -496,7 +496,7 @@ def checkpoint(config: Config) -> Iterator[Asset]:
         kinds=("pytorch", "huggingface", "deepspeed"),
         summary="the fine-tuned model, a Hugging Face folder",
         description="The fine-tuned model (Eq. 7), a Hugging Face folder with safetensors. A separate process trains "
-        "it. A killed training continues from its last complete checkpoint.",
+        "it. A killed training run continues from its last complete checkpoint.",
         inputs=(origin_key(config, config.training.model),),
         code_version=TRAINING_CODE_VERSION,
         folder=True,

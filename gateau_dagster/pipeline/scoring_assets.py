@@ -257,7 +257,7 @@ def _made_model(config: Config, name: str, *, summary: str, how: str, observe: O
         kinds=("pytorch", "huggingface", "deepspeed"),
         summary=summary,
         description=f"The model `{name}`: `{config.origin(name)}`, {how}; a Hugging Face folder. As with "
-        "`checkpoint`, a killed training continues.",
+        "`checkpoint`, a killed training run continues.",
         inputs=(origin_key(config, name),),
         reads={mix_asset(config, name): "content"},
         observe=observe,

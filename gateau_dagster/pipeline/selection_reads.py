@@ -77,7 +77,7 @@ def selection_reads(config: Config) -> dict[str, list[str]]:
 def compared_methods(config: Config) -> list[Method]:
     """Return the methods with a table of scores: empty if GATEAU alone ranks, with its scores in `combined_scores`.
 
-    With further segment lengths GATEAU has one too, because their comparison reads the tables of methods.
+    With other segment lengths GATEAU has one too, because their comparison reads the tables of methods.
     """
     chosen = list(chosen_methods(config).values())
     return [] if [each.name for each in chosen] == [GATEAU] and not further_lengths(config) else chosen

@@ -179,7 +179,7 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _cell(text: str) -> str:
-    """Return a text of the data or the configuration so that it is no Markdown of its own."""
+    """Return a text of the data or the configuration so that it is not read as Markdown."""
     line = " ".join(text.split()).replace("\\", "\\\\")
     for sign in "|`*_[]<>#":
         line = line.replace(sign, f"\\{sign}")

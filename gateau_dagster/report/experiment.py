@@ -223,7 +223,7 @@ class BenchmarkResult:
 
     @cached_property
     def groupings(self) -> list[Grouping]:
-        """Return the groupings with several groups: the benchmark's own, its further ones, and by turn."""
+        """Return the groupings with several groups: the benchmark's own, its other ones, and by turn."""
         questions, by_id = self.answered.questions, self.chosen.groupings
         found = {self.chosen.groups: questions["group"].to_list()}
         found |= {heading: [of(name) for name in questions["question_id"]] for heading, of in by_id.items()}
@@ -359,7 +359,7 @@ def _of_benchmark(result: BenchmarkResult) -> Iterator[tuple[str, Figure, str]]:
     points = amounts(result)
     if (points["series"] != "").any():
         figure = plots.over_amounts(points, title=f"{title}: how many samples are enough?", unit=unit, bounds=bounds)
-        yield "amounts", figure, "values over the number of samples, a line a method"
+        yield "amounts", figure, "values over the number of samples, one line per method"
     if result.outcomes:
         figure = plots.outcome_bars(result.outcomes, title=f"{title}: question by question", reference=reference)
         yield "outcomes", figure, f"shares of questions that each model answers better than {reference}, equally, worse"
@@ -369,7 +369,7 @@ def _of_benchmark(result: BenchmarkResult) -> Iterator[tuple[str, Figure, str]]:
         ]
         names, heading = [name for name, _ in grouping.groups], grouping.heading
         figure = plots.by_group(names, values, title=f"{title}, by {heading}", heading=heading, unit=unit)
-        yield "groups", figure, f"values by {heading}, a line a model; the table below holds the same"
+        yield "groups", figure, f"values by {heading}, one line per model; the table below holds the same"
     if result.grid is not None:
         yield (
             "grid",

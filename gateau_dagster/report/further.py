@@ -1,4 +1,4 @@
-"""Build the sections on synthetic samples, a judge's further ratings and contaminated questions, as plain data."""
+"""Build the sections on synthetic samples, a judge's other ratings and contaminated questions, as plain data."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class CandidateCard:
 
 @dataclass(frozen=True, kw_only=True)
 class FurtherSection(PageSection):
-    """A further section of the page. anchor: its name in URLs. cards: by their heading, behind the tables."""
+    """An additional section of the page. anchor: its name in URLs. cards: by their heading, behind the tables."""
 
     anchor: str
     title: str

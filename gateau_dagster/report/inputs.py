@@ -77,7 +77,7 @@ class ReportInputs:
     experiment: ExperimentInputs | None = None
     """The compared models, under the benchmarks that give each question a value."""
     further: Sequence[FurtherSection] = ()
-    """A judge's further ratings, and the questions that are in the data."""
+    """A judge's other ratings, and the questions that are in the data."""
     methods: MethodComparison | None = None
     """The comparison of methods, from comparison.compare."""
     efforts: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)

@@ -220,7 +220,7 @@ def further_lengths(config: Config) -> list[int]:
 
 
 def cam_at_asset(length: int) -> str:
-    """Return the name of the table of a further length."""
+    """Return the name of the table of another length."""
     return f"{FAMILY}/{length}"
 
 

@@ -77,7 +77,7 @@ class SampleTable:
     settings: the settings that change a row, besides those of the model itself.
     score: yields one row, with every column, or one reject for each sample, in order. Its code's version is part of
         the fingerprint.
-    shared: for tables that one step makes with one model; None: a step of its own.
+    shared: for tables that one step makes with one model; None: a separate step.
     effort: the work of `score` for some samples, as it charges `Running.work`, for `gateau plan`; without it the plan
         reports that the table is not estimated. other_efforts: by another setting, which the plan shows beside it.
     needs_visible_window: whether a row depends on how much of the prompt theta_A sees, as in `cam`.

@@ -116,8 +116,8 @@ def read_document(store: Store, name: str) -> str:
     """Return the text of a document.
 
     Raises:
-        DamagedTableError: it differs from what was written.
-        GateauError: it does not exist.
+        DamagedTableError: the text differs from what was written.
+        GateauError: the document does not exist.
     """
     address = store.files.address(name)
     try:

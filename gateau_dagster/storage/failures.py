@@ -204,7 +204,7 @@ def readable_failures(action: str) -> Iterator[None]:
 
     Raises:
         TransientError: the server could not be reached or is overloaded; trying again may help.
-        GateauError: it will fail again: disk full, no rights, no bucket, wrong credentials.
+        GateauError: another try would fail, too: disk full, no rights, no bucket, wrong credentials.
         FileNotFoundError: unchanged, since a missing file may be an answer.
     """
     try:
@@ -230,7 +230,7 @@ def readable_input(address: str) -> Iterator[None]:
 
     Raises:
         TransientError: trying again may help.
-        GateauError: it will not. No OSError passes, so that damaged content differs from a lost disk or server.
+        GateauError: another try would fail, too. No OSError passes: damaged content differs from a lost server.
     """
     place = next(beginning for beginning in _MISSING if address.startswith(beginning))
     try:

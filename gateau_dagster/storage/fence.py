@@ -158,7 +158,7 @@ class Fence:
         """Check that no other run has taken over.
 
         Raises:
-            LeaseLostError: one has.
+            LeaseLostError: another run has taken over.
             GateauError, TransientError: the store cannot be read.
         """
         for token in self.tokens:

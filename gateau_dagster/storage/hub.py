@@ -37,7 +37,7 @@ def hub_token() -> str:
     """Return the token that may write to the hub. It comes from the environment only, and is never stored.
 
     Raises:
-        GateauError: it is not set, or cannot be a token.
+        GateauError: the token is not set, or the value cannot be a token.
     """
     from gateau_dagster.storage.hub_client import check_token
 
@@ -106,7 +106,7 @@ def change_on_hub(repository: str, sha: str, *, private: bool) -> str:
         private: whether the data set should be private.
 
     Raises:
-        GateauError: it cannot be found out.
+        GateauError: the difference cannot be determined.
     """
     from huggingface_hub import HfApi
     from huggingface_hub.errors import RepositoryNotFoundError

@@ -236,7 +236,7 @@ class Lease:
         A refresh also ends expired steps of its party, since their machine may wake up during its work.
 
         Raises:
-            GateauError: it lives, and the two conflict.
+            GateauError: the lease lives, and the two conflict.
         """
         data = self._read(number)
         if data is None:

@@ -67,7 +67,7 @@ def check_apart(file: Path, used: Iterable[tuple[str, Path]]) -> None:
         used: what each file or folder is used as, for the message, and its path.
 
     Raises:
-        GateauError: it is one of them.
+        GateauError: the file is one of them.
     """
     named = file.parent.resolve() / file.name  # a link itself would be replaced, not what it leads to
     places = {each: None for place in (named, file.resolve()) for each in (place, *place.parents)}

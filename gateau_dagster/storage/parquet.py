@@ -91,8 +91,8 @@ def read_footer(file: Any) -> Footer:
     """Return the footer of a seekable binary file, one of Arrow's or a remote one.
 
     Raises:
-        DamagedFileError: it differs from what was written, or this is no Parquet file.
-        OSError: it cannot be read.
+        DamagedFileError: the file differs from what was written, or is not a Parquet file.
+        OSError: the file cannot be read.
     """
     reader = _Reader(file)
     start, footer = _footer(reader)
@@ -230,8 +230,8 @@ def read_local(path: Path, columns: list[str] | None = None) -> tuple[pl.DataFra
     """Return table and metadata of a file on this machine, verified like `read_columns`.
 
     Raises:
-        DamagedFileError: it differs from what was written, or is no Parquet file with these columns.
-        OSError: it cannot be read.
+        DamagedFileError: the file differs from what was written, or is not a Parquet file with these columns.
+        OSError: the file cannot be read.
     """
     with pa.OSFile(str(path)) as file:
         try:

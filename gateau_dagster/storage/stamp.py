@@ -17,7 +17,7 @@ def unsealed(data: str | bytes, key: str = "digest") -> dict[str, Any]:
     """Return the content sealed under `key`; an object without a digest, from an old release, is accepted unchanged.
 
     Raises:
-        ValueError: it is no JSON object, or differs from what was written.
+        ValueError: the data are not a JSON object, or differ from what was written.
     """
     try:
         content = json.loads(data)

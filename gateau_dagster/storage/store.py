@@ -131,7 +131,7 @@ class Store:
         """Return a table.
 
         Raises:
-            GateauError: it does not exist.
+            GateauError: the table does not exist.
             DamagedTableError: its file is damaged.
         """
         return self._read(self.table_name(asset, partition), columns)
@@ -309,7 +309,7 @@ def _stamp_in(address: str, file: Any) -> Stamp | None:
     """Return the stamp in a table's file; of an object that this process has read, without reading it again.
 
     Raises:
-        ValueError: it is damaged.
+        ValueError: the file is damaged.
     """
 
     def read() -> Stamp | None:

@@ -512,7 +512,7 @@ def _is_configured(row: Mapping[str, Any], name: str, checks: SynthesisChecksCon
 class Outstanding:
     """The work that the checks of some candidates still take.
 
-    certain: requests about candidates that have passed all checks before. possible: further requests, about candidates
+    certain: requests about candidates that have passed all checks before. possible: more requests, about candidates
     that earlier checks, or earlier replies, may still refuse. new: candidates without stored figures. passed: those
     with figures that are accepted by them. undecided: those with figures that come to a check which has none yet.
     """

@@ -181,7 +181,7 @@ _SHAPE_FIELDS = ("steps", "accumulation", "processes", "rows_per_batch", "concat
 class BatchPlan:
     """Rows in the order [step][accumulation][rank][row of the micro batch].
 
-    steps: of the optimiser. accumulation: passes per step. processes: ranks that read rows of their own.
+    steps: of the optimiser. accumulation: passes per step. processes: ranks that read different rows.
     rows_per_batch: rows of a micro batch, that is, of one rank in one pass. concatenated: the documents of a row are
     one sequence; otherwise they do not see one another.
     """
@@ -273,7 +273,7 @@ def balanced_order(costs: np.ndarray, *, rows_per_batch: int, batches_per_step: 
     cost of attention grows with the squared length of each document. The micro batches of a step are assigned pass by
     pass: of all orders, this one minimises the sum of the passes' longest waits. Micro batches stay intact, and so does
     the set of documents of every step. The loss is a mean over the whole step, so the update is the same. Over a whole
-    step, no rank exceeds another by more than one micro batch's cost. This also helps trainings whose ranks wait for
+    step, no rank exceeds another by more than one micro batch's cost. This also helps if ranks wait for
     each other once per step.
 
     The most expensive come first: what does not fit into memory fails at once, and batches without documents come last.
@@ -296,7 +296,7 @@ def write_plan(plan: BatchPlan, path: Path) -> None:
     """Replace the file in one step; columns: PLAN_COLUMNS, int32.
 
     Raises:
-        GateauError: it cannot be written.
+        GateauError: the file cannot be written.
     """
     sizes = np.array([len(row) for row in plan.rows], dtype=np.int64)
     of_row = np.repeat(np.arange(len(plan.rows)), sizes)

@@ -46,7 +46,7 @@ def saving(what: str, where: Path, *, torn: Path | None = None) -> Iterator[None
     The folder `torn` is removed with a failed write, because on a full disk the reason could not be written beside it.
 
     Raises:
-        GateauError: it could not be written.
+        GateauError: a file could not be written.
     """
     try:
         yield
@@ -132,7 +132,7 @@ def _discard_of_others(work: Path, resume_key: str, say: Callable[[str], None]) 
         return
     if others:
         say(
-            f"{work} has {plural(len(found), 'checkpoint')} of a training with other samples or settings; removed, for "
+            f"{work} has {plural(len(found), 'checkpoint')} of a run with other samples or settings; removed, for "
             "this one begins anew."
         )
     shutil.rmtree(work)

@@ -57,7 +57,7 @@ class MixRows(Dataset[list[TrainingDocument]]):
     """The rows of `plan` over the mix (tables.TRAINING_MIX or WEIGHTED_MIX), with skipped positions if `skip` is set.
 
     Skips are redrawn in every epoch and for every copy of a sample, from `seed`, the epoch, the sample's id and the
-    copy's number. A resumed training draws the same.
+    copy's number. A resumed training run draws the same.
 
     With `long_prefix`, tokens have the weights of `prefix_weights`, counted over the mix.
 

@@ -134,7 +134,7 @@ def _completed(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def join_by_gloo() -> None:
-    """Let DeepSpeed on CPU communicate by torch's gloo group, which must exist, without a kernel of its own.
+    """Let DeepSpeed on CPU communicate by torch's gloo group, which must exist, without its own kernel.
 
     Otherwise DeepSpeed would compile its shared-memory kernel at the first start. That takes 90 s and a C++ compiler,
     and gloo does the same work. Call in every rank, before the model is loaded.

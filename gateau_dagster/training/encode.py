@@ -181,7 +181,7 @@ def encode_conversation(
     A conversation that is too long for `max_length` loses its end, and then what is left after its last answer.
 
     Raises:
-        UnscorableSampleError: it has no answer within `max_length`, an empty one, or invalid turns.
+        UnscorableSampleError: the conversation has no answer within `max_length`, an empty answer, or invalid turns.
         GateauError: `template` is 'chat' and the tokenizer has no usable chat template.
     """
     _check_answers(messages)

@@ -1,6 +1,6 @@
-"""Specify a training in one JSON file, build the command and environment that start it, and explain how it failed.
+"""Specify a training run in one JSON file, build the command and environment that start it, and explain how it failed.
 
-A training runs in processes of its own.
+Training runs in separate processes.
 """
 
 import json
@@ -81,7 +81,7 @@ class TrainingSpec:
         """Write the JSON file, in one step.
 
         Raises:
-            GateauError: it cannot be written.
+            GateauError: the file cannot be written.
         """
         content = asdict(self) | {"training": self.training.model_dump(mode="json")}
         replace_text(path, json.dumps(content, indent=1, default=str))
@@ -196,7 +196,7 @@ def read_hostfile(path: Path) -> dict[str, int]:
     """Return machines and their slots, in order, from lines `name slots=8`, empty ones, and comments after `#`.
 
     Raises:
-        GateauError: it cannot be read, names no machine or one twice, or has another kind of line.
+        GateauError: the file cannot be read, names no machine or one twice, or has another kind of line.
     """
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
@@ -278,7 +278,7 @@ def record_failure(spec: TrainingSpec, message: str) -> None:
     """Write the reason for `recorded_failure`: completely, or not at all.
 
     Raises:
-        GateauError, OSError: it cannot be written.
+        GateauError, OSError: the reason cannot be written.
     """
     replace_text(spec.failure, message + "\n")
 

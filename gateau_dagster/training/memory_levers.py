@@ -1,4 +1,4 @@
-"""Two levers that make a training need less memory: checkpoints in the host's memory, and feed-forward layers in tiles.
+"""Two levers that reduce the memory of training: checkpoints in the host's memory, and feed-forward layers in tiles.
 
 A feed-forward layer treats every token by itself, so its tiles give what the whole row gives, whatever documents the
 row holds. Only one tile's intermediate numbers exist at a time. The forward pass keeps the layer's input only. The
@@ -202,6 +202,6 @@ def has_offloaded_checkpoints(model: nn.Module) -> bool:
 
 
 def _offloaded(layer: Callable[..., Any], *inputs: Any, checkpoint: Callable[..., Any]) -> Any:
-    """Run a layer under `checkpoint`, which saves its inputs outside of its own hooks, and so on the CPU."""
+    """Run a layer under `checkpoint`, which saves its inputs outside its hooks, and therefore on the CPU."""
     with save_on_cpu(pin_memory=any(getattr(each, "is_cuda", False) for each in inputs)):
         return checkpoint(layer, *inputs)

@@ -1,4 +1,4 @@
-"""Plan the memory of a training: what one device and its host hold at the fullest moment of an optimiser step, by part.
+"""Plan the memory of training: what one device and its host hold at the peak of an optimiser step, by part.
 
 `choose_levers` chooses from it what makes a pass fit into a GPU's memory.
 
@@ -125,7 +125,7 @@ class ModelSizes:
         """Return the sizes of a model of this configuration, built without weights.
 
         Raises:
-            GateauError: it cannot be built, or its layers are not found.
+            GateauError: the model cannot be built, or its layers are not found.
         """
         return cls.of(model_without_weights(config)[0])
 
@@ -617,12 +617,12 @@ def _sum(*parts: Mapping[str, float]) -> Bytes:
 TILE_TOKENS = 32_768
 """Tokens of a tile that keep a GPU busy: with smaller ones the layer takes longer."""
 USABLE = 0.9
-"""Part of the GPU's memory that a training may plan with: the rest is the CUDA context's and lost to fragmentation."""
+"""Share of the GPU's memory that training may plan with: the CUDA context and fragmentation take the rest."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Levers:
-    """The levers that a training uses.
+    """The levers that a training run uses.
 
     offload: each layer's input waits in the host's memory. tile_tokens: tokens that a feed-forward layer computes at a
     time; None: all.

@@ -1,4 +1,4 @@
-"""Check what a training needs besides its data, and change a model so that it can be trained on the planned rows.
+"""Check what a training run needs besides its data, and change a model so that it can be trained on the planned rows.
 
 Most is checked before anything is loaded, and on a small random model of the architecture.
 """
@@ -84,7 +84,7 @@ def check_documents(model_config: PreTrainedConfig, training: TrainingConfig, *,
     """Check that documents in one row come out as they do alone, where a trial on a few tokens cannot show it.
 
     Raises:
-        GateauError: they would not.
+        GateauError: documents in one row would not be computed exactly.
     """
     if not training.side_by_side or not (training.packs or training.batch_size > 1):
         return
@@ -172,7 +172,7 @@ def check_ranks(training: TrainingConfig, *, ranks: int) -> None:
     """Check that the number of running ranks is the one that the batches are planned for.
 
     Raises:
-        GateauError: they differ.
+        GateauError: the two numbers differ.
     """
     if ranks != training.processes:
         raise GateauError(
@@ -249,7 +249,7 @@ def check_architecture(model_config: PreTrainedConfig, training: TrainingConfig,
         Why no small model could be tried; None if one was.
 
     Raises:
-        GateauError: it cannot.
+        GateauError: the model cannot be trained with these settings.
     """
     if training.sequence_parallel > 1:
         check_heads(model_config, training.sequence_parallel, name=name)
@@ -306,7 +306,7 @@ def small_model(config: PreTrainedConfig) -> PreTrainedModel:
                 model(input_ids=torch.arange(8)[None])
     except NoSmallModelError:
         raise
-    except Exception as error:  # each architecture's own code raises types of its own at sizes it does not expect
+    except Exception as error:  # each architecture's code raises its own types at sizes it does not expect
         first = str(error).partition("\n")[0]
         raise NoSmallModelError(f"a small model of it cannot be built ({type(error).__name__}: {first})") from error
     return model

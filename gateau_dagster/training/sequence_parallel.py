@@ -2,7 +2,7 @@
 
 DeepSpeed exchanges tokens against heads around the attention (Jacobs et al. 2023, arXiv 2309.14509). Its own wrapper
 drops the masks of the layers, and with them documents and sliding windows. Here the exchange surrounds our attention
-within documents, which keeps them. DeepSpeed's data loader distributes batches in another order, in which a training
+within documents, which keeps them. DeepSpeed's data loader distributes batches in another order, in which training
 cannot be resumed. Here each rank reads the batch of its group and keeps its part. The loss is summed over the parts,
 and divided once by the count of the whole global batch. It is exact with several passes per step, too.
 """
@@ -76,7 +76,7 @@ class PartOfRow:
 
         It has `input_ids`, `position_ids`, `shift_labels` int64 [1, tokens of a part], and `shift_weights`. The other
         entries are those of the whole row. Token t of a part is trained with shift_labels t, the next token, even if
-        that is in the next part. Padding is a document of its own.
+        that is in the next part. Padding is a separate document.
         """
         batch = self.whole(rows)
         length = batch["input_ids"].shape[1]

@@ -63,7 +63,7 @@ def pieces_of(text: CorpusText, tokenizer: PreTrainedTokenizerBase, *, length: i
     has room. A tokenizer may lack either.
 
     Raises:
-        UnscorableSampleError: it has no tokens, or cannot be tokenised.
+        UnscorableSampleError: the text has no tokens, or cannot be tokenised.
     """
     bos, eos = (
         (token,) if isinstance(token, int) else () for token in (tokenizer.bos_token_id, tokenizer.eos_token_id)

@@ -199,7 +199,7 @@ def read_mix(path: Path, *, weighted: bool = False) -> pl.DataFrame:
     """Read the training mix (`tables.TRAINING_MIX`, or with `weighted` `tables.WEIGHTED_MIX`).
 
     Raises:
-        GateauError: it cannot be read, lacks a column, or is empty.
+        GateauError: the file cannot be read, lacks a column, or is empty.
     """
     try:
         mix, _ = read_local(path, list(schema(WEIGHTED_MIX if weighted else TRAINING_MIX)))

@@ -185,7 +185,7 @@ class ResponseTrainer(Trainer):
 
 
 def unstable(figure: str, value: float, step: int, sample_ids: list[str]) -> GateauError:
-    """Return the error for a training that has diverged."""
+    """Return the error for a training run that has diverged."""
     return GateauError(
         "training.diverged",
         f"the {figure} is {value} at step {step}; the batch's samples: {', '.join(sample_ids)}. "

@@ -121,7 +121,7 @@ def rejected_table(rejects: Sequence[Reject]) -> pl.DataFrame:
 
 
 def _in_order(taken: Sequence[tuple[Row, int]], seed: int) -> pl.DataFrame:
-    """Return the shuffled mix. Every copy has a place of its own; the first has the sample's, whatever its weight."""
+    """Return the shuffled mix. Every copy has a separate place; the first has the sample's, whatever its weight."""
     rows = [(row, copy) for row, copies in taken for copy in range(copies)]
     places = [(row["origin"], f"{row['sample_id']}/{copy}" if copy else row["sample_id"]) for row, copy in rows]
     ordered = [rows[index][0] for index in mix_order(places, seed)]

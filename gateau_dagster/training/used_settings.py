@@ -20,8 +20,8 @@ def used_settings(trainer: Trainer, optimizer: Any, scheduler: Any, *, plan: Bat
     """Return one JSON object from the objects that the Trainer passes to its callbacks when the training begins.
 
     `optimizer`: class, betas, eps, weight decay, largest gradient norm. `schedule`: kind, peak rate, warm-up steps,
-    steps, and the rate at some steps (counted from 1). `batch`: rows of a pass, passes, ranks that read rows of their
-    own, rows of a step. `data`: content of the plan and its documents; `documents` and `trained_tokens` over all
+    steps, and the rate at some steps (counted from 1). `batch`: rows of a pass, passes, ranks that read different
+    rows, rows of a step. `data`: content of the plan and its documents; `documents` and `trained_tokens` over all
     epochs. `model`: types, attention, loss, trained share. `deepspeed`: ZeRO stage, what is offloaded to the CPU, or
     null. `ranks`: processes, device, how they are connected.
     """

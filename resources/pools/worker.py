@@ -165,7 +165,7 @@ def node_scratch(config: Config) -> Path:
     """Return this machine's folder for fetched models; create it if it is missing.
 
     Raises:
-        GateauError: it cannot be written.
+        GateauError: the folder cannot be written.
     """
     ray = config.execution.ray
     root = Path(ray.scratch).expanduser() if ray is not None and ray.scratch else None

@@ -261,7 +261,7 @@ def test_after_a_whole_run_nothing_that_is_needed_is_removed(whole_run: Path, tm
     shutil.copytree(whole_run.parent, file.parent)
     before = {name for name in files(file.parent / "store") if not name.startswith("_lease/")}
     found = json.loads(gateau("clean", "--yes", "--json", folder=file.parent).stdout)
-    assert {each["what"] for each in found["leftovers"]} <= {"scratch of a training", "index of other data"}
+    assert {each["what"] for each in found["leftovers"]} <= {"scratch of a training run", "index of other data"}
     assert before <= files(file.parent / "store")
     plan = json.loads(gateau("plan", "--json", folder=file.parent).stdout)
     assert plan["work"] == []

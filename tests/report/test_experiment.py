@@ -279,9 +279,9 @@ def test_questions_that_count_for_no_model_are_told_of_with_their_reason() -> No
     reasons = [(lost, "no judgment"), ("unanswered", "out of memory"), ("unanswered", "out of memory")]
     rejected = pl.DataFrame(reasons, schema=["sample_id", "reason"], orient="row")
     given = replace(quiz, scores={"quiz": by_variant}, rejected={"quiz": rejected})
-    said = "2 further questions count for no model, since some model has no value for them, mostly for this reason: "
+    said = "2 other questions count for no model, since some model has no value for them, mostly for this reason: "
     assert f"{said}out of memory." in _text(given)
-    assert "further question" not in _text(quiz)
+    assert "other question" not in _text(quiz)
 
 
 def test_what_a_point_costs_is_time_and_money_with_the_interval_of_the_gain() -> None:

@@ -68,7 +68,7 @@ def test_prepare_removes_what_is_incomplete_and_empties_the_folder_of_another_tr
     (work / "metrics.jsonl").write_text("{}")
     assert prepare_work(work, "another key", said.append) is None
     assert [path.name for path in work.iterdir()] == ["resume_key"]
-    assert len(said) == 1 and "work has 1 checkpoint of a training with other samples or settings; removed" in said[0]
+    assert len(said) == 1 and "work has 1 checkpoint of a run with other samples or settings; removed" in said[0]
 
 
 @pytest.mark.parametrize("content", [b"kez", b"ke\xf9", b"", None])

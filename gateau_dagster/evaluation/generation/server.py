@@ -56,7 +56,7 @@ class Server:
 
         Raises:
             GateauError: the server refuses every question. Where it has answered some before, the rest are rejects.
-            TransientError: it seems to be down.
+            TransientError: the server seems to be down.
         """
         works = len(missing) < len(asked) or any(each.answers for each in asked)
         patience = Patience(_PLACE, self._address, self._config, works=works or self._works)

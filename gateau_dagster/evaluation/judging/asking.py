@@ -57,7 +57,7 @@ def planned_cost(
     Args:
         count: returns a text's tokens by any tokenizer. The sum is scaled by what the judge's server counted for the
             requests with a kept reply. The length of those replies also predicts that of the others.
-        longest: further requests about answers that are not there yet. Each is counted, even if they look alike.
+        longest: requests about answers that do not exist yet. Each is counted, even if they look alike.
     """
     each_once = {each.digest: each for each in wanted}.values()
     known = [] if replies is None else [(each, usage) for each in each_once if (usage := replies.usage(each))]
@@ -202,7 +202,7 @@ def means(settings: AskedConfig | None) -> str:
 class Asking(Generic[Wanted, Value]):
     """Asks requests in several threads.
 
-    parse: returns what a reply says; None where it is unreadable. again: further requests after such a reply.
+    parse: returns the content of a reply; None if it is unreadable. again: how often it is requested again.
 
     The first new request is sent alone, so that a common fault fails once. A request without a reply is tried once
     more, after all others, if another try may help.

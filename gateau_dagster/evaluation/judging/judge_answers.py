@@ -100,7 +100,7 @@ def judge_answers(
 ) -> Judged:
     """Return every judgment, from the stored replies or from the judge.
 
-    parse: returns the score in a reply; None where it is unreadable. again: further requests after such a reply.
+    parse: returns the score in a reply; None if it is unreadable. again: how often it is requested again.
 
     The first new request is sent alone, so that a common fault fails once. A judgment without a reply is tried once
     more, after all others, if another try may help.

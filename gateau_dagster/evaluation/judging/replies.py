@@ -29,7 +29,7 @@ class ServerCall:
     model: the server's name of it. messages: `role` and `content`; one with role PROMPT is alone. max_tokens: of
         the reply. repeat: of the judgment, from 0.
     attempt: how many unreadable replies came before. temperature: None where none is sent.
-    more: further fields that the settings send. json_mode: whether the server is asked for JSON alone; as the messages
+    more: other fields that the settings send. json_mode: whether the server is asked for JSON alone; as the messages
         ask for it, too, replies that were kept without it stay valid.
     """
 

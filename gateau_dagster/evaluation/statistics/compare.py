@@ -95,7 +95,7 @@ def question_spread(values: Matrix, total: Total, *, span: float | None = None) 
 
 
 def seed_spread(trained: Sequence[Matrix], total: Total) -> VarianceSource | None:
-    """Return the spread of a total between trainings that differ only in their seed; one row for all models.
+    """Return the spread of a total between training runs that differ only in their seed; one row for all models.
 
     trained: values [seeds, Q] of each model. The models' variances are pooled, because two or three seeds give a poor
     estimate. The part due to chance in single questions is subtracted, because the question spread contains it. None
@@ -226,7 +226,7 @@ TOLD_APART = 0.04
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
-    """A row of the comparison: one model, or trainings that differ only in their seed.
+    """A row of the comparison: one model, or training runs that differ only in their seed.
 
     values: float64 [seeds, Q]. trained: whether another seed would have given another model.
     """

@@ -29,7 +29,7 @@ SERIES = ("#0072b2", "#d55e00", "#009e73", "#b7588c", "#d08700", "#56a5d8", "#7d
 _MARKERS = ("o", "s", "D", "^", "v", "P", "X", "*")
 _OUTCOMES = ("#2a8a68", "#d5dde4", "#c9683a")
 MOST_GRIDS = 12
-"""Heat maps in one figure; further models are only in the table."""
+"""Heat maps in one figure; other models are only in the table."""
 
 
 def values_and_differences(

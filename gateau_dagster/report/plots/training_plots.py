@@ -1,4 +1,4 @@
-"""Plot a training: the contents of its mix, the relative distances that it sees, its loss, planned and actual time."""
+"""Plot a training run: its mix, the relative distances that it sees, its loss, planned and actual time."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
