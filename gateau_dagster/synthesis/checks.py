@@ -1,7 +1,7 @@
 """Check that a synthetic sample needs its context: figures of theta_B, and the first check that refuses a sample.
 
-All figures of theta_B are gains: how much likelier the tokens of the answer are in one context than in another, in
-probability, over the tokens that gain most. Formulaic tokens, which any context predicts, do not dilute a gain.
+All figures of theta_B are gains: differences of the probabilities of the answer's tokens in two contexts, averaged over
+the tokens that gain most. Formulaic tokens, which are likely in any context, do not dilute a gain.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ ASKED, AGREEMENT = "ask_without_context", "agreement"
 CHECKS = (VERBATIM, CLOSED_BOOK, NEAR_ONLY, NEEDED, ROBUST, ASKED, AGREEMENT)
 """The checks in their order, the cheapest first."""
 UNSCORABLE, NO_REPLY = "unscorable", "no reply"
-# What each reason means, and the cure.
+# The meaning of each reason, and a fix.
 _CURES = {
     UNREADABLE: "no reply is the JSON that was asked for; use another generator.model",
     DECLINED: "the generator finds no question in the passages; raise passage_words, or use another generator.model",
@@ -136,7 +136,7 @@ def answer_probabilities(
 ) -> Iterator[Probabilities | Reject]:
     """Yield p(y_t | context, question, y_<t) of each token of each answer, in order, by the scoring prompt.
 
-    An empty context is the closed book. A reject says why an answer has no probabilities.
+    An empty context is the closed book. A reject gives the reason why an answer has no probabilities.
     """
     from gateau_dagster.models.flops import Meter
     from gateau_dagster.scoring.scorer import Request, score_samples
@@ -153,10 +153,10 @@ def answer_probabilities(
 
 
 def gain(more: Probabilities, less: Probabilities) -> float:
-    """Return how much likelier an answer is in one context than in another, from 0 to 1.
+    """Return the gain in probability of an answer in one context over another, from 0 to 1.
 
-    It is the mean of the largest differences of its tokens' probabilities [|y|] that are positive, over as many tokens
-    as the far-segment gain counts: a tenth, and at least two.
+    It is the mean of the largest differences of the probabilities of its tokens [|y|]; negative ones count as 0. As in
+    the far-segment gain, a tenth of the tokens counts, and at least two.
     """
     assert more.shape == less.shape and more.size, (more.shape, less.shape)
     count = int(counted_tokens(np.array([more.size]), top=TOP_SHARE)[0])
@@ -165,17 +165,17 @@ def gain(more: Probabilities, less: Probabilities) -> float:
 
 
 def without_each(passages: Sequence[str]) -> list[str]:
-    """Return the short concatenation of the passages, and those of all but each one, in order."""
+    """Return all passages as one text, followed by one text per passage without that passage, in order."""
     others = ([*passages[:place], *passages[place + 1 :]] for place in range(len(passages)))
     return [BETWEEN.join(passages), *(BETWEEN.join(each) for each in others)]
 
 
 def verbatim_fault(passages: Sequence[str], question: str, answer: str, evidence: Sequence[str]) -> str:
-    """Return why evidence or answer cannot be right, or an empty text.
+    """Return the reason why the evidence or the answer cannot be right; an empty text if there is none.
 
-    Each passage must hold its evidence, word for word, and the question must not hold the answer. Case and white space
-    do not count. Evidence has at least a word of three letters, or two ideographs; an answer has a word. A reply in
-    which a secret was masked cannot be right.
+    Each passage must contain its evidence word for word, and the question must not contain the answer. Case and white
+    space do not count. Evidence needs a word of three letters or two ideographs; an answer needs a word. A reply with a
+    masked secret cannot be right.
     """
     if any(MASK in text and not any(MASK in each for each in passages) for text in (question, answer, *evidence)):
         return f"the reply held a secret of this machine's environment, which is masked as {MASK}"
@@ -197,9 +197,9 @@ _EVIDENCE = re.compile(rf"[{IDEOGRAPHS}]{{2}}|[^\W_{IDEOGRAPHS}]{{3}}")
 
 
 def _holds(question: str, answer: str) -> bool:
-    """Return whether the words of the answer follow one another in the question.
+    """Return whether the question contains the words of the answer in sequence.
 
-    Ideographs are words each, but an answer of a single one must stand alone: it is a part of many words.
+    Each ideograph is a word. A single ideograph as the answer must be a separate word: it is a part of many words.
     """
     both = (_PIECE.findall(normalised(each).decode(errors="replace")) for each in (question, answer))
     asked, said = both
@@ -219,10 +219,10 @@ def agrees(answer: str, other: str) -> bool:
 
 
 def refusing_check(figures: Mapping[str, float | None], checks: SynthesisChecksConfig) -> str:
-    """Return the first check that refuses a sample of these figures, or an empty text.
+    """Return the first check that refuses a sample with these figures; an empty text if none does.
 
     `verbatim`, `ask_without_context` and `agreement` are 1 or 0, `robust` is the gain of the passages over the whole
-    context, the others are least gains. A figure of None has not been computed: it refuses nothing.
+    context, and the others are gains with a lower bound. A figure of None is not computed yet and refuses nothing.
     """
     least = {VERBATIM: 1.0, CLOSED_BOOK: checks.closed_book, NEAR_ONLY: checks.near_only, NEEDED: checks.needed}
     least |= {
@@ -242,7 +242,7 @@ def refusing_check(figures: Mapping[str, float | None], checks: SynthesisChecksC
 
 
 def figure_sentence(reason: str, figure: float | None, checks: SynthesisChecksConfig) -> str:
-    """Return the figure and the threshold by which a check refused a candidate; empty for a reason without any."""
+    """Return the figure and the threshold with which a check refused a candidate; empty for a reason without them."""
     if figure is None or reason not in {CLOSED_BOOK, NEAR_ONLY, NEEDED, ROBUST}:
         return ""
     side = "at most" if reason == ROBUST else "at least"
@@ -251,7 +251,7 @@ def figure_sentence(reason: str, figure: float | None, checks: SynthesisChecksCo
 
 @dataclass(frozen=True, kw_only=True)
 class FigureDigests:
-    """The digests of what computes the figures besides the texts.
+    """The digests of everything besides the texts that determines the figures.
 
     model: theta_B, with its settings. near: the length of the end that counts as near. answers: the generator.
     comparison: the way in which a second answer is compared.
@@ -267,11 +267,11 @@ class RowSaver(Protocol):
     """Keeps rows of CHECKED of an unfinished table, so that a killed run can be resumed."""
 
     def add(self, row: Mapping[str, Any]) -> None:
-        """Take a row; write it with others."""
+        """Add a row, which is written together with others."""
         ...
 
     def save(self) -> None:
-        """Write the rows that wait."""
+        """Write the rows that are not written yet."""
         ...
 
 
@@ -283,11 +283,11 @@ Same = Callable[[Mapping[str, tuple[str, str, str]]], Mapping[str, bool]]
 
 @dataclass(kw_only=True)
 class Checking:
-    """The means of the checks; `checks` is None where nothing is checked.
+    """Runs the checks; `checks` is None if nothing is checked.
 
     score: runs theta_B. near_end: returns the end of a context that counts as near. generating: the generator.
-    same: compares answers; `agrees` by default. scorer: what computes the figures, besides the texts.
-    unanswered: candidates whose check got no reply, with the reason.
+    same: compares answers; `agrees` by default. scorer: the digests of the models and settings behind the figures.
+    unanswered: candidates without a reply to a check, with the reason.
     """
 
     checks: SynthesisChecksConfig | None
@@ -305,10 +305,10 @@ class Checking:
         before: pl.DataFrame | None = None,
         saver: RowSaver | None = None,
     ) -> pl.DataFrame:
-        """Return CHECKED of the candidates. Figures in `before`, of the same texts and scorer, are not computed again.
+        """Return CHECKED of the candidates. Figures in `before`, of the same texts and scorer, are reused.
 
-        Figures of the checks after the one that refuses a candidate are not computed. `saver` gets the rows with
-        figures of theta_B as they are computed, and at the end those of the unanswered candidates.
+        The checks after the one that refuses a candidate compute no figures for it. `saver` receives the rows with
+        figures of theta_B as they are computed, and at the end the rows of the unanswered candidates.
         """
         rows = candidate_rows(questions, contexts, self.scorer, before)
         if self.checks is not None:
@@ -324,7 +324,7 @@ class Checking:
         return pl.DataFrame(found, schema=schema(CHECKED), orient="row")
 
     def rejected(self) -> pl.DataFrame:
-        """Return the candidates whose checks got no reply, with the reasons (tables.REJECTED)."""
+        """Return the candidates without a reply to a check, with the reasons (tables.REJECTED)."""
         return pl.DataFrame(sorted(self.unanswered.items()), schema=schema(REJECTED), orient="row")
 
     def _checked(self, row: Mapping[str, Any]) -> dict[str, Any]:
@@ -374,7 +374,7 @@ class Checking:
             saver.save()  # before the next check, which may ask a server for long
 
     def _contexts(self, name: str, row: Mapping[str, Any]) -> list[str]:
-        """Return the contexts with which the passages are compared."""
+        """Return the contexts that a check compares with the passages."""
         if name == CLOSED_BOOK:
             return [""]
         if name == NEAR_ONLY:
@@ -422,11 +422,11 @@ class Checking:
 def candidate_rows(
     questions: pl.DataFrame, contexts: pl.DataFrame, scorer: FigureDigests, before: pl.DataFrame | None
 ) -> list[dict[str, Any]]:
-    """Return the candidates with their texts, the fault that refuses them already, and the digests of their figures.
+    """Return the candidates with their texts, the fault that already refuses them, and the digests of their figures.
 
-    `of`: the figures that rows of CHECKED `before` hold, of the same texts and scorer. `known`: whether there is such
-    a row about the same passages, question and answer. `was_unscorable`: whether theta_B could not read the candidate.
-    `details`: more about reasons, by reason.
+    `of`: figures of the same texts and scorer from `before`, rows of CHECKED. `known`: whether `before` has a row
+    about the same passages, question and answer. `was_unscorable`: whether theta_B could not read the candidate.
+    `details`: explanations by reason.
     """
     texts = dict(contexts.select("sample_id", "context").iter_rows())
     known, unscorable = _known_figures(before)
@@ -457,7 +457,7 @@ def candidate_rows(
 def _figure_digests(
     scorer: FigureDigests, question: str, answer: str, passages: Sequence[str], context: str
 ) -> list[str]:
-    """Return the digests of what the figures are computed from, in the order of _FIGURES_OF."""
+    """Return the digests of the inputs of the figures, in the order of _FIGURES_OF."""
     parts = {
         "passages": [scorer.model, *passages],
         NEAR_ONLY: [scorer.model, scorer.near, context, *passages],
@@ -471,13 +471,13 @@ def _figure_digests(
 def _known_figures(before: pl.DataFrame | None) -> tuple[dict[str, dict[str, Any]], set[str]]:
     """Return the figures in CHECKED by their digests, and the digests of theta_B's figures of unscorable candidates.
 
-    Of several rows about a candidate each may hold other figures.
+    If there are several rows about a candidate, each may hold other figures.
     """
     known: dict[str, dict[str, Any]] = {}
     unscorable: set[str] = set()
     for row in [] if before is None else before.iter_rows(named=True):
         digests = row["figures"].split()
-        # A table of an earlier version has one digest, of all figures.
+        # A table of an earlier version has a single digest for all figures.
         for digest, names in zip(digests, _FIGURES_OF.values(), strict=False):
             known.setdefault(digest, {}).update({name: row[name] for name in names if row[name] is not None})
         if row["reason"] == AGREEMENT:
@@ -494,7 +494,7 @@ def read_verbatim(row: dict[str, Any]) -> None:
 
 
 def needs(row: Mapping[str, Any], name: str, checks: SynthesisChecksConfig) -> bool:
-    """Return whether a configured check still has to compute its figure: none before it refuses the candidate."""
+    """Return whether a configured check still has to compute its figure, and no earlier check refuses the candidate."""
     if row["of"][name] is not None or row["fault"] or not _is_configured(row, name, checks):
         return False
     return not refusing_check({each: row["of"][each] for each in CHECKS[: CHECKS.index(name)]}, checks)
@@ -510,11 +510,11 @@ def _is_configured(row: Mapping[str, Any], name: str, checks: SynthesisChecksCon
 
 @dataclass(frozen=True, kw_only=True)
 class Outstanding:
-    """The work that the checks of some candidates still take.
+    """The remaining work for the checks of some candidates.
 
-    certain: requests about candidates that have passed all checks before. possible: more requests, about candidates
-    that earlier checks, or earlier replies, may still refuse. new: candidates without stored figures. passed: those
-    with figures that are accepted by them. undecided: those with figures that come to a check which has none yet.
+    certain: requests about candidates that passed all earlier checks. possible: requests about candidates that earlier
+    checks or replies may still refuse. new: number of candidates without stored figures. passed: number of candidates
+    that their stored figures accept. undecided: number of candidates that reach a check without a stored figure.
     """
 
     certain: list[ServerCall] = field(default_factory=list)
@@ -530,12 +530,12 @@ class Outstanding:
 def outstanding(
     rows: Sequence[dict[str, Any]], checks: SynthesisChecksConfig, settings: GeneratorConfig
 ) -> Outstanding:
-    """Return what the checks of `candidate_rows` still take. No model is run and nothing is asked."""
+    """Return the remaining work for the checks of `candidate_rows`. This runs no model and sends no request."""
     certain, possible, new, passed, undecided = list[ServerCall](), list[ServerCall](), 0, 0, 0
     for row in rows:
         if not row["fault"]:
             read_verbatim(row)
-        # One that could not be scored is tried again, and expected to stay so.
+        # An unscorable candidate is tried again, but is expected to stay unscorable.
         missing = [name for name in CHECKS if needs(row, name, checks) and not row["was_unscorable"]]
         for name in missing:
             for repeat in _REPEATS.get(name, ()):
@@ -549,13 +549,13 @@ def outstanding(
 
 
 def most_answers(checks: SynthesisChecksConfig) -> int:
-    """Return the number of second answers to one question, at most."""
+    """Return the largest number of second answers to one question."""
     configured = {ASKED: checks.ask_without_context, AGREEMENT: checks.agreement is not None}
     return sum(len(repeats) for name, repeats in _REPEATS.items() if configured[name])
 
 
 def is_second_answer(asked: ServerCall) -> bool:
-    """Return whether one of the requests that are `outstanding` asks for the answer to compare."""
+    """Return whether an `outstanding` request is for the answer to compare."""
     return asked.repeat in _REPEATS[AGREEMENT]
 
 
@@ -565,7 +565,7 @@ def _answer_call(settings: GeneratorConfig, row: Mapping[str, Any], check: str, 
 
 
 def near_end(tokenizer: PreTrainedTokenizerBase, tokens: int, context: str) -> str:
-    """Return the last `tokens` tokens of a context, at most a quarter of it."""
+    """Return the last `tokens` tokens of a context, but at most a quarter of the context."""
     from gateau_dagster.models.prompt import token_offsets
 
     offsets = [begin for begin, end in token_offsets(tokenizer, context) if end > begin]
@@ -587,10 +587,10 @@ _VERDICT_TOKENS = 256
 def same_by_judge(
     settings: JudgeConfig, judge: Judge, replies: Replies, found: Mapping[str, tuple[str, str, str]]
 ) -> Mapping[str, bool]:
-    """Return whether two answers agree, by candidate, as `evaluation.judge` says; those without a verdict are left out.
+    """Return by candidate whether `evaluation.judge` finds that two answers agree; without a verdict, none is returned.
 
     Raises:
-        UnusableServerError, BudgetError, TransientError: as Asking does.
+        UnusableServerError, BudgetError, TransientError: see Asking.
     """
     wanted = [verdict_call(settings, name, *texts) for name, texts in found.items()]
     asking: Asking[GeneratorCall, bool] = Asking(_same, 1, judge, replies, settings)
@@ -618,7 +618,7 @@ def yield_sentence(checked: pl.DataFrame, lost: pl.Series) -> str:
 
     Args:
         checked: `reason` and `accepted` of CHECKED.
-        lost: why the other candidates have no reply, in tables.REJECTED.
+        lost: the reasons why the other candidates have no reply, from tables.REJECTED.
     """
     named = ", ".join(f"{name} {number:,}" for name, number in _refusals(checked, lost))
     total = plural(checked.height + lost.len(), "candidate")
@@ -626,16 +626,16 @@ def yield_sentence(checked: pl.DataFrame, lost: pl.Series) -> str:
 
 
 def _refusals(checked: pl.DataFrame, lost: pl.Series) -> list[tuple[str, int]]:
-    """Return the refused candidates by reason, the most frequent first, and those without a reply."""
+    """Return the number of refused candidates by reason, the most frequent first, and of those without a reply."""
     reasons = checked.filter(~pl.col("accepted"))["reason"].value_counts(name="count")
     counts = sorted(reasons.iter_rows(), key=lambda each: (-each[1], each[0]))
     return [*counts, *([(NO_REPLY, lost.len())] if lost.len() else [])]
 
 
 def none_accepted(checked: pl.DataFrame, lost: pl.Series, partly_read: str) -> str:
-    """Return `yield_sentence` where no candidate is accepted, with the meaning of each reason and its cure.
+    """Return `yield_sentence` for no accepted candidate, with the meaning of each reason and a fix.
 
-    `partly_read`: a sentence about prompts that the generator read in part, or empty.
+    `partly_read`: a sentence about prompts that the generator read only in part, or empty.
     """
     if not checked.height and not lost.len():
         return (

@@ -60,7 +60,7 @@ class Context:
 class PassagePool:
     """The documents of a shard: the source of contexts and of hard negatives.
 
-    asked: the questions of benchmarks, which no passage holds.
+    asked: the questions of benchmarks; passages that contain one are left out.
     """
 
     texts: Mapping[str, str]
@@ -77,11 +77,11 @@ class PassagePool:
         size: int,
         asked: Sequence[AskedTexts] = (),
     ) -> PassagePool:
-        """Return the pool. size: words of a passage, about."""
+        """Return the pool. size: approximate number of words of a passage."""
         return cls(texts={each.name: each.text for each in documents}, tokenizer=tokenizer, size=size, asked=asked)
 
     def offsets(self, name: str) -> Offsets:
-        """Return the first and one-past-last characters of each token of a document that covers some, in order."""
+        """Return the first and one-past-last characters of each token of a document, in order, without empty tokens."""
         from gateau_dagster.models.prompt import token_offsets
 
         if name not in self._offsets:
@@ -97,7 +97,7 @@ class PassagePool:
 
     @cached_property
     def passages(self) -> list[tuple[str, TextPassage]]:
-        """Return every passage with its document, without those that hold a question of a benchmark."""
+        """Return every passage with its document, except passages that contain a benchmark's question."""
         return [
             (name, each)
             for name in sorted(self.texts)
@@ -122,9 +122,9 @@ class PassagePool:
         return found
 
     def negatives(self, row: Mapping[str, Any], rng: np.random.Generator) -> Iterator[str]:
-        """Yield passages without the evidence, of the document and of others: those that look most relevant first.
+        """Yield passages of this and other documents that do not contain the evidence, the most relevant first.
 
-        Relevance is the sum of the inverse document frequencies of the terms in common with question and passages.
+        Relevance is the sum of the inverse document frequencies of the terms shared with the question and the passages.
         """
         used = {(row["document"], each["start"]) for each in row["passages"]}
         wanted = terms(" ".join([row["question"], *(each["text"] for each in row["passages"])]))
@@ -146,11 +146,11 @@ class PassagePool:
 
 
 def context_of(row: Mapping[str, Any], pool: PassagePool, seed: int) -> Context:
-    """Return the context of a row of QUESTIONS, of at most `row["length"]` tokens as far as its passages allow.
+    """Return the context of a row of QUESTIONS, at most `row["length"]` tokens unless its passages need more.
 
-    It is the whole document if that has at least half as many tokens, and no more; ProLong's question answering takes a
-    part of a longer document, and its summaries the summarised chunks. Otherwise the passages stand in their order
-    among hard negatives, one in each of as many equal parts.
+    It is the whole document if that has between half of `row["length"]` tokens and all of them. ProLong's question
+    answering takes a part of a longer document, and its summaries take the summarised chunks. Otherwise the context is
+    made of hard negatives in as many equal parts as there are passages, with one passage in each part, in order.
     """
     rng = np.random.default_rng([seed, int(row["sample_id"][:8], 16)])
     text, length = pool.texts[row["document"]], int(row["length"])
@@ -168,7 +168,7 @@ def context_of(row: Mapping[str, Any], pool: PassagePool, seed: int) -> Context:
 def _part(
     row: Mapping[str, Any], pool: PassagePool, length: int, rng: np.random.Generator, *, at_start: bool
 ) -> Context:
-    """Return at most `length` tokens of the document with the passages, from their start or around them at random."""
+    """Return at most `length` tokens of the document: from the start of the passages, or at random around them."""
     text, offsets = pool.texts[row["document"]], pool.offsets(row["document"])
     start, end = row["passages"][0]["start"], row["passages"][-1]["end"]
     first = int(np.searchsorted(offsets[:, 0], start, side="right")) - 1
@@ -228,9 +228,9 @@ def contexts(
     options: SynthesisConfig,
     asked: Sequence[AskedTexts] = (),
 ) -> pl.DataFrame:
-    """Return CONTEXTS of the rows of QUESTIONS without a fault and with passages that the document has.
+    """Return CONTEXTS of the rows of QUESTIONS that have no fault and have passages from the document.
 
-    asked: the questions of benchmarks, which no hard negative holds.
+    asked: the questions of benchmarks; hard negatives that contain one are left out.
     """
     pool = PassagePool.of(documents, tokenizer, options.passage_words, asked)
     rows = []

@@ -1,4 +1,4 @@
-"""Read the documents of `synthesis` by shard, and choose passages of each that a question may be asked about."""
+"""Read the documents of `synthesis` by shard, and choose passages of each document for questions."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ PROLONG_KINDS = {"prolong_qa": 0.4, "prolong_rag": 0.3, "prolong_summary": 0.3}
 """The kinds of ProLong's recipe with their shares (section 5 and appendix B.5)."""
 PASSAGES_OF = {"two_passages": 2, "compare": 2, "count": 3, "order": 3, "summary": 4, "self": 0, "prolong_qa": 1,
                "prolong_rag": 1}  # fmt: skip
-"""The passages of a question by its kind; `self` finds its own, `prolong_summary` reads a run of chunks."""
+"""The number of passages of a question, by kind; `self` finds its passages, `prolong_summary` reads a run of chunks."""
 _INDEX = pl.Schema({"document": pl.String(), "shard": pl.Int32(), "file": pl.Int32(), "record": pl.Int64(),
                     "characters": pl.Int64(), "rejected": pl.String(), "reason": pl.String()})  # fmt: skip
 _KEY = b"gateau_documents_2"
@@ -72,7 +72,7 @@ class TextPassage:
 
 @dataclass(frozen=True, kw_only=True)
 class SourceDocument:
-    """A document; its id is the beginning of its text's digest, so that renaming its file changes nothing."""
+    """A document; its id is the beginning of the digest of its text, so renaming the file changes nothing."""
 
     name: str
     text: str
@@ -80,7 +80,7 @@ class SourceDocument:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class DocumentIndex:
-    """The documents by shard, without their texts, and the records that hold none (_INDEX)."""
+    """The documents by shard, without their texts, and the records that have no text (_INDEX)."""
 
     files: tuple[SourceFile, ...]
     table: pl.DataFrame
@@ -91,12 +91,12 @@ class DocumentIndex:
         return self.table.filter(pl.col("shard") == number, pl.col("document").is_not_null()).sort("document")
 
     def digest(self, number: int) -> str:
-        """Return what changes with the documents and the rejected records of a shard."""
+        """Return a digest of the documents and the rejected records of a shard."""
         rejects = [part for each in self.rejected(number) for part in ("-", each.sample_id, each.reason)]
         return text_digest([*self.shard(number)["document"], *rejects])
 
     def rejected(self, number: int) -> list[Reject]:
-        """Return the records without a text that a shard counts, by place; their shard is a hash of it."""
+        """Return the records without text of a shard, by place; a hash of the place determines the shard."""
         rows = self._rejects.filter(pl.col("shard") == number).select("rejected", "reason").sort("rejected", "reason")
         return [Reject(sample_id=name, reason=reason) for name, reason in rows.iter_rows()]
 
@@ -105,9 +105,9 @@ class DocumentIndex:
         return self.table.filter(pl.col("document").is_null())
 
     def warnings(self, options: SynthesisConfig, made: Mapping[int, int]) -> list[str]:
-        """Return a sentence on rejected records, and one if there are fewer candidates than `options.count`.
+        """Return a sentence about rejected records, and one if there are fewer candidates than `options.count`.
 
-        made: the candidates by shard, for shards whose passages are chosen.
+        made: the number of candidates by shard, for shards with chosen passages.
         """
         found = []
         rejects = rejects_among(self._rejects.select("reason", sample_id="rejected"), self.table.height, named=True)
@@ -164,10 +164,10 @@ def document_files(options: SynthesisConfig, folder: Path) -> list[SourceFile]:
 
 
 def document_index(options: SynthesisConfig, folder: Path, cache: Path, progress: Progress = silent) -> DocumentIndex:
-    """Return the index of the documents, from the folder `cache` if it was saved there for the same files.
+    """Return the index of the documents; it is read from the folder `cache` if it was saved there for the same files.
 
     Raises:
-        GateauError: no document has a text (naming the most frequent reasons), or as `document_files` does.
+        GateauError: no document has a text (the message names the most frequent reasons), or see `document_files`.
     """
     files, fields = document_files(options, folder), TextFields(text=options.text_field)
     content = content_signature(files, cache / FILE_DIGESTS, "content") if options.verify == "content" else ""
@@ -188,7 +188,7 @@ def document_index(options: SynthesisConfig, folder: Path, cache: Path, progress
 
 
 def _saved(path: Path, signature: str) -> pl.DataFrame | None:
-    """Return the saved index, or None if it is missing, damaged or of other files: it is a cache."""
+    """Return the saved index, which is a cache; None if it is missing, damaged or of other files."""
     if not path.is_file():
         return None
     try:
@@ -242,7 +242,7 @@ def split_passages(text: str, size: int) -> list[TextPassage]:
 
 
 def _pieces(text: str, size: int) -> Iterator[tuple[int, int]]:
-    """Yield the places of sentences without the white space around them; of parts of very long ones."""
+    """Yield the places of sentences, or of parts of very long sentences, without the white space around them."""
     begin = 0
     for end, after in [*((match.start(), match.end()) for match in _SENTENCE.finditer(text)), (len(text), len(text))]:
         part = text[begin:end]
@@ -257,7 +257,7 @@ def _pieces(text: str, size: int) -> Iterator[tuple[int, int]]:
 
 
 def terms(text: str) -> set[str]:
-    """Return the words of a text that passages may share; of ideographs, pairs of neighbours."""
+    """Return the words of a text that passages may share; for ideographs, pairs of neighbours."""
     return {word.casefold() for word in _WORD.findall(text) if len(word) >= _SHORTEST_TERM or word[0] >= "\u3400"}
 
 
@@ -268,9 +268,9 @@ def _names(text: str) -> set[str]:
 
 
 def usable_passages(text: str, size: int, asked: Sequence[AskedTexts] = ()) -> list[TextPassage]:
-    """Return the passages of a document without near-duplicates of earlier ones and without questions of benchmarks.
+    """Return the passages of a document, except near-duplicates of earlier ones and those with benchmark questions.
 
-    `asked`: the questions. A passage with one of their n-grams, of 13 words as a rule, is left out.
+    `asked`: the questions. A passage with one of their n-grams (13 words by default) is left out.
     """
     found = split_passages(text, size)
     groups = near_duplicates([sketch(shingles(normalised(each.text))) for each in found], _SIMILAR)
@@ -293,9 +293,9 @@ def candidates(
 ) -> list[Mapping[str, Any]]:
     """Return at most `count` rows of PASSAGES about the documents of a shard; fewer if the documents offer no more.
 
-    The documents take turns by id. The candidates of each follow from its text and the options alone, so another
-    document takes the place of some candidates, but changes none. The texts stay in memory, but a document
-    whose turn never comes is not split.
+    The documents take turns by id. The candidates of a document depend only on its text and the options. A new document
+    therefore takes the place of some candidates, but changes none. All texts stay in memory, but a document is only
+    split when its turn comes.
     """
     by_id = sorted(documents, key=lambda document: document.name)
     waiting = deque(_of_document(document, options, asked) for document in by_id)
@@ -314,7 +314,7 @@ def _of_document(
 ) -> Iterator[Mapping[str, Any]]:
     """Yield different candidates about a document until it offers no more.
 
-    A kind that it does not allow, or no longer, is left out. The others keep their proportions.
+    A kind that the document does not allow, or no longer allows, is left out. The others keep their proportions.
     """
     source = _Source(document=document, options=options, asked=asked)
     kinds = {
@@ -322,7 +322,7 @@ def _of_document(
     }
     rng = np.random.default_rng([options.seed, int(document.name[:8], 16), int(document.name[8:16], 16)])
     seen: set[tuple[Any, ...]] = set()
-    own = 0  # candidates of kind self, which differ by their number alone
+    own = 0  # candidates of kind self, which differ only in their number
     while kinds:
         kind, length = str(_drawn(rng, kinds)), int(_drawn(rng, options.lengths))
         number = own if kind == "self" else 0
@@ -357,7 +357,7 @@ def _drawn(rng: np.random.Generator, shares: Mapping[Any, float]) -> Any:
 
 
 def _shared_terms(passages: Sequence[TextPassage]) -> dict[str, list[int]]:
-    """Return the passages of each term that some share and few have; names alone where there are some."""
+    """Return the passages of each term that several but only few of them share; only names if there are any."""
     most = max(2, len(passages) // 4)
     sets = [terms(passage.text) for passage in passages]
     counts = Counter(term for found in sets for term in found)
@@ -389,7 +389,7 @@ class _Source:
         return split_passages(self.document.text, _CHUNK * self.options.passage_words)
 
     def draw(self, rng: np.random.Generator, kind: str, length: int) -> tuple[str, list[TextPassage]]:
-        """Return the term and the passages of one candidate; no passages where none fit."""
+        """Return the term and the passages of one candidate; no passages if none fit."""
         if kind == "self" or not self.usable:
             return "", []
         if kind == "prolong_summary":
@@ -406,14 +406,14 @@ class _Source:
         return term, [self.usable[place] for place in sorted(places)] if len(places) == count else []
 
     def _run(self, rng: np.random.Generator, length: int) -> list[TextPassage]:
-        """Return a run of chunks of about `length` tokens; none if it holds a question of a benchmark."""
+        """Return a run of chunks of about `length` tokens; no chunks if they contain a benchmark's question."""
         count = max(1, round(length * _WORDS_OF_A_TOKEN / (_CHUNK * self.options.passage_words)))
         first = int(rng.integers(max(1, len(self._chunks) - count + 1)))
         run = self._chunks[first : first + count]
         return [] if holds_question(self.document.text[run[0].start : run[-1].end], self.asked) else run
 
     def _terms_of(self, count: int) -> list[str]:
-        """Return the terms that so many passages far apart share. In order of place, none that fits is missed."""
+        """Return the terms shared by `count` distant passages; scanning in document order misses none."""
         if count not in self._terms:
             self._terms[count] = [
                 term
@@ -426,7 +426,7 @@ class _Source:
 def far_apart(
     places: Collection[int], usable: Sequence[TextPassage], count: int, document: SourceDocument
 ) -> list[int]:
-    """Return up to `count` of these passages, the first ones that are far from all before.
+    """Return up to `count` of these passages, in order, each far from all chosen before.
 
     Two passages are far apart if at least 1 / (2 count) of the document lies between their beginnings.
     """
@@ -441,5 +441,5 @@ def far_apart(
 
 
 def quota(options: SynthesisConfig, shard: int) -> int:
-    """Return the most candidates of a shard. They do not depend on the documents: a new one changes its shard alone."""
+    """Return the most candidates of a shard, whatever its documents are, so that a new document changes one shard."""
     return options.count // options.shards + (shard < options.count % options.shards)

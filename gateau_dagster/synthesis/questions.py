@@ -48,11 +48,11 @@ PROMPT_TOKENS = Column(
 )
 UNREADABLE, DECLINED, TOO_LONG, DUPLICATE = "unreadable", "declined", "too_long", "duplicate"
 MOST_LETTERS = 32_768
-"""Characters of a question, an answer or a piece of evidence above which nothing reads them."""
+"""Most characters of a question, an answer or a piece of evidence; longer ones are refused."""
 _TEMPERATURE = 0.7
 _AGAIN = 1  # requests after an unreadable reply
 IDEOGRAPHS = "\u3040-\u309f\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
-"""Letters between which words may begin and end without a blank: Chinese characters and hiragana."""
+"""Letters that are written without blanks between words: Chinese characters and hiragana."""
 _LETTER = f"[^\\W_{IDEOGRAPHS}]"
 _GROUP = 8  # summaries that are summarised together
 _TASKS = {
@@ -75,7 +75,7 @@ sentence of the document that the answer rests on. If the document does not answ
 Reply with JSON alone: {"answer": "…", "evidence": ["…", "…"], "reasoning": "…"}"""
 _FROM_PASSAGES = "Answer the question from the text below. Reply with the answer alone, in as few words as possible."
 _CLOSED = "Answer the question. Reply with the answer alone, in as few words as possible."
-# ProLong's prompt asks for the same in other words (its table 16); its own is under no licence.
+# ProLong's prompt asks for the same in other words (its table 16), but is not licensed.
 _PROLONG = """Below is a part of a document. Ask one specific and interesting question that only this part answers, \
 and answer it. Both must be clear to a reader of the whole document, so neither mentions this part. The answer is \
 concise, and quotes the document where that helps.
@@ -107,11 +107,11 @@ class Written:
 
 @dataclass(kw_only=True)
 class Generating:
-    """The generator at work: its server, its kept replies, and what was paid for in this process.
+    """The generator: its server, its kept replies, and the requests paid in this process.
 
-    unanswered: the candidates without a reply, with the reasons; another try may help. unread: those whose last reply
-    says nothing that can be read, with the reply. partly_read: those with a prompt that the server read in part, with
-    the tokens sent, at least, and those read.
+    unanswered: the candidates without a reply, with the reasons; another try may help. unread: the candidates with an
+    unreadable last reply, with the reply. partly_read: the candidates with a prompt that the server read only in part,
+    with the least number of tokens sent and the number read.
     """
 
     settings: GeneratorConfig
@@ -124,7 +124,7 @@ class Generating:
     partly_read: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     def texts(self, wanted: Sequence[GeneratorCall]) -> dict[str, str]:
-        """Return the reply to each request, by candidate; those without one are `unanswered`. Raises as Asking does."""
+        """Return the replies by candidate; candidates without a reply become `unanswered`. For errors see Asking."""
         return self.read(wanted, parse=lambda text: text, again=0)
 
     def read(
@@ -135,7 +135,7 @@ class Generating:
         again: int = _AGAIN,
         noun: str = "replies",
     ) -> dict[str, Any]:
-        """Return what `parse` reads of each reply, by candidate; None for an unreadable one. Thoughts are left out."""
+        """Return the parsed replies by candidate, without thoughts; None for a reply that `parse` cannot read."""
         asking: Asking[GeneratorCall, Any] = Asking(
             lambda text: parse(without_thoughts(text) or ""), again, self.judge, self.replies, self.settings
         )
@@ -177,7 +177,7 @@ def call(
     prompt: bool = False,
     json_mode: bool = False,
 ) -> GeneratorCall:
-    """Return a request with this text: a user turn, or with `prompt` a text that the server continues."""
+    """Return a request with this text as a user turn or, with `prompt`, as a text that the server continues."""
     messages = [{"role": PROMPT if prompt else "user", "content": text}]
     request = JudgeRequest(
         question_id=sample_id,
@@ -191,7 +191,7 @@ def call(
 
 
 def numbered(passages: Sequence[str]) -> str:
-    """Return the passages as a prompt shows them."""
+    """Return the passages in the form that prompts use."""
     return "\n\n".join(
         f"[Passage {number}]\n{text}\n[End of passage {number}]" for number, text in enumerate(passages, start=1)
     )
@@ -207,7 +207,7 @@ def question_prompt(kind: str, passages: Sequence[str]) -> str:
 
 
 def own_question_prompt(settings: GeneratorConfig, text: str) -> str:
-    """Return the text whose continuation is a user's question: the document, as far as it fits, and an opening."""
+    """Return the text for the server to continue with a question: the document, as far as it fits, and an opening."""
     return _beginning(settings, text, settings.opening) + settings.opening
 
 
@@ -218,9 +218,9 @@ def own_answer_prompt(settings: GeneratorConfig, text: str, question: str) -> st
 
 
 def _beginning(settings: GeneratorConfig, text: str, *others: str) -> str:
-    """Return as much of a document as the generator reads beside other texts and before its reply.
+    """Return the part of a document that fits into the generator's window beside other texts and its reply.
 
-    Bytes are counted, not letters: a token of Chinese has about as many bytes as one of English.
+    The size is counted in bytes, not letters, because a Chinese token has about as many bytes as an English one.
     """
     room = (settings.window - settings.max_tokens) * BYTES_OF_A_TOKEN
     room -= sum(len(each.encode(errors="surrogatepass")) for each in others)
@@ -228,18 +228,18 @@ def _beginning(settings: GeneratorConfig, text: str, *others: str) -> str:
 
 
 def answer_prompt(question: str, passages: Sequence[str]) -> str:
-    """Return the prompt for a second answer from the passages; for an answer without any, if there are none."""
+    """Return the prompt for a second answer from the passages, or for an answer without passages if there are none."""
     if not passages:
         return f"{_CLOSED}\n\nQuestion: {question}"
     return "\n\n".join([_FROM_PASSAGES, numbered(passages), f"Question: {question}"])
 
 
 def read_json(text: str, *, asks: bool = True) -> Written | None:
-    """Return what a reply in JSON says, or None where it cannot be read. asks: whether it must have a question.
+    """Return the content of a reply in JSON, or None if it cannot be read. asks: whether it must have a question.
 
-    It is the last object that can be read: a code fence, words and other objects around it are left out. An empty
-    question or answer declines: no other field is needed then. Null is empty, a number is a text, and reasoning that is
-    no text is left out. A field that is given twice with different values cannot be read.
+    The last readable object counts; a code fence, words and other objects around it are ignored. An empty question or
+    answer means that the generator declines, and needs no other field. Null counts as empty, a number as text, and
+    reasoning other than text is ignored. An object that gives a field twice with different values cannot be read.
     """
     read = (_written(each, asks=asks) for each in _objects(with_latex(text)))
     return next(filter(None, reversed([*read])), None)
@@ -263,7 +263,7 @@ _MOST_OBJECTS = 32  # places of a reply where an object may begin
 
 
 def _objects(text: str) -> Iterator[Mapping[str, Any]]:
-    """Yield the JSON objects in a text; one within another only where the outer one is invalid."""
+    """Yield the JSON objects in a text; an object inside another one only if the outer one is invalid."""
     decoder, start = json.JSONDecoder(object_pairs_hook=_unambiguous), 0
     for _ in range(_MOST_OBJECTS):
         start = text.find("{", start)
@@ -287,25 +287,25 @@ def _unambiguous(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-# Commands that JSON's escapes \n, \r and \t begin, and of which the rest is no word after a line break or a tab.
+# Commands that begin with JSON's escapes \n, \r and \t, and cannot be a word after a line break or a tab.
 _COMMAND = re.compile(
     r"n(?:abla|atural|earrow|eq|exists|leq|mid|otin|parallel|subseteq|warrow)"
     r"|r(?:angle|brace|ceil|ef|floor|ho|ight|ightarrow|ightharpoonup|ightleftharpoons|m|oot|vert|Vert)"
     r"|t(?:anh|binom|ext|extbf|extit|extrm|extsf|extstyle|exttt|frac|herefore|heta|ilde|imes|riangle|woheadrightarrow)"
 )
-# Those of which it may be one, so that other LaTeX in the reply decides.
+# Commands that could be such a word, so that other LaTeX in the reply decides.
 _UNCERTAIN = re.compile(r"n(?:e|eg|ewline|i|olimits|onumber|ot|u)|t(?:ag|an|au|iny|o|op)")
 _ESCAPE = re.compile(r'(?P<start>(?<!\\)")?\\(?:u[0-9a-fA-F]{4}|(?P<letters>[a-zA-Z]+)|(?P<mark>.))', re.DOTALL)
 _LATEX = re.compile(r"\\\\(?!n[A-Z])[a-zA-Z]{2}|\\[bf][a-zA-Z]|\$[^$]{0,200}?\\[^$]{0,200}?\$|\\[ac-eg-mo-qsv-zA-Z(\[]")
 
 
 def with_latex(text: str) -> str:
-    """Return a reply in JSON whose LaTeX commands keep their backslash, which the generator has not escaped.
+    """Escape the backslashes of LaTeX commands in a JSON reply, which the generator has not escaped.
 
     JSON reads \\frac as a form feed and "rac". No text has a backspace or a form feed before a letter, and an escape
-    that JSON does not know is no escape. A line break, a tab or a carriage return stays, unless the letters after the
-    backslash are a command: one whose rest is no word, or any command in a reply with other LaTeX or at the start of a
-    text.
+    that JSON does not know is not an escape. A line break, a tab or a carriage return stays, unless the letters after
+    the backslash are a command. This is a command that cannot be a word, or any command in a reply with other LaTeX or
+    at the start of a text.
     """
     has_latex = _LATEX.search(text) is not None
 
@@ -332,7 +332,7 @@ _NO_TEXT = re.compile("[\\x00-\\x08\\x0b\\x0c\\x0e-\\x1f\\x7f\\ud800-\\udfff]")
 
 
 def _text(value: object) -> str | None:
-    """Return a value of a reply as a text, or None where it is none."""
+    """Return a value of a reply as text, or None if it is not text."""
     if value is None:
         return ""
     if (isinstance(value, int) and not isinstance(value, bool)) or (isinstance(value, float) and math.isfinite(value)):
@@ -341,7 +341,7 @@ def _text(value: object) -> str | None:
 
 
 def _is_text(value: object) -> TypeGuard[str]:
-    """Return whether it is a text: JSON may encode half of a surrogate pair, or control characters that no text has."""
+    """Return whether a value is text: JSON may encode half of a surrogate pair, or control characters."""
     return isinstance(value, str) and _NO_TEXT.search(value) is None
 
 
@@ -351,16 +351,16 @@ def questions(
     generating: Generating,
     options: SynthesisConfig,
 ) -> tuple[pl.DataFrame, list[Reject]]:
-    """Return QUESTIONS of the candidates, and those without a reply.
+    """Return QUESTIONS of the candidates, and the candidates without a reply.
 
     Args:
-        rows: of PASSAGES.
-        documents: of the shard; read only for kind `self`.
-        generating: answers.
-        options: of the section.
+        rows: rows of PASSAGES.
+        documents: the documents of the shard; read only for kind `self`.
+        generating: the generator.
+        options: the section `synthesis`.
 
     Raises:
-        UnusableServerError, BudgetError, TransientError: as Asking does.
+        UnusableServerError, BudgetError, TransientError: see Asking.
     """
     settings = generating.settings
     plain = [row for row in rows if row["kind"] not in {"self", "prolong_summary"}]
@@ -383,7 +383,7 @@ def questions(
 
 
 def with_unread(table: pl.DataFrame, partly_read: Mapping[str, tuple[int, int]]) -> pl.DataFrame:
-    """Return QUESTIONS, with PROMPT_TOKENS and UNREAD if the generator read a prompt in part."""
+    """Return QUESTIONS, with PROMPT_TOKENS and UNREAD if the generator read a prompt only in part."""
     counts = {name: (read, sent - read) for name, (sent, read) in partly_read.items()}
     rows = [(name, *counts[name]) for name in table["sample_id"] if name in counts]
     columns = schema((SAMPLE_ID, PROMPT_TOKENS, UNREAD))
@@ -406,7 +406,7 @@ def _row(row: Mapping[str, Any], made: Written | None) -> dict[str, Any]:
 
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
-    """Return QUESTIONS by candidate; of equal questions about one document the first one stays."""
+    """Return QUESTIONS by candidate; the first of equal questions about a document is kept."""
     seen: set[tuple[str, bytes]] = set()
     marked = []
     for row in sorted(rows, key=lambda each: each["sample_id"]):
@@ -424,7 +424,7 @@ def _own_questions(
     generating: Generating,
     options: SynthesisConfig,
 ) -> dict[str, tuple[list[dict[str, Any]], Written | None]]:
-    """Return the passages and what was written, by candidate of kind `self`: first the questions, then the answers."""
+    """Return passages and questions with answers of the candidates of kind `self`; all questions are asked first."""
     settings, wanted = generating.settings, {row["document"] for row in rows}
     texts = {each.name: each.text for each in documents if each.name in wanted}
     asked = [
@@ -459,9 +459,9 @@ def _own_questions(
 
 
 def _holding(text: str, evidence: Sequence[str], size: int) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
-    """Return the passages that hold the evidence, and the evidence of each.
+    """Return the passages that contain the evidence, and the evidence of each passage.
 
-    Evidence that none holds has a passage without text, so that the check of the evidence refuses it.
+    Evidence that is in no passage gets a passage without text, so that the check of the evidence refuses it.
     """
     passages = split_passages(text, size)
     held: dict[int, tuple[TextPassage, str]] = {}
@@ -474,9 +474,9 @@ def _holding(text: str, evidence: Sequence[str], size: int) -> tuple[list[dict[s
 
 
 def is_quoted(quote: str, passage: str) -> bool:
-    """Return whether a passage holds a text word for word, from the start of a word to the end of one.
+    """Return whether a passage contains a text word for word, in whole words.
 
-    Case and white space do not count. Ideographs are written without blanks, so a word may start at each.
+    Case and white space do not count. Ideographs are written without blanks, so a word may start at each of them.
     """
     short, whole = (normalised(each).decode(errors="replace") for each in (quote, passage))
     starts, ends = (_LETTER if re.match(_LETTER, letter) else "(?!)" for letter in (short[:1], short[-1:]))
@@ -484,17 +484,17 @@ def is_quoted(quote: str, passage: str) -> bool:
 
 
 def _summary(text: str) -> str | None:
-    """Return a summary that other requests can hold; None for one that is empty, too long or no text."""
+    """Return a summary that other requests can contain; None if it is empty, too long or not text."""
     return text.strip() if 0 < len(text.strip()) <= MOST_LETTERS and _is_text(text) else None
 
 
 def _first_line(text: str) -> str:
-    """Return the question in a continuation: its first line that is not blank."""
+    """Return the question in a continuation: the first line that is not blank."""
     return next((line.strip() for line in re.split(r"[\r\n]+", text) if line.strip()), "")
 
 
 def _summaries(rows: Sequence[Mapping[str, Any]], generating: Generating) -> dict[str, Written]:
-    """Return recursive summaries (Wu et al. 2021): of each chunk, then of some summaries at a time, down to one."""
+    """Return recursive summaries (Wu et al. 2021): of each chunk, then of groups of summaries, until one is left."""
     settings = generating.settings
     level = {row["sample_id"]: _texts(row) for row in rows}
     asks = _SUMMARISE
