@@ -1,8 +1,8 @@
 """Estimate a plan's training runs and answers, from those in this store.
 
-Before any, the time comes from the speed of one matrix product; see `estimator`. A trained token takes three times its
-forward pass. A prompt takes one forward pass; each generated token reads all weights again, once for all answers of the
-batch.
+Without recorded runs, times follow from the speed of one matrix product; see `estimator`. A trained token takes three
+times its forward pass. A prompt takes one forward pass. Each generated token reads all weights again, once per batch of
+answers.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ Seconds = tuple[float, float] | None  # the bounds of a time, if it is known
 class Amount:
     """The work of one asset.
 
-    models: how many are trained or answer questions.
-    amount: tokens or questions, as `unit` names; None: unknown.
-    seconds_low, seconds_high: None if they are not known.
-    grounds: their source, or why they are not known.
+    models: number of models that are trained or answer questions.
+    amount: number of tokens or questions, as `unit` names; None: unknown.
+    seconds_low, seconds_high: bounds of the time in seconds; None if it is not known.
+    grounds: the source of the time, or the reason why it is not known.
     """
 
     asset: str
@@ -52,7 +52,7 @@ class Amount:
 def planned_amounts(state: State, plan: Plan, estimator: Estimator) -> list[Amount]:
     """Return the training runs of a plan, then its answers by benchmark.
 
-    Equal mixes, which are trained once, each count; models with some of the answers count in full.
+    Equal mixes are trained once, but each is counted. Models that have some of the answers are counted in full.
 
     Raises:
         GateauError: a benchmark's questions cannot be read.
@@ -81,7 +81,7 @@ def _trainings(state: State, plan: Plan, estimator: Estimator) -> Iterator[Amoun
 
 
 def training_recipes(state: State, plan: Plan) -> dict[str, list[Recipe]]:
-    """Return by asset the recipe of each training."""
+    """Return the recipes of the planned training runs, by asset."""
     variants = plan.of(CHECKPOINTS)
     stale = [state.config.variant_set[name] for name in (variants.partitions if variants else ())]
     found = {
@@ -92,7 +92,7 @@ def training_recipes(state: State, plan: Plan) -> dict[str, list[Recipe]]:
 
 
 def mixed_lengths(state: State, plan: Plan, recipe: Recipe) -> pl.Series | None:
-    """Return the tokens of each sequence of a recipe's mix, int64; None if the plan makes the mix again."""
+    """Return the number of tokens of each sequence in a recipe's mix, int64; None if the plan makes the mix again."""
     work = plan.of(recipe.mix)
     if work is not None and (recipe.partition is None or recipe.partition in work.partitions):
         return None
@@ -100,10 +100,10 @@ def mixed_lengths(state: State, plan: Plan, recipe: Recipe) -> pl.Series | None:
 
 
 def _tokens(state: State, plan: Plan, recipe: Recipe, estimator: Estimator) -> float:
-    """Return the tokens over all epochs or steps.
+    """Return the number of trained tokens over all epochs or steps.
 
-    They are those of the mix. If that is out of date, they are at average sample length, each sequence cut to the
-    training length, and no context is trimmed: the samples to trim are not known.
+    It is counted from the mix. If the mix is out of date, every sample has the average length, cut to the training
+    length. No context is trimmed then, because the samples to trim are not known.
     """
     config, training, accepted = recipe.config, recipe.config.training, state.index.accepted
     mixed = mixed_lengths(state, plan, recipe)
@@ -120,7 +120,7 @@ def _tokens(state: State, plan: Plan, recipe: Recipe, estimator: Estimator) -> f
 
 
 def _short_tokens(config: Config) -> float:
-    """Return the tokens of the short conversations, from the size of their files."""
+    """Return the number of tokens of the short conversations, from the size of their files."""
     chat = config.located_short_chat
     if chat is None:
         return 0.0
@@ -128,7 +128,7 @@ def _short_tokens(config: Config) -> float:
 
 
 def _rate(state: State, estimator: Estimator) -> tuple[float | None, float, str]:
-    """Return tokens per second, the factor by which they may be wrong, and the source of both."""
+    """Return the tokens per second, the factor by which this may be wrong, and the source of both."""
     recorded = [*_recorded_trainings(state)]
     if recorded:
         tokens, seconds = map(sum, zip(*recorded, strict=True))
@@ -144,7 +144,7 @@ def _rate(state: State, estimator: Estimator) -> tuple[float | None, float, str]
 
 
 def _recorded_trainings(state: State) -> Iterator[tuple[float, float]]:
-    """Yield tokens and seconds of each training whose model is in the store."""
+    """Yield the tokens and the seconds of each training run with a model in the store."""
     for (_, name), stamp in state.store.stamps((CHECKPOINTS, name) for name in state.config.variant_set).items():
         row = None if stamp is None else state.store.read(CHECKPOINTS, name, ["tokens", "seconds"]).row(0)
         if row is not None and row[0] and row[1]:
@@ -155,10 +155,10 @@ def _recorded_trainings(state: State) -> Iterator[tuple[float, float]]:
 
 
 _WITHIN = 1.5
-# Tokens that are read in the time of generating one token alone: the arithmetic of a device while it reads a number.
+# Prompt tokens that a device reads in the time in which it generates a single token.
 _READ_FOR_ONE_SAID = {"cpu": 16, "cuda": 300}
 _SHORTEST = 0.25
-"""The least share of its tokens that an answer uses, for models whose answers end early."""
+"""The smallest share of its token limit that an answer uses, for models that end their answers early."""
 
 
 def _answers(state: State, plan: Plan, estimator: Estimator) -> Iterator[Amount]:
@@ -181,7 +181,7 @@ def _answers(state: State, plan: Plan, estimator: Estimator) -> Iterator[Amount]
 
 
 def _asked_anew(state: State, chosen: QuestionBenchmark) -> float:
-    """Return the share of its questions that no other benchmark asks before it, as far as both are known."""
+    """Return the share of a benchmark's questions that no earlier benchmark asks, as far as both are known."""
     other = scored_benchmarks(state.config).get(chosen.asks_as)
     if not isinstance(other, QuestionBenchmark):
         return 1.0
@@ -193,9 +193,9 @@ def _asked_anew(state: State, chosen: QuestionBenchmark) -> float:
 
 
 def _recorded_answers(state: State, name: str) -> tuple[int, Seconds, str] | None:
-    """Return questions, seconds and their source: the average of the models that answered.
+    """Return the number of questions, the seconds and their source: the average over the models that answered.
 
-    Answers of a server run concurrently; those of this process record their share of a batch.
+    A server answers concurrently; answers of this process record their share of a batch.
     """
     asset, engine = f"{ANSWERS}/{name}", state.config.evaluation.engine
     stamps = state.store.stamps((asset, variant) for variant in state.config.variant_set)
@@ -209,7 +209,7 @@ def _recorded_answers(state: State, name: str) -> tuple[int, Seconds, str] | Non
 
 
 def _expected_answers(state: State, chosen: QuestionBenchmark, estimator: Estimator) -> tuple[int | None, Seconds, str]:
-    """Return the same from the tokens of the questions and the device, if both are known."""
+    """Return the same figures from the questions' tokens and the device's speed, if both are known."""
     sizes = _sizes(state, chosen, estimator)
     seconds = None if not sizes or state.config.evaluation.engine is not None else _seconds(state, sizes, estimator)
     grounds = "the speed of one matrix product on this device, answers of any length up to the longest"
@@ -229,10 +229,10 @@ def _sizes(state: State, chosen: QuestionBenchmark, estimator: Estimator) -> Seq
 
 
 def _size(question: Question, letters: float, limit: int) -> tuple[float, float]:
-    """Return tokens read and generated: each turn is read with the turns before it and their answers.
+    """Return the tokens read and generated; each turn is read with the earlier turns and their answers.
 
     letters: characters per token.
-    limit: tokens per turn.
+    limit: most tokens per turn.
     """
     most, read = question.generation.max_new_tokens, 0.0
     shown = sum(len(text) for _, text in question.earlier) / letters
@@ -244,7 +244,7 @@ def _size(question: Question, letters: float, limit: int) -> tuple[float, float]
 
 
 def _seconds(state: State, sizes: Sequence[tuple[float, float]], estimator: Estimator) -> Seconds:
-    """Return the least and the most seconds that one model needs; None if the speed of model or device is unknown."""
+    """Return the bounds of one model's time in seconds; None if the speed of the model or the device is unknown."""
     name, device = state.config.training.model, estimator.device
     shape, speed = estimator.model(name).shape, estimator.speed(name)
     if shape is None or speed is None:

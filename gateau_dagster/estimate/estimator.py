@@ -32,16 +32,16 @@ if TYPE_CHECKING:
 class Workers:
     """The workers that score.
 
-    devices: of each worker; several workers on one device take turns.
-    piece_seconds: the size of a work piece; None: a whole shard, the least that a process of this machine takes from
-        the queue.
+    devices: the device of each worker; several workers on one device take turns.
+    piece_seconds: the size of a work piece in seconds; None: a whole shard, because a process of this machine takes
+        whole shards from the queue.
     """
 
     devices: Sequence[str]
     piece_seconds: float | None = None
 
     def for_shards(self, count: int) -> Workers:
-        """Return the workers that have something to do."""
+        """Return the workers that get at least one of `count` shards."""
         if self.piece_seconds is not None:
             return self
         return replace(self, devices=self.devices[: max(1, count)])
@@ -52,9 +52,9 @@ class Workers:
         return len(self.devices) / len({*self.devices})
 
     def seconds(self, shards: Iterable[float]) -> float:
-        """Return the time until the last shard is done: a free worker takes the next shard, or piece of one.
+        """Return the seconds until the last shard is done; a free worker takes the next shard or piece.
 
-        shards: a worker's seconds for each, next to the others on its device; in the order of the queue.
+        shards: the seconds that a worker needs for each shard beside the others on its device, in queue order.
         """
         free = [0.0] * len({*self.devices})  # time at which each device is free
         for taken in (piece / self.sharing for shard in shards for piece in self._pieces(shard)):
@@ -69,10 +69,10 @@ class Workers:
 
 
 def configured_workers(config: Config) -> Workers:
-    """Return the configured workers: the number in each pool, and what each takes at a time.
+    """Return the configured workers, with the amount of work that each takes at a time.
 
     Raises:
-        GateauError: settings that exclude each other.
+        GateauError: some settings exclude each other.
     """
     from gateau_dagster.models.devices import worker_devices
 
@@ -101,7 +101,7 @@ Shards = Mapping[str, Sequence[str]]  # by asset
 class Estimate:
     """Samples to score, tokens through the model, FLOPs, and seconds with their bounds. None: unknown.
 
-    by_setting: what the same samples would take by another setting, such as `scoring.segments: all`.
+    by_setting: the estimate of the same samples with another setting, such as `scoring.segments: all`.
     """
 
     samples: int
@@ -120,7 +120,7 @@ class Estimate:
 
 @dataclass(frozen=True, kw_only=True)
 class Pace:
-    """A table takes `factor` times the expected seconds, within a factor of `within`. `grounds`: the source of both."""
+    """A table's ratio of actual to expected seconds: `factor`, within a factor of `within`. `grounds`: their source."""
 
     factor: float
     within: float
@@ -147,7 +147,7 @@ class Estimator:
     paces: of the tables estimated so far; None if their time is not known.
 
     Args:
-        workers: how many score side by side, each on a device like this machine's; None: as configured.
+        workers: number of workers, each on a device like this machine's; None: as configured.
     """
 
     def __init__(self, state: State, *, workers: int | None = None) -> None:
@@ -179,7 +179,7 @@ class Estimator:
         return {work.asset: work.partitions for work in plan.work if work.asset in self.tables}
 
     def shards(self, wanted: Shards) -> dict[tuple[str, str], Estimate]:
-        """Return estimates by asset and shard, each for the process that scores it next to the others."""
+        """Return estimates by asset and shard, each for one process that scores beside the others."""
         found: dict[tuple[str, str], Estimate] = {}
         for asset, (work, _) in self._works(wanted).items():
             parts = work.partition_by("shard", as_dict=True)
@@ -193,7 +193,7 @@ class Estimator:
         return pl.concat(parts).group_by("shard", "sample_id").agg(pl.col("cost").sum())
 
     def assets(self, wanted: Shards) -> dict[str, Estimate]:
-        """Return estimates by asset, with the time of all workers side by side."""
+        """Return estimates by asset, with the time of all workers together."""
         samples, found = self._samples(wanted), dict[str, Estimate]()
         for asset, (work, workers) in self._works(wanted, samples).items():
             by_setting = {
@@ -211,7 +211,7 @@ class Estimator:
     def _works(
         self, wanted: Shards, samples: Mapping[str, pl.DataFrame] | None = None
     ) -> dict[str, tuple[pl.DataFrame, Workers]]:
-        """Return by asset the `_work` on its samples to score, and its workers; set the pace of each asset."""
+        """Return the `_work` of each asset on its samples to score, and its workers; set the pace of each asset."""
         samples = samples or self._samples(wanted)
         found: dict[str, tuple[pl.DataFrame, Workers]] = {}
         for asset, shards in wanted.items():
@@ -221,7 +221,7 @@ class Estimator:
         return found
 
     def _common(self, asset: str, samples: Mapping[str, pl.DataFrame]) -> pl.Series:
-        """Return the ids of the samples whose pass over the whole prompt also serves other requested tables."""
+        """Return the ids of the samples for which one pass over the whole prompt also serves other requested tables."""
         step = self._shared.get(asset)
         together = [each["sample_id"] for other, each in samples.items() if step and self._shared.get(other) == step]
         if len(together) < 2:
@@ -232,7 +232,7 @@ class Estimator:
         return found
 
     def _outstanding(self, asset: str, shards: Sequence[str]) -> pl.DataFrame:
-        """Return the samples of the input's index whose row cannot be kept."""
+        """Return the samples of the input's index that need a new row."""
         wanted = self.state.index.accepted.filter(pl.col("shard").is_in([int(shard) for shard in shards]))
         store, scorer = self.state.store, self.state.row_scorer(asset)
         if scorer is None:
@@ -257,7 +257,7 @@ class Estimator:
     def _work(self, asset: str, samples: pl.DataFrame, common: pl.Series, other: Effort | None = None) -> pl.DataFrame:
         """Return `shard`, `sample_id`, `characters` to tokenise, `expected` seconds, and `tokens` and `flops` if known.
 
-        `common`: ids of the samples whose passes also serve another table. `other`: the effort by another setting.
+        `common`: ids of the samples with passes that also serve another table. `other`: the effort by another setting.
         """
         name, effort = self.tables[asset]
         effort = other or effort
@@ -289,7 +289,7 @@ class Estimator:
         return np.maximum(amounts["flops"] / speed, tokenising)
 
     def speed(self, model: str) -> float | None:
-        """Return the FLOP/s expected of the device; None for a model of unknown shape or one that generates no text."""
+        """Return the device's expected FLOP/s; None for a model of unknown shape or one that generates no text."""
         shape, product = self.model(model).shape, self.device.product
         if shape is None or product is None:
             return None
@@ -300,7 +300,7 @@ class Estimator:
         return None if effort is None else self.speed(model)
 
     def _pace(self, asset: str, *, slower: float) -> Pace | None:
-        """Return the pace from this table's recorded shards, else from other tables', else from the device alone."""
+        """Return the pace from this table's recorded shards, else from other tables, else only from the device."""
         speed, place = self._speed(asset), f"on this device ({self.device.kind}, {self.device.dtype})"
         tables, within, whose = [asset], 1.0, ""
         if not self._efforts(asset) and speed is not None:
@@ -318,7 +318,7 @@ class Estimator:
         return Pace(factor=slower, within=SPREAD, grounds=grounds)
 
     def _efforts(self, asset: str) -> list[Mapping[str, Any]]:
-        """Return `Stamp.effort` of the shards that were scored on such a device in the same precision."""
+        """Return `Stamp.effort` of the shards that were scored on the same kind of device in the same precision."""
         return [
             stamp.effort
             for stamp in self._stamps(asset).values()
@@ -338,7 +338,7 @@ class Estimator:
         return [(each["seconds"], self._expected(asset, each)) for each in amounts]
 
     def _estimate(self, asset: str, work: pl.DataFrame, workers: Workers | None = None) -> Estimate:
-        """Return the sums, and the time of these workers, or of a single one without them."""
+        """Return the sums, and the time of these workers; without them, of a single worker."""
         sums, pace, middle = work.sum().row(0, named=True), self.paces[asset], None
         if pace is not None:
             each = work.group_by("shard").agg(pl.col("expected").sum()).sort("shard")["expected"]

@@ -79,10 +79,10 @@ def rated_samples(state: State, settings: JudgeConfig) -> tuple[dict[str, str], 
 
 
 def rating_cost(state: State, settings: JudgeConfig, replies: Replies | None, count: CountTokens) -> PlannedCost:
-    """Return the cost for the samples that the store's ranking names, whether it is up to date or not. Without a
-    ranking, assume as many samples of average length.
+    """Return the cost for the samples of the store's ranking, whether it is up to date or not. Without a
+    ranking, the same number of samples of average length is assumed.
 
-    replies: None if other samples of about the same length are assumed.
+    replies: None to assume other samples of about the same length.
 
     Raises:
         GateauError: the tables cannot be read.
@@ -127,7 +127,7 @@ def _of_middling(
 
 
 def _middling(state: State) -> Sample:
-    """Return a dummy sample with as many tokens as a sample of the input has on average."""
+    """Return a dummy sample with the average number of tokens of the input's samples."""
     model = state.config.training.model
     rates = token_rates(state, model) if model in state.config.models else TokenRates()
     whole, tail = state.index.accepted.select(pl.col("characters", "tail_characters").mean()).row(0)
@@ -139,9 +139,9 @@ def _middling(state: State) -> Sample:
 
 
 def check_servers(state: State, plan: Plan, judging: Sequence[PlannedJudging]) -> None:
-    """Raise GateauError for a missing key, BudgetError if the judge's budget is exceeded.
+    """Raise GateauError for a missing key, and BudgetError if the judge's budget is exceeded.
 
-    judging: of the same plan.
+    judging: the judging of the same plan.
     """
     engine, judge = state.config.evaluation.engine, state.config.evaluation.judge
     asked = (work for work in plan.work if work.asset.startswith(f"{ANSWERS}/") and not work.conditional)
@@ -168,7 +168,7 @@ def held_answers(
     *,
     as_before: bool,
 ) -> Texts:
-    """Return the graded part of a variant's kept answers that will still be its answers to these questions.
+    """Return the graded part of a variant's kept answers, for answers that stay valid for these questions.
 
     as_before: whether to assume that a model stays the same if it is only rebuilt when its training data change. If
         False, answers that may be replaced are left out.
@@ -195,7 +195,7 @@ def held_answers(
 
 
 def _scorer(state: State, plan: Plan, variant: str, *, as_before: bool) -> str:
-    """Return what will answer, if it is known; else a text that matches no existing answer."""
+    """Return the key of the model that will answer, if it is known; else a text that matches no existing answer."""
     model, stamp = state.config.variant_set[variant], state.stamp(CHECKPOINTS, variant)
     reasons = [_reason(plan, CHECKPOINTS, variant)]
     if model.kind == CHECKPOINT:  # it waits for the single run, whatever that waits for
@@ -213,7 +213,7 @@ def _reason(plan: Plan, asset: str, part: str | None) -> str:
 
 
 _BYTES = 3
-"""Bytes per token, about, in any language, if no tokenizer is on this machine."""
+"""Approximate bytes per token in any language, used if this machine has no tokenizer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -238,7 +238,7 @@ class PlannedBenchmark:
         """Return the judgments of a variant's answers.
 
         Raises:
-            GateauError: there are some, and no judge is configured; or the answers cannot be read.
+            GateauError: there are judgments but no judge is configured, or the answers cannot be read.
         """
         if self.settings is None:
             if any(self.chosen.requests(each, [""] * len(each.turns)) for each in self.questions):
@@ -332,7 +332,7 @@ def planned_judging(state: State, plan: Plan) -> list[PlannedJudging]:
 def _asked(
     state: State, plan: Plan, benchmark: PlannedBenchmark, variants: Sequence[str], *, paired: bool, as_before: bool
 ) -> tuple[list[ServerCall], list[ServerCall]]:
-    """Return the judge's requests for the existing answers, and for future ones, each another full-length text."""
+    """Return the judge's requests for the existing answers and for future ones, which have full length."""
     chosen, questions, longest = benchmark.chosen, benchmark.questions, longest_answers(benchmark.questions)
     held: dict[str, Texts] = {}
     texts: dict[str, Texts] = {}
@@ -377,7 +377,7 @@ def _check(state: State, costs: Iterable[PlannedCost | None]) -> None:
 
 
 def token_counter(config: Config) -> CountTokens:
-    """Return a function that counts tokens with the trained model's tokenizer; by bytes if that is not here."""
+    """Return a function that counts tokens with the trained model's tokenizer, or by bytes if it is not available."""
     name = config.training.model
     tokenizer = known_tokenizer(config, name) if name in config.models else None
     if tokenizer is None:

@@ -1,4 +1,4 @@
-"""Read the questions of benchmarks as far as nothing has to run, and say how small a difference they can show."""
+"""Read the questions of benchmarks without running anything, and estimate the smallest difference they can show."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def check_questions(state: State, plan: Plan | None = None) -> None:
 
 
 def _without_models(state: State, asset: str) -> Materials:
-    """Return what a benchmark's questions may read without running anything."""
+    """Return the materials that a benchmark's questions may read without running anything."""
 
     def shards(table: str, columns: Sequence[str]) -> Iterator[pl.DataFrame]:
         for part in state.pipeline.partitions(table):
@@ -78,12 +78,12 @@ DIFFERING = 0.25
 
 @dataclass(frozen=True, kw_only=True)
 class Power:
-    """Describe what a benchmark can show of two models that answer the same questions.
+    """The smallest difference that a benchmark can show between two models that answer the same questions.
 
-    questions: None if the number is unknown.
+    questions: number of questions; None if it is unknown.
     difference: in the benchmark's unit; None if it is unknown.
-    grounds: the source of the spread, or why it is not known.
-    seeds: whether the spread between training runs with other seeds is part of it.
+    grounds: the source of the spread, or the reason why it is not known.
+    seeds: whether the spread between training runs with different seeds is included.
     """
 
     benchmark: str
@@ -95,9 +95,9 @@ class Power:
 
 
 def experiment_power(state: State, plan: Plan) -> list[Power]:
-    """Return the power of each benchmark of a planned experiment with variants; nothing without one.
+    """Return the power of each benchmark of a planned experiment with variants; empty without such an experiment.
 
-    How much another seed of the training changes is part of it once models trained with several seeds have answered.
+    It includes the spread between training seeds once models of several seeds have answered.
 
     Raises:
         GateauError: a benchmark's questions cannot be read.
@@ -108,11 +108,12 @@ def experiment_power(state: State, plan: Plan) -> list[Power]:
 
 
 def detectable(questions: int, deviation: float, between_seeds: VarianceSource | None = None) -> float:
-    """Return the difference that is told apart in 80 % of experiments.
+    """Return the difference that 80 % of experiments detect, in the unit of `deviation`.
 
     Args:
+        questions: number of questions.
         deviation: standard deviation over questions of the difference between two models' values.
-        between_seeds: what the seeds add to the difference's variance, one row.
+        between_seeds: the seeds' part of the difference's variance, one row.
     """
     of_questions = VarianceSource(variance=np.array([deviation**2 / questions]), freedom=np.array([math.inf]))
     parts = [of_questions] if between_seeds is None else [of_questions, between_seeds]
@@ -153,7 +154,7 @@ def _questions(state: State, benchmark: Benchmark) -> int | None:
 
 
 def _between_seeds(state: State, benchmark: Benchmark, scores: Mapping[str, pl.DataFrame]) -> VarianceSource | None:
-    """Return what the seeds of two models add to the variance of their difference; None if it is not known yet."""
+    """Return the seeds' part of the variance of two models' difference; None if it is not known yet."""
     planned = [line for line in lines_of(state.config) if len(line.variants) > 1]
     answering = [replace(line, variants=tuple(name for name in line.variants if name in scores)) for line in planned]
     lines = [line for line in answering if len(line.variants) > 1]
@@ -178,7 +179,7 @@ def _scores(state: State, benchmark: str) -> Iterator[tuple[str, pl.DataFrame]]:
 
 
 def _deviations(tables: list[pl.DataFrame]) -> Iterator[float]:
-    """Yield the deviation of the difference of each two models that answered the same questions differently."""
+    """Yield the deviation of the difference for each pair of models that answered the same questions differently."""
     for first, second in combinations(tables, 2):
         both = first.join(second, on="question_id", suffix="_other")
         deviation = (both["value"] - both["value_other"]).std()

@@ -1,6 +1,6 @@
 """Prepare a model for estimates: tokens from the lengths of texts, by its tokenizer on a few of them, and FLOPs.
 
-The same lengths tell what token limits cut off, and what exceeds a model's positions.
+The same lengths show how much token limits truncate, and how much exceeds a model's positions.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ _ANY_LENGTH = 2**40
 class ScoredModel:
     """A configured model that scores samples of a state.
 
-    known: what is on this machine.
-    parameters: their number, if its weights are on this machine.
-    shape: of a decoder that generates text, if known.
-    limit: tokens of a prompt that the model is shown.
+    known: the parts of the model that are on this machine.
+    parameters: number of parameters, if its weights are on this machine.
+    shape: the shape of a decoder that generates text, if known.
+    limit: most tokens of a prompt that the model is shown.
 
     Raises GateauError for damaged weights.
     """
@@ -64,7 +64,7 @@ class ScoredModel:
             self._shows_attention = attention_unseen(config, name, state.model_digests[name]) is None
 
     def sample_tokens(self, samples: pl.DataFrame, shared: npt.NDArray[np.bool_] | bool = False) -> SampleTokens:
-        """Return the tokens of samples of the index."""
+        """Return the token counts of samples of the index."""
         found = self.rates.sample_tokens(samples, self.limit, shared)
         return replace(found, shows_attention=self._shows_attention, shape=self.shape)
 
@@ -90,7 +90,7 @@ class ScoredModel:
 
 @dataclass(frozen=True, kw_only=True)
 class TokenRates:
-    """The rates at which texts become tokens. The defaults hold for English and a byte-pair vocabulary."""
+    """Rates of tokens per text. The defaults are typical of English and a byte-pair vocabulary."""
 
     context: float = 4.0  # characters per token
     tail: float = 4.0  # characters per token, of instruction and response
@@ -145,7 +145,7 @@ def token_rates(state: State, name: str) -> TokenRates:
 
 
 def chosen(accepted: pl.DataFrame, count: int = _SAMPLES) -> pl.DataFrame:
-    """Return `count` of the index's samples, evenly over their lengths, from the first part of each file."""
+    """Return `count` of the index's samples, evenly spaced by length, from the first part of each file."""
     before = pl.col("characters").cum_sum().over("file") - pl.col("characters")
     near = accepted.filter(before < _READ_AHEAD).sort("characters", "sample_id")
     places = np.unique(np.linspace(0, near.height - 1, min(count, near.height)).round().astype(int))
@@ -201,14 +201,14 @@ def _measured(state: State, tokenizer: PreTrainedTokenizerBase, opening: str) ->
 
 @dataclass(frozen=True, kw_only=True)
 class BeyondPositions:
-    """Prompts that are longer than a model's rotary embedding is made for.
+    """Prompts that are longer than a model's rotary embedding supports.
 
     Attributes:
-        positions: of the embedding, from `rotary_positions`.
-        samples: with longer prompts, out of `scored`.
-        tokens: after the last position, out of `prompt_tokens` in all prompts.
-        longest: the longest prompt, in tokens.
-        cure: change of the configuration that avoids it without a longer model.
+        positions: positions of the embedding, from `rotary_positions`.
+        samples: number of samples with longer prompts, out of `scored`.
+        tokens: number of tokens after the last position, out of `prompt_tokens` in all prompts.
+        longest: length of the longest prompt in tokens.
+        cure: a change of the configuration that avoids this without a longer model.
     """
 
     positions: int
@@ -236,10 +236,10 @@ class ExpectedTruncation:
     """The part of the samples that a model will not see or cannot read.
 
     Attributes:
-        model: its name in `models`.
-        truncation: of its prompts.
-        unscorable: samples whose instruction and response alone are too long.
-        counted: whether its tokenizer was measured; otherwise a usual number of characters per token is assumed.
+        model: the model's name in `models`.
+        truncation: the truncation of its prompts.
+        unscorable: number of samples with an instruction and response that are too long even without context.
+        counted: whether its tokenizer was measured; otherwise a typical number of characters per token is assumed.
         beyond: prompts beyond its rotary positions; None if there are none.
     """
 
@@ -251,13 +251,13 @@ class ExpectedTruncation:
 
     @property
     def lines(self) -> list[tuple[str, bool]]:
-        """Return `sentences`, each with whether it is a warning."""
+        """Return the `sentences`, each with a flag that is true for a warning."""
         found = [(sentence, self.truncation.notable) for sentence in self.sentences]
         return found if self.beyond is None else [*found, (self.beyond.sentence(self.model), True)]
 
     @property
     def sentences(self) -> list[str]:
-        """Return what is lost in words; empty if no loss is expected."""
+        """Return sentences about the expected loss; empty if none is expected."""
         found = []
         if self.truncation.cut:
             found.append(f"models.{self.model}: {self.truncation.sentence('about ')}")
@@ -271,7 +271,7 @@ class ExpectedTruncation:
 
 
 def expected_truncation(state: State, model: str) -> ExpectedTruncation:
-    """Return what a model loses of all samples, from the texts' lengths and the model's tokenizer on some of them.
+    """Return the expected truncation of all samples, from the texts' lengths and the model's tokenizer on some of them.
 
     Raises:
         GateauError: the model is missing.

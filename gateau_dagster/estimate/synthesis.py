@@ -1,4 +1,4 @@
-"""Estimate what the synthetic samples of a plan take: requests, tokens, money, and the expected yield."""
+"""Estimate the requests, tokens, money and expected yield of the synthetic samples of a plan."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ _ANSWER_TOKENS = 16
 
 @dataclass(frozen=True, kw_only=True)
 class SynthesisYield:
-    """The number of checked candidates, of those about which the generator was asked again, and of accepted ones."""
+    """The numbers of checked candidates, of candidates with a second answer, and of accepted candidates."""
 
     candidates: int = 0
     reached: int = 0
@@ -87,17 +87,19 @@ class SynthesisYield:
 class PlannedSynthesis:
     """The generation of a plan.
 
-    candidates: those without figures in the store. kept: those with some, whose shards are checked again. passed,
-    undecided: of these, how many are accepted by their figures, and how many come to a check that has none yet.
+    candidates: number of candidates without figures in the store.
+    kept: number of candidates with figures in shards that are checked again. passed, undecided: of these, the number
+        that their figures accept, and the number that reach a check without a figure.
     chosen: the cost of questions about the passages in the store; the number of requests is exact if every reply can
         be used and no two questions are equal.
-    unchosen: candidates whose passages are still to be chosen. to_come: the estimated cost of their questions.
-    least: of second answers about candidates that have passed all checks before.
-    expected_answers: with those of candidates without a question, by the measured yield; of all before a measurement.
-    answers: if no other check refuses a candidate.
-    verdicts, most_verdicts: of comparing second answers by the judge, as expected and as in `answers`; None where no
-        judge compares.
-    measured: the yield of the candidates in the store, without any of them None.
+    unchosen: number of candidates with passages that are still to be chosen.
+    to_come: the estimated cost of questions about unchosen candidates.
+    least: the cost of second answers about candidates that passed all earlier checks.
+    expected_answers: the expected cost of second answers, by the measured yield; without one, of all candidates.
+    answers: the cost of second answers if no other check refuses a candidate.
+    verdicts, most_verdicts: the cost of comparing second answers by the judge, as expected and as in `answers`; None if
+        no judge compares.
+    measured: the yield of the candidates in the store; None if there are none.
     """
 
     candidates: int
@@ -127,9 +129,9 @@ class PlannedSynthesis:
 
 
 def measured_yield(state: State) -> SynthesisYield | None:
-    """Return the yield of the candidates in the store, else that of `gateau validate --synthesis`; None without any.
+    """Return the yield of the candidates in the store, else that of `gateau validate --synthesis`; None without both.
 
-    Questions of another generator, or of other settings of it, do not count.
+    Questions of another generator, or with other generator settings, do not count.
     """
     settings = state.resolved(QUESTIONS_TABLE).settings
     written = {
@@ -156,7 +158,7 @@ def _measurements(state: State) -> Path:
 
 
 def _measured_key(state: State) -> str:
-    """Return what changes with the settings that decide the yield; the way to the server and its budget do not."""
+    """Return a key of the settings that determine the yield; connection settings and the budget do not."""
     options = state.config.synthesis
     assert options is not None
     own, given = options.model_dump(mode="json", exclude={"count", "shards", "verify", "generator"}), options.generator
@@ -174,10 +176,10 @@ def _stamps(state: State, asset: str) -> Mapping[Any, Any]:
 
 
 def planned_synthesis(state: State, plan: Plan) -> PlannedSynthesis | None:
-    """Return what the generator is asked for in a plan; None if nothing.
+    """Return the requests to the generator in a plan; None if there are none.
 
-    Documents are read only for questions of kind `self` that are to be asked. Contexts are read of shards of which the
-    checks alone are outdated: their digests tell which figures stay.
+    Documents are read only for questions of kind `self` that are still to be asked. Contexts are read only for shards
+    with outdated checks but up-to-date contexts; their digests show which figures are kept.
 
     Raises:
         GateauError: a table, document or reply cannot be read.
@@ -228,7 +230,7 @@ def planned_synthesis(state: State, plan: Plan) -> PlannedSynthesis | None:
 
 
 def _asked_again(options: SynthesisConfig, measured: SynthesisYield | None, unasked: int) -> int:
-    """Return about how many of so many candidates the generator is asked again; all before a measurement."""
+    """Estimate how many of `unasked` candidates need a second answer; all of them if no yield was measured."""
     reached = 1.0 if measured is None else measured.reached / measured.candidates
     return round(unasked * reached) if options.is_verified else 0
 
@@ -254,7 +256,8 @@ def _candidate_rows(state: State, part: str, *, are_built: bool) -> list[dict[st
 class QuestionRequests:
     """The requests for the questions about some candidates.
 
-    wanted: those with a usable kept reply, and those that are still to be sent. unasked: candidates with one of these.
+    wanted: requests with a usable kept reply, and requests still to be sent. unasked: number of candidates with a
+        request still to be sent.
     """
 
     candidates: int = 0
@@ -271,9 +274,10 @@ class QuestionRequests:
 
 @dataclass(kw_only=True)
 class _Rehearsal(Generating):
-    """A generator that is not asked: a request without a kept reply gets a stand-in, which is unlike all others.
+    """A generator that sends nothing: a request without a kept reply gets a unique stand-in reply.
 
-    Later requests depend on the reply: so the number of all is right, and those about kept replies are the true ones.
+    Later requests depend on earlier replies. With stand-ins, the number of requests is right, and requests about kept
+    replies are the real ones.
     """
 
     wanted: list[ServerCall] = field(default_factory=list)
@@ -304,13 +308,13 @@ class _Rehearsal(Generating):
 
 
 def _stand_in(asked: ServerCall) -> str:
-    """Return a reply that can be read as a question, an answer and a summary."""
+    """Return a stand-in reply that can be read as a question, an answer and a summary."""
     length = _ANSWER_TOKENS if asked.messages[0]["role"] == PROMPT else min(EXPECTED_REPLY, asked.max_tokens)
     return json.dumps({"question": f"{asked.digest}{_WORD * length}?", "answer": asked.digest, "evidence": []})
 
 
 def _is_unusable(asked: ServerCall, replies: Replies, settings: GeneratorConfig) -> bool:
-    """Return whether only an unusable reply is kept: these settings do not ask again."""
+    """Return whether only an unusable reply is kept and these settings do not ask again."""
     return asked not in replies and replies.is_unusable(asked, means(settings))
 
 
@@ -341,7 +345,7 @@ def question_requests(
 
 
 class _Nobody:
-    """Implements Judge for a rehearsal, which asks nobody."""
+    """Implements Judge for a rehearsal: it sends no request."""
 
     def __call__(self, asked: ServerCall) -> Reply:
         raise AssertionError(asked)
@@ -359,7 +363,7 @@ def _questions_of(state: State, part: str, replies: Replies) -> QuestionRequests
 
 
 def _questions_to_come(state: State, count: CountTokens, number: int) -> PlannedCost:
-    """Return about what questions cost whose passages are to be chosen: by kinds, lengths and the mean document."""
+    """Estimate the cost of `number` questions without chosen passages, from kinds, lengths and the mean document."""
     options = state.config.synthesis
     assert options is not None
     settings, replies = options.generator, _replies(state, options)
@@ -403,7 +407,7 @@ def _answer(options: SynthesisConfig, count: CountTokens) -> PlannedCost:
 
 
 def _verdicts(state: State, count: CountTokens, number: int) -> PlannedCost | None:
-    """Return the cost of comparing so many second answers by the judge; None where it compares none."""
+    """Return the cost of comparing `number` second answers by the judge; None if no judge compares."""
     options, judging = state.config.synthesis, state.config.evaluation.judge
     if options is None or judging is None or not options.is_verified or options.checks.agreement != "judge":
         return None
@@ -412,9 +416,9 @@ def _verdicts(state: State, count: CountTokens, number: int) -> PlannedCost | No
 
 
 def check_generator(state: State, planned: PlannedSynthesis | None) -> None:
-    """Raise GateauError for a missing key of generator or judge, BudgetError if the budget of one is exceeded.
+    """Raise GateauError for a missing key of generator or judge, and BudgetError if one exceeds its budget.
 
-    What is spent may have been spent on candidates whose passages are still to be chosen, so it counts for these.
+    Money already spent may have been for candidates without chosen passages, so it is deducted from their cost.
     """
     options = state.config.synthesis
     if options is None or planned is None:
@@ -472,13 +476,13 @@ def check_shards_affordable(state: State, parts: Sequence[str]) -> None:
 
 
 def check_planned(state: State) -> None:
-    """Raise as `check_generator` does for all that is out of date."""
+    """Check the servers for all synthetic tables that are out of date; for errors see `check_generator`."""
     if state.config.synthesis is not None:
         check_generator(state, planned_synthesis(state, state.plan()))
 
 
 def check_answers_affordable(state: State, parts: Sequence[str]) -> None:
-    """Raise BudgetError if the second answers that the checks of these shards are certain to take exceed a budget."""
+    """Raise BudgetError if the second answers that the checks of these shards surely need exceed a budget."""
     options, found = state.config.synthesis, Outstanding()
     assert options is not None
     for part in parts if options.is_verified else ():

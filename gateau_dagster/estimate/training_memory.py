@@ -1,6 +1,6 @@
-"""Expect the memory of a plan's training runs, name the settings that would make one fit, refuse one that cannot run.
+"""Estimate the memory of a plan's training runs, name settings that would fit, and refuse runs that cannot fit.
 
-The arithmetic is that of `training.memory_plan`, which also decides what a lever on `auto` does.
+The arithmetic is that of `training.memory_plan`, which also resolves levers on `auto`.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ _LONGEST = 2**24
 class TrainingMemory:
     """The memory of one rank of a training run.
 
-    tokens: of its longest pass.
-    memory: None if it is not known; then `unknown` says why.
-    gpu_bytes: of each GPU; None if they are not known.
-    on_cpu: the training runs on this machine, which has no GPU.
-    approximate: some layers are not softmax attention, or tiles could not be tried, so that it may take more.
+    tokens: number of tokens of its longest pass.
+    memory: bytes by part; None if they are not known, with the reason in `unknown`.
+    gpu_bytes: bytes of each GPU; None if they are not known.
+    on_cpu: whether training runs on this machine without a GPU.
+    approximate: whether it may need more, because some layers are not softmax attention or tiles could not be tried.
     longest: tokens of the longest pass that fits, by bytes of a GPU; 0: none fits.
-    ranks: of this machine, which share its memory.
+    ranks: number of ranks that share this machine's memory.
     cures: settings that would make it fit, if it does not.
     """
 
@@ -73,7 +73,7 @@ class TrainingMemory:
 
     @property
     def fits(self) -> bool:
-        """Return whether a GPU has the memory, with room for what no arithmetic knows; True if that is not known."""
+        """Return whether the memory fits into a GPU with a reserve for uncounted memory; True if it is not known."""
         if self.memory is None or self.gpu_bytes is None:
             return True
         return self.memory.device_bytes <= USABLE * self.gpu_bytes
@@ -87,14 +87,14 @@ class TrainingMemory:
 
 
 def planned_memory(state: State, plan: Plan, estimator: Estimator) -> list[TrainingMemory]:
-    """Return the memory of each asset's training runs in a plan: of the one that takes most.
+    """Return for each asset of a plan the memory of the training run that needs most.
 
     Raises:
         GateauError: training.deepspeed cannot be used, or the settings ask for tiles that the model does not allow.
     """
     found: list[TrainingMemory] = []
     for asset, recipes in training_recipes(state, plan).items():
-        # Variants of equal settings differ in their data, which decide the longest pass.
+        # Variants with equal settings differ in their data, which determine the longest pass.
         longest: dict[str, tuple[int, Config]] = {}
         for recipe in recipes:
             tokens, settings = _pass_tokens(state, plan, recipe, estimator), recipe.config.training.model_dump_json()
@@ -121,7 +121,7 @@ def check_training_memory(state: State, plan: Plan | None = None) -> None:
 
 
 def check_memory(planned: Sequence[TrainingMemory]) -> None:
-    """Raise GateauError for the first training that is impossible; see `check_training_memory`."""
+    """Raise GateauError for the first training run that cannot fit; see `check_training_memory`."""
     for each in planned:
         if each.impossible and each.memory is not None and each.gpu_bytes is not None:
             parts = ", ".join(f"{part} {gib(each.memory.device[part])}" for part in PARTS if each.memory.device[part])
@@ -136,7 +136,7 @@ def check_memory(planned: Sequence[TrainingMemory]) -> None:
 
 
 def gpu_bytes(training: TrainingConfig) -> int | None:
-    """Return the memory of each GPU that trains, as configured or as this machine has it; None if it is not known."""
+    """Return the bytes of each GPU that trains, as configured or as found on this machine; None if not known."""
     if training.gpu_memory is not None:
         return int(training.gpu_memory * GIB)
     if training.launcher is not None or training.hostfile is not None:
@@ -148,7 +148,7 @@ def gpu_bytes(training: TrainingConfig) -> int | None:
 
 
 def gib(size: float) -> str:
-    """Return a number of bytes for readers."""
+    """Return a number of bytes as text in GiB."""
     return f"{size / GIB:,.1f} GiB" if size >= 0.1 * GIB else f"{size / 2**20:,.1f} MiB"
 
 
@@ -207,7 +207,7 @@ def _memory(asset: str, config: Config, tokens: int) -> TrainingMemory:
 def _tiles(model_config: PreTrainedConfig, training: TrainingConfig) -> bool | None:
     """Return whether training on GPUs may compute feed-forward layers in tiles, tried on a small model of its kind.
 
-    None: none could be built.
+    None means that no small model could be built.
 
     Raises:
         GateauError: the settings ask for tiles, but its layers cannot be tiled.
@@ -267,9 +267,9 @@ def _cures(
     model: PreTrainedConfig,
     folder: Path,
 ) -> Iterator[str]:
-    """Yield the changes of `training` that would make it fit, each by itself, the cheapest first.
+    """Yield single changes of `training` that would make it fit, the cheapest first.
 
-    If none does, yield those that make shorter rows fit.
+    If there is none, yield changes that make shorter rows fit.
     """
     levers: dict[str, Any] = {"gradient_checkpointing": True, "every_n_layers": 1}
     levers |= {"offload_activations": "auto", "tiled_mlp": "auto"}
