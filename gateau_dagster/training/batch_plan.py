@@ -1,7 +1,7 @@
 """Order and pack sequences into rows, and compute all batches of all epochs in advance from lengths, settings and seed.
 
-A row is read by its place in the plan, so that resuming after a kill is a plain skip. (A sampler that reshuffles in
-every epoch resumes wrongly inside a later one.)
+A row is read by its place in the plan, so resuming after a kill only skips rows. (A sampler that reshuffles in every
+epoch resumes wrongly inside a later epoch.)
 """
 
 import hashlib
@@ -23,10 +23,10 @@ from gateau_dagster.storage import parquet
 from gateau_dagster.storage.files import Files
 
 OPEN_ROWS = 64
-"""The number of rows that documents may still join. More would fill rows little better, and move documents farther."""
+"""Most rows that are open for more documents. More would hardly fill rows better, and move documents farther."""
 Batching = Literal["padded", "sorted", "packed", "concatenated"]
-"""Rows of one document, in given order or with similar lengths together; rows of several documents that do not see one
-another; and rows of several documents that are one sequence (PackedSFT-k in SkipAlign, 3.1)."""
+"""Rows of one document, in the given order or grouped by similar length; rows of several documents that do not attend
+to each other; and rows of several documents as one sequence (PackedSFT-k in SkipAlign, 3.1)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,7 +38,7 @@ class MixDocument:
 
 
 Row = tuple[MixDocument, ...]
-"""The documents of one row of tokens, side by side; () has no token to learn and fills up a pass."""
+"""The documents of one row of tokens, in order; () has no token to learn and fills up a pass."""
 
 
 def planned_rows(
@@ -56,8 +56,8 @@ def planned_rows(
         lengths: tokens of each document.
         batching: see `Batching`.
         epochs, seed: see `epoch_orders`.
-        per_pass: rows that all ranks take at a time.
-        pack_length: tokens of a row of several documents; ignored for rows of one.
+        per_pass: number of rows that all ranks process in one pass.
+        pack_length: tokens of a row of several documents; ignored for rows of one document.
 
     Raises:
         GateauError: a document is longer than such a row.
@@ -88,11 +88,11 @@ def padded_rows(order: Sequence[int], epoch: int) -> Iterator[Row]:
 
 
 def sorted_rows(order: Sequence[int], epoch: int, *, lengths: Sequence[int], per_pass: int, seed: int) -> Iterator[Row]:
-    """Yield rows of one document, those of a pass of similar length (LongAlign's sorted batching).
+    """Yield rows of one document, with documents of similar length in each pass (LongAlign's sorted batching).
 
-    Documents are sorted by length and cut into groups of `per_pass`, the rows that all ranks take at a time. The groups
-    come in random order. If the documents do not divide evenly, () rows fill up the group of the shortest ones, so that
-    none is left out.
+    Documents are sorted by length and divided into groups of `per_pass`, the rows that all ranks process in one pass.
+    The groups come in random order. If the documents do not divide evenly, () rows fill up the group of the shortest
+    ones, so that no document is left out.
     """
     longest_first = sorted(order, key=lambda each: -lengths[each])
     groups = [longest_first[start : start + per_pass] for start in range(0, len(order), per_pass)]
@@ -102,7 +102,7 @@ def sorted_rows(order: Sequence[int], epoch: int, *, lengths: Sequence[int], per
 
 
 def pack(lengths: Sequence[int], order: Iterable[int], *, pack_length: int) -> list[list[int]]:
-    """Pack whole documents into rows, each once.
+    """Pack whole documents into rows, each document once.
 
     Args:
         lengths: tokens of each document, all between 1 and `pack_length`.
@@ -137,12 +137,12 @@ def pack(lengths: Sequence[int], order: Iterable[int], *, pack_length: int) -> l
 
 
 def epoch_orders(count: int, *, epochs: float | None, seed: int) -> Iterator[tuple[int, list[int]]]:
-    """Yield (epoch, its documents in order): first the mix's own order, reshuffled in every later epoch.
+    """Yield each epoch with its documents in order: the order of the mix first, reshuffled in every later epoch.
 
     Args:
-        count: documents.
+        count: number of documents.
         epochs: possibly a fraction: documents are rounded, at least one; None for endless epochs.
-        seed: of the order.
+        seed: seed of the order.
     """
     wanted = math.inf if epochs is None else max(1, round(count * epochs))
     epoch = 0
@@ -153,16 +153,14 @@ def epoch_orders(count: int, *, epochs: float | None, seed: int) -> Iterator[tup
 
 
 def epoch_order(count: int, *, epoch: int, seed: int) -> list[int]:
-    """Return rows 0..count-1 in the order of `epoch`: first the mix's own order, reshuffled in every later one."""
+    """Return rows 0..count-1 in the order of `epoch`: the order of the mix first, reshuffled in every later epoch."""
     if epoch == 0:
         return list(range(count))
     return sorted(range(count), key=lambda row: _place("epoch", seed, epoch, row))
 
 
 def mix_order(keys: Sequence[tuple[str, str]], seed: int) -> list[int]:
-    """Return the indices of `keys` (origin, sample_id) shuffled by hash: any two keep their order whatever else
-    exists.
-    """
+    """Return the indices of `keys` (origin, sample_id) shuffled by hash: adding keys does not reorder the others."""
     return sorted(range(len(keys)), key=lambda index: _place("mix", seed, *keys[index]))
 
 
@@ -181,9 +179,9 @@ _SHAPE_FIELDS = ("steps", "accumulation", "processes", "rows_per_batch", "concat
 class BatchPlan:
     """Rows in the order [step][accumulation][rank][row of the micro batch].
 
-    steps: of the optimiser. accumulation: passes per step. processes: ranks that read different rows.
-    rows_per_batch: rows of a micro batch, that is, of one rank in one pass. concatenated: the documents of a row are
-    one sequence; otherwise they do not see one another.
+    steps: number of optimiser steps. accumulation: passes per step. processes: ranks that read different rows.
+    rows_per_batch: rows of a micro batch, which is one rank's part of a pass. concatenated: whether the documents of a
+    row are one sequence; otherwise they do not attend to each other.
     """
 
     rows: tuple[Row, ...]
@@ -202,18 +200,19 @@ class BatchPlan:
         return self.accumulation * self.processes * self.rows_per_batch
 
     def step_documents(self, step: int) -> list[MixDocument]:
-        """Return the documents that optimiser step `step` (counted from 1) learns from."""
+        """Return the documents of optimiser step `step` (counted from 1)."""
         return [document for row in self.step_rows(step) for document in row]
 
     def step_rows(self, step: int) -> Sequence[Sequence[MixDocument]]:
-        """Return the rows that optimiser step `step` (counted from 1) learns from; empty ones fill up its passes."""
+        """Return the rows of optimiser step `step` (counted from 1), including empty rows that fill up its passes."""
         assert 1 <= step <= self.steps, step
         return self.rows[(step - 1) * self.rows_per_step : step * self.rows_per_step]
 
     def costs(self, lengths: Sequence[int]) -> np.ndarray:
-        """Return the attention cost of each row, int64 [rows]: its documents' squared lengths, or its squared length.
+        """Return the attention cost of each row, int64 [rows], in squared tokens.
 
-        lengths: tokens of each document. A row is one sequence if it is `concatenated`.
+        It is the sum of the squared lengths of its documents or, if `concatenated`, the squared length of the row.
+        lengths: tokens of each document.
         """
         sizes = [[lengths[document.row] for document in row] for row in self.rows]
         costs = [sum(row) ** 2 if self.concatenated else sum(length**2 for length in row) for row in sizes]
@@ -233,7 +232,7 @@ def plan_batches(
     balanced: bool,
     seed: int,
 ) -> BatchPlan:
-    """Return every row of every step. Each epoch holds every document once; one that is cut short, at most once.
+    """Return every row of every step. Each epoch has every document once; an incomplete epoch, at most once.
 
     The last step is filled with () rows, so that all ranks make the same number of passes. `batching`, `pack_length`:
     see `planned_rows`. `rows_per_batch`, `accumulation`, `processes`: see `BatchPlan`.
@@ -241,8 +240,8 @@ def plan_batches(
     Args:
         lengths: tokens of each document, in the order of the mix.
         epochs: passes over the mix, possibly a fraction; ignored with `max_steps`, optimiser steps.
-        balanced: put micro batches of similar cost into the same pass, see `balanced_order`.
-        seed: of the epochs' order.
+        balanced: whether to put micro batches of similar cost into the same pass, see `balanced_order`.
+        seed: seed of the order in each epoch.
 
     Raises:
         GateauError: a document is longer than `pack_length`.
@@ -267,16 +266,16 @@ def _balanced(plan: BatchPlan, lengths: Sequence[int]) -> BatchPlan:
 
 
 def balanced_order(costs: np.ndarray, *, rows_per_batch: int, batches_per_step: int) -> np.ndarray:
-    """Return the order of rows with the micro batches of each step by falling cost; equal ones keep their order.
+    """Return the order of rows with the micro batches of each step by decreasing cost; equal costs keep their order.
 
-    Ranks that work at the same time then get micro batches of similar cost (ProLong, appendix B.3: smart batching). The
-    cost of attention grows with the squared length of each document. The micro batches of a step are assigned pass by
-    pass: of all orders, this one minimises the sum of the passes' longest waits. Micro batches stay intact, and so does
-    the set of documents of every step. The loss is a mean over the whole step, so the update is the same. Over a whole
-    step, no rank exceeds another by more than one micro batch's cost. This also helps if ranks wait for
-    each other once per step.
+    Ranks then process micro batches of similar cost at the same time (ProLong, appendix B.3: smart batching). The cost
+    of attention grows with the squared length of each document. The micro batches of a step are assigned pass by pass:
+    of all orders, this one minimises the sum of the longest waits of the passes. Micro batches and the set of documents
+    of every step stay the same. The loss is a mean over the whole step, so the update is the same. Over a whole step,
+    the ranks' costs differ by at most one micro batch. This also helps if ranks wait for each other once per step.
 
-    The most expensive come first: what does not fit into memory fails at once, and batches without documents come last.
+    The most expensive micro batches come first, so one that does not fit into memory fails at once. Batches without
+    documents come last.
 
     Args:
         costs: int64 [steps * batches_per_step * rows_per_batch], see `BatchPlan.costs`.

@@ -1,4 +1,4 @@
-"""Write the checkpoints of an unfinished training completely, verify them on resuming, and handle a full disk."""
+"""Write the checkpoints of an unfinished run completely, verify them on resuming, and handle a full disk."""
 
 import json
 import logging
@@ -43,7 +43,7 @@ def write_failed(error: BaseException) -> bool:
 def saving(what: str, where: Path, *, torn: Path | None = None) -> Iterator[None]:
     """Explain failures of writing `what` inside the context; errors other than failed writes pass through.
 
-    The folder `torn` is removed with a failed write, because on a full disk the reason could not be written beside it.
+    After a failed write, the folder `torn` is removed: on a full disk, the reason could not be written otherwise.
 
     Raises:
         GateauError: a file could not be written.
@@ -85,10 +85,10 @@ def complete_checkpoints(work: Path) -> list[Path]:
 
 
 def prepare_work(work: Path, resume_key: str, say: Callable[[str], None] = _log.warning) -> Path | None:
-    """Make the work folder ready for one training: call on one rank only, before the others look.
+    """Prepare the work folder for one training run. Call this on one rank only, before the others read the folder.
 
-    A work folder of another training (another `resume_key`) is emptied. Incomplete checkpoints are removed, and so are
-    damaged ones that are newer than the one to resume from. `say` reports complete ones that are removed.
+    A work folder of another run (another `resume_key`) is emptied. Incomplete checkpoints are removed, and so are
+    damaged ones that are newer than the one to resume from. `say` reports complete checkpoints that are removed.
 
     Returns:
         The checkpoint to resume from, or None.
@@ -116,13 +116,13 @@ def prepare_work(work: Path, resume_key: str, say: Callable[[str], None] = _log.
 
 
 def _has_key(folder: Path, resume_key: str) -> bool:
-    """Return whether a work folder, or a checkpoint, belongs to this training."""
+    """Return whether a work folder or a checkpoint belongs to this training run."""
     file = folder / _KEY_FILE
     return file.exists() and file.read_bytes() == resume_key.encode()
 
 
 def _discard_of_others(work: Path, resume_key: str, say: Callable[[str], None]) -> None:
-    """Empty a work folder whose key is not this training's, unless its checkpoints show that the key is damaged."""
+    """Empty a work folder with the key of another run, unless its checkpoints show that the key is damaged."""
     found = complete_checkpoints(work)
     others = [folder for folder in found if not _has_key(folder, resume_key)]
     if len(others) < len(found):
@@ -145,7 +145,7 @@ def last_checkpoint(work: Path) -> Path | None:
 
 
 def discard_damaged(work: Path, say: Callable[[str], None]) -> None:
-    """Remove the newest complete checkpoints, up to one whose files are all as they were written.
+    """Remove the newest complete checkpoints, down to the first one with undamaged files.
 
     torch and safetensors read damaged numbers without an error.
     """
@@ -158,7 +158,7 @@ def discard_damaged(work: Path, say: Callable[[str], None]) -> None:
 
 
 def damaged_files(checkpoint: Path) -> list[str]:
-    """Return the files of a complete checkpoint that are changed, missing or added since it was written."""
+    """Return the files of a complete checkpoint that were changed, removed or added since it was written."""
     try:
         written = dict(json.loads((checkpoint / MARKER).read_text(encoding="utf-8")))
     except (TypeError, ValueError, RecursionError):  # not pairs, JSON or UTF-8
@@ -168,28 +168,28 @@ def damaged_files(checkpoint: Path) -> list[str]:
 
 
 def _digests(checkpoint: Path) -> dict[str, str]:
-    """Return the digest of each file but the marker."""
+    """Return the digest of each file except the marker."""
     found = tree_digests(checkpoint)
     found.pop(MARKER, None)
     return found
 
 
 def _discard(checkpoint: Path) -> None:
-    """Remove a checkpoint, its marker first: a checkpoint half removed must not look complete."""
+    """Remove a checkpoint, its marker first, so that a partly removed checkpoint does not look complete."""
     (checkpoint / MARKER).unlink(missing_ok=True)
     shutil.rmtree(checkpoint)
 
 
 def discard_all(work: Path) -> None:
-    """Remove every checkpoint after the training: they are several times the model's size."""
+    """Remove every checkpoint after training, because they are several times the model's size."""
     for folder in work.glob("checkpoint-*"):
         _discard(folder)
 
 
 def mark_complete(checkpoint: Path, resume_key: str) -> None:
-    """Mark a checkpoint as complete, and remove the oldest ones. Call on one rank, after all have written.
+    """Mark a checkpoint as complete, and remove the oldest ones. Call this on one rank, after all have written.
 
-    Each checkpoint holds the key, covered by its digests: damage to a single key beside them would cost all of them.
+    Each checkpoint stores the key, covered by its digests. Damage to a single key for all would cost all of them.
     """
     replace_local(checkpoint / _KEY_FILE, partial(fill_with, data=resume_key.encode()))
     digests = json.dumps(_digests(checkpoint), indent=1).encode()

@@ -95,17 +95,15 @@ class MixRows(Dataset[list[TrainingDocument]]):
         return [self.sample_ids[row] for row in rows]
 
     def ids_of_step(self, step: int) -> list[str]:
-        """Return the samples that optimiser step `step` (counted from 1) learns from."""
+        """Return the samples of optimiser step `step` (counted from 1)."""
         return self.ids_of([each.row for each in self._plan.step_documents(step)])
 
     def tokens_until(self, step: int) -> int:
-        """Return the tokens of the mix that steps 1..step learn from, without padding."""
+        """Return the number of tokens of the mix in steps 1..step, without padding."""
         return self._tokens_until[step]
 
     def work_of_step(self, step: int) -> tuple[list[int], int]:
-        """Return the lengths over which attention runs in a step, one per document or concatenated row, and the number
-        of trained tokens.
-        """
+        """Return the attention lengths of a step (one per document or concatenated row) and its trained tokens."""
         if self._trained is None:
             self._trained = trained_tokens(self._mix)
         rows = [[each.row for each in row] for row in self._plan.step_rows(step) if row]
@@ -115,14 +113,12 @@ class MixRows(Dataset[list[TrainingDocument]]):
 
     @property
     def has_long_prefixes(self) -> bool:
-        """Return whether some token weighs more because of the tokens before it."""
+        """Return whether any token has a higher weight because of the number of tokens before it."""
         return self._by_prefix is not None and bool((self._by_prefix > 1).any())
 
     @property
     def farthest(self) -> int:
-        """Return a bound that positions stay below: tokens of the longest sequence, or the length that skips spread
-        over.
-        """
+        """Return an upper bound of positions: the tokens of the longest sequence, or the length that skips cover."""
         longest = max(self.lengths)
         if self._plan.concatenated:
             longest = max(sum(self.lengths[each.row] for each in row) for row in self._plan.rows)
@@ -130,7 +126,7 @@ class MixRows(Dataset[list[TrainingDocument]]):
 
     @property
     def longest_pass(self) -> int:
-        """Return a bound of the tokens of one pass of a rank, padding included."""
+        """Return an upper bound of the tokens of one rank in one pass, including padding."""
         longest = max(sum(self.lengths[each.row] for each in row) for row in self._plan.rows)
         return longest * self._plan.rows_per_batch
 
@@ -167,11 +163,11 @@ class MixRows(Dataset[list[TrainingDocument]]):
 
 @dataclass(frozen=True, kw_only=True)
 class PadRight:
-    """Collator that makes one sequence of each row. Right padding changes nothing for a causal model.
+    """Collator that makes one sequence of each row. Right padding has no effect on a causal model.
 
-    The documents of a row follow one another, and each sees those before it (PackedSFT-k). The loss covers the same
-    tokens as for separate documents: a document's first token has none, since the document before it does not predict
-    it.
+    The documents of a row follow each other, and each attends to those before it (PackedSFT-k). The loss covers the
+    same tokens as for separate documents: the first token of a document has no loss, because the previous document does
+    not predict it.
 
     weighted: adds `weights`, see `loss_weights`.
     """
@@ -199,10 +195,10 @@ class PadRight:
 
 @dataclass(frozen=True, kw_only=True)
 class SideBySide:
-    """Collator that makes one row of all documents. They do not see one another (models.training_attention).
+    """Collator that makes one row of all documents. They do not attend to each other (models.training_attention).
 
-    weighted: adds `weights`, see `loss_weights`. joined: the documents of each row are one, with positions from 0, as
-    in `PadRight`.
+    weighted: adds `weights`, see `loss_weights`. joined: the documents of each row form one document with positions
+    from 0, as in `PadRight`.
     """
 
     weighted: bool = False
@@ -235,14 +231,12 @@ class SideBySide:
 
 
 def loss_weights(document: TrainingDocument) -> Tensor:
-    """Return the weights of a document's own tokens (LongCE, `far_gain`, EXACT), or those of LongAlign: float32 [n]."""
+    """Return the weights of a document's tokens, float32 [n]: its own (LongCE, `far_gain`, EXACT) or LongAlign's."""
     return sequence_weights(document.labels) if document.weights is None else document.weights
 
 
 def sequence_weights(labels: Tensor) -> Tensor:
-    """Return 1 / (trained tokens), float32 [n], so that a sequence's loss is the mean over its own tokens
-    (LongAlign).
-    """
+    """Return 1 / (trained tokens), float32 [n], so that a sequence's loss is the mean over its tokens (LongAlign)."""
     return torch.full(labels.shape, 1.0 / max(1, int((labels != IGNORED).sum())))
 
 
@@ -255,7 +249,7 @@ def prefix_weights(
     """Return the weight of a token by the number of tokens before it in its document: float32 [n].
 
     Buckets of this number are 0-7, 8-15, 16-31 and so on. The tail is the buckets that begin at `least` or above. With
-    q_b, the share of bucket b among the trained tokens of the tail, a token of the tail weighs
+    q_b, the share of bucket b among the trained tokens of the tail, a token of the tail has the weight
 
         w_b = 1 + extra · q_b^-gamma / Σ_j q_j q_j^-gamma
 

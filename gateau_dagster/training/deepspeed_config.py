@@ -1,8 +1,8 @@
 """Resolve `training.deepspeed` to what the Hugging Face integration needs, and check that it agrees with `training`.
 
-The usual Hugging Face files use "auto" for what the training decides, and this module sets it everywhere. Sections
-`optimizer` and `scheduler` are removed once they agree. AdamW and the schedule are the Trainer's, with DeepSpeed and
-without it (DeepSpeed's own would decay the norms' weights, and warm up logarithmically).
+The usual Hugging Face files use "auto" for the values that training determines, and this module sets it everywhere.
+Sections `optimizer` and `scheduler` are removed once they agree. AdamW and the schedule are the Trainer's, with
+DeepSpeed and without it (DeepSpeed's own would decay the norms' weights, and warm up logarithmically).
 """
 
 import json
@@ -60,7 +60,7 @@ def deepspeed_config(setting: DeepSpeedSetting, *, folder: Path) -> dict[str, An
     Args:
         setting: `zero1`, `zero2`, `zero3`, `zero2_offload`, `zero3_offload`, a path to a JSON file (relative to
             `folder`), its content, or None.
-        folder: of the configuration file.
+        folder: the folder of the configuration file.
 
     Raises:
         GateauError: the file is missing, is not JSON, or a value that must be a JSON object is not one.
@@ -110,7 +110,7 @@ def _read(path: Path, setting: str) -> dict[str, Any]:
 
 
 def _completed(config: dict[str, Any]) -> dict[str, Any]:
-    """Return the configuration with the sections that every training reads, each with the key that decides."""
+    """Return the configuration with the sections that every training run reads, each with its deciding key."""
     for name, key, default in (
         ("zero_optimization", "stage", 0),
         ("bf16", "enabled", "auto"),
@@ -154,18 +154,19 @@ _TAKEN_OUT = ("optimizer", "scheduler")
 _SCHEDULERS = {"constant": "WarmupLR", "linear": "WarmupDecayLR", "cosine": "WarmupCosineLR"}
 _ADAMW = {"adam", "adamw"}  # DeepSpeed's Adam decays weights like AdamW, unless adam_w_mode is false
 
-# The value that a key must have, and what decides it. Without a value, the mix decides, and no number can be right.
+# The required value of a key, and the setting that determines it. Without a value, the mix determines the number, so no
+# number in a file can be right.
 Decided = dict[str, tuple[Any, str]]
 
 
 def agreed_deepspeed_config(
     training: TrainingConfig, *, folder: Path, place: Callable[[str], str] = "training.{}".format
 ) -> dict[str, Any] | None:
-    """Return `training.deepspeed` for the trainer, or None: everything that `training` decides is "auto".
+    """Return `training.deepspeed` for the trainer, with "auto" for everything that `training` sets; None without it.
 
     Args:
-        training: whose `deepspeed` and settings are compared.
-        folder: of the configuration file.
+        training: the section with `deepspeed` and the settings to compare.
+        folder: the folder of the configuration file.
         place: maps a setting of `training` to its place in the configuration, for the message.
 
     Raises:
@@ -200,7 +201,7 @@ def _reason(key: str, decided: Decided) -> str:
 
 
 def _said(config: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield the file's settings of the training: dotted keys and their values."""
+    """Yield the file's training settings: dotted keys and their values."""
     yield from ((name, config[name]) for name in _PLAIN)
     yield from ((f"{name}.enabled", config[name]["enabled"]) for name in _TYPES)
     for name in _TAKEN_OUT:

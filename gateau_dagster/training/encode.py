@@ -1,7 +1,7 @@
-"""Encode text as token ids and labels, in the scoring prompt's format, so that training sees what was scored.
+"""Encode text as token ids and labels in the scoring prompt's format, so that training reads the scored text.
 
-A sequence is built from pieces, tokenised as in scoring, so that the positions with loss are exact: the tokens of every
-assistant answer and the token that ends it, nothing else. An answer and its question are one text, see
+A sequence is built from pieces that are tokenised as in scoring. The positions with loss are therefore exact: the
+tokens of every assistant answer and the token that ends it. An answer and its question are one text, see
 models.prompt.divided.
 """
 
@@ -37,11 +37,11 @@ REWRITTEN, DROPPED = "rewritten by the chat template", "left out to fit training
 class Encoded:
     """One training sequence.
 
-    input_ids, labels: int32 [n]. block_tokens: int32 [2 * answers], tokens of each block after truncation, instruction
-    and response in turn; their sum is n. bos and context belong to the first instruction, which may be empty under a
-    chat template that prints nothing before an answer. truncated_tokens: how many were cut off to fit `max_length`.
-    trimmed_tokens: how many the context lost before, see encode_long. unlearned: the number of answers that should be
-    learned but are not, by reason.
+    input_ids, labels: int32 [n]. block_tokens: int32 [2 * answers], tokens of each block after truncation, alternating
+    instruction and response; their sum is n. bos and context belong to the first instruction, which may be empty if a
+    chat template prints nothing before an answer. truncated_tokens: number of tokens removed to fit `max_length`.
+    trimmed_tokens: number of context tokens removed before, see encode_long. unlearned: the number of answers that
+    should be learned but have no loss, by reason.
     """
 
     input_ids: np.ndarray
@@ -72,16 +72,15 @@ def encode_long(
 ) -> Encoded:
     """Encode a long sample as a training sequence: the scoring prompt with loss on the response and its end.
 
-    With `context_tokens`, only so many tokens at the end of its context are kept (`training.trim`), before anything
-    else is cut off.
+    With `context_tokens`, only that number of tokens at the end of its context is kept (`training.trim`), before any
+    other truncation.
 
     A sample that is too long for `max_length` loses the start of its context, as in scoring, or with `right` its end
-    (GATEAU, appendix A). The response comes last, so a sample whose prompt alone is that long has nothing left to
-    learn.
+    (GATEAU, appendix A). The response comes last, so a sample with a prompt of that length has nothing left to learn.
 
     With template 'chat', a sample of several exchanges is its conversation, with loss on the answers that
     `trained_turns` names. If it is too long, it loses its oldest answers (see `fitted_turns`), or with `right` its end.
-    `context_tokens` does not apply to it: tokens of the scored transcript are no border in the printed turns.
+    `context_tokens` does not apply to it, because tokens of the scored transcript mark no border in the printed turns.
 
     Raises:
         UnscorableSampleError: there are no response tokens, truncation leaves none, or the template refuses the sample.
@@ -143,7 +142,7 @@ def _encode_turns(
 
 
 def flagged_turns(messages: Sequence[Message], trained_turns: TrainedTurns) -> list[Message]:
-    """Return a conversation with `trained: false` on the answers that `trained_turns` leaves out."""
+    """Return a conversation with `trained: false` on the answers that `trained_turns` excludes."""
     if trained_turns == "all":
         return [*messages]
     return [*({**message, "trained": False} for message in messages[:-1]), messages[-1]]
@@ -154,14 +153,14 @@ def _is_learned(message: Message) -> bool:
 
 
 def _counted(encoded: Encoded, wanted: int, rewritten: int) -> Encoded:
-    """Return a sequence with the numbers of `wanted` answers that have no loss."""
+    """Return a sequence with the number of `wanted` answers that have no loss, by reason."""
     dropped = wanted - rewritten - len(encoded.block_tokens) // 2
     return replace(encoded, unlearned={why: n for why, n in ((REWRITTEN, rewritten), (DROPPED, dropped)) if n > 0})
 
 
 def _check_answers(messages: Sequence[Message]) -> None:
     for turn, message in enumerate(messages, start=1):
-        # The template's end of the turn alone would teach the model to answer nothing.
+        # With loss only on the template's end of the turn, the model would learn to answer nothing.
         if message["role"] == "assistant" and not message["content"].strip() and not message.get("tool_calls"):
             raise UnscorableSampleError(f"turn {turn}: the answer is empty")
 
@@ -176,9 +175,9 @@ def encode_conversation(
 ) -> Encoded:
     """Encode a short conversation as a training sequence, with loss on every assistant turn and its end.
 
-    trained: for each turn, whether it may have loss, if some answers must not be learned.
+    trained: for each turn, whether it may have loss; by default every answer may.
 
-    A conversation that is too long for `max_length` loses its end, and then what is left after its last answer.
+    A conversation that is too long for `max_length` loses its end, and then the rest after its last answer.
 
     Raises:
         UnscorableSampleError: the conversation has no answer within `max_length`, an empty answer, or invalid turns.
@@ -206,7 +205,7 @@ def _without_flagged(pieces: list[TokenRun], messages: Sequence[Message], traine
 
 
 def conversation_pieces(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message]) -> list[TokenRun]:
-    """Return `[bos]`, then each exchange in the scoring prompt's format without its input part, one after the other.
+    """Return `[bos]`, followed by each exchange in the scoring prompt's format without its input part.
 
     A leading system message is put before the first instruction; a user turn without an answer is left out.
 
@@ -278,7 +277,7 @@ def _require_chat_template(tokenizer: PreTrainedTokenizerBase) -> None:
 
 
 def _cut(pieces: list[TokenRun], *, max_length: int, cure: str) -> Encoded:
-    """Cut at the end, after the last token with loss: tokens behind it teach nothing.
+    """Truncate the end, and everything after the last token with loss, because later tokens teach nothing.
 
     The first token has no predecessor, so it has no loss either.
     """
@@ -301,7 +300,7 @@ def _cut(pieces: list[TokenRun], *, max_length: int, cure: str) -> Encoded:
 
 
 def _blocks(pieces: list[TokenRun], *, kept: int) -> np.ndarray:
-    """Return the tokens of each block among the first `kept` tokens, int32: untrained and trained pieces in turn."""
+    """Return the tokens of each block within the first `kept` tokens, int32; untrained and trained blocks alternate."""
     blocks = [0]
     for piece in pieces:
         if piece.trained == bool(len(blocks) % 2):

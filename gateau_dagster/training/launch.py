@@ -35,7 +35,7 @@ _OPERATIONAL = OPERATIONAL | {
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingSpec:
-    """One training. Paths are local; `fingerprint` identifies the result and decides what may be resumed."""
+    """One training run. Paths are local; `fingerprint` identifies the result and decides which work may be resumed."""
 
     mix: Path
     base_model: str
@@ -64,21 +64,19 @@ class TrainingSpec:
 
     @property
     def failure(self) -> Path:
-        """Return the path of the reason why the last attempt ended, one line, written by the rank that failed."""
+        """Return the path of the file in which a failed rank writes, in one line, why the last attempt ended."""
         return self.work / "failure.txt"
 
     @property
     def resume_key(self) -> str:
-        """Return the key of attempts that continue one another: same result requested, same number and kind of
-        ranks.
-        """
+        """Return the key of attempts that may resume each other, with the same result, number and kind of ranks."""
         training = self.training.model_dump(mode="json", exclude=_OPERATIONAL)
         passes = self.training.passes_per_step
         base = [self.base_model, self.revision, self.rope_theta, self.template, self.deepspeed, passes]
         return text_digest((self.fingerprint, json.dumps([training, base], sort_keys=True)))
 
     def save(self, path: Path) -> None:
-        """Write the JSON file, in one step.
+        """Write the JSON file atomically.
 
         Raises:
             GateauError: the file cannot be written.
@@ -112,7 +110,7 @@ class TrainingSpec:
 
 MODULE = "gateau_dagster.resources.training_process"
 LAUNCHER_VARIABLE = "GATEAU_LAUNCHER"
-"""Names the host and process whose end ends the training: an orphan would write where the next run writes."""
+"""Names the host and process that end training when they end: an orphan would write where the next run writes."""
 SHARE_VARIABLE = "GATEAU_SHARE_CORES"
 """Set if the user has not chosen OMP_NUM_THREADS: a rank may then choose it for its machine."""
 _RANKS_HERE = ("LOCAL_WORLD_SIZE", "LOCAL_SIZE")  # set by torchrun and accelerate; by DeepSpeed's launcher
@@ -133,8 +131,7 @@ def training_command(
     hostfile: Path | None = None,
     python: str = sys.executable,
 ) -> list[str]:
-    """Return the command: plain Python for one process without DeepSpeed, else torchrun on this machine, on a free
-    port.
+    """Return the command: Python for one process without DeepSpeed, else torchrun on this machine with a free port.
 
     Args:
         spec_path: file that `TrainingSpec.save` wrote; ranks on other machines read it at the same path.
@@ -159,9 +156,7 @@ def training_command(
 
 
 def _own_launcher(launcher: Sequence[str], spec_path: Path, *, python: str) -> list[str]:
-    """Return the user's command with the program's full path: an environment that is not activated is not on the
-    PATH.
-    """
+    """Return the user's command with the program's full path, because an inactive environment is not on the PATH."""
     if not launcher:
         raise GateauError("training.launcher", "training.launcher is an empty list: name a command, or remove it")
     places = os.pathsep.join([str(Path(python).parent), os.environ.get("PATH", os.defpath)])
@@ -187,13 +182,13 @@ def _deepspeed_runner(hostfile: Path, spec_path: Path, *, processes: int, python
         )
     command = [python, "-m", "deepspeed.launcher.runner", "--hostfile", str(hostfile), "--no_local_rank"]
     if set(slots) <= {"localhost", "127.0.0.1", socket.gethostname()}:
-        # The runner would ask ssh for this machine's address, and use a port that another training may have.
+        # The runner would ask ssh for this machine's address, and use a port that another training run may use.
         command += ["--no_ssh_check", "--master_addr=127.0.0.1", f"--master_port={_free_port()}"]
     return [*command, "--module", MODULE, str(spec_path)]
 
 
 def read_hostfile(path: Path) -> dict[str, int]:
-    """Return machines and their slots, in order, from lines `name slots=8`, empty ones, and comments after `#`.
+    """Return machines and their slots, in order, from lines `name slots=8`; empty lines and `#` comments are ignored.
 
     Raises:
         GateauError: the file cannot be read, names no machine or one twice, or has another kind of line.
@@ -236,12 +231,12 @@ def _free_port() -> int:
 
 
 def training_environment(*, processes: int, cuda: bool, base: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return the variables to add to the training's environment; variables that the user has set in `base` stay.
+    """Return the variables to add to the environment of training; variables that the user has set in `base` stay.
 
     Args:
-        processes: ranks on all machines. They share this machine's cores until `share_cores` corrects it.
-        cuda: whether this machine, or those that the ranks will run on, may have a GPU.
-        base: environment that the variables are added to.
+        processes: number of ranks on all machines. They share this machine's cores until `share_cores` corrects it.
+        cuda: whether this machine, or a machine that the ranks will run on, may have a GPU.
+        base: the environment to which the variables are added.
     """
     threads = max(1, (os.cpu_count() or 1) // processes)
     added = {"OMP_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "false"}
@@ -264,7 +259,7 @@ def share_cores(environment: MutableMapping[str, str] = os.environ) -> None:
 
 
 def is_finished(spec: TrainingSpec) -> bool:
-    """Return whether the output folder holds exactly this training's result."""
+    """Return whether the output folder holds exactly the result of this training run."""
     return local_training_record(spec.output).get("resume_key") == spec.resume_key
 
 
@@ -284,12 +279,12 @@ def record_failure(spec: TrainingSpec, message: str) -> None:
 
 
 def recorded_failure(spec: TrainingSpec) -> str:
-    """Return why the last attempt ended, as a rank recorded it; empty if none did."""
+    """Return the reason that a rank recorded for the end of the last attempt; empty if there is none."""
     return spec.failure.read_text(encoding="utf-8").strip() if spec.failure.exists() else ""
 
 
 def _hindrance(spec: TrainingSpec) -> str:
-    """Return what prevents a rank from recording its reason, found by writing a file; empty if nothing does."""
+    """Return the error that prevents a rank from recording its reason, found by writing a file; empty without one."""
     try:
         replace_text(spec.failure, " " * _BLOCK_BYTES)
     except (GateauError, OSError) as error:
@@ -299,7 +294,7 @@ def _hindrance(spec: TrainingSpec) -> str:
 
 
 def failure_message(spec: TrainingSpec, returncode: int) -> str:
-    """Return why the training ended with `returncode` (negative for a signal) and without a result, in one line."""
+    """Return in one line why training ended with `returncode` (negative for a signal) and without a result."""
     reason = recorded_failure(spec)
     if reason:
         return reason

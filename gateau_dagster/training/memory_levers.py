@@ -1,7 +1,7 @@
 """Two levers that reduce the memory of training: checkpoints in the host's memory, and feed-forward layers in tiles.
 
-A feed-forward layer treats every token by itself, so its tiles give what the whole row gives, whatever documents the
-row holds. Only one tile's intermediate numbers exist at a time. The forward pass keeps the layer's input only. The
+A feed-forward layer processes every token separately, so tiles give the same result as the whole row, whatever its
+documents are. Only one tile's intermediate values exist at a time. The forward pass keeps only the layer's input. The
 backward pass computes each tile once more, with its gradients, and adds these up in float32 or better. The idea is that
 of DeepSpeed's TiledMLP (Arctic Long Sequence Training, arXiv 2506.13996), which this module does not use: it computes
 the backward pass without autocast, and its gradients reach DistributedDataParallel once per tile.
@@ -53,9 +53,9 @@ def tile_feed_forward(model: PreTrainedModel, *, tokens: int, longest: int | Non
 
     Args:
         model: a causal language model.
-        tokens: of a tile.
-        longest: tokens of the longest pass. If given, each pass has as many tiles as this one. ZeRO-3 needs that:
-            each tile gathers the layer's weights from all ranks.
+        tokens: number of tokens of a tile.
+        longest: tokens of the longest pass. If given, every pass has as many tiles as this one. ZeRO-3 needs this,
+            because each tile gathers the layer's weights from all ranks.
     """
     _tile(_parts(model), tokens=tokens, count=None if longest is None else -(-longest // tokens))
 
@@ -184,9 +184,9 @@ _CHECKPOINT = "_gradient_checkpointing_func"  # transformers' attribute of every
 
 
 def offload_checkpoints(model: nn.Module) -> None:
-    """Let the inputs of checkpointed layers wait for the backward pass in the host's memory instead of the GPU's.
+    """Keep the inputs of checkpointed layers for the backward pass in the host's memory instead of the GPU's.
 
-    That frees layers x tokens x hidden size numbers on the GPU. Gradient checkpointing must be enabled. Both copies are
+    This frees layers x tokens x hidden size elements on the GPU. Gradient checkpointing must be on. Both copies are
     asynchronous, from and to pinned memory, in the order of the GPU's work. transformers has the same switch, which
     fails where there is no GPU.
     """

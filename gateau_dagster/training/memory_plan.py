@@ -1,12 +1,13 @@
 """Plan the memory of training: what one device and its host hold at the peak of an optimiser step, by part.
 
-`choose_levers` chooses from it what makes a pass fit into a GPU's memory.
+`choose_levers` uses it to choose the levers that make a pass fit into a GPU's memory.
 
-The arithmetic follows what torch keeps. A layer keeps, for the backward pass: its residual stream, the inputs of its
-matrices, the fp32 copies of its norms, queries, keys, values and output of the attention, and the intermediate values
-of its feed-forward part. With gradient checkpointing only its input is kept, and one layer at a time is recomputed.
+The arithmetic follows the tensors that torch keeps. For the backward pass, a layer keeps its residual stream, the
+inputs of its matrices, the fp32 copies of its norms, queries, keys, values and output of the attention, and the
+intermediate values of its feed-forward part. With gradient checkpointing, only its input is kept, and the layers are
+recomputed one by one.
 
-A step has four moments that can be the fullest. *loss*: all layers' tensors are kept, and a chunk of logits exists.
+A step can have its peak at four moments. *loss*: all layers' tensors are kept, and a chunk of logits exists.
 *backward*: the last layer's gradients are computed. *embedding*: almost all gradients exist. *update*: the optimiser's
 temporaries exist.
 """
@@ -40,20 +41,20 @@ _SUB_GROUP = 1_000_000_000  # DeepSpeed's sub_group_size: weights that ZeRO-3 up
 
 @dataclass(frozen=True, kw_only=True)
 class LayerSizes:
-    """The numbers of one decoder layer; widths are numbers per token.
+    """The sizes of one decoder layer; widths are elements per token.
 
-    weights: parameters. matrices: those that autocast copies, which are not those of experts.
+    weights: number of parameters. matrices: number of parameters that autocast copies, which excludes experts.
     readers: linear layers of attention and feed-forward part that read the hidden states.
     heads, keys: width of all queries and of all keys. head: width of one head.
     fused: one matrix makes queries, keys and values, and its output stays as long as the values do.
-    span: tokens that a query sees; None: all.
-    norms: norms of the hidden states. head_norms: width of queries and keys that are normed.
-    plain: the norms are torch's own LayerNorm, which keeps its input alone.
-    up, down: width of what the first and the last matrix of the feed-forward part compute and read.
-    activation: numbers that the activation function keeps for each of its inputs, without its output.
-    chosen: experts that a token meets; 0: no experts. Then up and down are those of one expert.
-    experts: weights of the experts.
-    adapted: inputs and outputs of the linear layers together, for low-rank adapters.
+    span: tokens that a query attends to; None: all.
+    norms: number of norms of the hidden states. head_norms: width of the normalised queries and keys.
+    plain: whether the norms are torch's LayerNorm, which keeps only its input.
+    up, down: output width of the first matrix and input width of the last matrix of the feed-forward part.
+    activation: elements that the activation function keeps for each of its inputs, without its output.
+    chosen: experts per token; 0: no experts. With experts, up and down are those of one expert.
+    experts: number of weights of the experts.
+    adapted: total input and output width of the linear layers, for low-rank adapters.
     """
 
     weights: int
@@ -82,10 +83,10 @@ class LayerSizes:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelSizes:
-    """The numbers of a decoder. weights: all parameters; embedding, head: of the word embedding and the output layer.
+    """The sizes of a decoder in parameters: all `weights`, the word `embedding` and the output layer `head`.
 
-    tied: the output layer is the embedding, which counts once in `weights`.
-    tileable: the feed-forward layers may be computed in tiles, see `readiness.tileable`.
+    tied: whether the output layer is the embedding, which counts once in `weights`.
+    tileable: whether the feed-forward layers may be computed in tiles, see `readiness.tileable`.
     """
 
     layers: tuple[LayerSizes, ...]
@@ -100,7 +101,7 @@ class ModelSizes:
     def of(cls, model: PreTrainedModel) -> ModelSizes:
         """Return the sizes of a model before adapters are added; it may be on the device `meta`.
 
-        There are no `layers` if they are not found.
+        `layers` is empty if no layers are found.
         """
         from gateau_dagster.models.last_layers import layers_of
 
@@ -181,7 +182,7 @@ def _layer_sizes(layer: nn.Module, config: Any, hidden: int, span: int | None) -
 
 
 def _shape(weight: Any) -> tuple[int, ...]:
-    """Return the shape of a weight, also where ZeRO-3 has taken it apart."""
+    """Return the shape of a weight, even if ZeRO-3 has partitioned it."""
     return tuple(getattr(weight, "ds_shape", weight.shape))
 
 
@@ -199,9 +200,9 @@ def _is_activation(part: nn.Module) -> bool:
 
 
 def _kept_numbers(activation: nn.Module) -> int:
-    """Return the numbers that autograd keeps for each input of an activation function, without its output.
+    """Return the elements that autograd keeps for each input of an activation function, without its output.
 
-    One function of torch keeps its input. GPT-2's GELU, composed of products and a tanh, keeps three more.
+    A single torch function keeps its input. GPT-2's GELU, composed of products and a tanh, keeps three more elements.
     """
     import torch
 
@@ -233,7 +234,7 @@ def _linear_sizes(part: nn.Module) -> tuple[int, int] | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Sharding:
-    """The part of a rank in DeepSpeed, and what waits in the host's memory. stage 0: a rank holds everything."""
+    """A rank's share under DeepSpeed, and the parts kept in the host's memory. stage 0: a rank holds everything."""
 
     stage: int = 0
     ranks: int = 1
@@ -244,7 +245,7 @@ class Sharding:
 
     @classmethod
     def of(cls, config: Mapping[str, Any] | None, *, ranks: int, hidden: int) -> Sharding:
-        """Return what a resolved DeepSpeed configuration asks for."""
+        """Return the sharding of a resolved DeepSpeed configuration."""
         if config is None:
             return cls(ranks=ranks)
         zero = config["zero_optimization"]
@@ -259,21 +260,21 @@ class Sharding:
         )
 
     def part(self, stage: int) -> float:
-        """Return the share that a rank holds of what is shared out from this stage on."""
+        """Return a rank's share of the tensors that are partitioned from this stage on."""
         return 1 / self.ranks if self.stage >= stage else 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pass:
-    """One forward and backward pass of a rank, and how it is computed.
+    """One forward and backward pass of a rank, and the way in which it is computed.
 
-    tokens: of all its rows; with sequence parallelism, of the rank's part.
-    trained: tokens with loss; None: all.
-    every: with checkpointing, one layer of so many is recomputed, from the first on; the others keep everything.
+    tokens: number of tokens of all its rows; with sequence parallelism, of the rank's part.
+    trained: number of tokens with loss; None: all.
+    every: with checkpointing, every `every`-th layer is recomputed, from the first on; the others keep everything.
     tile: tokens that the feed-forward part computes at a time; None: all.
-    offloads: whether the layers' checkpoints wait in the host's memory.
+    offloads: whether the layers' checkpoints are kept in the host's memory.
     accumulates: whether gradients of an earlier pass exist.
-    device: its type, cpu or cuda.
+    device: the type of the device, cpu or cuda.
     """
 
     tokens: int
@@ -322,7 +323,7 @@ class Pass:
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryPlan:
-    """Bytes by part, `PARTS`, at the fullest moment of a step, and in the host's memory for one rank."""
+    """Bytes by part (`PARTS`) at the peak of a step, and in the host's memory for one rank."""
 
     moment: str
     device: Mapping[str, int]
@@ -330,7 +331,7 @@ class MemoryPlan:
 
     @property
     def device_bytes(self) -> int:
-        """Return the bytes of the device at the fullest moment."""
+        """Return the bytes of the device at the peak."""
         return sum(self.device.values())
 
     @property
@@ -371,7 +372,7 @@ class _Moments:
 
     @property
     def _stream(self) -> int:
-        """Return the bytes of a number of the residual stream."""
+        """Return the bytes per element of the residual stream."""
         return _FLOAT if self._autocast else self._width
 
     @property
@@ -423,14 +424,14 @@ class _Moments:
         return self._width * self._present * sharding.part(3)
 
     def _gathered(self) -> float:
-        """Return the weights that ZeRO-3 has gathered, and keeps for their next use."""
+        """Return the bytes of the weights that ZeRO-3 has gathered and keeps for their next use."""
         sharding = self.run.sharding
         if sharding.stage < 3 or (sharding.ranks == 1 and not sharding.offloads_weights):
             return 0.0
         return float(self._width * min(self._present, _LIVE))
 
     def _gradients(self) -> float:
-        """Return the gradients of all trained weights."""
+        """Return the bytes of the gradients of all trained weights."""
         sharding = self.run.sharding
         if not sharding.deepspeed:
             return float(_FLOAT * self._trained * (2 if sharding.ranks > 1 else 1))  # DDP sends copies
@@ -448,7 +449,7 @@ class _Moments:
         return 3.0 * _FLOAT * self._trained * sharding.part(1)
 
     def _update(self) -> float:
-        """Return the temporaries of the optimiser's update."""
+        """Return the bytes of the temporaries of the optimiser's update."""
         sharding = self.run.sharding
         if sharding.offloads_optimiser:
             return 0.0
@@ -461,11 +462,11 @@ class _Moments:
     # The layers
 
     def _across(self) -> int:
-        """Return the tokens that the feed-forward part computes at a time."""
+        """Return the number of tokens that the feed-forward part computes at a time."""
         return self.run.tokens if self.run.tile is None else min(self.run.tile, self.run.tokens)
 
     def _kept(self, layer: LayerSizes, *, recomputed: bool = False) -> Bytes:
-        """Return what one layer keeps for its backward pass; `recomputed`: besides its input, which is a checkpoint."""
+        """Return the bytes that one layer keeps for its backward pass; if `recomputed`, without its input."""
         w, r, hidden, tokens = self._width, self._stream, self.sizes.hidden, self.run.tokens
         copy = _FLOAT if w < _FLOAT else 0  # norms compute in float32
         readers = layer.readers[0] if self._autocast else min(layer.readers[0], 1)  # autocast copies for each
@@ -491,14 +492,14 @@ class _Moments:
         return {"attention": attention * tokens, "mlp": float(mlp * tokens)}
 
     def _forward(self, layer: LayerSizes) -> Bytes:
-        """Return the temporaries of one layer's forward pass that it does not keep, at their fullest."""
+        """Return the largest bytes of temporaries in one layer's forward pass."""
         r, hidden = self._stream, self.sizes.hidden
         if not self.run.checkpointing and self.run.tile is None:
             return {}
         return {"mlp": float(self._inner(layer) * self._across()), "attention": 2.0 * r * hidden * self.run.tokens}
 
     def _backward(self, layer: LayerSizes) -> Bytes:
-        """Return what the backward pass of one layer adds to what it kept, at its fullest."""
+        """Return the largest bytes that the backward pass of one layer adds to the kept tensors."""
         w, r, tokens = self._width, self._stream, self.run.tokens
         each = r * layer.chosen or w
         inner = each * layer.down * (2 if layer.gated or layer.activation > 1 else 1)
@@ -515,7 +516,7 @@ class _Moments:
         return {"mlp": mlp, "attention": max(0.0, rotated - done - mlp)}
 
     def _feed_forward(self, layer: LayerSizes) -> float:
-        """Return what the feed-forward part of one layer keeps of a token."""
+        """Return the bytes that the feed-forward part of one layer keeps per token."""
         w, hidden = self._width, self.sizes.hidden
         readers = layer.readers[1] if self._autocast else min(layer.readers[1], 1)
         kept = w * hidden * readers + self._inner(layer) + w * (self.run.rank or 0) * (layer.readers[1] + 1)
@@ -524,16 +525,16 @@ class _Moments:
         return kept + layer.chosen * 2 * self._stream * hidden
 
     def _dropped(self) -> int:
-        """Return the bytes with which adapters' dropout keeps what it drops of a number: CUDA's kernel keeps a mask."""
+        """Return the bytes per element that adapter dropout saves for the backward pass (CUDA saves a mask)."""
         return self.run.drops * (1 if self.run.device == "cuda" else self._stream)
 
     def _inner(self, layer: LayerSizes) -> float:
-        """Return what the feed-forward part of one layer computes for a token, as far as it is kept."""
+        """Return the bytes per token that the feed-forward part of one layer computes and keeps."""
         width = self._stream * layer.chosen or self._width  # autocast leaves experts in the type of their weights
         return width * (layer.up + layer.down * (layer.activation + layer.gated))
 
     def _adapted_experts(self, layer: LayerSizes) -> float:
-        """Return the sums of experts' weights and adapters: peft computes them for every pass, and keeps them."""
+        """Return the bytes of the sums of expert weights and adapters, which peft computes and keeps in every pass."""
         return 0.0 if self._whole else float(self._stream * layer.experts)
 
     @property
@@ -549,7 +550,7 @@ class _Moments:
         return len(self.sizes.layers) - len(self._plain)
 
     def _saved(self) -> Bytes:
-        """Return what all layers keep until the backward pass."""
+        """Return the bytes that all layers keep until the backward pass."""
         one = float(self._stream * self.run.tokens * self.sizes.hidden)
         checkpoints = min(2, self._checkpoints) if self.run.offloads else self._checkpoints
         return _sum({"checkpoints": one * checkpoints}, *map(self._kept, self._plain))
@@ -564,11 +565,11 @@ class _Moments:
     # The output layer
 
     def _head_gradient(self) -> float:
-        """Return the gradient of the output layer's weights, which exists from the loss on."""
+        """Return the bytes of the gradient of the output layer's weights, which exists from the loss on."""
         return float(_FLOAT * self.sizes.embedding) if self._whole else 0.0
 
     def _loss(self) -> Bytes:
-        """Return the loss's own tensors, at the end of the forward pass."""
+        """Return the bytes of the loss's tensors at the end of the forward pass."""
         from gateau_dagster.training.response_loss import chunk_rows
 
         w, r, tokens, hidden, vocabulary = (
@@ -615,7 +616,7 @@ def _sum(*parts: Mapping[str, float]) -> Bytes:
 
 
 TILE_TOKENS = 32_768
-"""Tokens of a tile that keep a GPU busy: with smaller ones the layer takes longer."""
+"""Tokens of a tile that keep a GPU busy: with smaller tiles the layer takes longer."""
 USABLE = 0.9
 """Share of the GPU's memory that training may plan with: the CUDA context and fragmentation take the rest."""
 
@@ -624,8 +625,8 @@ USABLE = 0.9
 class Levers:
     """The levers that a training run uses.
 
-    offload: each layer's input waits in the host's memory. tile_tokens: tokens that a feed-forward layer computes at a
-    time; None: all.
+    offload: whether each layer's input is kept in the host's memory. tile_tokens: tokens that a feed-forward layer
+    computes at a time; None: all.
     """
 
     offload: bool = False
@@ -640,12 +641,12 @@ def choose_levers(
     deepspeed: dict[str, Any] | None,
     device_bytes: int | None,
 ) -> Levers:
-    """Return the levers: those that are set, and of those that are `auto` the first choice that fits, cheapest first.
+    """Return the levers that are set and, for `auto`, the cheapest choice that fits.
 
     Args:
         training: the settings.
-        sizes: of the model; without layers `auto` uses no lever.
-        tokens: of the longest pass.
+        sizes: sizes of the model; without layers `auto` uses no lever.
+        tokens: number of tokens of the longest pass.
         deepspeed: the resolved DeepSpeed configuration.
         device_bytes: memory of the GPU; None on a CPU, where `auto` uses no lever.
     """
@@ -679,7 +680,7 @@ def levers_plan(
     deepspeed: dict[str, Any] | None,
     device: str = "cuda",
 ) -> MemoryPlan:
-    """Return the memory of a rank in a pass over `tokens` tokens, which ranks may share, with these levers."""
+    """Return a rank's memory in a pass over `tokens` tokens with these levers; ranks may share the pass."""
     sharding = Sharding.of(deepspeed, ranks=training.processes, hidden=sizes.hidden)
     tile = levers.tile_tokens
     run = Pass.of(training, sharding, tokens=tokens, device=device, offloads=levers.offload, tile=tile)
