@@ -27,7 +27,7 @@ _SHARE, _SIMILARITY = 0.1, 0.5
 
 
 class Reserving(Section):
-    """Options of a benchmark on reserved samples, which no selection takes and which are new to the checkpoint.
+    """Options of a benchmark on reserved samples, which are never selected and therefore new to the checkpoint.
 
     Default values are left out of the dump, so that configurations without these keys keep their fingerprint.
     """
@@ -52,7 +52,7 @@ class Reserving(Section):
 
 @dataclass(frozen=True, kw_only=True)
 class Documents:
-    """The documents of samples, collected shard by shard: 1 KiB per document, and a third more while they are compared.
+    """The documents of samples, collected shard by shard: 1 KiB per document, and a third more during the comparison.
 
     of: the digest of each sample's document, by sample id. sketches: the MinHash of each document, by digest.
     """
@@ -61,16 +61,16 @@ class Documents:
     sketches: dict[str, LeanMinHash] = field(default_factory=dict)
 
     def join(self, last: Mapping[str, str]) -> None:
-        """Give samples the document of the last sample of their conversation, which `add` has received."""
+        """Assign to samples the document of their conversation's last sample, which `add` has received."""
         self.of.update({sample_id: self.of[later] for sample_id, later in last.items()})
 
     def add(self, samples: pl.DataFrame, instructions: Mapping[str, int] | None = None) -> None:
-        """Add samples. The document of a sample is its context, and its other texts if that is too short to be one.
+        """Add samples. A sample's document is its context, with its other texts if the context is too short.
 
         Args:
-            samples: with the columns TEXTS.
-            instructions: by sample id, the characters at the context's start that are a system text or definitions of
-                tools. Samples share these whatever their documents are.
+            samples: rows with the columns TEXTS.
+            instructions: by sample id, the number of characters at the context's start that are a system text or tool
+                definitions. Samples with different documents share these.
         """
         for sample_id, context, *rest in samples.select(TEXTS).iter_rows():
             document = context[(instructions or {}).get(sample_id, 0) :]
@@ -85,12 +85,12 @@ class Documents:
 def split(documents: Documents, *, share: float | None, least: float) -> pl.DataFrame:
     """Return tables.DOCUMENT_SPLIT, sorted by id.
 
-    Near-duplicates (at least `least` similar) are one document, named by the smallest of their digests. A document is
-    reserved where its name, read as a fraction, is below `share`, whatever other documents there are. An added text can
-    only reserve the documents that it joins, when its own digest is that small; it never frees one. At least one
-    document is reserved and at least one is not; without a `share` (None) none is reserved.
+    Near-duplicates (at least `least` similar) are one document, with the smallest of their digests as its name. A
+    document is reserved if its name, read as a fraction, is below `share`, whatever other documents there are. Adding a
+    text can only reserve the documents that it joins, if its digest is that small; it never frees one. At least one
+    document is reserved and at least one is not; without a `share` (None) no document is reserved.
 
-    Raises GateauError when one is to be reserved and there is only one document.
+    Raises GateauError if a document is to be reserved and there is only one.
     """
     digests = sorted(documents.sketches)
     groups = near_duplicates([documents.sketches[digest] for digest in digests], least)
@@ -102,8 +102,9 @@ def split(documents: Documents, *, share: float | None, least: float) -> pl.Data
 
 
 def group_sizes(found: pl.DataFrame) -> pl.Series:
-    """Return the number of samples of each document with several, i64, the largest first. `found`:
-    tables.DOCUMENT_SPLIT.
+    """Return the number of samples of each document with several samples, i64, the largest first.
+
+    found: tables.DOCUMENT_SPLIT.
     """
     sizes = found.group_by("document").agg(samples=pl.len().cast(pl.Int64))["samples"]
     return sizes.filter(sizes > 1).sort(descending=True)

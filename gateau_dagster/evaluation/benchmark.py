@@ -1,4 +1,4 @@
-"""Define a benchmark: the questions that it asks or what it measures, and what the report shows of it."""
+"""Define benchmarks: their questions or measurements, their values, and their section of the report."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ class Question:
     """A question: `turns` of the user, each answered before the next one is asked.
 
     question_id: unique in the benchmark. group: data set, category or cell that it belongs to.
-    chat: whether it goes through the tokenizer's chat template where there is one; else the text is continued.
-    earlier: role (user or assistant) and content of the given messages before the first turn, none of which is cut.
-    prefill: the beginning of the answer, given to the model.
-    references: right answers. facts: what else grading needs; JSON.
+    chat: whether it goes through the tokenizer's chat template, if there is one; otherwise the text is continued.
+    earlier: role (user or assistant) and content of the given messages before the first turn; none is truncated.
+    prefill: the beginning of the answer, which the model receives.
+    references: right answers. facts: other data for grading, as JSON.
     """
 
     question_id: str
@@ -69,30 +69,30 @@ class Question:
 
     @property
     def digest(self) -> str:
-        """Return a digest of all that decides the answer; it excludes what only grading reads."""
+        """Return a digest of everything that determines the answer; fields for grading are excluded."""
         asked, names = asdict(self), ("turns", "generation", "system", "chat", "prefill")
         return fingerprint({name: asked[name] for name in (*names, *(["earlier"] if self.earlier else []))})
 
 
 def id_part(place: int) -> Callable[[str], str]:
-    """Return a function that returns a part of a question's id, whose parts are separated by slashes."""
+    """Return a function that returns one part of a question's id; slashes separate the parts."""
     return lambda question_id: question_id.split("/")[place]
 
 
 MODELS = ("base", "checkpoint")
-"""The base model of the training, and its result."""
+"""The base model of training, and the trained model."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Materials:
     """The input of a benchmark; tables are read and models loaded on demand.
 
-    reads: the tables that may be read, among them those of Benchmark.reads.
+    reads: the tables that may be read, including those of Benchmark.reads.
     shards: yields these columns of a table, shard by shard; a table over the whole data set is one frame.
     samples: returns the samples with these ids, in order of id.
-    model: loads one of MODELS, or a variant by name. One at a time stays loaded, unless the caller keeps the other.
-    only_tokenizer: returns a model's tokenizer by name, where it is available without the model.
-    kept: what a benchmark keeps from one model to the next, by its own keys.
+    model: loads one of MODELS, or a variant by name. One model at a time stays loaded, unless the caller keeps another.
+    only_tokenizer: returns a model's tokenizer by name, if it is available without the model.
+    kept: objects that a benchmark keeps from one model to the next, by its own keys.
     """
 
     config: Config
@@ -109,9 +109,9 @@ class Materials:
         return self.model(name).tokenizer if self.only_tokenizer is None else self.only_tokenizer(name)
 
     def base_tokenizer(self) -> PreTrainedTokenizerBase:
-        """Return the base model's tokenizer, without loading its weights where the model is on this machine.
+        """Return the base model's tokenizer, without loading the weights if the model is on this machine.
 
-        It counts the tokens of questions, because all variants get the same ones.
+        It counts the tokens of questions, because all variants get the same questions.
         """
         from gateau_dagster.models.known_model import known_tokenizer
 
@@ -128,7 +128,7 @@ class Measured:
     """The values of one model, or a comparison of two.
 
     table: tables.SCORES, and other columns for MeasuredBenchmark.compare; or the table of a comparison.
-    rejected: what could not be measured, and why.
+    rejected: the questions that could not be measured, with the reasons.
     """
 
     table: pl.DataFrame
@@ -158,7 +158,7 @@ class JudgeRequest:
 
 
 _BOUNDS = {"%": (0.0, 100.0), "share found": (0.0, 1.0), "NLL": (0.0, inf), "PPL": (1.0, inf)}
-"""Least and greatest value, by unit."""
+"""Lowest and highest value, by unit."""
 
 
 @dataclass(frozen=True)
@@ -168,20 +168,21 @@ class Benchmark(ABC):
     A benchmark extends MeasuredBenchmark, QuestionBenchmark or RatedBenchmark, and has a `name`; a class without one is
     a base of others. Its values are the table `scores/<name>`.
 
-    name: as in `evaluation.benchmarks`.
+    name: its name in `evaluation.benchmarks`.
     title, description: the report's heading, and the text of the asset's page.
-    default: whether it runs when `evaluation.benchmarks` is not given.
-    code_version: of the code that measures; raise it when it changes a value.
-    unit: of a value, such as "%". higher: whether more is better.
-    floor, highest: values of all-wrong and, where the unit does not define it, of all-right answers.
-    by_group: whether the total is the mean of the groups' means; else of all questions.
-    groups: what the questions' groups are. groupings: other groupings in the report: a heading, and the group of a
+    default: whether it runs if `evaluation.benchmarks` is not given.
+    code_version: version of the measuring code; raise it when the code changes a value.
+    unit: the unit of a value, such as "%". higher: whether a higher value is better.
+    floor, highest: the value of all-wrong answers and, if the unit does not define it, of all-right answers.
+    by_group: whether the total is the mean of the groups' means; otherwise it is the mean of all questions.
+    groups: the kind of the questions' groups. groupings: other groupings in the report: a heading, and the group of a
         question by its id. Groups that are called "length" are plotted in order.
     by_base: whether questions depend on the base model, for example because its tokenizer measures texts.
-    official: how to get the files that an option names, by its key. plain_texts: the keys of those that may be text
-        files. digest_name: the name of their digests in `settings`, with {key}; default: the option's place.
+    official: instructions for getting the files that an option names, by its key. plain_texts: the keys of options that
+        may name text files. digest_name: the name of their digests in `settings`, with {key}; default: the option's
+        place.
     options: the section `evaluation.<name>` of the configuration; its annotation is the class that reads it.
-    asked: whether `evaluation.benchmarks` names it, or the default does.
+    asked: whether `evaluation.benchmarks` or the default names it.
     """
 
     config: Config
@@ -213,12 +214,12 @@ class Benchmark(ABC):
 
     @property
     def version(self) -> str:
-        """Return the version of the code that measures; that of a plug-in changes with its file."""
+        """Return the version of the measuring code; a plug-in's version changes with its file."""
         return full_version(self.code_version, type(self).__module__)
 
     @property
     def bounds(self) -> tuple[float, float]:
-        """Return the least and the greatest value of any answers; no interval extends beyond them."""
+        """Return the lowest and the highest possible value; no interval extends beyond them."""
         return _BOUNDS.get(self.unit, (-inf, inf)) if self.highest is None else (self.floor, self.highest)
 
     def place(self, key: str) -> str:
@@ -241,18 +242,18 @@ class Benchmark(ABC):
         )
 
     def files(self) -> Sequence[QuestionFiles]:
-        """Return the files that it reads. Raises GateauError where some cannot be told from the others' content."""
+        """Return the files that it reads. Raises GateauError if they cannot be found from the other files' content."""
         return [self.file(key) for key in self.official]
 
     def settings(self) -> Mapping[str, Any]:
-        """Return what else decides the values: beside options, models, and the prompt's length and template.
+        """Return the settings that affect the values besides options, models, and the prompt's length and template.
 
-        Raises GateauError where a file cannot be read.
+        Raises GateauError if a file cannot be read.
         """
         return {each.key or each.place: each.digest() for each in self.files()}
 
     def stamped_settings(self) -> dict[str, Any]:
-        """Return the part of the configuration that decides the values."""
+        """Return the part of the configuration that affects the values."""
         scoring = {
             f"scoring.{name}": getattr(self.config.scoring, name) for name in ("max_length", "template", "dtype")
         }
@@ -274,7 +275,7 @@ class Benchmark(ABC):
         """Raise GateauError, before any model runs, when the files' content shows that it cannot be measured."""
 
     def remark(self, values: Mapping[str, float]) -> str:
-        """Return what the report says of a model beside its total, from its values by question; empty for nothing."""
+        """Return a note about a model for the report, beside its total, from its values by question; empty for none."""
         return ""
 
     def cell(self, question_id: str) -> tuple[int, float] | None:
@@ -294,28 +295,28 @@ class MeasuredBenchmark(Benchmark):
 
     @abstractmethod
     def measure(self, materials: Materials, variant: str) -> Measured:
-        """Return the values of a variant, which `Materials.model` loads; only the tables of `reads` are read."""
+        """Return the values of a variant. `Materials.model` loads it, and only the tables of `reads` are read."""
 
     def compare(self, measured: Mapping[str, Measured]) -> Measured:
-        """Return the table of a comparison, `columns`, from what `measure` returns for MODELS."""
+        """Return the table of a comparison, with `columns`, from the results of `measure` for MODELS."""
         raise NotImplementedError(f"{self.name} has columns, and compares nothing")
 
     def section(self, table: pl.DataFrame) -> PageSection:
-        """Return what the report shows of `compare`."""
+        """Return the report's section about the table of `compare`."""
         raise NotImplementedError(f"{self.name} has columns, and shows nothing")
 
 
 class QuestionBenchmark(Benchmark):
     """A benchmark of questions that a model answers.
 
-    asks_as: another benchmark, listed before this one, with the same questions and ids, whose answers are reused.
+    asks_as: an earlier benchmark in the list with the same questions and ids; its answers are reused.
     """
 
     asks_as: ClassVar[str] = ""
 
     @abstractmethod
     def questions(self, materials: Materials) -> Sequence[Question]:
-        """Return the questions, whose ids are unique. Raises GateauError where they cannot be made."""
+        """Return the questions, with unique ids. Raises GateauError if they cannot be made."""
 
     def value(self, question: Question, answer: str) -> float:
         """Return the value of an answer to the question's first turn."""
@@ -335,11 +336,11 @@ class QuestionBenchmark(Benchmark):
         )
 
     def sizes(self) -> Sequence[tuple[float, float]] | None:
-        """Return most tokens of prompt and answer per question, for estimates; None where `questions` tells them."""
+        """Return most tokens of prompt and answer per question, for estimates; None if `questions` gives them."""
         return None
 
     def probe(self, materials: Materials) -> None:
-        """Read the questions; overridden where making them takes long."""
+        """Read the questions; override this if making them takes long."""
         self.questions(materials)
 
 
@@ -348,7 +349,7 @@ def _wrong_measured(given: Any) -> str:
 
 
 def _value_problems(given: Any) -> Iterator[str]:
-    """Yield what is wrong with the values of a model; only the first one is valid."""
+    """Yield the faults in the values of a model; only the first one is reliable."""
     if problem := _wrong_measured(given):
         yield problem
     if not isinstance(given.table, pl.DataFrame):
@@ -415,7 +416,7 @@ RETURNED: Returned = {
     "section": lambda given: "" if isinstance(given, PageSection) else f"{shown_value(given)}, not PageSection",
     "remark": lambda given: "" if isinstance(given, str) else f"{shown_value(given)}, not a text",
 }
-"""The checks of what the functions of a plug-in's benchmark return."""
+"""The checks of the return values of a plug-in's benchmark."""
 
 
 # The report's part as plain data, which the page's template formats.
@@ -435,7 +436,7 @@ class PageFigure:
 class PageTable:
     """A table of some columns of `frame`; collapsed under the heading `folded`, if that is given.
 
-    columns: their headings by name. shares: those with numbers in 0..1, which are shown as percentages.
+    columns: headings by column name. shares: the columns with numbers in 0..1, which are shown as percentages.
     """
 
     frame: pl.DataFrame
@@ -453,7 +454,7 @@ class PageTable:
 class PageAmount:
     """A bar of a chart.
 
-    low, high: the ends of its interval, where there is one. reference: drawn as the reference for the others.
+    low, high: the ends of its interval, if there is one. reference: whether the others are compared with it.
     """
 
     name: str
@@ -465,9 +466,9 @@ class PageAmount:
 
 @dataclass(frozen=True, kw_only=True)
 class PageChart:
-    """A few amounts side by side, the most important first, small enough for an asset's page.
+    """A few amounts to compare, the most important first, small enough for an asset's page.
 
-    name: what the amounts are, with their unit. share: whether they are numbers in 0..1, shown as percentages.
+    name: the name of the amounts, with their unit. share: whether they are numbers in 0..1, shown as percentages.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Find questions of benchmarks in the data, and compare variants without the questions that were found there."""
+"""Find questions of benchmarks in the data, and compare variants without these questions."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def words(text: str) -> Hashes:
 
 
 def ngrams(of: Hashes, length: int) -> Hashes:
-    """Return one hash for every `length` words in a row, in order; none where there are fewer words."""
+    """Return one hash for every `length` consecutive words, in order; no hash if there are fewer words."""
     count = max(0, of.size - length + 1)
     return mixed(_polynomials(of, slice(count), slice(length, length + count)) + np.uint64(length))
 
@@ -97,7 +97,7 @@ def _kinds() -> npt.NDArray[np.uint8]:
 
 @cache
 def _values() -> Hashes:
-    """Return a pseudo-random value for each code point, 0 for those that are in no word."""
+    """Return a pseudo-random value for each code point; 0 for code points outside words."""
     return mixed(np.arange(1, _CODES + 1, dtype=np.uint64)) * (_kinds() != _BLANK)
 
 
@@ -108,9 +108,9 @@ Places = npt.NDArray[np.uint32]
 class HashIndex:
     """Hashes and the texts that have them: at most 24 bytes for each pair.
 
-    hashes: the different ones, ascending. starts: where those with the same first bits begin, and where the last end.
-    owners: the numbers of the texts that have the first hash, the second and so on, ascending for each.
-    firsts: where the owners of each hash begin, and where the last end.
+    hashes: the distinct hashes, ascending. starts: the index of the first hash with the same first bits, and the end.
+    owners: the numbers of the texts with the first hash, then of those with the second and so on, ascending for each.
+    firsts: the index at which the owners of each hash begin, and the end.
     """
 
     hashes: Hashes
@@ -136,7 +136,7 @@ class HashIndex:
         return cls(hashes=hashes, starts=starts, owners=owners, firsts=firsts)
 
     def common(self, wanted: Hashes) -> tuple[Places, npt.NDArray[Any]]:
-        """Return the texts that have some of `wanted`, ascending, and how many different ones each has."""
+        """Return the texts with some of the `wanted` hashes, ascending, and the number of distinct ones in each."""
         return np.unique(self.owners[self.entries(self._places(wanted))], return_counts=True)
 
     def entries(self, places: npt.NDArray[Any]) -> Places:
@@ -155,7 +155,7 @@ class HashIndex:
         return replace(self, owners=self.owners[kept], firsts=before[self.firsts])
 
     def _places(self, wanted: Hashes) -> Places:
-        """Return the places of the hashes of `wanted` that the index holds, each once."""
+        """Return the places of the `wanted` hashes that are in the index, each once."""
         bits = (self.starts.size - 1).bit_length() - 1
         same = (wanted >> np.uint64(64 - bits)).astype(np.int64)
         at, end = self.starts.take(same), self.starts.take(same + 1)
@@ -172,7 +172,7 @@ class HashIndex:
 
 NGRAM_WORDS = 13
 LEAST_WORDS = 8
-"""Fewest words of a turn or reference that is compared; one shorter than an n-gram is one n-gram itself."""
+"""Fewest words of a turn or reference that is compared; a text shorter than an n-gram counts as one n-gram."""
 PROMPT_QUESTIONS = 20
 """Fewest questions, in a group or in all, of which n-grams shared by more than half are the benchmark's prompt."""
 NEAR = 0.5
@@ -184,10 +184,10 @@ _NONE = np.zeros(0, dtype=np.uint64)
 class AskedTexts:
     """The questions of a benchmark: the text of their turns and references.
 
-    ids: of the questions. lengths: words of the n-grams. ngrams, sizes: which questions have an n-gram, and how many
-    different ones each has.
+    ids: ids of the questions. lengths: n-gram lengths in words. ngrams, sizes: the questions that have each n-gram, and
+    the number of distinct n-grams of each question.
     sketches, alike: the MinHash of each question, and a lookup of the questions that may be near-duplicates of a text.
-    prompt_ngrams: how many n-grams were left out because they belong to the benchmark's prompt.
+    prompt_ngrams: number of n-grams that were left out because they belong to the benchmark's prompt.
     """
 
     ids: Sequence[str]
@@ -227,7 +227,7 @@ class AskedTexts:
 
 
 def _lengths(part: Hashes) -> Iterator[int]:
-    """Yield the n-gram length by which a part is compared, if it has enough words."""
+    """Yield the n-gram length for the comparison of a part, if it has enough words."""
     if part.size >= LEAST_WORDS:
         yield min(part.size, NGRAM_WORDS)
 
@@ -240,8 +240,8 @@ def _distinct_ngrams(parts: Sequence[Hashes]) -> Hashes:
 def _prompts(every: HashIndex, answers: Sequence[Hashes], groups: Sequence[str]) -> Places:
     """Return the entries of `every` that belong to the benchmark's prompt and do not characterise their question.
 
-    These are n-grams of more than half of the group's questions, or of all questions, where those are many. N-grams of
-    a question's references always stay.
+    These are n-grams of more than half of the questions of a group, or of all questions, if there are enough of them.
+    N-grams of a question's references always stay.
     """
     counts = np.diff(every.firsts)
     many = np.flatnonzero(counts > PROMPT_QUESTIONS / 2)
@@ -258,7 +258,7 @@ def _prompts(every: HashIndex, answers: Sequence[Hashes], groups: Sequence[str])
 
 
 def _half(questions: Any) -> Any:
-    """Return half of the number of questions; infinity where there are too few."""
+    """Return half of the number of questions; infinity if there are too few."""
     return np.where(np.asarray(questions) < PROMPT_QUESTIONS, np.inf, np.asarray(questions) / 2)
 
 
@@ -308,7 +308,7 @@ def overlaps(samples: Iterable[tuple[str, Sequence[str]]], asked: AskedTexts) ->
 
 
 def _overlaps(parts: Sequence[Hashes], asked: AskedTexts) -> tuple[npt.NDArray, npt.NDArray, npt.NDArray]:
-    """Return the numbers of questions, ascending; the n-grams that each shares with the sample; the similarities."""
+    """Return the numbers of questions, ascending, the n-grams that each shares with the sample, and similarities."""
     grams = [ngrams(part, length) for part in parts for length in asked.lengths]
     sharing, counts = asked.ngrams.common(np.concatenate(grams))
     sample = sketch(shingles(*parts))
@@ -335,11 +335,11 @@ def touched(
 ) -> pl.DataFrame:
     """Return the questions that occur in samples, by id.
 
-    Columns: `question_id`, `samples` (how many contain it), `share` and `similarity` (the largest). Samples with at
-    least `least` of the question's n-grams contain it, and so do its near-duplicates. Samples with a smaller share
-    count only where there are at most `most_samples` of them.
+    Columns: `question_id`, `samples` (the number of samples that contain it), `share` and `similarity` (the largest).
+    Samples with at least `least` of the question's n-grams contain it, and so do its near-duplicates. Samples with a
+    smaller share count only if there are at most `most_samples` of them.
 
-    contamination: OVERLAPS of all shards, or of the samples that were trained on.
+    contamination: OVERLAPS of all shards, or of the training samples.
     """
     large = (pl.col("share") >= least) | (pl.col("similarity") >= NEAR)
     few = (~large).sum().over("question_id") <= most_samples
@@ -352,7 +352,7 @@ def touched(
 
 
 def without_touched(scores: pl.DataFrame, contamination: pl.DataFrame) -> pl.DataFrame:
-    """Return the rows of `scores` (tables.SCORES, or others with a `question_id`) whose questions occur in no sample.
+    """Return the rows of `scores` (tables.SCORES, or others with a `question_id`) with questions that are in no sample.
 
     To compare values between variants, pass the `contamination` of all the data, so that each variant is measured on
     the same questions.
@@ -377,10 +377,10 @@ def untouched_rows(
     *,
     reference: str,
 ) -> pl.DataFrame:
-    """Return UNTOUCHED for one benchmark, one row per model; no rows where all questions are touched.
+    """Return UNTOUCHED for one benchmark, one row per model; no rows if all questions are touched.
 
-    contamination: OVERLAPS of all the data, so that all models are measured on the same questions. The other arguments
-    and the errors are those of experiment_rows.
+    contamination: OVERLAPS of all the data, so that all models are measured on the same questions. For the other
+    arguments and the errors see experiment_rows.
     """
     left = {name: without_touched(table, contamination) for name, table in scores.items()}
     if all(table.is_empty() for table in left.values()):

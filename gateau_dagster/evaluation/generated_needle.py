@@ -38,7 +38,7 @@ class NeedleText:
 
     @cached_property
     def key(self) -> list[str]:
-        """Return the words that an answer must contain: the needle's from the first that is not in the question."""
+        """Return the words that an answer must contain: the needle from its first word that is not in the question."""
         asked, words = {*normalised_words(self.question)}, normalised_words(self.needle)
         first = next((place for place, word in enumerate(words) if word not in asked), 0)
         return words[first:]
@@ -93,7 +93,7 @@ class RunningText:
 def running_text(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str], *, tokens: int) -> RunningText:
     """Join the texts, and repeat them until there are `tokens` tokens.
 
-    Raises GateauError where there is no text.
+    Raises GateauError if there is no text.
     """
     known: list[tuple[str, int]] = []
     taken, count = "", 0
@@ -196,7 +196,7 @@ class GeneratedNeedleQuestions(QuestionBenchmark):
         ]
 
     def needle(self) -> NeedleText:
-        """Return the needle and its question. Raises GateauError where the official files are missing or differ."""
+        """Return the needle and its question. Raises GateauError if the official files are missing or differ."""
         if self.options.official is None:
             return _OWN
         files = self._official(_CONFIG, _CODE)
@@ -234,7 +234,7 @@ class GeneratedNeedleQuestions(QuestionBenchmark):
 
     @property
     def _longest(self) -> int:
-        """Return the most tokens of a question whose middle is not cut out."""
+        """Return the largest number of tokens of a question that keeps its middle."""
         return self.config.scoring.max_length - self.options.answer_tokens
 
     def _official(self, *names: str, key: str = "") -> QuestionFiles:
@@ -267,7 +267,7 @@ class GeneratedNeedle(GeneratedNeedleQuestions):
     unit = "%"
 
     def value(self, question: Question, answer: str) -> float:
-        """Return 100 where the answer contains, word for word, what the question does not give away; else 0."""
+        """Return 100 if the answer contains, word for word, the part that the question does not give away; else 0."""
         return 100.0 * holds(answer, question.facts["key"])
 
 
@@ -303,7 +303,7 @@ class GeneratedNeedleJudged(GeneratedNeedleQuestions, RatedBenchmark):
     def judge_texts(self) -> tuple[str, str]:
         """Return the judge's system message and its prompt, in which only {prediction} is left to fill.
 
-        Raises GateauError where the official files are missing or differ.
+        Raises GateauError if the official files are missing or differ.
         """
         files = self._judge_files()
         code, settings = files.find()

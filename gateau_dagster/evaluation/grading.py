@@ -1,4 +1,4 @@
-"""Grade single answers: leave their thoughts out, then exact match, word overlap, ROUGE-L and ranking."""
+"""Grade single answers without their thoughts: exact match, word overlap, ROUGE-L and ranking."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def begins_with_thoughts(text: str) -> bool:
 
 
 def without_thoughts(text: str) -> str | None:
-    """Return what follows the thoughts that a text begins with; the whole text where it begins with none.
+    """Return the text after the thoughts at its start; the whole text if it does not begin with thoughts.
 
-    Return None where the thoughts never end: the model was cut off before it answered.
+    Return None if the thoughts never end, because the model reached its limit before it answered.
     """
     if not begins_with_thoughts(text):
         return text
@@ -61,12 +61,12 @@ def _lacks_opening(text: str) -> bool:
 
 
 def graded_answers(answers: pl.DataFrame, thoughts: str) -> pl.DataFrame:
-    """Return tables.ANSWERS with the answers that metrics and judges see.
+    """Return tables.ANSWERS with the answers in the form that metrics and judges read.
 
     Args:
-        answers: some columns of tables.ANSWERS, `answer` among them.
-        thoughts: `evaluation.thoughts`. drop: an answer without the thoughts that it begins with, empty where they
-            never end. keep: the whole answer.
+        answers: some columns of tables.ANSWERS, including `answer`.
+        thoughts: `evaluation.thoughts`. drop: the answer without the thoughts at its start, empty if they never end.
+            keep: the whole answer.
     """
     if thoughts == "keep":
         return answers
@@ -75,17 +75,17 @@ def graded_answers(answers: pl.DataFrame, thoughts: str) -> pl.DataFrame:
 
 
 def grading_settings(thoughts: str) -> dict[str, Any]:
-    """Return the settings that decide how stored answers are graded; the code version covers the default."""
+    """Return the settings for the grading of stored answers; the code version covers the default."""
     return {} if thoughts == "drop" else {"evaluation.thoughts": thoughts}
 
 
 def unfinished_thoughts(answers: pl.Series) -> int:
-    """Return how many answers consist of thoughts that never end."""
+    """Return the number of answers with thoughts that never end."""
     return sum(without_thoughts(text) is None for text in answers)
 
 
 def thoughts_sentence(answers: pl.Series, thoughts: str) -> str:
-    """Return how many answers begin with thoughts, and what that means for their grades; empty where none does."""
+    """Return a sentence about the answers that begin with thoughts, and the effect on grades; empty without any."""
     count = sum(map(begins_with_thoughts, answers))
     if not count:
         return ""
@@ -127,7 +127,7 @@ def normalised_words(text: str) -> list[str]:
 def chinese_words(text: str) -> list[str]:
     """Return the words that jieba's dictionary finds, white space and punctuation included.
 
-    Raises GateauError where jieba is not installed.
+    Raises GateauError if jieba is not installed.
     """
     try:
         import jieba
@@ -166,9 +166,9 @@ def _normalised_chinese(text: str) -> list[str]:
 
 
 def rouge_l(answer: str, right: str) -> float:
-    """Return F of the union of the longest common subsequences of all pairs of sentences; 0 where either text has none.
+    """Return F of the union of the longest common subsequences of all pairs of sentences; 0 if a text has no sentence.
 
-    `rouge` itself uses recursion, which fails on sentences of about five hundred words; this code scores them, too.
+    `rouge` itself uses recursion, which fails on sentences of about five hundred words; this code can score them.
     """
     answer_sentences, right_sentences = _sentences(answer), _sentences(right)
     if not answer_sentences or not right_sentences:
@@ -183,7 +183,7 @@ def rouge_l(answer: str, right: str) -> float:
 
 
 def chinese_rouge_l(answer: str, right: str) -> float:
-    """Return ROUGE-L of the words that jieba finds. Raises GateauError where it is not installed."""
+    """Return ROUGE-L of the words that jieba finds. Raises GateauError if jieba is not installed."""
     return rouge_l(" ".join(chinese_words(answer)), " ".join(chinese_words(right)))
 
 
@@ -193,7 +193,7 @@ def _sentences(text: str) -> list[list[str]]:
 
 
 def common_subsequence(first: Sequence[str], second: Sequence[str]) -> list[str]:
-    """Return a longest common subsequence, reversed; of several, the one that drops words of `second` first."""
+    """Return a longest common subsequence, reversed; if there are several, drop words of `second` first."""
     lengths = [[0] * (len(second) + 1)]
     for word in first:
         above, row = lengths[-1], [0]
@@ -264,7 +264,7 @@ _RANKING = re.compile(r"\d+(?:\s*>\s*\d+)*")
 
 
 def ranked_ids(answer: str) -> list[str]:
-    """Return the ids of the longest ranking in an answer, each once; empty where there is no number.
+    """Return the ids of the longest ranking in an answer, each once; empty if there is no number.
 
     Brackets, colons and the word ID are removed.
     """

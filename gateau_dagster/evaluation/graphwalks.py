@@ -1,6 +1,6 @@
-"""GraphWalks (OpenAI 2025): searches in graphs that are listed edge by edge; the F1 of the set of nodes, no judge.
+"""GraphWalks (OpenAI 2025): searches in graphs that are listed edge by edge, graded by the F1 of the set of nodes.
 
-Extraction and grading are those of the data set's card at revision be6cc6e (February 2026). Earlier revisions give an
+Extraction and grading follow the data set's card at revision be6cc6e (February 2026). Earlier revisions give an
 answer without a right node the value 1.
 """
 
@@ -23,7 +23,7 @@ CURE = (
 )
 KINDS = ("bfs", "parents")
 LEAD = "Final Answer:"
-"""The words that the last line of an answer must hold."""
+"""The words that the last line of an answer must contain."""
 
 
 class GraphWalksOptions(Section):
@@ -53,9 +53,9 @@ def character_range(characters: int) -> str:
 
 
 def final_nodes(answer: str) -> set[str] | None:
-    """Return the nodes in the brackets of the last line, or None where it lacks LEAD or brackets.
+    """Return the nodes in the brackets of the last line; None if it has no LEAD or no brackets.
 
-    The last line is what follows the last line break, which is nothing where the answer ends with one.
+    The last line is the text after the last line break; it is empty if the answer ends with a line break.
     """
     line = answer.rpartition("\n")[2]
     found = re.search(r"\[.*\]", line)
@@ -93,7 +93,7 @@ class GraphWalks(QuestionBenchmark):
     official: ClassVar = {"data": CURE}
 
     def questions(self, materials: Materials) -> list[Question]:
-        """Return one question per row, whose prompt is asked as it is; answers are greedy.
+        """Return one question per row, with its prompt unchanged; answers are greedy.
 
         Ids consist of problem type, range of length and the row's place among all rows of the files.
 

@@ -51,7 +51,7 @@ OFFERED = 16
 
 @dataclass(frozen=True, kw_only=True)
 class Buckets:
-    """Ranges of context tokens: one up to and including each upper end, and one above the last."""
+    """Ranges of context tokens: one range up to and including each upper end, and one above the last end."""
 
     ends: tuple[int, ...]
 
@@ -75,11 +75,11 @@ class Buckets:
 def heldout_ids(reserved: pl.DataFrame, lengths: pl.DataFrame, *, count: int, buckets: Buckets) -> list[str]:
     """Return the ids of `count` reserved samples, taken evenly from the length buckets, in order of id.
 
-    `reserved`: `sample_id`, `digest`; each content is taken once. `lengths`: `sample_id`, `context_tokens`; samples
-    that are not in it are left out.
+    `reserved`: `sample_id`, `digest`; each content is taken once. `lengths`: `sample_id`, `context_tokens`; other
+    samples are left out.
 
-    The order within a bucket is that of a hash of the id. It needs no seed, and is stable when other samples come and
-    go.
+    A hash of the id determines the order within a bucket. It needs no seed, and stays the same when other samples are
+    added or removed.
     """
     known = _each_once(reserved).join(lengths.select("sample_id", "context_tokens"), on="sample_id", how="inner")
     queues: list[list[str]] = [[] for _ in buckets.labels]
@@ -107,7 +107,7 @@ def _order(sample_id: str) -> str:
 
 
 def _deal(queues: Sequence[list[str]], count: int) -> list[str]:
-    """Return one from each queue in turn, until `count` are dealt or all queues are empty."""
+    """Return one item from each queue in turn, until there are `count` items or all queues are empty."""
     longest = max(len(queue) for queue in queues)
     dealt = [queue[turn] for turn in range(longest) for queue in queues if turn < len(queue)]
     return dealt[:count]
@@ -274,7 +274,7 @@ class Heldout(MeasuredBenchmark):
     def measure(self, materials: Materials, variant: str) -> Measured:
         """Return the mean NLL of each sample's response; the group is the range of its context tokens.
 
-        These are tokens of the base model, before truncation.
+        Context tokens are counted by the base model's tokenizer, before truncation.
         """
         samples, lengths = self._chosen(materials)
         buckets = Buckets.of(self.options.buckets)
@@ -286,10 +286,10 @@ class Heldout(MeasuredBenchmark):
         return Measured.of(rows)
 
     def compare(self, measured: Mapping[str, Measured]) -> Measured:
-        """Return the mean NLLs by context tokens and overall; each sample weighs the same.
+        """Return the mean NLLs by context tokens and overall; each sample has the same weight.
 
-        A sample that one model cannot score counts for neither, so that both are measured on the same samples; its
-        reason names the model. Raises GateauError when no sample is left.
+        A sample that one model cannot score counts for neither, so that both are measured on the same samples. Its
+        reason names the model. Raises GateauError if no sample is left.
         """
         rejected: dict[str, Reject] = {}
         for name, found in measured.items():

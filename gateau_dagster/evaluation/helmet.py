@@ -97,7 +97,7 @@ _SHOTS = re.compile(r"(\w+)_(\d+)shot_balance")
 class Setting:
     """A task at a length.
 
-    demo_file: of the examples in the prompt; empty where the rows have their own. test_file: empty for in-context
+    demo_file: of the examples in the prompt; empty if the rows have their own. test_file: empty for in-context
     learning, whose rows come from public data sets. most: number of different questions.
     """
 
@@ -122,7 +122,7 @@ class TaskTexts:
 
 
 def settings_of(described: Mapping[str, Any]) -> Iterator[Setting]:
-    """Yield the settings in a file of HELMET's folder configs, whose values are comma-separated lists."""
+    """Yield the settings in a file of HELMET's folder configs; the values are comma-separated lists."""
     names = ("datasets", "input_max_length", "generation_max_length", "test_files", "demo_files")
     columns = [str(described[name]).split(",") for name in names]
     for name, length, tokens, test, demo in zip(*columns, strict=True):
@@ -140,7 +140,7 @@ def settings_of(described: Mapping[str, Any]) -> Iterator[Setting]:
 
 
 def words_of(files: QuestionFiles, task: str) -> TaskTexts:
-    """Read a task's texts from HELMET's data.py. Raises GateauError where that is another file."""
+    """Read a task's texts from HELMET's data.py. Raises GateauError if that is another file."""
     code = files.only()
     labelled = task.startswith(IN_CONTEXT)
     loader = "load_icl" if labelled else _LOADERS.get(task, "load_qa")
@@ -201,7 +201,7 @@ def labelled_files(config: Config, place: str, folder: str | None, task: str) ->
 
 
 def read_labelled(files: QuestionFiles, task: str) -> Labelled:
-    """Return a task's rows. Raises GateauError where they are missing or do not belong to it."""
+    """Return a task's rows. Raises GateauError if they are missing or do not belong to it."""
     known, found = LABELLED[task], files.find()
     rows: dict[str, list[tuple[str, int]]] = {}
     for split in filter(None, ("train", known.test)):
@@ -268,7 +268,7 @@ def _question(
 
 
 def says(answer: str, lead: str, right: str) -> bool:
-    """Return whether the answer, or what follows `lead` in it, is right, up to case, punctuation and articles."""
+    """Return whether the answer, or the text after `lead` in it, is right, up to case, punctuation and articles."""
     found = re.search(f"{re.escape(lead)}(.*)", answer, re.IGNORECASE) or re.match("(.*)", answer)
     assert found is not None, "the last one matches everything"
     said = re.sub(f"^{re.escape(lead)}", "", found[1].strip(), flags=re.IGNORECASE)
@@ -286,7 +286,7 @@ def asked_of(
 ) -> Iterator[Question]:
     """Yield every row of `most` different questions, with the examples that HELMET draws for it.
 
-    Raises ValueError where there are too few examples; KeyError, IndexError or TypeError for rows of another form.
+    Raises ValueError if there are too few examples; KeyError, IndexError or TypeError for rows of another form.
     """
     if setting.task == RECALL:
         yield from (_recalled(setting, words, row, row["demos"][: setting.shots]) for row in shuffled(rows)[:most])
@@ -310,7 +310,7 @@ def _key(task: str, rows: Sequence[Row]) -> str:
 
 
 def _others(task: str, row: Row, asked: Sequence[Row], demos: Sequence[Row], key: str) -> Sequence[Row]:
-    """Return the examples that are not among the questions, where both are drawn from one file."""
+    """Return the examples that are not questions, if both are drawn from the same file."""
     if task == RANKED and len(demos) > 2 * len(asked):
         known = {each[key] for each in asked}
         return [each for each in demos if each[key] not in known]
@@ -347,7 +347,7 @@ def _ranked(setting: Setting, words: TaskTexts, key: object, row: Row, demos: Se
 
 
 def _passages(row: Row, words: TaskTexts, like: Row | None = None) -> str:
-    """Return the passages, with titles where the first passage of the question, `like`, has one."""
+    """Return the passages, with titles if the first passage of the question, `like`, has a title."""
     shown = (like or row)["ctxs"]
     titled = bool(shown) and "title" in shown[0]
     form = next((each for each in words.passages if ("{title}" in each) is titled), words.passages[0])

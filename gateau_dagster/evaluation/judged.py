@@ -1,4 +1,4 @@
-"""Base of the benchmarks whose answers a judge rates: their files, the rating in a reply, and the scores."""
+"""Define the base of benchmarks with answers that a judge rates: files, the rating in a reply, and scores."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _QUOTED = 80
 
 
 def rating(reply: str, *, low: float, high: float) -> float | None:
-    """Return the rating of a reply; None where it holds none, or its last one is outside of low..high.
+    """Return the rating of a reply; None if it has no rating, or if the last one is outside low..high.
 
     Thoughts are removed first. A rating is a number in double brackets: `[[8]]`, `[[ 8.5 ]]`, `**[[8]]**`, `[[8/10]]`.
     One in single brackets counts where the reply calls it a rating, as in `Rating: [8]`. `_decided` chooses among
@@ -50,7 +50,7 @@ def rating(reply: str, *, low: float, high: float) -> float | None:
 
 
 def verdict(reply: str) -> float | None:
-    """Return FastChat's `[[A]]`, `[[B]]` or `[[C]]` as 1, 0 or 0.5; None where there is none. `_decided` chooses."""
+    """Return FastChat's `[[A]]`, `[[B]]` or `[[C]]` as 1, 0 or 0.5; None if there is none. `_decided` chooses."""
     return _decided(reply, _choice)
 
 
@@ -114,7 +114,7 @@ NOTABLE_UNREADABLE = 0.05
 
 
 def needed_judge(config: Config, benchmark: str) -> JudgeConfig:
-    """Return `evaluation.judge`. Raises GateauError where it is not given."""
+    """Return `evaluation.judge`. Raises GateauError if it is not given."""
     judge = config.evaluation.judge
     if judge is None:
         raise GateauError(
@@ -126,7 +126,7 @@ def needed_judge(config: Config, benchmark: str) -> JudgeConfig:
 
 
 class RatedBenchmark(QuestionBenchmark):
-    """A benchmark whose answers a judge rates.
+    """A benchmark with answers that a judge rates.
 
     ratings: lowest and highest rating of a reply. scale: points for each of a rating. again: more requests after an
     unreadable reply. reply_tokens: most of a reply; the authors of most benchmarks set no limit.
@@ -144,7 +144,7 @@ class RatedBenchmark(QuestionBenchmark):
 
     @abstractmethod
     def requests(self, question: Question, answers: Sequence[str]) -> Sequence[JudgeRequest]:
-        """Return the requests for a question and its answers by turn; none where nothing is judged."""
+        """Return the requests for a question and its answers by turn; no requests if nothing is judged."""
 
     def request(self, question: Question, system: str, user: str, turn: int = 0) -> JudgeRequest:
         """Return the request with a system message and the user's."""
@@ -158,7 +158,7 @@ class RatedBenchmark(QuestionBenchmark):
         raise NotImplementedError(f"{self.name} compares no answers")
 
     def parse(self, reply: str) -> float | None:
-        """Return the score in a reply; None where it is unreadable."""
+        """Return the score in a reply; None if it is unreadable."""
         low, high = self.ratings
         return rating(reply, low=low, high=high)
 
@@ -209,7 +209,7 @@ def mean_scores(questions: Sequence[Question], judgments: pl.DataFrame, *, scale
 
 
 def turn_scores(scores: pl.DataFrame, judgments: pl.DataFrame, *, scale: float) -> dict[int, pl.DataFrame]:
-    """Return tables.SCORES of each turn alone, for the questions in `scores` that have it, times `scale`."""
+    """Return tables.SCORES of each single turn, for the questions in `scores` that have it, times `scale`."""
     means = _turn_means(judgments).with_columns(value=scale * pl.col("score"))
     return {
         number: scores.drop("value")
@@ -235,13 +235,13 @@ class Unreadable:
 
     @property
     def share(self) -> float:
-        """Return the share of all requested judgments; 0 where there are none."""
+        """Return the share of all requested judgments; 0 if there are none."""
         total = self.judgments + self.unanswered
         return (self.without_score + self.unanswered) / total if total else 0.0
 
     @property
     def notable(self) -> bool:
-        """Return whether the share exceeds what an undecided judge produces now and then."""
+        """Return whether the share is larger than an undecided judge occasionally produces."""
         return self.share > NOTABLE_UNREADABLE
 
 

@@ -63,7 +63,7 @@ class LongTextsOptions(Section):
 
 @dataclass(frozen=True, kw_only=True)
 class LongText:
-    """A document's first tokens, after `<bos>` where there is one; `text`: the text that they encode."""
+    """A document's first tokens, after `<bos>` if there is one; `text`: the text that they encode."""
 
     name: str
     text: str
@@ -71,18 +71,18 @@ class LongText:
 
 
 def token_ids(tokenizer: PreTrainedTokenizerBase, text: str, *, most: int) -> tuple[int, ...]:
-    """Return the first `most` token ids of a text, after `<bos>` where the tokenizer has one."""
+    """Return the first `most` token ids of a text, after `<bos>` if the tokenizer has one."""
     begin = [] if tokenizer.bos_token_id is None else [tokenizer.bos_token_id]
     return tuple([*begin, *encode(tokenizer, text)][:most])  # pyright: ignore
 
 
 def perplexity(nlls: npt.NDArray[np.float64]) -> float:
-    """Return exp of the mean NLL. Raises UnscorableSampleError where it is not finite."""
+    """Return exp of the mean NLL. Raises UnscorableSampleError if it is not finite."""
     return mean_nll_and_perplexity(nlls, of="the text")[1]
 
 
 def or_reject(name: str, find: Callable[[], _Found]) -> _Found | Reject:
-    """Return what `find` returns, or a reject with the reason why it cannot."""
+    """Return the result of `find`, or a reject with the reason why there is none."""
     try:
         return find()
     except UnscorableSampleError as error:
@@ -100,11 +100,11 @@ class LongTextsBenchmark(MeasuredBenchmark):
     by_base = True
 
     def longest(self) -> tuple[str, int]:
-        """Return the option that decides how many tokens of a document are read, and their number."""
+        """Return the option that sets the number of tokens to read of a document, and the number."""
         raise NotImplementedError
 
     def check_known_models(self) -> None:
-        """Raise GateauError where the trained model is known to read fewer tokens."""
+        """Raise GateauError if the trained model is known to read fewer tokens."""
         from gateau_dagster.models.known_model import known_model
 
         (option, length), name = self.longest(), self.config.training.model
@@ -125,7 +125,7 @@ class LongTextsBenchmark(MeasuredBenchmark):
     def texts(self, materials: Materials) -> list[LongText]:
         """Return the first documents that are long enough by the base model's tokenizer.
 
-        Raises GateauError where there is none, or a record holds no text.
+        Raises GateauError if there is none, or a record holds no text.
         """
         tokenizer, (_, tokens) = materials.base_tokenizer(), self.longest()
         found: list[LongText] = []
@@ -235,7 +235,7 @@ class LongPplOptions(LongTextsOptions):
 
 
 def _chosen(loaded: LoadedModel, text: LongText, options: LongPplOptions) -> npt.NDArray[np.bool_]:
-    """Return the mask of the key tokens, [n-1]. Raises UnscorableSampleError where there are none."""
+    """Return the mask of the key tokens, [n-1]. Raises UnscorableSampleError if there are none."""
     long = token_nlls(loaded, text.ids)
     perplexity(long)  # raises for values that are not finite, which would have no key token
     short = short_context_nlls(loaded, text.ids, short=options.short, step=options.step)

@@ -99,7 +99,7 @@ SUITES = {
 def answer_score(name: str, answer: str, right: Sequence[str], classes: Sequence[str] = ()) -> float:
     """Return the best value, 0 to 1, of an answer in data set `name` against any of the right ones.
 
-    Raises GateauError where jieba is needed and not installed.
+    Raises GateauError if jieba is needed and not installed.
     """
     data_set = SETS[name]
     if data_set.first_line:
@@ -133,7 +133,7 @@ def bucket_of(length: int) -> str:
 def read_prompts(files: QuestionFiles, sets: Sequence[str]) -> tuple[Mapping[str, str], Mapping[str, int]]:
     """Return the prompt with {context} and {input}, and the most tokens of an answer, by data set.
 
-    Raises GateauError where a file or a set in it is missing.
+    Raises GateauError if a file or a set in it is missing.
     """
     found, named = [], {file.name: file for file in files.find()}
     for name, kind in ((PROMPTS, str), (LENGTHS, int)):
@@ -244,7 +244,7 @@ class LongBenchQuestions(QuestionBenchmark):
         Ids consist of data set, range of length and the row's own id. Unlike in the published code, samsum's answers do
         not stop at their first line. The value is the same, because only the first line is graded.
 
-        Raises GateauError where the files are missing or wrong.
+        Raises GateauError if the files are missing or wrong.
         """
         data, files = self.file("data"), self.file("prompts")
         prompts, answer_tokens = read_prompts(files, self.options.names)
@@ -345,7 +345,7 @@ class LongBenchJudged(LongBenchQuestions, RatedBenchmark):
         return [self.request(question, SYSTEM, question.facts["template"].format(*given))]
 
     def grade(self, questions: Sequence[Question], answers: pl.DataFrame, judgments: pl.DataFrame | None) -> Measured:
-        """Return the rating in per cent of the highest one; a rating above that counts as missing."""
+        """Return the rating as a percentage of the highest rating; a rating above the highest counts as missing."""
         assert judgments is not None, "the benchmark is judged"
         highest = pl.DataFrame({"question_id": [each.question_id for each in questions]}).with_columns(
             highest=pl.Series([float(HIGHEST[each.group]) for each in questions], dtype=pl.Float64)

@@ -25,7 +25,7 @@ CURE = (
     "path, or hf://datasets/caskcsg/LongBench-Pro/longbench_pro.json"
 )
 MARKERS = ("[Answer]", "[答案]")
-"""The marks of an answer, whose last occurrence counts; the second one only in an answer without the first one."""
+"""The marks of an answer; the last occurrence counts. The second mark counts only in an answer without the first."""
 Length = Literal["8k", "16k", "32k", "64k", "128k", "256k"]
 LENGTHS: tuple[Length, ...] = get_args(Length)
 LABELS = {
@@ -36,7 +36,7 @@ LABELS = {
 }
 """The fields that label a row, in the order of a question's id, and their values."""
 Metric = Callable[[Sequence[str], Sequence[str]], float]
-"""A metric takes the right lines and those of the answer, both normalised, and returns 0 to 1."""
+"""A metric takes the normalised right lines and answer lines, and returns 0 to 1."""
 
 
 def first_line(right: Sequence[str], said: Sequence[str]) -> float:

@@ -116,7 +116,7 @@ class LongBenchV2(QuestionBenchmark):
         return questions
 
     def value(self, question: Question, answer: str) -> float:
-        """Return 100 for the right choice; 0 for another one, or for an answer without a choice in the asked form."""
+        """Return 100 for the right choice; 0 for another choice, or for an answer without a choice in this form."""
         return 100.0 * (chosen_letter(answer) == question.references[0])
 
     def _template(self) -> str:

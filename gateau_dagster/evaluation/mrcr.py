@@ -1,4 +1,4 @@
-"""MRCR (OpenAI 2025): one of several like texts of a long conversation, word for word; no judge.
+"""MRCR (OpenAI 2025): one of several similar messages of a long conversation, word for word; no judge.
 
 The grade is that of the data set's card.
 """

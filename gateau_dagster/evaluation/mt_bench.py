@@ -22,7 +22,7 @@ TEMPERATURES = {"writing": 0.7, "roleplay": 0.7, **dict.fromkeys(_EXACT, 0.0), "
 OTHER_TEMPERATURE = 0.7
 """Temperature of the answers in any other category."""
 WITH_REFERENCE = frozenset({"math", "reasoning", "coding"})
-"""Categories whose judge sees a reference answer."""
+"""Categories for which the judge sees a reference answer."""
 _ORIGIN = "fastchat/llm_judge/data of github.com/lm-sys/FastChat"
 # Names of prompts by whether the judge sees a reference; the second turn's have the suffix below.
 _SINGLE = {False: "single-v1", True: "single-math-v1"}
@@ -137,7 +137,7 @@ class MtBench(RatedBenchmark):
         return questions
 
     def requests(self, question: Question, answers: Sequence[str]) -> list[JudgeRequest]:
-        """Return a request for each turn: the first alone, the second with the whole conversation."""
+        """Return a request for each turn: the first turn by itself, the second with the whole conversation."""
         return self._requests(question, "single", {"": answers})
 
     def pair_requests(self, question: Question, first: Sequence[str], second: Sequence[str]) -> list[JudgeRequest]:

@@ -328,7 +328,7 @@ class Needle(MeasuredBenchmark):
         """Return 1 for a needle that is found, else 0; the group is the prompt's length.
 
         The table also has `length`, `depth` and `nll`, the mean NLL of the answer in nats per token. The answer is
-        teacher-forced: a needle is found when each of its tokens is the most likely one. Lengths above
+        teacher-forced: a needle is found if each of its tokens is the most likely one. Lengths above
         scoring.max_length, too short for the question, or too long for the memory are skipped with a reason.
 
         Raises GateauError when all lengths are skipped.
@@ -369,7 +369,7 @@ class Needle(MeasuredBenchmark):
 
         They depend on the seed and the cell, so two models with the same tokenizer get the same ones.
 
-        Raises NeedleDoesNotFitError when question, fact and answer alone are longer.
+        Raises NeedleDoesNotFitError if question, fact and answer are longer even without other text.
         """
         pairs = self.options.pairs or default_pairs()
         prompts = []
@@ -389,7 +389,7 @@ class Needle(MeasuredBenchmark):
         return prompts
 
     def _bare_prompt(self, loaded: LoadedModel, *, key: str, value: str) -> Prompt:
-        """Return the prompt whose whole context is the fact."""
+        """Return the prompt with only the fact as context."""
         from gateau_dagster.models.prompt import build_prompt
 
         fact, question, answer = (

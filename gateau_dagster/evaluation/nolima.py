@@ -43,7 +43,7 @@ ANSWER_TOKENS, RESERVED = 192, 320
 """Most tokens of an answer, and tokens that needle, request and chat template take beside the book."""
 SEED, CHARACTER = 42, "{CHAR}"
 BASE_LENGTHS, KEPT, LEAST_EFFECTIVE = (250, 500, 1000), 0.85, 1000
-"""Lengths that decide the base score; the share of it that a score keeps up to the effective length, from 1,000."""
+"""Lengths of the base score; the share of it that scores keep up to the effective length, from 1,000."""
 Metric = Literal["contains", "EM", "lastline_contains", "lastline_EM"]
 
 
@@ -267,7 +267,7 @@ class NoLiMa(QuestionBenchmark):
 
     @property
     def _longest(self) -> int:
-        """Return the most tokens of a book whose prompt loses nothing."""
+        """Return the largest number of tokens of a book with a prompt that is not truncated."""
         return self.config.scoring.max_length - ANSWER_TOKENS - RESERVED
 
     @property

@@ -33,7 +33,7 @@ def cure(name: str, origin: str) -> str:
 class QuestionFiles:
     """Files that a benchmark's configuration names. Every method that reads one raises GateauError for other content.
 
-    place: the option's place in the configuration. path: None where it is not given. cure: how to get the files.
+    place: the option's place in the configuration. path: None if it is not given. cure: instructions to get the files.
     plain_texts: whether they may be text files. key: of their digest in Benchmark.settings; default: the place.
     """
 
@@ -78,7 +78,7 @@ class QuestionFiles:
     def records(self, files: Sequence[SourceFile] | None = None) -> Iterator[tuple[SourceFile, int, Any]]:
         """Yield file, number and content of each record: lines of JSON Lines, elements of a JSON list.
 
-        No record is left out, because a benchmark without one of its questions is a different one.
+        No record is left out, because a benchmark without one of its questions is a different benchmark.
         """
         for file in self.find() if files is None else files:
             for item in read_records(file):
@@ -200,7 +200,7 @@ class OfficialRow:
         return OfficialRow(where=f"{self.where}, {key}", value=value)
 
     def text(self, key: str, *, empty: bool = False) -> str:
-        """Return a text of Unicode characters, which may be blank only where `empty` allows it."""
+        """Return a text of Unicode characters, which may be blank only if `empty` allows it."""
         return self._checked(key, self.field(key), empty=empty)
 
     def texts(self, key: str, *, most: int | None = None) -> tuple[str, ...]:
@@ -232,7 +232,7 @@ class OfficialRow:
         return self._checked(key, given)
 
     def template(self, key: str) -> str:
-        """Return a text whose gaps are names in braces."""
+        """Return a text with gaps, which are names in braces."""
         found = self.text(key)
         try:
             template_gaps(found)
@@ -296,7 +296,7 @@ def lengths_within(lengths: Iterable[int], longest: int) -> list[int]:
 
 
 def check_lengths(place: str, lengths: Iterable[int], longest: int, *, given: bool) -> None:
-    """Raise GateauError where every length is above `longest`, or where any is and the lengths were `given`."""
+    """Raise GateauError if every length is above `longest`, or if any is and the lengths were `given`."""
     above = sorted({length for length in lengths if length > longest})
     if above and (given or not lengths_within(lengths, longest)):
         raise GateauError(

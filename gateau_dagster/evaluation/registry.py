@@ -31,7 +31,7 @@ def asset_of(name: str) -> str:
 
 @cache
 def all_benchmarks() -> Mapping[str, type[Benchmark]]:
-    """Return the benchmarks of the project, in order of their names, and those of installed packages, by name.
+    """Return by name the benchmarks of the project, sorted, followed by those of installed packages.
 
     Raises:
         GateauError: as `with_installed`.
@@ -93,7 +93,7 @@ def scored_benchmarks(config: Config) -> dict[str, Benchmark]:
 
 
 def reserving(config: Config) -> Reserving | None:
-    """Return how samples are reserved for the benchmarks that run; None where none needs it.
+    """Return the settings for reserving samples for the benchmarks that run; None if no benchmark needs them.
 
     Of several benchmarks' options, the largest share and the smallest similarity satisfy all: a larger share reserves
     all that a smaller one does.

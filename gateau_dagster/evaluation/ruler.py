@@ -61,7 +61,7 @@ class Corpus:
     questions: Sequence[DocumentQuestion]
 
     def shown(self, asked: DocumentQuestion, rng: random.Random, size: int) -> list[str]:
-        """Return `size` passages in a random order, those of the question among them.
+        """Return `size` passages in a random order, including those of the question.
 
         If there are no more passages than `size`, return all of them, repeated from the first.
         """
@@ -121,7 +121,7 @@ def _sorted(texts: Iterable[str]) -> tuple[list[str], dict[str, int]]:
 
 
 def read_corpus(name: str, files: QuestionFiles) -> Corpus:
-    """Return the passages and questions of one of OVER. Raises GateauError where the files are missing or wrong."""
+    """Return the passages and questions of one of OVER. Raises GateauError if the files are missing or wrong."""
     records = [record for _, _, record in files.objects()]
     with files.understood():
         found = _READERS[name](records)
@@ -207,7 +207,7 @@ class Material:
 
 @dataclass(frozen=True, kw_only=True)
 class Made:
-    """A sample: the prompt, the beginning of the answer, and what the answer must contain."""
+    """A sample: the prompt, the beginning of the answer, and the texts that the answer must contain."""
 
     text: str
     prefix: str
@@ -267,7 +267,7 @@ def _singular(text: str) -> str:
 
 
 def _among_sentences(hidden: Sequence[str], sentences: Sequence[str], rng: random.Random, size: int) -> str:
-    """Insert the needles into the first `size` sentences, which repeat from the first where there are fewer."""
+    """Insert the needles into the first `size` sentences; if there are fewer, they repeat from the first one."""
     text = [sentences[place % len(sentences)] for place in range(size)]
     places = sorted(int(size * depth / 100) for depth in rng.sample(_DEPTHS, len(hidden)))
     for place, needle in zip(reversed(places), reversed(hidden), strict=True):
@@ -322,7 +322,7 @@ def _list_of(
 
 
 def frequent_words(task: Task, material: Material, rng: random.Random, size: int) -> Made:
-    """List about `size` coded words whose frequencies follow a zeta distribution; the most frequent one is dots."""
+    """List about `size` coded words with frequencies of a zeta distribution; the most frequent word is dots."""
     from scipy.special import zeta
 
     alpha, known = task.arguments["alpha"], max(4, (material.longest - task.answer_tokens) // 50)
@@ -434,7 +434,7 @@ class RulerOptions(Section):
 
 @cache
 def words() -> WordLists:
-    """Return the words of the package wonderwords, which RULER uses. Raises GateauError where it is not installed."""
+    """Return the words of the package wonderwords, which RULER uses. Raises GateauError if it is not installed."""
     if find_spec("wonderwords") is None:
         raise GateauError(
             "evaluation.package",
@@ -448,7 +448,7 @@ def words() -> WordLists:
 
 
 def largest(size: int, fits: Callable[[int], bool]) -> int:
-    """Return the largest size that fits, from `size` to 2^24, if all smaller ones do; 0 where `size` does not."""
+    """Return the largest size that fits, from `size` to 2^24, if all smaller ones do; 0 if `size` does not."""
     if not fits(size):
         return 0
     low, high = size, 2 * size
@@ -463,7 +463,7 @@ def largest(size: int, fits: Callable[[int], bool]) -> int:
 def samples_of(
     task: Task, material: Material, options: RulerOptions, *, length: int, count: Callable[[str], int]
 ) -> Iterator[Made]:
-    """Yield `options.samples` samples whose tokens nearly fill `length`, with room for the answer.
+    """Yield `options.samples` samples that nearly fill `length` tokens, with room for the answer.
 
     count: returns the tokens of a text. Raises GateauError for a length that is too short.
     """
@@ -556,14 +556,14 @@ class Ruler(QuestionBenchmark):
         return found
 
     def value(self, question: Question, answer: str) -> float:
-        """Return the per cent of right answers that the answer contains; over documents, one of them gives 100."""
+        """Return the percentage of right answers that the answer contains; over documents, one of them gives 100."""
         share = share_contained(answer, question.references)
         return 100.0 * (share > 0) if question.facts["one_suffices"] else 100 * share
 
     def tasks(self) -> tuple[list[Task], Material]:
         """Return the published tasks, and their needle, noise, words and passage format.
 
-        Raises GateauError where the files are missing.
+        Raises GateauError if the files are missing.
         """
         files = self._official()
         settings, constants, code, over = files.find()

@@ -68,7 +68,7 @@ class UnansweredError(Exception):
 
 
 class UnusableServerError(GateauError):
-    """The server will answer none of the requests: a wrong key, an unknown model, or no answer in time."""
+    """The server will answer no request, because of a wrong key, an unknown model, or a timeout."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,9 +77,9 @@ class ServerReply:
 
     Args:
         text: unchanged; it may hold lone surrogates.
-        finish_reason: why it ends; `stop` where the server gives none.
-        prompt_tokens: as the server counted them; None where it reports none or an invalid count.
-        read_tokens: those and the ones that it took from its cache, which some servers leave out of the others.
+        finish_reason: the reason why the reply ends; `stop` if the server gives none.
+        prompt_tokens: the server's count; None if it reports no count or an invalid one.
+        read_tokens: prompt_tokens with the tokens from the server's cache, which some servers count separately.
         reply_tokens: as prompt_tokens.
         seconds: from the first attempt to the last byte.
     """
@@ -93,9 +93,9 @@ class ServerReply:
 
 
 def server_key(place: str, variable: str | None, address: str) -> str:
-    """Return the key of a server at `place` in the file; the word none for a server without a key.
+    """Return the key of a server at `place` in the file; the word `none` for a server without a key.
 
-    Raises GateauError where its environment variable is not set, or holds an invalid key.
+    Raises GateauError if its environment variable is not set, or holds an invalid key.
     """
     if variable is None:
         return "none"
@@ -134,7 +134,7 @@ class Client:
         self._requests = 0
 
     def ask_json(self, path: str, body: Mapping[str, Any], *, limit: int, asks: Mapping[str, Any]) -> ServerReply:
-        """Return the reply to a request for JSON, in the server's JSON mode where it has one.
+        """Return the reply to a request for JSON, in the server's JSON mode if it has one.
 
         A server that refuses the mode is asked without it, and remembered. `extra_body` may name another
         `response_format`; null leaves it out. Arguments and errors are those of `ask`.
@@ -180,7 +180,7 @@ class Client:
                 del self._started[number]
 
     def under_way(self) -> str:
-        """Describe how many requests wait for their reply, and for how long; empty where none does."""
+        """Describe the number of requests that wait for a reply, and their time; empty if none waits."""
         with self._lock:
             waiting = [*self._started.values()]
         if not waiting:
@@ -298,7 +298,7 @@ class Client:
         return UnansweredError(f"{status}: {said}{hint}", passing=False, rejected=rejected)
 
     def _leaves_out(self, found: Any, said: str, sent: Mapping[str, Any]) -> str:
-        """Return which setting omits the parameter that a refusal names; empty where it names none."""
+        """Return the setting that omits the parameter named in a refusal; empty if it names none."""
         given = [name for name in sent if name not in {"model", "messages", "prompt"}]
         places = {name: match.start() for name in given if (match := re.search(rf"\b{re.escape(name)}\b", said))}
         param = _field(found, "param")
@@ -337,7 +337,7 @@ def overlong(place: str, settings: ServerConfig, text: str, limit: int) -> Unans
 
 
 def cut(place: str, settings: ServerConfig, tokens: int) -> UnansweredError:
-    """Return the error for a truncated reply, where only a complete one is usable."""
+    """Return the error for a truncated reply if only a complete one is usable."""
     return UnansweredError(f"the reply was cut after {tokens:,} tokens; {_limit_cure(place, settings)}", passing=False)
 
 
@@ -421,7 +421,7 @@ class Patience:
 def ask_each(
     wanted: Iterable[Request], ask: Callable[[Request], Made | UnansweredError], *, most: int, alone: bool
 ) -> Iterator[list[tuple[Request, Made | UnansweredError]]]:
-    """Yield requests with what `ask` returns, as they end; an empty list every second in which none does.
+    """Yield requests with the results of `ask` as they end; an empty list for each second without a result.
 
     `ask` runs in several threads. A request whose error is worth another try is asked once more, after all others. When
     `ask` raises, requests under way still end and are yielded; then the error is raised.
@@ -522,7 +522,7 @@ def _message(found: Any) -> str:
 
 
 def _text(choice: Mapping[str, Any]) -> str | None:
-    """Return the text of a choice; None where it holds none."""
+    """Return the text of a choice; None if it holds none."""
     message = choice.get("message")
     if not isinstance(message, dict):
         text = choice.get("text")
@@ -551,7 +551,7 @@ def _count(usage: Any, name: str) -> int | None:
 
 
 def _cached_tokens(usage: Any) -> int:
-    """Return how many tokens of a prompt a server took from its cache, in any of the known formats."""
+    """Return the number of prompt tokens that a server took from its cache, in any of the known formats."""
     if not isinstance(usage, dict):
         return 0
     places = (usage.get("prompt_tokens_details"), usage)
@@ -600,7 +600,7 @@ def partly_read(prompts: int, counts: Sequence[tuple[int, int]], *, at_least: bo
 
 
 def _asked_pause(response: Response) -> float | None:
-    """Return the seconds that a server asks to wait; None where it gives none."""
+    """Return the seconds that a server asks to wait; None if it gives none."""
     for name, unit in (("retry-after-ms", 1e-3), ("retry-after", 1.0)):
         text = response.headers.get(name, "")
         try:

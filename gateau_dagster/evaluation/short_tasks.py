@@ -203,7 +203,7 @@ class ShortTasks(MeasuredBenchmark):
         return found
 
     def check(self) -> None:
-        """Raise GateauError where lm-eval is not installed, or a configured folder does not exist."""
+        """Raise GateauError if lm-eval is not installed, or a configured folder does not exist."""
         if find_spec("lm_eval") is None:
             raise GateauError(
                 "evaluation.package",

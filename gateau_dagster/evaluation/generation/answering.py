@@ -1,4 +1,4 @@
-"""Bring answers up to date: keep those that are still valid, and ask each turn once the one before it is answered."""
+"""Bring answers up to date: keep valid answers, and ask each turn when the previous turn is answered."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class AskedTurn:
 
     @property
     def draws(self) -> str:
-        """Return the seed of a sampled answer, which does not depend on what is answered beside it."""
+        """Return the seed of a sampled answer, which does not depend on other answers."""
         return f"{self.question.generation.seed}:{self.question.question_id}:{self.turn}"
 
 
@@ -74,10 +74,10 @@ class Engine(Protocol):
     def answers(
         self, asked: Sequence[AskedTurn], missing: Collection[str], note: Note = unwatched
     ) -> Iterator[Sequence[Outcome]]:
-        """Yield groups of outcomes as they come, one for each of `asked` whose question is in `missing`.
+        """Yield groups of outcomes as they arrive, one outcome for each of `asked` with a question in `missing`.
 
-        `asked` holds all questions of this turn, answered or not, because batches must not depend on what was answered
-        before a run was killed. `note` is called within a group, which may take minutes.
+        `asked` holds all questions of this turn, answered or not, because batches must not depend on the answers from
+        before a kill. `note` is called within a group, which may take minutes.
 
         Raises:
             GateauError, TransientError: the engine cannot answer any question.
@@ -114,7 +114,7 @@ def _engine(engine: EngineConfig) -> Any:
 
 
 def server_means(engine: EngineConfig) -> str:
-    """Return a digest of what decides whether a server answers, but not what it answers.
+    """Return a digest of the settings that affect whether a server answers, but not its answers.
 
     When the digest changes, rejected questions are asked again (Asset.means).
     """
@@ -122,7 +122,7 @@ def server_means(engine: EngineConfig) -> str:
 
 
 def template_of(config: Config, *, trained_here: bool) -> str:
-    """Return the template of a model: the one that it is trained with; for others, their own chat template."""
+    """Return the template of a model: its training template or, for untrained models, its chat template."""
     return config.evaluation.template or (config.scoring.template if trained_here else "chat")
 
 
@@ -162,9 +162,9 @@ def answer_all(
     """Ask every turn of the questions that `before` does not answer.
 
     Args:
-        before: rows of tables.ANSWERS that this engine made earlier, of these questions or others.
-        engine: called once there is something to ask.
-        save: called with the rows of each group as it is answered, before the next one is asked.
+        before: rows of tables.ANSWERS that this engine made earlier, of these or other questions.
+        engine: called if there is something to ask.
+        save: called with the rows of each answered group, before the next group is asked.
 
     Raises:
         GateauError, TransientError: Engine.answers raises them.
@@ -188,7 +188,7 @@ def _row(answer: Answer) -> Row:
 
 
 def _kept(questions: Sequence[Question], before: Sequence[Row]) -> dict[tuple[str, int], Row]:
-    """Return the rows that still answer their question; a turn is kept only with all turns before it."""
+    """Return the rows that still answer their question; a turn is kept only with all earlier turns."""
     rows = {(row["question_id"], row["turn"], row["digest"]): row for row in before}
     kept: dict[tuple[str, int], Row] = {}
     for question in questions:
@@ -252,7 +252,7 @@ class _Answering:
         self._report(done)
 
     def note(self, said: str) -> None:
-        """Report the work within a group, which leaves the counts as they are."""
+        """Report the work within a group without changing the counts."""
         self._report(self._questions_done, said)
 
     def _report(self, done: int, note: str = "") -> None:
@@ -283,7 +283,7 @@ def _sizes(question: Question) -> list[int]:
 
 
 def partly_read_answers(answers: pl.DataFrame, *, at_least: bool = False) -> str:
-    """Return a sentence about prompts that a server read in part, by `prompt_tokens` and UNREAD; empty without any."""
+    """Return a sentence about prompts that a server read only in part, by `prompt_tokens` and UNREAD; empty if none."""
     if UNREAD.name not in answers.columns:
         return ""
     unread = answers.drop_nulls(UNREAD.name).select("prompt_tokens", UNREAD.name)

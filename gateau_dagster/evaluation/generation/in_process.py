@@ -1,4 +1,4 @@
-"""The engine in this process: left-padded batches of similar length, halved where they do not fit into memory."""
+"""The engine in this process: left-padded batches of similar length, halved if they do not fit into memory."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class GenerationRequest:
 class Decoded:
     """A model's answer.
 
-    `tokens`: generated tokens, the one that ended it included. ended: by an ending token or a stop, not by the limit.
+    `tokens`: generated tokens, including the ending one. ended: whether a token or a stop ended it, not the limit.
     """
 
     text: str
@@ -57,7 +57,7 @@ def decode(
     endings: frozenset[int],
     said: Callable[[int], None] | None = None,
 ) -> list[Decoded]:
-    """Return the answers to these prompts, as one left-padded batch; each is the same as alone.
+    """Return the answers to these prompts as one left-padded batch; each is the same as in a separate pass.
 
     Args:
         endings: token ids that end an answer, beside those of the model's own generation_config.
@@ -206,9 +206,9 @@ _padding: WeakKeyDictionary[PreTrainedModel, bool] = WeakKeyDictionary()
 
 
 def pads_left(loaded: LoadedModel) -> bool:
-    """Return whether a padded prompt gives the same answer as alone; probed once for each loaded model.
+    """Return whether a padded prompt gives the same answer as one without padding; probed once per loaded model.
 
-    It does not where a layer carries a state from token to token, through the padding too. Such a model answers one
+    It does not if a layer carries a state from token to token, and so through the padding. Such a model answers one
     question at a time.
     """
     if loaded.model not in _padding:
@@ -265,9 +265,7 @@ class InProcess:
     def answers(
         self, asked: Sequence[AskedTurn], missing: Collection[str], note: Note = unwatched
     ) -> Iterator[Sequence[Outcome]]:
-        """Implement Engine.answers. Batches depend on all that is asked, so that a killed run continues with the same
-        ones.
-        """
+        """Implement Engine.answers. Batches depend on all questions, so that a killed run resumes with the same."""
         rejected: dict[str, Reject] = {}
         sizes: list[tuple[int, int]] = []
         for number, each in enumerate(asked, start=1):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def cut_middle(tokenizer: PreTrainedTokenizerBase, text: str, limit: int) -> tuple[str, int]:
-    """Return a text of at most about `limit` tokens, and how many tokens were cut out of its middle.
+    """Return a text of at most about `limit` tokens, and the number of tokens removed from its middle.
 
     The rule is that of pred.py in THUDM/LongBench. Tokens are counted with the tokenizer's special ones, and half of
     the limit is kept at either end. The halves are joined as decoded text, without special tokens. Encoded again, the
@@ -161,7 +161,7 @@ def to_continue(tokenizer: PreTrainedTokenizerBase, text: str) -> tuple[int, ...
 
 
 def _exchanges(question: Question, turns: Sequence[str], answers: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return what is asked and what was answered, earlier messages included.
+    """Return the questions and the answers so far, including earlier messages.
 
     The system message and messages of the user in a row are joined with what follows them, as in training.
     """
@@ -191,7 +191,7 @@ def messages(question: Question, turns: Sequence[str], answers: Sequence[str]) -
 def rendered(tokenizer: PreTrainedTokenizerBase, conversation: Sequence[Message]) -> str:
     """Return a conversation in the tokenizer's chat template, up to the answer, with the marks of by_chat_template.
 
-    Where the template has no place for a system message, it goes before the first turn.
+    If the template has no place for a system message, it precedes the first turn.
 
     Raises GateauError when the template cannot be used.
     """

@@ -136,7 +136,7 @@ class Server:
             return sum(len(encode(self._prompts.tokenizer, text)) for text in texts)
 
     def _request(self, asked: AskedTurn) -> tuple[Shown, str, dict[str, Any]]:
-        """Return the prompt, the path and the body; the prompt has no ids where the server tokenises a conversation."""
+        """Return the prompt, the path and the body; the prompt has no ids if the server tokenises a conversation."""
         question = asked.question
         body: dict[str, Any] = {"model": self._model}
         if question.generation.stop:

@@ -24,7 +24,7 @@ CountTokens = Callable[[str], int]
 
 
 class BudgetError(GateauError):
-    """Reports that asking would take more than the budget of its section allows."""
+    """The requests would exceed the budget of their section."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,8 +55,8 @@ def planned_cost(
     """Return the expected cost of the requests without a kept reply; equal requests are sent once.
 
     Args:
-        count: returns a text's tokens by any tokenizer. The sum is scaled by what the judge's server counted for the
-            requests with a kept reply. The length of those replies also predicts that of the others.
+        count: returns a text's tokens by any tokenizer. The sum is scaled by the server's counts for requests with a
+            kept reply. The length of these replies also predicts the length of the others.
         longest: requests about answers that do not exist yet. Each is counted, even if they look alike.
     """
     each_once = {each.digest: each for each in wanted}.values()
@@ -89,7 +89,7 @@ def money_of(settings: AskedConfig, usage: Usage) -> float | None:
 
 
 def cost_of_judgments(settings: AskedConfig, judgments: pl.DataFrame) -> float | None:
-    """Return the cost of tables.JUDGMENTS, whoever paid for it and when; None without prices."""
+    """Return the cost of tables.JUDGMENTS, including replies paid by earlier runs; None without prices."""
     sums = judgments.select(pl.col("requests", "prompt_tokens", "reply_tokens").cast(pl.Int64).sum()).row(0, named=True)
     return money_of(settings, Usage(**sums))
 
@@ -115,7 +115,7 @@ def check_affordable(settings: AskedConfig, spent: Usage, planned: PlannedCost) 
 
 
 def _above(settings: AskedConfig, usage: Usage) -> str:
-    """Describe the limit that is exceeded; empty where none is."""
+    """Describe the exceeded limit; empty if there is none."""
     budget, money = settings.budget, money_of(settings, usage)
     if budget.requests is not None and usage.requests > budget.requests:
         return f"the budget is {plural(budget.requests, 'request')}"
@@ -166,7 +166,7 @@ class Account:
 
 
 class Asked(Protocol):
-    """Anything that asks a request."""
+    """An object that makes a request."""
 
     @property
     def asked(self) -> ServerCall:
@@ -180,7 +180,7 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True, kw_only=True)
 class Exchange(Generic[Value]):
-    """A request's last reply, what was read of it (None: it is unreadable), and the usage of all attempts."""
+    """A request's last reply, its parsed content (None: unreadable), and the usage of all attempts."""
 
     value: Value | None
     reply: Reply
@@ -188,9 +188,7 @@ class Exchange(Generic[Value]):
 
 
 def means(settings: AskedConfig | None) -> str:
-    """Return a digest of what decides whether a request gets a reply, but not what the reply is; Asset.means holds
-    it.
-    """
+    """Return a digest for Asset.means: of the settings that affect whether a request gets a reply, but not which."""
     if settings is None:
         return ""
     given = settings.model_dump(include={"base_url", "key", "timeout"})
@@ -204,8 +202,8 @@ class Asking(Generic[Wanted, Value]):
 
     parse: returns the content of a reply; None if it is unreadable. again: how often it is requested again.
 
-    The first new request is sent alone, so that a common fault fails once. A request without a reply is tried once
-    more, after all others, if another try may help.
+    The first new request is sent before the others, so that a common fault fails once. A request without a reply is
+    tried once more, after all others, if another try may help.
     """
 
     parse: Callable[[str], Value | None]
@@ -240,7 +238,7 @@ class Asking(Generic[Wanted, Value]):
             yield from ended or [None]
 
     def _exchange(self, asked: ServerCall) -> Exchange[Value] | UnansweredError:
-        """Return the exchange, or why there is no reply; ask again after an unreadable reply."""
+        """Return the exchange, or the reason why there is no reply; ask again after an unreadable reply."""
         total, value, reply = Usage(), None, None
         for attempt in range(self.again + 1):
             try:
@@ -272,7 +270,7 @@ class Asking(Generic[Wanted, Value]):
         return reply
 
     def _fault(self, asked: ServerCall, reply: Reply) -> UnansweredError | None:
-        """Return why a reply is unusable; None if it is usable."""
+        """Return the reason why a reply is unusable; None if it is usable."""
         if reply.is_usable:
             return overlong(self.settings.place, self.settings, reply.text, asked.max_tokens)
         if reply.finish_reason == "length":

@@ -69,7 +69,7 @@ CHARACTERISTICS = (
     Column(
         name="rating",
         dtype=pl.Float64(),
-        description="Mean over the repeats, from 1 to 5; null where no reply holds one.",
+        description="Mean over the repeats, from 1 to 5; null if no reply holds one.",
         nullable=True,
     ),
 )
@@ -141,7 +141,7 @@ def _without_rating(judgments: pl.DataFrame) -> Iterator[tuple[str, str]]:
 
 
 def _means_by_sample(samples: Sequence[str], judgments: pl.DataFrame, named: Collection[str]) -> pl.DataFrame:
-    """Return the mean of the repeats' ratings by sample and characteristic; null where there is none."""
+    """Return the mean of the repeats' ratings by sample and characteristic; null if there is none."""
     means = {
         (sample, turn): mean
         for sample, turn, mean in judgments.group_by("question_id", "turn").agg(pl.col("score").mean()).iter_rows()

@@ -1,4 +1,4 @@
-"""Judge the answers of a model, each alone, or those of two models side by side in both orders."""
+"""Judge single answers of a model, or pairs of answers of two models in both orders."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class JudgmentRequest:
 class Judged:
     """Judgments and rejects.
 
-    `table`: tables.JUDGMENTS. `rejected`: questions with a judgment that got no reply. `new`: what was paid for.
+    `table`: tables.JUDGMENTS. `rejected`: questions with a judgment without a reply. `new`: the paid usage.
     """
 
     table: pl.DataFrame
@@ -48,9 +48,7 @@ class Judged:
 
     @property
     def unanswered(self) -> list[str]:
-        """Return the questions that another server, or more patience, might judge; `means` is the digest of these
-        settings.
-        """
+        """Return the questions that another server or timeout might judge; `means`: digest of these settings."""
         return [each.sample_id for each in self.rejected]
 
 
@@ -171,7 +169,7 @@ PAIRWISE = (
     Column(
         name="outcome",
         dtype=pl.String(),
-        description="Of `one`: win or loss where both orders say so, else tie; null where one cannot be read.",
+        description="Of `one`: win or loss where both orders say so, else tie; null if one cannot be read.",
         nullable=True,
     ),
 )

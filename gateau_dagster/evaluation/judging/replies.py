@@ -1,4 +1,4 @@
-"""Store the replies of judges and generators unchanged, one file each, so that nothing pays twice for one.
+"""Store the replies of judges and generators unchanged, one file per reply, so that no reply is paid for twice.
 
 A file is written as soon as its reply arrives and never changes, so that processes need no lock. Its name contains the
 token counts, so that a listing gives what has been spent.
@@ -26,11 +26,11 @@ PROMPT = "prompt"
 class ServerCall:
     """A request to a judge or a generator: everything that its reply depends on.
 
-    model: the server's name of it. messages: `role` and `content`; one with role PROMPT is alone. max_tokens: of
-        the reply. repeat: of the judgment, from 0.
-    attempt: how many unreadable replies came before. temperature: None where none is sent.
-    more: other fields that the settings send. json_mode: whether the server is asked for JSON alone; as the messages
-        ask for it, too, replies that were kept without it stay valid.
+    model: the server's name of the model. messages: `role` and `content`; a message with role PROMPT is the only one.
+        max_tokens: limit of the reply. repeat: number of the judgment, from 0.
+    attempt: number of earlier unreadable replies. temperature: None if no temperature is sent.
+    more: other fields that the settings send. json_mode: whether the server is asked for its JSON mode; the messages
+        ask for JSON, too, so replies that were kept without this mode stay valid.
     """
 
     model: str
@@ -89,7 +89,7 @@ class Reply:
 
     @property
     def is_usable(self) -> bool:
-        """Return whether the reply may hold a verdict: one that is truncated or empty holds none."""
+        """Return whether the reply may contain a verdict; a truncated or empty reply contains none."""
         return bool(self.text.strip()) and self.finish_reason != "length"
 
 
@@ -106,7 +106,7 @@ class Judge(Protocol):
         ...
 
     def under_way(self) -> str:
-        """Describe how many requests wait for their reply, and for how long; empty where none does."""
+        """Describe the number of requests that wait for a reply, and their time; empty if none waits."""
         ...
 
 
@@ -167,7 +167,7 @@ class Replies:
         return _digest(asked, under) in self._names
 
     def usage(self, asked: ServerCall) -> Usage | None:
-        """Return what the reply used, or None where there is none; no file is read."""
+        """Return the usage of the reply, or None if there is no reply; no file is read."""
         match = _NAME.match(self._names.get(asked.digest, ""))
         return _usage(match) if match else None
 
@@ -180,7 +180,7 @@ class Replies:
         return usage
 
     def find(self, asked: ServerCall, unusable_under: str = "") -> Reply | None:
-        """Return the reply, or None where there is none; a damaged file is removed.
+        """Return the reply, or None if it is missing; a damaged file is removed.
 
         Raises:
             GateauError, TransientError: the store cannot be read.

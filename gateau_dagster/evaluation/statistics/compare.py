@@ -75,7 +75,7 @@ class VarianceSource:
 def question_spread(values: Matrix, total: Total, *, span: float | None = None) -> VarianceSource:
     """Return the spread of totals of values [rows, Q] over other questions of the same kind.
 
-    span: difference between right and wrong, where an answer can only be one of them. Few questions hardly show a rare
+    span: difference between right and wrong, if an answer can only be one of them. Few questions hardly show a rare
     outcome, so the variance is at least that of two more questions with the other outcome.
     """
     rows = len(values)
@@ -148,9 +148,9 @@ def half_width(parts: Sequence[VarianceSource], tail: Vector | float) -> Vector:
 
 
 def p_value(difference: Vector, parts: Sequence[VarianceSource]) -> Vector:
-    """Return the least p [rows] whose interval around the difference, excluding p / 2 on either side, excludes 0.
+    """Return the smallest p [rows] for which the interval without p / 2 on either side of the difference excludes 0.
 
-    1 where there is no difference or its spread is unknown.
+    It is 1 if there is no difference or its spread is unknown.
     """
     known = [part for part in parts if (part.variance != 0).any()]
     if len(known) < 2:
@@ -238,7 +238,7 @@ class Model:
 
 @dataclass(frozen=True, kw_only=True)
 class Interval:
-    """An estimate and the ends of its 95 % interval; None where there are too few questions to estimate them."""
+    """An estimate and the ends of its 95 % interval; None if there are too few questions to estimate them."""
 
     value: float
     low: float | None
@@ -276,9 +276,9 @@ def compare(
     Truly equal models are therefore separated in at most 5 % of experiments.
 
     Args:
-        reference: name of the model that others are compared with; no differences where no model has it.
-        higher: whether more is better.
-        bounds: least and greatest value of an answer; no interval extends beyond them.
+        reference: name of the model that others are compared with; without such a model there are no differences.
+        higher: whether a higher value is better.
+        bounds: lowest and highest possible value of an answer; no interval extends beyond them.
     """
     found, sign = _Comparison(models, total, bounds=bounds, draws=draws, seed=seed), 1.0 if higher else -1.0
     best, chances, values = found.best(sign), found.probabilities(sign, seed), found.values()
