@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 
 
 def materials(state: State, asset: str, models: ModelsResource, progress: Progress) -> Materials:
-    """Return what a benchmark may read of the store for this asset, and the models that it compares."""
+    """Return the tables that a benchmark may read for this asset, and the models that it compares."""
     return Materials(
         config=state.config,
         reads=state.asset(asset).reads,
@@ -344,7 +344,7 @@ def evaluation(step: Step, models: ModelsResource) -> None:
 
 
 def measured_models(chosen: MeasuredBenchmark, given: Materials) -> dict[str, Measured]:
-    """Return what the benchmark measures of MODELS, and report the progress of each as a part of the whole."""
+    """Return the benchmark's measurements of MODELS, and report the progress of each as a part of the whole."""
 
     def measured(place: int) -> Measured:
         def progress(done: float, total: float | None, unit: str, note: str = "") -> None:

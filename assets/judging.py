@@ -68,7 +68,7 @@ def benchmark_judgments(step: Step, models: ModelsResource, judge: JudgeResource
 
 
 def _metadata(judged: Judged, settings: JudgeConfig) -> dict[str, Any]:
-    """Return what this step paid, and how many judgments are unusable."""
+    """Return the usage that this step paid for, and the number of unusable judgments."""
     counted, money = unreadable(judged.table, rejected_frame(judged.rejected)), money_of(settings, judged.new)
     found = {
         "requests_paid": judged.new.requests,

@@ -271,7 +271,7 @@ def checking_of(state: State, models: ModelsResource, judge: JudgeResource, prog
 
 
 def scoring(state: State, models: ModelsResource, progress: Progress) -> Score:
-    """Return what computes the probabilities of answers by theta_B."""
+    """Return a function that computes the probabilities of answers by theta_B."""
 
     def score(given: Sequence[Given]) -> Iterator[Any]:
         from gateau_dagster.models.loading import effective_max_length

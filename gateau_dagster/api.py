@@ -95,7 +95,7 @@ class Project:
         return f"Project({self._name!r}, store={self._store!r})"
 
     def plan(self, until: str | None = None) -> pl.DataFrame:
-        """Return what `run` would run: `asset`, `partition` (null for a global asset) and `why`; empty if all is there.
+        """Return the plan of `run`: `asset`, `partition` (null for a global asset) and `why`; empty if all is there.
 
         Args:
             until: only what this asset needs.
@@ -163,7 +163,7 @@ class Project:
         return scores.sort("score", descending=True, nulls_last=True)
 
     def show(self, sample_id: str) -> OneSample:
-        """Return what the store holds about a sample: texts, ranks, rejections and maps. A notebook shows a table.
+        """Return the store's data about a sample: texts, ranks, rejections and maps. A notebook shows a table.
 
         Warns by OutOfDateWarning if the selection should be made again.
 

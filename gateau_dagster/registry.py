@@ -276,7 +276,7 @@ def guarded(function: Callable[..., Any], what: str, wrong: Callable[[Any], str]
     Args:
         function: of a plug-in.
         what: whose function it is, for messages.
-        wrong: returns what is wrong with a value; empty if nothing is.
+        wrong: returns the fault in a value; empty if there is none.
     """
     if is_own(function.__module__) or hasattr(function, _GUARDED):
         return function
@@ -295,7 +295,7 @@ def guarded(function: Callable[..., Any], what: str, wrong: Callable[[Any], str]
 
 
 def _guarded_rows(rows: "GeneratorType[Any, Any, Any]", what: str, file: str) -> Iterator[Any]:
-    """Yield what a generator of a plug-in yields."""
+    """Yield the items of a plug-in's generator."""
     end = object()
     try:
         while True:

@@ -91,7 +91,7 @@ def _steps(declared: Sequence[Asset]) -> Iterator[list[Asset]]:
 
 
 def computing(config: Config, function: Callable[..., None]) -> tuple[Callable[..., Any], set[str]]:
-    """Return what Dagster calls to run a step with a marked function, and the resources that it needs."""
+    """Return the function that Dagster calls to run a marked function's step, and the resources that it needs."""
     _, *names = inspect.signature(function).parameters
 
     def compute(context: dg.AssetExecutionContext) -> Any:

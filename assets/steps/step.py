@@ -203,7 +203,7 @@ class Step:
         self._log_materialisation(asset, partition, stamp, output.metadata)
 
     def results(self) -> Iterator[dg.MaterializeResult | dg.Output]:
-        """Yield what Dagster waits for of each asset. The partitions are on record already."""
+        """Yield the events that Dagster expects of each asset. The partitions are on record already."""
         if any(self.state.asset(asset).partitions for asset in self.assets):
             with no_event_for_output(self.context):
                 for asset in self.assets:

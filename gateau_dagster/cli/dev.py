@@ -81,7 +81,7 @@ def start_ui(config: Config, host: str, port: int | None, options: list[str]) ->
 
 
 def ui_answer(address: str, question: str) -> bytes:
-    """Return what a server answers to a GET request.
+    """Return a server's answer to a GET request.
 
     Raises:
         OSError, HTTPException: there is no answer, or not in HTTP.

@@ -97,7 +97,7 @@ class _Terminal(Console):
         return super().render_str(escaped_controls(text, lines=True), **options)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
-        """Yield what Rich renders; text that was not a string is escaped here."""
+        """Yield the objects that Rich renders; text that was not a string is escaped here."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else Segment(escaped_controls(segment.text, lines=True), segment.style)
 

@@ -124,7 +124,7 @@ def _rows(selected: pq.ParquetFile) -> Iterator[dict[str, Any]]:
 
 
 def _unaccepted_secrets(config: Config, selected: pq.ParquetFile) -> list[Finding]:
-    """Return what `gateau publish` would refuse in the texts of the chosen samples."""
+    """Return the secrets in the texts of the chosen samples that `gateau publish` would refuse."""
     accepted = {*config.publish.accepted_findings} if config.publish else set()
     with console().status("Looking for secrets"):
         return [each for each in secrets_of_rows(_rows(selected), CHOSEN) if each.secret_hash not in accepted]
@@ -180,7 +180,7 @@ def tokenised_table(config: Config, selected: pl.DataFrame) -> pa.Table:
 
 
 def _tokenised(config: Config, max_tokens: int | None) -> _Make:
-    """Return what makes the tokens and labels of the asset `training_mix`."""
+    """Return a function that makes the tokens and labels of the asset `training_mix`."""
     from gateau_dagster.training.encode import encode_long
 
     tokenizer = _tokenizer(config, config.training.model)
@@ -201,7 +201,7 @@ def _tokenised(config: Config, max_tokens: int | None) -> _Make:
 
 
 def _fitted(config: Config, form: Form, trained: TrainedTurns | None, max_tokens: int | None) -> _Make:
-    """Return what makes the records of a form, of at most `max_tokens` tokens of models.long."""
+    """Return a function that makes the records of a form, of at most `max_tokens` tokens of models.long."""
     from gateau_dagster.models.prompt import fitted_context, fitted_turns
 
     if max_tokens is None:

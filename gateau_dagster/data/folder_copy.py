@@ -85,7 +85,7 @@ def _note_file(copy: Path) -> Path:
 
 
 def _note(copy: Path) -> Any:
-    """Return what was copied, and from where; None if that is unknown."""
+    """Return the source and the content of the copy; None if they are unknown."""
     try:
         return json.loads(_note_file(copy).read_bytes())
     except (OSError, ValueError, RecursionError):  # the note is missing or is no JSON

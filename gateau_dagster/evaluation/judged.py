@@ -130,7 +130,7 @@ class RatedBenchmark(QuestionBenchmark):
 
     ratings: lowest and highest rating of a reply. scale: points for each of a rating. again: more requests after an
     unreadable reply. reply_tokens: most of a reply; the authors of most benchmarks set no limit.
-    several_turns: whether the report shows the scores of each turn alone. paired: whether the judge can also compare
+    several_turns: whether the report also shows the scores of each turn. paired: whether the judge can also compare
     two answers, by `pair_requests`.
     """
 
@@ -192,7 +192,7 @@ def mean_scores(questions: Sequence[Question], judgments: pl.DataFrame, *, scale
         .agg(count=pl.len(), mean=pl.col("score").mean())
         .iter_rows()
     }
-    columns = ["question_id", "reply"]  # a frame of scores alone has no replies to quote
+    columns = ["question_id", "reply"]  # a frame of only scores has no replies to quote
     unscored = judgments.filter(pl.col("score").is_null())
     unread = dict(unscored.select(columns).iter_rows()) if {*columns} <= {*judgments.columns} else {}
     rows = []

@@ -246,7 +246,7 @@ def _is_text(name: str) -> bool:
 
 
 def one_sample(state: State, name: str) -> OneSample:
-    """Return what the store holds about a sample, from the existing tables.
+    """Return the data about a sample from the existing tables.
 
     Raises:
         GateauError: as `find_sample`; or a table is damaged, or has another version of the sample.
@@ -263,7 +263,7 @@ def one_sample(state: State, name: str) -> OneSample:
 
 
 def read_by(state: State, method: str, sample: Sample) -> dict[str, Mapping[str, Any]]:
-    """Return what a method reads of a sample, by table and column, without the texts."""
+    """Return the values that a method reads of a sample, by table and column, without the texts."""
     found: dict[str, Mapping[str, Any]] = {}
     for asset, columns in chosen_methods(state.config)[method].reads().items():
         if asset == RAW or not _is_made(state, asset):

@@ -95,7 +95,7 @@ def kept_segments(evidence: Evidence, most: int) -> Collection[int]:
 
 
 def _before(context: str, evidence: Evidence, longest: int) -> list[TextPart]:
-    """Return what no model saw, and what only theta_A saw; of a long context, only their ends."""
+    """Return the text that no model saw, and the text that only theta_A saw; of a long context, only their ends."""
     first = evidence.segments[0].start if evidence.segments else len(context)
     border = min(evidence.unseen, first)
     room = longest // 10 if len(context) > longest else len(context)
@@ -449,7 +449,7 @@ def publish(
 
 
 def _makers(state: State) -> dict[str, Any]:
-    """Return what decides the maps besides tables: whether the models' tokenizers are on this machine, and how
+    """Return the settings of the maps besides tables: whether the models' tokenizers are on this machine, and how
     methods read their spans.
     """
     spans = span_maps(state)

@@ -196,7 +196,7 @@ _MOST_IDS = 3
 
 
 def _score_problems(given: Any, found: Tables) -> Iterator[str]:
-    """Yield what prevents a frame from being the scores of the samples in these tables; only the first one is valid."""
+    """Yield the faults of a frame as the scores of the samples in these tables; only the first one is reliable."""
     if not isinstance(given, pl.DataFrame):
         yield shown_value(given)
     lacking = [name for name in ("sample_id", "score") if name not in given.columns]

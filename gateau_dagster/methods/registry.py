@@ -255,7 +255,7 @@ def _rows(
 
 
 def _wrong_row(row: Any, table: SampleTable, sample: Sample) -> str:
-    """Return what is wrong with the row of a sample; empty if nothing is."""
+    """Return the fault in the row of a sample; empty if there is none."""
     if isinstance(row, Reject):
         odd = row.sample_id != sample.sample_id or not isinstance(row.reason, str)
         return f"{shown_value(row)} for sample {sample.sample_id}" if odd else ""

@@ -261,7 +261,7 @@ def rendered_answers(
 
 
 def _kind(messages: Sequence[Message], turn: int) -> tuple[Any, ...]:
-    """Return what may change the text that a template prints around an answer."""
+    """Return the settings that may change the text that a template prints around an answer."""
     message, before = messages[turn], messages[turn - 1]["role"] if turn else ""
     content = message["content"].lstrip()
     thinks = any(content.startswith(begin) for begin, _ in THOUGHTS)

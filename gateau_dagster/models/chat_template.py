@@ -94,7 +94,7 @@ class Trial:
 def try_chat_template(
     folder: Path, place: str, *, trust_remote_code: bool = False, records: Sequence[Record] = ()
 ) -> Trial:
-    """Return what the chat template of the tokenizer in `folder` does.
+    """Return the result of trying the chat template of the tokenizer in `folder`.
 
     Args:
         folder: model folder; its tokenizer is read.
@@ -142,7 +142,7 @@ def _shortened(record: Record) -> dict[str, Any]:
 
 
 def trial_of(tokenizer: PreTrainedTokenizerBase, records: Sequence[Record] = ()) -> Trial:
-    """Return what a tokenizer's chat template does, tried in this process; see `try_chat_template`."""
+    """Return the result of trying a tokenizer's chat template in this process; see `try_chat_template`."""
     from gateau_dagster.models.chat_rendering import answer_ending, frame_change
     from gateau_dagster.models.prompt import answer_ends, chat_frame
 
@@ -161,7 +161,7 @@ def trial_of(tokenizer: PreTrainedTokenizerBase, records: Sequence[Record] = ())
 
 
 def _behaviour(tokenizer: PreTrainedTokenizerBase) -> dict[str, str]:
-    """Return what the template does with each kind of conversation, in a word or two."""
+    """Describe the template's treatment of each kind of conversation in a word or two."""
     thinking = f"<think>\n{_THOUGHT}\n</think>\n\n{_SAID}"
     told = [_EXCHANGE[0], {"role": "assistant", "content": thinking}]
     plain = _printed(tokenizer, _EXCHANGE)
@@ -182,7 +182,7 @@ def _behaviour(tokenizer: PreTrainedTokenizerBase) -> dict[str, str]:
 
 
 def _printed(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Mapping[str, str]]) -> str | None:
-    """Return what the template prints; None if it refuses."""
+    """Return the text that the template prints; None if it refuses."""
     from gateau_dagster.models.chat_rendering import render_chat
 
     try:

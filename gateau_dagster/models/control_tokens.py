@@ -250,7 +250,7 @@ def _control_of(tokenizer: Any, template: Any) -> _Control:
 
 
 def _frame(tokenizer: Any) -> str:
-    """Return what the chat template prints for two questions and an answer; empty if it refuses them."""
+    """Return the text that the chat template prints for two questions and an answer; empty if it refuses them."""
     first, answer, second = _PROBE
     turns = [
         {"role": "user", "content": first},

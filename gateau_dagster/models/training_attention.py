@@ -96,7 +96,7 @@ def _plain_states(model: PreTrainedModel, *, counted: bool) -> Tensor:
 
 
 def _packed_states(model: PreTrainedModel, behind: int) -> Tensor:
-    """Return what `_lone_states` does, in one row behind one of two other documents."""
+    """Return the states of `_lone_states`, computed in one row behind one of two other documents."""
     size = len(_POSITIONS)
     first, other, document = probe_ids(model, 3 * size).split(size)
     ids = torch.cat([(first, other)[behind], document])[None]

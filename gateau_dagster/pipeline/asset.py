@@ -192,7 +192,7 @@ class Asset:
         return replace(self, settings=_all_settings(self, observed), observe=None, parts=parts)
 
     def of_partition(self, partition: str | None) -> Self:
-        """Return what one partition is made from: the asset itself unless its partitions differ."""
+        """Return the inputs and settings of one partition: the asset itself unless its partitions differ."""
         if partition is None or not self.parts:
             return self
         part = self.parts[partition]
@@ -221,7 +221,7 @@ class Asset:
         return fingerprint({"asset": self.key, **self.made_from(versions)})
 
     def data_version(self, stamp: Stamp) -> str:
-        """Return what Dagster shows as the version of an output with this stamp."""
+        """Return the version that Dagster shows for an output with this stamp."""
         return stamp.content if self.by_revision else stamp.fingerprint
 
     def is_current(self, stamp: Stamp | None, wanted: str) -> bool:

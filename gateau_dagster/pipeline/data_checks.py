@@ -282,7 +282,7 @@ def limit_leaves(config: Config, store: Store, whole: Plan) -> str:
 
 
 def too_few(candidates: pl.DataFrame, rule: RuleConfig) -> str:
-    """Return what the remaining samples are too few for, before any model runs; empty if they are enough.
+    """Return the settings that need more samples than remain, before any model runs; empty if there are enough.
 
     `candidates`: tables.DOCUMENT_SPLIT without reserved samples, with `source` and `digest`. Raises GateauError as
     `check_data` does.

@@ -307,7 +307,7 @@ def asking_benchmarks(config: Config) -> dict[str, QuestionBenchmark]:
 
 
 def question_settings(config: Config, chosen: QuestionBenchmark, observed: Observed) -> dict[str, Any]:
-    """Return what a benchmark's questions depend on."""
+    """Return the settings that a benchmark's questions depend on."""
     model = config.origin(config.training.model)
     return {**chosen.stamped_settings(), f"models.{model} weights": observed.model_digests[model]}
 

@@ -246,7 +246,7 @@ def _thoughts(state: State, key: str, variant: str) -> Iterator[DataLoss]:
 
 
 def _cut_prompts(state: State, key: str, variant: str) -> Truncation:
-    """Return what was cut out of the middle of the prompts of tables.ANSWERS."""
+    """Return the truncation in the middle of the prompts of tables.ANSWERS."""
     asked, most = state.config.evaluation.input_length, state.config.scoring.max_length
     limit = f"scoring.max_length is {most:,}" if asked is None else f"evaluation.input_length is {asked:,}"
     prompts = state.store.read(key, variant, ["prompt_tokens", "cut_tokens"])
@@ -334,7 +334,7 @@ def noun_of(asset: Asset) -> str:
 
 
 def rejects_of(state: State, asset: Asset, part: str | None = None) -> Rejects:
-    """Return what an asset, or a part of it, rejected; for the long samples, the rejects of the current input."""
+    """Return the rejects of an asset or a part of it; for the long samples, those of the current input."""
     if asset.key == RAW:
         return state.index.rejects
     if asset.table is not None:
@@ -384,7 +384,7 @@ def check_some_scored(state: State, asset: str) -> None:
 
 
 def truncation_of(state: State, asset: Asset, part: str | None = None) -> Truncation:
-    """Return what was cut off in a table with `truncated_tokens`, or a part of it: perplexities, ratings, a mix."""
+    """Return the truncation of a table with `truncated_tokens` or a part of it: perplexities, ratings, a mix."""
     if asset.table is None:
         columns = ["block_tokens", "truncated_tokens"]
         mix = pl.concat(state.store.read(asset.key, each, columns) for each in _parts(state, asset, part))

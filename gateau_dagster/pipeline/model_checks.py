@@ -111,7 +111,7 @@ def check_folder(config: Config, name: str, digest: str, *, scores: bool = False
 
 
 def chat_trial(config: Config, name: str, digest: str, records: Sequence[Record] = ()) -> Trial | None:
-    """Return what the chat template of a model does, also with `records`; None if its tokenizer is not here.
+    """Try the chat template of a model, also with `records`; return None if its tokenizer is not available.
 
     A missing tokenizer on the hub is downloaded, so that its template is known before scoring. The result for the
     tokenizer's files is remembered, so that a pair that shares them needs one trial.
@@ -205,7 +205,7 @@ def _settings(file: Path) -> dict[str, Any]:
 
 
 def answer_frames(config: Config, digests: Mapping[str, str], other_digests: Mapping[str, str]) -> dict[str, Any]:
-    """Return what each model's chat template changes before an answer, from chat_rendering.frame_change.
+    """Return each model's changes of the chat template before an answer, from chat_rendering.frame_change.
 
     Only models whose prompts are made by their templates are tried. An unusable template changes nothing here, because
     `check_folder` rejects it.
@@ -294,7 +294,7 @@ def chat_warnings(
     digests: Mapping[str, str],
     conversations: Mapping[str, Callable[[], Sequence[Record]]],
 ) -> list[str]:
-    """Return what users should know about the chat templates before any model runs: a sentence or two each.
+    """Return a sentence or two about each chat template, for users to read before any model runs.
 
     Args:
         config: with `scoring.template`.
@@ -321,7 +321,7 @@ def chat_warnings(
 
 
 def _sentences(trials: Mapping[str, Trial], *, trained: bool) -> Iterator[str]:
-    """Yield what a template does: with answers, and with the conversations of each section."""
+    """Yield sentences about a template: on answers, and on the conversations of each section."""
     for trial in [*trials.values()][:1]:
         yield from _sentences_on_answers(trial, trained=trained)
     for section, trial in trials.items():

@@ -72,7 +72,7 @@ def _inputs(config: Config) -> Iterator[tuple[str, str | Sequence[str]]]:
 
 
 def named_files(config: Config, file: Path) -> Iterator[tuple[str, Path]]:
-    """Yield what is used and its path: the inputs' files, and every other file that a text of the configuration names.
+    """Yield the use and the path of each file: the inputs, and other files that a text of the configuration names.
 
     Args:
         config: of the project.

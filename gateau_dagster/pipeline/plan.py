@@ -20,7 +20,7 @@ _MEANS_OF_ANSWERS = "evaluation.engine changed, and some questions had no answer
 
 
 def staleness_of(stamp: Stamp | None, wanted: Mapping[str, Any]) -> str:
-    """Return what differs between what an output was made from and what it should be made from."""
+    """Return the differences between an output's recorded inputs and settings and the required ones."""
     if stamp is None:
         return MISSING
     differences = changes_of(stamp, wanted)
@@ -30,7 +30,7 @@ def staleness_of(stamp: Stamp | None, wanted: Mapping[str, Any]) -> str:
 
 
 def _means_of(settings: Mapping[str, Any]) -> str:
-    """Return what has changed for a table of these settings with missing rows."""
+    """Return the change that a table of these settings with missing rows shows."""
     if "evaluation.judge.model" in settings:
         return _MEANS_OF_JUDGMENTS
     return _MEANS_OF_ROWS if settings.get("evaluation.engine") is None else _MEANS_OF_ANSWERS

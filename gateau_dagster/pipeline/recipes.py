@@ -174,7 +174,7 @@ class Recipe:
 
     @property
     def equal(self) -> Equal | None:
-        """Return what is the same for every recipe of its kind; see `variants.equal`."""
+        """Return the amount that is equal for every recipe of its kind; see `variants.equal`."""
         if self.is_main or self.project.variants is None:
             return None
         return self.project.variants.made_equal(tokens_known="long" in self.project.models)
@@ -186,7 +186,7 @@ class Recipe:
 
     @property
     def reads(self) -> dict[str, list[str]]:
-        """Return what choosing its samples reads, columns by asset; empty if it chooses none."""
+        """Return the columns, by asset, that its choice of samples reads; empty if it chooses none."""
         if self.variant.kind == "full":
             split = {SPLIT: ["sample_id", "reserved"]} if reserving(self.project) is not None else {}
             texts = ["digest"] if self.project.selection.duplicates == "one" else []
@@ -235,7 +235,7 @@ class Recipe:
         return found
 
     def subset_part(self) -> Part:
-        """Return what its chosen samples are made from."""
+        """Return the inputs and settings of its chosen samples."""
         reads: dict[str, By] = dict.fromkeys(self.reads, "fingerprint")
         if self.variant.kind != "selected":
             samples = self.variant.kind if self.is_synthetic else "all" if self.variant.kind == "full" else "none"
@@ -264,7 +264,7 @@ class Recipe:
         return Part(reads=reads, settings=settings)
 
     def mix_part(self) -> Part:
-        """Return what its mix is made from; nothing if it is not trained."""
+        """Return the inputs and settings of its mix; empty if it is not trained."""
         if not self.variant.trained:
             return Part()
         mix = self.config.training.mix
@@ -278,7 +278,7 @@ class Recipe:
         return Part(reads={self.subset: by, **chat, **scored}, observe=partial(_mix_settings, self.config))
 
     def checkpoint_part(self) -> Part:
-        """Return what its model is made from."""
+        """Return the inputs and settings of its model."""
         made = made_upstream(self.project, self.project.training.model)
         if self.variant.kind == CHECKPOINT:
             return Part(reads={MIX: "content", CHECKPOINT_FOLDER: "content"})
@@ -366,7 +366,7 @@ def _other_settings(variant: Variant, observed: Observed) -> dict[str, Any]:
 
 
 def _trim_settings(config: Config) -> dict[str, Any]:
-    """Return what decides which contexts are cut, beside the tables."""
+    """Return the settings that decide which contexts are cut, besides the tables."""
     return {"training.trim": f"{TRIM_CODE_VERSION}.{EVIDENCE_CODE_VERSION}", "training.seed": config.training.seed}
 
 

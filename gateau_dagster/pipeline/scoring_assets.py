@@ -128,7 +128,7 @@ def made_asset(config: Config, model: str) -> str:
 
 
 def made_upstream(config: Config, model: str) -> dict[str, By]:
-    """Return what a reader of this model reads: the model's asset, by content, if the pipeline makes it."""
+    """Return the inputs of a reader of this model: the model's asset, by content, if the pipeline makes it."""
     return {} if config.models[model].base is None else {made_asset(config, model): "content"}
 
 

@@ -169,7 +169,7 @@ def near_tokens(config: Config) -> int:
 
 
 def figure_settings(config: Config, observed: Observed) -> dict[str, Any]:
-    """Return what theta_B's figures and the second answers depend on besides the texts."""
+    """Return the settings of theta_B's figures and the second answers, besides the texts."""
     options, model, scoring, judge = config.synthesis, config.models[LONG], config.scoring, comparing_judge(config)
     assert options is not None
     if not options.is_verified:

@@ -271,7 +271,7 @@ class BenchmarkResult:
 
     @cached_property
     def remarks(self) -> list[str]:
-        """Return what the benchmark says of each model beside its total."""
+        """Return the benchmark's note about each model, beside its total."""
         names = self.answered.questions["question_id"]
         found = {
             model.name: self.chosen.remark(dict(zip(names, model.values.mean(axis=0).tolist(), strict=True)))

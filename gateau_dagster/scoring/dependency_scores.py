@@ -110,7 +110,7 @@ def long_dependency_score(pairs: SegmentPairs, rule: DependencyRule) -> float | 
 
 
 def added_by_segment(pairs: SegmentPairs, rule: DependencyRule) -> Float64:
-    """Return what each segment adds to LDS as the later one of its pairs: float64 [N], for samples with a pair."""
+    """Return each segment's part of LDS as the later one of its pairs: float64 [N], for samples with a pair."""
     counts, scores, (weights, number) = _pair_scores(pairs, rule)
     counted = np.where(counts, scores, 0.0)
     return np.bincount(pairs.later, weights=counted, minlength=len(pairs.alone)) / weights / number

@@ -157,7 +157,7 @@ def contextual_dependency_score(
 
 
 def added_by_span(sums: FocusSums, plan: FocusPlan, tokens: int, weights: FocusWeights | None = None) -> Float64:
-    """Return what each span adds to CDS (`contextual_dependency_score`), float64 [N]; 0 if it is not scored."""
+    """Return each span's part of CDS (`contextual_dependency_score`), float64 [N]; 0 if it is not scored."""
     added = np.zeros(plan.spans(tokens))
     if sums.later:
         chosen = weights or FocusWeights()

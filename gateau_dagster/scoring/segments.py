@@ -185,7 +185,7 @@ def contextual_awareness_score(
 def added_by_segment(
     segment_perplexity: Sequence[float] | Float64, segment_attention: Sequence[float] | Float64
 ) -> Float64:
-    """Return what each segment adds to CAS (Eq. 5), float64 [N], for samples that have one."""
+    """Return each segment's part of CAS (Eq. 5), float64 [N], for samples that have one."""
     importance, attention = importance_score(segment_perplexity), segment_attention_score(segment_attention)
     return importance * attention / (np.linalg.norm(importance) * np.linalg.norm(attention))
 

@@ -41,7 +41,7 @@ def row_groups(rows: Rows) -> Iterator[Rows]:
 
 
 def _text_column(column: pl.Series) -> Iterator[Any]:
-    """Yield what `_canonical_bytes` does, for texts, which are copied group by group."""
+    """Yield the bytes of `_canonical_bytes` for texts, which are copied group by group."""
     yield np.packbits(column.is_not_null().to_numpy())
     values = column.drop_nulls()
     yield values.str.len_bytes().cast(pl.Int64).to_numpy()

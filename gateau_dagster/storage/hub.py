@@ -217,7 +217,7 @@ def _wait(answer: Any, tries: int) -> float:
 
 
 def _refusal(answer: Any, text: str, repository: str) -> GateauError | None:
-    """Return what an answer of the hub means for a data set; None where `readable_failures` explains it.
+    """Return the meaning of a hub's answer for a data set; None if `readable_failures` explains it.
 
     Objects go to signed addresses of another server, whose refusals say nothing about the token.
     """

@@ -83,7 +83,7 @@ def check_apart(file: Path, used: Iterable[tuple[str, Path]]) -> None:
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """Return what names a file or folder to the system; None if nothing is there."""
+    """Return the system's identifier of a file or folder; None if nothing is there."""
     try:
         status = path.stat()
     except (OSError, ValueError):  # a name that no file can have

@@ -96,7 +96,7 @@ CHECKED = (
     ),
     Column(name="detail", dtype=pl.String(), description="More about the reason, or empty."),
     _figure(VERBATIM, "1 if the passages hold the evidence and the question does not hold the answer, else 0"),
-    _figure(CLOSED_BOOK, "Gain of the passages over the question alone"),
+    _figure(CLOSED_BOOK, "Gain of the passages over the question without context"),
     _figure(NEAR_ONLY, "Gain of the passages over the end of the context"),
     _figure(NEEDED, "Least gain of all passages over all but one"),
     _figure("passage_gains", "That gain for each passage", _GAINS),

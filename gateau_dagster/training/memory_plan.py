@@ -488,7 +488,7 @@ class _Moments:
         streams = r * hidden * (1 if recomputed else 2)
         attended += self._dropped() * (layer.readers[0] * hidden + layer.heads)
         attention = streams + normed + w * hidden * readers + attended + low * (layer.readers[0] + 1)
-        mlp = self._feed_forward(layer) if self.run.tile is None else r * hidden  # of tiles, their input alone
+        mlp = self._feed_forward(layer) if self.run.tile is None else r * hidden  # with tiles, only their input
         return {"attention": attention * tokens, "mlp": float(mlp * tokens)}
 
     def _forward(self, layer: LayerSizes) -> Bytes:

@@ -59,7 +59,7 @@ def check_heads(model_config: PreTrainedConfig, size: int, *, name: str) -> None
 
 
 def _beyond_attention(config: Any) -> str | None:
-    """Return what in the model, apart from its attention, depends on tokens that a rank does not hold."""
+    """Return the part of the model, apart from attention, that depends on tokens that a rank does not hold."""
     others = {*(getattr(config, "layer_types", None) or [])} - _ATTENTION
     if others:
         return f"it has {' and '.join(sorted(others))} layers, and only attention sees the tokens of all ranks"
@@ -81,7 +81,7 @@ def _counts_places(config: Any) -> bool:
 
 
 def check_documents(model_config: PreTrainedConfig, training: TrainingConfig, *, name: str) -> None:
-    """Check that documents in one row come out as they do alone, where a trial on a few tokens cannot show it.
+    """Check that documents in one row give the same as in separate rows, if a trial on a few tokens cannot show it.
 
     Raises:
         GateauError: documents in one row would not be computed exactly.

@@ -171,8 +171,8 @@ def trained_items(batches: list[Batch], *, by_weight: bool) -> Tensor:
 
 
 # A trial in one process. A short row of documents runs as a whole, and the attention of each layer is kept. Then each
-# part runs alone, and its attention is answered from what was kept. If the parts come out as in the whole, the model's
-# tokens interact in the attention only, and it knows their positions.
+# part runs separately, with its attention answered from the kept one. If the parts give the same as the whole, the
+# model's tokens interact only in the attention, and it knows their positions.
 _PARTS_NAME = "gateau_parts_of_a_row"
 _LENGTHS, _PARTS = (4, 5, 3), (slice(0, 6), slice(6, 12))  # the second document is in both parts
 _POSITIONS = (0, 1, 2, 3, 0, 1, 7, 8, 9, 0, 1, 5)  # some are skipped

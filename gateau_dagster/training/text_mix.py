@@ -70,7 +70,7 @@ def pieces_of(text: CorpusText, tokenizer: PreTrainedTokenizerBase, *, length: i
     )
     tokens = encode(tokenizer, text.text)
     body, room = tokens + eos, length - len(bos)
-    # Make no sequence of eos alone, and none of one token, which no token precedes.
+    # Make no sequence of only eos, and none of one token, which no token precedes.
     starts = [start for start in range(0, len(tokens), room) if len(bos) + len(body) - start >= 2]
     if not starts:
         raise UnscorableSampleError("the text has no tokens to learn")

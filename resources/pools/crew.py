@@ -130,7 +130,7 @@ class Crew(ABC, Generic[M]):
         return self._working > 0 or bool(queue.waiting())
 
     def events(self) -> Iterator[Event]:
-        """Yield what has happened to the pieces; wait a moment for the first event.
+        """Yield the events of the pieces; wait a moment for the first event.
 
         Raises:
             GateauError: no worker may work, or workers die before they begin.

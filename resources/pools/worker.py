@@ -62,7 +62,7 @@ class Expected:
 
 @contextmanager
 def marked_store(root: str, *, cuda: bool) -> Iterator[Expected]:
-    """Yield what this machine has, with a marker in the store during the block.
+    """Yield a description of this machine, with a marker in the store during the block.
 
     Raises:
         GateauError, TransientError: the store cannot be written.

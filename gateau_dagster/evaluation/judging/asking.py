@@ -135,7 +135,7 @@ class Account:
 
     @property
     def new(self) -> Usage:
-        """Return what was spent since this account was opened."""
+        """Return the amount spent since this account was opened."""
         return self._new
 
     def open_request(self) -> None:

@@ -100,8 +100,8 @@ def judge_answers(
 
     parse: returns the score in a reply; None if it is unreadable. again: how often it is requested again.
 
-    The first new request is sent alone, so that a common fault fails once. A judgment without a reply is tried once
-    more, after all others, if another try may help.
+    The first new request is sent before the others, so that a common fault fails once. A judgment without a
+    reply is tried once more, after all others, if another try may help.
 
     Raises:
         UnusableServerError: the judge answers none of them.

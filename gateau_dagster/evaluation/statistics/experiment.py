@@ -58,7 +58,7 @@ def lines_of(config: Config) -> list[Line]:
 
 
 def _series(variant: Variant) -> str:
-    """Return what selected the samples; a variant with other keys is a series of itself, whatever its method."""
+    """Return the name of the selection; a variant with other keys is a separate series, whatever its method."""
     if variant.changed is not None:
         return variant.cell
     return (variant.preset or variant.method or "") if variant.kind == "selected" else ""
